@@ -1,0 +1,5 @@
+"""`python -m maskedlark` is the `maskedlark` command."""
+
+from maskedlark.cli import app
+
+app()

@@ -1,0 +1,38 @@
+"""Time as an argument: nothing below the command line reads the system's clock itself."""
+
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+SECONDS_AN_HOUR = 3600
+
+
+class Clock(Protocol):
+    """What everything that depends on time is given."""
+
+    def now(self) -> int:
+        """Seconds since 1970-01-01 UTC."""
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> int:
+        """Seconds since 1970-01-01 UTC."""
+        return int(time.time())
+
+
+@dataclass
+class FixedClock:
+    """A clock that stands where it is put: for vectors, tests and simulations."""
+
+    seconds: int
+
+    def now(self) -> int:
+        """Seconds since 1970-01-01 UTC."""
+        return self.seconds
+
+
+def hour_of(seconds: int) -> int:
+    """The hour that a report shows in public: coarse on purpose."""
+    return seconds // SECONDS_AN_HOUR

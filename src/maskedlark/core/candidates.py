@@ -1,0 +1,101 @@
+"""Candidate labels: what a helper is shown in place of the truth (section 4.1.1). Run by the browser.
+
+`All` shows the whole label space in fixed order and so depends on nothing. `Pair` is the paper's true and
+fake label, and `Sample` its generalisation; both show the truth among few, so whoever knows how labels are
+distributed can guess better than chance. `docs/THREAT_MODEL.md` says by how much.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskedlark.core.labels import LabelSpace
+from maskedlark.errors import NotDeclared
+from maskedlark.randomness import Randomness
+
+NO_TRUTH = -1
+"""The place of the truth among a fake record's candidates."""
+
+
+@dataclass(frozen=True, repr=False)
+class Candidates:
+    """The candidates of n records for one label, and where the truth is among them."""
+
+    labels: NDArray[np.int64]
+    """Shown to every helper: (n, m)."""
+    truth: NDArray[np.intp]
+    """Secret: the column of the true label, or NO_TRUTH for a fake record."""
+
+
+class CandidatePolicy(ABC):
+    """How candidates are drawn for a label space."""
+
+    @abstractmethod
+    def count(self, space: LabelSpace) -> int:
+        """How many candidates a record shows: the same for every record."""
+
+    @abstractmethod
+    def show(self, space: LabelSpace, labels: NDArray[np.int64], rng: Randomness) -> NDArray[np.int64]:
+        """The candidates of every record, the true label among them: (n, m)."""
+
+    def draw(
+        self, space: LabelSpace, labels: NDArray[np.int64], real: NDArray[np.bool_], rng: Randomness
+    ) -> Candidates:
+        """Candidates and truth. A fake record shows what a record without conversion would show."""
+        shown = self.show(space, np.where(real, labels, 0), rng)
+        truth = np.argmax(shown == labels[:, None], axis=1)
+        return Candidates(shown, np.where(real, truth, NO_TRUTH))
+
+
+@dataclass(frozen=True)
+class All(CandidatePolicy):
+    """The whole label space in fixed order: nothing to guess from. The default."""
+
+    def count(self, space: LabelSpace) -> int:
+        """All of it."""
+        return len(space)
+
+    def show(self, space: LabelSpace, labels: NDArray[np.int64], rng: Randomness) -> NDArray[np.int64]:  # noqa: ARG002
+        """The same row for every record."""
+        return np.tile(np.array(space.values), (len(labels), 1))
+
+
+@dataclass(frozen=True)
+class Pair(CandidatePolicy):
+    """The paper's true and one fake label, exactly one of the two 0, in random order."""
+
+    def count(self, space: LabelSpace) -> int:  # noqa: ARG002
+        """Two."""
+        return 2
+
+    def show(self, space: LabelSpace, labels: NDArray[np.int64], rng: Randomness) -> NDArray[np.int64]:
+        """Beside 0: the conversion's label, or a uniform one where there was none."""
+        others = np.array([value for value in space.values if value != 0])
+        fakes = others[rng.below(len(others), len(labels))]
+        shown = np.stack([np.zeros_like(labels), np.where(labels == 0, fakes, labels)], axis=1)
+        swap = rng.below(2, len(labels)) == 1
+        return np.where(swap[:, None], shown[:, ::-1], shown)
+
+
+@dataclass(frozen=True)
+class Sample(CandidatePolicy):
+    """The truth, 0, and as many uniform fakes as make m different labels, in random order."""
+
+    m: int
+
+    def count(self, space: LabelSpace) -> int:
+        """m, or the whole space where that is smaller."""
+        if self.m < 2:
+            raise NotDeclared(f"a sample shows at least 2 candidates, not {self.m}")
+        return min(self.m, len(space))
+
+    def show(self, space: LabelSpace, labels: NDArray[np.int64], rng: Randomness) -> NDArray[np.int64]:
+        """The m first of a random order in which truth and 0 come first, then shuffled."""
+        values, records = np.array(space.values), len(labels)
+        order = rng.below(1 << 62, records * len(values)).reshape(records, len(values))
+        order[(values == 0) | (values == labels[:, None])] = -1
+        chosen = np.argpartition(order, self.count(space) - 1, axis=1)[:, : self.count(space)]
+        shuffled = np.argsort(rng.below(1 << 62, chosen.size).reshape(chosen.shape), axis=1)
+        return values[np.take_along_axis(chosen, shuffled, axis=1)]

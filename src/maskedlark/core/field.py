@@ -1,0 +1,183 @@
+"""Vectors over the prime field F_p, p = 2^61 - 1, one int64 a number.
+
+It is the paper's ring Z/mZ with m prime (section 4.1.2). Everything secret lives here. An element is
+canonical: 0 <= x < p. Inside, numbers are viewed as uint64, where
+wrapping is defined and where 2^61 = 1 turns every reduction into a shift, a mask and a minimum.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskedlark.errors import FieldOverflow, NotInField, WrongLength
+
+BITS = 61
+P = (1 << BITS) - 1
+HALF = P // 2
+"""Signed integers up to this magnitude have a place of their own in the field."""
+BYTES = 8
+"""An element on the wire: fixed width, little-endian."""
+
+FieldArray = NDArray[np.int64]
+Words = NDArray[np.uint64]
+
+_P = np.uint64(P)
+_BITS = np.uint64(BITS)
+_LOW_BITS = np.uint64(31)
+_LOW = np.uint64((1 << 31) - 1)
+_HALF_WORD = np.uint64(32)
+_MIDDLE_BITS = np.uint64(30)
+_MIDDLE = np.uint64((1 << 30) - 1)
+
+_CACHED = 1 << 15  # Long vectors are summed in blocks of so many numbers, which stay in a core's cache.
+_EXACT = 53  # float64 holds every integer up to 2^53.
+_GROUP_BLOCK = 1 << (_EXACT - 31)  # So many 31-bit limbs add up exactly in float64.
+
+
+def _words(a: FieldArray) -> Words:
+    return a.view(np.uint64)
+
+
+def _below_p(x: Words) -> FieldArray:
+    """Canonical form of numbers below 2p. A difference that wraps is huge, so the minimum picks right."""
+    return np.minimum(x, x - _P).view(np.int64)
+
+
+def _fold(x: Words) -> FieldArray:
+    """Canonical form of any 64-bit numbers: the upper three bits count for 2^61 = 1."""
+    return _below_p((x & _P) + (x >> _BITS))
+
+
+def add(a: FieldArray, b: FieldArray) -> FieldArray:
+    """a + b."""
+    return _below_p(_words(a) + _words(b))
+
+
+def subtract(a: FieldArray, b: FieldArray) -> FieldArray:
+    """a - b. A difference below zero wraps, and adding p wraps it back to where it belongs."""
+    difference = _words(a) - _words(b)
+    return np.minimum(difference, difference + _P).view(np.int64)
+
+
+def negate(a: FieldArray) -> FieldArray:
+    """-a."""
+    return subtract(np.zeros_like(a), a)
+
+
+def multiply(a: FieldArray, b: FieldArray) -> FieldArray:
+    """a * b, elementwise, from limbs of 30 and 31 bits whose products fit in 62 bits."""
+    x, y = _words(a), _words(b)
+    x1, x0 = x >> _LOW_BITS, x & _LOW
+    y1, y0 = y >> _LOW_BITS, y & _LOW
+    cross = x1 * y0 + x0 * y1  # below 2^62
+    low = x0 * y0  # below 2^62
+    # x y = x1 y1 2^62 + cross 2^31 + low, with 2^62 = 2 and (cross >> 30) 2^61 = cross >> 30.
+    total = (x1 * y1) << np.uint64(1)
+    total += cross >> _MIDDLE_BITS
+    total += (cross & _MIDDLE) << _LOW_BITS
+    total += (low & _P) + (low >> _BITS)
+    return _fold(total)
+
+
+def shift(a: FieldArray, bits: int) -> FieldArray:
+    """a * 2^bits: modulo 2^61 - 1 a power of two rotates the 61 bits."""
+    turn = np.uint64(bits % BITS)
+    x = _words(a)
+    return _below_p(((x << turn) & _P) | (x >> (_BITS - turn)))
+
+
+def total(a: FieldArray, axis: int = 0) -> FieldArray:
+    """The sum over one axis, without overflow at any length below 2^32.
+
+    Two sums that cannot go wrong tell the third: all bits modulo 2^64, the upper ones exactly, and so,
+    by difference, the lower 32, whose sum is itself below 2^64.
+    """
+    rows = np.moveaxis(_words(a), axis, 0)
+    columns = rows.reshape(len(rows), math.prod(rows.shape[1:]))
+    everything, upper = np.zeros((2, columns.shape[1]), np.uint64)
+    block = max(1, _CACHED // max(1, columns.shape[1]))
+    for start in range(0, len(columns), block):
+        part = columns[start : start + block]
+        everything += part.sum(axis=0, dtype=np.uint64)
+        upper += (part >> _HALF_WORD).sum(axis=0, dtype=np.uint64)
+    lower = everything - (upper << _HALF_WORD)
+    return add(_fold(lower), shift(_fold(upper), 32)).reshape(rows.shape[1:])
+
+
+def total_by(a: FieldArray, group: NDArray[np.intp], groups: int) -> FieldArray:
+    """The sum of every group: element i counts for group[i], one of 0 … groups - 1.
+
+    Two limbs of 31 bits add up exactly in float64 as long as a block has at most 2^22 elements.
+    """
+    answer = np.zeros(groups, np.int64)
+    for start in range(0, len(a), _GROUP_BLOCK):
+        block, index = _words(a[start : start + _GROUP_BLOCK]), group[start : start + _GROUP_BLOCK]
+        low = np.bincount(index, weights=(block & _LOW).astype(np.float64), minlength=groups)
+        high = np.bincount(index, weights=(block >> _LOW_BITS).astype(np.float64), minlength=groups)
+        answer = add(answer, add(shift(high.astype(np.int64), 31), _fold(low.astype(np.uint64))))
+    return answer
+
+
+def product(a: FieldArray, small: NDArray[np.int64], bound: int) -> FieldArray:
+    """The matrix product a @ small, for integers of magnitude at most `bound`.
+
+    The 61-bit elements are cut into limbs so narrow that every partial sum of a float64 product stays
+    within 2^53; the product is then exact, and its order does not matter (BLAS may do as it likes).
+    """
+    if small.size and max(int(small.max()), -int(small.min())) > bound:
+        raise FieldOverflow(f"an integer exceeds the declared bound {bound}; declare a larger one")
+    limbs, block = _limbs(bound, a.shape[1])
+    answer = np.zeros((a.shape[0], small.shape[1]), np.int64)
+    for start in range(0, a.shape[1], block):
+        left = _words(a[:, start : start + block])
+        right = small[start : start + block].astype(np.float64)
+        answer = add(answer, _product_block(left, right, limbs))
+    return answer
+
+
+def _limbs(bound: int, rows: int) -> tuple[int, int]:
+    """The fewest limbs that leave room for a block of rows, and that block's length."""
+    for limbs in range(2, BITS):
+        room = _EXACT - -(-BITS // limbs) - bound.bit_length()
+        if room >= 0 and 1 << room >= min(rows, 256):
+            return limbs, 1 << room
+    raise FieldOverflow(f"integers of up to {bound.bit_length()} bits leave no room for an exact product")
+
+
+def _product_block(left: Words, right: NDArray[np.float64], limbs: int) -> FieldArray:
+    width = -(-BITS // limbs)
+    mask = np.uint64((1 << width) - 1)
+    answer = np.zeros((left.shape[0], right.shape[1]), np.int64)
+    for limb in range(limbs):
+        digits = ((left >> np.uint64(width * limb)) & mask).astype(np.float64)
+        partial = from_signed((digits @ right).astype(np.int64))
+        answer = add(answer, shift(partial, width * limb))
+    return answer
+
+
+def from_signed(x: NDArray[np.int64]) -> FieldArray:
+    """Signed integers lifted into the field around 0."""
+    if x.size and (int(x.max()) > HALF or int(x.min()) < -HALF):
+        raise FieldOverflow(f"only integers of magnitude up to {HALF} have a place in the field")
+    return x + (x < 0) * np.int64(P)
+
+
+def to_signed(a: FieldArray) -> NDArray[np.int64]:
+    """The representative nearest to 0: the inverse of `from_signed`."""
+    return a - (a > HALF) * np.int64(P)
+
+
+def to_bytes(a: FieldArray) -> bytes:
+    """Elements as they cross the wire: eight bytes each, little-endian."""
+    return a.astype("<i8", copy=False).tobytes()
+
+
+def from_bytes(data: bytes) -> FieldArray:
+    """Elements off the wire. Anyone who decodes; refuses a broken length and values of p or more."""
+    if len(data) % BYTES:
+        raise WrongLength(f"field elements take {BYTES} bytes each; {len(data)} bytes are no whole number")
+    words = np.frombuffer(data, dtype="<u8").astype(np.uint64)
+    if (words >= _P).any():
+        raise NotInField("a field element is p or more")
+    return words.view(np.int64)

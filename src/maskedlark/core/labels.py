@@ -1,0 +1,128 @@
+"""Label spaces and the paper's probabilistic quantisation (section 4.1.1). Run by the browser.
+
+A label is always an integer of a declared, finite space that holds 0, the label of a source that did not
+convert. A real-valued label is moved at random to a neighbouring bucket boundary, then to a neighbouring
+integer, each time so that its mean stays what it was.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from maskedlark.core import field
+from maskedlark.errors import NotDeclared
+from maskedlark.randomness import Randomness
+
+MOST_LABELS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """`count` evenly spaced buckets over [low, high], whose `count + 1` boundaries are rational numbers."""
+
+    low: int
+    high: int
+    count: int
+
+    def __post_init__(self) -> None:
+        if not (self.low < self.high and 1 <= self.count < MOST_LABELS):
+            raise NotDeclared(f"buckets need low < high and 1 to {MOST_LABELS - 1} of them, not {self}")
+        if max(abs(self.low), abs(self.high)) > 1 << 31:
+            raise NotDeclared("a bucketed label has at most 31 bits; declare it in larger units")
+
+    def boundary(self, index: int) -> tuple[int, int]:
+        """A boundary as whole part and remainder: whole + remainder / count."""
+        return divmod(self.low * self.count + (self.high - self.low) * index, self.count)
+
+    def integers(self) -> tuple[int, ...]:
+        """Every integer that a quantised label can become, ascending."""
+        parts = [self.boundary(index) for index in range(self.count + 1)]
+        return tuple(sorted({n for whole, rest in parts for n in (whole, whole + (rest > 0))}))
+
+    def quantise(self, labels: NDArray[np.float64], rng: Randomness) -> NDArray[np.int64]:
+        """Labels at random boundaries, then at random integers; the mean is kept at both steps."""
+        place = (labels - self.low) * self.count / (self.high - self.low)
+        index = np.floor(place)
+        index += rng.unit(len(labels)) < place - index
+        numerator = self.low * self.count + (self.high - self.low) * index.astype(np.int64)
+        whole, rest = np.divmod(numerator, self.count)
+        return whole + (rng.below(self.count, len(labels)) < rest)
+
+
+@dataclass(frozen=True)
+class LabelSpace:
+    """Every label that a helper may ever see for one label of a model, in fixed order."""
+
+    values: tuple[int, ...]
+    buckets: Buckets | None = None
+
+    def __post_init__(self) -> None:
+        if list(self.values) != sorted(set(self.values)) or not 2 <= len(self.values) <= MOST_LABELS:
+            raise NotDeclared(f"a label space is 2 to {MOST_LABELS} different integers in ascending order")
+        if 0 not in self.values:
+            raise NotDeclared("a label space holds 0, the label of a source that did not convert; add it")
+        if max(-self.values[0], self.values[-1]) > field.HALF:
+            raise NotDeclared("a label is at most (p - 1) / 2 in magnitude; declare it in larger units")
+
+    @classmethod
+    def binary(cls) -> "LabelSpace":
+        """Converted or not."""
+        return cls((0, 1))
+
+    @classmethod
+    def categorical(cls, classes: int) -> "LabelSpace":
+        """One of so many classes, of which 0 means: did not convert."""
+        return cls(tuple(range(classes)))
+
+    @classmethod
+    def integers(cls, low: int, high: int) -> "LabelSpace":
+        """Every integer from low to high."""
+        return cls(tuple(range(low, high + 1)))
+
+    @classmethod
+    def reals(cls, low: int, high: int, buckets: int) -> "LabelSpace":
+        """Real numbers from low to high, quantised at random to so many evenly spaced buckets."""
+        scale = Buckets(low, high, buckets)
+        return cls(scale.integers(), scale)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def quantise(self, labels: ArrayLike, rng: Randomness) -> NDArray[np.int64]:
+        """What users did, as labels of this space. Refuses what was not declared."""
+        if self.buckets is None:
+            given = integers(labels, "label")
+            self.index(given)
+            return given
+        reals = np.asarray(labels, np.float64)
+        low, high = self.buckets.low, self.buckets.high
+        # A not-a-number fails every comparison, so it is refused here too.
+        if not ((low <= reals) & (reals <= high)).all():
+            raise NotDeclared(f"a label is outside the declared range {low} … {high}")
+        return self.buckets.quantise(reals, rng)
+
+    def index(self, labels: NDArray[np.int64]) -> NDArray[np.intp]:
+        """Where labels stand in the space. Refuses what is not there."""
+        values = np.array(self.values)
+        index = np.minimum(np.searchsorted(values, labels), len(values) - 1)
+        if (values[index] != labels).any():
+            raise NotDeclared("a label is not in its label space")
+        return index
+
+
+def integers(column: ArrayLike, what: str) -> NDArray[np.int64]:
+    """A column of whole numbers. Refuses what a silent cast would change."""
+    given = np.asarray(column)
+    if given.dtype.kind in "bi":
+        return given.astype(np.int64)
+    if given.dtype.kind not in "uf" or not (np.abs(given) <= field.HALF).all() or (given % 1 != 0).any():
+        raise NotDeclared(f"a {what} is not a whole number within (p - 1) / 2")
+    return given.astype(np.int64)
+
+
+def check_rows(columns: Sequence[ArrayLike], records: int, what: str) -> None:
+    """Refuse columns of different lengths before anything is computed from them."""
+    if any(np.shape(column) != (records,) for column in columns):
+        raise NotDeclared(f"every record has one {what}; the columns differ in length")

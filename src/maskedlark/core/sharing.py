@@ -1,0 +1,111 @@
+"""Additive secret sharing: the paper's algorithm 1, for N helpers.
+
+Share 0 is explicit. Shares 1 … N-1 are expanded from 16-byte seeds, so a report is small for all helpers
+but one. Any N-1 shares are uniform whatever the secret is: without share 0 they are independent streams of
+SHAKE128, and with it the missing one still hides everything, as a one-time pad does.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskedlark.core import field
+from maskedlark.core.field import FieldArray
+from maskedlark.core.purpose import Purpose
+from maskedlark.errors import NotDeclared
+from maskedlark.randomness import Randomness
+
+SEED_BYTES = 16
+ID_BYTES = 16
+MOST_HELPERS = 255
+_DOMAIN = b"maskedlark v1 share"
+
+ByteRows = NDArray[np.uint8]
+"""One row a record: report ids or seeds, 16 bytes each."""
+
+
+@dataclass(frozen=True, repr=False)
+class Shares:
+    """All shares of n secrets of c numbers each, as the browser makes them and hands them out."""
+
+    explicit: FieldArray
+    """Helper 0's: (n, c)."""
+    seeds: tuple[ByteRows, ...]
+    """Helper 1's, 2's, …: (n, 16) each."""
+
+    def of(self, helper: int, record: int) -> bytes:
+        """What one record's payload carries for one helper: elements for helper 0, a seed for the others."""
+        if helper == 0:
+            return field.to_bytes(self.explicit[record])
+        return self.seeds[helper - 1][record].tobytes()
+
+
+def split(secrets: FieldArray, ids: ByteRows, purpose: Purpose, helpers: int, rng: Randomness) -> Shares:
+    """Share n secrets among N helpers. Run by the browser, once a report (algorithm 1)."""
+    if not 2 <= helpers <= MOST_HELPERS:
+        raise NotDeclared(f"a secret is shared among 2 to {MOST_HELPERS} helpers, not {helpers}")
+    records, count = secrets.shape
+    seeds = tuple(random_rows(records, SEED_BYTES, rng) for _ in range(1, helpers))
+    explicit = secrets
+    for helper, seed in enumerate(seeds, start=1):
+        explicit = field.subtract(explicit, expand(seed, ids, purpose, helper, count))
+    return Shares(explicit, seeds)
+
+
+def expand(seeds: ByteRows, ids: ByteRows, purpose: Purpose, helper: int, count: int) -> FieldArray:
+    """The shares that seeds stand for, many records at once: (n, count). Run by helpers 1 … N-1.
+
+    The label binds version, purpose, helper and report, so a seed that is replayed elsewhere expands to
+    something unrelated. Its parts have fixed width or a length before them: no two readings of one label.
+    """
+    head = _DOMAIN + bytes([len(purpose)]) + purpose.encode() + bytes([helper])
+    labels = np.concatenate([ids, seeds], axis=1).tobytes()
+    width, size, shake = ID_BYTES + SEED_BYTES, field.BYTES * count, hashlib.shake_128
+    # The one loop over records: a hash is a call each.
+    streams = [shake(head + labels[i : i + width]).digest(size) for i in range(0, len(labels), width)]
+    words = np.frombuffer(b"".join(streams), dtype="<u8").reshape(len(seeds), count) & np.uint64(field.P)
+    shares = words.view(np.int64)
+    # A masked word equals p once in 2^61: then, and only then, the row needs more of its stream.
+    for row in np.flatnonzero((shares == field.P).any(axis=1)):
+        start = row * width
+        shares[row] = _from_stream(head + labels[start : start + width], count)
+    return shares
+
+
+def _from_stream(label: bytes, count: int) -> list[int]:
+    """The first elements of a stream that are below p: rejection, one word after another."""
+    spare = 1
+    while True:
+        stream = hashlib.shake_128(label).digest(field.BYTES * (count + spare))
+        words = np.frombuffer(stream, dtype="<u8") & np.uint64(field.P)
+        accepted = words[words < np.uint64(field.P)]
+        if len(accepted) >= count:
+            return [int(word) for word in accepted[:count]]
+        spare *= 2
+
+
+def recover(secrets: Sequence[bytes], ids: ByteRows, purpose: Purpose, helper: int, count: int) -> FieldArray:
+    """One helper's shares of many records, from what their payloads carry: the inverse of `Shares.of`."""
+    data = b"".join(secrets)
+    if helper == 0:
+        return field.from_bytes(data).reshape(len(secrets), count)
+    return expand(byte_rows(data, SEED_BYTES), ids, purpose, helper, count)
+
+
+def combine(shares: Sequence[FieldArray]) -> FieldArray:
+    """The secret, or the answer, that the helpers' shares add up to. Run by the ad server."""
+    return reduce(field.add, shares)
+
+
+def random_rows(rows: int, width: int, rng: Randomness) -> ByteRows:
+    """Fresh ids, salts or seeds: one row a record."""
+    return byte_rows(rng.bytes(rows * width), width)
+
+
+def byte_rows(data: bytes, width: int) -> ByteRows:
+    """Bytes as rows of a fixed width."""
+    return np.frombuffer(data, dtype=np.uint8).reshape(-1, width)

@@ -1,0 +1,72 @@
+"""HPKE (RFC 9180) as reports use it: base mode, X25519, HKDF-SHA256, AES-128-GCM, one message a key.
+
+Everything public about a report is bound through `info`: a payload opens only with the very public part,
+helper and key that it was sealed for.
+"""
+
+import hashlib
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
+
+from maskedlark.errors import CannotOpen
+from maskedlark.randomness import Randomness
+
+PUBLIC_BYTES = 32
+KEY_ID_BYTES = 16
+OVERHEAD = 32 + 16
+"""What sealing adds: the encapsulated key before the ciphertext, the tag behind it."""
+
+_SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_128_GCM)
+_KEY_ID_DOMAIN = b"maskedlark v1 hpke key"
+
+
+class SealingKey:
+    """A helper's public key, by which anyone seals to it. Its id is a hash, so it names just one key."""
+
+    def __init__(self, public: bytes) -> None:
+        self.public = public
+        self.key_id = hashlib.sha256(_KEY_ID_DOMAIN + public).digest()[:KEY_ID_BYTES]
+        self._key = X25519PublicKey.from_public_bytes(public)
+
+    def seal(self, plaintext: bytes, info: bytes) -> bytes:
+        """Encapsulated key and ciphertext. Run by the browser."""
+        return _SUITE.encrypt(plaintext, self._key, info)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SealingKey) and self.public == other.public
+
+    def __hash__(self) -> int:
+        return hash(self.public)
+
+    def __repr__(self) -> str:
+        return f"SealingKey({self.key_id.hex()})"
+
+
+class OpeningKey:
+    """A helper's secret key. Prints as its id."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._key = X25519PrivateKey.from_private_bytes(secret)
+        self.sealing = SealingKey(self._key.public_key().public_bytes_raw())
+
+    @classmethod
+    def generate(cls, rng: Randomness) -> "OpeningKey":
+        """A fresh key."""
+        return cls(rng.bytes(32))
+
+    @property
+    def key_id(self) -> bytes:
+        """The id of both halves."""
+        return self.sealing.key_id
+
+    def open(self, sealed: bytes, info: bytes) -> bytes:
+        """The plaintext, if nothing was changed. Run by the helper."""
+        try:
+            return _SUITE.decrypt(sealed, self._key, info)
+        except (InvalidTag, ValueError):
+            raise CannotOpen("the payload does not open: it, its place or its public part was changed") from None
+
+    def __repr__(self) -> str:
+        return f"OpeningKey({self.key_id.hex()})"
