@@ -1,14 +1,14 @@
 """The whole way of a report, all parties in memory and no HTTP: read this first.
 
-Values and labels go in; sums, counts and masked sums of any integer function f(x, y) come out, without any
-one party having seen what one user did. Every stage is what the services do, with the same code, and the
-services are tested against it.
+Values and labels go in; sums, counts and masked sums of any integer function f(x, y) come out, and no one
+party has seen what one user did. Each stage is the code that the services run.
 
-What is not here yet: k, noise and budget. These answers are exact, so this is a test bench and no release.
+What is not here yet: k, noise and budget. The answers are exact, so this is a test bench and no release.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field as default
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,10 +18,157 @@ from maskedlark.core import field, sharing
 from maskedlark.core.declared import Measure, Model
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.sharing import ByteRows
 from maskedlark.errors import NotDeclared
 from maskedlark.randomness import Randomness
-from maskedlark.wire import columns, payload, report
-from maskedlark.wire.columns import SALT_BYTES, AggregateColumns, Columns, Key, TrainColumns
+from maskedlark.wire import batch, payload, report
+from maskedlark.wire.batch import Envelope, Opened
+from maskedlark.wire.columns import AggregateColumns, Key, TrainColumns
 from maskedlark.wire.hpke import OpeningKey
-from maskedlark.wire.report import Opener, PublicPart, Recipient
+from maskedlark.wire.report import Opener, Recipient
+
+Function = Callable[[NDArray[np.uint8], NDArray[np.int64]], NDArray[np.int64]]
+"""The paper's f: features (n, d) and one candidate a record (n,) to integer rows (n, outputs)."""
+Group = tuple[Key, ...]
+
+
+@dataclass(frozen=True)
+class Helper:
+    """A helper's view of a dataset: open columns, and shares that are uniform to it."""
+
+    name: str
+    opened: Opened
+
+    def sums(self, by: Sequence[str]) -> tuple[list[Group], FieldArray]:
+        """Its share of count and sums for every group: (groups, 1 + values). Section 3.3, algorithm 2."""
+        keys = [tuple(columns.keys[name] for name in by) for columns in self._aggregate]
+        groups = sorted(set(keys), key=repr)
+        place = {group: i for i, group in enumerate(groups)}
+        index = np.array([place[key] for key in keys], np.intp)
+        totals = [field.total_by(column, index, len(groups)) for column in self.opened.shares.T]
+        return groups, np.stack(totals, axis=1)
+
+    def masked_sum(self, function: Function, label: int = 0) -> FieldArray:
+        """Its share of the sum of f(x, true label): V^T w for its own masks w. Section 4.2, the lemma."""
+        candidates = np.array([columns.candidates[label] for columns in self._train], np.int64)
+        before = sum(len(shown) for shown in self._train[0].candidates[:label])
+        shares = []
+        # Every candidate counts, each times its mask. A helper does not know which of them is true.
+        for column in range(candidates.shape[1]):
+            rows = field.from_signed(function(self.features, candidates[:, column]))
+            masks = self.opened.shares[:, [before + column]]
+            shares.append(field.total(field.multiply(rows, masks)))
+        return sharing.combine(shares)
+
+    @cached_property
+    def features(self) -> NDArray[np.uint8]:
+        """The byte features of every record."""
+        rows = b"".join(columns.features for columns in self._train)
+        return np.frombuffer(rows, np.uint8).reshape(len(self._train), -1)
+
+    @cached_property
+    def _aggregate(self) -> list[AggregateColumns]:
+        return [columns for columns in self.opened.columns if isinstance(columns, AggregateColumns)]
+
+    @cached_property
+    def _train(self) -> list[TrainColumns]:
+        return [columns for columns in self.opened.columns if isinstance(columns, TrainColumns)]
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """One ad server (its origin, its stored reports) and N helpers that hold a dataset of it."""
+
+    declared: Measure | Model
+    reports: list[bytes]
+    """What the ad server stores and cannot read."""
+    helpers: tuple[Helper, ...]
+
+    def sums(self, by: Sequence[str] = ()) -> dict[Group, dict[str, int]]:
+        """Count and sums by group. The ad server adds up what the helpers return."""
+        if not isinstance(self.declared, Measure):
+            raise NotDeclared("sums are over reports to aggregate; these were made to train")
+        if unknown := set(by) - set(self.declared.keys):
+            raise NotDeclared(
+                f"{min(unknown)!r} is no declared key; group by {', '.join(self.declared.keys)}"
+            )
+        answers = [helper.sums(by) for helper in self.helpers]
+        totals = field.to_signed(sharing.combine([share for _, share in answers]))
+        names = ["count", *(value.name for value in self.declared.values)]
+        rows = [dict(zip(names, row, strict=True)) for row in totals.tolist()]
+        return dict(zip(answers[0][0], rows, strict=True))
+
+    def masked_sum(self, function: Function, label: int = 0) -> NDArray[np.int64]:
+        """The sum of f(x, y) over what users truly did, from shares that say nothing alone."""
+        if not isinstance(self.declared, Model):
+            raise NotDeclared("a masked sum is over reports to train; these were made to aggregate")
+        return field.to_signed(
+            sharing.combine([helper.masked_sum(function, label) for helper in self.helpers])
+        )
+
+
+def measure(
+    declared: Measure,
+    keys: Sequence[Sequence[Key]],
+    values: Sequence[ArrayLike],
+    helpers: int,
+    rng: Randomness,
+    clock: Clock,
+    real: NDArray[np.bool_] | None = None,
+) -> Workflow:
+    """Reports to aggregate: a column for every declared key, and one for every declared value."""
+    # Browser: what was bought becomes field elements, 1 for the count of a real record, all 0 for a fake.
+    records = len(keys[0])
+    secrets = declared.lift(values, np.ones(records, np.bool_) if real is None else real)
+    # Browser: the keys come from the ad, not from the conversion. They are open to helpers, and bound.
+    names = tuple(value.name for value in declared.values)
+    encoded = [
+        AggregateColumns(dict(zip(declared.keys, row, strict=True)), names).encode()
+        for row in zip(*keys, strict=True)
+    ]
+    return _travel(declared, Purpose.AGGREGATE, encoded, secrets, helpers, rng, clock)
+
+
+def train(
+    declared: Model,
+    features: NDArray[np.uint8],
+    labels: Sequence[ArrayLike],
+    helpers: int,
+    rng: Randomness,
+    clock: Clock,
+    real: NDArray[np.bool_] | None = None,
+) -> Workflow:
+    """Reports to train: byte features (n, d), and a column of labels for every declared label."""
+    if features.shape[1:] != (declared.features,):
+        raise NotDeclared(
+            f"model {declared.tag} declares {declared.features} features, not {features.shape[1]}"
+        )
+    # Browser: labels are quantised, candidates drawn, and the truth becomes a one-hot row, all 0 for a fake.
+    everyone = np.ones(len(features), np.bool_) if real is None else real
+    candidates, secrets = declared.mask(labels, everyone, rng)
+    encoded = batch.train_columns(declared.tag, features, candidates)
+    return _travel(declared, Purpose.TRAIN, encoded, secrets, helpers, rng, clock)
+
+
+def _travel(
+    declared: Measure | Model,
+    purpose: Purpose,
+    encoded: list[bytes],
+    secrets: FieldArray,
+    helpers: int,
+    rng: Randomness,
+    clock: Clock,
+) -> Workflow:
+    # Helpers: each has a key that only it can open with. (Published and signed: `wire/keys.py`.)
+    keys = [OpeningKey.generate(rng) for _ in range(helpers)]
+    recipients = tuple(Recipient(f"helper-{place}", key.sealing) for place, key in enumerate(keys))
+    # Browser: the secret is split into shares, each sealed to its helper, in reports of one size.
+    envelope = Envelope("ads.example", purpose, bytes(32), recipients, payload.size([declared]))
+    stored = batch.seal(envelope, encoded, secrets, [hour_of(clock.now())] * len(encoded), rng)
+    # Ad server: it stores the reports, and hands every helper its part of each.
+    sent = [[report.decode(data).part(place) for data in stored] for place in range(helpers)]
+    # Helpers: open, check that the columns are the ones that all helpers see, expand the share.
+    views = []
+    for place, (key, parts) in enumerate(zip(keys, sent, strict=True)):
+        opener = Opener(f"helper-{place}", place, {key.key_id: key}, purpose)
+        views.append(Helper(f"helper-{place}", batch.open_parts(opener, parts, declared.secrets())))
+    return Workflow(declared, stored, tuple(views))

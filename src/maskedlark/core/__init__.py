@@ -1,0 +1,1 @@
+"""The pure mathematics of the protocol: no I/O, no codec, no service."""

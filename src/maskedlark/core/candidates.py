@@ -62,6 +62,9 @@ class All(CandidatePolicy):
         return np.tile(np.array(space.values), (len(labels), 1))
 
 
+ALL = All()
+
+
 @dataclass(frozen=True)
 class Pair(CandidatePolicy):
     """The paper's true and one fake label, exactly one of the two 0, in random order."""

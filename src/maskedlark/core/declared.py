@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from maskedlark.core import field, masks
-from maskedlark.core.candidates import All, CandidatePolicy
+from maskedlark.core.candidates import ALL, CandidatePolicy
 from maskedlark.core.field import FieldArray
 from maskedlark.core.labels import LabelSpace, check_rows, integers
 from maskedlark.errors import NotDeclared
@@ -24,7 +24,7 @@ class Model:
     tag: str
     features: int
     labels: tuple[LabelSpace, ...] = (LabelSpace.binary(),)
-    policy: CandidatePolicy = All()
+    policy: CandidatePolicy = ALL
 
     def secrets(self) -> int:
         """How many masks a record has."""

@@ -56,7 +56,7 @@ def add(a: FieldArray, b: FieldArray) -> FieldArray:
 
 def subtract(a: FieldArray, b: FieldArray) -> FieldArray:
     """a - b. A difference below zero wraps, and adding p wraps it back to where it belongs."""
-    difference = _words(a) - _words(b)
+    difference: Words = _words(a) - _words(b)
     return np.minimum(difference, difference + _P).view(np.int64)
 
 

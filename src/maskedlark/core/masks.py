@@ -7,6 +7,7 @@ helpers' masks are uniform in the field.
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from maskedlark.core.candidates import Candidates
 from maskedlark.core.field import FieldArray
@@ -19,4 +20,5 @@ def one_hot(drawn: Sequence[Candidates]) -> FieldArray:
 
 def _one_hot(candidates: Candidates) -> FieldArray:
     columns = np.arange(candidates.labels.shape[1])
-    return (columns == candidates.truth[:, None]).astype(np.int64)
+    true: NDArray[np.bool_] = columns == candidates.truth[:, None]
+    return true.astype(np.int64)

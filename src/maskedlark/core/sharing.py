@@ -41,7 +41,8 @@ class Shares:
         """What one record's payload carries for one helper: elements for helper 0, a seed for the others."""
         if helper == 0:
             return field.to_bytes(self.explicit[record])
-        return self.seeds[helper - 1][record].tobytes()
+        seed: ByteRows = self.seeds[helper - 1][record]
+        return seed.tobytes()
 
 
 def split(secrets: FieldArray, ids: ByteRows, purpose: Purpose, helpers: int, rng: Randomness) -> Shares:

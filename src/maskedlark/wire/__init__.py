@@ -1,0 +1,1 @@
+"""What crosses a line between parties: strict messages, sealed payloads, signed keys."""

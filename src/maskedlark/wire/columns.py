@@ -5,12 +5,17 @@ be fed different ones.
 """
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import NamedTuple
 
+from maskedlark.core import field
 from maskedlark.core.declared import Measure, Model
+from maskedlark.core.labels import MOST_LABELS
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import NotDeclared, OutOfRange, WrongLength, WrongType
+from maskedlark.errors import OutOfRange, WrongLength, WrongType
 from maskedlark.wire import codec
+from maskedlark.wire.codec import Fields, Reader
 
 SALT_BYTES = 16
 HASH_BYTES = 32
@@ -19,30 +24,36 @@ MOST_KEYS = 32
 MOST_KEY_TEXT = 64
 MOST_KEY_NUMBER = (1 << 63) - 1
 MOST_FEATURES = 1 << 16
-_DOMAIN = b"maskedlark v1 columns"
+_DOMAINS = {
+    purpose: b"maskedlark v1 columns" + bytes([len(purpose)]) + purpose.encode() for purpose in Purpose
+}
+_AGGREGATE = Fields("keys", "values")
+_TRAIN = Fields("tag", "features", "candidates")
 
 Key = str | int
 """The value of an aggregation key: a text, or a number that queries may take ranges of."""
 
 
-@dataclass(frozen=True)
-class AggregateColumns:
+class AggregateColumns(NamedTuple):
     """Keys to query and group by; the names of the values, whose shares follow the count's."""
 
-    keys: dict[str, Key]
+    keys: Mapping[str, Key]
     values: tuple[str, ...]
 
     def encode(self) -> bytes:
         """Run by the browser."""
-        return codec.encode({"keys": self.keys, "values": list(self.values)})
+        keys = {
+            name: codec.text(key) if isinstance(key, str) else codec.number(key)
+            for name, key in self.keys.items()
+        }
+        return _AGGREGATE.write(codec.mapped(keys), codec.listed([codec.text(name) for name in self.values]))
 
     def secrets(self) -> int:
         """How many shares the payload carries: count first."""
         return 1 + len(self.values)
 
 
-@dataclass(frozen=True)
-class TrainColumns:
+class TrainColumns(NamedTuple):
     """A model's tag, its byte features, and the candidates of each of its labels."""
 
     tag: str
@@ -51,8 +62,8 @@ class TrainColumns:
 
     def encode(self) -> bytes:
         """Run by the browser."""
-        candidates = [list(labels) for labels in self.candidates]
-        return codec.encode({"tag": self.tag, "features": self.features, "candidates": candidates})
+        candidates = [codec.listed([codec.number(label) for label in labels]) for labels in self.candidates]
+        return _TRAIN.write(codec.text(self.tag), codec.octets(self.features), codec.listed(candidates))
 
     def secrets(self) -> int:
         """How many masks the payload carries."""
@@ -64,59 +75,72 @@ Columns = AggregateColumns | TrainColumns
 
 def decode(data: bytes, purpose: Purpose) -> Columns:
     """Run by the helper; `purpose` is the public part's."""
-    return _aggregate(data) if purpose is Purpose.AGGREGATE else _train(data)
+    reader = Reader(data)
+    decoded = _aggregate(reader) if purpose is Purpose.AGGREGATE else _train(reader)
+    reader.end()
+    return decoded
 
 
-def _aggregate(data: bytes) -> AggregateColumns:
-    item = codec.fields(codec.decode(data), "keys", "values")
-    keys, values = codec.typed(item["keys"], dict), codec.typed(item["values"], list)
-    if len(keys) > MOST_KEYS or len(values) > MOST_KEYS:
-        raise WrongLength(f"a record has at most {MOST_KEYS} keys and as many values")
-    for name, key in keys.items():
-        codec.text(name, MOST_NAME)
-        _check_key(key)
-    return AggregateColumns(keys, tuple(codec.text(name, MOST_NAME) for name in values))
+def _aggregate(reader: Reader) -> AggregateColumns:
+    keys, values = reader.map(_AGGREGATE)
+    found = reader.item(keys)
+    if type(found) is not dict:
+        raise WrongType("the keys of a record are a map")
+    if len(found) > MOST_KEYS:
+        raise WrongLength(f"a record has at most {MOST_KEYS} keys")
+    for name, key in found.items():
+        _check_key(name, key)
+    names = tuple([reader.text(b"", MOST_NAME) for _ in reader.items(values, 0, MOST_KEYS)])
+    return AggregateColumns(found, names)
 
 
-def _check_key(key: codec.Item) -> None:
+def _check_key(name: str, key: codec.Item) -> None:
+    if not 1 <= len(name.encode()) <= MOST_NAME:
+        raise WrongLength(f"the name of a key has 1 to {MOST_NAME} bytes")
     if type(key) is str:
-        if len(key) > MOST_KEY_TEXT:
-            raise WrongLength(f"a key is a text of at most {MOST_KEY_TEXT} characters")
+        if len(key.encode()) > MOST_KEY_TEXT:
+            raise WrongLength(f"a key is a text of at most {MOST_KEY_TEXT} bytes")
     elif type(key) is not int:
         raise WrongType("a key is a text or a whole number")
     elif abs(key) > MOST_KEY_NUMBER:
         raise OutOfRange("a key that is a number has at most 63 bits")
 
 
-def _train(data: bytes) -> TrainColumns:
-    item = codec.fields(codec.decode(data), "tag", "features", "candidates")
-    features = codec.typed(item["features"], bytes)
-    if len(features) > MOST_FEATURES:
+def _train(reader: Reader) -> TrainColumns:
+    tag, features, candidates = reader.map(_TRAIN)
+    decoded_tag, decoded_features = reader.text(tag, MOST_NAME), reader.octets(features)
+    if len(decoded_features) > MOST_FEATURES:
         raise WrongLength(f"a record has at most {MOST_FEATURES} features")
-    labels = codec.typed(item["candidates"], list)
-    return TrainColumns(codec.text(item["tag"], MOST_NAME), features, tuple(map(_candidates, labels)))
+    return TrainColumns(decoded_tag, decoded_features, _candidates(reader.rest(candidates)))
 
 
-def _candidates(item: codec.Item) -> tuple[int, ...]:
-    labels = codec.typed(item, list)
-    if len(labels) < 2 or len(set(labels)) < len(labels):
-        raise WrongLength("a label has at least two candidates, all different")
-    if any(type(label) is not int for label in labels):
-        raise WrongType("a candidate label is a whole number")
-    return tuple(labels)
+@lru_cache(maxsize=1024)
+def _candidates(data: bytes) -> tuple[tuple[int, ...], ...]:
+    """The candidates of every label. Most records show the same ones, so they are read once."""
+    reader = Reader(data)
+    labels = tuple([_shown(reader) for _ in reader.items(b"", 1, MOST_KEYS)])
+    reader.end()
+    return labels
+
+
+def _shown(reader: Reader) -> tuple[int, ...]:
+    labels = tuple([reader.integer(field.HALF) for _ in reader.items(b"", 2, MOST_LABELS)])
+    if len(set(labels)) < len(labels):
+        raise WrongLength("the candidates of a label are all different")
+    return labels
 
 
 def digest(columns: bytes, salt: bytes, purpose: Purpose) -> bytes:
     """What the public part shows of the columns. The salt keeps the ad server from guessing them."""
-    return hashlib.sha256(_DOMAIN + bytes([len(purpose)]) + purpose.encode() + salt + columns).digest()
+    return hashlib.sha256(_DOMAINS[purpose] + salt + columns).digest()
 
 
 def largest(declared: Measure | Model) -> Columns:
     """The longest columns that a declaration allows: they give all its reports their one size."""
     if isinstance(declared, Measure):
         names = tuple(value.name for value in declared.values)
-        return AggregateColumns(dict.fromkeys(declared.keys, "\U0010ffff" * MOST_KEY_TEXT), names)
-    longest = [max(space.values, key=lambda label: len(codec.encode(label))) for space in declared.labels]
+        return AggregateColumns(dict.fromkeys(declared.keys, "x" * MOST_KEY_TEXT), names)
+    longest = [max(space.values, key=lambda label: len(codec.number(label))) for space in declared.labels]
     counts = [declared.policy.count(space) for space in declared.labels]
     candidates = tuple((label,) * count for label, count in zip(longest, counts, strict=True))
     return TrainColumns(declared.tag, bytes(declared.features), candidates)

@@ -66,7 +66,9 @@ class OpeningKey:
         try:
             return _SUITE.decrypt(sealed, self._key, info)
         except (InvalidTag, ValueError):
-            raise CannotOpen("the payload does not open: it, its place or its public part was changed") from None
+            raise CannotOpen(
+                "the payload does not open: it, its place or its public part was changed"
+            ) from None
 
     def __repr__(self) -> str:
         return f"OpeningKey({self.key_id.hex()})"

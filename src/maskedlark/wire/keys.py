@@ -5,8 +5,9 @@ No parameter document names an HPKE key, so a helper changes keys without touchi
 
 from dataclasses import dataclass
 
-from maskedlark.errors import BadSignature, NoValidKey, NotDeclared, OutOfRange, WrongLength
+from maskedlark.errors import BadSignature, NotDeclared, NoValidKey, OutOfRange
 from maskedlark.wire import codec
+from maskedlark.wire.codec import Fields, Reader
 from maskedlark.wire.hpke import PUBLIC_BYTES, SealingKey
 from maskedlark.wire.signatures import PUBLIC_BYTES as IDENTITY_BYTES
 from maskedlark.wire.signatures import SIGNATURE_BYTES, SigningKey, VerifyingKey
@@ -17,6 +18,8 @@ MOST_KEYS = 64
 MOST_SECONDS = (1 << 40) - 1
 MOST_SEQUENCE = (1 << 32) - 1
 _LABEL = "maskedlark v1 key configuration"
+_SIGNED = Fields("body", "signature")
+_CONFIGURATION = Fields("keys", "helper", "address", "identity", "sequence")
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,11 @@ class PublishedKey:
     key: SealingKey
     not_before: int
     not_after: int
+
+    def encode(self) -> bytes:
+        """Public key, beginning, end."""
+        parts = [codec.octets(self.key.public), codec.number(self.not_before), codec.number(self.not_after)]
+        return codec.listed(parts)
 
     def valid_at(self, seconds: int) -> bool:
         """Whether a browser may seal to it at that moment."""
@@ -46,54 +54,69 @@ class KeyConfiguration:
         """The key to seal to at that moment: of the valid ones, the one that came last."""
         valid = [published for published in self.keys if published.valid_at(seconds)]
         if not valid:
-            raise NoValidKey(f"helper {self.helper} has published no key for this moment; fetch its keys again")
+            raise NoValidKey(
+                f"helper {self.helper} has published no key for this moment; fetch its keys again"
+            )
         return max(valid, key=lambda published: published.not_before).key
 
     def sign(self, identity: SigningKey) -> bytes:
         """The signed message that the helper publishes."""
         if identity.verifying != self.identity:
-            raise NotDeclared(f"the configuration of {self.helper} names another identity than the signing key")
-        body = codec.encode_message(self._fields())
-        return codec.encode_message({"body": body, "signature": identity.sign(_LABEL, body)})
+            raise NotDeclared(
+                f"the configuration of {self.helper} names another identity than the signing key"
+            )
+        body = self.encode()
+        return _signed(body, identity.sign(_LABEL, body))
 
-    def _fields(self) -> codec.Item:
-        return {
-            "helper": self.helper,
-            "identity": self.identity.public,
-            "address": self.address,
-            "sequence": self.sequence,
-            "keys": [[published.key.public, published.not_before, published.not_after] for published in self.keys],
-        }
+    def encode(self) -> bytes:
+        """What is signed."""
+        return codec.VERSION_BYTE + _CONFIGURATION.write(
+            codec.listed([published.encode() for published in self.keys]),
+            codec.text(self.helper),
+            codec.text(self.address),
+            codec.octets(self.identity.public),
+            codec.number(self.sequence),
+        )
+
+
+def _signed(body: bytes, signature: bytes) -> bytes:
+    return codec.VERSION_BYTE + _SIGNED.write(codec.octets(body), codec.octets(signature))
 
 
 def verify(message: bytes, identity: VerifyingKey) -> KeyConfiguration:
     """The configuration that this identity signed. Run by browsers, helpers and the parameter service."""
-    outer = codec.fields(codec.decode_message(message), "body", "signature")
-    body = codec.typed(outer["body"], bytes)
-    identity.verify(_LABEL, body, codec.exactly(outer["signature"], SIGNATURE_BYTES))
+    reader = Reader.message(message)
+    body_key, signature_key = reader.map(_SIGNED)
+    body, signature = reader.octets(body_key), reader.octets(signature_key, SIGNATURE_BYTES)
+    reader.end()
+    identity.verify(_LABEL, body, signature)
     configuration = _decode(body)
     if configuration.identity != identity:
-        raise BadSignature(f"the configuration of {configuration.helper} names another identity than its signer")
+        raise BadSignature(
+            f"the configuration of {configuration.helper} names another identity than its signer"
+        )
     return configuration
 
 
 def _decode(body: bytes) -> KeyConfiguration:
-    item = codec.fields(codec.decode_message(body), "helper", "identity", "address", "sequence", "keys")
-    keys = codec.typed(item["keys"], list)
-    if not 1 <= len(keys) <= MOST_KEYS:
-        raise WrongLength(f"a helper publishes 1 to {MOST_KEYS} keys, not {len(keys)}")
-    return KeyConfiguration(
-        helper=codec.text(item["helper"], MOST_NAME),
-        identity=VerifyingKey(codec.exactly(item["identity"], IDENTITY_BYTES)),
-        address=codec.text(item["address"], MOST_ADDRESS),
-        sequence=codec.natural(item["sequence"], MOST_SEQUENCE),
-        keys=tuple(_published(key) for key in keys),
+    reader = Reader.message(body)
+    keys, helper, address, identity, sequence = reader.map(_CONFIGURATION)
+    published = tuple([_published(reader) for _ in reader.items(keys, 1, MOST_KEYS)])
+    configuration = KeyConfiguration(
+        keys=published,
+        helper=reader.text(helper, MOST_NAME),
+        address=reader.text(address, MOST_ADDRESS),
+        identity=VerifyingKey(reader.octets(identity, IDENTITY_BYTES)),
+        sequence=reader.natural(sequence, MOST_SEQUENCE),
     )
+    reader.end()
+    return configuration
 
 
-def _published(item: codec.Item) -> PublishedKey:
-    public, not_before, not_after = codec.exact_list(item, 3)
-    not_before, not_after = codec.natural(not_before, MOST_SECONDS), codec.natural(not_after, MOST_SECONDS)
+def _published(reader: Reader) -> PublishedKey:
+    reader.items(b"", 3, 3)
+    public = reader.octets(b"", PUBLIC_BYTES)
+    not_before, not_after = reader.natural(b"", MOST_SECONDS), reader.natural(b"", MOST_SECONDS)
     if not_before >= not_after:
         raise OutOfRange("a key ends before it begins")
-    return PublishedKey(SealingKey(codec.exactly(public, PUBLIC_BYTES)), not_before, not_after)
+    return PublishedKey(SealingKey(public), not_before, not_after)

@@ -1,13 +1,13 @@
 """Payloads: what one helper finds in a report once it is opened.
 
-    payload = version, length, body, zeros            all payloads of a purpose have one size
-    body    = {salt, secret, columns}
-    secret  = field elements for helper 0, a 16-byte seed for the others
+payload = version, length, body, zeros            all payloads of a purpose have one size
+body    = {salt, secret, columns}
+secret  = field elements for helper 0, a 16-byte seed for the others
 """
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from maskedlark.core import field, sharing
 from maskedlark.core.declared import Measure, Model
@@ -22,34 +22,43 @@ from maskedlark.errors import (
     WrongLength,
 )
 from maskedlark.wire import codec, columns
+from maskedlark.wire.codec import Fields, Reader
 from maskedlark.wire.columns import SALT_BYTES, Columns
 
 SIZE_STEP = 32
 """Payload sizes are multiples of this."""
 _HEAD = struct.Struct(">BI")
+_BODY = Fields("salt", "secret", "columns")
 
 
-@dataclass(frozen=True, repr=False)
-class Payload:
+class Payload(NamedTuple):
     """The open columns, and this helper's share or the seed of it."""
 
     columns: Columns
     secret: bytes
 
+    def __repr__(self) -> str:
+        return f"Payload({len(self.secret)} secret bytes)"
+
 
 def body(salt: bytes, secret: bytes, encoded_columns: bytes) -> bytes:
     """A payload before padding. Run by the browser, once a helper."""
-    return codec.encode({"salt": salt, "secret": secret, "columns": encoded_columns})
+    return _BODY.write(codec.octets(salt), codec.octets(secret), codec.octets(encoded_columns))
 
 
 def decode(data: bytes, purpose: Purpose, place: int, column_hash: bytes) -> Payload:
     """A payload that is whole and whose columns are those of the public part. Run by the helper."""
-    item = codec.fields(codec.decode(data), "salt", "secret", "columns")
-    salt, encoded = codec.exactly(item["salt"], SALT_BYTES), codec.typed(item["columns"], bytes)
+    reader = Reader(data)
+    salt_key, secret_key, columns_key = reader.map(_BODY)
+    salt, secret, encoded = (
+        reader.octets(salt_key, SALT_BYTES),
+        reader.octets(secret_key),
+        reader.octets(columns_key),
+    )
+    reader.end()
     if columns.digest(encoded, salt, purpose) != column_hash:
         raise WrongColumnHash("the open columns are not those that the public part binds")
     decoded = columns.decode(encoded, purpose)
-    secret = codec.typed(item["secret"], bytes)
     _check_secret(secret, place, decoded.secrets())
     return Payload(decoded, secret)
 
@@ -63,7 +72,7 @@ def _check_secret(secret: bytes, place: int, count: int) -> None:
         raise NotInField("a share is p or more")
 
 
-def size(declared: Sequence[Measure] | Sequence[Model]) -> int:
+def size(declared: Sequence[Measure | Model]) -> int:
     """The one size of all payloads of a purpose: that of the largest record declared for it."""
     longest = max(_HEAD.size + _longest_body(each) for each in declared)
     return -(-longest // SIZE_STEP) * SIZE_STEP

@@ -1,18 +1,22 @@
 """Reports: a public part, and a sealed payload for every helper. Made by browsers, opened by helpers.
 
-    report  = version, {public: bytes, payloads: [[key id, sealed], …]}      one payload a helper, in order
-    public  = version, {id, hour, origin, purpose, parameters, column_hash}
+    report = version, {public: bytes, payloads: [[key id, sealed], …]}      one payload a helper, in order
+    public = version, {id, hour, origin, purpose, parameters, column_hash}
+    part   = version, {key_id, public, sealed}                              what one helper is sent of it
 
 The public part travels as bytes: `info` binds exactly these, with the helper's name, place and key id.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from maskedlark.core import sharing
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotDeclared, OutOfRange, WrongHelper, WrongLength, WrongPurpose
 from maskedlark.wire import codec, payload
+from maskedlark.wire.codec import Fields, Reader
 from maskedlark.wire.columns import HASH_BYTES
 from maskedlark.wire.hpke import KEY_ID_BYTES, OVERHEAD, OpeningKey, SealingKey
 from maskedlark.wire.payload import Payload
@@ -20,12 +24,17 @@ from maskedlark.wire.payload import Payload
 ID_BYTES = sharing.ID_BYTES
 MOST_ORIGIN = 253
 MOST_HOUR = (1 << 32) - 1
-_LABEL = "maskedlark v1 report"
+_REPORT = Fields("public", "payloads")
+_PUBLIC = Fields("id", "hour", "origin", "purpose", "parameters", "column_hash")
+_PART = Fields("key_id", "public", "sealed")
+_ID_START = 1 + len(_PUBLIC.head + _PUBLIC.keys[0] + codec.octets(bytes(ID_BYTES))) - ID_BYTES
+_ID_END = _ID_START + ID_BYTES
+_PAIR = codec.listed([b""] * 2)
+_LABEL = codec.text("maskedlark v1 report")
 _PURPOSES = {str(purpose): purpose for purpose in Purpose}
 
 
-@dataclass(frozen=True)
-class PublicPart:
+class PublicPart(NamedTuple):
     """What the ad server can read of a report: nothing that depends on what the user did."""
 
     id: bytes
@@ -38,20 +47,17 @@ class PublicPart:
 
     def encode(self) -> bytes:
         """Run by the browser."""
-        return codec.encode_message(
-            {
-                "id": self.id,
-                "hour": self.hour,
-                "origin": self.origin,
-                "purpose": str(self.purpose),
-                "parameters": self.parameters,
-                "column_hash": self.column_hash,
-            }
+        return codec.VERSION_BYTE + _PUBLIC.write(
+            codec.octets(self.id),
+            codec.number(self.hour),
+            codec.text(self.origin),
+            codec.text(self.purpose),
+            codec.octets(self.parameters),
+            codec.octets(self.column_hash),
         )
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """A report as it is stored and sent."""
 
     public: bytes
@@ -60,7 +66,17 @@ class Report:
 
     def encode(self) -> bytes:
         """Run by the browser."""
-        return codec.encode_message({"public": self.public, "payloads": [list(pair) for pair in self.payloads]})
+        pairs = [_PAIR + codec.octets(key_id) + codec.octets(sealed) for key_id, sealed in self.payloads]
+        return codec.VERSION_BYTE + _REPORT.write(codec.octets(self.public), codec.listed(pairs))
+
+    def part(self, place: int) -> bytes:
+        """What one helper needs of the report: nothing of the other payloads. Run by the ad server."""
+        if place >= len(self.payloads):
+            raise WrongHelper(f"the report has no payload for helper {place}")
+        key_id, sealed = self.payloads[place]
+        return codec.VERSION_BYTE + _PART.write(
+            codec.octets(key_id), codec.octets(self.public), codec.octets(sealed)
+        )
 
 
 @dataclass(frozen=True)
@@ -73,33 +89,60 @@ class Recipient:
 
 def decode(data: bytes) -> Report:
     """Run by the ad server and by helpers. Form alone: nothing is opened."""
-    item = codec.fields(codec.decode_message(data), "public", "payloads")
-    payloads = [codec.exact_list(pair, 2) for pair in codec.typed(item["payloads"], list)]
-    if not 2 <= len(payloads) <= sharing.MOST_HELPERS:
-        raise WrongLength(f"a report has payloads for 2 to {sharing.MOST_HELPERS} helpers, not {len(payloads)}")
-    pairs = tuple((codec.exactly(key_id, KEY_ID_BYTES), codec.typed(sealed, bytes)) for key_id, sealed in payloads)
-    sizes = {len(sealed) for _, sealed in pairs}
-    if len(sizes) != 1 or (min(sizes) - OVERHEAD) % payload.SIZE_STEP or min(sizes) <= OVERHEAD:
-        raise WrongLength("the payloads of a report have one size, a multiple of the declared step")
-    return Report(codec.typed(item["public"], bytes), pairs)
+    reader = Reader.message(data)
+    public_key, payloads_key = reader.map(_REPORT)
+    public = reader.octets(public_key)
+    payloads = tuple([_pair(reader) for _ in reader.items(payloads_key, 2, sharing.MOST_HELPERS)])
+    reader.end()
+    plain = len(payloads[0][1]) - OVERHEAD
+    if (
+        plain <= 0
+        or plain % payload.SIZE_STEP
+        or any(len(sealed) != plain + OVERHEAD for _, sealed in payloads)
+    ):
+        raise WrongLength(
+            f"the payloads of a report have one size, a multiple of {payload.SIZE_STEP}, sealed"
+        )
+    return Report(public, payloads)
+
+
+def _pair(reader: Reader) -> tuple[bytes, bytes]:
+    reader.items(b"", 2, 2)
+    return reader.octets(b"", KEY_ID_BYTES), reader.octets(b"")
 
 
 def decode_public(data: bytes) -> PublicPart:
-    """Run by everyone who handles a report."""
-    item = codec.fields(
-        codec.decode_message(data), "id", "hour", "origin", "purpose", "parameters", "column_hash"
+    """Run by everyone who handles a report.
+
+    Reports of one hour, purpose and document differ in id and column hash alone, which stand first and last
+    and have fixed length. With both blanked out, the rest is the same for all and is read once.
+    """
+    if len(data) < _ID_END + HASH_BYTES:
+        return _read_public(data)
+    shared = _read_public(data[:_ID_START] + bytes(ID_BYTES) + data[_ID_END:-HASH_BYTES] + bytes(HASH_BYTES))
+    return PublicPart(data[_ID_START:_ID_END], *shared[1:-1], data[-HASH_BYTES:])
+
+
+@lru_cache(maxsize=4096)
+def _read_public(data: bytes) -> PublicPart:
+    reader = Reader.message(data)
+    id_key, hour, origin, purpose, parameters, column_hash = reader.map(_PUBLIC)
+    public = PublicPart(
+        reader.octets(id_key, ID_BYTES),
+        reader.natural(hour, MOST_HOUR),
+        reader.text(origin, MOST_ORIGIN),
+        _purpose(reader.text(purpose, 16)),
+        reader.octets(parameters, HASH_BYTES),
+        reader.octets(column_hash, HASH_BYTES),
     )
-    purpose = codec.text(item["purpose"], 16)
-    if purpose not in _PURPOSES:
-        raise OutOfRange("the purpose of a report is 'aggregate' or 'train'")
-    return PublicPart(
-        id=codec.exactly(item["id"], ID_BYTES),
-        hour=codec.natural(item["hour"], MOST_HOUR),
-        origin=codec.text(item["origin"], MOST_ORIGIN),
-        purpose=_PURPOSES[purpose],
-        parameters=codec.exactly(item["parameters"], HASH_BYTES),
-        column_hash=codec.exactly(item["column_hash"], HASH_BYTES),
-    )
+    reader.end()
+    return public
+
+
+def _purpose(name: str) -> Purpose:
+    if name not in _PURPOSES:
+        raise OutOfRange(f"the purpose of a report is one of {', '.join(_PURPOSES)}")
+    return _PURPOSES[name]
 
 
 def seal(public: PublicPart, bodies: Sequence[bytes], to: Sequence[Recipient], size: int) -> Report:
@@ -116,27 +159,56 @@ def seal(public: PublicPart, bodies: Sequence[bytes], to: Sequence[Recipient], s
 
 def _info(public: bytes, helper: str, place: int, key_id: bytes) -> bytes:
     """Everything public that a payload is bound to."""
-    return codec.encode([_LABEL, public, helper, place, key_id])
+    parts = [_LABEL, codec.octets(public), codec.text(helper), codec.number(place), codec.octets(key_id)]
+    return codec.listed(parts)
+
+
+class Addressed(NamedTuple):
+    """A part that is addressed to us: what is needed to open it."""
+
+    public: PublicPart
+    key: OpeningKey
+    sealed: bytes
+    info: bytes
 
 
 @dataclass(frozen=True)
 class Opener:
-    """What a helper opens reports with: its name, its place among the helpers, and its keys by id."""
+    """What a helper opens its parts of reports with: its name, its place, its keys by id, and for what.
+
+    The three stages of opening are methods of their own, so that a batch can run each for all its reports.
+    """
 
     helper: str
     place: int
     keys: Mapping[bytes, OpeningKey]
+    purpose: Purpose
 
-    def open(self, report: Report, purpose: Purpose) -> tuple[PublicPart, Payload]:
+    def open(self, part: bytes) -> tuple[PublicPart, Payload]:
         """The public part and our payload of a report that nobody changed. Refuses any other."""
-        public = decode_public(report.public)
-        if public.purpose is not purpose:
-            raise WrongPurpose(f"a report to {public.purpose}, in a dataset to {purpose}")
-        if self.place >= len(report.payloads):
-            raise WrongHelper(f"the report has no payload for helper {self.place}")
-        key_id, sealed = report.payloads[self.place]
+        return self.decode(self.unseal(self.address(part)))
+
+    def address(self, part: bytes) -> Addressed:
+        """First stage: is it a report for this purpose, sealed to one of our keys?"""
+        reader = Reader.message(part)
+        key_id_key, public_key, sealed_key = reader.map(_PART)
+        key_id, encoded = reader.octets(key_id_key, KEY_ID_BYTES), reader.octets(public_key)
+        sealed = reader.octets(sealed_key)
+        reader.end()
+        public = decode_public(encoded)
+        if public.purpose is not self.purpose:
+            raise WrongPurpose(f"a report to {public.purpose}, among those to {self.purpose}")
         if key_id not in self.keys:
-            raise WrongHelper(f"the payload is sealed to key {key_id.hex()}, which {self.helper} does not hold")
-        info = _info(report.public, self.helper, self.place, key_id)
-        body = payload.unpad(self.keys[key_id].open(sealed, info))
-        return public, payload.decode(body, purpose, self.place, public.column_hash)
+            raise WrongHelper(
+                f"the payload is sealed to key {key_id.hex()}, which {self.helper} does not hold"
+            )
+        return Addressed(public, self.keys[key_id], sealed, _info(encoded, self.helper, self.place, key_id))
+
+    def unseal(self, addressed: Addressed) -> tuple[PublicPart, bytes]:
+        """Second stage: the HPKE call, which fails if anything public or sealed was changed."""
+        return addressed.public, addressed.key.open(addressed.sealed, addressed.info)
+
+    def decode(self, opened: tuple[PublicPart, bytes]) -> tuple[PublicPart, Payload]:
+        """Third stage: a whole payload whose columns are those of the public part."""
+        public, padded = opened
+        return public, payload.decode(payload.unpad(padded), self.purpose, self.place, public.column_hash)

@@ -1,0 +1,1 @@
+"""Benchmarks: ours beside a peer or a limit, in the same run, as a ratio."""

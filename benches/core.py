@@ -1,0 +1,90 @@
+"""The protocol core: sealing and opening against bare HPKE, field sums against numpy, a million masks."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from benches.timing import one_core, seconds, side_by_side
+from maskedlark.core import field, sharing
+from maskedlark.core.declared import Model
+from maskedlark.core.purpose import Purpose
+from maskedlark.randomness import SystemRandomness
+from maskedlark.wire import batch, payload, report
+from maskedlark.wire.batch import Envelope
+from maskedlark.wire.hpke import OpeningKey
+from maskedlark.wire.report import Opener, Recipient
+
+FEATURES = 100
+HELPERS = 2
+REPORTS = 256
+ROUNDS = 31
+INFO_BYTES = 200  # as long as a report's
+SUMMED = 10_000_000
+MASKED = 1_000_000
+
+
+def measure(progress: Callable[[str], None]) -> dict[str, object]:
+    """One core, one run. A whole report for two helpers counts two seals."""
+    one_core()
+    rng = SystemRandomness()
+    model = Model("ConversionModel11005", FEATURES)
+    keys = [OpeningKey.generate(rng) for _ in range(HELPERS)]
+    recipients = tuple(Recipient(f"helper-{i}", key.sealing) for i, key in enumerate(keys))
+    size = payload.size([model])
+    envelope = Envelope("ads.example", Purpose.TRAIN, bytes(32), recipients, size)
+    features = np.frombuffer(rng.bytes(REPORTS * FEATURES), np.uint8).reshape(REPORTS, FEATURES)
+    labels, real = rng.below(2, REPORTS), np.ones(REPORTS, np.bool_)
+    plain = [rng.bytes(size) for _ in range(REPORTS)]
+    infos = [rng.bytes(INFO_BYTES) for _ in range(REPORTS)]
+
+    def make() -> list[bytes]:
+        candidates, secrets = model.mask([labels], real, rng)
+        encoded = batch.train_columns(model.tag, features, candidates)
+        return batch.seal(envelope, encoded, secrets, [480_000] * REPORTS, rng)
+
+    def bare_seal() -> list[bytes]:
+        return [key.sealing.seal(data, info) for key in keys for data, info in zip(plain, infos, strict=True)]
+
+    progress("sealing")
+    seal_s, bare_seal_s, seal_cost = side_by_side(make, bare_seal, ROUNDS)
+
+    # Helper 1 has the harder part: it expands its masks from seeds.
+    reports, sealed = make(), bare_seal()[REPORTS:]
+    parts = [report.decode(data).part(1) for data in reports]
+    opener = Opener("helper-1", 1, {keys[1].key_id: keys[1]}, Purpose.TRAIN)
+
+    def open_reports() -> None:
+        assert not batch.open_parts(opener, parts, model.secrets()).refused
+
+    def bare_open() -> list[bytes]:
+        return [keys[1].open(data, info) for data, info in zip(sealed, infos, strict=True)]
+
+    progress("opening")
+    open_s, bare_open_s, open_cost = side_by_side(open_reports, bare_open, ROUNDS)
+
+    progress("summing")
+    elements = rng.below(field.P, SUMMED)
+    sum_s, numpy_s, sum_ratio = side_by_side(lambda: field.total(elements), elements.sum, 15)
+
+    progress("masking a million labels")
+    million = rng.below(2, MASKED)
+    ids = sharing.random_rows(MASKED, sharing.ID_BYTES, rng)
+
+    def mask() -> sharing.Shares:
+        _, secrets = model.mask([million], np.ones(MASKED, np.bool_), rng)
+        return sharing.split(secrets, ids, Purpose.TRAIN, HELPERS, rng)
+
+    return {
+        "payload_bytes": size,
+        "report_bytes": len(reports[0]),
+        "bare_seal_per_s": round(HELPERS * REPORTS / bare_seal_s),
+        "report_seal_per_s": round(HELPERS * REPORTS / seal_s),
+        "seal_ratio": round(1 / seal_cost, 3),
+        "bare_open_per_s": round(REPORTS / bare_open_s),
+        "report_open_per_s": round(REPORTS / open_s),
+        "open_ratio": round(1 / open_cost, 3),
+        "field_sum_ms": round(sum_s * 1e3, 2),
+        "numpy_sum_ms": round(numpy_s * 1e3, 2),
+        "field_sum_ratio": round(sum_ratio, 2),
+        "mask_million_s": round(min(seconds(mask) for _ in range(3)), 3),
+    }

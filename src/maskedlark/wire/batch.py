@@ -1,0 +1,111 @@
+"""Many reports at once: made by a population of browsers, opened by a helper.
+
+All arithmetic on masks and values is done for the whole batch; what is left in the loop over records is
+encoding and one HPKE call a payload.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskedlark.core import sharing
+from maskedlark.core.field import FieldArray
+from maskedlark.core.purpose import Purpose
+from maskedlark.errors import DecodeError, NotDeclared, Refused
+from maskedlark.randomness import Randomness
+from maskedlark.wire import columns, payload, report
+from maskedlark.wire.columns import SALT_BYTES, Columns, TrainColumns
+from maskedlark.wire.report import ID_BYTES, Opener, PublicPart, Recipient
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """What all reports of a batch have in common: under which document, for whom, of what size."""
+
+    origin: str
+    purpose: Purpose
+    parameters: bytes
+    recipients: tuple[Recipient, ...]
+    size: int
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a helper holds of the reports that it accepted, and why it refused the others."""
+
+    public: list[PublicPart]
+    columns: list[Columns]
+    shares: FieldArray
+    """(n, secrets): uniform numbers, to this helper."""
+    refused: Counter[str]
+    """How many, by the name of the error."""
+
+
+def train_columns(
+    tag: str, features: NDArray[np.uint8], candidates: Sequence[NDArray[np.int64]]
+) -> list[bytes]:
+    """The open columns of training records, encoded. Run by browsers."""
+    rows, width = features.tobytes(), features.shape[1]
+    labels = zip(*[map(tuple, shown.tolist()) for shown in candidates], strict=True)
+    return [
+        TrainColumns(tag, rows[i * width : (i + 1) * width], shown).encode() for i, shown in enumerate(labels)
+    ]
+
+
+def seal(
+    envelope: Envelope, encoded: Sequence[bytes], secrets: FieldArray, hours: Sequence[int], rng: Randomness
+) -> list[bytes]:
+    """Reports of many records: share, encode, seal. Run by browsers, one record in each."""
+    if not len(encoded) == len(secrets) == len(hours):
+        raise NotDeclared("every record has columns, a secret and an hour; they differ in number")
+    helpers, purpose = len(envelope.recipients), envelope.purpose
+    ids = sharing.random_rows(len(secrets), ID_BYTES, rng)
+    salts = sharing.random_rows(len(secrets), SALT_BYTES, rng)
+    shares = sharing.split(secrets, ids, purpose, helpers, rng)
+    reports = []
+    for i, (shown, hour) in enumerate(zip(encoded, hours, strict=True)):
+        salt = salts[i].tobytes()
+        digest = columns.digest(shown, salt, purpose)
+        public = PublicPart(ids[i].tobytes(), hour, envelope.origin, purpose, envelope.parameters, digest)
+        bodies = [payload.body(salt, shares.of(helper, i), shown) for helper in range(helpers)]
+        reports.append(report.seal(public, bodies, envelope.recipients, envelope.size).encode())
+    return reports
+
+
+def open_parts(opener: Opener, parts: Sequence[bytes], secrets: int) -> Opened:
+    """Open, check and expand many reports of one shape. Run by a helper; a bad report spoils no other.
+
+    Stage by stage, not report by report: one HPKE call after the other finds its code in the processor's
+    cache, which makes the whole about a tenth faster.
+    """
+    refused: Counter[str] = Counter()
+    addressed = _each(opener.address, parts, refused)
+    unsealed = _each(opener.unseal, addressed, refused)
+    decoded = _each(opener.decode, unsealed, refused)
+    shaped = [pair for pair in decoded if pair[1].columns.secrets() == secrets]
+    if len(shaped) < len(decoded):
+        refused["NotDeclared"] += len(decoded) - len(shaped)
+    ids = sharing.byte_rows(b"".join([public.id for public, _ in shaped]), ID_BYTES)
+    carried = [content.secret for _, content in shaped]
+    shares = sharing.recover(carried, ids, opener.purpose, opener.place, secrets)
+    return Opened(
+        [public for public, _ in shaped], [content.columns for _, content in shaped], shares, refused
+    )
+
+
+def _each(stage: Callable[[T], S], records: Sequence[T], refused: Counter[str]) -> list[S]:
+    """Run a stage on every record that is still in; count those that it refuses."""
+    done = []
+    for record in records:
+        try:
+            done.append(stage(record))
+        except (DecodeError, Refused) as error:
+            refused[type(error).__name__] += 1
+    return done
