@@ -1,7 +1,7 @@
 """Randomness as an argument: every secret draw goes through one of these two sources.
 
-`SystemRandomness` is the only one for secrets. `FixedRandomness` repeats itself and exists so that
-test vectors and tests can be made again; nothing that ships to a user constructs it.
+`SystemRandomness` is the only one for secrets. `FixedRandomness` repeats itself, so that test vectors, tests
+and simulated people can be made again.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ class SystemRandomness(Randomness):
 
 
 class FixedRandomness(Randomness):
-    """The SHAKE128 stream of a seed: the same draws every time. For vectors and tests, never for secrets."""
+    """The SHAKE128 stream of a seed: the same draws every time. Never for secrets."""
 
     def __init__(self, seed: bytes) -> None:
         self._seed = seed

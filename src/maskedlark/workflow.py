@@ -35,7 +35,9 @@ Group = tuple[Key, ...]
 class Helper:
     """A helper's view of a dataset: open columns, and shares that are uniform to it."""
 
-    name: str
+    opener: Opener
+    parts: list[bytes]
+    """What the ad server sent: this helper's part of every report."""
     opened: Opened
 
     def sums(self, by: Sequence[str]) -> tuple[list[Group], FieldArray]:
@@ -170,5 +172,5 @@ def _travel(
     views = []
     for place, (key, parts) in enumerate(zip(keys, sent, strict=True)):
         opener = Opener(f"helper-{place}", place, {key.key_id: key}, purpose)
-        views.append(Helper(f"helper-{place}", batch.open_parts(opener, parts, declared.secrets())))
+        views.append(Helper(opener, parts, batch.open_parts(opener, parts, declared.secrets())))
     return Workflow(declared, stored, tuple(views))

@@ -41,7 +41,8 @@ def _words(a: FieldArray) -> Words:
 
 def _below_p(x: Words) -> FieldArray:
     """Canonical form of numbers below 2p. A difference that wraps is huge, so the minimum picks right."""
-    return np.minimum(x, x - _P).view(np.int64)
+    canonical: Words = np.minimum(x, x - _P)
+    return canonical.view(np.int64)
 
 
 def _fold(x: Words) -> FieldArray:
@@ -57,7 +58,8 @@ def add(a: FieldArray, b: FieldArray) -> FieldArray:
 def subtract(a: FieldArray, b: FieldArray) -> FieldArray:
     """a - b. A difference below zero wraps, and adding p wraps it back to where it belongs."""
     difference: Words = _words(a) - _words(b)
-    return np.minimum(difference, difference + _P).view(np.int64)
+    canonical: Words = np.minimum(difference, difference + _P)
+    return canonical.view(np.int64)
 
 
 def negate(a: FieldArray) -> FieldArray:

@@ -1,0 +1,35 @@
+"""What a coalition of helpers sees of a dataset, as rows of numbers for an attacker to learn from."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskedlark.core import field
+from maskedlark.workflow import Helper
+
+Rows = NDArray[np.float64]
+
+
+def of_helpers(helpers: Sequence[Helper]) -> Rows:
+    """Everything: order and size of the parts, every byte of the opened payloads, every bit of every share.
+
+    Candidates, tags, features and seeds are bytes of the payloads; shares are added as bits once expanded.
+    """
+    return np.concatenate([_of_helper(helper) for helper in helpers], axis=1)
+
+
+def _of_helper(helper: Helper) -> Rows:
+    opener = helper.opener
+    plain = [opener.unseal(opener.address(part))[1] for part in helper.parts]
+    payloads = np.frombuffer(b"".join(plain), np.uint8).reshape(len(plain), -1)
+    sizes = np.array([[len(part)] for part in helper.parts])
+    order = np.arange(len(plain))[:, None] / len(plain)
+    return np.concatenate(
+        [order, sizes, payloads, bits(field.to_bytes(helper.opened.shares), len(plain))], axis=1
+    )
+
+
+def bits(data: bytes, records: int) -> NDArray[np.uint8]:
+    """Bytes of equally many records as rows of bits."""
+    return np.unpackbits(np.frombuffer(data, np.uint8).reshape(records, -1), axis=1)

@@ -1,0 +1,35 @@
+"""Simulated people for the demo: what ads they saw and what they did. The same people every time."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskedlark.core.declared import Measure, Model, Value
+from maskedlark.randomness import FixedRandomness
+
+CAMPAIGNS = ("autumn", "spring", "winter")
+BUYING_RATE = (0.08, 0.22, 0.14)
+MEASURE = Measure(("campaign",), (Value("bought", 0, 1), Value("euros", 0, 200)))
+MODEL = Model("ConversionModel11005", features=4)
+
+
+@dataclass(frozen=True)
+class People:
+    """One row a person. Only the first two columns ever leave the browser readable, and only to helpers."""
+
+    campaign: list[str]
+    features: NDArray[np.uint8]
+    bought: NDArray[np.int64]
+    euros: NDArray[np.int64]
+
+
+def people(count: int) -> People:
+    """So many people, three campaigns, and purchases that depend on campaign and features."""
+    rng = FixedRandomness(b"the people of the demo")
+    campaign = rng.below(len(CAMPAIGNS), count)
+    features = rng.below(256, count * MODEL.features).reshape(count, -1).astype(np.uint8)
+    rate = np.array(BUYING_RATE)[campaign] * features[:, 0] / 128
+    bought = (rng.unit(count) < rate).astype(np.int64)
+    euros = bought * (1 + rng.below(200, count))
+    return People([CAMPAIGNS[i] for i in campaign], features, bought, euros)
