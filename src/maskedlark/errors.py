@@ -13,6 +13,7 @@
     │   ├── WrongLength             a byte string, text or list of the wrong length
     │   ├── OutOfRange              a number outside its range
     │   ├── NotInField              a share that is not below p
+    │   ├── TooDeep                 lists or maps nested deeper than any message of ours
     │   └── BadPadding              padding that is not all zero
     ├── Refused                     a well-formed report that a helper must not use
     │   ├── WrongHelper             sealed to somebody else, or no place for us
@@ -79,6 +80,10 @@ class OutOfRange(DecodeError):
 
 class NotInField(DecodeError):
     """A share that is not an element of F_p: its value is p or more."""
+
+
+class TooDeep(DecodeError):
+    """Lists or maps nested deeper than any message of ours."""
 
 
 class BadPadding(DecodeError):

@@ -56,9 +56,15 @@ class Helper:
         shares = []
         # Every candidate counts, each times its mask. A helper does not know which of them is true.
         for column in range(candidates.shape[1]):
-            rows = field.from_signed(function(self.features, candidates[:, column]))
+            rows = function(self.features, candidates[:, column])
+            if (
+                rows.dtype != np.int64
+            ):  # A float would lose its low bits, and masks cancel to the bit or not at all.
+                raise NotDeclared(
+                    f"f returns {rows.dtype}; return int64: cast with astype(np.int64) before computing"
+                )
             masks = self.opened.shares[:, [before + column]]
-            shares.append(field.total(field.multiply(rows, masks)))
+            shares.append(field.total(field.multiply(field.from_signed(rows), masks)))
         return sharing.combine(shares)
 
     @cached_property

@@ -10,11 +10,11 @@ from functools import lru_cache
 from typing import Any, NoReturn
 
 from maskedlark.errors import (
-    DecodeError,
     DuplicateKey,
     MissingKey,
     NotDeterministic,
     OutOfRange,
+    TooDeep,
     TrailingBytes,
     Truncated,
     UnknownKey,
@@ -232,7 +232,7 @@ class Reader:
 
     def _item(self, depth: int) -> Item:
         if depth > MOST_DEPTH:
-            raise DecodeError(f"nested deeper than {MOST_DEPTH}")
+            raise TooDeep(f"nested deeper than {MOST_DEPTH}")
         major, argument = self._any_head()
         if major <= _NEGATIVE:
             return argument if major == _UNSIGNED else -1 - argument

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from maskedlark.core import sharing
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import NotDeclared, OutOfRange, WrongHelper, WrongLength, WrongPurpose
+from maskedlark.errors import DecodeError, NotDeclared, OutOfRange, WrongHelper, WrongLength, WrongPurpose
 from maskedlark.wire import codec, payload
 from maskedlark.wire.codec import Fields, Reader
 from maskedlark.wire.columns import HASH_BYTES
@@ -117,9 +117,11 @@ def decode_public(data: bytes) -> PublicPart:
     Reports of one hour, purpose and document differ in id and column hash alone, which stand first and last
     and have fixed length. With both blanked out, the rest is the same for all and is read once.
     """
-    if len(data) < _ID_END + HASH_BYTES:
-        return _read_public(data)
-    shared = _read_public(data[:_ID_START] + bytes(ID_BYTES) + data[_ID_END:-HASH_BYTES] + bytes(HASH_BYTES))
+    blank = data[:_ID_START] + bytes(ID_BYTES) + data[_ID_END:-HASH_BYTES] + bytes(HASH_BYTES)
+    try:
+        shared = _read_public(blank)
+    except DecodeError:
+        return _read_public(data)  # What is wrong is named for the message as it came.
     return PublicPart(data[_ID_START:_ID_END], *shared[1:-1], data[-HASH_BYTES:])
 
 
@@ -152,12 +154,12 @@ def seal(public: PublicPart, bodies: Sequence[bytes], to: Sequence[Recipient], s
     encoded = public.encode()
     sealed = []
     for place, (recipient, body) in enumerate(zip(to, bodies, strict=True)):
-        info = _info(encoded, recipient.name, place, recipient.key.key_id)
-        sealed.append((recipient.key.key_id, recipient.key.seal(payload.pad(body, size), info)))
+        bound = info(encoded, recipient.name, place, recipient.key.key_id)
+        sealed.append((recipient.key.key_id, recipient.key.seal(payload.pad(body, size), bound)))
     return Report(encoded, tuple(sealed))
 
 
-def _info(public: bytes, helper: str, place: int, key_id: bytes) -> bytes:
+def info(public: bytes, helper: str, place: int, key_id: bytes) -> bytes:
     """Everything public that a payload is bound to."""
     parts = [_LABEL, codec.octets(public), codec.text(helper), codec.number(place), codec.octets(key_id)]
     return codec.listed(parts)
@@ -202,7 +204,7 @@ class Opener:
             raise WrongHelper(
                 f"the payload is sealed to key {key_id.hex()}, which {self.helper} does not hold"
             )
-        return Addressed(public, self.keys[key_id], sealed, _info(encoded, self.helper, self.place, key_id))
+        return Addressed(public, self.keys[key_id], sealed, info(encoded, self.helper, self.place, key_id))
 
     def unseal(self, addressed: Addressed) -> tuple[PublicPart, bytes]:
         """Second stage: the HPKE call, which fails if anything public or sealed was changed."""

@@ -1,0 +1,34 @@
+"""What the scripts promise: a bench prints one JSON object and nothing else."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "benches", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_a_bench_prints_one_json_object(monkeypatch):
+    code = (
+        "import sys, runpy, benches.core as core\n"
+        "core.REPORTS, core.ROUNDS, core.SUMMED, core.MASKED = 4, 1, 1000, 1000\n"
+        "sys.argv = ['benches', 'core', '--json']\n"
+        "runpy.run_module('benches', run_name='__main__')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    wanted = {"bare_seal_per_s", "report_seal_per_s", "bare_open_per_s", "report_open_per_s"}
+    assert wanted | {"seal_ratio", "open_ratio", "field_sum_ratio", "mask_million_s"} <= figures.keys()
+    assert "sealing" in done.stderr
+
+
+def test_an_unknown_bench_is_named_with_the_known_ones():
+    done = bench("nothing")
+    assert done.returncode == 2
+    assert "core" in done.stderr

@@ -1,0 +1,93 @@
+"""Claim 1: the best attacks we have read the prototype's labels and none of ours.
+
+Everything N-1 helpers see goes in, with half of the labels to learn from. An attack on ours fails the test
+beyond 5 standard deviations of a blind guess: one false alarm in 3 million for each of the figures.
+"""
+
+import numpy as np
+import pytest
+
+from maskedlark import workflow
+from maskedlark.audit import classifier, masks, mersenne, pairs, prototype, views
+from maskedlark.audit.advantage import advantage
+from maskedlark.clock import FixedClock
+from maskedlark.core.candidates import ALL, Pair
+from maskedlark.core.declared import Model
+from maskedlark.core.labels import LabelSpace
+from maskedlark.randomness import FixedRandomness
+
+USERS = 4000
+DEVIATIONS = 5
+LABELS = FixedRandomness(b"labels").below(2, USERS)
+TRUTH = LABELS == 1
+FIRST, SECOND = prototype.masks(LABELS, prototype.generator(7))
+
+
+@pytest.fixture(scope="module", params=[2, 3], ids=lambda n: f"{n} helpers")
+def ours(request):
+    rng = FixedRandomness(b"ours")
+    features = np.frombuffer(rng.bytes(8 * USERS), np.uint8).reshape(USERS, 8)  # independent of the label
+    return workflow.train(Model("tag", 8), features, [LABELS], request.param, rng, FixedClock(0))
+
+
+def test_signs_and_sizes_read_the_prototype_and_not_ours(ours):
+    assert advantage(masks.by_sign(SECOND), TRUTH).value == 1
+    assert advantage(masks.by_size(SECOND), TRUTH).value == 1
+    for helper in ours.helpers:
+        view = masks.as_signed(helper.opened.shares)
+        for attack in (masks.by_sign, masks.by_size):
+            assert abs(advantage(attack(view), TRUTH).deviations) < DEVIATIONS
+
+
+def test_the_generator_behind_the_prototype_is_recovered_and_predicts_what_comes():
+    generator = prototype.generator(99)
+    seen, _ = prototype.masks(LABELS[:1000], generator)
+    assert (mersenne.read_labels(seen) == LABELS[:1000]).all()
+    clone = mersenne.recover(seen)
+    coming, _ = prototype.masks(LABELS[1000:], generator)
+    fake_first = clone.uniform(size=(USERS - 1000, 2))[:, 0]
+    assert ((coming[:, 0] == fake_first) == TRUTH[1000:]).all()
+
+
+def test_no_generator_is_found_behind_ours(ours):
+    for helper in ours.helpers:
+        with pytest.raises(mersenne.NotMersenne, match="do not obey"):
+            mersenne.read_labels(masks.as_uniform(helper.opened.shares))
+
+
+def test_the_generator_attack_says_when_it_has_too_little():
+    with pytest.raises(mersenne.NotMersenne, match="312 users"):
+        mersenne.read_labels(FIRST[:311])
+    assert (mersenne.read_labels(FIRST[:312]) == LABELS[:312]).all()
+
+
+def test_a_learner_reads_the_prototype_and_not_ours(ours):
+    naive = views.bits(SECOND.tobytes(), USERS).astype(np.float64)
+    assert all(found.value > 0.99 for found in classifier.attack(naive, TRUTH).values())
+    for missing in range(len(ours.helpers)):
+        coalition = [helper for place, helper in enumerate(ours.helpers) if place != missing]
+        for name, found in classifier.attack(views.of_helpers(coalition), TRUTH).items():
+            assert abs(found.deviations) < DEVIATIONS, (name, missing, str(found))
+
+
+def test_the_learner_wins_once_all_helpers_collude(ours):
+    """The same rows with every helper in: the attack is not blind, the missing share is what stops it."""
+    together = sum(helper.opened.shares[:, 1].astype(object) for helper in ours.helpers)
+    assert ((together % (2**61 - 1)) == LABELS).all()
+
+
+PRIOR = np.array([0.5, 0.4, *[0.1 / 8] * 8])
+"""Half of all sources convert, and four in five conversions are of one kind."""
+
+
+def test_what_a_pair_leaks_when_labels_are_skewed():
+    """Figures in docs/THREAT_MODEL.md. With `all` a helper guesses 50 % of the labels, with `pair` 84 %."""
+    rng, records = FixedRandomness(b"pairs"), 40_000
+    labels = np.searchsorted(np.cumsum(PRIOR)[:-1], rng.unit(records), side="right")
+    space, real = LabelSpace.categorical(10), np.ones(records, np.bool_)
+    shown = Pair().draw(space, labels, real, rng).labels
+    found = pairs.leak(PRIOR, labels, shown)
+    assert found.without == 0.5
+    assert found.expected == pytest.approx(0.4 + 9 / 18 - 1 / 18)
+    assert found.measured == pytest.approx(found.expected, abs=5 * 0.5 / np.sqrt(records))
+    assert len(np.unique(ALL.draw(space, labels, real, rng).labels, axis=0)) == 1  # nothing to guess from

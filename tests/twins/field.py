@@ -1,0 +1,34 @@
+"""F_p in Python integers."""
+
+from collections.abc import Sequence
+
+P = 2**61 - 1
+
+
+def add(a: int, b: int) -> int:
+    return (a + b) % P
+
+
+def subtract(a: int, b: int) -> int:
+    return (a - b) % P
+
+
+def multiply(a: int, b: int) -> int:
+    return a * b % P
+
+
+def total(elements: Sequence[int]) -> int:
+    return sum(elements) % P
+
+
+def product(a: Sequence[Sequence[int]], b: Sequence[Sequence[int]]) -> list[list[int]]:
+    columns = list(zip(*b, strict=True))
+    return [[sum(x * y for x, y in zip(row, column, strict=True)) % P for column in columns] for row in a]
+
+
+def lift(x: int) -> int:
+    return x % P
+
+
+def lower(a: int) -> int:
+    return a if a <= P // 2 else a - P

@@ -1,0 +1,76 @@
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maskedlark.core.labels import MOST_LABELS, Buckets, LabelSpace
+from maskedlark.errors import NotDeclared
+from maskedlark.randomness import FixedRandomness, SystemRandomness
+from tests.twins import quantise as twin
+
+RNG = SystemRandomness()
+
+
+def test_the_four_spaces():
+    assert LabelSpace.binary().values == (0, 1)
+    assert LabelSpace.categorical(4).values == (0, 1, 2, 3)
+    assert LabelSpace.integers(-2, 1).values == (-2, -1, 0, 1)
+    assert LabelSpace.reals(0, 10, 4).values == (0, 2, 3, 5, 7, 8, 10)  # boundaries 0, 2.5, 5, 7.5, 10
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: LabelSpace.integers(1, 5), "holds 0"),
+        (lambda: LabelSpace((0,)), "2 to"),
+        (lambda: LabelSpace((1, 0)), "ascending"),
+        (lambda: LabelSpace((0, 0, 1)), "different"),
+        (lambda: LabelSpace((0, 2**60)), "larger units"),
+        (lambda: LabelSpace.integers(0, MOST_LABELS), "2 to"),
+        (lambda: LabelSpace.reals(5, 5, 3), "low < high"),
+        (lambda: LabelSpace.reals(0, 5, 0), "buckets"),
+        (lambda: LabelSpace.reals(0, 2**32, 5), "larger units"),
+    ],
+)
+def test_spaces_that_make_no_sense_are_refused(make, reason):
+    with pytest.raises(NotDeclared, match=reason):
+        make()
+
+
+def test_exact_labels_stay_as_they_are():
+    space = LabelSpace.integers(-3, 3)
+    assert space.quantise([-3, 0, 3], RNG).tolist() == [-3, 0, 3]
+    assert space.quantise(np.array([1.0, 2.0]), RNG).tolist() == [1, 2]
+    assert space.quantise([True, False], RNG).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("labels", [[4], [-4], [0.5], [float("nan")], [float("inf")], ["1"], [2**63]])
+def test_labels_outside_their_space_are_refused(labels):
+    with pytest.raises(NotDeclared):
+        LabelSpace.integers(-3, 3).quantise(labels, RNG)
+
+
+@pytest.mark.parametrize("label", [-0.001, 10.001, float("nan"), float("inf")])
+def test_real_labels_outside_their_range_are_refused(label):
+    with pytest.raises(NotDeclared, match="0 … 10"):
+        LabelSpace.reals(0, 10, 4).quantise([label], RNG)
+
+
+@given(st.integers(-50, 0), st.integers(1, 50), st.integers(1, 40), st.fractions(0, 1, max_denominator=64))
+def test_quantised_labels_are_possible_ones_and_in_the_space(low, high, buckets, place):
+    label = low + float(place) * (high - low)
+    drawn = Buckets(low, high, buckets).quantise(np.full(50, label), FixedRandomness(b"q"))
+    possible = twin.distribution(Fraction(label), low, high, buckets)
+    near = {
+        n + d for n in possible for d in (-1, 0, 1)
+    }  # float rounding at a boundary may pick its neighbour
+    assert set(drawn.tolist()) <= near & set(Buckets(low, high, buckets).integers())
+
+
+def test_the_twin_keeps_the_mean_exactly():
+    for label in (Fraction(0), Fraction(7, 3), Fraction(99, 10), Fraction(10)):
+        expected = twin.distribution(label, 0, 10, 7)
+        assert sum(expected.values()) == 1
+        assert sum(n * p for n, p in expected.items()) == label

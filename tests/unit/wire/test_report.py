@@ -1,0 +1,121 @@
+import numpy as np
+import pytest
+
+from maskedlark.core.candidates import Pair, Sample
+from maskedlark.core.declared import Measure, Model, Value
+from maskedlark.core.labels import LabelSpace
+from maskedlark.core.purpose import Purpose
+from maskedlark.errors import DoesNotFit, NotDeclared, WrongHelper
+from maskedlark.randomness import SystemRandomness
+from maskedlark.wire import batch, columns, payload, report
+from maskedlark.wire.batch import Envelope
+from maskedlark.wire.columns import AggregateColumns
+from maskedlark.wire.hpke import OpeningKey
+from maskedlark.wire.report import Opener, Recipient
+
+RNG = SystemRandomness()
+KEYS = [OpeningKey.generate(RNG) for _ in range(2)]
+MODEL = Model("tag", 3, (LabelSpace.integers(-300, 300),), Sample(4))
+
+
+def envelope(declared, purpose, keys=KEYS):
+    recipients = tuple(Recipient(f"h{i}", key.sealing) for i, key in enumerate(keys))
+    return Envelope("ads.example", purpose, bytes(32), recipients, payload.size([declared]))
+
+
+def opener(place, purpose=Purpose.TRAIN):
+    return Opener(f"h{place}", place, {KEYS[place].key_id: KEYS[place]}, purpose)
+
+
+def make(labels, real=None, model=MODEL):
+    labels = np.array(labels)
+    features = np.arange(3 * len(labels), dtype=np.uint8).reshape(-1, 3)
+    shown, secrets = model.mask([labels], np.ones(len(labels), np.bool_) if real is None else real, RNG)
+    encoded = batch.train_columns(model.tag, features, shown)
+    return batch.seal(envelope(model, Purpose.TRAIN), encoded, secrets, [7] * len(labels), RNG)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        MODEL,
+        Model("t" * 64, 1000, (LabelSpace.categorical(10), LabelSpace.binary())),
+        Model("p", 0, (LabelSpace.integers(-70_000 // 2, 30_000),), Pair()),
+    ],
+)
+def test_every_record_of_a_model_fits_and_has_the_same_size(model):
+    lowest, highest = model.labels[0].values[0], model.labels[0].values[-1]
+    labels = [[0, highest, lowest]] + [[0, 1, 1]] * (len(model.labels) - 1)
+    shown, secrets = model.mask(labels, np.array([True, True, False]), RNG)
+    encoded = batch.train_columns(model.tag, np.zeros((3, model.features), np.uint8), shown)
+    made = batch.seal(envelope(model, Purpose.TRAIN), encoded, secrets, [1, 2, 3], RNG)
+    assert len({len(each) for each in made}) == 1
+    assert {len(sealed) for each in made for _, sealed in report.decode(each).payloads} == {
+        payload.size([model]) + 48
+    }
+
+
+def test_every_record_of_a_measure_fits_and_has_the_same_size():
+    measure = Measure(("campaign", "city"), (Value("euros", 0, 9),))
+    keys: list[dict[str, str | int]] = [
+        {"campaign": 0, "city": ""},
+        {"campaign": -(2**63) + 1, "city": "é" * 32},
+    ]
+    encoded = [AggregateColumns(each, ("euros",)).encode() for each in keys]
+    secrets = measure.lift([[0, 9]], np.array([True, True]))
+    made = batch.seal(envelope(measure, Purpose.AGGREGATE), encoded, secrets, [0, 0], RNG)
+    assert len({len(each) for each in made}) == 1
+    found = opener(1, Purpose.AGGREGATE).open(report.decode(made[1]).part(1))[1]
+    assert found.columns == AggregateColumns(keys[1], ("euros",))
+
+
+def test_a_record_beyond_the_declared_size_is_refused_and_sealed_to_nobody():
+    with pytest.raises(DoesNotFit, match="bytes more"):
+        payload.pad(bytes(100), 96)
+
+
+def test_helpers_see_the_same_columns_and_different_secrets():
+    made = report.decode(make([5])[0])
+    (first, mine), (second, yours) = (opener(place).open(made.part(place)) for place in (0, 1))
+    assert first == second
+    assert mine.columns == yours.columns
+    assert mine.secret != yours.secret
+    assert mine.secret.hex() not in repr(mine)
+
+
+def test_reports_of_the_same_record_share_nothing():
+    one, two = (report.decode(data) for data in (make([5])[0], make([5])[0]))
+    assert report.decode_public(one.public).id != report.decode_public(two.public).id
+    assert report.decode_public(one.public).column_hash != report.decode_public(two.public).column_hash
+    assert all(mine[1] != yours[1] for mine, yours in zip(one.payloads, two.payloads, strict=True))
+
+
+def test_a_bad_report_spoils_no_other_and_is_counted_by_reason():
+    good = [report.decode(data).part(0) for data in make([1, 2, 3])]
+    foreign = report.decode(make([4])[0]).part(1)
+    shorter = Model("tag", 3, (LabelSpace.integers(-300, 300),), Sample(3))
+    other_shape = report.decode(make([1], model=shorter)[0]).part(0)
+    broken = bytes([*good[0][:-1], good[0][-1] ^ 1])
+    opened = batch.open_parts(
+        opener(0), [good[0], broken, foreign, good[1], b"", other_shape, good[2]], MODEL.secrets()
+    )
+    assert opened.refused == {"CannotOpen": 1, "WrongHelper": 1, "Truncated": 1, "NotDeclared": 1}
+    assert [each.id for each in opened.public] == [opener(0).open(part)[0].id for part in good]
+    assert opened.shares.shape == (3, 4)
+
+
+def test_a_helper_that_the_report_does_not_know_has_no_part():
+    with pytest.raises(WrongHelper, match="no payload for helper 2"):
+        report.decode(make([1])[0]).part(2)
+
+
+def test_columns_secrets_and_hours_must_be_as_many():
+    with pytest.raises(NotDeclared, match="differ in number"):
+        batch.seal(envelope(MODEL, Purpose.TRAIN), [b""], np.zeros((2, 4), np.int64), [0], RNG)
+
+
+def test_the_column_hash_is_salted_and_bound_to_the_purpose():
+    digests = {
+        columns.digest(b"columns", salt, purpose) for salt in (bytes(16), b"s" * 16) for purpose in Purpose
+    }
+    assert len(digests) == 4
