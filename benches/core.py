@@ -51,10 +51,10 @@ def measure(progress: Callable[[str], None]) -> dict[str, object]:
     # Helper 1 has the harder part: it expands its masks from seeds.
     reports, sealed = make(), bare_seal()[REPORTS:]
     parts = [report.decode(data).part(1) for data in reports]
-    opener = Opener("helper-1", 1, {keys[1].key_id: keys[1]}, Purpose.TRAIN)
+    opener = Opener("helper-1", 1, {keys[1].key_id: keys[1]}, model, size)
 
     def open_reports() -> None:
-        assert not batch.open_parts(opener, parts, model.secrets()).refused
+        assert not batch.open_parts(opener, parts).refused
 
     def bare_open() -> list[bytes]:
         return [keys[1].open(data, info) for data, info in zip(sealed, infos, strict=True)]

@@ -6,6 +6,7 @@ each time. `bad.json` holds messages that must be refused, each with the name of
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import cbor2
@@ -32,7 +33,8 @@ MODEL = Model("ConversionModel11005", 6)
 MEASURE = Measure(("campaign", "place"), (Value("purchase", 0, 500), Value("signup", 0, 1)))
 PARAMETERS = bytes(range(32))
 HOUR = 498_456
-HELPERS = ("helper-0.example", "helper-1.example")
+HELPERS = ("helper-0.example", "helper-1.example", "helper-2.example")
+BASKET = Model("Basket", 2, (LabelSpace.integers(-300, 300), LabelSpace.categorical(3)), Sample(3))
 
 
 class Recording(Randomness):
@@ -77,7 +79,7 @@ def shares() -> Vectors:
 def quantisation() -> Vectors:
     """Real labels and the bytes drawn for them: eight for the bucket, then eight for the integer or more."""
     vectors = []
-    for low, high, buckets in ((0, 10, 4), (-3, 8, 7), (0, 1000, 3)):
+    for low, high, buckets in ((0, 10, 4), (-3, 9, 8), (0, 1000, 3)):
         space = LabelSpace.reals(low, high, buckets)
         for step in range(9):
             rng = Recording(f"quantise {low} {high} {buckets} {step}")
@@ -118,25 +120,25 @@ def masks() -> Vectors:
     return vectors
 
 
-def records() -> list[tuple[Purpose, Columns, Measure | Model]]:
-    """One record of every shape that the vectors use."""
+def records() -> list[tuple[Columns, Measure | Model, int]]:
+    """One record of every shape that the vectors use: its columns, its declaration, the number of helpers."""
     return [
-        (Purpose.TRAIN, TrainColumns(MODEL.tag, bytes([0, 1, 127, 128, 254, 255]), ((0, 1),)), MODEL),
-        (
-            Purpose.AGGREGATE,
-            AggregateColumns({"campaign": "spring", "place": 7}, ("purchase", "signup")),
-            MEASURE,
-        ),
+        (TrainColumns(MODEL.tag, bytes([0, 1, 127, 128, 254, 255]), ((0, 1),)), MODEL, 2),
+        (AggregateColumns({"campaign": "spring", "place": 7}, ("purchase", "signup")), MEASURE, 2),
+        (TrainColumns(BASKET.tag, bytes([3, 4]), ((-300, 0, 299), (2, 0, 1))), BASKET, 3),
     ]
 
 
 def payloads() -> Vectors:
     """Open columns, their salted hash, and the padded payload of every helper."""
     vectors = []
-    for purpose, shown, declared in records():
-        rng = FixedRandomness(f"payload {purpose}".encode())
+    for shown, declared, helpers in records():
+        purpose = declared.purpose
+        rng = FixedRandomness(f"payload {purpose} {helpers}".encode())
         salt, encoded = rng.bytes(columns.SALT_BYTES), shown.encode()
-        secrets = [field.to_bytes(rng.below(field.P, declared.secrets())), rng.bytes(sharing.SEED_BYTES)]
+        secrets = [field.to_bytes(rng.below(field.P, declared.secrets()))]
+        secrets += [rng.bytes(sharing.SEED_BYTES) for _ in range(1, helpers)]
+        size = payload.size([declared])
         vectors.append(
             {
                 "purpose": purpose.value,
@@ -144,10 +146,9 @@ def payloads() -> Vectors:
                 "salt": salt.hex(),
                 "column_hash": columns.digest(encoded, salt, purpose).hex(),
                 "secrets": [secret.hex() for secret in secrets],
-                "size": payload.size([declared]),
+                "size": size,
                 "payloads": [
-                    payload.pad(payload.body(salt, secret, encoded), payload.size([declared])).hex()
-                    for secret in secrets
+                    payload.pad(payload.body(salt, secret, encoded), size).hex() for secret in secrets
                 ],
             }
         )
@@ -162,12 +163,12 @@ def opening_keys() -> list[OpeningKey]:
 def sealed(vector: dict[str, Any], public: PublicPart | None = None) -> Report:
     """A report of a payload vector, sealed with fixed ephemeral keys."""
     purpose = Purpose(vector["purpose"])
-    rng = FixedRandomness(f"seal {purpose}".encode())
+    rng = FixedRandomness(f"seal {purpose} {len(vector['payloads'])}".encode())
     if public is None:
         digest = bytes.fromhex(vector["column_hash"])
         public = PublicPart(rng.bytes(16), HOUR, "ads.example", purpose, PARAMETERS, digest)
     pairs = []
-    for place, (name, key, data) in enumerate(zip(HELPERS, opening_keys(), vector["payloads"], strict=True)):
+    for place, (name, key, data) in enumerate(zip(HELPERS, opening_keys(), vector["payloads"], strict=False)):
         info = report.info(public.encode(), name, place, key.key_id)
         pairs.append((key.key_id, hpke.seal(bytes.fromhex(data), key.sealing.public, info, rng.bytes(32))))
     return Report(public.encode(), tuple(pairs))
@@ -198,7 +199,9 @@ def reports() -> Vectors:
                         "part": made.part(place).hex(),
                         "payload": vector["payloads"][place],
                     }
-                    for place, (name, key) in enumerate(zip(HELPERS, opening_keys(), strict=True))
+                    for place, (name, key, _) in enumerate(
+                        zip(HELPERS, opening_keys(), made.payloads, strict=False)
+                    )
                 ],
             }
         )
@@ -446,13 +449,13 @@ def _bad_parts() -> Vectors:
     vector = payloads()[0]
     made = sealed(vector)
     public = report.decode_public(made.public)
-    (_, data), (other_id, other) = made.payloads
-    flipped = bytes([data[-1] ^ 1])
+    (own, mine), (other_id, other) = made.payloads
+    flipped = bytes([mine[-1] ^ 1])
     hashed = sealed(vector, public._replace(column_hash=bytes(32)))
 
-    def refused(name: str, change: Callable[[], bytes], error: str, **more: object) -> dict[str, Any]:
+    def refused(name: str, data: bytes, error: str, **more: object) -> dict[str, Any]:
         return _bad(
-            "part", name, change(), error, **{"place": 0, "purpose": "train", "helper": HELPERS[0], **more}
+            "part", name, data, error, **{"place": 0, "purpose": "train", "helper": HELPERS[0], **more}
         )
 
     def tampered(**changes: Any) -> bytes:  # noqa: ANN401
@@ -461,25 +464,42 @@ def _bad_parts() -> Vectors:
     def replaced(key_id: bytes, payload: bytes) -> bytes:
         return Report(made.public, ((key_id, payload),)).part(0)
 
-    own = made.payloads[0][0]
     return [
-        refused("another helper's payload", lambda: made.part(1), "WrongHelper"),
-        refused("another helper's payload under our key id", lambda: replaced(own, other), "CannotOpen"),
-        refused("our payload under another key id", lambda: replaced(other_id, data), "WrongHelper"),
-        refused("our payload in another place", lambda: made.part(0), "CannotOpen", place=1),
-        refused("our payload under another helper's name", lambda: made.part(0), "CannotOpen", helper="h"),
-        refused(
-            "another purpose than the dataset's", lambda: made.part(0), "WrongPurpose", purpose="aggregate"
-        ),
-        refused("a changed id", lambda: tampered(id=bytes(16)), "CannotOpen"),
-        refused("a changed hour", lambda: tampered(hour=HOUR + 1), "CannotOpen"),
-        refused("a changed origin", lambda: tampered(origin="ads.exampl"), "CannotOpen"),
-        refused("a changed parameter digest", lambda: tampered(parameters=bytes(32)), "CannotOpen"),
-        refused("a changed column hash", lambda: tampered(column_hash=bytes(32)), "CannotOpen"),
-        refused("a column hash that the browser made up", lambda: hashed.part(0), "WrongColumnHash"),
-        refused("a flipped bit of the payload", lambda: replaced(own, data[:-1] + flipped), "CannotOpen"),
-        refused("an empty payload", lambda: replaced(own, b""), "CannotOpen"),
+        refused("another helper's payload", made.part(1), "WrongHelper"),
+        refused("another helper's payload under our key id", replaced(own, other), "CannotOpen"),
+        refused("our payload under another key id", replaced(other_id, mine), "WrongHelper"),
+        refused("our payload in another place", made.part(0), "CannotOpen", place=1),
+        refused("our payload under another helper's name", made.part(0), "CannotOpen", helper="h"),
+        refused("another purpose than the dataset's", made.part(0), "WrongPurpose", purpose="aggregate"),
+        refused("a changed id", tampered(id=bytes(16)), "CannotOpen"),
+        refused("a changed hour", tampered(hour=HOUR + 1), "CannotOpen"),
+        refused("a changed origin", tampered(origin="ads.exampl"), "CannotOpen"),
+        refused("a changed parameter digest", tampered(parameters=bytes(32)), "CannotOpen"),
+        refused("a changed column hash", tampered(column_hash=bytes(32)), "CannotOpen"),
+        refused("a column hash that the browser made up", hashed.part(0), "WrongColumnHash"),
+        refused("a flipped bit of the payload", replaced(own, mine[:-1] + flipped), "CannotOpen"),
+        refused("a payload of another size", replaced(own, mine + bytes(32)), "WrongLength"),
+        refused("an empty payload", replaced(own, b""), "WrongLength"),
+        *[
+            refused(f"columns with {name}", _honest(shown).part(0), "NotAsDeclared")
+            for name, shown in {
+                "another tag": TrainColumns("Other", bytes(6), ((0, 1),)),
+                "a feature too few": TrainColumns(MODEL.tag, bytes(5), ((0, 1),)),
+                "candidates out of order": TrainColumns(MODEL.tag, bytes(6), ((1, 0),)),
+                "a candidate outside the space": TrainColumns(MODEL.tag, bytes(6), ((0, 2),)),
+            }.items()
+        ],
     ]
+
+
+def _honest(shown: TrainColumns) -> Report:
+    """A report that is sealed as it should be, whose columns are not as declared."""
+    salt, size = bytes(columns.SALT_BYTES), payload.size([MODEL])
+    secrets = [bytes(field.BYTES * shown.secrets()), bytes(sharing.SEED_BYTES)]
+    encoded = shown.encode()
+    bodies = [payload.pad(payload.body(salt, secret, encoded), size).hex() for secret in secrets]
+    digest = columns.digest(encoded, salt, Purpose.TRAIN).hex()
+    return sealed({"purpose": "train", "column_hash": digest, "payloads": bodies})
 
 
 def _bad_keys() -> Vectors:
@@ -488,7 +508,7 @@ def _bad_keys() -> Vectors:
     signer = SigningKey(FixedRandomness(b"somebody else").bytes(32))
 
     def refused(name: str, data: bytes, error: str) -> dict[str, Any]:
-        return _bad("keys", name, data, error, identity=identity().verifying.public.hex())
+        return _bad("keys", name, data, error, helper=HELPERS[0], identity=identity().verifying.public.hex())
 
     def signed(body: bytes, key: SigningKey) -> bytes:
         return _message({"body": body, "signature": key.sign("maskedlark v1 key configuration", body)})
@@ -515,6 +535,18 @@ def _bad_keys() -> Vectors:
             "BadSignature",
         ),
         refused("a key that ends before it begins", configuration((20, 10)).sign(identity()), "OutOfRange"),
+        refused("another helper's name", replace(made, helper="helper-9").sign(identity()), "BadSignature"),
+        refused("a key twice", replace(made, keys=made.keys * 2).sign(identity()), "DuplicateKey"),
+        refused(
+            "an HPKE key of small order",
+            signed(made.encode().replace(made.keys[0].key.public, bytes(32)), identity()),
+            "WeakKey",
+        ),
+        refused(
+            "an HPKE key that is not canonical",
+            signed(made.encode().replace(made.keys[0].key.public, bytes([255] * 32)), identity()),
+            "WeakKey",
+        ),
         refused("no key", configuration().sign(identity()), "WrongLength"),
         refused("one byte too many", good + b"\x00", "TrailingBytes"),
     ]

@@ -19,12 +19,25 @@
     │   ├── WrongHelper             sealed to somebody else, or no place for us
     │   ├── WrongPurpose            made for another purpose
     │   ├── WrongColumnHash         open columns differ from what the public part binds
-    │   └── CannotOpen              decryption failed: tampered, swapped or damaged
+    │   ├── CannotOpen              decryption failed: tampered, swapped or damaged
+    │   └── NotAsDeclared           open columns of another shape than the declaration's
+    ├── WeakKey                     a public key that is not canonical, or of small order
     ├── BadSignature                a signature that does not verify
     ├── NoValidKey                  a key configuration without a key for that moment
     ├── NotDeclared                 labels, values or columns outside what was declared
+    ├── InvalidDocument             settings that are unknown, missing or inconsistent
+    ├── OutsidePolicy               a document that this party's own policy does not allow
+    │   ├── UntrustedHelper         it names a helper that we do not trust
+    │   ├── TooFewHelpers           it names fewer helpers than we want
+    │   ├── KTooSmall               its k is below ours
+    │   └── BudgetOverCeiling       a source could cost more ε or δ than we allow
+    ├── BrokenChain                 a version that skips, repeats or does not follow the one before
+    │   ├── RolledBack              an older version than one that we have seen
+    │   └── Forked                  two documents for one version: evidence against their signer
+    ├── Expired                     a document or key configuration after its last moment
     ├── DoesNotFit                  a record larger than the size that all reports share
-    └── FieldOverflow               a computation that could leave the field
+    ├── FieldOverflow               a computation that could leave the field
+    └── NotMersenne                 numbers that come from no Mersenne Twister (an attack that fails)
 
 A message never holds a secret: no share, mask, label, value or payload byte.
 """
@@ -110,6 +123,14 @@ class CannotOpen(Refused):
     """HPKE refused the payload: its public part, its place or its bytes were changed."""
 
 
+class NotAsDeclared(Refused):
+    """The open columns have another tag, shape, set of names or candidates than the declaration allows."""
+
+
+class WeakKey(MaskedLarkError, ValueError):
+    """A public key that is not in its one encoding, or of small order, so that it protects nothing."""
+
+
 class BadSignature(MaskedLarkError):
     """A signature that does not verify under the key that it should."""
 
@@ -122,9 +143,53 @@ class NotDeclared(MaskedLarkError, ValueError):
     """Labels, values, features or settings outside what the model or document declares."""
 
 
+class InvalidDocument(MaskedLarkError, ValueError):
+    """Settings that are unknown, missing or inconsistent. Says which, and what to change."""
+
+
+class OutsidePolicy(MaskedLarkError):
+    """A document that this party's own policy does not allow, whoever signed it."""
+
+
+class UntrustedHelper(OutsidePolicy):
+    """The document names a helper identity that this party does not trust."""
+
+
+class TooFewHelpers(OutsidePolicy):
+    """The document names fewer helpers than this party wants."""
+
+
+class KTooSmall(OutsidePolicy):
+    """The document's k is below this party's least."""
+
+
+class BudgetOverCeiling(OutsidePolicy):
+    """A source could cost more ε or δ under the document than this party allows."""
+
+
+class BrokenChain(MaskedLarkError):
+    """A version that skips, repeats, or does not follow the document before it."""
+
+
+class RolledBack(BrokenChain):
+    """An older version than one that was seen before."""
+
+
+class Forked(BrokenChain):
+    """Two different documents for one version of an origin. Both are kept as evidence."""
+
+
+class Expired(MaskedLarkError):
+    """A document or key configuration after its last moment."""
+
+
 class DoesNotFit(MaskedLarkError):
     """A record that is larger than the one size which all reports of its purpose share."""
 
 
 class FieldOverflow(MaskedLarkError, ValueError):
     """A computation whose result could leave the field, found before computing."""
+
+
+class NotMersenne(MaskedLarkError):
+    """The numbers come from no Mersenne Twister, or there are too few of them to tell."""

@@ -15,10 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from maskedlark.clock import Clock, hour_of
 from maskedlark.core import field, sharing
-from maskedlark.core.declared import Measure, Model
+from maskedlark.core.declared import COUNT, Measure, Model
 from maskedlark.core.field import FieldArray
-from maskedlark.core.purpose import Purpose
-from maskedlark.errors import NotDeclared
+from maskedlark.errors import FieldOverflow, NotDeclared
 from maskedlark.randomness import Randomness
 from maskedlark.wire import batch, payload, report
 from maskedlark.wire.batch import Envelope, Opened
@@ -31,7 +30,7 @@ Function = Callable[[NDArray[np.uint8], NDArray[np.int64]], NDArray[np.int64]]
 Group = tuple[Key, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Helper:
     """A helper's view of a dataset: open columns, and shares that are uniform to it."""
 
@@ -56,13 +55,7 @@ class Helper:
         shares = []
         # Every candidate counts, each times its mask. A helper does not know which of them is true.
         for column in range(candidates.shape[1]):
-            rows = function(self.features, candidates[:, column])
-            if (
-                rows.dtype != np.int64
-            ):  # A float would lose its low bits, and masks cancel to the bit or not at all.
-                raise NotDeclared(
-                    f"f returns {rows.dtype}; return int64: cast with astype(np.int64) before computing"
-                )
+            rows = _rows(function, self.features, candidates[:, column])
             masks = self.opened.shares[:, [before + column]]
             shares.append(field.total(field.multiply(field.from_signed(rows), masks)))
         return sharing.combine(shares)
@@ -82,7 +75,25 @@ class Helper:
         return [columns for columns in self.opened.columns if isinstance(columns, TrainColumns)]
 
 
-@dataclass(frozen=True)
+def _rows(function: Function, features: NDArray[np.uint8], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    rows = function(features, labels)
+    if rows.dtype != np.int64:  # A float would lose its low bits, and masks cancel to the bit or not at all.
+        raise NotDeclared(
+            f"f returns {rows.dtype}; return int64: cast with astype(np.int64) before computing"
+        )
+    if rows.ndim != 2 or len(rows) != len(features):
+        raise NotDeclared(f"f returns an array of shape {rows.shape}; return one row a record: (n, outputs)")
+    _check_range(len(rows), int(np.abs(rows).max(initial=0)))
+    return rows
+
+
+def _check_range(records: int, largest: int) -> None:
+    """Before computing: no sum of so many numbers of this size may leave the field."""
+    if records * largest > field.HALF:
+        raise FieldOverflow(f"{records} records of up to {largest} could leave the field; use larger units")
+
+
+@dataclass(frozen=True, repr=False)
 class Workflow:
     """One ad server (its origin, its stored reports) and N helpers that hold a dataset of it."""
 
@@ -99,9 +110,11 @@ class Workflow:
             raise NotDeclared(
                 f"{min(unknown)!r} is no declared key; group by {', '.join(self.declared.keys)}"
             )
+        for value in self.declared.values:
+            _check_range(len(self.reports), value.largest())
         answers = [helper.sums(by) for helper in self.helpers]
         totals = field.to_signed(sharing.combine([share for _, share in answers]))
-        names = ["count", *(value.name for value in self.declared.values)]
+        names = [COUNT, *self.declared.names]
         rows = [dict(zip(names, row, strict=True)) for row in totals.tolist()]
         return dict(zip(answers[0][0], rows, strict=True))
 
@@ -124,16 +137,14 @@ def measure(
     real: NDArray[np.bool_] | None = None,
 ) -> Workflow:
     """Reports to aggregate: a column for every declared key, and one for every declared value."""
+    if not (keys or values):
+        raise NotDeclared("nothing to measure: give a column of keys or of values")
+    everyone = np.ones(np.shape([*keys, *values][0])[0], np.bool_) if real is None else real
     # Browser: what was bought becomes field elements, 1 for the count of a real record, all 0 for a fake.
-    records = len(keys[0])
-    secrets = declared.lift(values, np.ones(records, np.bool_) if real is None else real)
+    secrets = declared.lift(values, everyone)
     # Browser: the keys come from the ad, not from the conversion. They are open to helpers, and bound.
-    names = tuple(value.name for value in declared.values)
-    encoded = [
-        AggregateColumns(dict(zip(declared.keys, row, strict=True)), names).encode()
-        for row in zip(*keys, strict=True)
-    ]
-    return _travel(declared, Purpose.AGGREGATE, encoded, secrets, helpers, rng, clock)
+    encoded = batch.aggregate_columns(declared, keys, len(everyone))
+    return _travel(declared, encoded, secrets, helpers, rng, clock)
 
 
 def train(
@@ -146,20 +157,18 @@ def train(
     real: NDArray[np.bool_] | None = None,
 ) -> Workflow:
     """Reports to train: byte features (n, d), and a column of labels for every declared label."""
-    if features.shape[1:] != (declared.features,):
-        raise NotDeclared(
-            f"model {declared.tag} declares {declared.features} features, not {features.shape[1]}"
-        )
-    # Browser: labels are quantised, candidates drawn, and the truth becomes a one-hot row, all 0 for a fake.
+    if len(features) == 0 or features.shape[1:] != (declared.features,):
+        raise NotDeclared(f"model {declared.tag} takes {declared.features} features of at least one record")
     everyone = np.ones(len(features), np.bool_) if real is None else real
+    # Browser: labels are quantised, candidates drawn, and the truth becomes a one-hot row, all 0 for a fake.
     candidates, secrets = declared.mask(labels, everyone, rng)
+    # Browser: features and candidates are open to helpers, and bound.
     encoded = batch.train_columns(declared.tag, features, candidates)
-    return _travel(declared, Purpose.TRAIN, encoded, secrets, helpers, rng, clock)
+    return _travel(declared, encoded, secrets, helpers, rng, clock)
 
 
 def _travel(
     declared: Measure | Model,
-    purpose: Purpose,
     encoded: list[bytes],
     secrets: FieldArray,
     helpers: int,
@@ -170,13 +179,16 @@ def _travel(
     keys = [OpeningKey.generate(rng) for _ in range(helpers)]
     recipients = tuple(Recipient(f"helper-{place}", key.sealing) for place, key in enumerate(keys))
     # Browser: the secret is split into shares, each sealed to its helper, in reports of one size.
-    envelope = Envelope("ads.example", purpose, bytes(32), recipients, payload.size([declared]))
+    size = payload.size([declared])
+    envelope = Envelope("ads.example", declared.purpose, bytes(32), recipients, size)
     stored = batch.seal(envelope, encoded, secrets, [hour_of(clock.now())] * len(encoded), rng)
     # Ad server: it stores the reports, and hands every helper its part of each.
     sent = [[report.decode(data).part(place) for data in stored] for place in range(helpers)]
-    # Helpers: open, check that the columns are the ones that all helpers see, expand the share.
+    # Helpers: open, check that the columns are as declared and those that all helpers see, expand the share.
     views = []
     for place, (key, parts) in enumerate(zip(keys, sent, strict=True)):
-        opener = Opener(f"helper-{place}", place, {key.key_id: key}, purpose)
-        views.append(Helper(opener, parts, batch.open_parts(opener, parts, declared.secrets())))
+        opener = Opener(f"helper-{place}", place, {key.key_id: key}, declared, size)
+        opened = batch.open_parts(opener, parts)
+        assert not opened.refused, "what our own browsers seal, our own helpers accept"
+        views.append(Helper(opener, parts, opened))
     return Workflow(declared, stored, tuple(views))

@@ -9,7 +9,7 @@ from maskedlark.core import field
 from maskedlark.core.candidates import ALL, Pair, Sample
 from maskedlark.core.declared import Measure, Model, Value
 from maskedlark.core.labels import LabelSpace
-from maskedlark.errors import NotDeclared
+from maskedlark.errors import FieldOverflow, NotDeclared
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.wire import report
 
@@ -84,5 +84,17 @@ def test_questions_that_were_not_declared_are_refused():
         trained.masked_sum(
             lambda x, y: x.sum(axis=1, keepdims=True) - y[:, None]
         )  # uint64 - int64 is float64
-    with pytest.raises(NotDeclared, match="declares 1 features"):
+    with pytest.raises(NotDeclared, match="one row a record"):
+        trained.masked_sum(lambda x, y: y)
+    with pytest.raises(FieldOverflow, match="larger units"):
+        trained.masked_sum(lambda x, y: np.full((1, 1), 2**60))
+    with pytest.raises(NotDeclared, match="takes 1 features"):
         workflow.train(Model("tag", 1), np.zeros((1, 2), np.uint8), [[1]], 2, rng, CLOCK)
+    with pytest.raises(NotDeclared, match="2 keys are declared"):
+        workflow.measure(MEASURE, [[1]], [[5], [1]], 2, rng, CLOCK)
+    with pytest.raises(NotDeclared, match="nothing to measure"):
+        workflow.measure(Measure((), ()), [], [], 2, rng, CLOCK)
+    huge = Measure((), (Value("v", 0, field.HALF),))
+    with pytest.raises(FieldOverflow):
+        workflow.measure(huge, [], [[1, 1]], 2, rng, CLOCK).sums()
+    assert "shares" not in repr(measured) + repr(measured.helpers[0])

@@ -83,8 +83,10 @@ def test_payloads(vector):
         assert found == (columns.decode(encoded, purpose), bytes.fromhex(secret))
 
 
-@pytest.mark.parametrize("vector", load("reports"))
-def test_reports(vector):
+@pytest.mark.parametrize(("vector", "record"), list(zip(load("reports"), generate.records(), strict=True)))
+def test_reports(vector, record):
+    _, declared, helpers = record
+    assert len(vector["helpers"]) == helpers
     made = report.decode(bytes.fromhex(vector["report"]))
     assert made.encode().hex() == vector["report"]
     assert made.public.hex() == vector["public"]
@@ -96,7 +98,7 @@ def test_reports(vector):
         key = OpeningKey(bytes.fromhex(helper["secret_key"]))
         assert key.key_id.hex() == helper["key_id"]
         assert made.part(place).hex() == helper["part"]
-        opener = Opener(helper["name"], place, {key.key_id: key}, public.purpose)
+        opener = Opener(helper["name"], place, {key.key_id: key}, declared, payload.size([declared]))
         addressed = opener.address(made.part(place))
         assert addressed.info.hex() == helper["info"]
         assert opener.unseal(addressed)[1].hex() == helper["payload"]
@@ -105,7 +107,8 @@ def test_reports(vector):
 
 @pytest.mark.parametrize("vector", load("keys"))
 def test_keys(vector):
-    found = keys.verify(bytes.fromhex(vector["message"]), VerifyingKey(bytes.fromhex(vector["identity"])))
+    identity = VerifyingKey(bytes.fromhex(vector["identity"]))
+    found = keys.verify(bytes.fromhex(vector["message"]), vector["helper"], identity)
     assert [found.helper, found.address, found.sequence] == [
         vector["helper"],
         vector["address"],
@@ -135,11 +138,11 @@ def decode(vector):
             columns.decode(data, Purpose(vector["purpose"]))
         case "part":
             key = generate.opening_keys()[0]
-            Opener(vector["helper"], vector["place"], {key.key_id: key}, Purpose(vector["purpose"])).open(
-                data
-            )
+            declared = generate.MODEL if vector["purpose"] == "train" else generate.MEASURE
+            size = payload.size([generate.MODEL])
+            Opener(vector["helper"], vector["place"], {key.key_id: key}, declared, size).open(data)
         case "keys":
-            keys.verify(data, VerifyingKey(bytes.fromhex(vector["identity"])))
+            keys.verify(data, vector["helper"], VerifyingKey(bytes.fromhex(vector["identity"])))
         case other:
             pytest.fail(f"no decoder {other}")
 

@@ -5,18 +5,23 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from maskedlark.core import field
+from maskedlark.core import field, sharing
 from maskedlark.workflow import Helper
 
 Rows = NDArray[np.float64]
 
 
 def of_helpers(helpers: Sequence[Helper]) -> Rows:
-    """Everything: order and size of the parts, every byte of the opened payloads, every bit of every share.
+    """Everything: order, size and public part of the reports, every byte of the opened payloads, every share.
 
-    Candidates, tags, features and seeds are bytes of the payloads; shares are added as bits once expanded.
+    Candidates, tags, features and seeds are bytes of the payloads. Shares are given as bits, each helper's and
+    their sum: what a coalition would try first, and what no learner finds by itself.
     """
-    return np.concatenate([_of_helper(helper) for helper in helpers], axis=1)
+    records = len(helpers[0].parts)
+    together = sharing.combine([helper.opened.shares for helper in helpers])
+    public = b"".join([part.id + part.column_hash for part in helpers[0].opened.public])
+    shared = [bits(field.to_bytes(together), records), np.frombuffer(public, np.uint8).reshape(records, -1)]
+    return np.concatenate([*[_of_helper(helper) for helper in helpers], *shared], axis=1)
 
 
 def _of_helper(helper: Helper) -> Rows:

@@ -14,6 +14,7 @@ from maskedlark.audit.advantage import advantage
 from maskedlark.cli.people import MEASURE, MODEL, People, people
 from maskedlark.clock import SystemClock
 from maskedlark.core import field
+from maskedlark.errors import NotMersenne
 from maskedlark.randomness import SystemRandomness
 from maskedlark.wire import report
 from maskedlark.workflow import Workflow
@@ -113,7 +114,7 @@ def _attacks(console: Console, crowd: People, trained: Workflow) -> None:
 def _mersenne(view: NDArray[np.float64], truth: NDArray[np.bool_]) -> str:
     try:
         return str(advantage(mersenne.read_labels(view) == 1, truth))
-    except mersenne.NotMersenne:
+    except NotMersenne:
         return "finds no state"
 
 

@@ -40,13 +40,19 @@ class CandidatePolicy(ABC):
     def show(self, space: LabelSpace, labels: NDArray[np.int64], rng: Randomness) -> NDArray[np.int64]:
         """The candidates of every record, the true label among them: (n, m)."""
 
+    def allows(self, space: LabelSpace, shown: tuple[int, ...]) -> bool:
+        """Whether a record may show these. Checked by helpers."""
+        return len(shown) == self.count(space) and 0 in shown and space.members.issuperset(shown)
+
     def draw(
         self, space: LabelSpace, labels: NDArray[np.int64], real: NDArray[np.bool_], rng: Randomness
     ) -> Candidates:
-        """Candidates and truth. A fake record shows what a record without conversion would show."""
-        shown = self.show(space, np.where(real, labels, 0), rng)
-        truth = np.argmax(shown == labels[:, None], axis=1)
-        return Candidates(shown, np.where(real, truth, NO_TRUTH))
+        """Candidates and truth. A fake record shows what a record without conversion shows."""
+        acted = np.where(real, labels, 0)
+        shown = self.show(space, acted, rng)
+        matches = shown == acted[:, None]
+        assert matches.any(axis=1).all(), "labels are checked when they are quantised"
+        return Candidates(shown, np.where(real, np.argmax(matches, axis=1), NO_TRUTH))
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,10 @@ class All(CandidatePolicy):
     def count(self, space: LabelSpace) -> int:
         """All of it."""
         return len(space)
+
+    def allows(self, space: LabelSpace, shown: tuple[int, ...]) -> bool:
+        """Nothing but the space in its order."""
+        return shown == space.values
 
     def show(self, space: LabelSpace, labels: NDArray[np.int64], rng: Randomness) -> NDArray[np.int64]:  # noqa: ARG002
         """The same row for every record."""
@@ -88,10 +98,12 @@ class Sample(CandidatePolicy):
 
     m: int
 
-    def count(self, space: LabelSpace) -> int:
-        """m, or the whole space where that is smaller."""
+    def __post_init__(self) -> None:
         if self.m < 2:
             raise NotDeclared(f"a sample shows at least 2 candidates, not {self.m}")
+
+    def count(self, space: LabelSpace) -> int:
+        """m, or the whole space where that is smaller."""
         return min(self.m, len(space))
 
     def show(self, space: LabelSpace, labels: NDArray[np.int64], rng: Randomness) -> NDArray[np.int64]:
@@ -99,6 +111,9 @@ class Sample(CandidatePolicy):
         values, records = np.array(space.values), len(labels)
         order = rng.below(1 << 62, records * len(values)).reshape(records, len(values))
         order[(values == 0) | (values == labels[:, None])] = -1
-        chosen = np.argpartition(order, self.count(space) - 1, axis=1)[:, : self.count(space)]
+        first = np.argpartition(order, self.count(space) - 1, axis=1)[:, : self.count(space)]
+        chosen = np.sort(
+            first, axis=1
+        )  # Which are first is defined; in what order a partition has them is not.
         shuffled = np.argsort(rng.below(1 << 62, chosen.size).reshape(chosen.shape), axis=1)
         return values[np.take_along_axis(chosen, shuffled, axis=1)]

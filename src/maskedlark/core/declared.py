@@ -13,8 +13,30 @@ from maskedlark.core import field, masks
 from maskedlark.core.candidates import ALL, CandidatePolicy
 from maskedlark.core.field import FieldArray
 from maskedlark.core.labels import LabelSpace, check_rows, integers
+from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotDeclared
 from maskedlark.randomness import Randomness
+
+MOST_NAME = 64
+"""Bytes of a tag, of a key's name, of a value's name."""
+MOST_NAMES = 32
+"""Keys, values, or labels of a model."""
+MOST_FEATURES = 1 << 16
+COUNT = "count"
+"""The name of the number of records in an answer, so the name of no value."""
+
+
+def _check_names(what: str, names: Sequence[str]) -> None:
+    if len(names) > MOST_NAMES or len(set(names)) < len(names):
+        raise NotDeclared(f"at most {MOST_NAMES} {what} can be declared, all with different names")
+    if not all(1 <= len(name.encode()) <= MOST_NAME for name in names):
+        raise NotDeclared(f"the name of one of the {what} is not 1 to {MOST_NAME} bytes long")
+
+
+def check_real(real: NDArray[np.bool_], records: int) -> None:
+    """Refuse anything but one truth value a record: a 2 would count twice."""
+    if np.shape(real) != (records,) or real.dtype != np.bool_:
+        raise NotDeclared("`real` is an array of one bool a record, False for a fake")
 
 
 @dataclass(frozen=True)
@@ -26,6 +48,18 @@ class Model:
     labels: tuple[LabelSpace, ...] = (LabelSpace.binary(),)
     policy: CandidatePolicy = ALL
 
+    def __post_init__(self) -> None:
+        _check_names("tags", [self.tag])
+        if not 0 <= self.features <= MOST_FEATURES:
+            raise NotDeclared(f"a model has at most {MOST_FEATURES} features, not {self.features}")
+        if not 1 <= len(self.labels) <= MOST_NAMES:
+            raise NotDeclared(f"a model has 1 to {MOST_NAMES} labels, not {len(self.labels)}")
+
+    @property
+    def purpose(self) -> Purpose:
+        """What its reports are for."""
+        return Purpose.TRAIN
+
     def secrets(self) -> int:
         """How many masks a record has."""
         return sum(self.policy.count(space) for space in self.labels)
@@ -36,9 +70,10 @@ class Model:
         """What users did, one column a label, as shown candidates and the secret one-hot. The browser."""
         if len(labels) != len(self.labels):
             raise NotDeclared(f"model {self.tag} declares {len(self.labels)} labels, not {len(labels)}")
+        check_real(real, len(real))
         check_rows(labels, len(real), "label")
         drawn = [
-            self.policy.draw(space, space.quantise(column, rng), real, rng)
+            self.policy.draw(space, space.quantise(np.where(real, column, 0), rng), real, rng)
             for space, column in zip(self.labels, labels, strict=True)
         ]
         return [candidates.labels for candidates in drawn], masks.one_hot(drawn)
@@ -53,8 +88,14 @@ class Value:
     high: int
 
     def __post_init__(self) -> None:
+        if self.name == COUNT:
+            raise NotDeclared(f"{COUNT!r} is the name of the number of records; give the value another")
         if not -field.HALF <= self.low <= self.high <= field.HALF:
             raise NotDeclared(f"value {self.name} needs low <= high, both within (p - 1) / 2")
+
+    def largest(self) -> int:
+        """The most that one record can add to a sum, up or down."""
+        return max(abs(self.low), abs(self.high))
 
     def lift(self, values: ArrayLike, real: NDArray[np.bool_]) -> FieldArray:
         """Values as field elements, 0 for a fake record. Refuses what was not declared."""
@@ -71,6 +112,20 @@ class Measure:
     keys: tuple[str, ...]
     values: tuple[Value, ...]
 
+    def __post_init__(self) -> None:
+        _check_names("keys", self.keys)
+        _check_names("values", self.names)
+
+    @property
+    def purpose(self) -> Purpose:
+        """What its reports are for."""
+        return Purpose.AGGREGATE
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The values' names, in the order of their shares."""
+        return tuple(value.name for value in self.values)
+
     def secrets(self) -> int:
         """How many shared numbers a record has: the count (1 real, 0 fake), then every value."""
         return 1 + len(self.values)
@@ -79,6 +134,7 @@ class Measure:
         """The secret of every record, count first: (n, secrets). Run by the browser."""
         if len(values) != len(self.values):
             raise NotDeclared(f"{len(self.values)} values are declared, not {len(values)}")
+        check_real(real, len(real))
         check_rows(values, len(real), "value")
         columns = [value.lift(column, real) for value, column in zip(self.values, values, strict=True)]
         return np.stack([real.astype(np.int64), *columns], axis=1)

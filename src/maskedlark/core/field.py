@@ -36,6 +36,7 @@ _GROUP_BLOCK = 1 << (_EXACT - 31)  # So many 31-bit limbs add up exactly in floa
 
 
 def _words(a: FieldArray) -> Words:
+    assert a.dtype == np.int64, "another type would be read as bytes of something else"
     return a.view(np.uint64)
 
 
@@ -60,11 +61,6 @@ def subtract(a: FieldArray, b: FieldArray) -> FieldArray:
     difference: Words = _words(a) - _words(b)
     canonical: Words = np.minimum(difference, difference + _P)
     return canonical.view(np.int64)
-
-
-def negate(a: FieldArray) -> FieldArray:
-    """-a."""
-    return subtract(np.zeros_like(a), a)
 
 
 def multiply(a: FieldArray, b: FieldArray) -> FieldArray:
@@ -112,6 +108,8 @@ def total_by(a: FieldArray, group: NDArray[np.intp], groups: int) -> FieldArray:
 
     Two limbs of 31 bits add up exactly in float64 as long as a block has at most 2^22 elements.
     """
+    assert len(group) == len(a)
+    assert len(a) == 0 or 0 <= group.min() <= group.max() < groups
     answer = np.zeros(groups, np.int64)
     for start in range(0, len(a), _GROUP_BLOCK):
         block, index = _words(a[start : start + _GROUP_BLOCK]), group[start : start + _GROUP_BLOCK]
@@ -160,6 +158,7 @@ def _product_block(left: Words, right: NDArray[np.float64], limbs: int) -> Field
 
 def from_signed(x: NDArray[np.int64]) -> FieldArray:
     """Signed integers lifted into the field around 0."""
+    assert x.dtype == np.int64
     if x.size and (int(x.max()) > HALF or int(x.min()) < -HALF):
         raise FieldOverflow(f"only integers of magnitude up to {HALF} have a place in the field")
     return x + (x < 0) * np.int64(P)

@@ -5,8 +5,10 @@ convert. A real-valued label is moved at random to a neighbouring bucket boundar
 integer, each time so that its mean stays what it was.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,8 +29,14 @@ class Buckets:
     count: int
 
     def __post_init__(self) -> None:
-        if not (self.low < self.high and 1 <= self.count < MOST_LABELS):
-            raise NotDeclared(f"buckets need low < high and 1 to {MOST_LABELS - 1} of them, not {self}")
+        if not all(isinstance(number, int) for number in (self.low, self.high, self.count)):
+            raise NotDeclared("bounds and number of buckets are whole numbers; declare labels in other units")
+        if not (self.low <= 0 < self.high and 1 <= self.count < MOST_LABELS):
+            raise NotDeclared(f"buckets need low <= 0 < high and 1 to {MOST_LABELS - 1} of them, not {self}")
+        # A source that did not convert has label 0 exactly, as fakes have: it must not be moved at random.
+        if self.low * self.count % (self.high - self.low):
+            step = (self.high - self.low) // math.gcd(self.low, self.high)
+            raise NotDeclared(f"0 has to be a boundary between buckets: use a multiple of {step} buckets")
         if max(abs(self.low), abs(self.high)) > 1 << 31:
             raise NotDeclared("a bucketed label has at most 31 bits; declare it in larger units")
 
@@ -59,6 +67,8 @@ class LabelSpace:
     buckets: Buckets | None = None
 
     def __post_init__(self) -> None:
+        if not all(isinstance(value, int) for value in self.values):
+            raise NotDeclared("the labels of a space are whole numbers; quantise real ones with buckets")
         if list(self.values) != sorted(set(self.values)) or not 2 <= len(self.values) <= MOST_LABELS:
             raise NotDeclared(f"a label space is 2 to {MOST_LABELS} different integers in ascending order")
         if 0 not in self.values:
@@ -87,6 +97,11 @@ class LabelSpace:
         scale = Buckets(low, high, buckets)
         return cls(scale.integers(), scale)
 
+    @cached_property
+    def members(self) -> frozenset[int]:
+        """The labels, to look one up."""
+        return frozenset(self.values)
+
     def __len__(self) -> int:
         return len(self.values)
 
@@ -96,7 +111,7 @@ class LabelSpace:
             given = integers(labels, "label")
             self.index(given)
             return given
-        reals = np.asarray(labels, np.float64)
+        reals = _reals(labels)
         low, high = self.buckets.low, self.buckets.high
         # A not-a-number fails every comparison, so it is refused here too.
         if not ((low <= reals) & (reals <= high)).all():
@@ -110,6 +125,13 @@ class LabelSpace:
         if (values[index] != labels).any():
             raise NotDeclared("a label is not in its label space")
         return index
+
+
+def _reals(column: ArrayLike) -> NDArray[np.float64]:
+    try:
+        return np.asarray(column, np.float64)
+    except (TypeError, ValueError):  # whose message would hold the label
+        raise NotDeclared("a label is not a number") from None
 
 
 def integers(column: ArrayLike, what: str) -> NDArray[np.int64]:

@@ -39,6 +39,7 @@ class Shares:
 
     def of(self, helper: int, record: int) -> bytes:
         """What one record's payload carries for one helper: elements for helper 0, a seed for the others."""
+        assert helper >= 0
         if helper == 0:
             return field.to_bytes(self.explicit[record])
         seed: ByteRows = self.seeds[helper - 1][record]

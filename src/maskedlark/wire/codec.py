@@ -7,6 +7,7 @@ something is wrong does it look again to name the fault. Tests hold it against c
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from operator import index
 from typing import Any, NoReturn
 
 from maskedlark.errors import (
@@ -27,6 +28,7 @@ VERSION = 1
 """The first byte of every message."""
 VERSION_BYTE = bytes([VERSION])
 MOST_BYTES = 1 << 20
+MOST_DIAGNOSED = 1 << 14
 MOST_DEPTH = 6
 
 Item = Any
@@ -47,6 +49,9 @@ def _head(major: int, argument: int) -> bytes:
 
 def number(value: int) -> bytes:
     """A whole number, encoded."""
+    value = index(value)  # The cache of heads would take 27.0 for 27.
+    if not -(1 << 64) <= value < 1 << 64:
+        raise OutOfRange("a number in a message has at most 64 bits")
     return _head(_UNSIGNED, value) if value >= 0 else _head(_NEGATIVE, -1 - value)
 
 
@@ -255,7 +260,7 @@ class Reader:
             if type(key) is not str:
                 raise WrongType("a key that is not a text")
             if key in answer:
-                raise DuplicateKey(f"the key {key!r} stands twice")
+                raise DuplicateKey("a key stands twice")
             encoded = self._data[start : self._at]
             if encoded < last:
                 raise NotDeterministic("keys out of order")
@@ -263,12 +268,18 @@ class Reader:
         return answer
 
     def _wrong_key(self) -> NoReturn:
-        """Name what is wrong with a map that does not have the keys it should."""
+        """Name what is wrong with a map that does not have the keys it should.
+
+        Only for messages of a usual size: nobody makes us read a megabyte to say what is wrong with it. What
+        was found stays unsaid, since it may be a payload's.
+        """
+        if len(self._data) > MOST_DIAGNOSED:
+            raise UnknownKey("other keys than this message's")
         self._at = self._start
         found = self._item(0)
         if self._fields is None or type(found) is not dict:
             raise WrongType(f"expected a map, found {type(found).__name__}")
         names = self._fields.names
-        if unknown := [name for name in found if name not in names]:
-            raise UnknownKey(f"{unknown[0]!r} is not one of this message's keys: {', '.join(names)}")
-        raise MissingKey(f"the message lacks {next(name for name in names if name not in found)!r}")
+        if any(name not in names for name in found):
+            raise UnknownKey(f"a key that is not one of this message's: {', '.join(names)}")
+        raise MissingKey(f"the message lacks one of its keys: {', '.join(names)}")

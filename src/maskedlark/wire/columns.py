@@ -10,20 +10,18 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from maskedlark.core import field
-from maskedlark.core.declared import Measure, Model
+from maskedlark.core.declared import MOST_FEATURES, MOST_NAME, MOST_NAMES, Measure, Model
 from maskedlark.core.labels import MOST_LABELS
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import OutOfRange, WrongLength, WrongType
+from maskedlark.errors import NotAsDeclared, OutOfRange, WrongLength, WrongType
 from maskedlark.wire import codec
 from maskedlark.wire.codec import Fields, Reader
 
 SALT_BYTES = 16
 HASH_BYTES = 32
-MOST_NAME = 64
-MOST_KEYS = 32
 MOST_KEY_TEXT = 64
 MOST_KEY_NUMBER = (1 << 63) - 1
-MOST_FEATURES = 1 << 16
+_MOST_REMEMBERED = 4096
 _DOMAINS = {
     purpose: b"maskedlark v1 columns" + bytes([len(purpose)]) + purpose.encode() for purpose in Purpose
 }
@@ -86,12 +84,17 @@ def _aggregate(reader: Reader) -> AggregateColumns:
     found = reader.item(keys)
     if type(found) is not dict:
         raise WrongType("the keys of a record are a map")
-    if len(found) > MOST_KEYS:
-        raise WrongLength(f"a record has at most {MOST_KEYS} keys")
-    for name, key in found.items():
-        _check_key(name, key)
-    names = tuple([reader.text(b"", MOST_NAME) for _ in reader.items(values, 0, MOST_KEYS)])
+    check_keys(found)
+    names = tuple([reader.text(b"", MOST_NAME) for _ in reader.items(values, 0, MOST_NAMES)])
     return AggregateColumns(found, names)
+
+
+def check_keys(keys: Mapping[str, codec.Item]) -> None:
+    """Refuse keys that no record may have. Run by browsers before they seal, and by helpers."""
+    if len(keys) > MOST_NAMES:
+        raise WrongLength(f"a record has at most {MOST_NAMES} keys")
+    for name, key in keys.items():
+        _check_key(name, key)
 
 
 def _check_key(name: str, key: codec.Item) -> None:
@@ -111,16 +114,21 @@ def _train(reader: Reader) -> TrainColumns:
     decoded_tag, decoded_features = reader.text(tag, MOST_NAME), reader.octets(features)
     if len(decoded_features) > MOST_FEATURES:
         raise WrongLength(f"a record has at most {MOST_FEATURES} features")
-    return TrainColumns(decoded_tag, decoded_features, _candidates(reader.rest(candidates)))
+    rest = reader.rest(candidates)
+    # Most records show the same few candidates: these are read once. Long ones would fill the memory.
+    labels = _remembered_candidates(rest) if len(rest) <= _MOST_REMEMBERED else _candidates(rest)
+    return TrainColumns(decoded_tag, decoded_features, labels)
 
 
-@lru_cache(maxsize=1024)
 def _candidates(data: bytes) -> tuple[tuple[int, ...], ...]:
-    """The candidates of every label. Most records show the same ones, so they are read once."""
+    """The candidates of every label."""
     reader = Reader(data)
-    labels = tuple([_shown(reader) for _ in reader.items(b"", 1, MOST_KEYS)])
+    labels = tuple([_shown(reader) for _ in reader.items(b"", 1, MOST_NAMES)])
     reader.end()
     return labels
+
+
+_remembered_candidates = lru_cache(maxsize=1024)(_candidates)
 
 
 def _shown(reader: Reader) -> tuple[int, ...]:
@@ -144,3 +152,39 @@ def largest(declared: Measure | Model) -> Columns:
     counts = [declared.policy.count(space) for space in declared.labels]
     candidates = tuple((label,) * count for label, count in zip(longest, counts, strict=True))
     return TrainColumns(declared.tag, bytes(declared.features), candidates)
+
+
+class Shape:
+    """What open columns look like under a declaration. A helper holds every record to it."""
+
+    def __init__(self, declared: Measure | Model) -> None:
+        self._declared = declared
+        self._fitting: set[tuple[tuple[int, ...], ...]] = set()
+
+    def check(self, columns: Columns) -> None:
+        """Refuse a record that would not line up with the others."""
+        fits = self._measured(columns) if isinstance(columns, AggregateColumns) else self._trained(columns)
+        if not fits:
+            raise NotAsDeclared("open columns of another shape than declared")
+
+    def _measured(self, columns: AggregateColumns) -> bool:
+        measure = self._declared
+        if not isinstance(measure, Measure):
+            return False
+        return columns.keys.keys() == set(measure.keys) and columns.values == measure.names
+
+    def _trained(self, columns: TrainColumns) -> bool:
+        model = self._declared
+        if (
+            not isinstance(model, Model)
+            or columns.tag != model.tag
+            or len(columns.features) != model.features
+        ):
+            return False
+        if columns.candidates in self._fitting:
+            return True
+        spaces, policy = model.labels, model.policy
+        fits = len(columns.candidates) == len(spaces) and all(map(policy.allows, spaces, columns.candidates))
+        if fits and len(self._fitting) < _MOST_REMEMBERED:
+            self._fitting.add(columns.candidates)
+        return fits

@@ -10,7 +10,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
-from maskedlark.errors import CannotOpen
+from maskedlark.errors import CannotOpen, WeakKey
 from maskedlark.randomness import Randomness
 
 PUBLIC_BYTES = 32
@@ -19,13 +19,25 @@ OVERHEAD = 32 + 16
 """What sealing adds: the encapsulated key before the ciphertext, the tag behind it."""
 
 _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_128_GCM)
+_CURVE_PRIME = 2**255 - 19
+_PROBE = X25519PrivateKey.from_private_bytes(bytes([1] * 32))
+"""Not a secret: an exchange with it, or with any key, fails for a point of small order."""
 _KEY_ID_DOMAIN = b"maskedlark v1 hpke key"
 
 
 class SealingKey:
-    """A helper's public key, by which anyone seals to it. Its id is a hash, so it names just one key."""
+    """A helper's public key, by which anyone seals to it. Its id is a hash, so it names just one key.
+
+    A key in another encoding than its one, or of small order (whose shared secret anyone knows), is refused.
+    """
 
     def __init__(self, public: bytes) -> None:
+        if len(public) != PUBLIC_BYTES or int.from_bytes(public, "little") >= _CURVE_PRIME:
+            raise WeakKey("an X25519 key that is not in its canonical encoding of 32 bytes")
+        try:
+            _PROBE.exchange(X25519PublicKey.from_public_bytes(public))
+        except ValueError:
+            raise WeakKey("an X25519 key of small order") from None
         self.public = public
         self.key_id = hashlib.sha256(_KEY_ID_DOMAIN + public).digest()[:KEY_ID_BYTES]
         self._key = X25519PublicKey.from_public_bytes(public)

@@ -5,7 +5,7 @@ No parameter document names an HPKE key, so a helper changes keys without touchi
 
 from dataclasses import dataclass
 
-from maskedlark.errors import BadSignature, NotDeclared, NoValidKey, OutOfRange
+from maskedlark.errors import BadSignature, DuplicateKey, NotDeclared, NoValidKey, OutOfRange, RolledBack
 from maskedlark.wire import codec
 from maskedlark.wire.codec import Fields, Reader
 from maskedlark.wire.hpke import PUBLIC_BYTES, SealingKey
@@ -57,7 +57,7 @@ class KeyConfiguration:
             raise NoValidKey(
                 f"helper {self.helper} has published no key for this moment; fetch its keys again"
             )
-        return max(valid, key=lambda published: published.not_before).key
+        return max(reversed(valid), key=lambda published: published.not_before).key
 
     def sign(self, identity: SigningKey) -> bytes:
         """The signed message that the helper publishes."""
@@ -83,8 +83,11 @@ def _signed(body: bytes, signature: bytes) -> bytes:
     return codec.VERSION_BYTE + _SIGNED.write(codec.octets(body), codec.octets(signature))
 
 
-def verify(message: bytes, identity: VerifyingKey) -> KeyConfiguration:
-    """The configuration that this identity signed. Run by browsers, helpers and the parameter service."""
+def verify(message: bytes, helper: str, identity: VerifyingKey, least_sequence: int = 0) -> KeyConfiguration:
+    """The configuration that this helper's identity signed, not older than one that was seen.
+
+    Run by browsers, helpers and the parameter service.
+    """
     reader = Reader.message(message)
     body_key, signature_key = reader.map(_SIGNED)
     body, signature = reader.octets(body_key), reader.octets(signature_key, SIGNATURE_BYTES)
@@ -95,6 +98,10 @@ def verify(message: bytes, identity: VerifyingKey) -> KeyConfiguration:
         raise BadSignature(
             f"the configuration of {configuration.helper} names another identity than its signer"
         )
+    if configuration.helper != helper:
+        raise BadSignature(f"the configuration is of {configuration.helper}, not of {helper}")
+    if configuration.sequence < least_sequence:
+        raise RolledBack(f"an older configuration of {helper} than one that was seen before")
     return configuration
 
 
@@ -110,6 +117,8 @@ def _decode(body: bytes) -> KeyConfiguration:
         sequence=reader.natural(sequence, MOST_SEQUENCE),
     )
     reader.end()
+    if len({each.key for each in published}) < len(published):
+        raise DuplicateKey("a key is published twice")
     return configuration
 
 

@@ -9,15 +9,24 @@ The public part travels as bytes: `info` binds exactly these, with the helper's 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from maskedlark.core import sharing
+from maskedlark.core.declared import Measure, Model
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import DecodeError, NotDeclared, OutOfRange, WrongHelper, WrongLength, WrongPurpose
+from maskedlark.errors import (
+    DecodeError,
+    DuplicateKey,
+    NotDeclared,
+    OutOfRange,
+    WrongHelper,
+    WrongLength,
+    WrongPurpose,
+)
 from maskedlark.wire import codec, payload
 from maskedlark.wire.codec import Fields, Reader
-from maskedlark.wire.columns import HASH_BYTES
+from maskedlark.wire.columns import HASH_BYTES, Shape
 from maskedlark.wire.hpke import KEY_ID_BYTES, OVERHEAD, OpeningKey, SealingKey
 from maskedlark.wire.payload import Payload
 
@@ -71,7 +80,7 @@ class Report(NamedTuple):
 
     def part(self, place: int) -> bytes:
         """What one helper needs of the report: nothing of the other payloads. Run by the ad server."""
-        if place >= len(self.payloads):
+        if not 0 <= place < len(self.payloads):
             raise WrongHelper(f"the report has no payload for helper {place}")
         key_id, sealed = self.payloads[place]
         return codec.VERSION_BYTE + _PART.write(
@@ -94,6 +103,8 @@ def decode(data: bytes) -> Report:
     public = reader.octets(public_key)
     payloads = tuple([_pair(reader) for _ in reader.items(payloads_key, 2, sharing.MOST_HELPERS)])
     reader.end()
+    if len({key_id for key_id, _ in payloads}) < len(payloads):
+        raise DuplicateKey("two payloads are sealed to one key: one helper would hold two shares")
     plain = len(payloads[0][1]) - OVERHEAD
     if (
         plain <= 0
@@ -176,7 +187,7 @@ class Addressed(NamedTuple):
 
 @dataclass(frozen=True)
 class Opener:
-    """What a helper opens its parts of reports with: its name, its place, its keys by id, and for what.
+    """What a helper opens its parts of reports with: its name, its place, its keys by id, what is declared.
 
     The three stages of opening are methods of their own, so that a batch can run each for all its reports.
     """
@@ -184,7 +195,18 @@ class Opener:
     helper: str
     place: int
     keys: Mapping[bytes, OpeningKey]
-    purpose: Purpose
+    declared: Measure | Model
+    size: int
+    """The one size of a payload of this purpose."""
+
+    @cached_property
+    def purpose(self) -> Purpose:
+        """What the reports have to be for."""
+        return self.declared.purpose
+
+    @cached_property
+    def _shape(self) -> Shape:
+        return Shape(self.declared)
 
     def open(self, part: bytes) -> tuple[PublicPart, Payload]:
         """The public part and our payload of a report that nobody changed. Refuses any other."""
@@ -198,6 +220,8 @@ class Opener:
         sealed = reader.octets(sealed_key)
         reader.end()
         public = decode_public(encoded)
+        if len(sealed) != self.size + OVERHEAD:  # before anything is decrypted or decoded at that size
+            raise WrongLength(f"a payload of other than the {self.size} bytes that all have")
         if public.purpose is not self.purpose:
             raise WrongPurpose(f"a report to {public.purpose}, among those to {self.purpose}")
         if key_id not in self.keys:
@@ -211,6 +235,8 @@ class Opener:
         return addressed.public, addressed.key.open(addressed.sealed, addressed.info)
 
     def decode(self, opened: tuple[PublicPart, bytes]) -> tuple[PublicPart, Payload]:
-        """Third stage: a whole payload whose columns are those of the public part."""
+        """Third stage: a whole payload whose columns are those of the public part, and as declared."""
         public, padded = opened
-        return public, payload.decode(payload.unpad(padded), self.purpose, self.place, public.column_hash)
+        found = payload.decode(payload.unpad(padded), self.purpose, self.place, public.column_hash)
+        self._shape.check(found.columns)
+        return public, found

@@ -5,11 +5,15 @@ from dataclasses import dataclass
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from maskedlark.errors import BadSignature
+from maskedlark.errors import BadSignature, WeakKey
 from maskedlark.randomness import Randomness
 
 PUBLIC_BYTES = 32
 SIGNATURE_BYTES = 64
+_CURVE_PRIME = 2**255 - 19
+_ORDER_8 = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+_SMALL_ORDER = {0, 1, _CURVE_PRIME - 1, _ORDER_8, _CURVE_PRIME - _ORDER_8}
+"""The heights (y) of the eight points whose order divides eight."""
 
 
 def _labelled(label: str, message: bytes) -> bytes:
@@ -23,6 +27,15 @@ class VerifyingKey:
     """The public half of an identity: 32 bytes that anyone may know."""
 
     public: bytes
+
+    def __post_init__(self) -> None:
+        height = (
+            int.from_bytes(self.public, "little") % 2**255
+        )  # the sign of the other coordinate is the top bit
+        if len(self.public) != PUBLIC_BYTES or height >= _CURVE_PRIME:
+            raise WeakKey("an Ed25519 key that is not in its canonical encoding of 32 bytes")
+        if height in _SMALL_ORDER:  # Under such a key one signature fits every message.
+            raise WeakKey("an Ed25519 key of small order")
 
     def verify(self, label: str, message: bytes, signature: bytes) -> None:
         """Return if the signature holds; raise if it does not."""

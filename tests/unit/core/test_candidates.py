@@ -55,7 +55,7 @@ def test_a_sample_of_the_whole_space_is_all_of_it():
     drawn = Sample(9).draw(LabelSpace.categorical(4), np.arange(4), np.ones(4, np.bool_), SystemRandomness())
     assert [sorted(row) for row in drawn.labels.tolist()] == [[0, 1, 2, 3]] * 4
     with pytest.raises(NotDeclared, match="at least 2"):
-        Sample(1).count(LabelSpace.binary())
+        Sample(1)
 
 
 def test_several_labels_a_model_have_masks_side_by_side():

@@ -29,7 +29,11 @@ def test_the_four_spaces():
         (lambda: LabelSpace((0, 0, 1)), "different"),
         (lambda: LabelSpace((0, 2**60)), "larger units"),
         (lambda: LabelSpace.integers(0, MOST_LABELS), "2 to"),
-        (lambda: LabelSpace.reals(5, 5, 3), "low < high"),
+        (lambda: LabelSpace.reals(0, 0, 3), "low <= 0 < high"),
+        (lambda: LabelSpace.reals(1, 5, 4), "low <= 0 < high"),
+        (lambda: LabelSpace.reals(-3, 8, 7), "multiple of 11 buckets"),
+        (lambda: LabelSpace.reals(0.0, 1.0, 4), "whole numbers"),  # type: ignore[arg-type]
+        (lambda: LabelSpace((0.0, 1.0)), "whole numbers"),
         (lambda: LabelSpace.reals(0, 5, 0), "buckets"),
         (lambda: LabelSpace.reals(0, 2**32, 5), "larger units"),
     ],
@@ -58,8 +62,9 @@ def test_real_labels_outside_their_range_are_refused(label):
         LabelSpace.reals(0, 10, 4).quantise([label], RNG)
 
 
-@given(st.integers(-50, 0), st.integers(1, 50), st.integers(1, 40), st.fractions(0, 1, max_denominator=64))
-def test_quantised_labels_are_possible_ones_and_in_the_space(low, high, buckets, place):
+@given(st.integers(0, 6), st.integers(1, 6), st.integers(1, 20), st.fractions(0, 1, max_denominator=64))
+def test_quantised_labels_are_possible_ones_and_in_the_space(below, above, width, place):
+    low, high, buckets = -below * width, above * width, below + above
     label = low + float(place) * (high - low)
     drawn = Buckets(low, high, buckets).quantise(np.full(50, label), FixedRandomness(b"q"))
     possible = twin.distribution(Fraction(label), low, high, buckets)
@@ -67,6 +72,19 @@ def test_quantised_labels_are_possible_ones_and_in_the_space(low, high, buckets,
         n + d for n in possible for d in (-1, 0, 1)
     }  # float rounding at a boundary may pick its neighbour
     assert set(drawn.tolist()) <= near & set(Buckets(low, high, buckets).integers())
+
+
+def test_a_source_that_did_not_convert_has_label_0_exactly():
+    space = LabelSpace.reals(-3, 9, 8)
+    assert space.values == (-3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+    assert set(space.quantise(np.zeros(1000), RNG)) == {0}
+
+
+def test_a_label_that_is_no_number_is_not_quoted():
+    for space in (LabelSpace.reals(0, 10, 4), LabelSpace.binary()):
+        with pytest.raises(NotDeclared) as refused:
+            space.quantise(["4711 EUR"], RNG)
+        assert "4711" not in str(refused.value)
 
 
 def test_the_twin_keeps_the_mean_exactly():

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskedlark.errors import DecodeError, NotDeterministic, Truncated, WrongLength
+from maskedlark.errors import DecodeError, NotDeterministic, OutOfRange, Truncated, UnknownKey, WrongLength
 from maskedlark.wire import codec
 from maskedlark.wire.codec import Fields, Reader
 
@@ -87,3 +87,25 @@ def test_size_is_bounded_before_anything_is_read():
         Reader(bytes(codec.MOST_BYTES + 1))
     with pytest.raises(Truncated):
         read(b"\xbb" + b"\x7f" * 8)  # a map that claims 2^62 keys takes no memory
+
+
+def test_numbers_beyond_64_bits_and_floats_are_refused_whatever_came_before():
+    codec.number(27)
+    with pytest.raises(TypeError):
+        codec.number(27.0)  # type: ignore[arg-type]
+    for value in (2**64, -(2**64) - 1):
+        with pytest.raises(OutOfRange):
+            codec.number(value)
+
+
+def test_nobody_makes_us_read_a_megabyte_to_name_its_fault():
+    large = b"\x9a\x00\x0f\xff\xf0" + b"\x80" * 0xFFFF0
+    with pytest.raises(UnknownKey, match="other keys"):
+        Reader(large).map(Fields("id"))
+
+
+def test_an_unknown_key_is_not_quoted():
+    with pytest.raises(UnknownKey) as refused:
+        reader = Reader(codec.mapped({"converted: yes": b"\x01"}))
+        reader.octets(reader.map(Fields("id"))[0])
+    assert "converted" not in str(refused.value)

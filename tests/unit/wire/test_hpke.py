@@ -1,6 +1,6 @@
 import pytest
 
-from maskedlark.errors import CannotOpen
+from maskedlark.errors import CannotOpen, WeakKey
 from maskedlark.randomness import SystemRandomness
 from maskedlark.wire.hpke import OVERHEAD, OpeningKey, SealingKey
 from tests.twins import hpke as twin
@@ -48,6 +48,23 @@ def test_another_info_or_key_does_not_open():
         key.open(sealed, b"inf0")
     with pytest.raises(CannotOpen):
         other.open(sealed, b"info")
+
+
+@pytest.mark.parametrize(
+    "public",
+    [
+        bytes(32),
+        (1).to_bytes(32, "little"),
+        (2**255 - 20).to_bytes(32, "little"),
+        bytes.fromhex("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"),  # order 8
+        (2**255 - 19).to_bytes(32, "little"),
+        bytes([255] * 32),
+        b"short",
+    ],
+)
+def test_keys_of_small_order_or_in_another_form_are_refused(public):
+    with pytest.raises(WeakKey):
+        SealingKey(public)
 
 
 def test_keys_print_as_their_id():

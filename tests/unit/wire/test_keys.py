@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from maskedlark.errors import BadSignature, NotDeclared, NoValidKey
+from maskedlark.errors import BadSignature, NotDeclared, NoValidKey, RolledBack, WeakKey
 from maskedlark.randomness import SystemRandomness
 from maskedlark.wire import keys
 from maskedlark.wire.hpke import OpeningKey
@@ -22,7 +22,7 @@ CONFIGURATION = KeyConfiguration(
 
 
 def test_a_signed_configuration_comes_back():
-    assert keys.verify(CONFIGURATION.sign(IDENTITY), IDENTITY.verifying) == CONFIGURATION
+    assert keys.verify(CONFIGURATION.sign(IDENTITY), "helper", IDENTITY.verifying) == CONFIGURATION
 
 
 def test_the_newest_valid_key_is_current():
@@ -36,14 +36,54 @@ def test_only_the_identity_itself_signs_its_configuration():
     with pytest.raises(NotDeclared, match="another identity"):
         CONFIGURATION.sign(SigningKey.generate(RNG))
     with pytest.raises(BadSignature):
-        keys.verify(CONFIGURATION.sign(IDENTITY), SigningKey.generate(RNG).verifying)
+        keys.verify(CONFIGURATION.sign(IDENTITY), "helper", SigningKey.generate(RNG).verifying)
 
 
-def test_identity_keys_that_are_no_points_do_not_verify():
+def test_another_helper_s_name_and_an_older_configuration_are_refused():
+    message = CONFIGURATION.sign(IDENTITY)
+    with pytest.raises(BadSignature, match="not of somebody"):
+        keys.verify(message, "somebody", IDENTITY.verifying)
+    assert keys.verify(message, "helper", IDENTITY.verifying, least_sequence=3) == CONFIGURATION
+    with pytest.raises(RolledBack):
+        keys.verify(message, "helper", IDENTITY.verifying, least_sequence=4)
+
+
+def test_of_two_keys_that_begin_together_the_last_listed_is_current():
+    both = replace(CONFIGURATION, keys=(PublishedKey(OLD, 10, 30), PublishedKey(NEW, 10, 30)))
+    assert both.current(15) == NEW
+
+
+PRIME = 2**255 - 19
+ORDER_8 = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+
+
+def doubled(height: int) -> int:
+    """The height of twice a point of the Edwards curve, from its height alone."""
+    square, d = height * height % PRIME, -121665 * pow(121666, -1, PRIME) % PRIME
+    x_square = (square - 1) * pow(d * square + 1, -1, PRIME) % PRIME
+    return (square + x_square) * pow(2 - square + x_square, -1, PRIME) % PRIME
+
+
+def test_the_heights_of_small_order_are_just_those():
+    """Doubling three times ends at the neutral element, and their halves are all among them."""
+    heights = {0, 1, PRIME - 1, ORDER_8, PRIME - ORDER_8}
+    for height in heights:
+        assert doubled(doubled(doubled(height))) == 1
+    assert [doubled(ORDER_8), doubled(0), doubled(PRIME - 1)] == [0, PRIME - 1, 1]
+
+
+@pytest.mark.parametrize("height", [0, 1, PRIME - 1, ORDER_8, PRIME - ORDER_8, PRIME, PRIME + 1, 2**255 - 1])
+@pytest.mark.parametrize("sign", [0, 1])
+def test_identities_that_would_verify_anything_are_refused(height, sign):
+    with pytest.raises(WeakKey):
+        VerifyingKey((height | sign << 255).to_bytes(32, "little"))
+
+
+def test_identities_that_are_no_points_or_no_keys_are_refused():
+    with pytest.raises(WeakKey):
+        VerifyingKey(b"short")
     with pytest.raises(BadSignature):
-        VerifyingKey(bytes([255] * 32)).verify("label", b"message", bytes(64))
-    with pytest.raises(BadSignature):
-        VerifyingKey(b"short").verify("label", b"message", bytes(64))
+        VerifyingKey((2).to_bytes(32, "little")).verify("label", b"message", bytes(64))
 
 
 def test_a_signature_is_for_one_label():

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -5,11 +7,19 @@ from maskedlark.core.candidates import Pair, Sample
 from maskedlark.core.declared import Measure, Model, Value
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import DoesNotFit, NotDeclared, WrongHelper
+from maskedlark.errors import (
+    DoesNotFit,
+    NotAsDeclared,
+    NotDeclared,
+    OutOfRange,
+    WrongHelper,
+    WrongLength,
+    WrongType,
+)
 from maskedlark.randomness import SystemRandomness
 from maskedlark.wire import batch, columns, payload, report
 from maskedlark.wire.batch import Envelope
-from maskedlark.wire.columns import AggregateColumns
+from maskedlark.wire.columns import AggregateColumns, Shape, TrainColumns
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.report import Opener, Recipient
 
@@ -23,8 +33,8 @@ def envelope(declared, purpose, keys=KEYS):
     return Envelope("ads.example", purpose, bytes(32), recipients, payload.size([declared]))
 
 
-def opener(place, purpose=Purpose.TRAIN):
-    return Opener(f"h{place}", place, {KEYS[place].key_id: KEYS[place]}, purpose)
+def opener(place, declared=MODEL):
+    return Opener(f"h{place}", place, {KEYS[place].key_id: KEYS[place]}, declared, payload.size([declared]))
 
 
 def make(labels, real=None, model=MODEL):
@@ -65,7 +75,7 @@ def test_every_record_of_a_measure_fits_and_has_the_same_size():
     secrets = measure.lift([[0, 9]], np.array([True, True]))
     made = batch.seal(envelope(measure, Purpose.AGGREGATE), encoded, secrets, [0, 0], RNG)
     assert len({len(each) for each in made}) == 1
-    found = opener(1, Purpose.AGGREGATE).open(report.decode(made[1]).part(1))[1]
+    found = opener(1, measure).open(report.decode(made[1]).part(1))[1]
     assert found.columns == AggregateColumns(keys[1], ("euros",))
 
 
@@ -93,20 +103,74 @@ def test_reports_of_the_same_record_share_nothing():
 def test_a_bad_report_spoils_no_other_and_is_counted_by_reason():
     good = [report.decode(data).part(0) for data in make([1, 2, 3])]
     foreign = report.decode(make([4])[0]).part(1)
-    shorter = Model("tag", 3, (LabelSpace.integers(-300, 300),), Sample(3))
-    other_shape = report.decode(make([1], model=shorter)[0]).part(0)
+    more = Model("tag", 3, (LabelSpace.integers(-300, 300),), Sample(9))
+    other_size = report.decode(make([1], model=more)[0]).part(0)
+    other_tag = report.decode(make([1], model=replace(MODEL, tag="gat"))[0]).part(0)
     broken = bytes([*good[0][:-1], good[0][-1] ^ 1])
-    opened = batch.open_parts(
-        opener(0), [good[0], broken, foreign, good[1], b"", other_shape, good[2]], MODEL.secrets()
-    )
-    assert opened.refused == {"CannotOpen": 1, "WrongHelper": 1, "Truncated": 1, "NotDeclared": 1}
+    parts = [good[0], broken, foreign, good[1], b"", other_size, other_tag, good[2]]
+    opened = batch.open_parts(opener(0), parts)
+    assert opened.refused == {
+        "CannotOpen": 1,
+        "WrongHelper": 1,
+        "Truncated": 1,
+        "WrongLength": 1,
+        "NotAsDeclared": 1,
+    }
     assert [each.id for each in opened.public] == [opener(0).open(part)[0].id for part in good]
     assert opened.shares.shape == (3, 4)
+    assert str(opened.shares[0, 0]) not in repr(opened)
 
 
 def test_a_helper_that_the_report_does_not_know_has_no_part():
     with pytest.raises(WrongHelper, match="no payload for helper 2"):
         report.decode(make([1])[0]).part(2)
+    with pytest.raises(WrongHelper):
+        report.decode(make([1])[0]).part(-1)
+
+
+def test_two_helpers_with_one_key_or_name_are_refused():
+    key, other = KEYS[0].sealing, KEYS[1].sealing
+    for recipients in (
+        (Recipient("a", key), Recipient("b", key)),
+        (Recipient("a", key), Recipient("a", other)),
+    ):
+        with pytest.raises(NotDeclared, match="two shares"):
+            Envelope("ads.example", Purpose.TRAIN, bytes(32), recipients, 96)
+
+
+def test_features_that_are_not_bytes_are_refused():
+    with pytest.raises(NotDeclared, match="uint8"):
+        batch.train_columns("tag", np.array([[1, 2, 3]]), [np.array([[0, 1]])])
+    with pytest.raises(NotDeclared, match="differ in length"):
+        batch.train_columns("tag", np.zeros((2, 3), np.uint8), [np.array([[0, 1]])])
+
+
+MEASURE = Measure(("campaign", "city"), (Value("euros", 0, 9), Value("visits", 0, 1)))
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        AggregateColumns({"campaign": 1}, ("euros", "visits")),
+        AggregateColumns({"campaign": 1, "town": 2}, ("euros", "visits")),
+        AggregateColumns({"campaign": 1, "city": 2}, ("visits", "euros")),
+        AggregateColumns({"campaign": 1, "city": 2}, ("euros",)),
+        TrainColumns("tag", b"", ((0, 1),)),
+    ],
+)
+def test_measured_records_of_another_shape_are_refused(shown):
+    shape = Shape(MEASURE)
+    shape.check(AggregateColumns({"city": 2, "campaign": 1}, ("euros", "visits")))
+    with pytest.raises(NotAsDeclared):
+        shape.check(shown)
+
+
+def test_what_cannot_be_sealed_is_refused_by_the_browser():
+    for keys, error in ((["x" * 65], WrongLength), ([2**63], OutOfRange), ([1.5], WrongType)):
+        with pytest.raises(error):
+            batch.aggregate_columns(Measure(("city",), ()), [keys], 1)
+    with pytest.raises(NotDeclared, match="fewer candidates"):
+        payload.size([Model("tag", 1, (LabelSpace.integers(0, 65_535),))])
 
 
 def test_columns_secrets_and_hours_must_be_as_many():
@@ -119,3 +183,23 @@ def test_the_column_hash_is_salted_and_bound_to_the_purpose():
         columns.digest(b"columns", salt, purpose) for salt in (bytes(16), b"s" * 16) for purpose in Purpose
     }
     assert len(digests) == 4
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        TrainColumns("gat", bytes(3), ((0, 1, 2, 3),)),
+        TrainColumns("tag", bytes(2), ((0, 1, 2, 3),)),
+        TrainColumns("tag", bytes(3), ((0, 1, 2),)),
+        TrainColumns("tag", bytes(3), ((1, 2, 3, 4),)),
+        TrainColumns("tag", bytes(3), ((0, 1, 2, 301),)),
+        TrainColumns("tag", bytes(3), ((0, 1, 2, 3), (0, 1))),
+        AggregateColumns({}, ()),
+    ],
+)
+def test_training_records_of_another_shape_are_refused(shown):
+    shape = Shape(MODEL)
+    for _ in range(2):  # the second time from memory
+        shape.check(TrainColumns("tag", bytes(3), ((-300, 300, 0, 7),)))
+        with pytest.raises(NotAsDeclared):
+            shape.check(shown)
