@@ -35,6 +35,7 @@
     │   ├── RolledBack              an older version than one that we have seen
     │   └── Forked                  two documents for one version: evidence against their signer
     ├── Expired                     a document or key configuration after its last moment
+    ├── LimitReached                more of something than a party keeps for one origin
     ├── DoesNotFit                  a record larger than the size that all reports share
     ├── FieldOverflow               a computation that could leave the field
     └── NotMersenne                 numbers that come from no Mersenne Twister (an attack that fails)
@@ -181,6 +182,10 @@ class Forked(BrokenChain):
 
 class Expired(MaskedLarkError):
     """A document or key configuration after its last moment."""
+
+
+class LimitReached(MaskedLarkError):
+    """More of something than a party keeps for one origin."""
 
 
 class DoesNotFit(MaskedLarkError):

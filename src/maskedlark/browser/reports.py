@@ -1,0 +1,139 @@
+"""What a browser puts into a report: values, labels and features of a source, or a decoy."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+
+from maskedlark.browser.sources import Source
+from maskedlark.browser.store import Scheduled
+from maskedlark.clock import hour_of
+from maskedlark.core import local_dp
+from maskedlark.core.purpose import Purpose
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.settings import Label, TrainedModel
+from maskedlark.randomness import Randomness
+from maskedlark.wire import batch
+from maskedlark.wire.batch import Envelope
+from maskedlark.wire.columns import Key
+from maskedlark.wire.keys import KeyConfiguration
+from maskedlark.wire.report import Recipient
+from maskedlark.wire.signatures import VerifyingKey
+
+
+class Parameters(Protocol):
+    """Where a browser gets verified documents and keys from."""
+
+    def latest(self, origin: str) -> Document:
+        """The origin's current document."""
+
+    def by_digest(self, digest: bytes) -> Document:
+        """The document that a report is made under."""
+
+    def keys(self, helper: str, identity: VerifyingKey) -> KeyConfiguration:
+        """A helper's current keys."""
+
+
+def noised(model: TrainedModel, features: bytes, rng: Randomness) -> bytes:
+    """A source's features with the declared local noise on them."""
+    if model.feature_noise is None:
+        return features
+    rows = np.frombuffer(features, np.uint8).reshape(1, -1)
+    return local_dp.features(rows, model.feature_noise.declared(), rng).tobytes()
+
+
+def draw_fakes(document: Document, rng: Randomness) -> list[tuple[Purpose, str | None, int]]:
+    """The fakes that go with a source: for each purpose with the declared probability, of a random decoy."""
+    fakes: list[tuple[Purpose, str | None, int]] = []
+    for purpose in document.purposes():
+        wanted = [
+            i
+            for i, decoy in enumerate(document.decoys)
+            if (decoy.tag is None) == (purpose is Purpose.AGGREGATE)
+        ]
+        if wanted and float(rng.unit(1)[0]) < document.fake_rate:
+            chosen = wanted[int(rng.below(len(wanted), 1)[0])]
+            fakes.append((purpose, document.decoys[chosen].tag, chosen))
+    return fakes
+
+
+def merge(document: Document, before: Mapping[str, int], values: Mapping[str, int]) -> dict[str, int]:
+    """All that is attributed to a source: values of one type add up, cut to the bounds that were declared."""
+    merged = dict(before)
+    for value in document.values:
+        if value.name in values:
+            total = merged.get(value.name, 0) + values[value.name]
+            merged[value.name] = max(min(value.low, 0), min(total, max(value.high, 0)))
+    return merged
+
+
+def label_of(label: Label, values: Mapping[str, int]) -> int:
+    """A source's label: from its attributed values, or the default 0."""
+    if label.kind == "binary":
+        return int(bool(values) if label.of is None else values.get(label.of, 0) > 0)
+    space = label.space()
+    low, high = (
+        (space.buckets.low, space.buckets.high) if space.buckets else (space.values[0], space.values[-1])
+    )
+    return max(low, min(values.get(str(label.of), 0), high))
+
+
+def recipients(document: Document, parameters: Parameters, now: int) -> tuple[Recipient, ...]:
+    """The document's helpers with the keys that they use now."""
+    found = []
+    for helper in document.helpers:
+        configuration = parameters.keys(helper.name, VerifyingKey(bytes.fromhex(helper.identity)))
+        found.append(Recipient(helper.name, configuration.current(now)))
+    return tuple(found)
+
+
+def make(
+    document: Document,
+    scheduled: Scheduled,
+    source: Source | None,
+    to: tuple[Recipient, ...],
+    now: int,
+    rng: Randomness,
+) -> bytes:
+    """One report, sealed: of a source, or of a decoy when there is none."""
+    purpose = scheduled.purpose
+    envelope = Envelope(document.origin, purpose, document.digest, to, document.payload_size(purpose))
+    real = np.array([source is not None])
+    if purpose is Purpose.AGGREGATE:
+        keys = source.keys if source else _decoy_keys(document, scheduled)
+        values = source.values if source else {}
+        secrets = document.measure.lift([[values.get(name, 0)] for name in document.measure.names], real)
+        encoded = batch.aggregate_columns(document.measure, [[keys[name]] for name in document.keys], 1)
+    else:
+        assert scheduled.tag is not None
+        model = document.trained(scheduled.tag)
+        features = source.features[model.tag] if source else _decoy_features(document, scheduled, rng)
+        labels = [_label(model, label, source.values if source else {}, rng) for label in model.labels]
+        candidates, secrets = document.declared_models[model.tag].mask(labels, real, rng)
+        encoded = batch.train_columns(model.tag, np.frombuffer(features, np.uint8).reshape(1, -1), candidates)
+    [report] = batch.seal(envelope, encoded, secrets, [hour_of(now)], rng)
+    return report
+
+
+def _label(model: TrainedModel, label: Label, values: Mapping[str, int], rng: Randomness) -> list[int]:
+    """One label, quantised, and randomised where that is declared."""
+    given = label_of(label, values)
+    if model.randomised_response is None:
+        return [given]
+    space = label.space()
+    answered = local_dp.labels(space.quantise([given], rng), space, model.randomised_response.declared(), rng)
+    return [int(answered[0])]
+
+
+def _decoy_keys(document: Document, scheduled: Scheduled) -> Mapping[str, Key]:
+    assert scheduled.decoy is not None
+    keys = document.decoys[scheduled.decoy].keys
+    assert keys is not None
+    return keys
+
+
+def _decoy_features(document: Document, scheduled: Scheduled, rng: Randomness) -> bytes:
+    """With the noise that a real record's features have."""
+    assert scheduled.decoy is not None
+    decoy = document.decoys[scheduled.decoy]
+    return noised(document.trained(str(decoy.tag)), bytes.fromhex(decoy.features or ""), rng)

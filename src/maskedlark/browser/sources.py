@@ -1,0 +1,50 @@
+"""Sources and triggers: an ad was shown or clicked; a conversion happened."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from maskedlark.wire.columns import Key
+
+
+class Kind(StrEnum):
+    """What the user did with the ad."""
+
+    CLICK = "click"
+    VIEW = "view"
+
+
+@dataclass(frozen=True)
+class Source:
+    """An ad that was shown or clicked. All but `values` comes from the ad server, before any conversion."""
+
+    number: int
+    """In the order of registration."""
+    origin: str
+    parameters: bytes
+    """The digest of the document that was in force: everything about its reports follows that one."""
+    kind: Kind
+    destination: str
+    keys: Mapping[str, Key]
+    features: Mapping[str, bytes]
+    """Byte features by model tag, with local noise on them where it is declared."""
+    registered: int
+    ends: int
+    """Conversions before this moment count for it."""
+    values: Mapping[str, int] = field(default_factory=dict, repr=False)
+    """What was attributed to it so far. Secret."""
+
+
+def attribute(sources: Iterable[Source], origin: str, destination: str, at: int) -> Source | None:
+    """The one source that a conversion counts for: last touch, and clicks before views (section 3.1)."""
+    matching = [
+        source
+        for source in sources
+        if (source.origin, source.destination) == (origin, destination)
+        and source.registered <= at < source.ends
+    ]
+    return max(
+        matching,
+        key=lambda source: (source.kind is Kind.CLICK, source.registered, source.number),
+        default=None,
+    )

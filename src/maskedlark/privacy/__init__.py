@@ -1,0 +1,1 @@
+"""What is declared in public, and how it is kept."""

@@ -1,0 +1,115 @@
+"""Signed documents and the chain that they form: each signed by the key that the one before it declares.
+
+The first is signed by the key that the operator of the parameter service pinned for the origin. The service
+countersigns, so that it cannot later deny what it published.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from maskedlark.errors import BadSignature, BrokenChain, InvalidDocument, RolledBack
+from maskedlark.privacy import document
+from maskedlark.privacy.document import Document
+from maskedlark.wire.signatures import SIGNATURE_BYTES, SigningKey, VerifyingKey
+
+ORIGIN_LABEL = "maskedlark v1 parameter document"
+SERVICE_LABEL = "maskedlark v1 published document"
+_FIELDS = {"document", "origin_signature", "service_signature"}
+
+
+@dataclass(frozen=True)
+class Signed:
+    """A document in its canonical bytes, signed by its origin and, once published, by the service."""
+
+    body: bytes
+    origin_signature: bytes
+    service_signature: bytes | None = None
+
+    def encode(self) -> bytes:
+        """JSON for the wire: the document as text, so that its very bytes are what is verified."""
+        message = {
+            "document": self.body.decode(),
+            "origin_signature": self.origin_signature.hex(),
+            "service_signature": self.service_signature.hex() if self.service_signature else None,
+        }
+        return json.dumps(message, indent=1).encode()
+
+    def open(self, origin_key: VerifyingKey) -> Document:
+        """The document, if its origin signed it with this key. Run by everyone."""
+        origin_key.verify(ORIGIN_LABEL, self.body, self.origin_signature)
+        return document.decode(self.body)
+
+    def published(self, service_key: VerifyingKey) -> None:
+        """Refuse a document that the service did not countersign."""
+        if self.service_signature is None:
+            raise BadSignature("the parameter service has not countersigned this document")
+        service_key.verify(SERVICE_LABEL, self.body + self.origin_signature, self.service_signature)
+
+
+def sign(drafted: Document, origin_key: SigningKey) -> Signed:
+    """Run by the ad server."""
+    body = drafted.encode()
+    return Signed(body, origin_key.sign(ORIGIN_LABEL, body))
+
+
+def countersign(signed: Signed, service_key: SigningKey) -> Signed:
+    """Run by the parameter service, after `follow`."""
+    signature = service_key.sign(SERVICE_LABEL, signed.body + signed.origin_signature)
+    return Signed(signed.body, signed.origin_signature, signature)
+
+
+def decode(data: bytes) -> Signed:
+    """A signed document off the wire. Nothing is verified yet."""
+    try:
+        item = json.loads(data)
+    except ValueError:
+        raise InvalidDocument("a signed document is JSON") from None
+    if not isinstance(item, dict) or item.keys() != _FIELDS or not isinstance(item["document"], str):
+        raise InvalidDocument(f"a signed document has exactly {', '.join(sorted(_FIELDS))}")
+    service = item["service_signature"]
+    return Signed(
+        item["document"].encode(),
+        _signature(item["origin_signature"]),
+        None if service is None else _signature(service),
+    )
+
+
+def _signature(item: object) -> bytes:
+    try:
+        signature = bytes.fromhex(item) if isinstance(item, str) else b""
+    except ValueError:
+        signature = b""
+    if len(signature) != SIGNATURE_BYTES:
+        raise InvalidDocument(f"a signature is {SIGNATURE_BYTES} bytes in hexadecimal")
+    return signature
+
+
+def follow(signed: Signed, before: Document | None, pinned: VerifyingKey) -> Document:
+    """The document, if it is the very next one of its chain. Run by the service before it publishes."""
+    key = pinned if before is None else VerifyingKey(bytes.fromhex(before.signing_key))
+    found = signed.open(key)
+    if before is None:
+        if found.version != 1:
+            raise BrokenChain(f"the first document of {found.origin} is version 1, not {found.version}")
+        return found
+    if found.origin != before.origin:
+        raise BrokenChain(f"a document of {found.origin} in the chain of {before.origin}")
+    if found.version <= before.version:
+        raise RolledBack(
+            f"version {found.version} of {found.origin}; version {before.version} is published already"
+        )
+    if found.version > before.version + 1 or found.previous != before.digest.hex():
+        raise BrokenChain(
+            f"version {found.version} does not follow version {before.version} of {found.origin}"
+        )
+    return found
+
+
+def verify(chain: Sequence[Signed], pinned: VerifyingKey, service_key: VerifyingKey) -> list[Document]:
+    """Every document of an origin, from the first on. Run by browsers, helpers and anyone who audits."""
+    documents: list[Document] = []
+    for signed in chain:
+        signed.published(service_key)
+        documents.append(follow(signed, documents[-1] if documents else None, pinned))
+    return documents

@@ -1,0 +1,56 @@
+"""Local policy: what a browser or a helper accepts, whatever an ad server declares.
+
+Who guards the guards: an ad server cannot name its own sock-puppets as helpers, or declare a million as ε.
+"""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from maskedlark.errors import BudgetOverCeiling, KTooSmall, TooFewHelpers, UntrustedHelper
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.settings import Budget, Hex32, Settings
+
+
+class Policy(Settings):
+    """A party's own ceilings. Held by every browser and every helper."""
+
+    trusted_helpers: tuple[Hex32, ...]
+    """Identities, not names: a name can be taken."""
+    most: Budget
+    """The most that a source may cost against the ad server."""
+    most_coalition: Budget
+    """The most that a source may cost against the ad server with all helpers but one."""
+    least_k: Annotated[int, Field(ge=1)] = 20
+    least_helpers: Annotated[int, Field(ge=2)] = 2
+
+    def check(self, document: Document) -> None:
+        """Return if the document is acceptable; raise what it breaks first."""
+        for helper in document.helpers:
+            if helper.identity not in self.trusted_helpers:
+                raise UntrustedHelper(
+                    f"{document.origin} names {helper.name} as a helper, which is not trusted here"
+                )
+        if len(document.helpers) < self.least_helpers:
+            raise TooFewHelpers(
+                f"{document.origin} names {len(document.helpers)} helpers; {self.least_helpers} is the least"
+            )
+        if document.k < self.least_k:
+            raise KTooSmall(f"{document.origin} declares k = {document.k}; {self.least_k} is the least here")
+        _check_budget(document.origin, "a source", document.budget, self.most)
+        if document.training is not None:
+            _check_budget(document.origin, "training", document.training.adserver, self.most)
+            _check_budget(
+                document.origin,
+                "training, against a coalition,",
+                document.training.coalition,
+                self.most_coalition,
+            )
+
+
+def _check_budget(origin: str, what: str, declared: Budget, most: Budget) -> None:
+    if declared.epsilon > most.epsilon or declared.delta > most.delta:
+        raise BudgetOverCeiling(
+            f"under {origin}'s document {what} may cost ({declared.epsilon:g}, {declared.delta:g}); "
+            f"the ceiling here is ({most.epsilon:g}, {most.delta:g})"
+        )

@@ -1,0 +1,218 @@
+"""The parts of a parameter document, each a frozen value that refuses unknown and senseless settings."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from maskedlark.core import field, local_dp
+from maskedlark.core.candidates import ALL, CandidatePolicy, Pair, Sample
+from maskedlark.core.declared import MOST_FEATURES, MOST_NAME, MOST_NAMES, Model, Value
+from maskedlark.core.labels import MOST_LABELS, LabelSpace
+from maskedlark.wire.columns import MOST_KEY_NUMBER, MOST_KEY_TEXT
+
+MOST_SHOWN = 1024
+"""The most candidates that a record may show: each is eight bytes of every report to helper 0."""
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=MOST_NAME, pattern=r"^[A-Za-z0-9_.:/ -]+$")]
+KeyText = Annotated[str, StringConstraints(max_length=MOST_KEY_TEXT)]
+KeyNumber = Annotated[int, Field(ge=-MOST_KEY_NUMBER, le=MOST_KEY_NUMBER)]
+Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Positive = Annotated[float, Field(gt=0)]
+Seconds = Annotated[int, Field(ge=0, le=1 << 40)]
+
+
+class Settings(BaseModel):
+    """Frozen, strict, and closed: a key that is not known is refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class HelperIdentity(Settings):
+    """A helper by who it is: its keys and address are in its own key configuration."""
+
+    name: Name
+    identity: Hex32
+
+
+class Budget(Settings):
+    """What may be learned of one source, over its whole life."""
+
+    epsilon: Positive
+    delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+
+class Ceilings(Settings):
+    """Training's two budgets: against the ad server alone, and against it with all helpers but one."""
+
+    adserver: Budget
+    coalition: Budget
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Ceilings":
+        if self.coalition.epsilon < self.adserver.epsilon:
+            raise ValueError(
+                "the coalition sees more than the ad server: give it at least as large an epsilon"
+            )
+        return self
+
+
+class Mechanism(Settings):
+    """How noise is drawn, and the least of it: its scale in units of the sensitivity."""
+
+    kind: Literal["laplace", "gaussian"]
+    noise_floor: Positive
+
+
+class ConversionValue(Settings):
+    """A value that triggers may carry, and its bounds."""
+
+    name: Name
+    low: Annotated[int, Field(ge=-field.HALF, le=field.HALF)]
+    high: Annotated[int, Field(ge=-field.HALF, le=field.HALF)]
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "ConversionValue":
+        if self.low > self.high:
+            raise ValueError(f"value {self.name} has low {self.low} over high {self.high}: swap them")
+        return self
+
+    def width(self) -> int:
+        """Its sensitivity: the width of [low, high] and 0, since a fake or unconverted record counts 0."""
+        return max(self.high, 0) - min(self.low, 0)
+
+    def declared(self) -> Value:
+        """As the core knows it."""
+        return Value(self.name, self.low, self.high)
+
+
+class Label(Settings):
+    """A label space, by kind: binary, categorical, integers, or reals with quantisation buckets."""
+
+    kind: Literal["binary", "categorical", "integers", "reals"]
+    of: Name | None = None
+    """The conversion value that it is taken from, cut to the label's bounds; a binary one: was it over 0.
+
+    A binary label of nothing says whether there was any conversion at all."""
+    classes: Annotated[int, Field(ge=2, le=MOST_LABELS)] | None = None
+    low: int | None = None
+    high: int | None = None
+    buckets: Annotated[int, Field(ge=1, lt=MOST_LABELS)] | None = None
+
+    @model_validator(mode="after")
+    def _fitting(self) -> "Label":
+        wanted = {"binary": set(), "categorical": {"classes"}, "integers": {"low", "high"}}
+        if self.kind != "binary" and self.of is None:
+            raise ValueError(f"a {self.kind} label is taken from a conversion value: name it with 'of'")
+        given = {name for name in ("classes", "low", "high", "buckets") if getattr(self, name) is not None}
+        expected: set[str] = wanted.get(self.kind, {"low", "high", "buckets"})
+        if given != expected:
+            listed = ", ".join(sorted(expected)) or "nothing else"
+            raise ValueError(
+                f"a {self.kind} label takes {listed}; it was given {', '.join(sorted(given)) or 'none'}"
+            )
+        self.space()
+        return self
+
+    def space(self) -> LabelSpace:
+        """As the core knows it. Raises if there is no such space."""
+        low, high = self.low or 0, self.high or 0
+        if self.kind == "integers" and high - low >= MOST_LABELS:
+            raise ValueError(f"{high - low + 1} labels; declare reals with buckets, at most {MOST_LABELS}")
+        match self.kind:
+            case "binary":
+                return LabelSpace.binary()
+            case "categorical":
+                return LabelSpace.categorical(self.classes or 2)
+            case "integers":
+                return LabelSpace.integers(low, high)
+            case "reals":
+                return LabelSpace.reals(low, high, self.buckets or 1)
+
+
+class FeatureNoise(Settings):
+    """Local DP: Laplace(sensitivity / epsilon) on every byte feature, once a source."""
+
+    epsilon: Annotated[float, Field(ge=local_dp.LEAST_EPSILON, le=local_dp.MOST_EPSILON)]
+    sensitivity: Annotated[float, Field(ge=1, le=local_dp.LARGEST)]
+
+    def declared(self) -> local_dp.FeatureNoise:
+        """As the core knows it."""
+        return local_dp.FeatureNoise(self.epsilon, self.sensitivity)
+
+
+class RandomisedResponse(Settings):
+    """Local DP on labels: the truth with the odds that epsilon allows, else another label."""
+
+    epsilon: Annotated[float, Field(ge=local_dp.LEAST_EPSILON, le=local_dp.MOST_EPSILON)]
+
+    def declared(self) -> local_dp.RandomisedResponse:
+        """As the core knows it."""
+        return local_dp.RandomisedResponse(self.epsilon)
+
+
+class TrainedModel(Settings):
+    """A model: its tag, features, labels, candidates, the bound on a gradient, local DP where wanted."""
+
+    tag: Name
+    features: Annotated[int, Field(ge=1, le=MOST_FEATURES)]
+    labels: Annotated[tuple[Label, ...], Field(min_length=1, max_length=MOST_NAMES)]
+    candidates: Literal["all", "pair", "sample"] = "all"
+    sample: Annotated[int, Field(ge=2, le=MOST_SHOWN)] | None = None
+    gradient_bound: Positive
+    feature_noise: FeatureNoise | None = None
+    randomised_response: RandomisedResponse | None = None
+
+    @model_validator(mode="after")
+    def _fitting(self) -> "TrainedModel":
+        if (self.candidates == "sample") != (self.sample is not None):
+            raise ValueError("candidates 'sample' goes with sample, their number: give both or none")
+        for label in self.labels:
+            space = label.space()
+            if self.candidates == "all" and len(space) > MOST_SHOWN:
+                raise ValueError(
+                    f"candidates 'all' shows {len(space)} labels, more than {MOST_SHOWN}: use buckets or a sample"
+                )
+            if self.sample is not None and self.sample > len(space):
+                raise ValueError(
+                    f"a sample of {self.sample} from {len(space)} labels: lower it, or use 'all'"
+                )
+        return self
+
+    def policy(self) -> CandidatePolicy:
+        """How candidates are drawn."""
+        if self.sample is not None:
+            return Sample(self.sample)
+        return ALL if self.candidates == "all" else Pair()
+
+    def declared(self) -> Model:
+        """As the core knows it."""
+        return Model(self.tag, self.features, tuple(label.space() for label in self.labels), self.policy())
+
+
+class Decoy(Settings):
+    """A public row that fakes are made of: keys for reports to aggregate, tag and features for those to train."""
+
+    keys: dict[Name, KeyText | KeyNumber] | None = None
+    tag: Name | None = None
+    features: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2})*$")] | None = None
+
+    @model_validator(mode="after")
+    def _one_purpose(self) -> "Decoy":
+        if (self.keys is None) == (self.tag is None) or (self.tag is None) != (self.features is None):
+            raise ValueError("a decoy has either keys, or a tag and features (hexadecimal)")
+        return self
+
+
+class Delay(Settings):
+    """The random wait between a source's end and its reports."""
+
+    kind: Literal["uniform", "exponential"]
+    most_s: Annotated[int, Field(ge=1, le=1 << 30)]
+    """No wait is longer; a uniform wait is spread up to it."""
+    mean_s: Annotated[int, Field(ge=1, le=1 << 30)] | None = None
+
+    @model_validator(mode="after")
+    def _fitting(self) -> "Delay":
+        if (self.kind == "exponential") != (self.mean_s is not None):
+            raise ValueError("an exponential delay has mean_s; a uniform one has none")
+        return self

@@ -1,0 +1,101 @@
+"""Browsers in memory: documents and keys at hand, a clock that stands where it is put."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from maskedlark.browser import Browser, Kind, Store
+from maskedlark.clock import FixedClock
+from maskedlark.errors import NotDeclared
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.policy import Policy
+from maskedlark.privacy.settings import Budget
+from maskedlark.randomness import FixedRandomness, Randomness, SystemRandomness
+from maskedlark.wire import report
+from maskedlark.wire.hpke import OpeningKey
+from maskedlark.wire.keys import KeyConfiguration, PublishedKey
+from maskedlark.wire.report import Opener
+from maskedlark.wire.signatures import VerifyingKey
+from tests.unit.privacy.cases import HELPER_KEYS, make
+
+START = 1_794_441_600
+DAY = 86_400
+OPENING = [OpeningKey(FixedRandomness(f"opening {i}".encode()).bytes(32)) for i in range(3)]
+POLICY = Policy(
+    trusted_helpers=tuple(key.verifying.public.hex() for key in HELPER_KEYS),
+    most=Budget(epsilon=10, delta=1e-5),
+    most_coalition=Budget(epsilon=100, delta=1e-5),
+    least_k=20,
+)
+
+
+@dataclass
+class InMemory:
+    """Verified documents and keys, without a service."""
+
+    documents: list[Document] = field(default_factory=lambda: [make()])
+
+    def latest(self, origin: str) -> Document:
+        found = [document for document in self.documents if document.origin == origin]
+        if not found:
+            raise NotDeclared(f"no document of {origin}")
+        return found[-1]
+
+    def by_digest(self, digest: bytes) -> Document:
+        [found] = [document for document in self.documents if document.digest == digest]
+        return found
+
+    def keys(self, helper: str, identity: VerifyingKey) -> KeyConfiguration:
+        place = int(helper.removeprefix("helper-"))
+        published = PublishedKey(OPENING[place].sealing, 0, 1 << 40)
+        return KeyConfiguration(helper, identity, "https://helper", 0, (published,))
+
+
+class Set:
+    """A browser and all around it."""
+
+    def __init__(self, path: Path | str = ":memory:", rng: Randomness | None = None, **changes: Any) -> None:
+        self.path, self.clock, self.rng = path, FixedClock(START), rng or SystemRandomness()
+        self.parameters = InMemory([make(**changes)])
+        self.start()
+
+    def start(self) -> None:
+        self.store = Store(self.path)
+        self.browser = Browser(self.store, self.parameters, POLICY, self.clock, self.rng)
+
+    def restart(self) -> None:
+        """As if the browser was closed, or killed, and opened again."""
+        self.store.close()
+        self.start()
+
+    @property
+    def document(self) -> Document:
+        return self.parameters.latest("ads.example")
+
+    def see(
+        self, kind: Kind = Kind.CLICK, destination: str = "shop.example", place: int = 7, **more: Any
+    ) -> None:
+        features = more.pop("features", {"clicks": bytes([1, 2, 3, 4])})
+        self.browser.register_source(
+            "ads.example", kind, destination, {"campaign": "spring", "place": place}, features, **more
+        )
+
+    def convert(self, destination: str = "shop.example", **values: int) -> None:
+        self.browser.register_trigger("ads.example", destination, values)
+
+    def all_reports(self) -> list[bytes]:
+        """Everything that is due once the last moment has come."""
+        self.clock.seconds += 60 * DAY
+        self.browser.report_due()
+        return [data for _, data in self.store.pending("ads.example", 10**6)]
+
+
+def opened(data: bytes, document: Document, purpose: str, tag: str | None = None) -> list[Any]:
+    """What each helper finds in a report."""
+    made = report.decode(data)
+    declared = document.measure if tag is None else document.declared_models[tag]
+    size = document.payload_size(declared.purpose)
+    return [
+        Opener(f"helper-{i}", i, {key.key_id: key}, declared, size).open(made.part(i))
+        for i, key in enumerate(OPENING[: len(document.helpers)])
+    ]

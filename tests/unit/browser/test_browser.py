@@ -1,0 +1,280 @@
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from maskedlark.browser import Kind
+from maskedlark.browser import browser as module
+from maskedlark.core import field, sharing
+from maskedlark.core.purpose import Purpose
+from maskedlark.errors import BudgetOverCeiling, LimitReached, NotDeclared, UntrustedHelper, WrongLength
+from maskedlark.wire import report
+from maskedlark.wire.columns import AggregateColumns, TrainColumns
+from tests.unit.browser.cases import DAY, START, Set, opened
+from tests.unit.privacy.cases import make
+
+QUIET = {"fake_rate": 0.0}
+
+
+def secrets(data, document, tag=None):
+    """The open columns of a report, and the secret that all helpers' shares add up to."""
+    views = opened(data, document, "", tag)
+    public, first = views[0]
+    declared = document.measure if tag is None else document.declared_models[tag]
+    ids = sharing.byte_rows(public.id, 16)
+    shares = [
+        sharing.recover([payload.secret], ids, public.purpose, place, declared.secrets())
+        for place, (_, payload) in enumerate(views)
+    ]
+    return first.columns, field.to_signed(sharing.combine(shares))[0].tolist()
+
+
+def by_purpose(reports):
+    found: dict[Purpose, list[bytes]] = {purpose: [] for purpose in Purpose}
+    for data in reports:
+        found[report.decode_public(report.decode(data).public).purpose].append(data)
+    return found
+
+
+def outcome(scene):
+    """Sums of a quiet scene: count, purchase, visit over all its sources."""
+    measured = by_purpose(scene.all_reports())[Purpose.AGGREGATE]
+    return Counter(
+        (columns.keys["place"], *numbers[1:])
+        for columns, numbers in (secrets(data, scene.document) for data in measured)
+    )
+
+
+def test_a_source_without_conversion_reports_zero_and_label_0():
+    scene = Set(**QUIET)
+    scene.see(features={"clicks": bytes([1, 2, 3, 4]), "basket": bytes([5, 6])})
+    found = by_purpose(scene.all_reports())
+    [measured] = found[Purpose.AGGREGATE]
+    assert secrets(measured, scene.document) == (
+        AggregateColumns({"campaign": "spring", "place": 7}, ("purchase", "visit")),
+        [1, 0, 0],
+    )
+    assert len(found[Purpose.TRAIN]) == 2
+    shown = {}
+    for data in found[Purpose.TRAIN]:
+        try:
+            columns, numbers = secrets(data, scene.document, "clicks")
+        except Exception:
+            columns, numbers = secrets(data, scene.document, "basket")
+        assert isinstance(columns, TrainColumns)
+        shown[columns.tag] = columns.features, dict(zip(columns.candidates[0], numbers, strict=True))
+    assert shown["clicks"] == (bytes([1, 2, 3, 4]), {0: 1, 1: 0})
+    assert shown["basket"][1][0] == 1
+    assert sum(shown["basket"][1].values()) == 1
+
+
+def test_values_of_several_types_merge_and_one_type_adds_up_to_its_bound():
+    scene = Set(**QUIET)
+    scene.see()
+    scene.convert(visit=1)
+    scene.convert(purchase=49_000)
+    scene.convert(purchase=900)
+    scene.convert(visit=1)
+    assert outcome(scene) == {(7, 49_900, 1): 1}
+    scene.see()
+    scene.convert(purchase=50_000)
+    scene.convert(purchase=50_000)
+    assert (7, 50_000, 0) in outcome(scene)
+
+
+def test_labels_come_from_what_was_attributed():
+    scene = Set(**QUIET)
+    scene.see(features={"clicks": bytes(4), "basket": bytes(2)})
+    scene.convert(purchase=40)
+    found = by_purpose(scene.all_reports())[Purpose.TRAIN]
+    labels = set()
+    for data in found:
+        for tag in ("clicks", "basket"):
+            try:
+                columns, numbers = secrets(data, scene.document, tag)
+            except Exception:  # noqa: S112
+                continue
+            labels.add((columns.tag, columns.candidates[0][numbers.index(1)]))
+    assert labels == {("clicks", 1), ("basket", 40)}
+
+
+def test_the_last_touch_counts_and_clicks_come_before_views():
+    scene = Set(**QUIET)
+    for place, kind in enumerate([Kind.CLICK, Kind.CLICK, Kind.VIEW]):
+        scene.see(kind, place=place)
+        scene.clock.seconds += 10
+    scene.convert(purchase=5)
+    assert outcome(scene) == {(0, 0, 0): 1, (1, 5, 0): 1, (2, 0, 0): 1}
+
+
+def test_expired_sources_and_other_destinations_do_not_count():
+    scene = Set(**QUIET)
+    scene.see(place=1, expiry_s=100)
+    scene.see(place=2, destination="other.example")
+    scene.clock.seconds += 100
+    scene.convert(purchase=5)
+    assert outcome(scene) == {(1, 0, 0): 1, (2, 0, 0): 1}
+
+
+def test_nothing_is_reported_before_the_window_has_ended_and_everything_after_the_longest_delay():
+    scene = Set(**QUIET)
+    scene.see()
+    scene.convert(purchase=5)
+    scene.clock.seconds = START + 7 * DAY - 1
+    assert scene.browser.report_due() == 0
+    scene.clock.seconds = START + 8 * DAY
+    assert scene.browser.report_due() == 2
+    assert scene.browser.report_due() == 0
+    assert scene.store.count_sources("ads.example") == 0
+
+
+def test_a_clock_that_jumps_back_changes_nothing_once_a_report_is_made():
+    scene = Set(**QUIET)
+    scene.see()
+    [first, _] = sorted(scene.store.due(1 << 40), key=lambda scheduled: scheduled.due)
+    scene.clock.seconds = first.due
+    assert scene.browser.report_due() >= 1
+    scene.clock.seconds = START + 5
+    scene.convert(purchase=5, visit=1)
+    found = by_purpose(scene.all_reports())
+    assert secrets(found[Purpose.AGGREGATE][0], scene.document)[1] == [1, 0, 0]
+    assert secrets(found[Purpose.TRAIN][0], scene.document, "clicks")[1] == [1, 0]
+
+
+def test_a_report_carries_the_document_that_was_in_force_when_the_ad_was_seen():
+    scene = Set(**QUIET)
+    old = scene.document
+    scene.see()
+    scene.parameters.documents.append(make(version=2, previous=old.digest.hex(), k=60, **QUIET))
+    scene.convert(purchase=5)
+    digests = {report.decode_public(report.decode(data).public).parameters for data in scene.all_reports()}
+    assert digests == {old.digest}
+
+
+def test_fakes_are_of_decoy_rows_at_the_declared_rate_and_count_for_nothing():
+    scene = Set(fake_rate=1.0)
+    scene.see()
+    found = by_purpose(scene.all_reports())
+    assert {purpose: len(each) for purpose, each in found.items()} == {Purpose.AGGREGATE: 2, Purpose.TRAIN: 2}
+    assert len({len(data) for data in found[Purpose.TRAIN]}) == 1
+    assert sorted(secrets(data, scene.document)[1] for data in found[Purpose.AGGREGATE]) == [
+        [0, 0, 0],
+        [1, 0, 0],
+    ]
+
+
+def test_local_noise_is_drawn_once_a_source_and_differs_between_sources():
+    models = [
+        {
+            "tag": "clicks",
+            "features": 4,
+            "labels": [{"kind": "binary"}],
+            "gradient_bound": 1.0,
+            "feature_noise": {"epsilon": 1.0, "sensitivity": 255},
+            "randomised_response": {"epsilon": 1.0},
+        }
+    ]
+    scene = Set(models=models, decoys=[], fake_rate=0.0)
+    for _ in range(30):
+        scene.see(features={"clicks": bytes([100, 100, 100, 100])})
+    found = [
+        secrets(data, scene.document, "clicks") for data in by_purpose(scene.all_reports())[Purpose.TRAIN]
+    ]
+    assert len({columns.features for columns, _ in found}) == 30
+    flipped = sum(numbers[1] for _, numbers in found)
+    assert 1 <= flipped <= 20  # 30 coins of 0.27: outside once in 10^4 runs
+
+
+@pytest.mark.parametrize(
+    ("act", "error", "reason"),
+    [
+        (lambda s: s.see(features={"nothing": b""}), NotDeclared, "declares clicks, basket"),
+        (lambda s: s.see(features={"clicks": b"123"}), NotDeclared, "takes 4 features"),
+        (lambda s: s.see(expiry_s=8 * DAY), NotDeclared, "at most 604800 seconds"),
+        (lambda s: s.see(expiry_s=0), NotDeclared, "at most"),
+        (lambda s: s.see(place="x" * 65), WrongLength, "64 bytes"),
+        (lambda s: s.convert(profit=1), NotDeclared, "declares purchase, visit"),
+        (lambda s: s.convert(purchase=50_001), NotDeclared, "0 to 50000"),
+        (lambda s: s.convert(purchase=1.5), NotDeclared, "whole number"),
+        (lambda s: s.convert(visit=True), NotDeclared, "whole number"),
+    ],
+)
+def test_what_was_not_declared_is_refused_and_nothing_changes(act, error, reason):
+    scene = Set(**QUIET)
+    with pytest.raises(error, match=reason):
+        act(scene)
+    assert scene.all_reports() == []
+
+
+def test_keys_that_are_not_the_declared_ones_are_refused():
+    scene = Set(**QUIET)
+    with pytest.raises(NotDeclared, match="campaign, place"):
+        scene.browser.register_source("ads.example", Kind.VIEW, "shop.example", {"campaign": 1}, {})
+
+
+def test_a_browser_keeps_so_many_sources_of_one_origin(monkeypatch):
+    monkeypatch.setattr(module, "MOST_SOURCES", 3)
+    scene = Set(**QUIET)
+    for _ in range(3):
+        scene.see()
+    with pytest.raises(LimitReached, match="wait until"):
+        scene.see()
+
+
+def test_a_document_outside_the_browser_s_policy_is_refused():
+    with pytest.raises(BudgetOverCeiling):
+        Set(budget={"epsilon": 11.0, "delta": 1e-6}).see()
+    helpers = [{"name": f"helper-{i}", "identity": f"{i + 7:064x}"} for i in range(2)]
+    with pytest.raises(UntrustedHelper):
+        Set(helpers=helpers).see()
+
+
+def test_a_trigger_tells_the_page_nothing():
+    scene = Set(**QUIET)
+    scene.see()
+    assert scene.browser.register_trigger("ads.example", "shop.example", {"visit": 1}) is None
+    assert scene.browser.register_trigger("ads.example", "nowhere.example", {"visit": 1}) is None
+
+
+def test_a_restart_loses_nothing_and_doubles_nothing(tmp_path):
+    scene = Set(tmp_path / "browser.sqlite", **QUIET)
+    scene.see(place=3)
+    scene.restart()
+    scene.convert(purchase=5)
+    scene.restart()
+    scene.clock.seconds += 60 * DAY
+    scene.browser.report_due()
+    scene.restart()
+    assert scene.browser.report_due() == 0
+    before = scene.store.pending("ads.example", 10)
+    assert sorted(before) == sorted(scene.store.pending("ads.example", 10))  # a resend is byte-identical
+    assert outcome(scene) == {(3, 5, 0): 1}
+
+
+def test_a_crash_while_a_report_is_stored_leaves_it_to_be_made_again(tmp_path, monkeypatch):
+    scene = Set(tmp_path / "browser.sqlite", **QUIET)
+    scene.see(place=3)
+    scene.clock.seconds += 60 * DAY
+    made = scene.store.made
+
+    def crash(scheduled, data):
+        made(scheduled, data)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(scene.store, "made", crash)
+    with pytest.raises(KeyboardInterrupt):
+        scene.browser.report_due()
+    scene.restart()
+    assert scene.store.pending("ads.example", 10) == []
+    assert outcome(scene) == {(3, 0, 0): 1}
+
+
+def test_acknowledged_reports_go_and_refused_ones_are_kept_aside():
+    scene = Set(**QUIET)
+    scene.see()
+    assert len(scene.all_reports()) == 2
+    (first, _), (second, _) = scene.store.pending("ads.example", 10)
+    scene.store.acknowledge([first])
+    scene.store.refuse(second, "WrongLength")
+    assert scene.store.pending("ads.example", 10) == []
+    assert np.all([number != first for number, _ in scene.store.pending("ads.example", 10)])
