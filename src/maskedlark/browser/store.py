@@ -133,6 +133,9 @@ class Store:
     def made(self, scheduled: Scheduled, report: bytes) -> None:
         """A report was made: it waits to be sent now. A source without further reports is forgotten."""
         self._connection.execute("DELETE FROM scheduled WHERE number = ?", (scheduled.number,))
+        # Once one report is made nothing more counts for the source, even if the clock jumps back: its
+        # reports have to agree.
+        self._connection.execute("UPDATE sources SET ends = 0 WHERE number = ?", (scheduled.source,))
         self._connection.execute(
             "INSERT INTO pending (origin, report) VALUES (?, ?)", (scheduled.origin, report)
         )

@@ -1,0 +1,114 @@
+"""One column of a table as its distinct values, and which of them every row has.
+
+Kinds encode distinct values and the rows follow by one lookup: fast for many rows, and the very same path
+for one, so that training and serving cannot differ.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskedlark.features.errors import ColumnDoesNotFit, TableDoesNotFit
+
+Value = Any
+"""A text, number, boolean, or one of the ways to say that there is none."""
+T = TypeVar("T")
+
+_UNREADABLE = (TypeError, ValueError, OverflowError)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column as its distinct values and their places."""
+
+    name: str
+    values: list[Value]
+    places: NDArray[np.intp]
+    """Of every row, where its value stands in `values`."""
+
+    @classmethod
+    def of(cls, name: str, cells: Any) -> "Column":  # noqa: ANN401 - whatever a table holds its columns in
+        """From a sequence, a numpy array, or anything with `to_numpy`."""
+        if isinstance(cells, str | bytes) or not isinstance(cells, Iterable):
+            raise TableDoesNotFit(f"column {name!r} is one value, not a sequence; for one row pass [row]")
+        plain = _plain(name, cells)
+        if isinstance(plain, np.ndarray):
+            distinct, places = np.unique(plain, return_inverse=True)
+            return cls(name, distinct.tolist(), places)
+        return cls(name, *_distinct(name, plain))
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @cached_property
+    def absent(self) -> NDArray[np.bool_]:
+        """Which distinct values mean that there is none."""
+        return np.array([is_missing(value) for value in self.values], bool)
+
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """How many rows have each distinct value."""
+        return np.bincount(self.places, minlength=len(self.values))
+
+    def present(self, read: Callable[[Value], T], change: str) -> list[T]:
+        """Every distinct value that is not missing, read; one that cannot be read is named by its row."""
+        there = [value for value, absent in zip(self.values, self.absent, strict=True) if not absent]
+        try:
+            return [read(value) for value in there]
+        except _UNREADABLE:
+            odd = next(value for value in there if not can_read(read, value))
+        # Raised out here: the cause would show the value, and where it stands is enough to find it.
+        place = next(place for place, value in enumerate(self.values) if value is odd)
+        raise ColumnDoesNotFit(self.name, int(np.flatnonzero(self.places == place)[0]), change)
+
+
+def can_read(read: Callable[[Value], object], value: Value) -> bool:
+    """Whether a value can be read so."""
+    try:
+        read(value)
+    except _UNREADABLE:
+        return False
+    return True
+
+
+def is_missing(value: Value) -> bool:
+    """None, not-a-number, the empty text, and what pandas has for them."""
+    if isinstance(value, float):
+        return math.isnan(value)
+    if isinstance(value, str):
+        return not value
+    # pandas is not imported: its NA has no truth value, so it is known by its type's name.
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
+
+
+def _plain(name: str, cells: Any) -> NDArray[Any] | list[Value]:  # noqa: ANN401
+    """Cells as a numpy array that holds exactly what they are, or else as a list."""
+    if hasattr(cells, "to_numpy"):
+        cells = cells.to_numpy()
+    if not isinstance(cells, np.ndarray):
+        # Not through numpy: it would turn [1.0, "a"] into texts, and large whole numbers into floats.
+        return list(cells)
+    if cells.ndim != 1:
+        raise TableDoesNotFit(f"column {name!r} has {cells.ndim} dimensions, not one; are there two of it?")
+    if cells.dtype.kind in "mM":
+        raise ColumnDoesNotFit(name, None, "holds moments; turn them into numbers, such as days since a date")
+    if isinstance(cells, np.ma.MaskedArray) or cells.dtype.kind not in "biufU":
+        listed: list[Value] = cells.tolist()
+        return listed
+    return cells
+
+
+def _distinct(name: str, cells: list[Value]) -> tuple[list[Value], NDArray[np.intp]]:
+    """Distinct values in order of appearance. 1, True and 1.0 are three: their types are looked at."""
+    seen: dict[tuple[type, Value], int] = {}
+    try:
+        places = [seen.setdefault((type(cell), cell), len(seen)) for cell in cells]
+    except TypeError:
+        raise ColumnDoesNotFit(name, None, "holds lists or other objects; make it texts or numbers") from None
+    values = [cell.item() if isinstance(cell, np.generic) else cell for _, cell in seen]
+    return values, np.array(places, np.intp)

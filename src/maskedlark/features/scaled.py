@@ -1,0 +1,155 @@
+"""Numbers as one byte: a range from the fitted column, clipped, 0 at its low end and 255 at its high end."""
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Real
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskedlark.errors import NotDeclared, OutOfRange
+from maskedlark.features.column import Column, Value
+from maskedlark.features.errors import ColumnDoesNotFit
+from maskedlark.features.kind import ON, Fitted, Kind, Rows, check_indicator
+from maskedlark.features.saved import Fields
+
+LARGEST = 1e300
+"""Beyond it a range's width could be infinite."""
+NOT_A_NUMBER = "not a number; clean it, or declare the column as OneHot() or Hashed(m)"
+
+
+@dataclass(frozen=True)
+class Scaled(Kind):
+    """A number on a scale of 256 steps.
+
+    The range is that between two quantiles (0 and 1 for least and greatest), so that a few outliers do not
+    press all others into one byte. It is public, and each of its ends has at least `least` rows at or
+    beyond it. `low` and `high` declare it instead, from what everybody knows.
+    """
+
+    low: float | None = None
+    high: float | None = None
+    quantiles: tuple[float, float] = (0.01, 0.99)
+    indicator: bool | None = None
+
+    def __post_init__(self) -> None:
+        check_indicator(self.indicator)
+        if not all(_is_end(end) for end in (self.low, self.high)):
+            raise NotDeclared(f"a range's ends are numbers of magnitude up to {LARGEST:g}, not {self}")
+        if self.low is not None and self.high is not None and self.low >= self.high:
+            raise NotDeclared(f"a range needs low < high, not {self.low} and {self.high}")
+        if not 0 <= self.quantiles[0] < self.quantiles[1] <= 1:
+            raise NotDeclared(f"quantiles are two ascending numbers from 0 to 1, not {self.quantiles}")
+
+    def fit(self, column: Column, least: int) -> "ScaledColumn":
+        """Range, and the median, which stands in for what is missing."""
+        numbers = _numbers(column)
+        finite = np.isfinite(numbers) & (np.abs(numbers) <= LARGEST)
+        ordered = np.sort(np.repeat(numbers[finite], column.counts[finite]))
+        low, high = self._range(column.name, ordered, least)
+        indicator = self.wants_indicator(np.isnan(numbers))
+        middle = ordered[(len(ordered) - 1) // 2 :][:1]
+        fitted = ScaledColumn(column.name, indicator, low, high, 0)
+        return ScaledColumn(column.name, indicator, low, high, int(fitted.scale(middle).sum()))
+
+    def _range(self, name: str, ordered: NDArray[np.float64], least: int) -> tuple[float, float]:
+        if self.low is not None and self.high is not None:
+            return float(self.low), float(self.high)
+        fitted = self._ends(name, ordered, least)
+        low = fitted[0] if self.low is None else float(self.low)
+        high = fitted[1] if self.high is None else float(self.high)
+        if low > high:
+            change = "its numbers are all outside the declared range; declare both ends"
+            raise ColumnDoesNotFit(name, None, change)
+        return low, high
+
+    def _ends(self, name: str, ordered: NDArray[np.float64], least: int) -> tuple[float, float]:
+        count = len(ordered)
+        if count < 2 * least:
+            change = (
+                f"has {count} numbers; a range that shows nobody needs {2 * least}: "
+                "declare Scaled(low=…, high=…), leave it out, or lower `least`"
+            )
+            raise ColumnDoesNotFit(name, None, change)
+        # Where most rows have one value, quantiles meet there; then the widest range that is allowed.
+        widest = least - 1, count - least
+        first = max(widest[0], math.floor(self.quantiles[0] * (count - 1)))
+        last = min(widest[1], math.ceil(self.quantiles[1] * (count - 1)))
+        if ordered[first] == ordered[last]:
+            first, last = widest
+        return float(ordered[first]), float(ordered[last])
+
+
+@dataclass(frozen=True)
+class ScaledColumn(Fitted):
+    """A fitted range."""
+
+    kind: ClassVar[str] = "scaled"
+
+    low: float
+    high: float
+    fill: int
+    """The byte of a missing number: the fitted median's."""
+
+    def own_names(self) -> list[str]:
+        """The column's own name."""
+        return [self.name]
+
+    def encode_distinct(self, column: Column) -> tuple[Rows, NDArray[np.bool_]]:
+        """One byte each."""
+        numbers = _numbers(column)
+        absent = np.isnan(numbers)
+        rows = np.full((len(numbers), 1), self.fill, np.uint8)
+        rows[~absent, 0] = self.scale(numbers[~absent])
+        return rows, absent
+
+    def scale(self, numbers: NDArray[np.float64]) -> Rows:
+        """Numbers, clipped to the range, at the nearest of 256 steps."""
+        if self.low == self.high:
+            # A column that was constant: all that a byte can say is whether a number is beyond it.
+            return (numbers > self.high) * np.uint8(ON)
+        within = np.clip(numbers, self.low, self.high) - self.low
+        return np.rint(within * ON / (self.high - self.low)).astype(np.uint8)
+
+    @classmethod
+    def read(cls, fields: Fields) -> "ScaledColumn":
+        """From a saved encoder."""
+        fitted = cls(
+            name=fields.text("name"),
+            indicator=fields.flag("indicator"),
+            low=fields.number("low", LARGEST),
+            high=fields.number("high", LARGEST),
+            fill=fields.whole("fill", 0, ON),
+        )
+        if fitted.low > fitted.high:
+            raise OutOfRange(
+                f"column {fitted.name!r} has its low end above its high end; fit the encoder again"
+            )
+        return fitted
+
+
+def _is_end(end: object) -> bool:
+    return end is None or (isinstance(end, int | float) and abs(end) <= LARGEST)
+
+
+def _numbers(column: Column) -> NDArray[np.float64]:
+    """Every distinct value as a number; what is missing as not-a-number."""
+    numbers = np.full(len(column.values), np.nan)
+    numbers[~column.absent] = column.present(number, NOT_A_NUMBER)
+    # Minus zero becomes zero: which of the two a column showed first must not show in the range.
+    return numbers + 0.0
+
+
+def number(value: Value) -> float:
+    """A number, or a text of one. Python would also read 1_000, which no table means."""
+    if isinstance(value, float | int):
+        return float(value)
+    if isinstance(value, str):
+        if "_" in value:
+            raise ValueError
+        return float(value)
+    if not isinstance(value, Real | Decimal):
+        raise TypeError
+    return float(value)

@@ -1,0 +1,155 @@
+"""Nothing shows: an observer with all that the ad server sees cannot tell converters from others.
+
+The observer is given more than an ad server has: which reports belong to which source, and half of the truth
+to learn from. A figure on ours fails beyond 5 standard deviations of a blind guess: one false alarm in 1.7
+million. The same observer tells converters apart when a browser reports conversions at once.
+"""
+
+import numpy as np
+import pytest
+
+from maskedlark.audit import classifier, views
+from maskedlark.browser import Kind
+from maskedlark.core import field, sharing
+from maskedlark.core.purpose import Purpose
+from maskedlark.randomness import FixedRandomness
+from maskedlark.wire import report
+from maskedlark.wire.report import Opener
+from tests.unit.browser.cases import DAY, OPENING, START, Set
+
+DEVIATIONS = 5
+A_BROWSER = 100
+FEATURES = {"clicks": bytes.fromhex("00ff80aa")}  # the decoy's, so that fakes look like real ones
+
+
+class Watched(Set):
+    """A browser whose reports are noted as they are made: for whom, when, in which order."""
+
+    def start(self) -> None:
+        super().start()
+        self.seen: list[tuple[int | None, Purpose, int, bytes]] = []
+        made = self.store.made
+
+        def note(scheduled, data):
+            made(scheduled, data)
+            self.seen.append((scheduled.source, scheduled.purpose, self.clock.now(), data))
+
+        self.store.made = note  # type: ignore[method-assign]
+
+    def run_to_the_end(self) -> None:
+        for moment in sorted({scheduled.due for scheduled in self.store.due(1 << 40)}):
+            self.clock.seconds = max(moment, self.clock.seconds)
+            self.browser.report_due()
+
+
+class AtOnce(Watched):
+    """The naive browser: a conversion is reported when it happens."""
+
+    def convert(self, destination: str = "shop.example", **values: int) -> None:
+        super().convert(destination, **values)
+        chosen = [s for s in self.store.sources_of("ads.example", destination) if s.values]
+        for source in chosen:
+            self.store._connection.execute(
+                "UPDATE scheduled SET due = ? WHERE source = ?", (self.clock.now(), source.number)
+            )
+        self.browser.report_due()
+
+
+def live(scene: Set, draws: FixedRandomness) -> np.ndarray:
+    """A hundred ads, each of a destination of its own, about half of which lead to a conversion."""
+    converts = draws.below(2, A_BROWSER) == 1
+    for number, converted in enumerate(converts):
+        scene.clock.seconds = START + int(draws.below(DAY, 1)[0])
+        scene.see(Kind.CLICK, f"shop-{number}.example", features=FEATURES)
+        if converted:
+            scene.clock.seconds += int(draws.below(5 * DAY, 1)[0])
+            scene.convert(f"shop-{number}.example", purchase=int(draws.below(50_000, 1)[0]) + 1)
+    return converts
+
+
+def watched(sources: int, kind: type[Watched]) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of all that the ad server sees of a source, and whether it converted."""
+    rows, truth = [], []
+    for browser in range(sources // A_BROWSER):
+        scene = kind(rng=FixedRandomness(b"browser %d" % browser))
+        truth.append(live(scene, FixedRandomness(b"life %d" % browser)))
+        scene.run_to_the_end()
+        fakes = [each for each in scene.seen if each[0] is None]
+        for number in range(1, A_BROWSER + 1):
+            mine = [(place, each) for place, each in enumerate(scene.seen) if each[0] == number]
+            rows.append(_row(mine, len(fakes)))
+        scene.store.close()
+    return np.array(rows, np.float64), np.concatenate(truth)
+
+
+def _row(mine: list, fakes: int) -> list[float]:
+    row: list[float] = [len(mine), fakes]
+    for wanted in Purpose:
+        for place, (_, purpose, at, data) in mine:
+            if purpose is wanted:
+                public = report.decode_public(report.decode(data).public)
+                row += [place, at - START, at % DAY, len(data), public.hour, *public.id, *public.column_hash]
+    return row
+
+
+def check(sources: int) -> None:
+    rows, truth = watched(sources, Watched)
+    for name, found in classifier.attack(rows, truth).items():
+        assert abs(found.deviations) < DEVIATIONS, (name, str(found))
+    for purpose in range(2):  # every source has the same reports, of the same sizes
+        assert len(set(rows[:, 2 + 3 + purpose * 53])) == 1
+    assert set(rows[:, 0]) == {2}
+
+
+def test_an_observer_cannot_tell_who_converted():
+    check(2_000)
+
+
+@pytest.mark.long
+def test_an_observer_cannot_tell_who_converted_among_20_000_sources():
+    check(20_000)
+
+
+def test_the_observer_sees_a_browser_that_reports_at_once():
+    rows, truth = watched(1_000, AtOnce)
+    assert all(found.value > 0.9 for found in classifier.attack(rows, truth).values())
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_one_helper_cannot_tell_fakes_from_real_records_like_the_decoys(place):
+    rows, fake = {purpose: [] for purpose in Purpose}, {purpose: [] for purpose in Purpose}
+    for browser in range(12):
+        scene = Watched(rng=FixedRandomness(b"fakes %d" % browser), fake_rate=1.0, **_only_clicks())
+        live(scene, FixedRandomness(b"life %d" % browser))
+        scene.run_to_the_end()
+        for source, purpose, _, data in scene.seen:
+            rows[purpose].append(_helper_row(scene, data, purpose, place))
+            fake[purpose].append(source is None)
+        scene.store.close()
+    for purpose in Purpose:
+        assert 0.4 < np.mean(fake[purpose]) < 0.6
+        shuffled = np.argsort(FixedRandomness(b"shuffle").below(1 << 60, len(fake[purpose])))
+        found = classifier.attack(np.array(rows[purpose])[shuffled], np.array(fake[purpose])[shuffled])
+        for name, each in found.items():
+            assert abs(each.deviations) < DEVIATIONS, (purpose, name, str(each))
+
+
+def _only_clicks() -> dict:
+    model = {"tag": "clicks", "features": 4, "labels": [{"kind": "binary"}], "gradient_bound": 1.0}
+    decoys = [{"keys": {"campaign": "spring", "place": 7}}, {"tag": "clicks", "features": "00ff80aa"}]
+    return {"models": [model], "decoys": decoys}
+
+
+def _helper_row(scene: Set, data: bytes, purpose: Purpose, place: int) -> np.ndarray:
+    document = scene.document
+    declared = document.measure if purpose is Purpose.AGGREGATE else document.declared_models["clicks"]
+    key = OPENING[place]
+    opener = Opener(f"helper-{place}", place, {key.key_id: key}, declared, document.payload_size(purpose))
+    part = report.decode(data).part(place)
+    plain = opener.unseal(opener.address(part))[1]
+    public, payload = opener.open(part)
+    ids = sharing.byte_rows(public.id, 16)
+    share = sharing.recover([payload.secret], ids, purpose, place, declared.secrets())
+    return np.concatenate(
+        [[len(part)], np.frombuffer(plain, np.uint8), views.bits(field.to_bytes(share), 1)[0]]
+    )
