@@ -60,7 +60,7 @@ def shares() -> Vectors:
             secret = np.array([[0, 1, 2, field.P - 1, int(rng.below(field.P, 1)[0])]])
             ids = sharing.random_rows(1, sharing.ID_BYTES, rng)
             split = sharing.split(secret, ids, purpose, helpers, rng)
-            carried = [split.of(helper, 0) for helper in range(helpers)]
+            carried = [carried for [carried] in split.carried()]
             expanded = [
                 sharing.recover([data], ids, purpose, helper, 5)[0] for helper, data in enumerate(carried)
             ]

@@ -40,6 +40,7 @@
     ├── FieldOverflow               a computation that could leave the field
     └── NotMersenne                 numbers that come from no Mersenne Twister (an attack that fails)
 
+Rooms whose refusals are many draw them under these in an `errors.py` of their own: `exact/`, `features/`.
 A message never holds a secret: no share, mask, label, value or payload byte.
 """
 

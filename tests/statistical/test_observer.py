@@ -5,8 +5,11 @@ to learn from. A figure on ours fails beyond 5 standard deviations of a blind gu
 million. The same observer tells converters apart when a browser reports conversions at once.
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from maskedlark.audit import classifier, views
 from maskedlark.browser import Kind
@@ -22,12 +25,16 @@ A_BROWSER = 100
 FEATURES = {"clicks": bytes.fromhex("00ff80aa")}  # the decoy's, so that fakes look like real ones
 
 
+Note = tuple[int | None, Purpose, int, bytes]
+"""For which source (none: a fake), what for, when, and the report."""
+
+
 class Watched(Set):
     """A browser whose reports are noted as they are made: for whom, when, in which order."""
 
     def start(self) -> None:
         super().start()
-        self.seen: list[tuple[int | None, Purpose, int, bytes]] = []
+        self.seen: list[Note] = []
         made = self.store.made
 
         def note(scheduled, data):
@@ -55,9 +62,9 @@ class AtOnce(Watched):
         self.browser.report_due()
 
 
-def live(scene: Set, draws: FixedRandomness) -> np.ndarray:
+def live(scene: Set, draws: FixedRandomness) -> NDArray[np.bool_]:
     """A hundred ads, each of a destination of its own, about half of which lead to a conversion."""
-    converts = draws.below(2, A_BROWSER) == 1
+    converts: NDArray[np.bool_] = draws.below(2, A_BROWSER) == 1
     for number, converted in enumerate(converts):
         scene.clock.seconds = START + int(draws.below(DAY, 1)[0])
         scene.see(Kind.CLICK, f"shop-{number}.example", features=FEATURES)
@@ -67,7 +74,7 @@ def live(scene: Set, draws: FixedRandomness) -> np.ndarray:
     return converts
 
 
-def watched(sources: int, kind: type[Watched]) -> tuple[np.ndarray, np.ndarray]:
+def watched(sources: int, kind: type[Watched]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Rows of all that the ad server sees of a source, and whether it converted."""
     rows, truth = [], []
     for browser in range(sources // A_BROWSER):
@@ -82,7 +89,7 @@ def watched(sources: int, kind: type[Watched]) -> tuple[np.ndarray, np.ndarray]:
     return np.array(rows, np.float64), np.concatenate(truth)
 
 
-def _row(mine: list, fakes: int) -> list[float]:
+def _row(mine: list[tuple[int, Note]], fakes: int) -> list[float]:
     row: list[float] = [len(mine), fakes]
     for wanted in Purpose:
         for place, (_, purpose, at, data) in mine:
@@ -117,7 +124,8 @@ def test_the_observer_sees_a_browser_that_reports_at_once():
 
 @pytest.mark.parametrize("place", [0, 1])
 def test_one_helper_cannot_tell_fakes_from_real_records_like_the_decoys(place):
-    rows, fake = {purpose: [] for purpose in Purpose}, {purpose: [] for purpose in Purpose}
+    rows: dict[Purpose, list[NDArray[np.float64]]] = {purpose: [] for purpose in Purpose}
+    fake: dict[Purpose, list[bool]] = {purpose: [] for purpose in Purpose}
     for browser in range(12):
         scene = Watched(rng=FixedRandomness(b"fakes %d" % browser), fake_rate=1.0, **_only_clicks())
         live(scene, FixedRandomness(b"life %d" % browser))
@@ -134,13 +142,13 @@ def test_one_helper_cannot_tell_fakes_from_real_records_like_the_decoys(place):
             assert abs(each.deviations) < DEVIATIONS, (purpose, name, str(each))
 
 
-def _only_clicks() -> dict:
+def _only_clicks() -> dict[str, Any]:
     model = {"tag": "clicks", "features": 4, "labels": [{"kind": "binary"}], "gradient_bound": 1.0}
     decoys = [{"keys": {"campaign": "spring", "place": 7}}, {"tag": "clicks", "features": "00ff80aa"}]
     return {"models": [model], "decoys": decoys}
 
 
-def _helper_row(scene: Set, data: bytes, purpose: Purpose, place: int) -> np.ndarray:
+def _helper_row(scene: Set, data: bytes, purpose: Purpose, place: int) -> NDArray[np.float64]:
     document = scene.document
     declared = document.measure if purpose is Purpose.AGGREGATE else document.declared_models["clicks"]
     key = OPENING[place]

@@ -37,7 +37,7 @@ class Reference:
 
     def latest_first(self) -> list[Ad]:
         """By the time on the clock, which may have jumped back; of two at one moment, the one seen later."""
-        return sorted(reversed(self.ads), key=lambda ad: -ad.seen)
+        return sorted(self.ads, key=lambda ad: (ad.seen, ad.place), reverse=True)
 
     def outcome(self) -> list[tuple[int, int, int]]:
         return sorted((ad.place, ad.purchase, ad.visit) for ad in self.ads)

@@ -12,9 +12,9 @@ Rows = NDArray[np.float64]
 
 
 def of_helpers(helpers: Sequence[Helper]) -> Rows:
-    """Everything: order, size and public part of the reports, every byte of the opened payloads, every share.
+    """Everything: order, size and public part of the reports, all bytes of the opened payloads, all shares.
 
-    Candidates, tags, features and seeds are bytes of the payloads. Shares are given as bits, each helper's and
+    """Everything: order, size and public part of the reports, all bytes of the payloads, all shares.
     their sum: what a coalition would try first, and what no learner finds by itself.
     """
     records = len(helpers[0].parts)

@@ -87,9 +87,10 @@ class Browser:
         ]
         planned += [(Purpose.TRAIN, tag, None) for tag in source.features]
         planned += [(purpose, tag, decoy) for purpose, tag, decoy in reports.draw_fakes(document, self._rng)]
+        waits = moments.waits(document.delay, len(planned), self._rng).tolist()
         return [
             Scheduled(
-                source.ends + moments.wait(document.delay, self._rng),
+                source.ends + wait,
                 source.origin,
                 source.parameters,
                 purpose,
@@ -97,7 +98,7 @@ class Browser:
                 number if decoy is None else None,
                 decoy,
             )
-            for purpose, tag, decoy in planned
+            for wait, (purpose, tag, decoy) in zip(waits, planned, strict=True)
         ]
 
     def register_trigger(self, origin: str, destination: str, values: Mapping[str, int]) -> None:

@@ -37,13 +37,10 @@ class Shares:
     seeds: tuple[ByteRows, ...]
     """Helper 1's, 2's, …: (n, 16) each."""
 
-    def of(self, helper: int, record: int) -> bytes:
-        """What one record's payload carries for one helper: elements for helper 0, a seed for the others."""
-        assert helper >= 0
-        if helper == 0:
-            return field.to_bytes(self.explicit[record])
-        seed: ByteRows = self.seeds[helper - 1][record]
-        return seed.tobytes()
+    def carried(self) -> list[list[bytes]]:
+        """What every record's payload carries, by helper: elements for helper 0, a seed for the others."""
+        explicit = cut(field.to_bytes(self.explicit), field.BYTES * self.explicit.shape[1])
+        return [explicit, *[cut(seeds.tobytes(), SEED_BYTES) for seeds in self.seeds]]
 
 
 def split(secrets: FieldArray, ids: ByteRows, purpose: Purpose, helpers: int, rng: Randomness) -> Shares:
@@ -91,7 +88,7 @@ def _from_stream(label: bytes, count: int) -> list[int]:
 
 
 def recover(secrets: Sequence[bytes], ids: ByteRows, purpose: Purpose, helper: int, count: int) -> FieldArray:
-    """One helper's shares of many records, from what their payloads carry: the inverse of `Shares.of`."""
+    """One helper's shares of many records, from what payloads carry: the inverse of `Shares.carried`."""
     data = b"".join(secrets)
     if helper == 0:
         return field.from_bytes(data).reshape(len(secrets), count)
@@ -106,6 +103,11 @@ def combine(shares: Sequence[FieldArray]) -> FieldArray:
 def random_rows(rows: int, width: int, rng: Randomness) -> ByteRows:
     """Fresh ids, salts or seeds: one row a record."""
     return byte_rows(rng.bytes(rows * width), width)
+
+
+def cut(data: bytes, width: int) -> list[bytes]:
+    """Bytes as pieces of a fixed width, one a record."""
+    return [data[i : i + width] for i in range(0, len(data), width)]
 
 
 def byte_rows(data: bytes, width: int) -> ByteRows:

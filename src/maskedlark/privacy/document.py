@@ -178,9 +178,15 @@ class Document(Settings):
 
     def payload_size(self, purpose: Purpose) -> int:
         """The one size of all payloads of a purpose."""
-        if purpose is Purpose.AGGREGATE:
-            return payload.size([self.measure])
-        return payload.size(list(self.declared_models.values()))
+        return self._payload_sizes[purpose]
+
+    @cached_property
+    def _payload_sizes(self) -> dict[Purpose, int]:
+        declared: dict[Purpose, list[Measure | Model]] = {
+            Purpose.AGGREGATE: [self.measure],
+            Purpose.TRAIN: [*self.declared_models.values()],
+        }
+        return {purpose: payload.size(declared[purpose]) for purpose in self.purposes()}
 
     def encode(self) -> bytes:
         """Canonical JSON (RFC 8785): what is signed, hashed and published."""

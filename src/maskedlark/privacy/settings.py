@@ -170,7 +170,7 @@ class TrainedModel(Settings):
             space = label.space()
             if self.candidates == "all" and len(space) > MOST_SHOWN:
                 raise ValueError(
-                    f"candidates 'all' shows {len(space)} labels, more than {MOST_SHOWN}: use buckets or a sample"
+                    f"candidates 'all' shows {len(space)} labels, over {MOST_SHOWN}: use buckets or a sample"
                 )
             if self.sample is not None and self.sample > len(space):
                 raise ValueError(
@@ -190,7 +190,7 @@ class TrainedModel(Settings):
 
 
 class Decoy(Settings):
-    """A public row that fakes are made of: keys for reports to aggregate, tag and features for those to train."""
+    """A public row that fakes are made of: keys to aggregate by, or a model's tag and features."""
 
     keys: dict[Name, KeyText | KeyNumber] | None = None
     tag: Name | None = None

@@ -98,16 +98,23 @@ def seal(
     """Reports of many records: share, encode, seal. Run by browsers, one record in each."""
     if not len(encoded) == len(secrets) == len(hours):
         raise NotDeclared("every record has columns, a secret and an hour; they differ in number")
-    helpers, purpose = len(envelope.recipients), envelope.purpose
-    ids = sharing.random_rows(len(secrets), ID_BYTES, rng)
-    salts = sharing.random_rows(len(secrets), SALT_BYTES, rng)
-    shares = sharing.split(secrets, ids, purpose, helpers, rng)
+    purpose, records = envelope.purpose, len(secrets)
+    ids = sharing.random_rows(records, ID_BYTES, rng)
+    salts = sharing.cut(rng.bytes(records * SALT_BYTES), SALT_BYTES)
+    shares = sharing.split(secrets, ids, purpose, len(envelope.recipients), rng)
+    rows = zip(
+        sharing.cut(ids.tobytes(), ID_BYTES),
+        salts,
+        encoded,
+        hours,
+        zip(*shares.carried(), strict=True),
+        strict=True,
+    )
     reports = []
-    for i, (shown, hour) in enumerate(zip(encoded, hours, strict=True)):
-        salt = salts[i].tobytes()
+    for report_id, salt, shown, hour, carried in rows:
         digest = columns.digest(shown, salt, purpose)
-        public = PublicPart(ids[i].tobytes(), hour, envelope.origin, purpose, envelope.parameters, digest)
-        bodies = [payload.body(salt, shares.of(helper, i), shown) for helper in range(helpers)]
+        public = PublicPart(report_id, hour, envelope.origin, purpose, envelope.parameters, digest)
+        bodies = [payload.body(salt, secret, shown) for secret in carried]
         reports.append(report.seal(public, bodies, envelope.recipients, envelope.size).encode())
     return reports
 

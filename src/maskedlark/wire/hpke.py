@@ -46,6 +46,10 @@ class SealingKey:
         """Encapsulated key and ciphertext. Run by the browser."""
         return _SUITE.encrypt(plaintext, self._key, info)
 
+    def __reduce__(self) -> tuple[type["SealingKey"], tuple[bytes]]:
+        """Travels to another process as its bytes."""
+        return SealingKey, (self.public,)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SealingKey) and self.public == other.public
 

@@ -39,7 +39,7 @@ _PART = Fields("key_id", "public", "sealed")
 _ID_START = 1 + len(_PUBLIC.head + _PUBLIC.keys[0] + codec.octets(bytes(ID_BYTES))) - ID_BYTES
 _ID_END = _ID_START + ID_BYTES
 _PAIR = codec.listed([b""] * 2)
-_LABEL = codec.text("maskedlark v1 report")
+_INFO = codec.listed([codec.text("maskedlark v1 report"), *[b""] * 4])
 _PURPOSES = {str(purpose): purpose for purpose in Purpose}
 
 
@@ -56,14 +56,25 @@ class PublicPart(NamedTuple):
 
     def encode(self) -> bytes:
         """Run by the browser."""
-        return codec.VERSION_BYTE + _PUBLIC.write(
-            codec.octets(self.id),
-            codec.number(self.hour),
-            codec.text(self.origin),
-            codec.text(self.purpose),
-            codec.octets(self.parameters),
-            codec.octets(self.column_hash),
-        )
+        before, between = _frame(self.hour, self.origin, self.purpose, self.parameters)
+        return before + self.id + between + self.column_hash
+
+
+@lru_cache(maxsize=4096)
+def _frame(hour: int, origin: str, purpose: Purpose, parameters: bytes) -> tuple[bytes, bytes]:
+    """All of a public part but its id and its column hash, which stand first and last and have fixed length.
+
+    Reports of one hour, purpose and document have it in common, so it is encoded once.
+    """
+    encoded = codec.VERSION_BYTE + _PUBLIC.write(
+        codec.octets(bytes(ID_BYTES)),
+        codec.number(hour),
+        codec.text(origin),
+        codec.text(purpose),
+        codec.octets(parameters),
+        codec.octets(bytes(HASH_BYTES)),
+    )
+    return encoded[:_ID_START], encoded[_ID_END:-HASH_BYTES]
 
 
 class Report(NamedTuple):
@@ -125,8 +136,7 @@ def _pair(reader: Reader) -> tuple[bytes, bytes]:
 def decode_public(data: bytes) -> PublicPart:
     """Run by everyone who handles a report.
 
-    Reports of one hour, purpose and document differ in id and column hash alone, which stand first and last
-    and have fixed length. With both blanked out, the rest is the same for all and is read once.
+    With id and column hash blanked out, reports of one hour, purpose and document are the same: read once.
     """
     blank = data[:_ID_START] + bytes(ID_BYTES) + data[_ID_END:-HASH_BYTES] + bytes(HASH_BYTES)
     try:
@@ -172,8 +182,12 @@ def seal(public: PublicPart, bodies: Sequence[bytes], to: Sequence[Recipient], s
 
 def info(public: bytes, helper: str, place: int, key_id: bytes) -> bytes:
     """Everything public that a payload is bound to."""
-    parts = [_LABEL, codec.octets(public), codec.text(helper), codec.number(place), codec.octets(key_id)]
-    return codec.listed(parts)
+    return _INFO + codec.octets(public) + _addressee(helper, place, key_id)
+
+
+@lru_cache(maxsize=1024)
+def _addressee(helper: str, place: int, key_id: bytes) -> bytes:
+    return codec.text(helper) + codec.number(place) + codec.octets(key_id)
 
 
 class Addressed(NamedTuple):

@@ -90,7 +90,7 @@ class Set:
         return [data for _, data in self.store.pending("ads.example", 10**6)]
 
 
-def opened(data: bytes, document: Document, purpose: str, tag: str | None = None) -> list[Any]:
+def opened(data: bytes, document: Document, tag: str | None = None) -> list[Any]:
     """What each helper finds in a report."""
     made = report.decode(data)
     declared = document.measure if tag is None else document.declared_models[tag]

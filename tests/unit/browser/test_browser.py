@@ -1,4 +1,5 @@
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -7,19 +8,26 @@ from maskedlark.browser import Kind
 from maskedlark.browser import browser as module
 from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import BudgetOverCeiling, LimitReached, NotDeclared, UntrustedHelper, WrongLength
+from maskedlark.errors import (
+    BudgetOverCeiling,
+    LimitReached,
+    NotAsDeclared,
+    NotDeclared,
+    UntrustedHelper,
+    WrongLength,
+)
 from maskedlark.randomness import FixedRandomness
 from maskedlark.wire import report
 from maskedlark.wire.columns import AggregateColumns, TrainColumns
 from tests.unit.browser.cases import DAY, START, Set, opened
 from tests.unit.privacy.cases import make
 
-QUIET = {"fake_rate": 0.0}
+QUIET: dict[str, Any] = {"fake_rate": 0.0}
 
 
 def secrets(data, document, tag=None):
     """The open columns of a report, and the secret that all helpers' shares add up to."""
-    views = opened(data, document, "", tag)
+    views = opened(data, document, tag)
     public, first = views[0]
     declared = document.measure if tag is None else document.declared_models[tag]
     ids = sharing.byte_rows(public.id, 16)
@@ -60,7 +68,7 @@ def test_a_source_without_conversion_reports_zero_and_label_0():
     for data in found[Purpose.TRAIN]:
         try:
             columns, numbers = secrets(data, scene.document, "clicks")
-        except Exception:
+        except NotAsDeclared:
             columns, numbers = secrets(data, scene.document, "basket")
         assert isinstance(columns, TrainColumns)
         shown[columns.tag] = columns.features, dict(zip(columns.candidates[0], numbers, strict=True))
@@ -93,7 +101,7 @@ def test_labels_come_from_what_was_attributed():
         for tag in ("clicks", "basket"):
             try:
                 columns, numbers = secrets(data, scene.document, tag)
-            except Exception:  # noqa: S112
+            except NotAsDeclared:
                 continue
             labels.add((columns.tag, columns.candidates[0][numbers.index(1)]))
     assert labels == {("clicks", 1), ("basket", 40)}
@@ -233,8 +241,9 @@ def test_a_document_outside_the_browser_s_policy_is_refused():
 def test_a_trigger_tells_the_page_nothing():
     scene = Set(**QUIET)
     scene.see()
-    assert scene.browser.register_trigger("ads.example", "shop.example", {"visit": 1}) is None
-    assert scene.browser.register_trigger("ads.example", "nowhere.example", {"visit": 1}) is None
+    for destination in ("shop.example", "nowhere.example"):
+        told: object = scene.browser.register_trigger("ads.example", destination, {"visit": 1})  # type: ignore[func-returns-value]
+        assert told is None
 
 
 def test_a_restart_loses_nothing_and_doubles_nothing(tmp_path):

@@ -33,7 +33,7 @@ def test_the_four_spaces():
         (lambda: LabelSpace.reals(1, 5, 4), "low <= 0 < high"),
         (lambda: LabelSpace.reals(-3, 8, 7), "multiple of 11 buckets"),
         (lambda: LabelSpace.reals(0.0, 1.0, 4), "whole numbers"),  # type: ignore[arg-type]
-        (lambda: LabelSpace((0.0, 1.0)), "whole numbers"),
+        (lambda: LabelSpace((0.0, 1.0)), "whole numbers"),  # type: ignore[arg-type]
         (lambda: LabelSpace.reals(0, 5, 0), "buckets"),
         (lambda: LabelSpace.reals(0, 2**32, 5), "larger units"),
     ],

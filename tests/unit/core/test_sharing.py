@@ -21,8 +21,7 @@ def test_shares_of_any_secret_combine_to_it(helpers, records, count, purpose, se
     ids = sharing.random_rows(records, 16, rng)
     shares = sharing.split(secrets, ids, purpose, helpers, rng)
     views = []
-    for helper in range(helpers):
-        carried = [shares.of(helper, record) for record in range(records)]
+    for helper, carried in enumerate(shares.carried()):
         views.append(sharing.recover(carried, ids, purpose, helper, count))
     assert sharing.combine(views).tolist() == secrets.tolist()
 
@@ -33,7 +32,7 @@ def test_split_equals_the_twin(helpers, count, purpose):
     secrets, ids = rng.below(field.P, 3 * count).reshape(3, count), sharing.random_rows(3, 16, rng)
     shares = sharing.split(secrets, ids, purpose, helpers, rng)
     for record in range(3):
-        seeds = [shares.of(helper, record) for helper in range(1, helpers)]
+        seeds = [carried[record] for carried in shares.carried()[1:]]
         expected = twin.explicit(secrets[record].tolist(), seeds, ids[record].tobytes(), purpose.value)
         assert shares.explicit[record].tolist() == expected
 

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -166,9 +167,10 @@ def test_measured_records_of_another_shape_are_refused(shown):
 
 
 def test_what_cannot_be_sealed_is_refused_by_the_browser():
-    for keys, error in ((["x" * 65], WrongLength), ([2**63], OutOfRange), ([1.5], WrongType)):
+    bad: dict[Any, type[Exception]] = {"x" * 65: WrongLength, 2**63: OutOfRange, 1.5: WrongType}
+    for key, error in bad.items():
         with pytest.raises(error):
-            batch.aggregate_columns(Measure(("city",), ()), [keys], 1)
+            batch.aggregate_columns(Measure(("city",), ()), [[key]], 1)
     with pytest.raises(NotDeclared, match="fewer candidates"):
         payload.size([Model("tag", 1, (LabelSpace.integers(0, 65_535),))])
 

@@ -1,0 +1,76 @@
+"""A population of browsers against bare HPKE, both on the same two processes."""
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+
+from benches.timing import seconds
+from maskedlark.privacy import document
+from maskedlark.randomness import SystemRandomness
+from maskedlark.simulate import Population, processes
+from maskedlark.simulate.population import CHUNK
+from maskedlark.wire.hpke import OpeningKey, SealingKey
+from maskedlark.wire.report import Recipient
+
+FEATURES, HELPERS, WORKERS = 100, 2, 2
+REPORTS = 20_000
+ROUNDS = 3
+
+
+def measure(progress: Callable[[str], None]) -> dict[str, object]:
+    """100 features, 2 candidate labels, 2 helpers. Start of the processes is not counted for either side."""
+    rng = SystemRandomness()
+    keys = [OpeningKey.generate(rng).sealing for _ in range(HELPERS)]
+    declared = _document()
+    recipients = tuple(Recipient(f"helper-{i}", key) for i, key in enumerate(keys))
+    features = np.frombuffer(rng.bytes(REPORTS * FEATURES), np.uint8).reshape(REPORTS, FEATURES)
+    labels = rng.below(2, REPORTS)
+    size = declared.payload_size(declared.purposes()[0])
+    jobs = [(key, CHUNK, size) for key in keys for _ in range(REPORTS // CHUNK)]
+    with processes(WORKERS) as pool:
+        population = Population(declared, recipients, 1_794_441_600, rng, pool=pool)
+        list(pool.map(_bare, jobs[:4]))  # both processes are up and have all modules
+        list(population.train("bench", features[: 4 * CHUNK], [labels[: 4 * CHUNK]]))
+        ours, bare = [], []
+        for turn in range(ROUNDS):
+            progress(f"round {turn + 1} of {ROUNDS}")
+            ours.append(seconds(lambda: sum(map(len, population.train("bench", features, [labels])))))
+            bare.append(seconds(lambda: list(pool.map(_bare, jobs))))
+    ratios = sorted(theirs / mine for mine, theirs in zip(ours, bare, strict=True))
+    return {
+        "reports": REPORTS,
+        "processes": WORKERS,
+        "reports_per_s": round(REPORTS / min(ours)),
+        "bare_seal_per_s": round(HELPERS * REPORTS / min(bare)),
+        "population_ratio": round(ratios[len(ratios) // 2], 3),
+    }
+
+
+def _bare(job: tuple[SealingKey, int, int]) -> int:
+    key, count, size = job
+    plain, info = bytes(size), bytes(200)
+    return len([key.seal(plain, info) for _ in range(count)])
+
+
+def _document() -> document.Document:
+    identity = [OpeningKey.generate(SystemRandomness()).sealing.public.hex() for _ in range(HELPERS)]
+    settings = {
+        "origin": "ads.example",
+        "version": 1,
+        "previous": None,
+        "not_after": 1 << 32,
+        "signing_key": identity[0],
+        "helpers": [{"name": f"helper-{i}", "identity": each} for i, each in enumerate(identity)],
+        "k": 50,
+        "budget": {"epsilon": 8, "delta": 1e-6},
+        "training": {"adserver": {"epsilon": 4, "delta": 1e-6}, "coalition": {"epsilon": 40, "delta": 1e-6}},
+        "mechanisms": {"train": {"kind": "gaussian", "noise_floor": 0.5}},
+        "models": [
+            {"tag": "bench", "features": FEATURES, "labels": [{"kind": "binary"}], "gradient_bound": 1}
+        ],
+        "attribution_window_s": 604_800,
+        "delay": {"kind": "uniform", "most_s": 86_400},
+        "report_lifetime_s": 2_592_000,
+    }
+    return document.parse(json.dumps(settings))

@@ -1,0 +1,97 @@
+"""The bound ψ that every row keeps, in L1 or in L2, and why it does. Set by the document, kept by helpers.
+
+Proof for a loss with one output. The row is q · R, where R is the integer row of an error of one unit and
+q an integer. N >= ‖R‖, so |q| <= ψ 2^F / N keeps ‖q R‖ within ψ 2^F.
+
+Proof for softmax. Let L be the linear map from an output's error to the row, d the candidate's error. The
+row is L(q) with q = trunc(c d 2^F), so q / 2^F = c d + ε with |ε_j| <= 2^-F. Hence
+‖row‖ <= c ‖L d‖ + ‖L‖ ‖ε‖ <= c N + E with N >= ‖L d‖, and E >= ‖L‖ ‖ε‖: √outputs 2^-F Λ in L2,
+outputs 2^-F Λ in L1, with Λ >= ‖L‖ from the norms of the weights. c = (ψ - E) / N, at most 1, keeps to ψ.
+N is the norm of L at a coarser error and with rounded errors in between; ω Λ bounds what that left out.
+
+With a depth, the layers from the output down to the entrance are clipped and truncated each by itself,
+which only shortens them; the argument then starts at the entrance. `docs/EXACT.md` has it in full.
+
+Every float operation here errs by at most 2^-53 of its result; there are far fewer than 2^12 of them in a
+row, and the factor 1 + 2^-40 pays for all.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+import torch
+from torch import Tensor
+
+from maskedlark.errors import NotDeclared
+from maskedlark.exact import device as devices
+
+SAFETY = 1.0 + 2.0**-40
+LEAST = 2.0**-100
+"""Below every norm but 0, so that nothing is divided by 0."""
+
+
+class Norm(StrEnum):
+    """Laplace noise covers a bound in L1, Gaussian noise one in L2."""
+
+    L1 = "l1"
+    L2 = "l2"
+
+    def of_ones(self, count: int) -> float:
+        """The norm of so many ones."""
+        return float(count) if self is Norm.L1 else math.sqrt(count)
+
+    def power(self, numbers: Tensor) -> Tensor:
+        """Σ|x| or Σx² along the last axis, float64: integers whose sum is below 2^53."""
+        return (numbers.abs() if self is Norm.L1 else numbers * numbers).sum(dim=-1, dtype=torch.float64)
+
+    def scale(self, exponent: int) -> float:
+        """A power sum of integers in units of 2^-exponent, times this, is a power sum of reals."""
+        return 2.0**-exponent if self is Norm.L1 else 4.0**-exponent
+
+    def root(self, power: Tensor) -> Tensor:
+        """The norm that a power sum stands for."""
+        return power if self is Norm.L1 else devices.root(power)
+
+
+@dataclass(frozen=True)
+class Clip:
+    """How every row is clipped: ψ, its norm, and F, the fractional bits of a clipped error."""
+
+    psi: float
+    norm: Norm = Norm.L2
+    fraction: int = 20
+    depth: int = 0
+    """For softmax: through how many layers a candidate's error runs back in the clear before it is masked.
+
+    A masked error cannot be rounded, so every layer below adds to the gradient's exponent. Each layer in the
+    clear costs candidates times width instead, and lets models fit that would leave the field.
+    """
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.psi) and self.psi > 0):
+            raise NotDeclared(f"the gradient bound is a positive number, not {self.psi}")
+        if not 1 <= self.fraction <= 30 or self.psi * 2**self.fraction >= 2.0**31:
+            raise NotDeclared("the gradient bound times 2^fraction stays below 2^31; lower one of them")
+        if self.depth < 0:
+            raise NotDeclared(f"the depth is a number of layers, not {self.depth}")
+
+    @property
+    def factor_top(self) -> int:
+        """No clipped number is larger: the row's norm is at least as large as its bias's part."""
+        return math.ceil(self.psi * 2.0**self.fraction)
+
+    def share(self, labels: int) -> float:
+        """Each label's part of ψ: a record's row is the sum of its labels' rows, which may be parallel."""
+        return self.psi / labels
+
+    def largest_factor(self, norms: Tensor, labels: int) -> Tensor:
+        """The largest |q| for a row q · R, from ‖R‖. One-output losses."""
+        whole = torch.full_like(norms, self.share(labels) * 2.0**self.fraction)
+        return torch.div(whole, norms * SAFETY).floor_()
+
+    def factors(self, norms: Tensor, slack: Tensor, truncation: Tensor, labels: int) -> Tensor:
+        """c of every record and candidate (n, m). Softmax."""
+        left = (self.share(labels) - truncation).clamp_(min=0.0)
+        whole = ((norms + slack[:, None]) * SAFETY).clamp_(min=LEAST)
+        return torch.div(left[:, None], whole).clamp_(max=1.0)

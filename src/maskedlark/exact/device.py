@@ -1,0 +1,101 @@
+"""Devices that compute exactly, or are refused. Run once a process and device, before the first product.
+
+TF32, emulated float64 and Strassen-like kernels break the bounds that exactness rests on; the first two
+are switched off, and the known-answer check finds the rest. `python -m maskedlark.exact.device cuda` runs
+the check by hand and needs torch and numpy alone.
+"""
+
+import math
+import sys
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from maskedlark.exact.errors import InexactDevice
+
+_ROWS, _COLUMNS = 96, 80
+
+
+def ready(device: str | torch.device) -> torch.device:
+    """A device that passed the known-answer check."""
+    return _ready(torch.device(device))
+
+
+@cache
+def _ready(device: torch.device) -> torch.device:
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    for name, wrong in failures(device).items():
+        if wrong:
+            raise InexactDevice(f"{device} does not compute exactly: {name}; use another device")
+    return device
+
+
+def failures(device: torch.device) -> dict[str, bool]:
+    """What the known-answer check looked at, and whether it went wrong."""
+    found = {
+        f"{dtype} products of {bits} bits over {length}": _product_is_wrong(device, dtype, bits, length)
+        for dtype, bits, length in (
+            (torch.float32, 24, 517),
+            (torch.float32, 24, 64),
+            (torch.float64, 53, 8000),
+            (torch.float64, 53, 500),
+            (torch.float64, 53, 7),
+        )
+    }
+    return found | {"elementwise float64": _elementwise_is_wrong(device)}
+
+
+def _product_is_wrong(device: torch.device, dtype: torch.dtype, bits: int, length: int) -> bool:
+    """A product whose sums come within a factor of two of 2^bits; integers on the CPU know the answer."""
+    rng = np.random.default_rng(length)
+    top = max(1, (1 << bits) // (255 * length) - 1)
+    # Odd numbers of one sign add up to the bound; a lost last bit shows.
+    left = (rng.integers(top // 2, top + 1, (_ROWS, length)) | 1).clip(max=top)
+    right = rng.integers(128, 256, (length, _COLUMNS)) * np.where(rng.random(_COLUMNS) < 0.5, -1, 1)
+    answer = torch.from_numpy(left).to(device, dtype) @ torch.from_numpy(right).to(device, dtype)
+    return bool((answer.double().cpu().numpy() != (left @ right).astype(np.float64)).any())
+
+
+def _elementwise_is_wrong(device: torch.device) -> bool:
+    """Roots, quotients and roundings, against IEEE's as Python computes them, number by number."""
+    rng = np.random.default_rng(1)
+    a = rng.integers(1, 1 << 53, 4096).astype(np.float64)
+    b = rng.integers(1, 1 << 40, 4096).astype(np.float64)
+    x, y = torch.from_numpy(a).to(device), torch.from_numpy(b).to(device)
+    pairs = [
+        (root(x), [math.sqrt(v) for v in a.tolist()]),
+        (torch.div(x, y), [v / w for v, w in zip(a.tolist(), b.tolist(), strict=True)]),
+        (torch.div(x, y).floor(), [float(int(v / w)) for v, w in zip(a.tolist(), b.tolist(), strict=True)]),
+        ((x * y + x).trunc(), [v * w + v for v, w in zip(a.tolist(), b.tolist(), strict=True)]),
+    ]
+    return any(got.cpu().tolist() != wanted for got, wanted in pairs)
+
+
+def root(numbers: Tensor) -> Tensor:
+    """√x, correctly rounded. On a CPU torch asks a vector library that is off in the last place now and then
+    (27 of 4096 random integers, torch 2.13 with MKL); numpy asks the processor, which is right by IEEE 754.
+    """
+    if numbers.device.type == "cpu":
+        return torch.from_numpy(np.sqrt(numbers.numpy()))
+    return numbers.sqrt()
+
+
+def tensor(array: NDArray[Any], device: torch.device) -> Tensor:
+    """An array on a device. What came off the wire may be read-only, which torch does not know: copied."""
+    return torch.from_numpy(array if array.flags.writeable else np.array(array)).to(device)
+
+
+def _main(names: list[str]) -> None:
+    for name in names or ["cpu"]:
+        for check, wrong in failures(ready(name)).items():
+            sys.stdout.write(f"{name}: {check}: {'WRONG' if wrong else 'exact'}\n")
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])

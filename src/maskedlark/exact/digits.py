@@ -1,0 +1,123 @@
+"""Products of bytes, where a CPU has a fast one: eight signed digits instead of two float64 limbs.
+
+An 8-bit product with 32-bit sums is exact by itself, and on a processor that has it, eight of them are
+faster than two in float64. A field element's limbs become digits -128 … 127 by one addition and a change of
+type. Layers whose inputs are 0 … 255 can go this way, as inputs - 128 and a column of ones, whose product
+with the errors is the bias's gradient and corrects for the 128. Same integers, another road: a device takes
+it only after it has passed its known-answer check (processors without the instruction may saturate).
+"""
+
+import sys
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from maskedlark.exact import products
+from maskedlark.exact.products import Limbs
+
+DIGITS = 8
+OFFSET = 128
+_EVERY_OFFSET = int.from_bytes(bytes([OFFSET] * DIGITS), "little", signed=True)
+_LEAST_WORK = 1 << 16
+"""Below so many weights a layer is faster in float64."""
+MOST_INPUTS = 1 << 16
+"""Sums of so many products of two bytes stay below 2^31."""
+_JOINED_AT_ONCE = 1 << 15
+"""So many numbers are joined at a time: they stay in a core's cache."""
+
+
+def worth_it(inputs: int, outputs: int, device: torch.device) -> bool:
+    """Whether a layer should go this way."""
+    return inputs * outputs >= _LEAST_WORK and inputs < MOST_INPUTS and available(device)
+
+
+@cache
+def available(device: torch.device) -> bool:
+    """Whether the device multiplies bytes exactly; known answers at the largest magnitudes."""
+    if device.type != "cpu" or sys.byteorder != "little" or not hasattr(torch, "_int_mm"):
+        return False
+    rng = np.random.default_rng(5)
+    for rows, length, columns in ((64, 4096, 48), (33, 785, 17), (8, 3, 5)):
+        left = rng.choice(np.array([-128, -127, 127]), (rows, length))
+        right = rng.choice(np.array([-128, -127, 127]), (length, columns))
+        right[:, 0], left[0] = -128, -128
+        answer = _multiply(torch.from_numpy(left.astype(np.int8)), torch.from_numpy(right.astype(np.int8)))
+        turned = _multiply(
+            torch.from_numpy(np.ascontiguousarray(left.T.astype(np.int8))).T,
+            torch.from_numpy(right.astype(np.int8)),
+        )
+        if (answer.numpy() != left @ right).any() or (turned.numpy() != left @ right).any():
+            return False
+    return True
+
+
+def _multiply(left: Tensor, right: Tensor) -> Tensor:
+    """An int8 product with int32 sums."""
+    return torch._int_mm(left, right)
+
+
+def with_ones(numbers: Tensor) -> Tensor:
+    """Inputs 0 … 255 of any type as signed bytes, less 128, and a column of ones: (n, width + 1)."""
+    answer = torch.ones((len(numbers), numbers.shape[1] + 1), dtype=torch.int8, device=numbers.device)
+    if numbers.dtype == torch.uint8:
+        torch.bitwise_xor(numbers, OFFSET, out=answer.view(torch.uint8)[:, :-1])
+    else:
+        answer[:, :-1] = numbers - OFFSET
+    return answer
+
+
+def weight_with_zeros(weight: Tensor) -> Tensor:
+    """A weight (outputs, inputs) of 8 bits for `linear`: (inputs + 1, outputs)."""
+    answer = torch.zeros((weight.shape[1] + 1, len(weight)), dtype=torch.int8, device=weight.device)
+    answer[:-1] = weight.T
+    return answer
+
+
+def linear(inputs: Tensor, weight: Tensor) -> Tensor:
+    """Σ W (a - 128), int32."""
+    return _multiply(inputs, weight)
+
+
+def digits(limbs: Limbs) -> Tensor:
+    """Folded limbs as digits of base 256: (n, 8 width), int8, low limb first.
+
+    A folded limb is below 2^30 + 2^23 in magnitude and so has four digits of its own: nothing is carried
+    from the low limb to the high one. Adding 128 to every byte makes the carries, and flipping every byte's
+    first bit takes the 128 away again.
+    """
+    words = limbs.high.long().bitwise_left_shift_(32).add_(limbs.low.long())
+    words.add_(_EVERY_OFFSET).bitwise_xor_(_EVERY_OFFSET)
+    return words.contiguous().view(torch.int8)
+
+
+def contract(limbs: Limbs, inputs: Tensor, weight: Limbs, bias: Limbs, transposed: bool) -> None:
+    """Σ over records of error times input, and of the error itself, into limbs that are not folded."""
+    own = digits(limbs)
+    width = limbs.low.shape[1]
+    if transposed:
+        sums = _multiply(inputs.T, own).view(-1, width, DIGITS).movedim(2, 0)
+    else:
+        sums = _multiply(own.T, inputs).view(width, DIGITS, -1).movedim(1, 0)
+    ones = sums[:, -1] if transposed else sums[:, :, -1]
+    rest = sums[:, :-1] if transposed else sums[:, :, :-1]
+    _horner(ones, bias)
+    correction = products.split(products.rotate(products.join(bias), 7))
+    rows = max(1, _JOINED_AT_ONCE // rest.shape[2])
+    for start in range(0, rest.shape[1], rows):
+        part = slice(start, start + rows)
+        own_correction = (
+            correction if transposed else Limbs(correction.low[part, None], correction.high[part, None])
+        )
+        _horner(rest[:, part], Limbs(weight.low[part], weight.high[part]))
+        weight.low[part] += own_correction.low
+        weight.high[part] += own_correction.high
+
+
+def _horner(sums: Tensor, answer: Limbs) -> None:
+    """Eight digits' sums, (8, …), as two limbs: below 2^53, because a block has fewer than 2^14 records."""
+    for limb, own in zip(answer, (sums[:4], sums[4:]), strict=True):
+        limb.copy_(own[3])
+        for digit in (2, 1, 0):
+            limb.mul_(256.0).add_(own[digit])

@@ -1,0 +1,42 @@
+"""What the exact engine refuses, before it computes anything.
+
+NotDeclared
+├── ModelDoesNotFit     a model that the engine cannot run; names the node and what to change
+├── WeightsDoNotFit     quantised weights of the wrong form, or out of range
+└── RecordsDoNotFit     features, candidates, masks or report ids of the wrong form
+FieldOverflow
+├── TooWide             a sum that float64 could not hold exactly
+└── OutOfField          a gradient sum, noise included, that could leave the field
+MaskedLarkError
+└── InexactDevice       a device that failed the known-answer check
+"""
+
+from maskedlark.errors import FieldOverflow, MaskedLarkError, NotDeclared
+
+
+class ModelDoesNotFit(NotDeclared):
+    """A model with a node that the engine cannot run exactly. Says which, and what to change."""
+
+    def __init__(self, node: str, change: str) -> None:
+        super().__init__(f"{node}: {change}")
+        self.node = node
+
+
+class WeightsDoNotFit(NotDeclared):
+    """Quantised weights that are not those of the network, or are outside the range of their type."""
+
+
+class RecordsDoNotFit(NotDeclared):
+    """Features, candidates, masks or report ids whose form is not that of the network."""
+
+
+class TooWide(FieldOverflow):
+    """A layer whose sums could exceed what float64 holds exactly."""
+
+
+class OutOfField(FieldOverflow):
+    """A sum of gradients that, with its noise, could leave the field."""
+
+
+class InexactDevice(MaskedLarkError):
+    """A device whose products or roundings differ from the known answer."""

@@ -1,0 +1,105 @@
+"""Evaluation rows: a one-hot of (score bucket, candidate label) a record, for the masked histogram.
+
+Run by helpers. The ad server adds the shares up and has, for every bucket of predicted score and every
+label, the number of records: calibration, accuracy, AUC and log-loss follow from it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from maskedlark.core import field
+from maskedlark.core.field import FieldArray
+from maskedlark.core.labels import LabelSpace
+from maskedlark.exact import device as devices
+from maskedlark.exact.clip import Clip
+from maskedlark.exact.errors import RecordsDoNotFit, TooWide
+from maskedlark.exact.forward import Forward
+from maskedlark.exact.gradient import BLOCK, Records
+from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy, scores
+from maskedlark.exact.network import Network
+from maskedlark.exact.plan import EXACT_BITS, Plan, plan
+from maskedlark.exact.quantise import Quantised
+from maskedlark.exact.tables import PROBABILITY_BITS
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How one label's scores are cut into buckets: so many of equal width from low to high.
+
+    Scores are sigmoid(z) for binary cross-entropy (0 to 1) and z for squared error; what lies outside counts
+    for the first or the last bucket. For softmax the bucket is the likeliest class, the first of equals.
+    """
+
+    buckets: int
+    low: int = 0
+    high: int = 1
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.buckets <= 1 << 12 and self.low < self.high and self.high - self.low < 1 << 32):
+            raise RecordsDoNotFit("a scale has 1 to 4096 buckets between two different integers")
+
+
+def buckets(
+    network: Network,
+    weights: Quantised,
+    features: NDArray[np.uint8],
+    scales: Sequence[Scale],
+    *,
+    device: str | torch.device = "cpu",
+) -> list[NDArray[np.int64]]:
+    """The score bucket of every record, one array a label. Nothing is dropped out."""
+    if len(scales) != len(network.losses):
+        raise RecordsDoNotFit(f"the network has {len(network.losses)} labels, not {len(scales)}")
+    place = devices.ready(device)
+    step = plan(network, weights, Clip(1.0))
+    forward, found = Forward(step, place), []
+    with torch.inference_mode():
+        for start in range(0, max(1, len(features)), BLOCK):
+            sums = forward(devices.tensor(features[start : start + BLOCK], place), None).sums
+            found.append([_bucket(step, sums, label, scale) for label, scale in enumerate(scales)])
+    return [np.concatenate(parts) for parts in zip(*found, strict=True)]
+
+
+def _bucket(step: Plan, sums: torch.Tensor, label: int, scale: Scale) -> NDArray[np.int64]:
+    loss, exponent = step.network.losses[label], step.layers[-1].sum_exponent
+    own = sums[:, step.network.columns[label]]
+    if isinstance(loss, SoftmaxCrossEntropy):
+        best = own.amax(dim=1, keepdim=True)
+        # argmax may return any of several equals; the first one is the same everywhere.
+        places = torch.arange(loss.classes, device=own.device).expand_as(own)
+        return torch.where(own == best, places, loss.classes).amin(dim=1).cpu().numpy()
+    if isinstance(loss, BinaryCrossEntropy):
+        own, exponent = scores(own, exponent), PROBABILITY_BITS
+    if scale.buckets * (scale.high - scale.low) << exponent > 1 << EXACT_BITS:
+        raise TooWide("so many buckets over so wide a scale leave float64; use fewer, or larger units")
+    above = own[:, 0] - float(scale.low) * 2.0**exponent
+    width = torch.full_like(above, float(scale.high - scale.low) * 2.0**exponent)
+    # Clamped first, so that the product stays below 2^53 and the floor of the quotient is exact.
+    inside = torch.minimum(above.clamp_(min=0.0), width)
+    return (
+        torch.div(inside * scale.buckets, width).floor_().clamp_(max=scale.buckets - 1).long().cpu().numpy()
+    )
+
+
+def histogram(
+    found: NDArray[np.int64], records: Records, label: int, scale: Scale, space: LabelSpace
+) -> FieldArray:
+    """One helper's share of one label's histogram, flat: bucket by bucket, labels in the space's order."""
+    first = sum(column.shape[1] for column in records.candidates[:label])
+    candidates = records.candidates[label]
+    masks = records.masks[:, first : first + candidates.shape[1]]
+    group = found[:, None] * len(space) + _place(space, candidates)
+    return field.total_by(masks.ravel(), group.ravel(), scale.buckets * len(space))
+
+
+def _place(space: LabelSpace, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where labels stand in their space. Refuses what is not there."""
+    values = np.array(space.values)
+    place = np.minimum(np.searchsorted(values, labels), len(values) - 1)
+    if (values[place] != labels).any():
+        raise RecordsDoNotFit("a candidate is not in its label space")
+    return place

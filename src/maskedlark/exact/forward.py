@@ -1,0 +1,160 @@
+"""The forward pass in integers, on one block of records. Run by helpers; the ad server calibrates with it."""
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from maskedlark.exact import device as devices
+from maskedlark.exact import digits
+from maskedlark.exact.errors import RecordsDoNotFit, TooWide
+from maskedlark.exact.network import Layer
+from maskedlark.exact.operations import Activation
+from maskedlark.exact.plan import LayerPlan, Plan
+
+_DROPOUT = b"maskedlark v1 dropout"
+_SINGLE = 1 << 24
+"""Float32 holds every integer up to 2^24."""
+_DOUBLE = 1 << 53
+
+
+@dataclass(frozen=True, repr=False)
+class Seed:
+    """The helpers' shared seed for dropout, 16 bytes or more, and the ids of the records (n, 16)."""
+
+    seed: bytes
+    ids: NDArray[np.uint8]
+
+    def rows(self, start: int, stop: int) -> "Seed":
+        """The same seed for a block of records."""
+        return Seed(self.seed, self.ids[start:stop])
+
+    def kept(self, layer: int, width: int, k: int) -> NDArray[np.bool_]:
+        """What a layer's dropout keeps: byte j of the record's stream is k or more."""
+        head = _DROPOUT + len(self.seed).to_bytes(2, "big") + self.seed + layer.to_bytes(2, "big")
+        streams = [hashlib.shake_128(head + row.tobytes()).digest(width) for row in self.ids]
+        return np.frombuffer(b"".join(streams), np.uint8).reshape(len(self.ids), width) >= k
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What the forward pass leaves for the way back."""
+
+    inputs: tuple[Tensor, ...]
+    """The 8-bit input of every layer, float32."""
+    slopes: tuple[Tensor, ...]
+    """The slope of what stands before every layer but the first, float32."""
+    signed: tuple[Tensor | None, ...]
+    """The same inputs as signed bytes, for the layers that go that way."""
+    sums: Tensor
+    """The output layer's sums, float64."""
+
+
+class Forward:
+    """One step's weights on a device, ready for any number of blocks."""
+
+    def __init__(self, plan: Plan, device: torch.device) -> None:
+        self._plan = plan
+        self._device = device
+        self._linear = [
+            _Linear(layer, *self._wanted(index + 1, layer.sum_exponent), self._in_bytes(index), device)
+            for index, layer in enumerate(plan.layers)
+        ]
+
+    def __call__(self, features: Tensor, seed: Seed | None) -> Trace:
+        """Features (n, d), uint8, to the output's sums. Without a seed nothing is dropped: to evaluate."""
+        numbers = features.float()
+        inputs: list[Tensor] = []
+        slopes: list[Tensor] = []
+        signed: list[Tensor | None] = []
+        sums = numbers
+        for index, layer in enumerate(self._plan.network.layers):
+            slope: Tensor | None = None
+            if layer.activation is not None:
+                numbers, slope = layer.activation.apply(sums, self._exponent(index))
+            if layer.dropout is not None:
+                numbers, slope = self._drop(layer, index, numbers, slope, seed)
+            inputs.append(numbers)
+            slopes.extend([] if slope is None or not index else [slope])
+            raw = features if not index and layer.dropout is None else numbers
+            signed.append(digits.with_ones(raw) if self._in_bytes(index) else None)
+            sums = self._linear[index](numbers, signed[-1])
+        return Trace(tuple(inputs), tuple(slopes), tuple(signed), sums.double())
+
+    def _in_bytes(self, index: int) -> bool:
+        """Whether a layer's inputs are 0 … 255 and its products are faster in bytes."""
+        layer = self._plan.network.layers[index]
+        negative = layer.activation is not None and layer.activation.signed
+        return not negative and digits.worth_it(layer.linear.inputs, layer.linear.outputs, self._device)
+
+    def _exponent(self, index: int) -> int:
+        """The exponent of what an activation gives, before a dropout lowers it."""
+        dropout = self._plan.network.layers[index].dropout
+        return self._plan.layers[index].input_exponent + (dropout.raised if dropout else 0)
+
+    def _wanted(self, index: int, sum_exponent: int) -> tuple[int, bool]:
+        """The unit in which a layer's activation wants its sums, and whether with 1/2 added."""
+        if index == len(self._plan.layers):
+            return sum_exponent, False
+        activation = self._plan.network.layers[index].activation
+        assert activation is not None
+        _check_room(activation, self._plan.layers[index - 1].sum_top)
+        return activation.unit(self._exponent(index)), activation.rounded
+
+    def _drop(
+        self, layer: Layer, index: int, numbers: Tensor, slope: Tensor | None, seed: Seed | None
+    ) -> tuple[Tensor, Tensor]:
+        assert layer.dropout is not None
+        if seed is None:
+            # To evaluate: as they are, in the exponent that follows, rounded.
+            return (numbers * 2.0**-layer.dropout.raised).add_(0.5).floor_(), torch.ones_like(numbers)
+        if len(seed.ids) != len(numbers):
+            raise RecordsDoNotFit("dropout needs the report id of every record")
+        kept = devices.tensor(seed.kept(index, numbers.shape[1], layer.dropout.k), self._device).float()
+        numbers, of_dropout = layer.dropout.apply(numbers, kept)
+        return numbers, of_dropout if slope is None else of_dropout.mul_(slope)
+
+
+class _Linear:
+    """z = W a + b, in the unit that the next operation wants, in the narrowest type that is exact."""
+
+    def __init__(self, layer: LayerPlan, unit: int, half: bool, in_bytes: bool, device: torch.device) -> None:
+        shift = unit - layer.sum_exponent
+        self._dtype = _exact_type(layer.sum_top, shift, half)
+        self._factor = 2.0**shift
+        self._in_bytes = in_bytes and layer.weight_top <= 127
+        weight, bias = devices.tensor(layer.weight, device), devices.tensor(layer.bias, device)
+        if self._in_bytes:
+            self._weight = digits.weight_with_zeros(weight)
+            bias = bias + digits.OFFSET * weight.sum(dim=1, dtype=torch.int64)
+        else:
+            self._weight = weight.T.to(self._dtype).mul_(self._factor)
+        self._bias = bias.double().mul_(self._factor).add_(0.5 if half else 0.0).to(self._dtype)
+
+    def __call__(self, numbers: Tensor, signed: Tensor | None) -> Tensor:
+        """Every partial sum is exact, so no kernel can change it."""
+        if self._in_bytes and signed is not None:
+            return digits.linear(signed, self._weight).to(self._dtype).mul_(self._factor).add_(self._bias)
+        return torch.addmm(self._bias, numbers.to(self._dtype), self._weight)
+
+
+def _check_room(activation: Activation, top: int) -> None:
+    """Refuse sums that an activation would lengthen beyond float64."""
+    if top << activation.extra_bits > _DOUBLE:
+        raise TooWide(
+            f"{activation} would need {top.bit_length() + activation.extra_bits} bits; use 8-bit weights"
+        )
+
+
+def _exact_type(top: int, shift: int, half: bool) -> torch.dtype:
+    """The narrowest float that holds every sum: multiples of 2^shift, or of 1/2 where a half is added."""
+    if half:
+        top = top + (1 << (-shift - 1)) if shift < 0 else (top << (shift + 1)) + 1
+    if top <= _SINGLE:
+        return torch.float32
+    if top <= _DOUBLE:
+        return torch.float64
+    raise TooWide(f"a layer's sums need {top.bit_length()} bits; make the layer narrower")

@@ -1,0 +1,175 @@
+"""The masked, clipped gradient of a batch, one helper's share of it (section 4.2.1). Run by helpers.
+
+The shares of all helpers add up, in the field, to the sum of the true labels' clipped gradients: lift it
+around 0, multiply by 2^-exponent, and it is the gradient in reals. Same inputs, same bits, on any machine.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from maskedlark.core import field
+from maskedlark.core.field import FieldArray
+from maskedlark.exact import device as devices
+from maskedlark.exact import digits, products
+from maskedlark.exact.backward import Backward, Label
+from maskedlark.exact.clip import Clip
+from maskedlark.exact.errors import RecordsDoNotFit
+from maskedlark.exact.forward import Forward, Seed, Trace
+from maskedlark.exact.losses import as_candidates
+from maskedlark.exact.network import Network
+from maskedlark.exact.operations import TOP
+from maskedlark.exact.plan import Plan, plan
+from maskedlark.exact.products import Limbs
+from maskedlark.exact.quantise import Quantised
+
+BLOCK = 4096
+"""Records a block, unless told otherwise: enough for the products, few enough for the memory."""
+_AT_ONCE = 1 << 24
+
+
+@dataclass(frozen=True, repr=False)
+class Records:
+    """A batch as one helper holds it: open columns, and its own shares of the masks."""
+
+    features: NDArray[np.uint8]
+    """(n, d)."""
+    candidates: Sequence[NDArray[np.int64]]
+    """One (n, m) array a label."""
+    masks: FieldArray
+    """(n, M): the shares of all labels' candidates, side by side."""
+    seed: Seed | None = None
+    """For dropout: the helpers' shared seed and the report ids."""
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def check(self, network: Network) -> None:
+        """Refuse what does not have the network's form."""
+        if self.features.dtype != np.uint8 or self.features.shape != (len(self), network.features):
+            raise RecordsDoNotFit(f"features are bytes, {network.features} a record")
+        if len(self.candidates) != len(network.losses):
+            raise RecordsDoNotFit(f"the network has {len(network.losses)} labels, not {len(self.candidates)}")
+        for loss, column in zip(network.losses, self.candidates, strict=True):
+            if column.ndim != 2 or len(column) != len(self) or not column.shape[1]:
+                raise RecordsDoNotFit("every record shows the same number of candidates, at least one")
+            loss.check(column)
+        if self.masks.shape != (len(self), sum(column.shape[1] for column in self.candidates)):
+            raise RecordsDoNotFit("a record has one mask for every candidate it shows")
+        if self.masks.size and not 0 <= int(self.masks.min()) <= int(self.masks.max()) < field.P:
+            raise RecordsDoNotFit("a mask's share is an element of the field")
+        if network.has_dropout and (self.seed is None or len(self.seed.ids) != len(self)):
+            raise RecordsDoNotFit(
+                "the network has a dropout: give the shared seed and every record's report id"
+            )
+
+
+def gradient(
+    network: Network,
+    weights: Quantised,
+    records: Records,
+    clip: Clip,
+    *,
+    noise_tail: int = 0,
+    block: int = BLOCK,
+    device: str | torch.device = "cpu",
+) -> FieldArray:
+    """One helper's share of Σ clipped gradients, flat, in the order of `Network.parameters`.
+
+    `noise_tail` is the most that all helpers' noise adds to one number, in the gradient's integers.
+    """
+    step = plan(network, weights, clip)
+    step.check_range(len(records), noise_tail)
+    records.check(network)
+    engine = Engine(step, devices.ready(device))
+    return engine.share(records, block)
+
+
+class Engine:
+    """One step's weights on a device."""
+
+    def __init__(self, step: Plan, device: torch.device) -> None:
+        self._plan = step
+        self._device = device
+        self._forward = Forward(step, device)
+        self._backward = Backward(step, device)
+
+    def share(self, records: Records, block: int) -> FieldArray:
+        """The sum over blocks. Addition in the field is exact, so their size does not matter."""
+        if not len(records):
+            return np.zeros(self._plan.network.size, np.int64)
+        rows = max(1, min(block, products.most_rows(TOP), self._most_rows(records)))
+        with torch.inference_mode():
+            answer = self._block(records, 0, rows)
+            for start in range(rows, len(records), rows):
+                answer = products.add(answer, self._block(records, start, start + rows))
+        return self._in_one_exponent(answer.cpu().numpy())
+
+    def _most_rows(self, records: Records) -> int:
+        """How many records' candidate errors, one a layer's width each, the memory should hold at a time."""
+        widest = max(layer.linear.outputs for layer in self._plan.network.layers)
+        shown = max(int(column.shape[1]) for column in records.candidates)
+        return _AT_ONCE // (widest * shown)
+
+    def _in_one_exponent(self, answer: FieldArray) -> FieldArray:
+        """Every parameter's gradient brought to the exponent of the whole."""
+        for entry, own in zip(self._plan.network.parameters, self._plan.parameter_exponents, strict=True):
+            if own != self._plan.exponent:
+                answer[entry.place] = field.shift(answer[entry.place], self._plan.exponent - own)
+        return answer
+
+    def _block(self, records: Records, start: int, stop: int) -> Tensor:
+        features = devices.tensor(records.features[start:stop], self._device)
+        seed = records.seed.rows(start, stop) if records.seed and self._plan.network.has_dropout else None
+        trace = self._forward(features, seed)
+        return products.join(self._contract(trace, self._masked(trace, records, start, stop)))
+
+    def _masked(self, trace: Trace, records: Records, start: int, stop: int) -> list[Limbs]:
+        """Every layer's masked error, all labels together, first layer first."""
+        masks = devices.tensor(records.masks[start:stop], self._device)
+        found, first = [], 0
+        for index, column in enumerate(records.candidates):
+            own = masks[:, first : first + column.shape[1]]
+            first += column.shape[1]
+            label = Label(index, as_candidates(column[start:stop], self._device), own)
+            found.append(list(self._backward.masked_errors(trace, label))[::-1])
+        return found[0] if len(found) == 1 else self._merge(found, len(trace.sums))
+
+    def _merge(self, found: list[list[Limbs]], rows: int) -> list[Limbs]:
+        """Several labels: add their errors in a common exponent; at the output they stand side by side."""
+        network, common = self._plan.network, self._plan.masked_exponents
+        merged = []
+        for layer, exponent in enumerate(common):
+            width = network.layers[layer].linear.outputs
+            total = torch.zeros((rows, width), dtype=torch.int64, device=self._device)
+            for head, columns, limbs in zip(self._plan.heads, network.columns, found, strict=True):
+                own = products.rotate(products.join(limbs[layer]), exponent - head.masked_exponents[layer])
+                place = columns if layer == len(common) - 1 else slice(None)
+                total[:, place] = products.add(total[:, place], own)
+            merged.append(products.split(total))
+        return merged
+
+    def _contract(self, trace: Trace, masked: list[Limbs]) -> Limbs:
+        """Σ over records of error times input, and of the error itself for a bias; flat, not folded."""
+        flat = Limbs(*torch.empty((2, self._plan.network.size), dtype=torch.float64, device=self._device))
+        entries = iter(self._plan.network.parameters)
+        for index, layer in enumerate(self._plan.network.layers):
+            entry, linear = next(entries), layer.linear
+            weight = Limbs(*(limb[entry.place].view(entry.shape) for limb in flat))
+            if linear.bias is None:
+                bias = Limbs(*flat.low.new_empty((2, linear.outputs)))
+            else:
+                place = next(entries).place
+                bias = Limbs(flat.low[place], flat.high[place])
+            own = trace.signed[index]
+            if own is None:
+                products.contract(
+                    masked[index], trace.inputs[index].double(), weight, bias, linear.transposed
+                )
+            else:
+                digits.contract(masked[index], own, weight, bias, linear.transposed)
+        return flat

@@ -1,0 +1,271 @@
+"""What may stand between two linear layers, one entry an operation: forward and backward. Run by helpers.
+
+Forward: an entry takes the sums z of the layer below, as z · 2^(unit - exponent of z), a multiple of a power
+of two and exact, and gives 8-bit numbers: -255 … 255. Backward: it gives its slope at every number, an
+integer in units of 2^-slope_bits. A number at the end of its range counts as clamped, and its slope is 0.
+
+To add an operation, add an entry here, in `onnx_model`, in the slow twin, and a line in `docs/EXACT.md`.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from maskedlark.exact import tables
+from maskedlark.exact.errors import ModelDoesNotFit
+
+TOP = 255
+"""The largest magnitude of an 8-bit number."""
+SLOPE_BITS = 8
+"""A smooth activation's slope is in units of 2^-8."""
+_ONE = 1 << SLOPE_BITS
+
+
+class Activation(ABC):
+    """From sums to 8-bit numbers, with a slope."""
+
+    fixed_exponent: ClassVar[int | None] = None
+    """The exponent of what comes out, where the operation fixes it; else the weights' sender chooses."""
+    rounded: ClassVar[bool] = True
+    """True where the sum comes with 1/2 already added, so that `floor` rounds it."""
+    slope_bits: ClassVar[int] = SLOPE_BITS
+    extra_bits: ClassVar[int] = 0
+    """By how many bits the operation lengthens a sum before it rounds."""
+    signed: ClassVar[bool] = True
+    """False where nothing below 0 comes out."""
+
+    def unit(self, exponent: int) -> int:
+        """The exponent in which the sums come in, for an output of that exponent."""
+        return exponent
+
+    @property
+    def slope_top(self) -> int:
+        """The largest slope, in its units."""
+        return _ONE
+
+    @abstractmethod
+    def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:
+        """8-bit numbers and their slopes, both float32. May overwrite the sums."""
+
+
+def _check_k(operation: object, k: int, low: int, high: int) -> None:
+    """Refuse a slope or a rate, in units of 1/256, that the engine's bounds do not cover."""
+    if not low <= k <= high:
+        raise ModelDoesNotFit(str(operation), f"k lies within {low} … {high}; change it")
+
+
+def _inside(numbers: Tensor, slope: Tensor) -> Tensor:
+    """The slope where a number is not clamped, 0 where it is."""
+    return torch.where(numbers.abs() < TOP, slope, torch.zeros_like(slope))
+
+
+@dataclass(frozen=True)
+class Relu(Activation):
+    """max(z, 0)."""
+
+    signed: ClassVar[bool] = False
+    slope_bits: ClassVar[int] = 0
+
+    @property
+    def slope_top(self) -> int:
+        """1."""
+        return 1
+
+    def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """The slope is 1 strictly inside the range: there, and only there, a (255 - a) >= 1."""
+        numbers = sums.floor_().clamp_(0, TOP).float()
+        slope = torch.rsub(numbers, TOP).mul_(numbers).clamp_(max=1)
+        return numbers, slope
+
+
+@dataclass(frozen=True)
+class Identity(Activation):
+    """z: nothing stands between two linear layers but the rounding to 8 bits."""
+
+    slope_bits: ClassVar[int] = 0
+
+    @property
+    def slope_top(self) -> int:
+        """1."""
+        return 1
+
+    def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """The slope is 1 where nothing is clamped."""
+        numbers = sums.floor_().clamp_(-TOP, TOP).float()
+        return numbers, _inside(numbers, torch.ones_like(numbers))
+
+
+@dataclass(frozen=True)
+class LeakyRelu(Activation):
+    """z, or z k / 256 below 0."""
+
+    k: int
+    rounded: ClassVar[bool] = False
+    extra_bits: ClassVar[int] = 10
+
+    def __post_init__(self) -> None:
+        _check_k(self, self.k, 0, 1024)
+
+    @property
+    def slope_top(self) -> int:
+        """1, or the slope below 0 where that is more."""
+        return max(_ONE, self.k)
+
+    def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """k / 256 is a multiple of a power of two, so the product is exact."""
+        exact = sums.double()
+        above = exact > 0
+        numbers = (
+            torch.where(above, exact, exact * (self.k / _ONE)).add_(0.5).floor_().clamp_(-TOP, TOP).float()
+        )
+        slope = torch.where(above, float(_ONE), float(self.k)).float()
+        return numbers, _inside(numbers, slope)
+
+
+@dataclass(frozen=True)
+class Sigmoid(Activation):
+    """1 / (1 + e^-z), from the table."""
+
+    signed: ClassVar[bool] = False
+    fixed_exponent: ClassVar[int | None] = 8
+
+    def unit(self, exponent: int) -> int:  # noqa: ARG002
+        """The table's step."""
+        return tables.INDEX_BITS
+
+    @property
+    def slope_top(self) -> int:
+        """1/4."""
+        return _ONE // 4
+
+    def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """Two lookups."""
+        index = _table_index(sums)
+        return _sigmoid_numbers(sums.device)[index], _sigmoid_slopes(1, sums.device)[index]
+
+
+@dataclass(frozen=True)
+class Tanh(Activation):
+    """2 sigmoid(2 z) - 1, from the same table."""
+
+    fixed_exponent: ClassVar[int | None] = 8
+
+    def unit(self, exponent: int) -> int:  # noqa: ARG002
+        """Half the table's step: the argument is 2 z."""
+        return tables.INDEX_BITS + 1
+
+    def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """Two lookups."""
+        index = _table_index(sums)
+        return _tanh_numbers(sums.device)[index], _sigmoid_slopes(4, sums.device)[index]
+
+
+@dataclass(frozen=True)
+class Elu(Activation):
+    """z, or (e^z - 1) k / 256 below 0."""
+
+    k: int = _ONE
+    rounded: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        _check_k(self, self.k, 0, 1024)
+
+    @property
+    def slope_top(self) -> int:
+        """1, or the slope just below 0 where that is more."""
+        return max(_ONE, self.k)
+
+    def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:
+        """Above 0 as it is, below from the table of e^-x."""
+        exact = sums.double()
+        above = exact > 0
+        index = (exact.neg() * 2.0 ** (tables.INDEX_BITS - exponent)).add_(0.5).floor_()
+        power = exponential(sums.device)[index.clamp_(0, tables.ENTRIES - 1).long()] * float(self.k)
+        one = float(self.k << tables.EXP_BITS)
+        below = (power - one) * 2.0 ** (exponent - tables.EXP_BITS - SLOPE_BITS)
+        numbers = torch.where(above, exact, below).add_(0.5).floor_().clamp_(-TOP, TOP).float()
+        slope = torch.where(above, float(_ONE), (power * 2.0**-tables.EXP_BITS).add_(0.5).floor_()).float()
+        return numbers, _inside(numbers, slope)
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """Drops a number with probability k / 256 and makes up for it: 256 / (256 - k) = 2^raised · scale / 256.
+
+    What is dropped follows from the helpers' shared seed and the report's id: the same at every helper.
+    """
+
+    k: int
+
+    def __post_init__(self) -> None:
+        _check_k(self, self.k, 1, 255)
+
+    @property
+    def raised(self) -> int:
+        """By how much the exponent falls, so that nothing has to be clamped."""
+        return next(bits for bits in range(9) if (256 - self.k) << bits >= 256)
+
+    @property
+    def scale(self) -> int:
+        """What is left of the factor, in units of 1/256, rounded: 128 … 256, and 256 where it is 1."""
+        wanted = (256 - self.k) << self.raised
+        return (2 * 65536 + wanted) // (2 * wanted)
+
+    @property
+    def slope_bits(self) -> int:
+        """How the slope counts in the exponents of the way back."""
+        return (0 if self.scale == _ONE else SLOPE_BITS) - self.raised
+
+    @property
+    def slope_top(self) -> int:
+        """The slope of a number that is kept."""
+        return 1 if self.scale == _ONE else self.scale
+
+    def apply(self, numbers: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
+        """8-bit numbers, each kept or 0, and their slopes. |a| <= 255 and scale <= 256: float32 is exact."""
+        left = numbers * kept
+        if self.scale != _ONE:
+            left = left.mul_(self.scale / _ONE).floor_()
+        return left, kept * float(self.slope_top)
+
+
+def _table_index(sums: Tensor) -> Tensor:
+    edge = tables.ENTRIES - 1
+    return sums.floor_().clamp_(-edge, edge).add_(edge).long()
+
+
+@cache
+def exponential(device: torch.device) -> Tensor:
+    """The table of e^-x on a device, float64."""
+    return torch.tensor(tables.exponential(), dtype=torch.float64, device=device)
+
+
+@cache
+def sigmoid(device: torch.device) -> Tensor:
+    """The table of the sigmoid on a device, float64."""
+    return torch.tensor(tables.sigmoid(), dtype=torch.float64, device=device)
+
+
+@cache
+def _sigmoid_numbers(device: torch.device) -> Tensor:
+    numbers = [min(TOP, (s + 2048) >> 12) for s in tables.sigmoid()]
+    return torch.tensor(numbers, dtype=torch.float32, device=device)
+
+
+@cache
+def _tanh_numbers(device: torch.device) -> Tensor:
+    one = 1 << tables.PROBABILITY_BITS
+    numbers = [max(-TOP, min(TOP, (2 * s - one + 2048) >> 12)) for s in tables.sigmoid()]
+    return torch.tensor(numbers, dtype=torch.float32, device=device)
+
+
+@cache
+def _sigmoid_slopes(times: int, device: torch.device) -> Tensor:
+    """times · s (1 - s) in units of 2^-8, rounded to the nearest."""
+    one = 1 << tables.PROBABILITY_BITS
+    slopes = [(times * s * (one - s) + (1 << 31)) >> 32 for s in tables.sigmoid()]
+    return torch.tensor(slopes, dtype=torch.float32, device=device)

@@ -1,0 +1,263 @@
+"""Exponents and bounds of one step, from the network, its weights and the clip alone. Run by every helper.
+
+Nothing here depends on a record. Every sum's bound is known before the first product; what float64 could
+not hold exactly, or the field could not hold with its noise, is refused here.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskedlark.core import field
+from maskedlark.exact import quantise
+from maskedlark.exact.clip import SAFETY, Clip, Norm
+from maskedlark.exact.errors import OutOfField, TooWide, WeightsDoNotFit
+from maskedlark.exact.losses import OneOutput
+from maskedlark.exact.network import Layer, Network
+from maskedlark.exact.operations import TOP
+from maskedlark.exact.quantise import Quantised
+from maskedlark.exact.tables import PROBABILITY_BITS
+
+EXACT_BITS = 52
+"""Float64 holds every integer up to 2^53; one bit is kept for the rounding's half."""
+UNIT_EXPONENT = 16
+"""A one-output row's error has at most so many fractional bits."""
+COARSE_BITS = 13
+"""The norm of a softmax row is taken at an error in units of 2^-13."""
+MOST_BITS = 21
+"""A 31-bit limb times such an error stays below 2^52."""
+
+
+@dataclass(frozen=True)
+class LayerPlan:
+    """One linear layer: its weights as (outputs, inputs), its exponents and the bounds of its sums."""
+
+    weight: NDArray[np.int16]
+    bias: NDArray[np.int64]
+    """In units of the sums."""
+    weight_exponent: int
+    input_exponent: int
+    slope_bits: int
+    """Of activation and dropout before this layer."""
+    slope_top: int
+    weight_top: int
+    sum_top: int
+    """No sum of this layer, partial or whole, is larger."""
+
+    @property
+    def sum_exponent(self) -> int:
+        """The exponent of the sums."""
+        return self.weight_exponent + self.input_exponent
+
+
+@dataclass(frozen=True)
+class Errors:
+    """How one label's error runs back in the clear: one entry a layer, first layer first."""
+
+    exponents: tuple[int, ...]
+    shifts: tuple[int, ...]
+    """By how many bits a layer's error is rounded."""
+    tops: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class HeadPlan:
+    """One label: its errors, the exponents of its masked errors, and softmax's constants."""
+
+    errors: Errors
+    masked_exponents: tuple[int, ...]
+    entrance: int = 0
+    """The layer at which masks enter: it and those above are clipped in the clear, those below are masked."""
+    gains: tuple[float, ...] = ()
+    """How much an error of norm 1 at the entrance can grow on its way back to each layer."""
+    slack: float = 0.0
+    """ω: what the rounded norm may have left out, in units of Λ."""
+    truncation: float = 0.0
+    """What truncation may add to a row, in units of Λ."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One step: every exponent and bound."""
+
+    network: Network
+    clip: Clip
+    layers: tuple[LayerPlan, ...]
+    heads: tuple[HeadPlan, ...]
+
+    @property
+    def masked_exponents(self) -> tuple[int, ...]:
+        """The exponent of every layer's masked error, all labels together."""
+        return tuple(
+            max(of_layer) for of_layer in zip(*(h.masked_exponents for h in self.heads), strict=True)
+        )
+
+    @property
+    def parameter_exponents(self) -> tuple[int, ...]:
+        """The exponent in which each parameter's gradient arises."""
+        found = []
+        for layer, plan, masked in zip(self.network.layers, self.layers, self.masked_exponents, strict=True):
+            found.append(masked + plan.input_exponent)
+            found.extend([] if layer.linear.bias is None else [masked])
+        return tuple(found)
+
+    @property
+    def exponent(self) -> int:
+        """The gradient is its integers times 2^-exponent: one exponent for the whole vector."""
+        return max(self.parameter_exponents)
+
+    @property
+    def row_top(self) -> int:
+        """No row has a larger norm, in the gradient's integers."""
+        return math.ceil(Fraction(self.clip.psi) * (1 << self.exponent))
+
+    def check_range(self, records: int, noise_tail: int = 0) -> None:
+        """Refuse a sum that could leave the field: so many rows, and noise up to a tail, both in integers."""
+        needed = records * self.row_top + noise_tail
+        if needed > field.HALF:
+            over = needed.bit_length() - field.HALF.bit_length() + 1
+            raise OutOfField(
+                f"{records} rows of exponent {self.exponent} and their noise could leave the field by "
+                f"{over} bits; lower the fraction, the weights' exponents, the batch or the bound, or, for "
+                "softmax, raise the clip's depth"
+            )
+
+
+def plan(network: Network, weights: Quantised, clip: Clip) -> Plan:
+    """Every exponent and bound of one step."""
+    quantise.check(network, weights)
+    layers = _layers(network, weights)
+    heads = tuple(
+        _one_output(layers, columns, clip) if isinstance(loss, OneOutput) else _softmax(layers, columns, clip)
+        for loss, columns in zip(network.losses, network.columns, strict=True)
+    )
+    return Plan(network, clip, layers, heads)
+
+
+def _layers(network: Network, weights: Quantised) -> tuple[LayerPlan, ...]:
+    entries = iter(zip(network.parameters, weights.exponents, strict=True))
+    inputs = quantise.input_exponents(network, weights.activations)
+    found = []
+    for layer, input_exponent in zip(network.layers, inputs, strict=True):
+        entry, exponent = next(entries)
+        weight = weights.values[entry.place].reshape(entry.shape)
+        bias = np.zeros(layer.linear.outputs, np.int64)
+        if layer.linear.bias is not None:
+            place, bias_exponent = next(entries)
+            if (shift := exponent + input_exponent - bias_exponent) < 0:
+                raise WeightsDoNotFit(
+                    f"{place.name} is finer than its layer's sums; lower its exponent by {-shift}"
+                )
+            bias = weights.values[place.place].astype(np.int64) << shift
+        found.append(
+            _layer(layer, weight.T if layer.linear.transposed else weight, bias, exponent, input_exponent)
+        )
+    return tuple(found)
+
+
+def _layer(
+    layer: Layer, weight: NDArray[np.int16], bias: NDArray[np.int64], exponent: int, input_exponent: int
+) -> LayerPlan:
+    before = [operation for operation in (layer.activation, layer.dropout) if operation]
+    top = TOP * sums(weight, axis=1) + int(np.abs(bias).max())
+    if top >= 1 << EXACT_BITS:
+        raise TooWide(f"{layer.linear.weight} could sum up to 2^{top.bit_length()}; make the layer narrower")
+    bits = sum(operation.slope_bits for operation in before)
+    factor = math.prod(operation.slope_top for operation in before)
+    largest = int(np.abs(weight).max())
+    return LayerPlan(weight, bias, exponent, input_exponent, bits, factor, largest, top)
+
+
+def sums(weight: NDArray[np.int16], axis: int) -> int:
+    """The largest sum of magnitudes along an axis."""
+    return int(np.abs(weight).sum(axis=axis, dtype=np.int64).max())
+
+
+def _one_output(layers: tuple[LayerPlan, ...], columns: slice, clip: Clip) -> HeadPlan:
+    errors = _errors(layers, columns, (0, 1, 1), UNIT_EXPONENT)
+    return HeadPlan(errors, tuple(clip.fraction + exponent for exponent in errors.exponents))
+
+
+def _softmax(layers: tuple[LayerPlan, ...], columns: slice, clip: Clip) -> HeadPlan:
+    outputs, last = columns.stop - columns.start, len(layers) - 1
+    entrance = max(0, last - clip.depth)
+    bits = PROBABILITY_BITS if clip.depth else COARSE_BITS
+    errors = _errors(layers, columns, (bits, 1 << bits, (2 << bits) + outputs), None)
+    gains = _gains(layers, columns, entrance, clip.norm)
+    slack = 0.0 if clip.depth else clip.norm.of_ones(outputs) * 2.0 ** -(COARSE_BITS + 1)
+    for layer in range(entrance - 1, -1, -1):
+        if errors.shifts[layer]:
+            width = layers[layer].weight.shape[0]
+            slack += 2.0 ** -(errors.exponents[layer] + 1) * clip.norm.of_ones(width) / gains[layer]
+    width = layers[entrance].weight.shape[0] if clip.depth else outputs
+    truncation = clip.norm.of_ones(width) * 2.0**-clip.fraction * SAFETY
+    if clip.depth:
+        # In the layers that are masked themselves, truncation only makes numbers smaller.
+        gains = (*gains[:entrance], *[0.0] * (last + 1 - entrance))
+    masked = [clip.fraction] * (last + 1 - entrance)
+    for above in layers[entrance:0:-1]:
+        masked.append(masked[-1] + above.weight_exponent + above.slope_bits)
+    return HeadPlan(errors, tuple(masked[::-1]), entrance, gains, slack, truncation)
+
+
+def _errors(
+    layers: tuple[LayerPlan, ...], columns: slice, start: tuple[int, int, int], most_exponent: int | None
+) -> Errors:
+    """From the output's error (its exponent, its largest number, its largest sum) down to the first layer."""
+    exponent, top, total = start
+    found = [(exponent, 0, top)]
+    for number in range(len(layers) - 1, 0, -1):
+        layer = layers[number]
+        weight = layer.weight[columns] if number == len(layers) - 1 else layer.weight
+        product = sums(weight, axis=0) * top
+        if number == len(layers) - 1:
+            product = min(product, int(np.abs(weight).max()) * total)
+        top, exponent = product * layer.slope_top, exponent + layer.weight_exponent + layer.slope_bits
+        if top >= 1 << EXACT_BITS:
+            raise TooWide(f"layer {number}'s errors could reach 2^{top.bit_length()}; use 8-bit weights")
+        shift = _shift(top, exponent, _room(layers, number - 1), most_exponent)
+        top, exponent = -(-top >> shift), exponent - shift
+        found.append((exponent, shift, top))
+    exponents, shifts, tops = zip(*found[::-1], strict=True)
+    return Errors(exponents, shifts, tops)
+
+
+def _room(layers: tuple[LayerPlan, ...], number: int) -> int:
+    """How many bits a layer's error may have, so that its squares and its next product add up exactly."""
+    layer = layers[number]
+    width = int(layer.weight.shape[0])
+    room = min(MOST_BITS, (EXACT_BITS - (width - 1).bit_length()) // 2)
+    if number:
+        room = min(room, EXACT_BITS - 1 - (sums(layer.weight, axis=0) * layer.slope_top).bit_length())
+    return room
+
+
+def _shift(top: int, exponent: int, room: int, most_exponent: int | None) -> int:
+    """By how many bits an error is rounded, so that it has room."""
+    shift = 0 if most_exponent is None else max(0, exponent - most_exponent)
+    while -(-top >> shift) > 1 << room:
+        shift += 1
+    return shift
+
+
+def _gains(layers: tuple[LayerPlan, ...], columns: slice, entrance: int, norm: Norm) -> tuple[float, ...]:
+    """How much an error of norm 1 at the entrance can grow on its way back; for the entrance and below."""
+    gains = [1.0]
+    for number in range(entrance, 0, -1):
+        layer = layers[number]
+        weight = layer.weight[columns] if number == len(layers) - 1 else layer.weight
+        gain = _gain(weight, norm) * 2.0**-layer.weight_exponent
+        gains.append(gains[-1] * gain * (layer.slope_top * 2.0**-layer.slope_bits))
+    return tuple(gains[::-1])
+
+
+def _gain(weight: NDArray[np.int16], norm: Norm) -> float:
+    """How much a weight matrix can lengthen an error on its way back, in the weights' integers."""
+    rows = sums(weight, axis=1)
+    if norm is Norm.L1:
+        return float(rows)
+    squares = int((weight.astype(np.int64) ** 2).sum())
+    return math.sqrt(min(squares, rows * sums(weight, axis=0)))

@@ -1,0 +1,140 @@
+"""Products of field elements with small integers, exact in float64. Run by helpers, on CPU or GPU.
+
+An element is cut into two limbs, low + 2^31 high. Limbs times small integers add up below 2^53, so float64
+holds every partial sum and neither the order of a sum nor a fused multiply-add can change a bit: whatever
+is written here with `alpha` is exact. Modulo p = 2^61 - 1 a carry out of the high limb comes back at the
+bottom, because 2^31 · 2^30 = 2^61 = 1; so limbs are folded with shifts, and made canonical once, at the end.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from maskedlark.core.field import BITS, P
+
+LOW_BITS = 31
+HIGH_BITS = BITS - LOW_BITS
+EXACT = 1 << 52
+"""Every sum stays below this."""
+LIMB_TOP = (1 << (LOW_BITS - 1)) + (1 << 23)
+"""No folded limb is larger."""
+
+
+class Limbs(NamedTuple):
+    """Field elements as low + 2^31 high, float64; neither limb is canonical."""
+
+    low: Tensor
+    high: Tensor
+
+
+def split(elements: Tensor) -> Limbs:
+    """Canonical elements, int64, as folded limbs."""
+    return fold(Limbs((elements & ((1 << LOW_BITS) - 1)).double(), (elements >> LOW_BITS).double()))
+
+
+def fold(raw: Limbs) -> Limbs:
+    """Limbs of up to 2^52 in magnitude, brought back below `LIMB_TOP`, around 0. Overwrites them."""
+    low, high = raw
+    carry = (low * 2.0**-LOW_BITS).round_()
+    low.sub_(carry, alpha=1 << LOW_BITS)
+    high.add_(carry)
+    torch.mul(high, 2.0**-HIGH_BITS, out=carry).round_()
+    high.sub_(carry, alpha=1 << HIGH_BITS)
+    low.add_(carry)
+    return raw
+
+
+def join(raw: Limbs) -> Tensor:
+    """Limbs of up to 2^52 in magnitude as canonical elements, int64."""
+    low, high = raw.low.long(), raw.high.long()
+    low.add_(high >> HIGH_BITS)
+    high.bitwise_and_((1 << HIGH_BITS) - 1).bitwise_left_shift_(LOW_BITS)
+    return canonical(high.add_(low))
+
+
+def canonical(elements: Tensor) -> Tensor:
+    """Any int64 numbers modulo p. Overwrites them. An arithmetic shift counts what is below 0 too."""
+    carry = elements >> BITS
+    elements.bitwise_and_(P).add_(carry)
+    # Now within -4 … p + 3.
+    elements.add_(elements >> 63 & P)
+    return torch.sub(elements, (elements >= P).long(), alpha=P, out=elements)
+
+
+def add(a: Tensor, b: Tensor) -> Tensor:
+    """a + b of canonical elements."""
+    return canonical(a + b)
+
+
+def rotate(elements: Tensor, bits: int) -> Tensor:
+    """Canonical elements times 2^bits: a rotation of 61 bits, canonical again."""
+    turn = bits % BITS
+    if not turn:
+        return elements
+    low = elements & ((1 << (BITS - turn)) - 1)
+    return low.bitwise_left_shift_(turn).add_(elements >> (BITS - turn))
+
+
+def weigh(masks: Tensor, numbers: Tensor, top: int) -> Limbs:
+    """Σ_l masks[:, l] · numbers[:, l, …] as folded limbs; numbers are int64, at most `top` < 2^31."""
+    step = max(1, (1 << 62) // (top << LOW_BITS))
+    parts = [
+        _weigh(masks[:, start : start + step], numbers[:, start : start + step])
+        for start in range(0, numbers.shape[1], step)
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    return fold(Limbs(sum_of([part.low for part in parts]), sum_of([part.high for part in parts])))
+
+
+def _weigh(masks: Tensor, numbers: Tensor) -> Limbs:
+    """Sums of at most 2^62, folded as integers first: they are too long for float64."""
+    masks = masks.reshape(masks.shape + (1,) * (numbers.ndim - 2))
+    low = ((masks & ((1 << LOW_BITS) - 1)) * numbers).sum(dim=1)
+    high = ((masks >> LOW_BITS) * numbers).sum(dim=1)
+    high.add_(low >> LOW_BITS)
+    low.bitwise_and_((1 << LOW_BITS) - 1).add_(high >> HIGH_BITS)
+    return fold(Limbs(low.double(), high.bitwise_and_((1 << HIGH_BITS) - 1).double()))
+
+
+def scale(limbs: Limbs, numbers: Tensor) -> Limbs:
+    """Elementwise products with integers of at most 21 bits, folded."""
+    return fold(Limbs(limbs.low * numbers, limbs.high * numbers))
+
+
+def times(limbs: Limbs, matrix: Tensor, top: int) -> Limbs:
+    """The matrix product with integers of magnitude at most `top`, folded: (n, k) @ (k, m)."""
+    block = EXACT // (LIMB_TOP * max(top, 1))
+    if limbs.low.shape[1] <= block:
+        return fold(Limbs(limbs.low @ matrix, limbs.high @ matrix))
+    parts = [
+        fold(Limbs(limbs.low[:, place] @ matrix[place], limbs.high[:, place] @ matrix[place]))
+        for place in (slice(start, start + block) for start in range(0, len(matrix), block))
+    ]
+    # Fewer than 2^20 folded parts add up below 2^52.
+    return fold(Limbs(sum_of([part.low for part in parts]), sum_of([part.high for part in parts])))
+
+
+def sum_of(parts: list[Tensor]) -> Tensor:
+    """The sum of tensors, one after the other."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def most_rows(top: int) -> int:
+    """How many rows a product over records may have, for integers of magnitude at most `top`."""
+    return EXACT // (LIMB_TOP * top)
+
+
+def contract(limbs: Limbs, numbers: Tensor, weight: Limbs, bias: Limbs, transposed: bool) -> None:
+    """Σ over records of error times input, and of the error itself, into limbs that are not folded.
+
+    For at most `most_rows` records.
+    """
+    for limb, of_weight, of_bias in zip(limbs, weight, bias, strict=True):
+        left, right = (numbers, limb) if transposed else (limb, numbers)
+        torch.mm(left.T, right, out=of_weight)
+        torch.sum(limb, dim=0, out=of_bias)

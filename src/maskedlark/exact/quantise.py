@@ -1,0 +1,128 @@
+"""Weights as they travel: small integers with a power-of-two exponent a tensor. Run by the ad server.
+
+The ad server keeps float weights and sends quantised ones; gradients are taken at the quantised point. The
+exponents of the activations travel with the weights, because the ad server alone can choose them: it has a
+sample of features, and an exponent that followed the batch would make one record's row depend on another's.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskedlark.exact.errors import WeightsDoNotFit
+from maskedlark.exact.network import FEATURE_EXPONENT, Network
+from maskedlark.exact.operations import TOP
+
+FIRST_CAP = 12
+"""The first layer's exponent never enters a gradient's scale, so it may be larger than the others'."""
+CAP = 10
+"""Larger exponents would use up the field: every layer adds its own on the way back."""
+MOST_EXPONENT = 24
+
+FloatArrays = Mapping[str, NDArray[np.floating]]
+
+
+@dataclass(frozen=True, eq=False)
+class Quantised:
+    """One step's weights: what the ad server sends to every helper, and all that it sends."""
+
+    values: NDArray[np.int16]
+    """Flat, in the order of `Network.parameters`."""
+    exponents: tuple[int, ...]
+    """One a parameter: a value v stands for v · 2^-exponent."""
+    activations: tuple[int, ...]
+    """One for every layer but the first: the exponent of the 8-bit numbers that its activation gives."""
+    bits: int = 8
+
+    @property
+    def top(self) -> int:
+        """The largest magnitude that a value may have."""
+        return (1 << (self.bits - 1)) - 1
+
+
+def quantise(
+    network: Network, parameters: FloatArrays, activations: tuple[int, ...], bits: int = 8, cap: int = CAP
+) -> Quantised:
+    """Float weights as integers, each tensor with the largest exponent at which it fits, up to a cap."""
+    if bits not in (8, 16):
+        raise WeightsDoNotFit(f"weights travel as 8-bit or 16-bit integers, not {bits}-bit")
+    values, exponents = np.empty(network.size, np.int16), []
+    inputs = input_exponents(network, activations)
+    spare = bits - 8  # Wider weights have as many more bits after the point.
+    place = iter(network.parameters)
+    for number, layer in enumerate(network.layers):
+        entry = next(place)
+        most = (cap if number else max(cap, FIRST_CAP)) + spare
+        exponents.append(_quantise_into(values, entry.place, parameters, entry.name, bits, most))
+        if layer.linear.bias is not None:
+            # A bias is added to sums, so it may not be finer than they are.
+            most, entry = exponents[-1] + inputs[number], next(place)
+            exponents.append(_quantise_into(values, entry.place, parameters, entry.name, bits, most))
+    return Quantised(values, tuple(exponents), activations, bits)
+
+
+def _quantise_into(
+    values: NDArray[np.int16], place: slice, parameters: FloatArrays, name: str, bits: int, most: int
+) -> int:
+    if name not in parameters or parameters[name].size != place.stop - place.start:
+        raise WeightsDoNotFit(f"{name} needs an array of {place.stop - place.start} numbers")
+    tensor = np.asarray(parameters[name], np.float64).ravel()
+    top = (1 << (bits - 1)) - 1
+    largest = float(np.abs(tensor).max(initial=0.0))
+    if not largest <= top:  # A not-a-number fails this too.
+        raise WeightsDoNotFit(f"{name} holds {largest}; {bits}-bit weights reach {top}: rescale the model")
+    # The largest exponent with largest · 2^exponent < top + 1/2, so that rounding stays within top.
+    exponent = most if largest == 0 else min(most, math.ceil(math.log2((top + 0.5) / largest)) - 1)
+    values[place] = np.floor(tensor * 2.0**exponent + 0.5)
+    return exponent
+
+
+def check(network: Network, weights: Quantised) -> None:
+    """Refuse weights that are not the network's or are out of range. Run by every helper, each step."""
+    if (
+        weights.bits not in (8, 16)
+        or weights.values.dtype != np.int16
+        or weights.values.shape != (network.size,)
+    ):
+        raise WeightsDoNotFit(f"the network takes {network.size} integers of 8 or 16 bits, in an int16 array")
+    if int(weights.values.max()) > weights.top or int(weights.values.min()) < -weights.top:
+        raise WeightsDoNotFit(f"{weights.bits}-bit weights lie within ±{weights.top}; quantise them again")
+    if (
+        len(weights.exponents) != len(network.parameters)
+        or len(weights.activations) != len(network.layers) - 1
+    ):
+        raise WeightsDoNotFit("one exponent a parameter and one a hidden layer, no more and no fewer")
+    for exponent in (*weights.exponents, *weights.activations):
+        if not 0 <= exponent <= MOST_EXPONENT:
+            raise WeightsDoNotFit(f"exponents lie within 0 … {MOST_EXPONENT}, not {exponent}")
+    for layer, exponent in zip(network.layers[1:], weights.activations, strict=True):
+        assert layer.activation is not None
+        fixed = layer.activation.fixed_exponent
+        if fixed is not None and exponent != fixed:
+            raise WeightsDoNotFit(f"{layer.activation} gives numbers of exponent {fixed}, not {exponent}")
+    if min(input_exponents(network, weights.activations)) < 0:
+        raise WeightsDoNotFit("a dropout makes an activation's exponent negative; choose a larger exponent")
+
+
+def input_exponents(network: Network, activations: tuple[int, ...]) -> list[int]:
+    """The exponent of every linear layer's 8-bit input."""
+    before = (FEATURE_EXPONENT, *activations)
+    return [
+        exponent - (layer.dropout.raised if layer.dropout else 0)
+        for layer, exponent in zip(network.layers, before, strict=True)
+    ]
+
+
+def activation_exponent(largest: float, most: int = 8) -> int:
+    """The largest exponent at which a number of that size stays inside 8 bits, 0 … most."""
+    if largest <= 0:
+        return most
+    return max(0, min(most, math.floor(math.log2((TOP - 1) / largest))))
+
+
+def by_name(network: Network, flat: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+    """A flat array, such as a gradient that came back, as the model's parameters. Run by the ad server."""
+    return {entry.name: flat[entry.place].reshape(entry.shape) for entry in network.parameters}

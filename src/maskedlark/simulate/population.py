@@ -1,0 +1,140 @@
+"""A table as the reports of as many browsers, all at once: what each would make, without store and clock.
+
+Masks, quantisation, local noise and moments are drawn for the whole table; sealing, which is a call a
+payload, is shared among processes.
+"""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from rich.console import Console
+from rich.progress import Progress
+
+from maskedlark.browser import moments
+from maskedlark.clock import hour_of
+from maskedlark.core import local_dp
+from maskedlark.core.field import FieldArray
+from maskedlark.core.purpose import Purpose
+from maskedlark.errors import NotDeclared
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.settings import TrainedModel
+from maskedlark.randomness import Randomness, SystemRandomness
+from maskedlark.wire import batch
+from maskedlark.wire.batch import Envelope
+from maskedlark.wire.columns import Key
+from maskedlark.wire.report import Recipient
+
+CHUNK = 1000
+"""Reports that a process makes at a time."""
+
+
+@dataclass(frozen=True)
+class Population:
+    """Browsers that all saw an ad of one origin at the same moment, and report under one document."""
+
+    document: Document
+    recipients: tuple[Recipient, ...]
+    seen: int
+    """When the ads were seen; reports are made a window and a random delay later."""
+    rng: Randomness
+    pool: Executor | None = None
+    """The processes that share the sealing; none: this one does it."""
+    progress: bool = False
+
+    def train(
+        self, tag: str, features: NDArray[np.uint8], labels: Sequence[ArrayLike]
+    ) -> Iterator[list[bytes]]:
+        """Reports to train: byte features (n, d), and a column of labels for every declared label."""
+        model = self.document.trained(tag)
+        if features.ndim != 2 or features.shape[1] != model.features:
+            raise NotDeclared(
+                f"model {tag} takes {model.features} features a record, not {features.shape[1:]}"
+            )
+        decoys = [bytes.fromhex(decoy.features or "") for decoy in self.document.decoys if decoy.tag == tag]
+        order, real, drawn = self._with_fakes(len(features), len(decoys))
+        fakes = np.frombuffer(b"".join(decoys), np.uint8).reshape(-1, model.features)
+        rows = np.concatenate([features, fakes[drawn]])[order]
+        columns = [
+            np.concatenate([np.asarray(column), np.zeros(len(drawn), int)])[order] for column in labels
+        ]
+        rows, columns = self._locally_private(model, rows, columns)
+        shown, secrets = self.document.declared_models[tag].mask(columns, real, self.rng)
+        return self._seal(Purpose.TRAIN, batch.train_columns(tag, rows, shown), secrets)
+
+    def measure(self, keys: Sequence[Sequence[Key]], values: Sequence[ArrayLike]) -> Iterator[list[bytes]]:
+        """Reports to aggregate: a column for every declared key, and one for every declared value."""
+        measure = self.document.measure
+        decoys = [decoy.keys for decoy in self.document.decoys if decoy.keys is not None]
+        count = np.shape([*values, *keys][0])[0]
+        order, real, drawn = self._with_fakes(count, len(decoys))
+        mixed = []
+        for name, column in zip(measure.keys, keys, strict=True):
+            everyone = [*column, *(decoys[i][name] for i in drawn)]
+            mixed.append([everyone[i] for i in order])
+        columns = [
+            np.concatenate([np.asarray(column), np.zeros(len(drawn), int)])[order] for column in values
+        ]
+        secrets = measure.lift(columns, real)
+        return self._seal(Purpose.AGGREGATE, batch.aggregate_columns(measure, mixed, len(order)), secrets)
+
+    def _with_fakes(
+        self, count: int, decoys: int
+    ) -> tuple[NDArray[np.intp], NDArray[np.bool_], NDArray[np.int64]]:
+        """A random order of all records, fakes among them; which are real; and the fakes' decoys."""
+        fakes = int((self.rng.unit(count) < self.document.fake_rate).sum()) if decoys else 0
+        order = np.argsort(self.rng.below(1 << 62, count + fakes))
+        return order, order < count, self.rng.below(max(decoys, 1), fakes)
+
+    def _locally_private(
+        self, model: TrainedModel, rows: NDArray[np.uint8], columns: list[NDArray[np.int64]]
+    ) -> tuple[NDArray[np.uint8], list[NDArray[np.int64]]]:
+        if model.feature_noise is not None:
+            rows = local_dp.features(rows, model.feature_noise.declared(), self.rng)
+        if model.randomised_response is not None:
+            response, spaces = model.randomised_response.declared(), [label.space() for label in model.labels]
+            columns = [
+                local_dp.labels(space.quantise(column, self.rng), space, response, self.rng)
+                for space, column in zip(spaces, columns, strict=True)
+            ]
+        return rows, columns
+
+    def _seal(self, purpose: Purpose, encoded: list[bytes], secrets: FieldArray) -> Iterator[list[bytes]]:
+        """Chunks of reports, in order, as they are made."""
+        document = self.document
+        size = document.payload_size(purpose)
+        envelope = Envelope(document.origin, purpose, document.digest, self.recipients, size)
+        ends = self.seen + document.attribution_window_s
+        hours = [
+            hour_of(ends + wait) for wait in moments.waits(document.delay, len(encoded), self.rng).tolist()
+        ]
+        starts = range(0, len(encoded), CHUNK)
+        chunks = (
+            (envelope, encoded[i : i + CHUNK], secrets[i : i + CHUNK], hours[i : i + CHUNK]) for i in starts
+        )
+        with Progress(console=Console(stderr=True), transient=True, disable=not self.progress) as bar:
+            task = bar.add_task("browsers make reports", total=len(encoded))
+            for made in self._run(chunks):
+                bar.advance(task, len(made))
+                yield made
+
+    def _run(self, chunks: Iterator["Chunk"]) -> Iterator[list[bytes]]:
+        if self.pool is None:
+            return (batch.seal(*chunk, self.rng) for chunk in chunks)
+        return self.pool.map(_seal_apart, chunks)
+
+
+def processes(count: int) -> ProcessPoolExecutor:
+    """Processes for a population: fresh interpreters, since a fork copies locks whose threads it lacks."""
+    return ProcessPoolExecutor(count, mp_context=get_context("spawn"))
+
+
+Chunk = tuple[Envelope, list[bytes], FieldArray, list[int]]
+
+
+def _seal_apart(chunk: Chunk) -> list[bytes]:
+    """In another process, with the operating system's randomness: a copied generator would repeat itself."""
+    return batch.seal(*chunk, SystemRandomness())

@@ -1,0 +1,114 @@
+"""Training through two helpers' shares, all in memory and without noise, against local float training."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from maskedlark.core import sharing
+from maskedlark.core.declared import Model
+from maskedlark.core.labels import LabelSpace
+from maskedlark.core.purpose import Purpose
+from maskedlark.exact.clip import Clip
+from maskedlark.exact.gradient import Records, gradient
+from maskedlark.exact.local import calibrate, float_gradient, lift
+from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy
+from maskedlark.exact.network import Network
+from maskedlark.exact.quantise import by_name, quantise
+from maskedlark.randomness import FixedRandomness
+from tests.unit.exact.models import dense, random_parameters
+
+MNIST = Path(__file__).resolve().parents[2] / ".." / "shared" / "data" / "mnist"
+
+Floats = dict[str, NDArray[np.float64]]
+Step = Callable[[Floats, NDArray[np.intp]], NDArray[np.float64]]
+
+
+def masked_step(network: Network, space: LabelSpace, x: np.ndarray, y: np.ndarray, clip: Clip) -> Step:
+    """What browsers send once, two helpers compute, and the ad server adds up."""
+    model, secret = Model("tag", x.shape[1], (space,)), FixedRandomness(b"masks")
+    shown, masks = model.mask([y], np.ones(len(y), bool), secret)
+    ids = sharing.random_rows(len(y), sharing.ID_BYTES, secret)
+    shares = sharing.split(masks, ids, Purpose.TRAIN, 2, secret)
+    both = [shares.explicit, sharing.expand(shares.seeds[0], ids, Purpose.TRAIN, 1, model.secrets())]
+
+    def step(parameters: Floats, batch: NDArray[np.intp]) -> NDArray[np.float64]:
+        weights = quantise(network, parameters, calibrate(network, parameters, x[:256]))
+        answers = [
+            gradient(network, weights, Records(x[batch], [shown[0][batch]], own[batch]), clip) for own in both
+        ]
+        return lift(network, weights, clip, sharing.combine(answers))
+
+    return step
+
+
+def float_step(network: Network, x: np.ndarray, y: np.ndarray, clip: Clip) -> Step:
+    return lambda parameters, batch: float_gradient(network, parameters, x[batch], [y[batch]], clip)
+
+
+def train(
+    network: Network, step: Step, records: int, *, epochs: int, batch: int, rate: float, seed: int
+) -> Floats:
+    """Gradient descent with momentum; the same batches for every step function."""
+    start, rng = random_parameters(network, seed), np.random.default_rng(seed + 1)
+    theta = np.concatenate([start[entry.name].ravel() for entry in network.parameters])
+    moving = np.zeros_like(theta)
+    for _ in range(epochs):
+        order = rng.permutation(records)
+        for first in range(0, records, batch):
+            chosen = order[first : first + batch]
+            moving = 0.9 * moving + step(by_name(network, theta), chosen) / len(chosen)
+            theta = theta - rate * moving
+    return by_name(network, theta)
+
+
+def logits(network: Network, parameters: Floats, features: np.ndarray) -> np.ndarray:
+    a = features / 256
+    for k in range(len(network.layers)):
+        a = a @ parameters[f"w{k}"].T + parameters[f"b{k}"]
+        a = np.maximum(a, 0) if k < len(network.layers) - 1 else a
+    return a
+
+
+def wbcd() -> tuple[np.ndarray, np.ndarray]:
+    data = pytest.importorskip("sklearn.datasets").load_breast_cancer()
+    low, high = data.data[:500].min(axis=0), data.data[:500].max(axis=0)
+    scaled = np.clip((data.data - low) / (high - low) * 255, 0, 255).round()
+    return scaled.astype(np.uint8), data.target.astype(np.int64)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_wbcd_through_two_helpers_equals_local_training(seed: int) -> None:
+    x, y = wbcd()
+    network, clip = dense((30, 50, 50, 1), BinaryCrossEntropy()), Clip(1.0)
+    steps = [
+        masked_step(network, LabelSpace.binary(), x[:500], y[:500], clip),
+        float_step(network, x[:500], y[:500], clip),
+    ]
+    right = []
+    for step in steps:
+        found = train(network, step, 500, epochs=30, batch=50, rate=0.1, seed=seed)
+        right.append(int(((logits(network, found, x[500:])[:, 0] > 0) == y[500:]).sum()))
+    assert right[0] >= 62
+    assert abs(right[0] - right[1]) <= 1
+
+
+def read_mnist(name: str, kind: str, header: int) -> np.ndarray:
+    path = MNIST / f"{name}-{kind}-ubyte.gz"
+    if not path.exists():
+        pytest.skip(f"MNIST is not at {MNIST.name}/ in ../shared/data; put its four files there to run this")
+    return np.frombuffer(gzip.decompress(path.read_bytes()), np.uint8, offset=header)
+
+
+@pytest.mark.long
+def test_mnist_through_two_helpers() -> None:
+    x, y = read_mnist("train", "images-idx3", 16).reshape(-1, 784), read_mnist("train", "labels-idx1", 8)
+    test, truth = read_mnist("t10k", "images-idx3", 16).reshape(-1, 784), read_mnist("t10k", "labels-idx1", 8)
+    network = dense((784, 500, 10), SoftmaxCrossEntropy(10))
+    step = masked_step(network, LabelSpace.categorical(10), x[:50000], y[:50000].astype(np.int64), Clip(10.0))
+    found = train(network, step, 50000, epochs=15, batch=500, rate=0.2, seed=0)
+    accuracy = (logits(network, found, test).argmax(axis=1) == truth).mean()
+    assert accuracy >= 0.975, accuracy

@@ -1,0 +1,39 @@
+"""A device proves itself before it is used; one that rounds is refused."""
+
+import pytest
+import torch
+
+from maskedlark.exact import device, digits
+from maskedlark.exact.errors import InexactDevice
+
+
+def test_the_cpu_is_exact() -> None:
+    assert not any(device.failures(torch.device("cpu")).values())
+    assert device.ready("cpu") == torch.device("cpu")
+
+
+def test_a_product_that_loses_a_bit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = torch.Tensor.__matmul__
+    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: exact(a.bfloat16().to(a.dtype), b))
+    device._ready.cache_clear()
+    try:
+        with pytest.raises(InexactDevice, match="products"):
+            device.ready("cpu")
+    finally:
+        device._ready.cache_clear()
+
+
+def test_a_root_that_is_off_in_the_last_place_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = device.root
+    monkeypatch.setattr(device, "root", lambda x: root(x) * (1 + 2.0**-52))
+    assert device.failures(torch.device("cpu"))["elementwise float64"]
+
+
+def test_bytes_that_saturate_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processors without 8-bit dot products may add pairs in 16 bits, which saturates."""
+    digits.available.cache_clear()
+    monkeypatch.setattr(digits, "_multiply", lambda a, b: (a.int() @ b.int()).clamp(-32768, 32767))
+    try:
+        assert not digits.available(torch.device("cpu"))
+    finally:
+        digits.available.cache_clear()

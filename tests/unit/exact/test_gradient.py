@@ -1,0 +1,137 @@
+"""What the engine refuses, and roads, blocks, threads and devices that must not matter."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from maskedlark.core import field
+from maskedlark.errors import NotDeclared
+from maskedlark.exact import digits
+from maskedlark.exact import plan as plans
+from maskedlark.exact.clip import Clip, Norm
+from maskedlark.exact.errors import ModelDoesNotFit, OutOfField, RecordsDoNotFit, TooWide
+from maskedlark.exact.forward import Seed
+from maskedlark.exact.gradient import Records, gradient
+from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy, SquaredError
+from maskedlark.exact.network import Layer, Linear, Network
+from maskedlark.exact.operations import Dropout, Relu
+from maskedlark.exact.quantise import Quantised, quantise
+from tests.unit.exact.models import dense, random_parameters
+
+LARGE = [
+    (dense((300, 260, 10), SoftmaxCrossEntropy(10)), 10),
+    (dense((300, 260, 40, 1), BinaryCrossEntropy()), 2),
+    (dense((300, 260, 40, 4), SoftmaxCrossEntropy(4)), 4),
+]
+
+
+def random_records(network: Network, candidates: int, rows: int, seed: int = 0) -> Records:
+    rng = np.random.default_rng(seed)
+    shown = [np.tile(np.arange(candidates), (rows, 1)) for _ in network.losses]
+    masks = rng.integers(0, field.P, (rows, candidates * len(shown)))
+    return Records(rng.integers(0, 256, (rows, network.features)).astype(np.uint8), shown, masks)
+
+
+def weights_of(network: Network, bits: int = 8) -> Quantised:
+    return quantise(network, random_parameters(network, 1), (7,) * (len(network.layers) - 1), bits)
+
+
+@pytest.mark.parametrize(("network", "candidates"), LARGE, ids=["softmax", "one output", "deep softmax"])
+@pytest.mark.parametrize("norm", list(Norm))
+def test_roads_blocks_and_threads_do_not_matter(
+    network: Network, candidates: int, norm: Norm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights, records = weights_of(network), random_records(network, candidates, 333)
+    clip, before = Clip(1.0, norm), torch.get_num_threads()
+    wanted = gradient(network, weights, records, clip)
+    for threads, block, least in ((1, 333, 0), (2, 100, 0), (1, 57, 1 << 60), (2, 1 << 20, 1 << 60)):
+        monkeypatch.setattr(digits, "_LEAST_WORK", least)
+        torch.set_num_threads(threads)
+        try:
+            assert (gradient(network, weights, records, clip, block=block) == wanted).all()
+        finally:
+            torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("network", "candidates"), LARGE, ids=["softmax", "one output", "deep softmax"])
+@pytest.mark.parametrize("bits", [8, 16])
+def test_a_gpu_gives_the_same_bits(network: Network, candidates: int, bits: int) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device here")
+    weights, records = weights_of(network, bits), random_records(network, candidates, 5000)
+    for norm in Norm:
+        # 16-bit weights of three layers leave the field unless errors run back in the clear.
+        clip = Clip(0.1, norm, fraction=12, depth=0 if bits == 8 else 2)
+        wanted = gradient(network, weights, records, clip)
+        assert (gradient(network, weights, records, clip, device="cuda") == wanted).all()
+        assert (gradient(network, weights, records, clip, device="cuda", block=777) == wanted).all()
+
+
+small = dense((4, 3, 2), SoftmaxCrossEntropy(2))
+good = random_records(small, 2, 6)
+few = replace(good, candidates=[good.candidates[0][:, :1]])
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (replace(good, features=good.features[:, :3]), "4 a record"),
+        (replace(good, features=good.features.astype(np.int64)), "bytes"),
+        (replace(good, candidates=[]), "labels"),
+        (replace(good, candidates=[good.candidates[0][:5]]), "candidates"),
+        (replace(good, candidates=[good.candidates[0] + 1]), "0 … 1"),
+        (replace(good, masks=good.masks[:, :1]), "mask"),
+        (replace(good, masks=good.masks - field.P), "field"),
+    ],
+)
+def test_records_of_another_form_are_refused(bad: Records, why: str) -> None:
+    with pytest.raises(RecordsDoNotFit, match=why):
+        gradient(small, weights_of(small), bad, Clip(1.0))
+
+
+def test_dropout_needs_its_seed_and_follows_it() -> None:
+    layers = (Layer(Linear("w0", "b0", 4, 30)), Layer(Linear("w1", "b1", 30, 2), Relu(), Dropout(128)))
+    network = Network(layers, (SoftmaxCrossEntropy(2),))
+    weights = weights_of(network)
+    with pytest.raises(RecordsDoNotFit, match="seed"):
+        gradient(network, weights, good, Clip(1.0))
+    ids = np.random.default_rng(1).integers(0, 256, (6, 16)).astype(np.uint8)
+    runs = [
+        gradient(network, weights, replace(good, seed=Seed(seed, ids)), Clip(1.0)).tolist()
+        for seed in (b"one", b"one", b"two")
+    ]
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_a_batch_that_could_leave_the_field_is_refused() -> None:
+    with pytest.raises(OutOfField, match="noise"):
+        gradient(small, weights_of(small), good, Clip(1.0), noise_tail=1 << 60)
+
+
+def test_networks_that_do_not_hold_together_are_refused() -> None:
+    first, second = Layer(Linear("w0", None, 4, 3)), Layer(Linear("w1", None, 3, 1), Relu())
+    with pytest.raises(ModelDoesNotFit, match="linear"):
+        Network((), ())
+    with pytest.raises(ModelDoesNotFit, match=r"w1.*outputs"):
+        Network((first, second), (SoftmaxCrossEntropy(2),))
+    with pytest.raises(ModelDoesNotFit, match=r"w1.*activation"):
+        Network((first, replace(second, activation=None)), (SquaredError(),))
+    with pytest.raises(ModelDoesNotFit, match=r"w0.*two layers"):
+        Network((first, replace(second, linear=replace(second.linear, weight="w0"))), (SquaredError(),))
+    with pytest.raises(ModelDoesNotFit, match=r"w1.*features"):
+        Network((second,), (SquaredError(),))
+
+
+def test_a_layer_too_wide_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer that exceeds float64 would have 2^29 inputs; with less room, fewer do."""
+    monkeypatch.setattr(plans, "EXACT_BITS", 12)
+    with pytest.raises(TooWide, match="w0"):
+        gradient(small, weights_of(small), good, Clip(1.0))
+
+
+@pytest.mark.parametrize(("psi", "fraction"), [(0.0, 20), (float("nan"), 20), (1.0, 31), (4096.0, 20)])
+def test_bounds_that_make_no_sense_are_refused(psi: float, fraction: int) -> None:
+    with pytest.raises(NotDeclared):
+        Clip(psi, fraction=fraction)

@@ -1,0 +1,218 @@
+"""Models as torch, scikit-learn and Keras write them; and what does not fit is refused by its node's name."""
+
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from maskedlark.exact.clip import Clip
+from maskedlark.exact.errors import ModelDoesNotFit, OutOfField, WeightsDoNotFit
+from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy, SquaredError
+from maskedlark.exact.operations import Dropout, Elu, Identity, LeakyRelu, Relu, Sigmoid, Tanh
+
+onnx = pytest.importorskip("onnx")
+
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+from maskedlark.exact.fit import check  # noqa: E402
+from maskedlark.exact.local import float_gradient  # noqa: E402
+from maskedlark.exact.onnx_model import read  # noqa: E402
+
+rng = np.random.default_rng(0)
+
+
+def exported(module: torch.nn.Module, shape: tuple[int, ...], **options: Any) -> bytes:
+    """As a user of torch exports it. The exporters warn about themselves; that is theirs."""
+    path = Path(tempfile.mkdtemp()) / "model.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(module, (torch.zeros(shape),), path, verbose=False, external_data=False, **options)
+    return path.read_bytes()
+
+
+def built(*nodes: Any, inputs: int = 4, **constants: Any) -> bytes:
+    """A graph written by hand, as another exporter would."""
+    tensors = [
+        numpy_helper.from_array(np.asarray(value, np.float32), name) for name, value in constants.items()
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "hand",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", inputs])],
+        [helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, None)],
+        tensors,
+    )
+    return bytes(helper.make_model(graph).SerializeToString())
+
+
+def node(kind: str, inputs: str, output: str, **attributes: Any) -> Any:
+    return helper.make_node(kind, inputs.split(), [output], name=f"the_{kind}", **attributes)
+
+
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_torch(dynamo: bool) -> None:
+    if dynamo:
+        pytest.importorskip("onnxscript")
+    module = torch.nn.Sequential(
+        torch.nn.Flatten(),
+        torch.nn.Linear(12, 7),
+        torch.nn.ReLU(),
+        torch.nn.Linear(7, 6),
+        torch.nn.LeakyReLU(0.1),
+        torch.nn.Linear(6, 5),
+        torch.nn.Sigmoid(),
+        torch.nn.Linear(5, 4),
+        torch.nn.Tanh(),
+        torch.nn.Linear(4, 5, bias=False),
+        torch.nn.ELU(0.5),
+        torch.nn.Linear(5, 3),
+    )
+    model = read(exported(module, (2, 3, 4), dynamo=dynamo), [SoftmaxCrossEntropy(3)])
+    found = [layer.activation for layer in model.network.layers]
+    assert found == [None, Relu(), LeakyRelu(26), Sigmoid(), Tanh(), Elu(128)]
+    assert model.network.features == 12
+    for (name, tensor), entry in zip(
+        [(name, value) for name, value in module.named_parameters()], model.network.parameters, strict=True
+    ):
+        own = model.parameters[entry.name]
+        own = own if own.shape == tuple(tensor.shape) else own.T
+        assert np.allclose(own, tensor.detach().numpy()), name
+
+
+def test_torch_names_survive() -> None:
+    model = read(exported(torch.nn.Sequential(torch.nn.Linear(3, 1)), (1, 3), dynamo=False), [SquaredError()])
+    assert [entry.name for entry in model.network.parameters] == ["0.weight", "0.bias"]
+
+
+def test_torch_dropout() -> None:
+    module = torch.nn.Sequential(
+        torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Dropout(0.25), torch.nn.Linear(3, 1)
+    )
+    data = exported(
+        module, (2, 4), dynamo=False, training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False
+    )
+    model = read(data, [BinaryCrossEntropy()])
+    assert [layer.dropout for layer in model.network.layers] == [None, Dropout(64)]
+
+
+def test_torch_ends_at_the_logits() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(4, 1), torch.nn.Sigmoid())
+    assert len(read(exported(module, (2, 4), dynamo=False), [BinaryCrossEntropy()]).network.layers) == 1
+    soft = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Softmax(dim=1))
+    assert len(read(exported(soft, (2, 4), dynamo=False), [SoftmaxCrossEntropy(3)]).network.layers) == 1
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_scikit_learn(classes: int) -> None:
+    skl2onnx = pytest.importorskip("skl2onnx")
+    neural = pytest.importorskip("sklearn.neural_network")
+    x, y = rng.random((60, 4)), rng.integers(0, classes, 60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted = neural.MLPClassifier((6, 5), activation="tanh", max_iter=3, random_state=0).fit(x, y)
+        data = skl2onnx.to_onnx(
+            fitted, x[:1].astype(np.float32), options={"zipmap": False}
+        ).SerializeToString()
+    loss: Loss = BinaryCrossEntropy() if classes == 2 else SoftmaxCrossEntropy(3)
+    model = read(data, [loss], output="probabilities")
+    assert [layer.activation for layer in model.network.layers] == [None, Tanh(), Tanh()]
+    assert all(layer.linear.transposed for layer in model.network.layers)
+    for layer, weight, bias in zip(model.network.layers, fitted.coefs_, fitted.intercepts_, strict=True):
+        assert np.allclose(model.parameters[layer.linear.weight], weight, atol=1e-6)
+        assert layer.linear.bias is not None
+        assert np.allclose(model.parameters[layer.linear.bias], bias, atol=1e-6)
+
+
+def test_keras_writes_matmul_and_add() -> None:
+    data = built(
+        node("Reshape", "x shape", "r"),
+        node("MatMul", "r k0", "m0"),
+        node("Add", "m0 b0", "a0"),
+        node("Relu", "a0", "h"),
+        node("MatMul", "h k1", "m1"),
+        node("Add", "b1 m1", "a1"),
+        node("Identity", "a1", "out"),
+        k0=rng.random((4, 3)),
+        b0=rng.random(3),
+        k1=rng.random((3, 1)),
+        b1=rng.random(1),
+        shape=np.array([-1, 4]),
+    )
+    model = read(data, [SquaredError()])
+    assert [entry.name for entry in model.network.parameters] == ["k0", "b0", "k1", "b1"]
+    features = rng.integers(0, 256, (3, 4)).astype(np.uint8)
+    assert float_gradient(
+        model.network, model.parameters, features, [np.zeros(3, np.int64)], Clip(9.0)
+    ).shape == (19,)
+
+
+def test_two_linear_layers_have_an_identity_between() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 1))
+    model = read(exported(module, (2, 4), dynamo=False), [SquaredError()])
+    assert model.network.layers[1].activation == Identity()
+
+
+W: dict[str, Any] = {"w": rng.random((4, 1))}
+BAD = {
+    "the_Conv": built(node("MatMul", "x w", "m"), node("Conv", "m k", "c"), k=rng.random((1, 1, 1)), **W),
+    "the_BatchNormalization": built(
+        node("MatMul", "x w", "m"), node("BatchNormalization", "m s s s s", "c"), s=rng.random(1), **W
+    ),
+    "the_Sub": built(node("MatMul", "x w", "m"), node("Sub", "m m", "c"), **W),
+    "the_Add": built(node("MatMul", "x w", "m"), node("Add", "m m", "c"), **W),
+    "the_MatMul": built(node("MatMul", "x x", "m")),
+    "the_Gemm": built(node("Gemm", "x w", "m", alpha=2.0), **W),
+    "the_Relu": built(node("Relu", "x", "r"), node("MatMul", "r w", "m"), **W),
+    "the_Tanh": built(
+        node("MatMul", "x k", "m"),
+        node("Tanh", "m", "t"),
+        node("Relu", "t", "r"),
+        node("MatMul", "r w", "o"),
+        k=rng.random((4, 4)),
+        **W,
+    ),
+    "the_LeakyRelu": built(
+        node("MatMul", "x k", "m"),
+        node("LeakyRelu", "m", "t", alpha=9.0),
+        node("MatMul", "t w", "o"),
+        k=rng.random((4, 4)),
+        **W,
+    ),
+    "x": built(node("MatMul", "x w", "m"), inputs=5, **W),
+}
+
+
+@pytest.mark.parametrize("name", list(BAD))
+def test_what_does_not_fit_is_refused_by_name(name: str) -> None:
+    with pytest.raises(ModelDoesNotFit) as caught:
+        read(BAD[name], [SquaredError()])
+    assert caught.value.node == name
+    assert len(str(caught.value)) > len(name) + 20  # and it says what to change
+
+
+def test_outputs_and_losses_have_to_agree() -> None:
+    with pytest.raises(ModelDoesNotFit, match="w: gives 1 outputs"):
+        read(built(node("MatMul", "x w", "m"), **W), [SoftmaxCrossEntropy(3)])
+
+
+def test_check_says_whether_a_model_fits_and_what_it_leaves_room_for() -> None:
+    data = built(node("MatMul", "x w", "m"), **W)
+    found = check(data, [SquaredError()], Clip(1.0), features=4, records=1000)
+    assert found.network.features == 4
+    assert found.most_records >= 1000
+    with pytest.raises(ModelDoesNotFit, match="w: takes 4 features, 5 are declared"):
+        check(data, [SquaredError()], Clip(1.0), features=5, records=1000)
+    with pytest.raises(OutOfField, match="lower the fraction"):
+        check(data, [SquaredError()], Clip(1.0), features=4, records=found.most_records + 1)
+    with pytest.raises(WeightsDoNotFit, match="w holds"):
+        check(
+            built(node("MatMul", "x w", "m"), w=[[1e3]] * 4),
+            [SquaredError()],
+            Clip(1.0),
+            features=4,
+            records=1,
+        )
