@@ -14,8 +14,8 @@ Rows = NDArray[np.float64]
 def of_helpers(helpers: Sequence[Helper]) -> Rows:
     """Everything: order, size and public part of the reports, all bytes of the opened payloads, all shares.
 
-    """Everything: order, size and public part of the reports, all bytes of the payloads, all shares.
-    their sum: what a coalition would try first, and what no learner finds by itself.
+    Candidates, tags, features and seeds are bytes of the payloads. Shares are given as bits, each helper's
+    and their sum: what a coalition would try first, and what no learner finds by itself.
     """
     records = len(helpers[0].parts)
     together = sharing.combine([helper.opened.shares for helper in helpers])
