@@ -6,7 +6,7 @@ party has seen what one user did. Each stage is the code that the services run.
 What is not here yet: k, noise and budget. The answers are exact, so this is a test bench and no release.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -182,13 +182,22 @@ def _travel(
     size = payload.size([declared])
     envelope = Envelope("ads.example", declared.purpose, bytes(32), recipients, size)
     stored = batch.seal(envelope, encoded, secrets, [hour_of(clock.now())] * len(encoded), rng)
-    # Ad server: it stores the reports, and hands every helper its part of each.
-    sent = [[report.decode(data).part(place) for data in stored] for place in range(helpers)]
-    # Helpers: open, check that the columns are as declared and those that all helpers see, expand the share.
+    # Ad server: it stores the reports.
+    return receive(declared, stored, dict(zip((each.name for each in recipients), keys, strict=True)), size)
+
+
+def receive(
+    declared: Measure | Model, stored: list[bytes], keys: Mapping[str, OpeningKey], size: int
+) -> Workflow:
+    """The second half of the way: stored reports, and helpers (by name, in order) that open their parts."""
     views = []
-    for place, (key, parts) in enumerate(zip(keys, sent, strict=True)):
-        opener = Opener(f"helper-{place}", place, {key.key_id: key}, declared, size)
+    for place, (name, key) in enumerate(keys.items()):
+        # Ad server: it hands every helper its part of each report.
+        parts = [report.decode(data).part(place) for data in stored]
+        # Helper: open, check that the columns are as declared and those that all helpers see, expand the share.
+        opener = Opener(name, place, {key.key_id: key}, declared, size)
         opened = batch.open_parts(opener, parts)
-        assert not opened.refused, "what our own browsers seal, our own helpers accept"
+        if opened.refused:
+            raise NotDeclared(f"{name} refuses reports: {dict(opened.refused)}")
         views.append(Helper(opener, parts, opened))
     return Workflow(declared, stored, tuple(views))

@@ -1,0 +1,113 @@
+import numpy as np
+import pytest
+
+from maskedlark import workflow
+from maskedlark.browser import moments
+from maskedlark.core.purpose import Purpose
+from maskedlark.errors import NotDeclared
+from maskedlark.privacy.settings import Delay
+from maskedlark.randomness import FixedRandomness, SystemRandomness
+from maskedlark.simulate import Population, processes
+from maskedlark.wire import report
+from maskedlark.wire.report import Recipient
+from tests.unit.browser.cases import DAY, OPENING, START
+from tests.unit.privacy.cases import make
+
+DOCUMENT = make(fake_rate=0.3)
+RECIPIENTS = tuple(Recipient(f"helper-{i}", key.sealing) for i, key in enumerate(OPENING[:2]))
+KEYS = {f"helper-{i}": key for i, key in enumerate(OPENING[:2])}
+RNG = FixedRandomness(b"population")
+
+
+def population(document=DOCUMENT, **more):
+    return Population(document, RECIPIENTS, START, SystemRandomness(), **more)
+
+
+def flat(chunks):
+    return [data for chunk in chunks for data in chunk]
+
+
+def test_a_table_to_measure_arrives_whole_with_fakes_that_count_for_nothing():
+    count = 300
+    campaign, place = [f"c{i}" for i in RNG.below(3, count)], RNG.below(5, count).tolist()
+    purchase, visit = RNG.below(50_001, count), RNG.below(2, count)
+    made = flat(population().measure([campaign, place], [purchase, visit]))
+    assert count + 40 < len(made) < count + 150  # 300 coins of 0.3, seven deviations to each side
+    way = workflow.receive(DOCUMENT.measure, made, KEYS, DOCUMENT.payload_size(Purpose.AGGREGATE))
+    answers = way.sums(["campaign"])
+    for name in set(campaign):
+        mine = np.array(campaign) == name
+        assert answers[(name,)] == {
+            "count": mine.sum(),
+            "purchase": purchase[mine].sum(),
+            "visit": visit[mine].sum(),
+        }
+    assert answers[("spring",)] == {"count": 0, "purchase": 0, "visit": 0}  # the decoy's
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_table_to_train_on_arrives_whole_in_one_process_or_two(shared):
+    count = 2_500 if shared else 200
+    features = RNG.below(256, 4 * count).reshape(count, 4).astype(np.uint8)
+    labels = RNG.below(2, count)
+    if shared:
+        with processes(2) as pool:
+            made = flat(population(pool=pool).train("clicks", features, [labels]))
+    else:
+        made = flat(population().train("clicks", features, [labels]))
+    size = DOCUMENT.payload_size(Purpose.TRAIN)
+    way = workflow.receive(DOCUMENT.declared_models["clicks"], made, KEYS, size)
+    found = way.masked_sum(lambda x, y: x.astype(np.int64) * y[:, None])
+    assert found.tolist() == (features * labels[:, None]).sum(axis=0).tolist()
+    assert len({report.decode_public(report.decode(data).public).id for data in made}) == len(made)
+
+
+def test_reports_are_in_random_order_at_random_hours_within_the_delay():
+    made = flat(population(make(fake_rate=0.0)).measure([["a"] * 500, list(range(500))], [[0] * 500] * 2))
+    hours = [report.decode_public(report.decode(data).public).hour for data in made]
+    first = (START + 7 * DAY) // 3600
+    assert first <= min(hours) < max(hours) <= first + 24
+    assert len(set(hours)) > 20
+    way = workflow.receive(DOCUMENT.measure, made, KEYS, DOCUMENT.payload_size(Purpose.AGGREGATE))
+    places = [columns.keys["place"] for columns in way.helpers[0].opened.columns]
+    assert sorted(places) == list(range(500)) != places
+
+
+def test_local_noise_is_on_features_and_labels_where_it_is_declared():
+    model = {
+        "tag": "noisy",
+        "features": 3,
+        "labels": [{"kind": "binary"}],
+        "gradient_bound": 1.0,
+        "feature_noise": {"epsilon": 1.0, "sensitivity": 10},
+        "randomised_response": {"epsilon": 1.0},
+    }
+    document = make(models=[model], decoys=[], fake_rate=0.0)
+    made = flat(population(document).train("noisy", np.full((400, 3), 100, np.uint8), [np.zeros(400, int)]))
+    way = workflow.receive(
+        document.declared_models["noisy"], made, KEYS, document.payload_size(Purpose.TRAIN)
+    )
+    assert 50 < len(np.unique(way.helpers[0].features)) < 200
+    flipped = int(way.masked_sum(lambda x, y: y[:, None])[0])
+    assert 50 < flipped < 165  # 400 coins of 0.269, six deviations to each side
+
+
+def test_what_the_document_does_not_declare_is_refused():
+    with pytest.raises(NotDeclared, match="no model 'nothing'"):
+        population().train("nothing", np.zeros((1, 1), np.uint8), [[0]])
+    with pytest.raises(NotDeclared, match="takes 4 features"):
+        population().train("clicks", np.zeros((1, 3), np.uint8), [[0]])
+    with pytest.raises(NotDeclared, match="outside the declared"):
+        population().measure([["a"], [1]], [[50_001], [0]])
+
+
+@pytest.mark.parametrize(
+    "delay", [Delay(kind="uniform", most_s=100), Delay(kind="exponential", most_s=100, mean_s=30)]
+)
+def test_waits_follow_the_declared_distribution(delay):
+    drawn = moments.waits(delay, 50_000, FixedRandomness(b"waits"))
+    assert drawn.min() == 0
+    assert drawn.max() == 100 if delay.kind == "uniform" else drawn.max() <= 100
+    # The mean of a cut-off exponential is m - L / (e^(L/m) - 1); a whole second is rounded down. Six deviations.
+    mean = 50.0 if delay.mean_s is None else 30 - 100 / np.expm1(100 / 30) - 0.5
+    assert abs(drawn.mean() - mean) < 6 * drawn.std() / np.sqrt(50_000)
