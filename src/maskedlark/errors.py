@@ -14,7 +14,8 @@
     │   ├── OutOfRange              a number outside its range
     │   ├── NotInField              a share that is not below p
     │   ├── TooDeep                 lists or maps nested deeper than any message of ours
-    │   └── BadPadding              padding that is not all zero
+    │   ├── BadPadding              padding that is not all zero
+    │   └── NotAnAnswer             what came back is no answer to an upload
     ├── Refused                     a well-formed report that a helper must not use
     │   ├── WrongHelper             sealed to somebody else, or no place for us
     │   ├── WrongPurpose            made for another purpose
@@ -25,6 +26,7 @@
     ├── BadSignature                a signature that does not verify
     ├── NoValidKey                  a key configuration without a key for that moment
     ├── NotDeclared                 labels, values or columns outside what was declared
+    │   └── NotAnAddress            something else than the http or https address of a service
     ├── InvalidDocument             settings that are unknown, missing or inconsistent
     ├── OutsidePolicy               a document that this party's own policy does not allow
     │   ├── UntrustedHelper         it names a helper that we do not trust
@@ -40,7 +42,8 @@
     ├── FieldOverflow               a computation that could leave the field
     └── NotMersenne                 numbers that come from no Mersenne Twister (an attack that fails)
 
-Rooms whose refusals are many draw them under these in an `errors.py` of their own: `exact/`, `features/`.
+Rooms whose refusals are many draw them under these in an `errors.py` of their own: `adserver/`, `exact/`,
+`features/`, `storage/`, `web/`.
 A message never holds a secret: no share, mask, label, value or payload byte.
 """
 
@@ -105,6 +108,10 @@ class BadPadding(DecodeError):
     """Padding that is not all zero."""
 
 
+class NotAnAnswer(DecodeError):
+    """What came back is no answer to the upload that was sent."""
+
+
 class Refused(MaskedLarkError):
     """A well-formed report that this helper must not use."""
 
@@ -143,6 +150,10 @@ class NoValidKey(MaskedLarkError):
 
 class NotDeclared(MaskedLarkError, ValueError):
     """Labels, values, features or settings outside what the model or document declares."""
+
+
+class NotAnAddress(NotDeclared):
+    """Something else than the http or https address of a service."""
 
 
 class InvalidDocument(MaskedLarkError, ValueError):

@@ -56,9 +56,7 @@ class AtOnce(Watched):
         super().convert(destination, **values)
         chosen = [s for s in self.store.sources_of("ads.example", destination) if s.values]
         for source in chosen:
-            self.store._connection.execute(
-                "UPDATE scheduled SET due = ? WHERE source = ?", (self.clock.now(), source.number)
-            )
+            self.store.run("UPDATE scheduled SET due = ? WHERE source = ?", self.clock.now(), source.number)
         self.browser.report_due()
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 import maskedlark
+from maskedlark.cli import parameters
 from maskedlark.cli.demo import demo
 
 app = typer.Typer(
@@ -14,6 +15,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,  # locals hold shares and labels
 )
+app.add_typer(parameters.app)
 app.command(epilog="Example: maskedlark demo --users 5000 --helpers 3")(demo)
 
 

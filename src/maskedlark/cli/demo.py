@@ -1,5 +1,8 @@
-"""`maskedlark demo`: a small population, and what each party sees of it at each stage."""
+"""`maskedlark demo`: real services, a small population, and what each party sees of it."""
 
+import tempfile
+import time
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -11,12 +14,17 @@ from rich.table import Table
 from maskedlark import workflow
 from maskedlark.audit import masks, mersenne, prototype
 from maskedlark.audit.advantage import advantage
-from maskedlark.cli.people import MEASURE, MODEL, People, people
+from maskedlark.browser import Outbox, Store
+from maskedlark.cli.people import People, people
+from maskedlark.cli.stage import DAY_S, ORIGIN, Stage, stage
 from maskedlark.clock import SystemClock
 from maskedlark.core import field
+from maskedlark.core.declared import Measure, Model
 from maskedlark.errors import NotMersenne
 from maskedlark.randomness import SystemRandomness
+from maskedlark.simulate import Population, processes
 from maskedlark.wire import report
+from maskedlark.wire.columns import AggregateColumns
 from maskedlark.workflow import Workflow
 
 
@@ -24,44 +32,87 @@ def demo(
     users: Annotated[int, typer.Option(min=400, max=100_000, help="How many people see an ad.")] = 2000,
     helpers: Annotated[int, typer.Option(min=2, max=8, help="How many helpers share every secret.")] = 2,
 ) -> None:
-    """Follow the reports of a small population, all parties in memory, and attack them."""
-    console = Console(highlight=False)
-    crowd, rng, clock = people(users), SystemRandomness(), SystemClock()
+    """Follow the reports of a small population through running services, and attack them."""
+    console, rng = Console(highlight=False), SystemRandomness()
+    crowd = people(users)
     console.print(
         f"\n[bold]{users} people saw an ad, {crowd.bought.sum()} bought.[/] "
         "Their browsers know; nobody else will see what one of them did.\n"
     )
-    with console.status("browsers split and seal; helpers open …"):
-        measured = workflow.measure(
-            MEASURE, [crowd.campaign], [crowd.bought, crowd.euros], helpers, rng, clock
-        )
-        trained = workflow.train(MODEL, crowd.features, [crowd.bought], helpers, rng, clock)
-    _one_person(console, crowd, measured)
+    with tempfile.TemporaryDirectory() as folder, stage(Path(folder), helpers, rng) as scene:
+        _declared(console, scene)
+        _report(console, scene, crowd)
+        measured, trained = _received(scene)
+    _one_person(console, measured)
     _campaigns(console, crowd, measured)
     _masked(console, crowd, trained)
-    _attacks(console, crowd, trained)
+    _attacks(console, trained)
     console.print(
         "\nThese answers are exact: k-anonymity, noise and the privacy budget are not part of this version.\n"
     )
 
 
-def _one_person(console: Console, crowd: People, measured: Workflow) -> None:
-    person = int(np.argmax(crowd.bought))  # the first who bought
-    table = _table(f"What each party sees of person {person}", "party", "can read", "bought", "euros")
-    campaign = f"campaign {crowd.campaign[person]}"
-    table.add_row("browser", campaign, str(crowd.bought[person]), str(crowd.euros[person]))
-    stored = report.decode(measured.reports[person])
-    public, sealed = report.decode_public(stored.public), stored.payloads[0][1]
+def _declared(console: Console, scene: Stage) -> None:
+    found = scene.document
+    names = ", ".join(helper.name for helper in found.helpers)
+    console.print(
+        f"The parameter service publishes what [bold]{ORIGIN}[/] declares (version {found.version}, digest "
+        f"{found.digest.hex()[:8]}…): helpers {names}; k = {found.k}; a source may cost "
+        f"ε = {found.budget.epsilon:g}; {found.fake_rate:.0%} fakes.\n"
+    )
+
+
+def _report(console: Console, scene: Stage, crowd: People) -> None:
+    """Browsers report over HTTP: the first buyer's for real, step by step, the others' all at once."""
+    buyer, start = crowd.first_buyer(), time.perf_counter()
+    features = crowd.features[buyer].tobytes()
+    sent = scene.one_browser(crowd.campaign[buyer], features, int(crowd.euros[buyer]))
+    others = crowd.without(buyer)
+    store = Store(scene.folder / "browsers.sqlite")
+    seen = SystemClock().now() - 8 * DAY_S - 1
+    tag = scene.document.models[0].tag
+    with processes(2) as pool:
+        population = Population(scene.document, scene.recipients(), seen, scene.rng, pool, progress=True)
+        for made in population.measure([others.campaign], [others.bought, others.euros]):
+            Outbox(store, ORIGIN).put(made)
+        for made in population.train(tag, others.features, [others.bought]):
+            Outbox(store, ORIGIN).put(made)
+    sent += scene.upload(store)
+    store.close()
+    console.print(
+        f"Browsers waited, faked, split and sealed; the ad server took [bold]{sent} reports[/] over HTTP "
+        f"in {time.perf_counter() - start:.0f} s.\n"
+    )
+
+
+def _received(scene: Stage) -> tuple[Workflow, Workflow]:
+    """What helpers hold of the stored reports. (Sending datasets to helpers is not part of this version.)"""
+    document, views = scene.document, []
+    declared: tuple[Measure, Model] = document.measure, next(iter(document.declared_models.values()))
+    for each in declared:
+        stored = scene.stored(each.purpose, SystemClock())
+        views.append(workflow.receive(each, stored, scene.opening, document.payload_size(each.purpose)))
+    return views[0], views[1]
+
+
+def _one_person(console: Console, measured: Workflow) -> None:
+    """Whose report it is nobody can tell from it; the demo adds up all shares to find it."""
+    totals = field.to_signed(field.total(np.stack([helper.opened.shares for helper in measured.helpers])))
+    place = int(np.argmax(totals[:, 1]))  # the first stored report of somebody who bought
+    public, columns = measured.helpers[0].opened.public[place], measured.helpers[0].opened.columns[place]
+    assert isinstance(columns, AggregateColumns)
+    campaign = f"campaign {columns.keys['campaign']}"
+    table = _table("What each party sees of one person who bought", "party", "can read", "bought", "euros")
+    _, bought, euros = totals[place]
+    table.add_row("browser", campaign, str(bought), str(euros))
+    sealed = report.decode(measured.reports[place]).payloads[0][1]
     table.add_row(
         "ad server", f"id {public.id.hex()[:8]}…", f"{sealed[:8].hex()}…", f"{len(sealed)} sealed bytes"
     )
     for helper in measured.helpers:
-        _, bought, euros = helper.opened.shares[person]
-        table.add_row(helper.opener.helper, campaign, str(bought), str(euros))
-    total = field.to_signed(
-        field.total(np.stack([helper.opened.shares[person] for helper in measured.helpers]))
-    )
-    table.add_row("[dim]all helpers[/]", "[dim]if they colluded[/]", str(total[1]), str(total[2]))
+        _, mine, yours = helper.opened.shares[place]
+        table.add_row(helper.opener.helper, campaign, str(mine), str(yours))
+    table.add_row("[dim]all helpers[/]", "[dim]if they colluded[/]", str(bought), str(euros))
     console.print(table)
 
 
@@ -73,14 +124,8 @@ def _campaigns(console: Console, crowd: People, measured: Workflow) -> None:
     names = np.array(crowd.campaign)
     for row, (group, answer) in zip(noise, answers.items(), strict=True):
         mine = names == group[0]
-        table.add_row(
-            str(group[0]),
-            str(row[2]),
-            str(answer["euros"]),
-            str(crowd.euros[mine].sum()),
-            str(answer["bought"]),
-            str(crowd.bought[mine].sum()),
-        )
+        found = [row[2], answer["euros"], crowd.euros[mine].sum(), answer["bought"], crowd.bought[mine].sum()]
+        table.add_row(str(group[0]), *map(str, found))
     console.print(table)
 
 
@@ -94,10 +139,11 @@ def _masked(console: Console, crowd: People, trained: Workflow) -> None:
     console.print(f"  helpers  {answer}\n  truth    {truth}")
 
 
-def _attacks(console: Console, crowd: People, trained: Workflow) -> None:
-    truth = crowd.bought == 1
-    first, last = prototype.masks(crowd.bought, prototype.generator(2021))
+def _attacks(console: Console, trained: Workflow) -> None:
     shares = [helper.opened.shares for helper in trained.helpers]
+    labels = field.to_signed(field.total(np.stack(shares)))[:, 1]  # the truth, which no party has
+    truth = labels == 1
+    first, last = prototype.masks(labels, prototype.generator(2021))
     title = "\nHelpers attack: their advantage over guessing"
     table = _table(title, "attack", "paper's prototype", "ours")
     signs = (

@@ -5,13 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from maskedlark.core.declared import Measure, Model, Value
 from maskedlark.randomness import FixedRandomness
 
 CAMPAIGNS = ("autumn", "spring", "winter")
 BUYING_RATE = (0.08, 0.22, 0.14)
-MEASURE = Measure(("campaign",), (Value("bought", 0, 1), Value("euros", 0, 200)))
-MODEL = Model("ConversionModel11005", features=4)
+FEATURES = 4
 
 
 @dataclass(frozen=True)
@@ -23,12 +21,22 @@ class People:
     bought: NDArray[np.int64]
     euros: NDArray[np.int64]
 
+    def first_buyer(self) -> int:
+        """The row of the first person who bought."""
+        return int(np.argmax(self.bought))
+
+    def without(self, row: int) -> "People":
+        """Everybody else."""
+        campaign = self.campaign[:row] + self.campaign[row + 1 :]
+        features = np.delete(self.features, row, axis=0)
+        return People(campaign, features, np.delete(self.bought, row), np.delete(self.euros, row))
+
 
 def people(count: int) -> People:
     """So many people, three campaigns, and purchases that depend on campaign and features."""
     rng = FixedRandomness(b"the people of the demo")
     campaign = rng.below(len(CAMPAIGNS), count)
-    features = rng.below(256, count * MODEL.features).reshape(count, -1).astype(np.uint8)
+    features = rng.below(256, count * FEATURES).reshape(count, -1).astype(np.uint8)
     rate = np.array(BUYING_RATE)[campaign] * features[:, 0] / 128
     bought = (rng.unit(count) < rate).astype(np.int64)
     euros = bought * (1 + rng.below(200, count))

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from maskedlark.browser import Browser, Kind, Store
+from maskedlark.browser import Browser, Kind, Outbox, Store
 from maskedlark.clock import FixedClock
 from maskedlark.errors import NotDeclared
 from maskedlark.privacy.document import Document
@@ -87,7 +87,7 @@ class Set:
         """Everything that is due once the last moment has come."""
         self.clock.seconds += 60 * DAY
         self.browser.report_due()
-        return [data for _, data in self.store.pending("ads.example", 10**6)]
+        return [data for _, data in Outbox(self.store, "ads.example").batch(10**6)]
 
 
 def opened(data: bytes, document: Document, tag: str | None = None) -> list[Any]:

@@ -1,10 +1,10 @@
+import threading
 from collections import Counter
 from typing import Any
 
-import numpy as np
 import pytest
 
-from maskedlark.browser import Kind
+from maskedlark.browser import Kind, Outbox
 from maskedlark.browser import browser as module
 from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
@@ -256,8 +256,10 @@ def test_a_restart_loses_nothing_and_doubles_nothing(tmp_path):
     scene.browser.report_due()
     scene.restart()
     assert scene.browser.report_due() == 0
-    before = scene.store.pending("ads.example", 10)
-    assert sorted(before) == sorted(scene.store.pending("ads.example", 10))  # a resend is byte-identical
+    before = Outbox(scene.store, "ads.example").batch(10)
+    assert sorted(before) == sorted(
+        Outbox(scene.store, "ads.example").batch(10)
+    )  # a resend is byte-identical
     assert outcome(scene) == {(3, 5, 0): 1}
 
 
@@ -275,7 +277,7 @@ def test_a_crash_while_a_report_is_stored_leaves_it_to_be_made_again(tmp_path, m
     with pytest.raises(KeyboardInterrupt):
         scene.browser.report_due()
     scene.restart()
-    assert scene.store.pending("ads.example", 10) == []
+    assert Outbox(scene.store, "ads.example").batch(10) == []
     assert outcome(scene) == {(3, 0, 0): 1}
 
 
@@ -283,8 +285,34 @@ def test_acknowledged_reports_go_and_refused_ones_are_kept_aside():
     scene = Set(**QUIET)
     scene.see()
     assert len(scene.all_reports()) == 2
-    (first, _), (second, _) = scene.store.pending("ads.example", 10)
-    scene.store.acknowledge([first])
-    scene.store.refuse(second, "WrongLength")
-    assert scene.store.pending("ads.example", 10) == []
-    assert np.all([number != first for number, _ in scene.store.pending("ads.example", 10)])
+    outbox = Outbox(scene.store, "ads.example")
+    (first, _), (second, kept) = outbox.batch(10)
+    outbox.acknowledge([first])
+    outbox.refuse(second, "WrongLength")
+    assert outbox.batch(10) == []
+    assert outbox.refused() == [(kept, "WrongLength")]
+    assert Outbox(scene.store, "other.example").refused() == []
+
+
+def test_an_uploader_s_thread_and_the_browser_s_do_not_disturb_each_other(tmp_path):
+    scene = Set(tmp_path / "browser.sqlite", **QUIET)
+    outbox, stop, taken = Outbox(scene.store, "ads.example"), threading.Event(), []
+
+    def take() -> None:
+        while not stop.is_set() or outbox.batch(1):
+            keys = [key for key, _ in outbox.batch(5)]
+            outbox.acknowledge(keys)
+            taken.extend(keys)
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    for number in range(60):
+        scene.see(destination=f"shop-{number}.example")
+        scene.convert(f"shop-{number}.example", visit=1)
+        scene.clock.seconds += DAY
+        scene.browser.report_due()
+    scene.clock.seconds += 60 * DAY
+    scene.browser.report_due()
+    stop.set()
+    thread.join()
+    assert len(taken) == len(set(taken)) == 120

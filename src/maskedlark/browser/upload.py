@@ -1,0 +1,246 @@
+"""Sending reports to the ad server: in the background, as often as it takes. Run by the browser.
+
+A report leaves the pending store only when the ad server says that it has it for good. Until then the very
+same bytes are sent again, and the ad server counts them once, by id. Nothing that the ad server answers makes
+a browser show more of itself: no cookie is sent, no redirect followed.
+"""
+
+import email.utils
+import logging
+import math
+import sqlite3
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import httpx
+import numpy as np
+
+from maskedlark.clock import Clock
+from maskedlark.errors import MaskedLarkError, NotAnAddress, NotAnAnswer
+from maskedlark.randomness import Randomness
+from maskedlark.storage.errors import StorageUnavailable
+from maskedlark.web.errors import BodyTooLarge
+from maskedlark.wire import uploads
+from maskedlark.wire.uploads import Answer, Verdict
+
+POOL_BATCHES = 4
+"""A batch is drawn from this many times its size: one that always fails does not block those behind it."""
+MOST_ANSWER_BYTES = 256
+"""For one report."""
+MOST_RETRY_AFTER_S = 24 * 3600
+_LOG = logging.getLogger(__name__)
+_HEADERS = {"content-type": uploads.CONTENT_TYPE, "user-agent": "maskedlark", "accept-encoding": "identity"}
+
+
+class Pending(Protocol):
+    """Reports that wait to be sent to one ad server. Every change is durable when its method returns."""
+
+    def batch(self, most: int) -> list[tuple[int, bytes]]:
+        """Up to that many that are neither acknowledged nor refused, by key. Always the same bytes."""
+
+    def acknowledge(self, keys: Sequence[int]) -> None:
+        """The ad server has these for good: forget them."""
+
+    def refuse(self, key: int, reason: str) -> None:
+        """The ad server will never take this one: keep it aside, with the reason."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a browser uploads."""
+
+    batch_reports: int = 256
+    batch_bytes: int = 1 << 20
+    timeout_s: float = 30.0
+    """Without a byte from the ad server."""
+    first_wait_s: int = 2
+    most_wait_s: int = 3600
+    idle_s: float = 60.0
+    """Between two looks at a store in which nothing waits."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What became of reports."""
+
+    acknowledged: int = 0
+    refused: int = 0
+
+    def __add__(self, other: "Progress") -> "Progress":
+        return Progress(self.acknowledged + other.acknowledged, self.refused + other.refused)
+
+
+class _TryLater(MaskedLarkError):
+    """This attempt failed; nothing is known about the reports in it."""
+
+    def __init__(self, reason: str, wait_s: int = 0) -> None:
+        super().__init__(reason)
+        self.wait_s = wait_s
+
+
+Batch = Sequence[tuple[int, bytes]]
+
+
+class Uploader:
+    """Sends what waits in a pending store to the ad server at `url`. Any thread may use it."""
+
+    def __init__(
+        self,
+        url: str,
+        client: httpx.Client,
+        clock: Clock,
+        rng: Randomness,
+        pending: Pending,
+        settings: Settings | None = None,
+    ) -> None:
+        self._url = _endpoint(url)
+        self._client = client
+        self._clock = clock
+        self._rng = rng
+        self._pending = pending
+        self._settings = settings or Settings()
+        self._size = self._settings.batch_reports
+        self._failures = 0
+        self._not_before: int | None = None
+        self._one_at_a_time = threading.Lock()
+
+    def send_due(self) -> Progress:
+        """Send all that waits, until nothing does or an attempt fails. Returns what was settled."""
+        progress = Progress()
+        while step := self._step():
+            progress += step
+        return progress
+
+    def run(self, stop: threading.Event) -> None:
+        """Send in the background until told to stop. Does not give up, whatever fails."""
+        while not stop.is_set():
+            try:
+                moved = self._step()
+            except (sqlite3.OperationalError, StorageUnavailable) as error:  # our own store: busy, disk full
+                moved = None
+                self._fail(_TryLater(f"the pending store: {error}"))
+            if not moved:
+                stop.wait(self.wait_s() or self._settings.idle_s)
+
+    def wait_s(self) -> int:
+        """Seconds until the next attempt after one that failed; 0 when there is nothing to wait for."""
+        if self._not_before is None:
+            return 0
+        left = self._not_before - self._clock.now()
+        # A clock that was put back must not make us wait for years.
+        return left if 0 < left <= MOST_RETRY_AFTER_S + self._settings.most_wait_s else 0
+
+    def _step(self) -> Progress | None:
+        """Send one batch. Returns what was settled, or None when it is time to pause."""
+        with self._one_at_a_time:
+            if self.wait_s():
+                return None
+            batch = self._draw()
+            if not batch:
+                return None
+            try:
+                progress = self._send(batch)
+            except _TryLater as failure:
+                self._fail(failure)
+                return None
+            self._failures, self._not_before = 0, None
+            self._size = min(2 * self._size, self._settings.batch_reports)
+            return progress
+
+    def _draw(self) -> Batch:
+        """The next batch, in random order: the order in which things happened is nobody's business."""
+        waiting = self._pending.batch(POOL_BATCHES * self._size)
+        order = np.argsort(self._rng.words(len(waiting)), kind="stable")
+        shuffled = [waiting[place] for place in order.tolist()][: self._size]
+        ends = np.cumsum([len(report) for _, report in shuffled])
+        fitting = int(np.searchsorted(ends, self._settings.batch_bytes, side="right"))
+        return shuffled[: max(1, fitting)]
+
+    def _send(self, batch: Batch) -> Progress:
+        """Send a batch until it is answered report by report; smaller, where it is too large."""
+        try:
+            answers = self._post([report for _, report in batch])
+        except BodyTooLarge as error:
+            if len(batch) == 1:
+                self._pending.refuse(batch[0][0], type(error).__name__)
+                return Progress(refused=1)
+            self._size = len(batch) // 2
+            return self._send(batch[: self._size])
+        return self._settle(batch, answers)
+
+    def _settle(self, batch: Batch, answers: Sequence[Answer]) -> Progress:
+        refused = 0
+        taken = []
+        for (key, _), answer in zip(batch, answers, strict=True):
+            if answer.outcome is Verdict.REFUSED:
+                self._pending.refuse(key, str(answer.error))
+                refused += 1
+            else:
+                taken.append(key)
+        self._pending.acknowledge(taken)
+        return Progress(len(taken), refused)
+
+    def _post(self, reports: Sequence[bytes]) -> tuple[Answer, ...]:
+        """One upload. Whatever is not a full answer of the ad server's is a reason to try later."""
+        body = uploads.encode_batch(reports)
+        request = self._client.build_request(
+            "POST", self._url, content=body, headers=_HEADERS, timeout=self._settings.timeout_s
+        )
+        request.headers.pop("cookie", None)  # It would tie all uploads of a browser together.
+        try:
+            response = self._client.send(request, stream=True, auth=None, follow_redirects=False)
+            try:
+                return self._read(response, len(reports))
+            finally:
+                response.close()
+        except (httpx.HTTPError, NotAnAnswer) as error:
+            raise _TryLater(type(error).__name__) from error
+
+    def _read(self, response: httpx.Response, count: int) -> tuple[Answer, ...]:
+        if response.status_code == httpx.codes.REQUEST_ENTITY_TOO_LARGE:
+            raise BodyTooLarge("the ad server wants smaller uploads")
+        if response.status_code != httpx.codes.OK:
+            wait = retry_after_s(response.headers.get("retry-after", ""), self._clock.now())
+            raise _TryLater(f"status {response.status_code}", wait)
+        body = bytearray()
+        for chunk in response.iter_raw():
+            body += chunk
+            if len(body) > MOST_ANSWER_BYTES * (count + 1):
+                raise NotAnAnswer("an answer that does not end")
+        return uploads.decode_answers(bytes(body), count)
+
+    def _fail(self, failure: _TryLater) -> None:
+        """Wait before the next attempt: longer each time, at random, and as long as the ad server asks."""
+        wait = min(self._settings.most_wait_s, self._settings.first_wait_s << min(self._failures, 30))
+        # Half of it random: browsers that failed together must not come back together.
+        wait = math.ceil(wait * (1 + float(self._rng.unit(1)[0])) / 2) + failure.wait_s
+        self._failures += 1
+        self._size = max(1, self._size // 2)
+        self._not_before = self._clock.now() + wait
+        _LOG.warning("upload to %s failed (%s); next attempt in %d s", self._url.host, failure, wait)
+
+
+def _endpoint(url: str) -> httpx.URL:
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        raise NotAnAddress(
+            "the ad server's address is no URL; give one such as https://ads.example"
+        ) from None
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise NotAnAddress("an ad server's address begins with https:// (or http://) and names a host")
+    return parsed.copy_with(raw_path=parsed.raw_path.rstrip(b"/") + b"/reports")
+
+
+def retry_after_s(header: str, now: int) -> int:
+    """What a Retry-After header asks for, in seconds or as a date; 0 where it asks for nothing sensible."""
+    try:
+        if header.isascii() and header.isdigit():
+            seconds = int(header)
+        else:
+            seconds = math.ceil(email.utils.parsedate_to_datetime(header).timestamp()) - now
+    except (ValueError, TypeError, OverflowError):
+        return 0
+    return max(0, min(seconds, MOST_RETRY_AFTER_S))

@@ -1,0 +1,197 @@
+"""The ad server's reports: each stored once by its id, as the bytes that came, and read in bounded memory."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    Index,
+    LargeBinary,
+    MetaData,
+    Row,
+    String,
+    Table,
+    and_,
+    func,
+    select,
+    tuple_,
+)
+
+from maskedlark.clock import Clock
+from maskedlark.core.purpose import Purpose
+from maskedlark.storage.engine import Database
+from maskedlark.storage.schema import prepare
+from maskedlark.wire.report import MOST_ORIGIN, PublicPart
+
+SCHEMA_VERSION = 1
+PAGE = 256
+"""Reports in memory at a time when many are read."""
+LOOKUP = 500
+"""Ids in one query: below the number of parameters that any database takes."""
+
+_TABLES = MetaData()
+_REPORTS = Table(
+    "reports",
+    _TABLES,
+    Column("id", LargeBinary, primary_key=True),
+    Column("origin", String(MOST_ORIGIN), nullable=False),
+    Column("purpose", String(16), nullable=False),
+    Column("parameters", LargeBinary, nullable=False),
+    Column("hour", BigInteger, nullable=False),
+    Column("received", BigInteger, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+)
+# Ids are random, so the order within a second is too: it tells nothing about who sent what with what.
+Index("reports_by_selection", *[_REPORTS.c[name] for name in ("purpose", "parameters", "received", "id")])
+
+
+class Outcome(StrEnum):
+    """What became of a report that was handed in."""
+
+    STORED = "stored"
+    DUPLICATE = "duplicate"
+    """The same bytes were here before: counted once, and as good as stored."""
+    CONFLICT = "conflict"
+    """Other bytes were here before under this id, and stay."""
+
+
+class Arrival(NamedTuple):
+    """A report whose form was checked: what its public part says, and all its bytes."""
+
+    public: PublicPart
+    data: bytes
+
+
+class StoredReport(NamedTuple):
+    """A report as the ad server keeps it."""
+
+    id: bytes
+    origin: str
+    purpose: Purpose
+    parameters: bytes
+    hour: int
+    received: int
+    """Seconds since 1970, by the ad server's clock."""
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Reports of one purpose and one parameter document, received in [start, end)."""
+
+    purpose: Purpose
+    parameters: bytes
+    start: int
+    end: int
+
+    def where(self, after: StoredReport | None = None) -> ColumnElement[bool]:
+        """The condition, or that for what follows a report of this selection; the index answers both."""
+        named = _REPORTS.c
+        begins = named.received >= self.start
+        if after is not None:
+            begins = tuple_(named.received, named.id) > (after.received, after.id)
+        same = and_(named.purpose == self.purpose.value, named.parameters == self.parameters)
+        return and_(same, begins, named.received < self.end)
+
+
+class Reports:
+    """The table of reports in an open database. Any thread may use it."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        prepare(database, "reports", SCHEMA_VERSION, _TABLES)
+        self._database = database
+        self._clock = clock
+
+    def store(self, batch: Sequence[Arrival]) -> list[Outcome]:
+        """Store a batch in one transaction, durable when this returns. One outcome a report, in order."""
+        first: dict[bytes, Arrival] = {}
+        for each in batch:
+            first.setdefault(each.public.id, each)
+        with self._database.write() as connection:
+            settled = self._add(connection, first)
+        return [_settle(settled, public.id, data) for public, data in batch]
+
+    def _add(self, connection: Connection, wanted: dict[bytes, Arrival]) -> dict[bytes, bytes]:
+        """Insert what is new; returns what was there before under the same ids."""
+        before: dict[bytes, bytes] = {}
+        # Nearly always all ids are new, and one INSERT does it. Where it skipped some, or where another
+        # process wins an id in between, it is taken back, and only what is not there is tried again.
+        while rows := [each for name, each in wanted.items() if name not in before]:
+            with connection.begin_nested() as attempt:
+                if self._insert(connection, rows) == len(rows):
+                    break
+                attempt.rollback()
+            before |= _lookup(connection, [public.id for public, _ in rows])
+        return before
+
+    def _insert(self, connection: Connection, arrivals: Sequence[Arrival]) -> int:
+        # The time is taken by the one who writes: a second that is over gets no more reports.
+        now = self._clock.now()
+        return self._database.insert_new(
+            connection,
+            _REPORTS,
+            [
+                (public.id, public.origin, public.purpose.value, public.parameters, public.hour, now, data)
+                for public, data in arrivals
+            ],
+        )
+
+    def count(self, selection: Selection | None = None) -> int:
+        """How many reports are selected, or how many there are."""
+        query = select(func.count()).select_from(_REPORTS)
+        with self._database.read() as connection:
+            return connection.scalar(query if selection is None else query.where(selection.where())) or 0
+
+    def read(self, selection: Selection, after: StoredReport | None = None) -> Iterator[StoredReport]:
+        """All selected reports by time and id, or those behind one that was read before.
+
+        No transaction is open between two pages, so a slow reader holds up nobody.
+        """
+        while page := self._page(selection, after):
+            yield from page
+            after = page[-1]
+
+    def _page(self, selection: Selection, after: StoredReport | None) -> list[StoredReport]:
+        order = _REPORTS.c.received, _REPORTS.c.id
+        query = select(_REPORTS).where(selection.where(after)).order_by(*order).limit(PAGE)
+        with self._database.read() as connection:
+            return [_stored(row) for row in connection.execute(query)]
+
+    def check(self) -> None:
+        """Return if reports can be read; raise if not."""
+        self._database.check()
+
+
+def _settle(settled: dict[bytes, bytes], name: bytes, data: bytes) -> Outcome:
+    """The outcome of the next report of a batch: the first under an id that was free is the stored one."""
+    if name not in settled:
+        settled[name] = data
+        return Outcome.STORED
+    return Outcome.DUPLICATE if settled[name] == data else Outcome.CONFLICT
+
+
+def _lookup(connection: Connection, ids: Sequence[bytes]) -> dict[bytes, bytes]:
+    """The bytes that are stored under these ids."""
+    found: dict[bytes, bytes] = {}
+    for start in range(0, len(ids), LOOKUP):
+        some = _REPORTS.c.id.in_(ids[start : start + LOOKUP])
+        rows = connection.execute(select(_REPORTS.c.id, _REPORTS.c.data).where(some))
+        found.update({bytes(row.id): bytes(row.data) for row in rows})
+    return found
+
+
+def _stored(row: Row[tuple[object, ...]]) -> StoredReport:
+    return StoredReport(
+        bytes(row.id),
+        row.origin,
+        Purpose(row.purpose),
+        bytes(row.parameters),
+        row.hour,
+        row.received,
+        bytes(row.data),
+    )

@@ -1,0 +1,33 @@
+"""Tables, made once and known by a version: a database of another version is refused, not guessed at."""
+
+from sqlalchemy import Column, Connection, Integer, MetaData, String, Table, insert, select
+
+from maskedlark.storage.engine import Database
+from maskedlark.storage.errors import UnknownSchema
+
+_VERSIONS = Table(
+    "maskedlark_schema",
+    MetaData(),
+    Column("name", String(64), primary_key=True),
+    Column("version", Integer, nullable=False),
+)
+
+
+def prepare(database: Database, name: str, version: int, tables: MetaData) -> None:
+    """Make the tables of this name where they are missing. Run by a party at its start."""
+    # One transaction: two processes that start at once, or one that dies here, leave all or nothing.
+    with database.write() as connection:
+        _VERSIONS.create(connection, checkfirst=True)
+        found = _version(connection, name)
+        if found is None:
+            tables.create_all(connection, checkfirst=False)
+            connection.execute(insert(_VERSIONS).values(name=name, version=version))
+        elif found != version:
+            raise UnknownSchema(
+                f"the {name} in this database have version {found}, this package knows {version}; "
+                "use the package that made it, or another database"
+            )
+
+
+def _version(connection: Connection, name: str) -> int | None:
+    return connection.scalar(select(_VERSIONS.c.version).where(_VERSIONS.c.name == name))

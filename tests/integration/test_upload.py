@@ -1,0 +1,176 @@
+"""Uploads to a real ad server process on loopback, which is killed, stopped and talked to badly."""
+
+import contextlib
+import logging
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from maskedlark.browser.upload import Progress, Settings, Uploader
+from maskedlark.clock import SystemClock, hour_of
+from maskedlark.core.purpose import Purpose
+from maskedlark.randomness import SystemRandomness
+from maskedlark.storage.engine import open_database
+from maskedlark.storage.reports import Reports, Selection
+from maskedlark.wire.uploads import CONTENT_TYPE, encode_batch
+from tests.unit.storage.cases import DIGEST, ORIGIN, arrivals
+from tests.unit.storage.waiting import MemoryPending
+
+ALL = Selection(Purpose.TRAIN, DIGEST, 0, 2**40)
+PATIENCE_S = 60
+"""No assertion is about time; a test that hangs for this long has failed."""
+BATCH = 5
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+
+
+@pytest.fixture
+def url(tmp_path):
+    return f"sqlite:///{tmp_path / 'reports.db'}"
+
+
+@contextlib.contextmanager
+def ad_server(database: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A process of its own, ended with the block whatever happens."""
+    command = [sys.executable, "-m", "maskedlark.adserver", "--origin", ORIGIN, "--database", database]
+    with subprocess.Popen([*command, "--port", "0"], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line.startswith("listening on http://127.0.0.1:"), line
+            yield line.split()[-1], process
+        finally:
+            process.kill()
+
+
+def made(count: int, seed: bytes = b"seed") -> list[bytes]:
+    return [each.data for each in arrivals(count, seed, hour=hour_of(SystemClock().now()))]
+
+
+def uploader(address: str, client: httpx.Client, pending: MemoryPending) -> Uploader:
+    settings = Settings(batch_reports=BATCH, first_wait_s=1, most_wait_s=1, idle_s=0.05)
+    return Uploader(address, client, SystemClock(), SystemRandomness(), pending, settings)
+
+
+@contextlib.contextmanager
+def uploading(address: str, pending: MemoryPending) -> Iterator[None]:
+    """A browser's background thread, for as long as the block runs."""
+    stop = threading.Event()
+    with httpx.Client() as client:
+        thread = threading.Thread(target=uploader(address, client, pending).run, args=(stop,))
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+
+
+def stored(url: str) -> list[bytes]:
+    database = open_database(url)
+    found = [each.data for each in Reports(database, SystemClock()).read(ALL)]
+    database.close()
+    return found
+
+
+def test_a_killed_ad_server_loses_nothing_that_it_acknowledged_and_doubles_nothing(url):
+    sent = made(400)
+    pending = MemoryPending(sent)
+    for _ in range(6):
+        progress = threading.Semaphore(0)
+        pending.on_acknowledge = progress.release
+        with ad_server(url) as (address, process), uploading(address, pending):
+            # A few batches come through, and the next ones are under way when it is killed.
+            for _ in range(5):
+                assert progress.acquire(timeout=PATIENCE_S)
+            process.send_signal(signal.SIGKILL)
+            assert process.wait(PATIENCE_S) == -signal.SIGKILL
+        found = stored(url)
+        assert len(found) == len(set(found))
+        assert set(pending.acknowledged.values()) <= set(found) <= set(sent)
+        assert len(pending.acknowledged) < len(sent)
+    with ad_server(url) as (address, process), httpx.Client() as client:
+        assert uploader(address, client, pending).send_due().refused == 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+    assert not pending.waiting
+    assert sorted(stored(url)) == sorted(sent)
+
+
+def when_empty(pending: MemoryPending) -> threading.Event:
+    finished = threading.Event()
+    pending.on_acknowledge = lambda: None if pending.waiting else finished.set()
+    return finished
+
+
+def test_browsers_that_send_the_same_reports_at_once_are_counted_once(url):
+    sent = made(60)
+    several = [MemoryPending(sent) for _ in range(4)]
+    with ad_server(url) as (address, _), contextlib.ExitStack() as stack:
+        done = [when_empty(pending) for pending in several]
+        for pending in several:
+            stack.enter_context(uploading(address, pending))
+        assert all(each.wait(PATIENCE_S) for each in done)
+    assert sorted(stored(url)) == sorted(sent)
+
+
+def request_head(length: int) -> bytes:
+    head = f"POST /reports HTTP/1.1\r\nHost: ads.example\r\nContent-Type: {CONTENT_TYPE}\r\n"
+    return (head + f"Content-Length: {length}\r\n\r\n").encode()
+
+
+def test_an_upload_that_has_begun_is_finished_when_the_server_is_told_to_stop(url):
+    body = encode_batch(made(10))
+    with ad_server(url) as (address, process):
+        parsed = httpx.URL(address)
+        with socket.create_connection((parsed.host, parsed.port or 0), timeout=PATIENCE_S) as link:
+            link.sendall(request_head(len(body)) + body[:100])
+            # It answers others meanwhile, so it has taken our connection up before the signal comes.
+            assert httpx.get(f"{address}/health").json() == {"status": "ok"}
+            process.send_signal(signal.SIGTERM)
+            link.sendall(body[100:])
+            answer = b"".join(iter(lambda: link.recv(65_536), b""))
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert answer.count(b'"stored"') == 10
+        assert process.wait(PATIENCE_S) == 0
+    assert len(stored(url)) == 10
+
+
+def test_a_body_over_the_limit_is_refused_while_it_comes(url):
+    with ad_server(url) as (address, _):
+        for length in (None, 5 << 20):
+            headers = {"content-type": CONTENT_TYPE}
+            chunks = (bytes(1 << 16) for _ in range(80))
+            content = b"\x01" + b"".join(chunks) if length else chunks
+            with contextlib.suppress(httpx.WriteError, httpx.ReadError):  # it may have hung up on us already
+                assert httpx.post(f"{address}/reports", content=content, headers=headers).status_code == 413
+        with httpx.Client() as client:
+            assert uploader(address, client, MemoryPending(made(3))).send_due() == Progress(3, 0)
+    assert len(stored(url)) == 3
+
+
+@pytest.mark.parametrize("database", ["mysql://somewhere/reports", "sqlite:////nowhere/at/all/reports.db"])
+def test_a_database_that_cannot_be_used_is_one_line_and_no_traceback(database):
+    command = [sys.executable, "-m", "maskedlark.adserver", "--origin", ORIGIN, "--database", database]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("maskedlark.adserver: ")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_an_ad_server_starts_without_torch():
+    code = "import sys, maskedlark.adserver.__main__; sys.exit('torch' in sys.modules)"
+    assert (
+        subprocess.run([sys.executable, "-c", code], check=False, cwd=Path(__file__).parent).returncode == 0
+    )

@@ -1,0 +1,262 @@
+import asyncio
+import sqlite3
+from dataclasses import replace
+
+import pytest
+
+from maskedlark.adserver import Limits, create_app
+from maskedlark.randomness import FixedRandomness
+from maskedlark.storage import engine
+from maskedlark.storage.errors import StorageUnavailable
+from maskedlark.wire import report
+from maskedlark.wire.uploads import encode_batch
+from tests.unit.adserver.cases import client_of, post, upload
+from tests.unit.storage.cases import HOUR, ORIGIN, arrivals, clock, data, opened, sealed
+
+LIMITS = Limits(uploads=2, body_bytes=20_000, reports=20, report_bytes=2000)
+
+
+@pytest.fixture
+def reports(tmp_path):
+    database, table = opened(f"sqlite:///{tmp_path / 'reports.db'}")
+    yield table
+    database.close()
+
+
+@pytest.fixture
+def client(reports):
+    return client_of(create_app(ORIGIN, reports, clock(), LIMITS))
+
+
+def said(answers):
+    return [each.error or each.outcome.value for each in answers]
+
+
+def test_reports_are_stored_and_answered_in_order(client, reports):
+    sent = data(5)
+    assert said(upload(client, sent)) == ["stored"] * 5
+    more = data(7)
+    assert said(upload(client, [*more[::-1], more[0]])) == ["stored"] * 2 + ["duplicate"] * 6
+    assert reports.count() == 7
+
+
+def test_a_bad_report_is_refused_alone_and_by_name(client, reports):
+    good, changed = arrivals(2)
+    other = sealed(changed.public, FixedRandomness(b"other"))
+    foreign = arrivals(1, b"f", origin="other.example")[0].data
+    one_helper = report.Report(good.public.encode(), report.decode(good.data).payloads[:1]).encode()
+    sent = [
+        good.data,
+        b"\x01",
+        b"\x02" + good.data[1:],
+        good.data[:-1],
+        good.data + b"\x00",
+        foreign,
+        one_helper,
+        changed.data,
+        other,
+    ]
+    assert said(upload(client, sent)) == [
+        "stored",
+        "Truncated",
+        "UnsupportedVersion",
+        "Truncated",
+        "TrailingBytes",
+        "WrongOrigin",
+        "WrongLength",
+        "stored",
+        "Conflict",
+    ]
+    assert reports.count() == 2
+    assert said(upload(client, [foreign, good.data])) == ["WrongOrigin", "duplicate"]
+    assert said(upload(client, [b"?"])) == ["UnsupportedVersion"]
+
+
+@pytest.mark.parametrize(
+    ("hour", "answer"),
+    [
+        (HOUR, "stored"),
+        (HOUR + LIMITS.hours_ahead, "stored"),
+        (HOUR + LIMITS.hours_ahead + 1, "WrongHour"),
+        (HOUR - LIMITS.hours_behind, "stored"),
+        (HOUR - LIMITS.hours_behind - 1, "WrongHour"),
+        (0, "WrongHour"),
+        ((1 << 32) - 1, "WrongHour"),
+    ],
+)
+def test_an_absurd_hour_is_refused(client, hour, answer):
+    assert said(upload(client, [arrivals(1, hour=hour)[0].data])) == [answer]
+
+
+def test_the_answer_does_not_depend_on_what_is_sealed(tmp_path):
+    """Same public parts and sizes, other sealed bytes: the same bytes of answer."""
+    answers = set()
+    for name in ("one", "two"):
+        database, table = opened(f"sqlite:///{tmp_path / name}.db")
+        client = client_of(create_app(ORIGIN, table, clock(), LIMITS))
+        rng = FixedRandomness(name.encode())
+        batch = [sealed(each.public, rng) for each in arrivals(5)]
+        bad = [sealed(each.public, rng) for each in arrivals(1, b"f", origin="other.example")]
+        for sent in ([*batch[:3], *bad], batch):
+            response = post(client, encode_batch(sent))
+            answers.add((sent is batch, response.status_code, response.content, str(response.headers)))
+        database.close()
+    assert len(answers) == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "problem"),
+    [
+        (b"", 400, "truncated"),
+        (b"\x07", 400, "unsupported-version"),
+        (encode_batch(data(2))[:-1], 400, "truncated"),
+        (encode_batch([b"x"] * 21), 400, "wrong-length"),
+        (encode_batch([bytes(2001)]), 400, "wrong-length"),
+        (b"\x01" + bytes(20_000), 413, "body-too-large"),
+    ],
+)
+def test_a_broken_batch_is_refused_whole(client, reports, body, status, problem):
+    response = post(client, body)
+    assert response.status_code == status
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.json()["type"] == f"/problems/{problem}"
+    assert reports.count() == 0
+
+
+def test_good_reports_in_a_broken_batch_are_not_stored(client, reports):
+    assert post(client, encode_batch(data(3)) + b"\x00").status_code == 400
+    assert reports.count() == 0
+
+
+@pytest.mark.parametrize("kind", ["", "application/json", "application/octet-stream", "text/plain"])
+def test_another_kind_of_body_is_refused(client, kind):
+    response = post(client, encode_batch(data(1)), kind)
+    assert (response.status_code, response.json()["type"]) == (415, "/problems/wrong-content-type")
+
+
+def test_other_paths_and_methods_are_problems_too(client):
+    assert client.get("/reports").status_code == 405
+    assert client.get("/nothing").status_code == 404
+    assert client.get("/docs").status_code == 404
+
+
+def test_health(client, reports, monkeypatch):
+    assert client.get("/health").json() == {"status": "ok"}
+
+    def away():
+        raise StorageUnavailable("the database cannot answer; try again later")
+
+    monkeypatch.setattr(reports, "check", away)
+    assert client.get("/health").status_code == 503
+
+
+def test_a_busy_database_acknowledges_nothing_and_says_when_to_come_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "BUSY_TIMEOUT_S", 0)
+    database, table = opened(f"sqlite:///{tmp_path / 'busy.db'}")
+    client = client_of(create_app(ORIGIN, table, clock(), LIMITS))
+    other = sqlite3.connect(tmp_path / "busy.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    response = post(client, encode_batch(data(3)))
+    assert (response.status_code, response.json()["type"]) == (503, "/problems/storage-unavailable")
+    assert int(response.headers["retry-after"]) > 0
+    other.close()
+    assert said(upload(client, data(3))) == ["stored"] * 3
+    database.close()
+
+
+def scope_of(content_length=None):
+    headers = [(b"content-type", b"application/vnd.maskedlark.reports")]
+    if content_length is not None:
+        headers.append((b"content-length", str(content_length).encode()))
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": "/reports",
+        "raw_path": b"/reports",
+        "query_string": b"",
+        "root_path": "",
+        "headers": headers,
+        "server": ("ads.example", 80),
+        "client": None,
+    }
+
+
+async def speak(app, chunk, content_length=None):
+    """An ASGI conversation: the status, and how many chunks the app took. None is a sender gone away."""
+    taken = 0
+    status = []
+
+    async def receive():
+        nonlocal taken
+        taken += 1
+        body = await chunk(taken)
+        if body is None:
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": body, "more_body": True}
+
+    async def send(message):
+        if message["type"] == "http.response.start":
+            status.append(message["status"])
+
+    await app(scope_of(content_length), receive, send)
+    return status, taken
+
+
+async def endless(_turn):
+    return bytes(1000)
+
+
+def test_a_body_that_does_not_end_is_read_to_the_limit_and_no_further(reports):
+    app = create_app(ORIGIN, reports, clock(), LIMITS)
+    assert asyncio.run(speak(app, endless)) == ([413], 21)
+
+
+def test_a_body_that_promises_too_much_is_not_read_at_all(reports):
+    app = create_app(ORIGIN, reports, clock(), LIMITS)
+    assert asyncio.run(speak(app, endless, content_length=20_001)) == ([413], 0)
+
+
+def test_a_sender_that_goes_away_stores_nothing(reports):
+    app = create_app(ORIGIN, reports, clock(), LIMITS)
+
+    async def leaving(turn):
+        return encode_batch(data(3)) if turn == 1 else None  # whole, but it did not say so
+
+    assert asyncio.run(speak(app, leaving)) == ([400], 2)
+    assert reports.count() == 0
+
+
+def test_a_body_that_stops_coming_is_given_up(reports):
+    app = create_app(ORIGIN, reports, clock(), replace(LIMITS, body_timeout_s=0.01))
+
+    async def silent(turn):
+        return b"\x01" if turn == 1 else await asyncio.Event().wait()
+
+    assert asyncio.run(speak(app, silent)) == ([408], 2)
+    assert reports.count() == 0
+
+
+def test_uploads_above_the_number_at_once_are_sent_away_and_room_comes_back(reports):
+    app = create_app(ORIGIN, reports, clock(), LIMITS)
+
+    async def crowd():
+        reading, finish = asyncio.Semaphore(0), asyncio.Event()
+
+        async def holding(_turn):
+            reading.release()
+            await finish.wait()
+
+        held = [asyncio.create_task(speak(app, holding)) for _ in range(LIMITS.uploads)]
+        for _ in held:
+            await reading.acquire()
+        above = await speak(app, endless)
+        finish.set()
+        return above, [await each for each in held], await speak(app, endless)
+
+    above, held, behind = asyncio.run(crowd())
+    assert above == ([503], 0)
+    assert held == [([400], 1)] * LIMITS.uploads
+    assert behind == ([413], 21)

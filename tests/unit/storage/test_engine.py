@@ -1,0 +1,83 @@
+import sqlite3
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
+
+from maskedlark.storage import engine
+from maskedlark.storage.engine import open_database
+from maskedlark.storage.errors import StorageUnavailable, UnsupportedDatabase
+
+
+@pytest.fixture
+def database(tmp_path):
+    opened = open_database(f"sqlite:///{tmp_path / 'a.db'}")
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("mysql://localhost/reports", "begins with sqlite:"),
+        ("reports.db", "sqlite:///reports.db"),
+        ("", "sqlite:///reports.db"),
+        ("sqlite://", "memory is not durable"),
+        ("sqlite:///:memory:", "memory is not durable"),
+    ],
+)
+def test_a_database_that_keeps_nothing_for_us_is_refused(url, says):
+    with pytest.raises(UnsupportedDatabase, match=says):
+        open_database(url)
+
+
+def test_a_place_that_cannot_be_opened_is_an_error_of_ours(tmp_path):
+    with pytest.raises(StorageUnavailable, match="unable to open"):
+        open_database(f"sqlite:///{tmp_path / 'missing' / 'a.db'}")
+    (tmp_path / "text").write_text("no database" * 100)
+    with pytest.raises(StorageUnavailable, match="not a database"):
+        open_database(f"sqlite:///{tmp_path / 'text'}")
+
+
+@pytest.mark.parametrize(
+    ("pragma", "value"),
+    [("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1), ("busy_timeout", 30_000)],
+)
+def test_sqlite_is_durable_on_every_connection(database, pragma, value):
+    with database.read() as one, database.read() as two:
+        assert [each.scalar(text(f"PRAGMA {pragma}")) for each in (one, two)] == [value] * 2
+
+
+def test_a_writer_has_the_lock_from_its_beginning(database, tmp_path):
+    with sqlite3.connect(tmp_path / "a.db", timeout=0, isolation_level=None) as other:
+        with database.write(), pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("BEGIN IMMEDIATE")
+        other.execute("BEGIN IMMEDIATE")
+        with database.read() as connection:
+            assert connection.scalar(text("SELECT 1")) == 1
+        other.execute("ROLLBACK")
+    other.close()
+
+
+def test_a_database_that_stays_busy_is_an_error_of_ours(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "BUSY_TIMEOUT_S", 0)
+    database = open_database(f"sqlite:///{tmp_path / 'b.db'}")
+    other = sqlite3.connect(tmp_path / "b.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StorageUnavailable, match="locked"), database.write():
+        pass
+    other.close()
+    with database.write(), pytest.raises(StorageUnavailable, match="busy"), database.write():
+        pass
+    with database.write():  # and is not busy for ever
+        pass
+    database.close()
+
+
+def test_what_was_to_be_stored_is_in_no_error(database):
+    with database.write() as connection:
+        connection.execute(text("CREATE TABLE a (b TEXT PRIMARY KEY) WITHOUT ROWID"))
+        connection.execute(text("INSERT INTO a VALUES (:b)"), {"b": "a secret"})
+    with pytest.raises(IntegrityError) as caught, database.write() as connection:
+        connection.execute(text("INSERT INTO a VALUES (:b)"), {"b": "a secret"})
+    assert "a secret" not in str(caught.value)
