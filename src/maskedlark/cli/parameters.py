@@ -1,0 +1,244 @@
+"""`maskedlark parameters`: make keys; draft, publish, show and verify documents; run the service."""
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, ParamSpec
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from maskedlark.clock import SystemClock
+from maskedlark.errors import InvalidDocument, MaskedLarkError
+from maskedlark.parameter_service import pinned
+from maskedlark.parameter_service.app import JSON, create_app
+from maskedlark.parameter_service.draft import draft as draft_document
+from maskedlark.parameter_service.meaning import WARNING, meaning
+from maskedlark.parameter_service.store import Store
+from maskedlark.privacy import chain, document
+from maskedlark.privacy.document import Document
+from maskedlark.randomness import SystemRandomness
+from maskedlark.web import files, key_file, serving, signed
+from maskedlark.web.errors import UnknownDocument
+from maskedlark.web.parameters import ParameterClient
+from maskedlark.web.remote import Remote
+
+app = typer.Typer(
+    name="parameters",
+    help="Privacy settings that anyone can verify: make keys, draft, publish, show, verify, serve.",
+    no_args_is_help=True,
+)
+Given = ParamSpec("Given")
+
+Key = Annotated[Path, typer.Option("--key", help="The file of the signing key.")]
+Service = Annotated[str, typer.Option("--service", help="The parameter service's address.")]
+ServiceKey = Annotated[
+    str, typer.Option("--service-key", help="The service's public key, from its operator.")
+]
+OriginKey = Annotated[
+    str, typer.Option("--origin-key", help="The public key that signed the first document.")
+]
+Cache = Annotated[
+    Path | None,
+    typer.Option("--cache", help="Where to remember what was seen, so that going back is noticed."),
+]
+Out = Annotated[Path | None, typer.Option("--out", help="Write it to this file.")]
+
+
+def _plainly(command: Callable[Given, None]) -> Callable[Given, None]:
+    """An error of ours is one clear line and exit code 1, not a traceback."""
+
+    @wraps(command)
+    def run(*args: Given.args, **kwargs: Given.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except MaskedLarkError as error:
+            line = " ".join(f"{type(error).__name__}: {error}".split())
+            typer.echo(line, err=True)
+            raise typer.Exit(1) from None
+        except OSError as error:
+            typer.echo(f"{error.filename or 'input or output'}: {error.strerror}", err=True)
+            raise typer.Exit(1) from None
+
+    return run
+
+
+@app.command(epilog="Example: maskedlark parameters keys origin.key")
+@_plainly
+def keys(
+    path: Annotated[Path, typer.Argument(help="The new file; only you will be able to read it.")],
+) -> None:
+    """Make a signing key: an origin's, a helper's or the service's. Prints its public half."""
+    typer.echo(key_file.create(path, SystemRandomness()).verifying.public.hex())
+
+
+@app.command(epilog="Example: maskedlark parameters draft settings.toml --key origin.key --out draft.json")
+@_plainly
+def draft(
+    settings: Annotated[Path, typer.Argument(help="A short TOML; what it leaves out gets a default.")],
+    key: Annotated[
+        Path | None, typer.Option("--key", help="The ad server's key, to declare its public half.")
+    ] = None,
+    previous: Annotated[
+        Path | None, typer.Option("--previous", help="The published document that this one follows.")
+    ] = None,
+    out: Out = None,
+) -> None:
+    """Draft a whole document from a short TOML, and say what it means."""
+    public = key_file.read(key).verifying if key else None
+    before = signed.unverified(signed.decode(previous.read_bytes())) if previous else None
+    drafted = draft_document(_text(settings), public, before, SystemClock().now())
+    _explain(Console(stderr=out is None, highlight=False), drafted)
+    _write(out, drafted.encode())
+
+
+@app.command(
+    epilog="Example: maskedlark parameters publish draft.json --key origin.key "
+    "--service http://127.0.0.1:8000 --service-key 3b6a… --out published.json"
+)
+@_plainly
+def publish(
+    drafted: Annotated[Path, typer.Argument(help="The draft.")],
+    key: Key,
+    service: Service,
+    service_key: ServiceKey,
+    out: Out = None,
+) -> None:
+    """Sign a draft and publish it. Safe to repeat: the same draft is published once."""
+    handed = chain.sign(document.parse(drafted.read_bytes()), key_file.read(key))
+    with Remote(service) as remote:
+        published = signed.decode(remote.post("/v1/documents", handed.encode(), JSON))
+    published.published(key_file.public(service_key))
+    if published.body != handed.body:
+        raise InvalidDocument("the service answered with another document than the one handed in")
+    found = signed.unverified(published)
+    if out is not None:
+        files.write(out, published.encode())
+    typer.echo(f"published version {found.version} of {found.origin}, digest {found.digest.hex()}")
+
+
+@app.command(
+    epilog="Example: maskedlark parameters show ads.example --service http://127.0.0.1:8000 "
+    "--service-key 3b6a… --origin-key 9d61…"
+)
+@_plainly
+def show(
+    origin: Annotated[str, typer.Argument(help="Whose settings.")],
+    service: Service,
+    service_key: ServiceKey,
+    origin_key: OriginKey,
+    version: Annotated[int | None, typer.Option(min=1, help="Which version; else the latest.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The document itself.")] = False,
+    cache: Cache = None,
+) -> None:
+    """Show an origin's settings in plain words, after verifying its whole chain."""
+    with _client(origin, service, service_key, origin_key, cache) as client:
+        found = client.latest(origin) if version is None else _version(client.chain(origin), version)
+    if as_json:
+        typer.echo(json.dumps(json.loads(found.encode()), indent=2, ensure_ascii=False))
+    else:
+        _explain(Console(highlight=False), found)
+
+
+@app.command(
+    epilog="Example: maskedlark parameters verify ads.example --file chain.json "
+    "--service-key 3b6a… --origin-key 9d61…"
+)
+@_plainly
+def verify(
+    origin: Annotated[str, typer.Argument(help="Whose chain.")],
+    service_key: ServiceKey,
+    origin_key: OriginKey,
+    service: Annotated[str | None, typer.Option("--service", help="Fetch the chain from here …")] = None,
+    file: Annotated[Path | None, typer.Option("--file", help="… or read it from a file.")] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", help="Write the verified chain to this file.")
+    ] = None,
+    cache: Cache = None,
+) -> None:
+    """Verify every document of an origin: signatures, versions, and that each follows the one before."""
+    if (service is None) == (file is None):
+        raise typer.BadParameter("give either --service or --file")
+    if file is not None:
+        found = list(signed.decode_chain(file.read_bytes()))
+    else:
+        with _client(origin, service or "", service_key, origin_key, cache) as client:
+            found = client.signed_chain(origin)
+    documents = chain.verify(found, key_file.public(origin_key), key_file.public(service_key))
+    if not documents or documents[0].origin != origin:
+        raise UnknownDocument(f"the chain holds no document of {origin}")
+    if save is not None:
+        files.write(save, signed.encode_chain(found))
+    for each in documents:
+        typer.echo(f"version {each.version}  {each.digest.hex()}  verified")
+
+
+@app.command(
+    epilog="Example: maskedlark parameters serve --key service.key --pinned pinned.toml "
+    "--database parameters.db --port 8000"
+)
+@_plainly
+def serve(
+    key: Key,
+    pins: Annotated[
+        Path, typer.Option("--pinned", help="TOML: tables origins and helpers, name = public key.")
+    ],
+    database: Annotated[Path, typer.Option("--database", help="The SQLite file; made if there is none.")],
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="0 is any free port.")] = 0,
+) -> None:
+    """Run the parameter service. Prints where it listens; SIGINT or SIGTERM stops it."""
+    service_key, known = key_file.read(key), pinned.read(pins)
+    store = Store(database)
+    try:
+        serving.serve(create_app(store, service_key, SystemClock(), known), host, port)
+    finally:
+        store.close()
+
+
+@contextmanager
+def _client(
+    origin: str, service: str, service_key: str, origin_key: str, cache: Path | None
+) -> Iterator[ParameterClient]:
+    """A client that trusts these two keys. Without a cache it forgets what it has seen."""
+    with tempfile.TemporaryDirectory() as forgotten:
+        pins = {origin: key_file.public(origin_key)}
+        folder = cache or Path(forgotten)
+        with ParameterClient(service, key_file.public(service_key), folder, SystemClock(), pins) as client:
+            yield client
+
+
+def _version(documents: list[Document], version: int) -> Document:
+    if version > len(documents):
+        raise UnknownDocument(f"the latest version is {len(documents)}; there is no {version}")
+    return documents[version - 1]
+
+
+def _explain(console: Console, found: Document) -> None:
+    table = Table(show_header=False, box=None, padding=(0, 1))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for topic, words in meaning(found):
+        style = "bold yellow" if topic == WARNING else None
+        table.add_row(escape(topic), escape(words), style=style)
+    console.print(table)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except UnicodeDecodeError:
+        raise InvalidDocument(f"{path} is no text") from None
+
+
+def _write(out: Path | None, data: bytes) -> None:
+    if out is None:
+        sys.stdout.write(data.decode() + "\n")
+    else:
+        files.write(out, data)

@@ -1,0 +1,118 @@
+"""The parameter service over HTTP. Everything that it holds is public; what is handed in is signed."""
+
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, Path, Query, Response
+from fastapi.routing import APIRouter
+
+from maskedlark.clock import Clock
+from maskedlark.parameter_service.desk import Desk
+from maskedlark.parameter_service.pinned import Pinned
+from maskedlark.parameter_service.store import Store
+from maskedlark.web import answers, signed
+from maskedlark.wire.report import MOST_ORIGIN
+from maskedlark.wire.signatures import SigningKey
+
+JSON, CBOR = "application/json", "application/cbor"
+# A proxy that shows yesterday's newest version would look like a service that goes back.
+_CHANGES, _NEVER_CHANGES = (
+    {"cache-control": "no-store"},
+    {"cache-control": "public, max-age=31536000, immutable"},
+)
+
+Body = Annotated[bytes, Depends(answers.read_body)]
+Origin = Annotated[str, Path(max_length=MOST_ORIGIN, pattern=r"^[a-z0-9.:-]+$")]
+Version = Annotated[int, Path(ge=1, le=1 << 31)]
+Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
+Helper = Annotated[str, Query(min_length=1, max_length=64)]
+After = Annotated[int, Query(ge=0, le=1 << 31)]
+
+
+def create_app(store: Store, service_key: SigningKey, clock: Clock, pinned: Pinned) -> FastAPI:
+    """The service, over a store that the caller opens and closes. Run by the operator."""
+    app = FastAPI(title="maskedlark parameter service", version="1", docs_url=None, redoc_url=None)
+    answers.install(app)
+    desk = Desk(store, service_key, clock, pinned)
+    app.include_router(_health(store))
+    app.include_router(_publishing(desk), prefix="/v1")
+    app.include_router(_documents(store), prefix="/v1")
+    app.include_router(_keys(desk), prefix="/v1")
+    return app
+
+
+def _health(store: Store) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/health")
+    def health() -> dict[str, str]:
+        """Whether the service can read its store."""
+        with store.reading() as view:
+            view.check()
+            return {"status": "ok"}
+
+    return router
+
+
+def _publishing(desk: Desk) -> APIRouter:
+    router = APIRouter()
+
+    @router.post("/documents", openapi_extra=_taking(JSON))
+    def publish(body: Body) -> Response:
+        """Publish a signed document: 201 if it is new, 200 if it was there."""
+        stored, added = desk.publish(signed.decode(body))
+        return Response(stored.encode(), 201 if added else 200, _CHANGES, JSON)
+
+    return router
+
+
+def _documents(store: Store) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/documents/{digest}")
+    def by_digest(digest: Digest) -> Response:
+        """The document of this digest."""
+        with store.reading() as view:
+            return Response(view.digest(bytes.fromhex(digest)).encode(), 200, _NEVER_CHANGES, JSON)
+
+    @router.get("/origins/{origin}/documents")
+    def chain(origin: Origin, after: After = 0) -> Response:
+        """A page of an origin's chain: what follows this version."""
+        with store.reading() as view:
+            return Response(view.page(origin, after).encode(), 200, _CHANGES, JSON)
+
+    @router.get("/origins/{origin}/documents/latest")
+    def latest(origin: Origin) -> Response:
+        """The newest document of an origin."""
+        with store.reading() as view:
+            return Response(view.latest(origin).encode(), 200, _CHANGES, JSON)
+
+    @router.get("/origins/{origin}/documents/{version}")
+    def by_version(origin: Origin, version: Version) -> Response:
+        """One version of an origin."""
+        with store.reading() as view:
+            return Response(view.version(origin, version).encode(), 200, _NEVER_CHANGES, JSON)
+
+    return router
+
+
+def _keys(desk: Desk) -> APIRouter:
+    router = APIRouter()
+
+    @router.post("/keys", openapi_extra=_taking(CBOR))
+    def publish(helper: Helper, body: Body) -> Response:
+        """Publish a helper's signed key configuration: 201 if it is new, 200 if it was there."""
+        added = desk.publish_keys(helper, body)
+        return Response(body, 201 if added else 200, _CHANGES, CBOR)
+
+    @router.get("/keys")
+    def fetch(helper: Helper) -> Response:
+        """A helper's newest key configuration, as the helper signed it."""
+        with desk.store.reading() as view:
+            return Response(view.keys(helper)[0], 200, _CHANGES, CBOR)
+
+    return router
+
+
+def _taking(media_type: str) -> dict[str, Any]:
+    content = {media_type: {"schema": {"type": "string", "format": "binary"}}}
+    return {"requestBody": {"required": True, "content": content}}

@@ -1,0 +1,94 @@
+"""What every service does around its endpoints: bounded bodies, problem documents, silence on mistakes."""
+
+import logging
+import traceback
+from http import HTTPStatus
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from maskedlark.errors import MaskedLarkError
+from maskedlark.web import problem
+from maskedlark.web.errors import BadRequest, BodyTooLarge
+from maskedlark.web.problem import MEDIA_TYPE, Problem
+
+MOST_BODY = 1 << 20
+
+_log = logging.getLogger(__name__)
+
+
+async def read_body(request: Request) -> bytes:
+    """The request's body, if it is within the limit. Reading stops there, whatever the header says."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > MOST_BODY:
+            raise BodyTooLarge(f"a body has at most {MOST_BODY} bytes: send less")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def install(app: FastAPI) -> None:
+    """Let the app answer every error with a problem document. Run by every service, once."""
+    app.add_exception_handler(MaskedLarkError, _ours)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _plain)
+    app.add_middleware(_Quiet)
+
+
+def _answer(found: Problem, headers: dict[str, str] | None = None) -> Response:
+    return Response(found.encode(), found.status, headers, MEDIA_TYPE)
+
+
+async def _ours(_: Request, error: Exception) -> Response:
+    assert isinstance(error, MaskedLarkError)
+    found = problem.of(error)
+    if found is problem.UNEXPECTED:
+        _report(error)
+    # Else the server goes on reading, and throwing away, what is left of the body: it may have no end.
+    unread = {"connection": "close"} if isinstance(error, BodyTooLarge) else None
+    return _answer(found, unread)
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    # Names and rules only: what stood there is the caller's, and may be secret elsewhere.
+    places = (f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+    return _answer(problem.of(BadRequest("; ".join(places))))
+
+
+async def _plain(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    title = HTTPStatus(error.status_code).phrase
+    return _answer(Problem("about:blank", title, error.status_code), dict(error.headers or {}))
+
+
+def _report(error: Exception) -> None:
+    """Say where it happened, not what it said: a message that nobody checked may hold a secret."""
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    place = f"{last[0].filename}:{last[0].lineno}" if last else "an unknown place"
+    _log.error("an unexpected %s at %s", type(error).__name__, place)
+
+
+class _Quiet:
+    """Turns an unexpected error into a bare 500, before the server writes its message into a log."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def sending(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        except Exception as error:  # noqa: BLE001 - whatever it is, its message must not get out
+            _report(error)
+            if scope["type"] == "http" and not begun:
+                await _answer(problem.UNEXPECTED)(scope, receive, send)

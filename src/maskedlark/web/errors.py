@@ -1,0 +1,56 @@
+"""What goes wrong between parties that talk over HTTP, and with the files that they keep.
+
+MaskedLarkError
+├── NotThere                    the service has nothing by that name
+│   ├── UnknownOrigin           no key is pinned for the origin, or nothing of it is published
+│   ├── UnknownDocument         no document of that version or digest
+│   └── UnknownHelper           no identity is pinned for the helper, or it has published no keys
+├── BadRequest                  a path, query or method that the service does not have
+├── BodyTooLarge                a body beyond the limit; reading stopped there
+├── ServiceAway                 the service does not answer, or says that it cannot
+├── StrangeAnswer               an answer that is not what this service says
+├── CorruptCache                a file of ours that is damaged, or was changed: nothing of it is trusted
+└── BadKeyFile                  a key file that is missing, damaged, open to others, or in the way
+"""
+
+from maskedlark.errors import MaskedLarkError
+
+
+class NotThere(MaskedLarkError):
+    """The service has nothing by that name."""
+
+
+class UnknownOrigin(NotThere):
+    """No key is pinned for the origin, or nothing of it is published."""
+
+
+class UnknownDocument(NotThere):
+    """No document of that version or digest is published."""
+
+
+class UnknownHelper(NotThere):
+    """No identity is pinned for the helper, or it has published no keys."""
+
+
+class BadRequest(MaskedLarkError):
+    """A path, query or method that the service does not have."""
+
+
+class BodyTooLarge(MaskedLarkError):
+    """A body beyond the limit. Reading stopped there."""
+
+
+class ServiceAway(MaskedLarkError):
+    """The service does not answer, or says that it cannot."""
+
+
+class StrangeAnswer(MaskedLarkError):
+    """An answer that is not what this service says."""
+
+
+class CorruptCache(MaskedLarkError):
+    """A file in a cache of ours is damaged or was changed. Nothing of it is trusted."""
+
+
+class BadKeyFile(MaskedLarkError):
+    """A key file that is missing, damaged, open to others, or in the way."""

@@ -1,0 +1,220 @@
+"""The parameter client: how browsers and helpers get documents and keys, and what they never accept.
+
+Everything is verified against pinned keys, stored before it is used, and never goes back: not to an older
+version, not to another document of a version, not after a restart. When the service is away, what was stored
+serves until its last moment. Split views, shown to clients that never compare, are not noticed.
+"""
+
+import hashlib
+import threading
+from collections.abc import Mapping
+from itertools import chain as chained
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn
+
+import httpx
+
+from maskedlark.clock import Clock
+from maskedlark.errors import BadSignature, BrokenChain, Expired, RolledBack
+from maskedlark.privacy.chain import Signed
+from maskedlark.privacy.document import Document
+from maskedlark.web import signed
+from maskedlark.web.chain_cache import ChainCache
+from maskedlark.web.errors import NotThere, ServiceAway, StrangeAnswer, UnknownDocument, UnknownOrigin
+from maskedlark.web.key_cache import KeyCache
+from maskedlark.web.remote import Remote
+from maskedlark.wire.keys import KeyConfiguration
+from maskedlark.wire.signatures import VerifyingKey
+
+
+class ParameterClient:
+    """Documents and key configurations, verified and remembered. Run by browsers and helpers.
+
+    `fresh_s` is how long an answer is used without asking again; threads and processes may share a folder.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        service_key: VerifyingKey,
+        cache_folder: Path,
+        clock: Clock,
+        pinned_origin_keys: Mapping[str, VerifyingKey],
+        fresh_s: int = 0,
+        http: httpx.Client | None = None,
+    ) -> None:
+        self._remote = Remote(url, http)
+        self._keys_folder = cache_folder / "helpers"
+        self._clock = clock
+        self._fresh_s = fresh_s
+        self._asked: dict[str, int] = {}
+        self._lock = threading.RLock()
+        self._chains = {
+            origin: ChainCache(cache_folder / "origins", origin, key, service_key)
+            for origin, key in pinned_origin_keys.items()
+        }
+
+    def latest(self, origin: str) -> Document:
+        """The newest document of an origin, if it has not expired."""
+        newest = self.chain(origin)[-1]
+        if newest.not_after <= self._clock.now():
+            raise Expired(
+                f"version {newest.version} of {origin}, the newest that is known, is past its last moment; "
+                "its ad server has to publish another"
+            )
+        return newest
+
+    def chain(self, origin: str) -> list[Document]:
+        """Every document of an origin, the first first, at least one; also those that have expired."""
+        with self._lock:
+            known = self._known(origin)
+            known.refuse_forked()
+            if not self._is_fresh(f"origin {origin}"):
+                self._refresh(known)
+            return list(known.documents)
+
+    def signed_chain(self, origin: str) -> list[Signed]:
+        """The same with their signatures: what anyone else needs to verify it."""
+        with self._lock:
+            self.chain(origin)
+            return list(self._known(origin).signed)
+
+    def by_digest(self, digest: bytes) -> Document:
+        """The document of this digest, also one that has expired: reports made under it may still come."""
+        with self._lock:
+            # What was verified before is found without a look at the disk: helpers ask for every dataset.
+            cached = (_in(known, digest) for known in self._chains.values())
+            stored = (_in(self._known(origin), digest) for origin in self._chains)
+            return next(filter(None, chained(cached, stored)), None) or self._fetch(digest)
+
+    def keys(self, helper_name: str, identity: VerifyingKey) -> KeyConfiguration:
+        """A helper's key configuration, if it holds a key that has not expired."""
+        with self._lock:
+            found = self._keys(KeyCache(self._keys_folder, helper_name, identity))
+        if all(published.not_after <= self._clock.now() for published in found.keys):
+            raise Expired(f"every key that {helper_name} has published is past its last moment")
+        return found
+
+    def close(self) -> None:
+        """Let the connections go; what was stored stays."""
+        self._remote.close()
+
+    def __enter__(self) -> "ParameterClient":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _known(self, origin: str) -> ChainCache:
+        if origin not in self._chains:
+            raise UnknownOrigin(f"no key is pinned here for {origin}: pin the first key that it signs with")
+        self._chains[origin].load()
+        return self._chains[origin]
+
+    def _refresh(self, known: ChainCache) -> None:
+        try:
+            self._advance(known)
+        except ServiceAway:
+            if not known.documents:
+                raise
+        else:
+            self._asked[f"origin {known.origin}"] = self._clock.now()
+
+    def _advance(self, known: ChainCache) -> None:
+        """Follow the service to its newest document, or say how its chain differs from ours."""
+        newest = self._newest(known)
+        version = signed.unverified(newest).version
+        try:
+            while version > len(known.documents):
+                self._next_page(known)
+            known.accuse(newest)
+        except (BadSignature, BrokenChain) as error:
+            self._compare(known, error)
+        if version < len(known.documents):
+            raise RolledBack(
+                f"the service shows version {version} of {known.origin}; "
+                f"{len(known.documents)} was seen before"
+            )
+
+    def _newest(self, known: ChainCache) -> Signed:
+        try:
+            return signed.decode(self._remote.get(f"/v1/origins/{known.origin}/documents/latest"))
+        except NotThere:
+            if known.documents:
+                raise RolledBack(
+                    f"the service shows nothing of {known.origin}; "
+                    f"version {len(known.documents)} was seen before"
+                ) from None
+            raise
+
+    def _next_page(self, known: ChainCache) -> None:
+        page = self._page(known.origin, len(known.documents))
+        if not page.documents:
+            raise BrokenChain(f"the service lacks version {len(known.documents) + 1} of {known.origin}")
+        for found in page.documents:
+            known.append(found)
+
+    def _page(self, origin: str, after: int) -> signed.Page:
+        path = f"/v1/origins/{origin}/documents"
+        return signed.decode_page(self._remote.get(path, {"after": after}))
+
+    def _compare(self, known: ChainCache, fault: BadSignature | BrokenChain) -> NoReturn:
+        """Find the first document that differs from ours: signed by the origin, it proves a fork."""
+        at, more = 0, True
+        while more and at < len(known.documents):
+            try:
+                page = self._page(known.origin, at)
+            except ServiceAway:
+                break  # It has shown something wrong already: being away now does not hide it.
+            for theirs in page.documents[: len(known.documents) - at]:
+                at += 1
+                if signed.unverified(theirs).version != at:
+                    raise fault
+                known.accuse(theirs)
+            more = page.more and bool(page.documents)
+        raise fault
+
+    def _fetch(self, digest: bytes) -> Document:
+        """A document that no chain of ours has: bring its origin's chain up to it."""
+        found = signed.decode(self._remote.get(f"/v1/documents/{digest.hex()}"))
+        if hashlib.sha256(found.body).digest() != digest:
+            raise StrangeAnswer("the service answered with another document than the one asked for")
+        declared = signed.unverified(found)
+        known = self._known(declared.origin)
+        if declared.version > len(known.documents):
+            self._advance(known)
+        if document := _in(known, digest):
+            return document
+        if declared.version <= len(known.documents):
+            known.accuse(found)
+        raise UnknownDocument(f"{digest.hex()} is not in the chain of {declared.origin}")
+
+    def _keys(self, cached: KeyCache) -> KeyConfiguration:
+        cached.refuse_forked()
+        before = cached.load()
+        asking = f"helper {cached.folder.name}"
+        if before is not None and self._is_fresh(asking):
+            return before
+        try:
+            found = cached.accept(self._remote.get("/v1/keys", {"helper": cached.helper}))
+        except ServiceAway:
+            if before is None:
+                raise
+            return before
+        except NotThere:
+            if before is None:
+                raise
+            raise RolledBack(f"the service shows no keys of {cached.helper}; some were seen before") from None
+        self._asked[asking] = self._clock.now()
+        return found
+
+    def _is_fresh(self, what: str) -> bool:
+        asked = self._asked.get(what)
+        return asked is not None and 0 <= self._clock.now() - asked < self._fresh_s
+
+
+def _in(known: ChainCache, digest: bytes) -> Document | None:
+    return next((document for document in known.documents if document.digest == digest), None)

@@ -1,0 +1,32 @@
+"""Running a service: on a socket of its own, announced when it answers, stopped without losing a request."""
+
+import signal
+import socket
+
+import uvicorn
+from fastapi import FastAPI
+
+STOP_WITHIN_S = 10
+
+
+class _Announced(uvicorn.Server):
+    """Says where it listens once it does: whoever started it reads the port there."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for each in sockets or []:
+            host, port = each.getsockname()[:2]
+            print(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
+
+
+def serve(app: FastAPI, host: str, port: int) -> None:
+    """Serve until SIGINT or SIGTERM; requests under way are answered. Port 0 is any free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family) as listening:
+        config = uvicorn.Config(
+            app, log_level="warning", access_log=False, timeout_graceful_shutdown=STOP_WITHIN_S
+        )
+        # uvicorn raises the signal again when it has stopped; to have been told to stop is no failure.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: None)
+        _Announced(config).run(sockets=[listening])

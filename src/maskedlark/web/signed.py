@@ -1,0 +1,93 @@
+"""Signed documents as they cross HTTP: one, or a page of a chain. Strict, and nothing is verified here."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import rfc8785
+
+from maskedlark.errors import InvalidDocument
+from maskedlark.privacy import chain, document
+from maskedlark.privacy.chain import Signed
+from maskedlark.privacy.document import Document
+
+MOST_PAGE = 64
+"""The most documents of one page."""
+MOST_PAGE_BYTES = 1 << 20
+"""A page ends before the document that would take it beyond this, but holds at least one."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some documents of a chain in their order, and whether more follow."""
+
+    documents: tuple[Signed, ...]
+    more: bool
+
+    def encode(self) -> bytes:
+        """JSON for the wire."""
+        listed = b",".join(signed.encode() for signed in self.documents)
+        return b'{"documents":[' + listed + b'],"more":' + (b"true" if self.more else b"false") + b"}"
+
+
+def page(documents: Sequence[Signed]) -> Page:
+    """As many of them as fit into one page. Run by the parameter service."""
+    size, count = 0, 0
+    for signed in documents[:MOST_PAGE]:
+        size += len(signed.body)
+        if count and size > MOST_PAGE_BYTES:
+            break
+        count += 1
+    return Page(tuple(documents[:count]), count < len(documents))
+
+
+def decode_page(data: bytes) -> Page:
+    """A page off the wire."""
+    item = _json(data)
+    if not isinstance(item, dict) or item.keys() != {"documents", "more"}:
+        raise InvalidDocument("a page of a chain has exactly documents and more")
+    if not isinstance(item["more"], bool):
+        raise InvalidDocument("a page says with true or false whether more follow")
+    return Page(_listed(item["documents"]), item["more"])
+
+
+def decode_chain(data: bytes) -> tuple[Signed, ...]:
+    """A whole chain, as `maskedlark parameters verify --save` writes it: a list of signed documents."""
+    return _listed(_json(data))
+
+
+def encode_chain(documents: Sequence[Signed]) -> bytes:
+    """A whole chain as a list, to be kept or handed on."""
+    return b"[" + b",\n".join(signed.encode() for signed in documents) + b"]\n"
+
+
+def decode(data: bytes) -> Signed:
+    """One signed document off the wire."""
+    try:
+        return chain.decode(data)
+    except UnicodeEncodeError:
+        raise InvalidDocument("a document is text that UTF-8 can write") from None
+    except RecursionError:
+        raise InvalidDocument("a signed document is not nested") from None
+
+
+def unverified(signed: Signed) -> Document:
+    """What the document says, before anyone has checked who signed it: to know whose key to check with."""
+    try:
+        return document.decode(signed.body)
+    except rfc8785.CanonicalizationError:
+        raise InvalidDocument("a number beyond 2^53 has no canonical form: declare larger units") from None
+
+
+def _listed(item: object) -> tuple[Signed, ...]:
+    if not isinstance(item, list):
+        raise InvalidDocument("a chain is a list of signed documents")
+    return tuple(decode(json.dumps(each).encode()) for each in item)
+
+
+def _json(data: bytes) -> object:
+    try:
+        found: object = json.loads(data)
+    except (ValueError, RecursionError):
+        raise InvalidDocument("a chain of documents is JSON") from None
+    return found

@@ -1,0 +1,254 @@
+import json
+import stat
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from maskedlark.cli.parameters import app
+from maskedlark.clock import SystemClock
+from maskedlark.parameter_service.app import create_app
+from maskedlark.parameter_service.pinned import Pinned, read
+from maskedlark.parameter_service.store import Store
+from maskedlark.privacy import document
+from maskedlark.web import key_file, remote, serving
+from tests.unit.web.service import AppTransport
+
+RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
+COMMANDS = ["keys", "draft", "publish", "show", "verify", "serve"]
+
+
+class World:
+    """Keys, settings and a service, in one folder; the commands reach the service without a socket."""
+
+    def __init__(self, folder, monkeypatch):
+        self.folder = folder
+        self.public = {name: self.run("keys", self.path(f"{name}.key")).output.strip() for name in NAMES}
+        self.path("settings.toml").write_text(
+            SETTINGS.format(**{name.replace("-", "_"): key for name, key in self.public.items()})
+        )
+        origin = key_file.public(self.public["origin"])
+        self.store = Store(self.path("parameters.db"))
+        service_key = key_file.read(self.path("service.key"))
+        served = create_app(self.store, service_key, SystemClock(), Pinned({"ads.example": origin}))
+        transport = AppTransport(served)
+        monkeypatch.setattr(
+            remote, "httpx", _Httpx(lambda **_: httpx.Client(transport=transport, timeout=None))
+        )
+
+    def path(self, name):
+        return self.folder / name
+
+    def run(self, *arguments, code=0):
+        done = RUN(app, [str(each) for each in arguments])
+        assert done.exit_code == code, done.output
+        return done
+
+    def pins(self, origin="origin", service="service"):
+        return ["--service-key", self.public[service], "--origin-key", self.public[origin]]
+
+    def draft(self, *arguments, out="draft.json", code=0):
+        return self.run("draft", self.path("settings.toml"), "--out", self.path(out), *arguments, code=code)
+
+    def publish(self, name="draft.json", key="origin.key", code=0):
+        arguments = [
+            "--key",
+            self.path(key),
+            "--service",
+            "http://x",
+            "--service-key",
+            self.public["service"],
+        ]
+        return self.run(
+            "publish", self.path(name), *arguments, "--out", self.path(f"published-{name}"), code=code
+        )
+
+
+class _Httpx:
+    """httpx with another Client."""
+
+    def __init__(self, make):
+        self.Client = make
+
+    def __getattr__(self, name):
+        return getattr(httpx, name)
+
+
+NAMES = ["origin", "service", "helper-0", "helper-1"]
+SETTINGS = """
+origin = "ads.example"
+keys = ["campaign"]
+[helpers]
+helper-0 = "{helper_0}"
+helper-1 = "{helper_1}"
+[values]
+purchase = [0, 50000]
+[models.clicks]
+features = 100
+candidates = "pair"
+feature_noise = {{ epsilon = 0.1, sensitivity = 10 }}
+"""
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    world = World(tmp_path, monkeypatch)
+    yield world
+    world.store.close()
+
+
+def one_line(done, word):
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert word in done.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_and_an_example(command):
+    shown = RUN(app, [command, "--help"])
+    assert shown.exit_code == 0
+    assert f"Example: maskedlark parameters {command} " in " ".join(shown.output.split())
+
+
+def test_the_commands_are_these():
+    assert [getattr(command.callback, "__name__", None) for command in app.registered_commands] == COMMANDS
+
+
+def test_a_key_is_its_owner_s_and_never_overwritten(world):
+    path = world.path("origin.key")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert key_file.read(path).verifying.public.hex() == world.public["origin"]
+    one_line(world.run("keys", path, code=1), "never overwritten")
+
+
+def test_a_draft_says_what_it_means(world):
+    shown = " ".join(world.draft("--key", world.path("origin.key")).output.split())
+    for words in (
+        "ads.example, version 1",
+        "unless all 2 collude",
+        "at least 100 records",
+        "(ε, δ) = (8, 1e-06)",
+        "purchase from 0 to 50000: one record moves a sum by up to 50000",
+        "a helper can guess labels better than chance",
+        "ε = 0.1 a feature is ε = 10 for the whole vector of 100",
+        "It protects no label",
+    ):
+        assert words in shown
+    drafted = document.decode(world.path("draft.json").read_bytes())
+    assert drafted.signing_key == world.public["origin"]
+    assert drafted.models[0].labels[0].kind == "binary"
+
+
+def test_a_draft_on_stdout_is_the_document_alone(world):
+    done = world.run("draft", world.path("settings.toml"), "--key", world.path("origin.key"))
+    assert document.decode(done.stdout.strip().encode()).version == 1
+    assert "helpers" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("k = 0", "k: Input should be"),
+        ("version = 2", "not for you to set"),
+        ("budget = { epsilon = 0 }", "budget.epsilon"),
+        ("colour = 1", "colour"),
+        ("valid_days = 0", "valid_days"),
+        ("valid_days = 3\nnot_after = 5", "give one of them"),
+        ("k = 1979-05-27", "date or time"),
+        ("k =", "no TOML"),
+    ],
+)
+def test_a_bad_draft_is_one_clear_line(world, line, word):
+    path = world.path("settings.toml")
+    path.write_text(line + "\n" + path.read_text())
+    one_line(world.draft("--key", world.path("origin.key"), code=1), word)
+    assert not world.path("draft.json").exists()
+
+
+def test_publish_show_verify(world):
+    world.draft("--key", world.path("origin.key"))
+    assert "published version 1 of ads.example" in world.publish().output
+    assert world.publish().exit_code == 0  # safe to repeat
+    previous = ["--previous", world.path("published-draft.json")]
+    world.draft(*previous, out="second.json")
+    world.publish("second.json")
+    reach = ["--service", "http://x", *world.pins(), "--cache", world.path("cache")]
+    assert "version 2" in world.run("show", "ads.example", *reach).output
+    shown = json.loads(world.run("show", "ads.example", *reach, "--version", 1, "--json").output)
+    assert (shown["version"], shown["previous"]) == (1, None)
+    one_line(world.run("show", "ads.example", *reach, "--version", 3, code=1), "the latest version is 2")
+    verified = world.run("verify", "ads.example", *reach, "--save", world.path("chain.json")).output
+    assert verified.count("verified") == 2
+    file = ["--file", world.path("chain.json")]
+    assert world.run("verify", "ads.example", *file, *world.pins()).output == verified
+    one_line(world.run("verify", "other.example", *file, *world.pins(), code=1), "no document of other")
+    one_line(world.run("verify", "ads.example", *file, *world.pins("service"), code=1), "BadSignature")
+    one_line(world.run("verify", "ads.example", *file, *world.pins(service="origin"), code=1), "BadSignature")
+    # Dropping the first, or turning the order, breaks it.
+    kept = json.loads(world.path("chain.json").read_text())
+    for wrong in (kept[1:], kept[::-1], [kept[0], kept[0]]):
+        world.path("chain.json").write_text(json.dumps(wrong))
+        world.run("verify", "ads.example", *file, *world.pins(), code=1)
+    world.path("chain.json").write_text("[]")
+    one_line(world.run("verify", "ads.example", *file, *world.pins(), code=1), "no document")
+
+
+def test_a_key_is_turned_over_by_the_old_one(world):
+    world.draft("--key", world.path("origin.key"))
+    world.publish()
+    turn = ["--previous", world.path("published-draft.json"), "--key", world.path("helper-1.key")]
+    world.draft(*turn, out="second.json")
+    one_line(world.publish("second.json", key="helper-1.key", code=1), "BadSignature")
+    world.publish("second.json")
+    world.draft("--previous", world.path("published-second.json"), out="third.json")
+    one_line(world.publish("third.json", code=1), "BadSignature")
+    world.publish("third.json", key="helper-1.key")
+
+
+def test_refusals_are_one_line_and_exit_code_1(world):
+    one_line(world.publish("missing.json", code=1), "No such file")
+    world.draft("--key", world.path("origin.key"))
+    world.path("origin.key").chmod(0o644)
+    one_line(world.publish(code=1), "chmod 600")
+    world.path("origin.key").chmod(0o600)
+    one_line(world.publish(key="helper-0.key", code=1), "BadSignature")
+    reach = ["--service", "http://x"]
+    one_line(world.run("show", "ads.example", *reach, *world.pins(), code=1), "UnknownOrigin")
+    pins = ["--service-key", "short", "--origin-key", "short"]
+    one_line(world.run("show", "ads.example", *reach, *pins, code=1), "64 hexadecimal digits")
+
+
+def test_usage_is_exit_code_2(world):
+    world.run("verify", "ads.example", *world.pins(), code=2)
+    world.run("show", code=2)
+    world.run("nothing", code=2)
+    world.run("serve", "--port", "99999", code=2)
+
+
+@pytest.mark.parametrize(
+    "text", ["[", "[other]\n", "origins = 3\n", "[origins]\na = 3\n", '[helpers]\na = "00"\n']
+)
+def test_bad_pins_do_not_start_a_service(world, text):
+    pins = world.path("pinned.toml")
+    pins.write_text(text)
+    options = ["--key", world.path("service.key"), "--pinned", pins, "--database", world.path("new.db")]
+    one_line(world.run("serve", *options, code=1), "")
+    assert not world.path("new.db").exists()
+
+
+def test_pins_are_read_by_name(world):
+    pins = world.path("pinned.toml")
+    key = world.public["origin"]
+    pins.write_text(f'[origins]\n"ads.example" = "{key}"\n[helpers]\nhelper-0 = "{key}"\n')
+    expected = key_file.public(key)
+    assert read(pins) == Pinned({"ads.example": expected}, {"helper-0": expected})
+
+
+def test_serve_closes_its_store(world, monkeypatch):
+    pins = world.path("pinned.toml")
+    pins.write_text("")
+    seen = []
+    monkeypatch.setattr(serving, "serve", lambda *given: seen.append(given[1:]))
+    options = ["--key", world.path("service.key"), "--pinned", pins, "--database", world.path("new.db")]
+    world.run("serve", *options)
+    assert seen == [("127.0.0.1", 0)]
+    assert not world.path("new.db-wal").exists()

@@ -1,0 +1,161 @@
+"""The endpoints: statuses, problem documents, limits, and bodies of every wrong kind."""
+
+import json
+
+import httpx
+import pytest
+
+from maskedlark.clock import FixedClock
+from maskedlark.privacy import chain
+from maskedlark.web import answers, signed
+from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, make
+from tests.unit.web.service import NOW, ORIGIN, Service, chained, configuration
+
+FIRST, SECOND = chained(2)
+
+
+@pytest.fixture
+def service(tmp_path):
+    service = Service(tmp_path / "parameters.db", FixedClock(NOW))
+    yield service
+    service.store.close()
+
+
+@pytest.fixture
+def http(service):
+    with service.http() as http:
+        yield http
+
+
+def problem(answer, status, kind):
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    found = answer.json()
+    assert (found["type"], found["status"]) == (kind if ":" in kind else f"/problems/{kind}", status)
+    return found
+
+
+def test_health(http):
+    assert http.get("/health").json() == {"status": "ok"}
+
+
+def test_publish_and_fetch(http):
+    handed = chain.sign(FIRST, ORIGIN_KEY).encode()
+    answers_ = [http.post("/v1/documents", content=handed) for _ in range(2)]
+    assert [answer.status_code for answer in answers_] == [201, 200]
+    assert answers_[0].content == answers_[1].content
+    for path in ("origins/ads.example/documents/latest", "origins/ads.example/documents/1"):
+        assert http.get(f"/v1/{path}").content == answers_[0].content
+    found = http.get(f"/v1/documents/{FIRST.digest.hex()}")
+    assert found.content == answers_[0].content
+    assert "immutable" in found.headers["cache-control"]
+
+
+def test_refusals_are_problems(http):
+    publish = lambda handed: http.post("/v1/documents", content=handed.encode())  # noqa: E731
+    publish(chain.sign(FIRST, ORIGIN_KEY))
+    problem(publish(chain.sign(SECOND, HELPER_KEYS[0])), 403, "bad-signature")
+    problem(publish(chain.sign(make(k=99), ORIGIN_KEY)), 409, "forked")
+    problem(publish(chain.sign(chained(3)[2], ORIGIN_KEY)), 409, "broken-chain")
+    problem(publish(chain.sign(make(origin="evil.example"), ORIGIN_KEY)), 404, "unknown-origin")
+    problem(http.get("/v1/origins/ads.example/documents/7"), 404, "unknown-document")
+    problem(http.get("/v1/origins/ads.example/documents/0"), 400, "bad-request")
+    problem(http.get("/v1/origins/ADS/documents/latest"), 400, "bad-request")
+    problem(http.get("/v1/keys"), 400, "bad-request")
+    problem(http.get("/v1/keys", params={"helper": "nobody"}), 404, "unknown-helper")
+    problem(http.get("/nothing"), 404, "about:blank")
+    problem(http.delete("/v1/documents"), 405, "about:blank")
+
+
+WRONG = {
+    "nothing": b"",
+    "no JSON": b"{",
+    "a list": b"[]",
+    "deep": b"[" * 100_000,
+    "half a letter": chain.sign(FIRST, ORIGIN_KEY)
+    .encode()
+    .replace(b'"document": "', b'"document": "\\ud800'),
+    "a number without a canonical form": json.dumps(
+        {
+            "document": FIRST.encode().decode().replace('"place":7', f'"place":{1 << 60}'),
+            "origin_signature": "00" * 64,
+            "service_signature": None,
+        }
+    ).encode(),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_bodies_are_invalid_documents(http, case):
+    problem(http.post("/v1/documents", content=WRONG[case]), 422, "invalid-document")
+
+
+def test_a_large_body_is_not_read_to_its_end(http, service):
+    problem(http.post("/v1/documents", content=bytes(answers.MOST_BODY + 1)), 413, "body-too-large")
+    problem(
+        http.post("/v1/keys", params={"helper": "helper-0"}, content=bytes(2 << 20)), 413, "body-too-large"
+    )
+    problem(http.post("/v1/documents", content=bytes(answers.MOST_BODY)), 422, "invalid-document")
+
+
+def test_a_long_chain_comes_in_pages(http, service, monkeypatch):
+    documents = service.publish_chain(7)
+    monkeypatch.setattr(signed, "MOST_PAGE", 3)
+    found, after, pages = [], 0, 0
+    while True:
+        answer = http.get(f"/v1/origins/{ORIGIN}/documents", params={"after": after})
+        page = signed.decode_page(answer.content)
+        found += [signed.unverified(each) for each in page.documents]
+        pages, after = pages + 1, len(found)
+        if not page.more:
+            break
+    assert found == documents
+    assert pages == 3
+
+
+def test_a_page_ends_before_it_grows_too_large(service, monkeypatch):
+    published = [service.publish(each) for each in chained(4)]
+    monkeypatch.setattr(signed, "MOST_PAGE_BYTES", len(published[0].body) * 2 + 200)
+    assert [len(signed.page(published[:n]).documents) for n in (1, 2, 4)] == [1, 2, 2]
+    monkeypatch.setattr(signed, "MOST_PAGE_BYTES", 1)
+    assert signed.page(published) == signed.Page((published[0],), True)
+
+
+def test_keys_are_published_and_fetched_as_they_were_signed(http):
+    message, query = configuration(0, 1), {"helper": "helper-0"}
+    assert [http.post("/v1/keys", params=query, content=message).status_code for _ in range(2)] == [201, 200]
+    assert http.get("/v1/keys", params=query).content == message
+    problem(http.post("/v1/keys", params=query, content=configuration(0, 0)), 409, "rolled-back")
+    problem(http.post("/v1/keys", params=query, content=configuration(1, 2)), 403, "bad-signature")
+    problem(http.post("/v1/keys", params=query, content=b"\x07"), 400, "unsupported-version")
+
+
+def test_a_mistake_of_ours_says_nothing(http, service, monkeypatch, caplog):
+    def broken(*_):
+        raise RuntimeError("the secret is 42")
+
+    monkeypatch.setattr(type(service.store), "reading", broken)
+    answer = http.get("/health")
+    problem(answer, 500, "about:blank")
+    assert "42" not in answer.text + caplog.text
+    assert "an unexpected RuntimeError at" in caplog.text
+
+
+def test_the_endpoints_describe_themselves(http):
+    paths = http.get("/openapi.json").json()["paths"]
+    assert "application/cbor" in paths["/v1/keys"]["post"]["requestBody"]["content"]
+
+
+def test_the_client_may_hang_up(service):
+    async def endless():
+        while True:
+            yield bytes(1 << 16)
+
+    async def send():
+        transport = httpx.ASGITransport(service.app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
+            return await http.post("/v1/documents", content=endless())
+
+    import asyncio
+
+    problem(asyncio.run(send()), 413, "body-too-large")

@@ -1,0 +1,206 @@
+"""What the service publishes and refuses, over a store that is closed and opened again in between."""
+
+import sqlite3
+import threading
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from maskedlark.clock import FixedClock
+from maskedlark.errors import (
+    BadSignature,
+    BrokenChain,
+    Expired,
+    Forked,
+    InvalidDocument,
+    RolledBack,
+    Truncated,
+    WeakKey,
+)
+from maskedlark.parameter_service.desk import Desk
+from maskedlark.parameter_service.store import Store
+from maskedlark.privacy import chain, document
+from maskedlark.web.errors import UnknownDocument, UnknownHelper, UnknownOrigin
+from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, SERVICE_KEY, make
+from tests.unit.web.service import NOW, ORIGIN, PINNED, Service, chained, configuration
+
+FIRST, SECOND, THIRD = chained(3)
+OTHER_SECOND = chained(1, FIRST, k=60)[0]
+
+
+@pytest.fixture
+def service(tmp_path):
+    service = Service(tmp_path / "parameters.db", FixedClock(NOW))
+    yield service
+    service.store.close()
+
+
+def test_what_is_published_is_countersigned_and_found_every_way(service):
+    stored = service.publish(FIRST)
+    stored.published(SERVICE_KEY.verifying)
+    with service.store.reading() as view:
+        assert view.latest(ORIGIN) == view.version(ORIGIN, 1) == view.digest(FIRST.digest) == stored
+        assert view.page(ORIGIN, 0).documents == (stored,)
+
+
+def test_the_same_document_again_is_answered_with_the_stored_one(service):
+    stored = service.publish(FIRST)
+    service.publish(SECOND)
+    assert service.desk.publish(chain.sign(FIRST, ORIGIN_KEY)) == (stored, False)
+    with service.store.reading() as view:
+        assert document.decode(view.latest(ORIGIN).body) == SECOND
+
+
+REFUSED = {
+    "a stranger's signature": (chain.sign(SECOND, HELPER_KEYS[0]), BadSignature),
+    "a skipped version": (chain.sign(THIRD, ORIGIN_KEY), BrokenChain),
+    "another history": (
+        chain.sign(make(version=2, previous="00" * 32), ORIGIN_KEY),
+        BrokenChain,
+    ),
+    "a second first version": (chain.sign(make(k=99), ORIGIN_KEY), Forked),
+    "a replay with another signature": (replace(chain.sign(FIRST, HELPER_KEYS[0])), BadSignature),
+    "an origin that nobody pinned": (chain.sign(make(origin="evil.example"), ORIGIN_KEY), UnknownOrigin),
+    "an end in the past": (
+        chain.sign(chained(1, FIRST, not_after=NOW)[0], ORIGIN_KEY),
+        Expired,
+    ),
+    "bytes that are not canonical": (replace(chain.sign(SECOND, ORIGIN_KEY), body=b"{}"), InvalidDocument),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused_leaves_nothing(service, case):
+    handed, error = REFUSED[case]
+    before = service.publish(FIRST)
+    with pytest.raises(error) as caught:
+        service.desk.publish(handed)
+    assert type(caught.value) is error
+    with service.store.reading() as view:
+        assert view.page(ORIGIN, 0).documents == (before,)
+
+
+def test_a_weak_key_is_not_published(service):
+    service.publish(FIRST)
+    with pytest.raises((WeakKey, InvalidDocument)):
+        service.publish(chained(1, FIRST, signing_key="01" + "00" * 31)[0])
+
+
+def test_the_chain_says_who_signs_next(service):
+    new = HELPER_KEYS[2]
+    turned = chained(1, FIRST, signing_key=new.verifying.public.hex())[0]
+    third = chained(1, turned, signing_key=new.verifying.public.hex())[0]
+    service.publish(FIRST)
+    service.publish(turned)
+    with pytest.raises(BadSignature):
+        service.publish(third)
+    service.publish(third, new)
+    # Replayed, an old version is still checked with the key of its time.
+    assert service.desk.publish(chain.sign(turned, ORIGIN_KEY))[1] is False
+
+
+def test_of_many_at_once_exactly_one_gets_in(service):
+    service.publish(FIRST)
+    rivals = [chain.sign(chained(1, FIRST, k=60 + i)[0], ORIGIN_KEY) for i in range(12)]
+    outcomes: Counter[str] = Counter()
+    ready = threading.Barrier(len(rivals))
+
+    def run(handed):
+        # A store of its own for each, as in processes of their own.
+        store = Store(service.path)
+        ready.wait()
+        try:
+            Desk(store, SERVICE_KEY, FixedClock(NOW), PINNED).publish(handed)
+            outcomes["published"] += 1
+        except Forked:
+            outcomes["refused"] += 1
+        finally:
+            store.close()
+
+    threads = [threading.Thread(target=run, args=(handed,)) for handed in rivals]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes == {"published": 1, "refused": 11}
+
+
+def test_killed_between_write_and_answer(service):
+    """The ad server got no answer. It asks again, of a service started anew, and gets the stored one."""
+    stored = service.publish(FIRST)
+    # No close: whatever the dead process had in memory is lost.
+    reopened = Service(service.path, FixedClock(NOW + 5))
+    assert reopened.desk.publish(chain.sign(FIRST, ORIGIN_KEY)) == (stored, False)
+    reopened.publish(SECOND)
+    with pytest.raises(Forked):
+        reopened.publish(OTHER_SECOND)
+    reopened.store.close()
+
+
+def test_killed_before_the_write_was_committed(service):
+    def killed():
+        with service.store.writing() as view:
+            view.add(FIRST, chain.countersign(chain.sign(FIRST, ORIGIN_KEY), SERVICE_KEY), NOW)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        killed()
+    reopened = Service(service.path, FixedClock(NOW))
+    with reopened.store.reading() as view, pytest.raises(UnknownOrigin):
+        view.latest(ORIGIN)
+    reopened.store.close()
+
+
+@pytest.mark.parametrize("deed", ["UPDATE documents SET version = 9", "DELETE FROM documents"])
+def test_the_database_itself_refuses_to_change_what_is_published(service, deed):
+    service.publish(FIRST)
+    connection = sqlite3.connect(service.path)
+    try:
+        with pytest.raises(sqlite3.IntegrityError, match="never changes"):
+            connection.execute(deed)
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    finally:
+        connection.close()
+
+
+def test_every_connection_waits_for_the_disk(service):
+    with service.store.reading() as view:
+        assert view._connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
+
+
+def test_a_helper_s_keys_only_move_on(service):
+    publish = service.desk.publish_keys
+    assert publish("helper-0", configuration(0, 5)) is True
+    assert publish("helper-0", configuration(0, 5)) is False
+    with pytest.raises(RolledBack):
+        publish("helper-0", configuration(0, 4))
+    with pytest.raises(Forked, match="higher one"):
+        publish("helper-0", configuration(0, 5, seed=b"others"))
+    assert publish("helper-0", configuration(0, 6)) is True
+    with service.store.reading() as view:
+        assert view.keys("helper-0") == (configuration(0, 6), 6)
+
+
+def test_only_a_pinned_helper_publishes_keys_and_only_its_own(service):
+    publish = service.desk.publish_keys
+    with pytest.raises(UnknownHelper):
+        publish("helper-2", configuration(2, 1))
+    with pytest.raises(BadSignature):
+        publish("helper-0", configuration(1, 1))
+    with pytest.raises(Truncated):
+        publish("helper-0", b"")
+    with service.store.reading() as view, pytest.raises(UnknownHelper):
+        view.keys("helper-0")
+
+
+def test_what_is_not_there_is_named(service):
+    service.publish(FIRST)
+    with service.store.reading() as view:
+        with pytest.raises(UnknownDocument, match="version 2"):
+            view.version(ORIGIN, 2)
+        with pytest.raises(UnknownDocument, match="digest"):
+            view.digest(bytes(32))
+        with pytest.raises(UnknownOrigin):
+            view.page("other.example", 0)
+        assert view.page(ORIGIN, 1).documents == ()

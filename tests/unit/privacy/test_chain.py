@@ -1,0 +1,183 @@
+"""A signed document stands as it was signed, in its one place: every change to it is refused."""
+
+import json
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import rfc8785
+
+from maskedlark.errors import BadSignature, BrokenChain, InvalidDocument, RolledBack, WeakKey
+from maskedlark.privacy import chain
+from maskedlark.privacy.chain import Signed
+from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, SERVICE_KEY, make
+
+PINNED, SERVICE, STRANGER = ORIGIN_KEY.verifying, SERVICE_KEY.verifying, HELPER_KEYS[2]
+FIRST = make()
+PUBLISHED = chain.countersign(chain.sign(FIRST, ORIGIN_KEY), SERVICE_KEY)
+Place = tuple[str | int, ...]
+
+
+def leaves(item: Any, place: Place = ()) -> Iterator[Place]:
+    children = item.items() if isinstance(item, dict) else enumerate(item) if isinstance(item, list) else None
+    if children is None:
+        yield place
+    else:
+        for name, child in children:
+            yield from leaves(child, (*place, name))
+
+
+def branches(item: Any, place: Place = ()) -> Iterator[Place]:
+    if isinstance(item, dict | list):
+        yield place
+        for name, child in item.items() if isinstance(item, dict) else enumerate(item):
+            yield from branches(child, (*place, name))
+
+
+def at(item: Any, place: Place) -> Any:
+    for name in place:
+        item = item[name]
+    return item
+
+
+def other(value: Any) -> Any:
+    """A value of the same type, as near as can be."""
+    match value:
+        case bool():
+            return not value
+        case int() | float():
+            return value + 1
+        case str():
+            return value[:-1] + ("1" if value[-1:] != "1" else "2")
+        case _:
+            return 1
+
+
+BODY = json.loads(PUBLISHED.body)
+
+
+def tampered() -> Iterator[tuple[str, Any]]:
+    for place in leaves(BODY):
+        changed = deepcopy(BODY)
+        at(changed, place[:-1])[place[-1]] = other(at(BODY, place))
+        yield f"change {place}", changed
+        removed = deepcopy(BODY)
+        del at(removed, place[:-1])[place[-1]]
+        yield f"remove {place}", removed
+    for place in branches(BODY):
+        added = deepcopy(BODY)
+        branch = at(added, place)
+        branch.update(extra=1) if isinstance(branch, dict) else branch.append(1)
+        yield f"add to {place}", added
+        if place:
+            removed = deepcopy(BODY)
+            del at(removed, place[:-1])[place[-1]]
+            yield f"remove {place}", removed
+
+
+TAMPERED = dict(tampered())
+
+
+def test_the_walk_reaches_every_setting():
+    assert {place[0] for place in leaves(BODY)} >= BODY.keys() - {"decoys"}
+    assert len(TAMPERED) > 150
+
+
+@pytest.mark.parametrize("deed", TAMPERED)
+def test_a_tampered_document_is_refused(deed):
+    """By its origin's signature, and by the service's."""
+    body = rfc8785.dumps(TAMPERED[deed])
+    assert body != PUBLISHED.body
+    forged = replace(PUBLISHED, body=body)
+    with pytest.raises(BadSignature, match="parameter document"):
+        forged.open(PINNED)
+    with pytest.raises(BadSignature, match="published document"):
+        forged.published(SERVICE)
+    with pytest.raises(BadSignature):
+        chain.verify([forged], PINNED, SERVICE)
+
+
+@pytest.mark.parametrize("field", ["origin_signature", "service_signature"])
+def test_every_bit_of_a_signature_counts(field):
+    good = getattr(PUBLISHED, field)
+    for bit in range(8 * len(good)):
+        bad = bytearray(good)
+        bad[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(BadSignature):
+            chain.verify([replace(PUBLISHED, **{field: bytes(bad)})], PINNED, SERVICE)
+
+
+def test_an_envelope_comes_back_and_no_other_does():
+    assert chain.decode(PUBLISHED.encode()) == PUBLISHED
+    good = json.loads(PUBLISHED.encode())
+    bad = [{**good, "extra": 1}, {**good, "document": 1}, {**good, "origin_signature": "00"}]
+    bad += [{**good, "origin_signature": None}, {**good, "service_signature": "zz" * 64}]
+    bad += [{name: good[name] for name in good if name != lacking} for lacking in good]
+    wrong: list[Any] = [*bad, [], "x", None]
+    for each in wrong:
+        with pytest.raises(InvalidDocument):
+            chain.decode(json.dumps(each).encode())
+    with pytest.raises(InvalidDocument):
+        chain.decode(b"{")
+
+
+def test_one_party_s_signature_is_not_another_s():
+    swapped = Signed(PUBLISHED.body, PUBLISHED.service_signature or b"", PUBLISHED.origin_signature)
+    with pytest.raises(BadSignature):
+        chain.verify([swapped], PINNED, SERVICE)
+    with pytest.raises(BadSignature):
+        chain.verify([chain.countersign(chain.sign(FIRST, STRANGER), SERVICE_KEY)], PINNED, SERVICE)
+    with pytest.raises(BadSignature):
+        chain.verify([chain.countersign(chain.sign(FIRST, ORIGIN_KEY), STRANGER)], PINNED, SERVICE)
+    with pytest.raises(BadSignature, match="not countersigned"):
+        chain.verify([chain.sign(FIRST, ORIGIN_KEY)], PINNED, SERVICE)
+
+
+def test_a_chain_changes_its_key_by_declaring_another():
+    new = STRANGER
+    second = make(version=2, previous=FIRST.digest.hex(), signing_key=new.verifying.public.hex())
+    third = make(version=3, previous=second.digest.hex(), signing_key=new.verifying.public.hex())
+    signed = [chain.sign(second, ORIGIN_KEY), chain.sign(third, new)]
+    good = [PUBLISHED, *(chain.countersign(each, SERVICE_KEY) for each in signed)]
+    assert chain.verify(good, PINNED, SERVICE) == [FIRST, second, third]
+    with pytest.raises(BadSignature):
+        chain.follow(chain.sign(third, ORIGIN_KEY), second, PINNED)
+
+
+def follow(**changes):
+    changed = make(**{"version": 2, "previous": FIRST.digest.hex(), **changes})
+    return chain.follow(chain.sign(changed, ORIGIN_KEY), FIRST, PINNED)
+
+
+def test_what_does_not_follow_is_refused():
+    assert follow().version == 2
+    with pytest.raises(RolledBack, match="published already"):
+        follow(version=1, previous=None)
+    with pytest.raises(BrokenChain, match="does not follow"):
+        follow(version=3)
+    with pytest.raises(BrokenChain, match="does not follow"):
+        follow(previous="00" * 32)
+    with pytest.raises(BrokenChain, match="in the chain of"):
+        follow(origin="other.example")
+    with pytest.raises(BrokenChain, match="is version 1"):
+        chain.follow(chain.sign(make(version=2, previous="00" * 32), ORIGIN_KEY), None, PINNED)
+
+
+def test_order_repetition_and_gaps_break_a_chain():
+    second = make(version=2, previous=FIRST.digest.hex())
+    follower = chain.countersign(chain.sign(second, ORIGIN_KEY), SERVICE_KEY)
+    for wrong in (
+        [follower],
+        [follower, PUBLISHED],
+        [PUBLISHED, PUBLISHED],
+        [PUBLISHED, follower, PUBLISHED],
+    ):
+        with pytest.raises(BrokenChain):
+            chain.verify(wrong, PINNED, SERVICE)
+
+
+def test_nothing_follows_a_document_that_declares_a_weak_key():
+    with pytest.raises((WeakKey, InvalidDocument)):
+        chain.follow(PUBLISHED, make(signing_key="01" + "00" * 31), PINNED)
