@@ -194,7 +194,7 @@ def receive(
     for place, (name, key) in enumerate(keys.items()):
         # Ad server: it hands every helper its part of each report.
         parts = [report.decode(data).part(place) for data in stored]
-        # Helper: open, check that the columns are as declared and those that all helpers see, expand the share.
+        # Helper: open, check that the columns are as declared and bound, expand the share.
         opener = Opener(name, place, {key.key_id: key}, declared, size)
         opened = batch.open_parts(opener, parts)
         if opened.refused:

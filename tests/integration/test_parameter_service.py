@@ -16,7 +16,7 @@ from maskedlark.errors import Forked, MaskedLarkError
 from maskedlark.parameter_service.app import CBOR, JSON
 from maskedlark.privacy import chain
 from maskedlark.randomness import SystemRandomness
-from maskedlark.web import key_file, signed
+from maskedlark.web import key_file
 from maskedlark.web.errors import ServiceAway
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.remote import Remote
@@ -25,7 +25,7 @@ from maskedlark.wire.keys import KeyConfiguration, PublishedKey
 from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY
 from tests.unit.web.service import ORIGIN, chained
 
-COMMAND = [sys.executable, "-W", "error", "-c", "from maskedlark.cli.parameters import app; app()", "serve"]
+COMMAND = [sys.executable, "-W", "error", "-m", "maskedlark", "parameters", "serve"]
 START_WITHIN_S = 60
 
 
@@ -86,7 +86,7 @@ def running(tmp_path):
 
 def publish(url, drafted):
     with Remote(url) as remote:
-        return signed.decode(remote.post("/v1/documents", chain.sign(drafted, ORIGIN_KEY).encode(), JSON))
+        return chain.decode(remote.post("/v1/documents", chain.sign(drafted, ORIGIN_KEY).encode(), JSON))
 
 
 def test_publish_fetch_stop_and_start(running):
@@ -139,7 +139,7 @@ def test_killed_in_the_middle_of_publishing(running):
     def publish_all():
         for each in documents:
             try:
-                answered.append(signed.unverified(publish(running.url, each)))
+                answered.append(publish(running.url, each).claimed())
             except MaskedLarkError:
                 return
             if len(answered) == 15:

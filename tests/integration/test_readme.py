@@ -28,6 +28,6 @@ def test_the_output_on_the_first_screen_is_the_demo_s_but_for_randomness():
 
 
 def stable(output: str) -> list[str]:
-    """The words of an output without what differs from run to run: shares, ids, digests, how many and how long."""
+    """The words of an output without what differs from run to run: shares, ids, digests, figures."""
     words = re.sub(r"\d+ reports over|in \d+ s\.|[^\w\s:,.'=%-]", " ", output).split()
     return [word for word in words if not re.fullmatch(r"\d{12,}|[0-9a-f]{8,16}", word)]

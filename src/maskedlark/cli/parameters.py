@@ -24,7 +24,7 @@ from maskedlark.parameter_service.store import Store
 from maskedlark.privacy import chain, document
 from maskedlark.privacy.document import Document
 from maskedlark.randomness import SystemRandomness
-from maskedlark.web import files, key_file, serving, signed
+from maskedlark.web import files, key_file, pages, serving
 from maskedlark.web.errors import UnknownDocument
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.remote import Remote
@@ -92,7 +92,7 @@ def draft(
 ) -> None:
     """Draft a whole document from a short TOML, and say what it means."""
     public = key_file.read(key).verifying if key else None
-    before = signed.unverified(signed.decode(previous.read_bytes())) if previous else None
+    before = chain.decode(previous.read_bytes()).claimed() if previous else None
     drafted = draft_document(_text(settings), public, before, SystemClock().now())
     _explain(Console(stderr=out is None, highlight=False), drafted)
     _write(out, drafted.encode())
@@ -113,11 +113,11 @@ def publish(
     """Sign a draft and publish it. Safe to repeat: the same draft is published once."""
     handed = chain.sign(document.parse(drafted.read_bytes()), key_file.read(key))
     with Remote(service) as remote:
-        published = signed.decode(remote.post("/v1/documents", handed.encode(), JSON))
+        published = chain.decode(remote.post("/v1/documents", handed.encode(), JSON))
     published.published(key_file.public(service_key))
     if published.body != handed.body:
         raise InvalidDocument("the service answered with another document than the one handed in")
-    found = signed.unverified(published)
+    found = published.claimed()
     if out is not None:
         files.write(out, published.encode())
     typer.echo(f"published version {found.version} of {found.origin}, digest {found.digest.hex()}")
@@ -166,15 +166,15 @@ def verify(
     if (service is None) == (file is None):
         raise typer.BadParameter("give either --service or --file")
     if file is not None:
-        found = list(signed.decode_chain(file.read_bytes()))
+        found = list(pages.decode_chain(file.read_bytes()))
     else:
         with _client(origin, service or "", service_key, origin_key, cache) as client:
             found = client.signed_chain(origin)
-    documents = chain.verify(found, key_file.public(origin_key), key_file.public(service_key))
-    if not documents or documents[0].origin != origin:
+    documents = chain.verify(found, origin, key_file.public(origin_key), key_file.public(service_key))
+    if not documents:
         raise UnknownDocument(f"the chain holds no document of {origin}")
     if save is not None:
-        files.write(save, signed.encode_chain(found))
+        files.write(save, pages.encode_chain(found))
     for each in documents:
         typer.echo(f"version {each.version}  {each.digest.hex()}  verified")
 

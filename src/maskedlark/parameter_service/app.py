@@ -9,7 +9,8 @@ from maskedlark.clock import Clock
 from maskedlark.parameter_service.desk import Desk
 from maskedlark.parameter_service.pinned import Pinned
 from maskedlark.parameter_service.store import Store
-from maskedlark.web import answers, signed
+from maskedlark.privacy import chain
+from maskedlark.web import answers
 from maskedlark.wire.report import MOST_ORIGIN
 from maskedlark.wire.signatures import SigningKey
 
@@ -59,7 +60,7 @@ def _publishing(desk: Desk) -> APIRouter:
     @router.post("/documents", openapi_extra=_taking(JSON))
     def publish(body: Body) -> Response:
         """Publish a signed document: 201 if it is new, 200 if it was there."""
-        stored, added = desk.publish(signed.decode(body))
+        stored, added = desk.publish(chain.decode(body))
         return Response(stored.encode(), 201 if added else 200, _CHANGES, JSON)
 
     return router

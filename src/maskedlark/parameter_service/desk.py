@@ -9,7 +9,6 @@ from maskedlark.parameter_service.store import Store, View
 from maskedlark.privacy import chain
 from maskedlark.privacy.chain import Signed
 from maskedlark.privacy.document import Document
-from maskedlark.web import signed
 from maskedlark.web.errors import UnknownDocument, UnknownHelper, UnknownOrigin
 from maskedlark.wire import keys
 from maskedlark.wire.signatures import SigningKey, VerifyingKey
@@ -29,7 +28,7 @@ class Desk:
 
         The same document again is answered with the stored one: its ad server may not have got the answer.
         """
-        claimed = signed.unverified(handed)
+        claimed = handed.claimed()
         if claimed.origin not in self.pinned.origins:
             raise UnknownOrigin(f"no key is pinned for {claimed.origin}; ask the operator of this service")
         # Between reading the end of the chain and writing behind it nobody else writes: of two documents
@@ -69,14 +68,14 @@ class Desk:
     def _before(self, view: View, claimed: Document) -> Document | None:
         """The stored version before the claimed one; the newest, where it claims to skip some."""
         try:
-            newest = signed.unverified(view.latest(claimed.origin))
+            newest = view.latest(claimed.origin).claimed()
         except UnknownOrigin:
             return None
         if claimed.version > newest.version:
             return newest
         if claimed.version == 1:
             return None
-        return signed.unverified(view.version(claimed.origin, claimed.version - 1))
+        return view.version(claimed.origin, claimed.version - 1).claimed()
 
     def _stored(self, view: View, opened: Document) -> Signed:
         """What is published as this version. Refuses a second document for it."""

@@ -12,7 +12,7 @@ from maskedlark.parameter_service.tables import configurations, documents, open_
 from maskedlark.privacy.chain import Signed
 from maskedlark.privacy.document import Document
 from maskedlark.web.errors import UnknownDocument, UnknownHelper, UnknownOrigin
-from maskedlark.web.signed import MOST_PAGE, Page, page
+from maskedlark.web.pages import MOST_PAGE, Page, page
 
 _SIGNED = (documents.c.body, documents.c.origin_signature, documents.c.service_signature)
 

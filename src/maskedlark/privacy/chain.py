@@ -40,6 +40,10 @@ class Signed:
         origin_key.verify(ORIGIN_LABEL, self.body, self.origin_signature)
         return document.decode(self.body)
 
+    def claimed(self) -> Document:
+        """What it says, before anyone has checked who signed it: to know whose key to check with."""
+        return document.decode(self.body)
+
     def published(self, service_key: VerifyingKey) -> None:
         """Refuse a document that the service did not countersign."""
         if self.service_signature is None:
@@ -63,16 +67,23 @@ def decode(data: bytes) -> Signed:
     """A signed document off the wire. Nothing is verified yet."""
     try:
         item = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InvalidDocument("a signed document is JSON") from None
     if not isinstance(item, dict) or item.keys() != _FIELDS or not isinstance(item["document"], str):
         raise InvalidDocument(f"a signed document has exactly {', '.join(sorted(_FIELDS))}")
     service = item["service_signature"]
     return Signed(
-        item["document"].encode(),
+        _text(item["document"]),
         _signature(item["origin_signature"]),
         None if service is None else _signature(service),
     )
+
+
+def _text(item: str) -> bytes:
+    try:
+        return item.encode()
+    except UnicodeEncodeError:
+        raise InvalidDocument("a document is UTF-8") from None
 
 
 def _signature(item: object) -> bytes:
@@ -80,8 +91,8 @@ def _signature(item: object) -> bytes:
         signature = bytes.fromhex(item) if isinstance(item, str) else b""
     except ValueError:
         signature = b""
-    if len(signature) != SIGNATURE_BYTES:
-        raise InvalidDocument(f"a signature is {SIGNATURE_BYTES} bytes in hexadecimal")
+    if len(signature) != SIGNATURE_BYTES or signature.hex() != item:
+        raise InvalidDocument(f"a signature is {SIGNATURE_BYTES} bytes in lower-case hexadecimal")
     return signature
 
 
@@ -106,10 +117,14 @@ def follow(signed: Signed, before: Document | None, pinned: VerifyingKey) -> Doc
     return found
 
 
-def verify(chain: Sequence[Signed], pinned: VerifyingKey, service_key: VerifyingKey) -> list[Document]:
+def verify(
+    chain: Sequence[Signed], origin: str, pinned: VerifyingKey, service_key: VerifyingKey
+) -> list[Document]:
     """Every document of an origin, from the first on. Run by browsers, helpers and anyone who audits."""
     documents: list[Document] = []
     for signed in chain:
         signed.published(service_key)
         documents.append(follow(signed, documents[-1] if documents else None, pinned))
+        if documents[-1].origin != origin:
+            raise BrokenChain(f"a document of {documents[-1].origin}, not of {origin}")
     return documents

@@ -25,6 +25,7 @@ from maskedlark.privacy.settings import (
     Hex32,
     Mechanism,
     Name,
+    PublicKey,
     Seconds,
     Settings,
     TrainedModel,
@@ -47,7 +48,7 @@ class Document(Settings):
     previous: Hex32 | None
     """The digest of the version before; none for the first."""
     not_after: Seconds
-    signing_key: Hex32
+    signing_key: PublicKey
     """The ad server's own: it signs requests to helpers, and the next document."""
     helpers: Annotated[tuple[HelperIdentity, ...], Field(min_length=2, max_length=16)]
     k: Annotated[int, Field(ge=1, le=1 << 31)]
@@ -105,6 +106,10 @@ class Document(Settings):
             raise ValueError(
                 "models are declared without ceilings: add training.adserver and training.coalition"
             )
+        if self.training and self.training.adserver.delta > self.budget.delta:
+            raise ValueError(
+                "training may cost a source more delta than its whole budget: lower training.adserver"
+            )
         if self.training and self.training.adserver.epsilon > self.budget.epsilon:
             raise ValueError(
                 "training may cost a source more epsilon than its whole budget: lower training.adserver"
@@ -117,9 +122,17 @@ class Document(Settings):
                 raise ValueError(
                     f"a label of {model.tag} is taken from {missing[0]!r}, which is no declared value"
                 )
-        gaussian = [purpose for purpose, mechanism in self.mechanisms.items() if mechanism.kind == "gaussian"]
-        if gaussian and self.budget.delta == 0:
-            raise ValueError(f"Gaussian noise to {gaussian[0]} needs a budget with delta over 0")
+        self._check_delta()
+
+    def _check_delta(self) -> None:
+        """Gaussian noise has no pure epsilon: what it serves needs a delta."""
+        deltas = {
+            "aggregate": self.budget.delta,
+            "train": self.training.adserver.delta if self.training else 1.0,
+        }
+        for purpose, mechanism in self.mechanisms.items():
+            if mechanism.kind == "gaussian" and deltas[purpose] == 0:
+                raise ValueError(f"Gaussian noise to {purpose} needs a budget with delta over 0")
 
     def _check_range(self) -> None:
         for value in self.values:

@@ -2,21 +2,33 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from maskedlark.core import field, local_dp
+from maskedlark.core import local_dp
 from maskedlark.core.candidates import ALL, CandidatePolicy, Pair, Sample
 from maskedlark.core.declared import MOST_FEATURES, MOST_NAME, MOST_NAMES, Model, Value
 from maskedlark.core.labels import MOST_LABELS, LabelSpace
-from maskedlark.wire.columns import MOST_KEY_NUMBER, MOST_KEY_TEXT
+from maskedlark.wire.columns import MOST_KEY_TEXT
+from maskedlark.wire.signatures import VerifyingKey
 
 MOST_SHOWN = 1024
 """The most candidates that a record may show: each is eight bytes of every report to helper 0."""
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=MOST_NAME, pattern=r"^[A-Za-z0-9_.:/ -]+$")]
 KeyText = Annotated[str, StringConstraints(max_length=MOST_KEY_TEXT)]
-KeyNumber = Annotated[int, Field(ge=-MOST_KEY_NUMBER, le=MOST_KEY_NUMBER)]
+MOST_NUMBER = (1 << 53) - 1
+"""Canonical JSON has no larger whole numbers."""
+KeyNumber = Annotated[int, Field(ge=-MOST_NUMBER, le=MOST_NUMBER)]
 Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+def _strong(public: str) -> str:
+    """Refuse a key under which one signature fits every message."""
+    VerifyingKey(bytes.fromhex(public))
+    return public
+
+
+PublicKey = Annotated[Hex32, AfterValidator(_strong)]
 Positive = Annotated[float, Field(gt=0)]
 Seconds = Annotated[int, Field(ge=0, le=1 << 40)]
 
@@ -31,7 +43,7 @@ class HelperIdentity(Settings):
     """A helper by who it is: its keys and address are in its own key configuration."""
 
     name: Name
-    identity: Hex32
+    identity: PublicKey
 
 
 class Budget(Settings):
@@ -49,10 +61,8 @@ class Ceilings(Settings):
 
     @model_validator(mode="after")
     def _ordered(self) -> "Ceilings":
-        if self.coalition.epsilon < self.adserver.epsilon:
-            raise ValueError(
-                "the coalition sees more than the ad server: give it at least as large an epsilon"
-            )
+        if self.coalition.epsilon < self.adserver.epsilon or self.coalition.delta < self.adserver.delta:
+            raise ValueError("a coalition sees more than the ad server: give it no less epsilon and delta")
         return self
 
 
@@ -67,8 +77,8 @@ class ConversionValue(Settings):
     """A value that triggers may carry, and its bounds."""
 
     name: Name
-    low: Annotated[int, Field(ge=-field.HALF, le=field.HALF)]
-    high: Annotated[int, Field(ge=-field.HALF, le=field.HALF)]
+    low: Annotated[int, Field(ge=-MOST_NUMBER, le=MOST_NUMBER)]
+    high: Annotated[int, Field(ge=-MOST_NUMBER, le=MOST_NUMBER)]
 
     @model_validator(mode="after")
     def _ordered(self) -> "ConversionValue":

@@ -11,7 +11,7 @@ from maskedlark.errors import BadSignature, BrokenChain, Forked, InvalidDocument
 from maskedlark.privacy import chain
 from maskedlark.privacy.chain import Signed
 from maskedlark.privacy.document import Document
-from maskedlark.web import files, signed
+from maskedlark.web import files
 from maskedlark.web.errors import CorruptCache
 from maskedlark.wire.signatures import VerifyingKey
 
@@ -63,7 +63,7 @@ class ChainCache:
 
         Returns if it is the very document that we have. Raises what is wrong with it if it proves nothing.
         """
-        version = signed.unverified(theirs).version
+        version = theirs.claimed().version
         ours = self.signed[version - 1]
         if theirs.body == ours.body:
             return
@@ -86,7 +86,7 @@ class ChainCache:
 
     def _read(self, path: Path) -> None:
         try:
-            found = signed.decode(path.read_bytes())
+            found = chain.decode(path.read_bytes())
             opened = self.follow(found, len(self.documents) + 1)
         except (BadSignature, BrokenChain, InvalidDocument) as error:
             raise corrupt(path, error) from None

@@ -17,9 +17,10 @@ import httpx
 
 from maskedlark.clock import Clock
 from maskedlark.errors import BadSignature, BrokenChain, Expired, RolledBack
+from maskedlark.privacy import chain
 from maskedlark.privacy.chain import Signed
 from maskedlark.privacy.document import Document
-from maskedlark.web import signed
+from maskedlark.web import pages
 from maskedlark.web.chain_cache import ChainCache
 from maskedlark.web.errors import NotThere, ServiceAway, StrangeAnswer, UnknownDocument, UnknownOrigin
 from maskedlark.web.key_cache import KeyCache
@@ -126,7 +127,7 @@ class ParameterClient:
     def _advance(self, known: ChainCache) -> None:
         """Follow the service to its newest document, or say how its chain differs from ours."""
         newest = self._newest(known)
-        version = signed.unverified(newest).version
+        version = newest.claimed().version
         try:
             while version > len(known.documents):
                 self._next_page(known)
@@ -141,7 +142,7 @@ class ParameterClient:
 
     def _newest(self, known: ChainCache) -> Signed:
         try:
-            return signed.decode(self._remote.get(f"/v1/origins/{known.origin}/documents/latest"))
+            return chain.decode(self._remote.get(f"/v1/origins/{known.origin}/documents/latest"))
         except NotThere:
             if known.documents:
                 raise RolledBack(
@@ -157,9 +158,9 @@ class ParameterClient:
         for found in page.documents:
             known.append(found)
 
-    def _page(self, origin: str, after: int) -> signed.Page:
+    def _page(self, origin: str, after: int) -> pages.Page:
         path = f"/v1/origins/{origin}/documents"
-        return signed.decode_page(self._remote.get(path, {"after": after}))
+        return pages.decode_page(self._remote.get(path, {"after": after}))
 
     def _compare(self, known: ChainCache, fault: BadSignature | BrokenChain) -> NoReturn:
         """Find the first document that differs from ours: signed by the origin, it proves a fork."""
@@ -171,7 +172,7 @@ class ParameterClient:
                 break  # It has shown something wrong already: being away now does not hide it.
             for theirs in page.documents[: len(known.documents) - at]:
                 at += 1
-                if signed.unverified(theirs).version != at:
+                if theirs.claimed().version != at:
                     raise fault
                 known.accuse(theirs)
             more = page.more and bool(page.documents)
@@ -179,10 +180,10 @@ class ParameterClient:
 
     def _fetch(self, digest: bytes) -> Document:
         """A document that no chain of ours has: bring its origin's chain up to it."""
-        found = signed.decode(self._remote.get(f"/v1/documents/{digest.hex()}"))
+        found = chain.decode(self._remote.get(f"/v1/documents/{digest.hex()}"))
         if hashlib.sha256(found.body).digest() != digest:
             raise StrangeAnswer("the service answered with another document than the one asked for")
-        declared = signed.unverified(found)
+        declared = found.claimed()
         known = self._known(declared.origin)
         if declared.version > len(known.documents):
             self._advance(known)

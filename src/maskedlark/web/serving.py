@@ -2,6 +2,7 @@
 
 import signal
 import socket
+import sys
 
 import uvicorn
 from fastapi import FastAPI
@@ -26,7 +27,8 @@ def serve(app: FastAPI, host: str, port: int) -> None:
         config = uvicorn.Config(
             app, log_level="warning", access_log=False, timeout_graceful_shutdown=STOP_WITHIN_S
         )
-        # uvicorn raises the signal again when it has stopped; to have been told to stop is no failure.
+        # uvicorn raises the signal again when it has stopped; to have been told to stop is no failure, and
+        # to be told before it has started is reason enough to end at once.
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: None)
+            signal.signal(number, lambda *_: sys.exit(0))
         _Announced(config).run(sockets=[listening])

@@ -180,7 +180,7 @@ def test_publish_show_verify(world):
     assert verified.count("verified") == 2
     file = ["--file", world.path("chain.json")]
     assert world.run("verify", "ads.example", *file, *world.pins()).output == verified
-    one_line(world.run("verify", "other.example", *file, *world.pins(), code=1), "no document of other")
+    one_line(world.run("verify", "other.example", *file, *world.pins(), code=1), "not of other")
     one_line(world.run("verify", "ads.example", *file, *world.pins("service"), code=1), "BadSignature")
     one_line(world.run("verify", "ads.example", *file, *world.pins(service="origin"), code=1), "BadSignature")
     # Dropping the first, or turning the order, breaks it.

@@ -7,7 +7,7 @@ import pytest
 
 from maskedlark.clock import FixedClock
 from maskedlark.privacy import chain
-from maskedlark.web import answers, signed
+from maskedlark.web import answers, pages
 from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, make
 from tests.unit.web.service import NOW, ORIGIN, Service, chained, configuration
 
@@ -100,25 +100,25 @@ def test_a_large_body_is_not_read_to_its_end(http, service):
 
 def test_a_long_chain_comes_in_pages(http, service, monkeypatch):
     documents = service.publish_chain(7)
-    monkeypatch.setattr(signed, "MOST_PAGE", 3)
-    found, after, pages = [], 0, 0
+    monkeypatch.setattr(pages, "MOST_PAGE", 3)
+    found, after, count = [], 0, 0
     while True:
         answer = http.get(f"/v1/origins/{ORIGIN}/documents", params={"after": after})
-        page = signed.decode_page(answer.content)
-        found += [signed.unverified(each) for each in page.documents]
-        pages, after = pages + 1, len(found)
+        page = pages.decode_page(answer.content)
+        found += [each.claimed() for each in page.documents]
+        count, after = count + 1, len(found)
         if not page.more:
             break
     assert found == documents
-    assert pages == 3
+    assert count == 3
 
 
 def test_a_page_ends_before_it_grows_too_large(service, monkeypatch):
     published = [service.publish(each) for each in chained(4)]
-    monkeypatch.setattr(signed, "MOST_PAGE_BYTES", len(published[0].body) * 2 + 200)
-    assert [len(signed.page(published[:n]).documents) for n in (1, 2, 4)] == [1, 2, 2]
-    monkeypatch.setattr(signed, "MOST_PAGE_BYTES", 1)
-    assert signed.page(published) == signed.Page((published[0],), True)
+    monkeypatch.setattr(pages, "MOST_PAGE_BYTES", len(published[0].body) * 2 + 200)
+    assert [len(pages.page(published[:n]).documents) for n in (1, 2, 4)] == [1, 2, 2]
+    monkeypatch.setattr(pages, "MOST_PAGE_BYTES", 1)
+    assert pages.page(published) == pages.Page((published[0],), True)
 
 
 def test_keys_are_published_and_fetched_as_they_were_signed(http):

@@ -96,7 +96,7 @@ def test_a_tampered_document_is_refused(deed):
     with pytest.raises(BadSignature, match="published document"):
         forged.published(SERVICE)
     with pytest.raises(BadSignature):
-        chain.verify([forged], PINNED, SERVICE)
+        chain.verify([forged], "ads.example", PINNED, SERVICE)
 
 
 @pytest.mark.parametrize("field", ["origin_signature", "service_signature"])
@@ -106,7 +106,7 @@ def test_every_bit_of_a_signature_counts(field):
         bad = bytearray(good)
         bad[bit // 8] ^= 1 << bit % 8
         with pytest.raises(BadSignature):
-            chain.verify([replace(PUBLISHED, **{field: bytes(bad)})], PINNED, SERVICE)
+            chain.verify([replace(PUBLISHED, **{field: bytes(bad)})], "ads.example", PINNED, SERVICE)
 
 
 def test_an_envelope_comes_back_and_no_other_does():
@@ -126,13 +126,17 @@ def test_an_envelope_comes_back_and_no_other_does():
 def test_one_party_s_signature_is_not_another_s():
     swapped = Signed(PUBLISHED.body, PUBLISHED.service_signature or b"", PUBLISHED.origin_signature)
     with pytest.raises(BadSignature):
-        chain.verify([swapped], PINNED, SERVICE)
+        chain.verify([swapped], "ads.example", PINNED, SERVICE)
     with pytest.raises(BadSignature):
-        chain.verify([chain.countersign(chain.sign(FIRST, STRANGER), SERVICE_KEY)], PINNED, SERVICE)
+        chain.verify(
+            [chain.countersign(chain.sign(FIRST, STRANGER), SERVICE_KEY)], "ads.example", PINNED, SERVICE
+        )
     with pytest.raises(BadSignature):
-        chain.verify([chain.countersign(chain.sign(FIRST, ORIGIN_KEY), STRANGER)], PINNED, SERVICE)
+        chain.verify(
+            [chain.countersign(chain.sign(FIRST, ORIGIN_KEY), STRANGER)], "ads.example", PINNED, SERVICE
+        )
     with pytest.raises(BadSignature, match="not countersigned"):
-        chain.verify([chain.sign(FIRST, ORIGIN_KEY)], PINNED, SERVICE)
+        chain.verify([chain.sign(FIRST, ORIGIN_KEY)], "ads.example", PINNED, SERVICE)
 
 
 def test_a_chain_changes_its_key_by_declaring_another():
@@ -141,7 +145,7 @@ def test_a_chain_changes_its_key_by_declaring_another():
     third = make(version=3, previous=second.digest.hex(), signing_key=new.verifying.public.hex())
     signed = [chain.sign(second, ORIGIN_KEY), chain.sign(third, new)]
     good = [PUBLISHED, *(chain.countersign(each, SERVICE_KEY) for each in signed)]
-    assert chain.verify(good, PINNED, SERVICE) == [FIRST, second, third]
+    assert chain.verify(good, "ads.example", PINNED, SERVICE) == [FIRST, second, third]
     with pytest.raises(BadSignature):
         chain.follow(chain.sign(third, ORIGIN_KEY), second, PINNED)
 
@@ -175,7 +179,7 @@ def test_order_repetition_and_gaps_break_a_chain():
         [PUBLISHED, follower, PUBLISHED],
     ):
         with pytest.raises(BrokenChain):
-            chain.verify(wrong, PINNED, SERVICE)
+            chain.verify(wrong, "ads.example", PINNED, SERVICE)
 
 
 def test_nothing_follows_a_document_that_declares_a_weak_key():

@@ -10,7 +10,7 @@ import pytest
 from maskedlark.clock import FixedClock
 from maskedlark.errors import BadSignature, BrokenChain, Expired, Forked, InvalidDocument, RolledBack
 from maskedlark.privacy import chain
-from maskedlark.web import remote, signed
+from maskedlark.web import pages, remote
 from maskedlark.web.errors import (
     CorruptCache,
     ServiceAway,
@@ -83,7 +83,7 @@ def test_it_moves_on_with_the_service(bench):
 
 
 def test_long_chains_come_in_pages(bench, monkeypatch):
-    monkeypatch.setattr(signed, "MOST_PAGE", 2)
+    monkeypatch.setattr(pages, "MOST_PAGE", 2)
     documents = bench.service.publish_chain(7)
     assert bench.client().chain(ORIGIN) == documents
 
@@ -159,7 +159,7 @@ FORKS = {
 @pytest.mark.parametrize("page", [1, 64])
 def test_a_fork_is_kept_as_evidence(bench, case, turned, page, monkeypatch):
     """Also when the fork goes on under another key, so that its later documents do not verify under ours."""
-    monkeypatch.setattr(signed, "MOST_PAGE", page)
+    monkeypatch.setattr(pages, "MOST_PAGE", page)
     seen, shared, more = FORKS[case]
     ours = bench.service.publish_chain(seen)
     bench.client().latest(ORIGIN)
@@ -206,7 +206,7 @@ def test_what_the_origin_did_not_sign_is_no_fork(bench):
 
 
 def page_of(documents, more=False):
-    return signed.Page(tuple(documents), more).encode()
+    return pages.Page(tuple(documents), more).encode()
 
 
 def serving(answers):

@@ -1,15 +1,12 @@
-"""Signed documents as they cross HTTP: one, or a page of a chain. Strict, and nothing is verified here."""
+"""Chains of signed documents as they cross HTTP: page by page. Strict, and nothing is verified here."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import rfc8785
-
 from maskedlark.errors import InvalidDocument
-from maskedlark.privacy import chain, document
+from maskedlark.privacy import chain
 from maskedlark.privacy.chain import Signed
-from maskedlark.privacy.document import Document
 
 MOST_PAGE = 64
 """The most documents of one page."""
@@ -61,28 +58,10 @@ def encode_chain(documents: Sequence[Signed]) -> bytes:
     return b"[" + b",\n".join(signed.encode() for signed in documents) + b"]\n"
 
 
-def decode(data: bytes) -> Signed:
-    """One signed document off the wire."""
-    try:
-        return chain.decode(data)
-    except UnicodeEncodeError:
-        raise InvalidDocument("a document is text that UTF-8 can write") from None
-    except RecursionError:
-        raise InvalidDocument("a signed document is not nested") from None
-
-
-def unverified(signed: Signed) -> Document:
-    """What the document says, before anyone has checked who signed it: to know whose key to check with."""
-    try:
-        return document.decode(signed.body)
-    except rfc8785.CanonicalizationError:
-        raise InvalidDocument("a number beyond 2^53 has no canonical form: declare larger units") from None
-
-
 def _listed(item: object) -> tuple[Signed, ...]:
     if not isinstance(item, list):
         raise InvalidDocument("a chain is a list of signed documents")
-    return tuple(decode(json.dumps(each).encode()) for each in item)
+    return tuple(chain.decode(json.dumps(each).encode()) for each in item)
 
 
 def _json(data: bytes) -> object:
