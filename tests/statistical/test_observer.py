@@ -38,8 +38,8 @@ class Watched(Set):
         made = self.store.made
 
         def note(scheduled, data):
-            made(scheduled, data)
             self.seen.append((scheduled.source, scheduled.purpose, self.clock.now(), data))
+            return made(scheduled, data)
 
         self.store.made = note  # type: ignore[method-assign]
 
@@ -54,7 +54,8 @@ class AtOnce(Watched):
 
     def convert(self, destination: str = "shop.example", **values: int) -> None:
         super().convert(destination, **values)
-        chosen = [s for s in self.store.sources_of("ads.example", destination) if s.values]
+        self.browser._attribute()
+        chosen = [s for s in self.store.sources_of("ads.example", destination) if s.conversions]
         for source in chosen:
             self.store.run("UPDATE scheduled SET due = ? WHERE source = ?", self.clock.now(), source.number)
         self.browser.report_due()

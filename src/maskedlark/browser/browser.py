@@ -5,6 +5,7 @@ source is registered, before any conversion can happen; a conversion only change
 are shared and sealed. A page that registers a trigger is told nothing, not even whether it counted.
 """
 
+import logging
 from collections.abc import Mapping
 
 from maskedlark.browser import moments, reports
@@ -12,12 +13,17 @@ from maskedlark.browser.reports import Parameters
 from maskedlark.browser.sources import Kind, Source, attribute
 from maskedlark.browser.store import Scheduled, Store
 from maskedlark.clock import Clock
+from maskedlark.core.declared import MOST_NAME, MOST_NAMES
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import LimitReached, NotDeclared
+from maskedlark.errors import LimitReached, MaskedLarkError, NotDeclared
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.policy import Policy
+from maskedlark.privacy.settings import MOST_NUMBER
 from maskedlark.randomness import Randomness
 from maskedlark.wire.columns import Key, check_keys
+from maskedlark.wire.report import MOST_ORIGIN
+
+_LOG = logging.getLogger(__name__)
 
 MOST_SOURCES = 4096
 """Of one origin, alive at the same time."""
@@ -49,8 +55,9 @@ class Browser:
         self._policy.check(document)
         self._check_source(document, keys, features)
         window = document.attribution_window_s
-        if expiry_s is not None and not 1 <= expiry_s <= window:
-            raise NotDeclared(f"a source of {origin} lives at most {window} seconds, not {expiry_s}")
+        if expiry_s is not None and (type(expiry_s) is not int or not 1 <= expiry_s <= window):
+            raise NotDeclared(f"a source of {origin} lives at most {window} whole seconds, not {expiry_s}")
+        _check_destination(destination)
         now = self._clock.now()
         # Local noise is drawn once a source, here: drawn for each report it would average out.
         noised = {
@@ -81,12 +88,15 @@ class Browser:
 
     def _schedule(self, document: Document, source: Source, number: int) -> list[Scheduled]:
         """All reports of a source, and fakes beside them, each with a moment of its own."""
-        real = [(Purpose.AGGREGATE, None)] if document.values else []
-        planned: list[tuple[Purpose, str | None, int | None]] = [
-            (purpose, tag, None) for purpose, tag in real
-        ]
+        planned: list[tuple[Purpose, str | None, int | None]] = []
+        if document.values:
+            planned.append((Purpose.AGGREGATE, None, None))
         planned += [(Purpose.TRAIN, tag, None) for tag in source.features]
-        planned += [(purpose, tag, decoy) for purpose, tag, decoy in reports.draw_fakes(document, self._rng)]
+        if not planned:
+            raise NotDeclared(
+                f"a source of {source.origin} without features yields no report: give a model's"
+            )
+        planned += reports.draw_fakes(document, self._rng)
         waits = moments.waits(document.delay, len(planned), self._rng).tolist()
         return [
             Scheduled(
@@ -102,30 +112,63 @@ class Browser:
         ]
 
     def register_trigger(self, origin: str, destination: str, values: Mapping[str, int]) -> None:
-        """A conversion happened here. Counts for one source or for none; the page is not told."""
-        document = self._parameters.latest(origin)
-        declared = {value.name: value for value in document.values}
-        for name, value in values.items():
-            if name not in declared:
-                raise NotDeclared(f"no value {name!r}; {origin} declares {', '.join(declared) or 'none'}")
-            setting = declared[name]
-            if type(value) is not int or not min(setting.low, 0) <= value <= max(setting.high, 0):
-                raise NotDeclared(f"{name} is a whole number from {setting.low} to {setting.high}")
+        """A conversion happened here. Counts for one source or for none; the page is not told.
+
+        Nothing here depends on what the browser has seen, and nobody is asked for a document: neither the
+        page, by an error or by the time it takes, nor the parameter service, by a request, may learn whether
+        there is a source. So values are cut to the declared bounds later, when they are attributed.
+        """
+        _check_values(values)
+        _check_destination(destination)
         with self._store.transaction():
-            sources = self._store.sources_of(origin, destination)
-            chosen = attribute(sources, origin, destination, self._clock.now())
-            if chosen is not None:
-                under = self._parameters.by_digest(chosen.parameters)
-                self._store.set_values(chosen.number, reports.merge(under, chosen.values, values))
+            self._store.add_trigger(origin, destination, self._clock.now(), values)
 
     def report_due(self) -> int:
-        """Make the reports whose moment has come; they wait to be sent then. Returns how many."""
-        due = self._store.due(self._clock.now())
-        for scheduled in due:
-            document = self._parameters.by_digest(scheduled.parameters)
+        """Make the reports whose moment has come; they wait to be sent then. Returns how many.
+
+        A report that cannot be made now (no key of a helper, say) stays scheduled and holds up no other.
+        """
+        self._attribute()
+        made = 0
+        for scheduled in self._store.due(self._clock.now()):
+            try:
+                made += self._make(scheduled)
+            except MaskedLarkError as error:
+                _LOG.warning("a report to %s waits: %s", scheduled.origin, type(error).__name__)
+        return made
+
+    def _attribute(self) -> None:
+        """Let every conversion that waits count for its source, as things were when it happened."""
+        with self._store.transaction():
+            for trigger in self._store.take_triggers():
+                sources = self._store.sources_of(trigger.origin, trigger.destination)
+                before = [source for source in sources if source.number <= trigger.behind]
+                chosen = attribute(before, trigger.happened)
+                if chosen is not None:
+                    self._store.attributed(chosen.number, reports.merge(chosen.values, trigger.values))
+
+    def _make(self, scheduled: Scheduled) -> bool:
+        now, document = self._clock.now(), self._parameters.by_digest(scheduled.parameters)
+        recipients = reports.recipients(document, self._parameters, now)
+        with self._store.transaction():
             source = None if scheduled.source is None else self._store.source(scheduled.source)
-            recipients = reports.recipients(document, self._parameters, self._clock.now())
-            report = reports.make(document, scheduled, source, recipients, self._clock.now(), self._rng)
-            with self._store.transaction():
-                self._store.made(scheduled, report)
-        return len(due)
+            if scheduled.source is not None and source is None:
+                return False
+            return self._store.made(
+                scheduled, reports.make(document, scheduled, source, recipients, now, self._rng)
+            )
+
+
+def _check_values(values: Mapping[str, int]) -> None:
+    if len(values) > MOST_NAMES:
+        raise NotDeclared(f"a conversion carries at most {MOST_NAMES} values")
+    for name, value in values.items():
+        if not 1 <= len(name.encode()) <= MOST_NAME:
+            raise NotDeclared(f"the name of a value has 1 to {MOST_NAME} bytes")
+        if type(value) is not int or abs(value) > MOST_NUMBER:
+            raise NotDeclared(f"the value {name} is not a whole number of at most 53 bits")
+
+
+def _check_destination(destination: str) -> None:
+    if not 1 <= len(destination.encode()) <= MOST_ORIGIN:
+        raise NotDeclared(f"a destination is the name of a site, 1 to {MOST_ORIGIN} bytes")

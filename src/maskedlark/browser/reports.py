@@ -57,25 +57,29 @@ def draw_fakes(document: Document, rng: Randomness) -> list[tuple[Purpose, str |
     return fakes
 
 
-def merge(document: Document, before: Mapping[str, int], values: Mapping[str, int]) -> dict[str, int]:
-    """All that is attributed to a source: values of one type add up, cut to the bounds that were declared."""
-    merged = dict(before)
-    for value in document.values:
-        if value.name in values:
-            total = merged.get(value.name, 0) + values[value.name]
-            merged[value.name] = max(min(value.low, 0), min(total, max(value.high, 0)))
-    return merged
+def merge(before: Mapping[str, int], values: Mapping[str, int]) -> dict[str, int]:
+    """All that is attributed to a source: values of one type add up."""
+    return {name: before.get(name, 0) + values.get(name, 0) for name in {*before, *values}}
 
 
-def label_of(label: Label, values: Mapping[str, int]) -> int:
+def bounded(document: Document, source: Source | None) -> dict[str, int]:
+    """The values of a source, cut to the bounds that were declared; 0 without conversion, and for a fake."""
+    attributed = source.values if source else {}
+    return {
+        value.name: max(min(value.low, 0), min(attributed.get(value.name, 0), max(value.high, 0)))
+        for value in document.values
+    }
+
+
+def label_of(label: Label, values: Mapping[str, int], conversions: int) -> int:
     """A source's label: from its attributed values, or the default 0."""
     if label.kind == "binary":
-        return int(bool(values) if label.of is None else values.get(label.of, 0) > 0)
+        return int(conversions > 0 if label.of is None else values[label.of] > 0)
     space = label.space()
     low, high = (
         (space.buckets.low, space.buckets.high) if space.buckets else (space.values[0], space.values[-1])
     )
-    return max(low, min(values.get(str(label.of), 0), high))
+    return max(low, min(values[str(label.of)], high))
 
 
 def recipients(document: Document, parameters: Parameters, now: int) -> tuple[Recipient, ...]:
@@ -101,23 +105,23 @@ def make(
     real = np.array([source is not None])
     if purpose is Purpose.AGGREGATE:
         keys = source.keys if source else _decoy_keys(document, scheduled)
-        values = source.values if source else {}
-        secrets = document.measure.lift([[values.get(name, 0)] for name in document.measure.names], real)
+        values = bounded(document, source)
+        secrets = document.measure.lift([[values[name]] for name in document.measure.names], real)
         encoded = batch.aggregate_columns(document.measure, [[keys[name]] for name in document.keys], 1)
     else:
         assert scheduled.tag is not None
         model = document.trained(scheduled.tag)
         features = source.features[model.tag] if source else _decoy_features(document, scheduled, rng)
-        labels = [_label(model, label, source.values if source else {}, rng) for label in model.labels]
+        values, conversions = bounded(document, source), source.conversions if source else 0
+        labels = [_label(model, label, label_of(label, values, conversions), rng) for label in model.labels]
         candidates, secrets = document.declared_models[model.tag].mask(labels, real, rng)
         encoded = batch.train_columns(model.tag, np.frombuffer(features, np.uint8).reshape(1, -1), candidates)
     [report] = batch.seal(envelope, encoded, secrets, [hour_of(now)], rng)
     return report
 
 
-def _label(model: TrainedModel, label: Label, values: Mapping[str, int], rng: Randomness) -> list[int]:
+def _label(model: TrainedModel, label: Label, given: int, rng: Randomness) -> list[int]:
     """One label, quantised, and randomised where that is declared."""
-    given = label_of(label, values)
     if model.randomised_response is None:
         return [given]
     space = label.space()

@@ -31,18 +31,14 @@ class Source:
     registered: int
     ends: int
     """Conversions before this moment count for it."""
+    conversions: int = field(default=0, repr=False)
+    """How many were attributed to it so far. Secret, like their values."""
     values: Mapping[str, int] = field(default_factory=dict, repr=False)
-    """What was attributed to it so far. Secret."""
 
 
-def attribute(sources: Iterable[Source], origin: str, destination: str, at: int) -> Source | None:
+def attribute(sources: Iterable[Source], at: int) -> Source | None:
     """The one source that a conversion counts for: last touch, and clicks before views (section 3.1)."""
-    matching = [
-        source
-        for source in sources
-        if (source.origin, source.destination) == (origin, destination)
-        and source.registered <= at < source.ends
-    ]
+    matching = [source for source in sources if source.registered <= at < source.ends]
     return max(
         matching,
         key=lambda source: (source.kind is Kind.CLICK, source.registered, source.number),

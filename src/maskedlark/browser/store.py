@@ -5,6 +5,7 @@ was registered is lost, and a report is either not made yet or made once, with i
 """
 
 import json
+import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,9 +21,14 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS sources (
     number INTEGER PRIMARY KEY AUTOINCREMENT, origin TEXT NOT NULL, parameters BLOB NOT NULL,
     kind TEXT NOT NULL, destination TEXT NOT NULL, keys TEXT NOT NULL, features TEXT NOT NULL,
-    registered INTEGER NOT NULL, ends INTEGER NOT NULL, conversion TEXT NOT NULL DEFAULT '{}'
+    registered INTEGER NOT NULL, ends INTEGER NOT NULL, conversions INTEGER NOT NULL DEFAULT 0,
+    attributed TEXT NOT NULL DEFAULT '{}'
 );
 CREATE INDEX IF NOT EXISTS sources_by_destination ON sources (destination, origin);
+CREATE TABLE IF NOT EXISTS triggers (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, origin TEXT NOT NULL, destination TEXT NOT NULL,
+    happened INTEGER NOT NULL, behind INTEGER NOT NULL, carried TEXT NOT NULL
+);
 CREATE TABLE IF NOT EXISTS scheduled (
     number INTEGER PRIMARY KEY AUTOINCREMENT, due INTEGER NOT NULL, origin TEXT NOT NULL,
     parameters BLOB NOT NULL, purpose TEXT NOT NULL, tag TEXT, source INTEGER, decoy INTEGER
@@ -50,6 +56,19 @@ class Scheduled:
     number: int = 0
 
 
+@dataclass(frozen=True, repr=False)
+class Trigger:
+    """A conversion, as a page registered it: not attributed yet."""
+
+    number: int
+    origin: str
+    destination: str
+    happened: int
+    behind: int
+    """The last source that was registered before it."""
+    values: Mapping[str, int]
+
+
 class Store:
     """What a browser remembers. The path may be ":memory:" for simulations that need no memory."""
 
@@ -57,6 +76,8 @@ class Store:
     """Every transaction is on the disk before it counts."""
 
     def __init__(self, path: Path | str) -> None:
+        if str(path) != ":memory:":
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # what users did is nobody else's to read
         self._lock = threading.RLock()  # an uploader may run in a thread of its own
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._connection.execute("PRAGMA journal_mode = WAL")
@@ -74,10 +95,10 @@ class Store:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                self._connection.execute("COMMIT")
             except BaseException:
                 self._connection.execute("ROLLBACK")
                 raise
-            self._connection.execute("COMMIT")
 
     def run(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """One statement, in the transaction of this thread if it has one."""
@@ -104,19 +125,44 @@ class Store:
         rows = self.run("SELECT * FROM sources WHERE destination = ? AND origin = ?", destination, origin)
         return [_source(*row) for row in rows]
 
-    def source(self, number: int) -> Source:
-        """One source, with all that was attributed to it."""
-        [row] = self.run("SELECT * FROM sources WHERE number = ?", number)
-        return _source(*row)
+    def source(self, number: int) -> Source | None:
+        """One source, with all that was attributed to it; none if all its reports were made meanwhile."""
+        rows = self.run("SELECT * FROM sources WHERE number = ?", number)
+        return _source(*rows[0]) if rows else None
 
     def count_sources(self, origin: str) -> int:
         """How many sources of an origin are alive."""
         [(count,)] = self.run("SELECT count(*) FROM sources WHERE origin = ?", origin)
         return int(count)
 
-    def set_values(self, number: int, values: Mapping[str, int]) -> None:
-        """What is attributed to a source by now."""
-        self.run("UPDATE sources SET conversion = ? WHERE number = ?", json.dumps(dict(values)), number)
+    def add_trigger(self, origin: str, destination: str, happened: int, values: Mapping[str, int]) -> None:
+        """A conversion. Always the same write, whether or not there is a source that it will count for."""
+        self.run(
+            "INSERT INTO triggers (origin, destination, happened, carried, behind) VALUES (?, ?, ?, ?, "
+            "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'sources'), 0))",
+            origin,
+            destination,
+            happened,
+            json.dumps(dict(values)),
+        )
+
+    def take_triggers(self) -> list[Trigger]:
+        """The conversions that wait to be attributed, in their order; gone when the transaction ends."""
+        rows = self.run(
+            "DELETE FROM triggers RETURNING number, origin, destination, happened, behind, carried"
+        )
+        return [
+            Trigger(number, origin, destination, happened, behind, json.loads(carried))
+            for number, origin, destination, happened, behind, carried in sorted(rows)
+        ]
+
+    def attributed(self, number: int, values: Mapping[str, int]) -> None:
+        """One more conversion counts for a source; these are its values by now."""
+        self.run(
+            "UPDATE sources SET conversions = conversions + 1, attributed = ? WHERE number = ?",
+            json.dumps(dict(values)),
+            number,
+        )
 
     def schedule(self, reports: Iterable[Scheduled]) -> None:
         """Remember reports to be made."""
@@ -129,9 +175,10 @@ class Store:
         rows = self.run(f"SELECT {_SCHEDULED}, number FROM scheduled WHERE due <= ?", at)  # noqa: S608
         return [Scheduled(row[0], row[1], row[2], Purpose(row[3]), *row[4:]) for row in rows]
 
-    def made(self, scheduled: Scheduled, report: bytes) -> None:
-        """A report was made: it waits to be sent now. A source without further reports is forgotten."""
-        self.run("DELETE FROM scheduled WHERE number = ?", scheduled.number)
+    def made(self, scheduled: Scheduled, report: bytes) -> bool:
+        """A report was made: it waits to be sent now. False if another thread or process was faster."""
+        if not self.run("DELETE FROM scheduled WHERE number = ? RETURNING number", scheduled.number):
+            return False  # A second report would have another id, and count twice.
         # Once one report is made nothing more counts for the source, even if the clock jumps back: its
         # reports have to agree.
         self.run("UPDATE sources SET ends = 0 WHERE number = ?", scheduled.source)
@@ -141,6 +188,7 @@ class Store:
             scheduled.source,
             scheduled.source,
         )
+        return True
 
 
 def _source(
@@ -153,9 +201,10 @@ def _source(
     features: str,
     registered: int,
     ends: int,
+    conversions: int,
     values: str,
 ) -> Source:
     """A row of the table of sources."""
     decoded = {tag: bytes.fromhex(data) for tag, data in json.loads(features).items()}
-    known = json.loads(keys), decoded, registered, ends, json.loads(values)
+    known = json.loads(keys), decoded, registered, ends, conversions, json.loads(values)
     return Source(number, origin, parameters, Kind(kind), destination, *known)

@@ -31,6 +31,9 @@ from maskedlark.privacy.settings import (
     TrainedModel,
 )
 from maskedlark.wire import payload
+from maskedlark.wire.codec import MOST_BYTES
+from maskedlark.wire.columns import check_keys
+from maskedlark.wire.hpke import OVERHEAD
 from maskedlark.wire.report import MOST_ORIGIN
 
 Origin = Annotated[str, StringConstraints(min_length=1, max_length=MOST_ORIGIN, pattern=r"^[a-z0-9.:-]+$")]
@@ -74,6 +77,7 @@ class Document(Settings):
         self._check_purposes()
         self._check_range()
         self._check_decoys()
+        self._check_sizes()
         return self
 
     def _check_chain(self) -> None:
@@ -135,12 +139,14 @@ class Document(Settings):
                 raise ValueError(f"Gaussian noise to {purpose} needs a budget with delta over 0")
 
     def _check_range(self) -> None:
-        for value in self.values:
-            noise = TAIL * self.mechanisms["aggregate"].noise_floor * value.width() * len(self.helpers)
-            if self.most_records * value.width() + noise > field.HALF:
+        """No sum of values, and no count, leaves the field, noise of all helpers included."""
+        for name, width in [("records", 1), *((value.name, value.width()) for value in self.values)]:
+            floor = self.mechanisms["aggregate"].noise_floor if self.values else 1.0
+            noise = TAIL * floor * width * len(self.helpers)
+            if not self.most_records * width + noise <= field.HALF:
                 raise ValueError(
-                    f"sums of {value.name} over {self.most_records} records could leave the field: "
-                    "lower most_records, or declare the value in larger units"
+                    f"sums of {name} over {self.most_records} records could leave the field: "
+                    "lower most_records or the noise, or declare the value in larger units"
                 )
 
     def _check_decoys(self) -> None:
@@ -164,6 +170,16 @@ class Document(Settings):
         for model in self.models:
             if not any(decoy.tag == model.tag for decoy in self.decoys):
                 raise ValueError(f"a fake_rate over 0 needs a decoy for the model {model.tag}")
+
+    def _check_sizes(self) -> None:
+        """Every report has to fit the wire, or no browser could report under this document."""
+        for decoy in self.decoys:
+            check_keys(decoy.keys or {})
+        for purpose, size in self._payload_sizes.items():
+            if len(self.helpers) * (size + OVERHEAD) > MOST_BYTES // 2:
+                raise ValueError(
+                    f"reports to {purpose} would be too large for so many helpers: show fewer candidates"
+                )
 
     def purposes(self) -> tuple[Purpose, ...]:
         """What reports are made for under this document."""

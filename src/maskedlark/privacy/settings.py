@@ -1,5 +1,6 @@
 """The parts of a parameter document, each a frozen value that refuses unknown and senseless settings."""
 
+from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
@@ -49,7 +50,7 @@ class HelperIdentity(Settings):
 class Budget(Settings):
     """What may be learned of one source, over its whole life."""
 
-    epsilon: Positive
+    epsilon: Annotated[float, Field(gt=0, le=1e6)]
     delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
@@ -70,7 +71,7 @@ class Mechanism(Settings):
     """How noise is drawn, and the least of it: its scale in units of the sensitivity."""
 
     kind: Literal["laplace", "gaussian"]
-    noise_floor: Positive
+    noise_floor: Annotated[float, Field(ge=1e-3, le=1e9)]
 
 
 class ConversionValue(Settings):
@@ -125,6 +126,10 @@ class Label(Settings):
 
     def space(self) -> LabelSpace:
         """As the core knows it. Raises if there is no such space."""
+        return self._space
+
+    @cached_property
+    def _space(self) -> LabelSpace:
         low, high = self.low or 0, self.high or 0
         if self.kind == "integers" and high - low >= MOST_LABELS:
             raise ValueError(f"{high - low + 1} labels; declare reals with buckets, at most {MOST_LABELS}")
@@ -168,7 +173,7 @@ class TrainedModel(Settings):
     labels: Annotated[tuple[Label, ...], Field(min_length=1, max_length=MOST_NAMES)]
     candidates: Literal["all", "pair", "sample"] = "all"
     sample: Annotated[int, Field(ge=2, le=MOST_SHOWN)] | None = None
-    gradient_bound: Positive
+    gradient_bound: Annotated[float, Field(ge=1e-6, le=1e6)]
     feature_noise: FeatureNoise | None = None
     randomised_response: RandomisedResponse | None = None
 

@@ -55,7 +55,10 @@ class Population:
                 f"model {tag} takes {model.features} features a record, not {features.shape[1:]}"
             )
         decoys = [bytes.fromhex(decoy.features or "") for decoy in self.document.decoys if decoy.tag == tag]
-        order, real, drawn = self._with_fakes(len(features), len(decoys))
+        # A browser draws a fake for a purpose, and then one of all its decoys: this tag's part of them.
+        tags = [decoy.tag for decoy in self.document.decoys if decoy.tag is not None]
+        rate = self.document.fake_rate * len(decoys) / max(1, len(tags))
+        order, real, drawn = self._with_fakes(len(features), len(decoys), rate)
         fakes = np.frombuffer(b"".join(decoys), np.uint8).reshape(-1, model.features)
         rows = np.concatenate([features, fakes[drawn]])[order]
         columns = [
@@ -70,7 +73,7 @@ class Population:
         measure = self.document.measure
         decoys = [decoy.keys for decoy in self.document.decoys if decoy.keys is not None]
         count = np.shape([*values, *keys][0])[0]
-        order, real, drawn = self._with_fakes(count, len(decoys))
+        order, real, drawn = self._with_fakes(count, len(decoys), self.document.fake_rate)
         mixed = []
         for name, column in zip(measure.keys, keys, strict=True):
             everyone = [*column, *(decoys[i][name] for i in drawn)]
@@ -82,10 +85,10 @@ class Population:
         return self._seal(Purpose.AGGREGATE, batch.aggregate_columns(measure, mixed, len(order)), secrets)
 
     def _with_fakes(
-        self, count: int, decoys: int
+        self, count: int, decoys: int, rate: float
     ) -> tuple[NDArray[np.intp], NDArray[np.bool_], NDArray[np.int64]]:
         """A random order of all records, fakes among them; which are real; and the fakes' decoys."""
-        fakes = int((self.rng.unit(count) < self.document.fake_rate).sum()) if decoys else 0
+        fakes = int((self.rng.unit(count) < rate).sum()) if decoys else 0
         order = np.argsort(self.rng.below(1 << 62, count + fakes))
         return order, order < count, self.rng.below(max(decoys, 1), fakes)
 

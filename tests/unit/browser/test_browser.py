@@ -10,6 +10,7 @@ from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import (
     BudgetOverCeiling,
+    Forked,
     LimitReached,
     NotAsDeclared,
     NotDeclared,
@@ -199,11 +200,14 @@ def test_local_noise_is_drawn_once_a_source_and_differs_between_sources():
     [
         (lambda s: s.see(features={"nothing": b""}), NotDeclared, "declares clicks, basket"),
         (lambda s: s.see(features={"clicks": b"123"}), NotDeclared, "takes 4 features"),
-        (lambda s: s.see(expiry_s=8 * DAY), NotDeclared, "at most 604800 seconds"),
+        (lambda s: s.see(expiry_s=8 * DAY), NotDeclared, "at most 604800 whole seconds"),
         (lambda s: s.see(expiry_s=0), NotDeclared, "at most"),
         (lambda s: s.see(place="x" * 65), WrongLength, "64 bytes"),
-        (lambda s: s.convert(profit=1), NotDeclared, "declares purchase, visit"),
-        (lambda s: s.convert(purchase=50_001), NotDeclared, "0 to 50000"),
+        (lambda s: s.convert(purchase=2**53), NotDeclared, "53 bits"),
+        (lambda s: s.convert(**{"x" * 65: 1}), NotDeclared, "64 bytes"),
+        (lambda s: s.convert("x" * 254, visit=1), NotDeclared, "253 bytes"),
+        (lambda s: s.see(destination=""), NotDeclared, "name of a site"),
+        (lambda s: s.see(expiry_s=1.5), NotDeclared, "whole seconds"),
         (lambda s: s.convert(purchase=1.5), NotDeclared, "whole number"),
         (lambda s: s.convert(visit=True), NotDeclared, "whole number"),
     ],
@@ -238,12 +242,93 @@ def test_a_document_outside_the_browser_s_policy_is_refused():
         Set(helpers=helpers).see()
 
 
-def test_a_trigger_tells_the_page_nothing():
+def test_a_trigger_asks_nobody_and_does_the_same_whether_or_not_there_is_a_source():
+    """Neither a page, by an error or the work done, nor the service, by a request, learns of sources."""
+    scene, statements = Set(**QUIET), []
+    scene.see()
+
+    scene.browser._parameters = object()  # type: ignore[assignment]
+    scene.store._connection.set_trace_callback(
+        lambda statement: statements.append(statement.split("VALUES")[0])
+    )
+    work = []
+    for destination in ("shop.example", "nowhere.example"):
+        scene.convert(destination, visit=1, unheard_of=10**9)
+        work.append(tuple(statements))
+        statements.clear()
+    assert work[0] == work[1] != ()
+
+
+def test_values_are_cut_to_their_bounds_and_unknown_ones_left_out():
     scene = Set(**QUIET)
     scene.see()
-    for destination in ("shop.example", "nowhere.example"):
-        told: object = scene.browser.register_trigger("ads.example", destination, {"visit": 1})  # type: ignore[func-returns-value]
-        assert told is None
+    scene.convert(purchase=-5, unheard_of=7)
+    scene.convert(purchase=60_000, visit=9)
+    assert outcome(scene) == {(7, 50_000, 1): 1}
+
+
+def test_a_conversion_without_values_is_one_all_the_same():
+    scene = Set(**QUIET)
+    scene.see()
+    scene.convert()
+    found = by_purpose(scene.all_reports())
+    assert secrets(found[Purpose.TRAIN][0], scene.document, "clicks")[1] == [0, 1]
+    assert secrets(found[Purpose.AGGREGATE][0], scene.document)[1] == [1, 0, 0]
+
+
+def test_a_conversion_does_not_count_for_an_ad_that_is_seen_later_in_the_same_second():
+    scene = Set(**QUIET)
+    scene.see(place=1)
+    scene.convert(purchase=5)
+    scene.see(place=2)
+    assert outcome(scene) == {(1, 5, 0): 1, (2, 0, 0): 1}
+
+
+def test_a_report_that_cannot_be_made_holds_up_no_other_and_is_made_later(monkeypatch):
+    scene = Set(**QUIET)
+    scene.parameters.documents.append(make(origin="good.example", **QUIET))
+    scene.see()
+    keys: dict[str, str | int] = {"campaign": "spring", "place": 7}
+    scene.browser.register_source("good.example", Kind.VIEW, "shop.example", keys, {})
+    scene.clock.seconds += 60 * DAY
+    bad, by_digest = scene.document.digest, scene.parameters.by_digest
+
+    def away(digest):
+        if digest == bad:
+            raise Forked("two documents for one version")
+        return by_digest(digest)
+
+    monkeypatch.setattr(scene.parameters, "by_digest", away)
+    assert scene.browser.report_due() == 1
+    monkeypatch.setattr(scene.parameters, "by_digest", by_digest)
+    assert scene.browser.report_due() == 2
+
+
+def test_two_threads_that_report_make_every_report_once(tmp_path):
+    scene = Set(tmp_path / "browser.sqlite", **QUIET)
+    for number in range(20):
+        scene.see(place=number)
+    scene.clock.seconds += 60 * DAY
+    made: list[int] = []
+    threads = [threading.Thread(target=lambda: made.append(scene.browser.report_due())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(made) == len(Outbox(scene.store, "ads.example").batch(1000)) == 40
+
+
+def test_a_source_that_yields_no_report_is_refused():
+    model = {"tag": "clicks", "features": 4, "labels": [{"kind": "binary"}], "gradient_bound": 1.0}
+    scene = Set(values=[], keys=[], models=[model], decoys=[], fake_rate=0.0)
+    with pytest.raises(NotDeclared, match="yields no report"):
+        scene.browser.register_source("ads.example", Kind.VIEW, "shop.example", {}, {})
+    assert scene.store.count_sources("ads.example") == 0
+
+
+def test_the_store_is_readable_by_its_user_alone(tmp_path):
+    Set(tmp_path / "browser.sqlite", **QUIET)
+    assert (tmp_path / "browser.sqlite").stat().st_mode & 0o077 == 0
 
 
 def test_a_restart_loses_nothing_and_doubles_nothing(tmp_path):

@@ -63,6 +63,15 @@ def test_a_table_to_train_on_arrives_whole_in_one_process_or_two(shared):
     assert len({report.decode_public(report.decode(data).public).id for data in made}) == len(made)
 
 
+def test_fakes_of_all_tags_together_come_at_the_declared_rate():
+    document, count = make(fake_rate=1.0), 400
+    made = [
+        len(flat(population(document).train("clicks", np.zeros((count, 4), np.uint8), [[0] * count]))),
+        len(flat(population(document).train("basket", np.zeros((count, 2), np.uint8), [[0] * count]))),
+    ]
+    assert all(140 < each - count < 260 for each in made)  # 400 coins of 1/2 each, six deviations
+
+
 def test_reports_are_in_random_order_at_random_hours_within_the_delay():
     made = flat(population(make(fake_rate=0.0)).measure([["a"] * 500, list(range(500))], [[0] * 500] * 2))
     hours = [report.decode_public(report.decode(data).public).hour for data in made]
