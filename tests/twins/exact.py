@@ -235,11 +235,11 @@ def power(numbers: list[int], norm: str) -> float:
     return float(sum(abs(x) for x in numbers) if norm == "l1" else sum(x * x for x in numbers))
 
 
-def input_norms(net: Net, inputs: list[list[int]], norm: str) -> list[float]:
+def input_norms(net: Net, inputs: list[list[int]], norm: str, always_one: bool = False) -> list[float]:
     base = 2.0 if norm == "l1" else 4.0
     return [
-        (power(a, norm) + base ** form["i"]) * base ** -form["i"]
-        for a, form in zip(inputs, forms(net), strict=True)
+        (power(a, norm) + base ** form["i"] * (layer["bias"] is not None or always_one)) * base ** -form["i"]
+        for a, form, layer in zip(inputs, forms(net), net["layers"], strict=True)
     ]
 
 
@@ -285,7 +285,9 @@ def one_output(net: Net, clip: dict[str, Any], label: int, y: int, state: Any) -
     shift, exponent = shifts(net, label)
     units = back(net, label, slopes, [1], shift)
     length = norm_of(units, exponent, input_norms(net, inputs, norm), norm)
-    most = math.floor((clip["psi"] / len(net["losses"]) * 2.0**fraction) / (length * SIGMA))
+    most = 2**31 - 1
+    if length:
+        most = min(most, math.floor((clip["psi"] / len(net["losses"]) * 2.0**fraction) / (length * SIGMA)))
     wanted = int(Fraction(error) * Fraction(2) ** (fraction - bits))
     q = clamp(wanted, most)
     return [[q * u for u in layer] for layer in units]
@@ -300,7 +302,7 @@ def softmax(net: Net, clip: dict[str, Any], label: int, y: int, state: Any) -> l
     """Every layer's clipped error of one candidate."""
     inputs, slopes, sums = state
     norm, fraction, depth = clip["norm"], clip["fraction"], clip["depth"]
-    alpha, mu = input_norms(net, inputs, norm), entrance_of(net, clip)
+    alpha, mu = input_norms(net, inputs, norm, always_one=depth > 0), entrance_of(net, clip)
     p = probabilities([sums[j] for j in own_rows(net, label)], forms(net)[-1]["e"])
     exact = [x - 2**20 * (j == y) for j, x in enumerate(p)]
     coarse = [rounded(x, 7) - 2**13 * (j == y) for j, x in enumerate(p)]

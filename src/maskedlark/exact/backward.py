@@ -21,7 +21,7 @@ from maskedlark.exact.products import Limbs
 from maskedlark.exact.tables import PROBABILITY_BITS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Label:
     """One label of one block: which loss it is, its candidates (n, m) float64 and its mask shares (n, m)."""
 
@@ -73,7 +73,7 @@ class Backward:
         errors = loss.errors(sums, plan.layers[-1].sum_exponent, label.candidates)
         wanted = (errors * 2.0 ** (clip.fraction - loss.error_bits)).trunc_()
         clipped = torch.minimum(torch.maximum(wanted, -bound[:, None]), bound[:, None])
-        masked = products.weigh(label.masks, clipped.long(), clip.factor_top)
+        masked = products.weigh(label.masks, clipped.long(), clip.factor_top(plan.layers[-1].has_bias))
         low, high = masked.low[:, None], masked.high[:, None]
         yield Limbs(low, high)
         for unit in units[1:]:
@@ -96,7 +96,9 @@ class Backward:
         exponents = (PROBABILITY_BITS, *head.errors.exponents[-2::-1])
         for error, exponent in zip(clear[: last + 1 - head.entrance], exponents, strict=False):
             clipped = (error * factors).mul_(2.0 ** (plan.clip.fraction - exponent)).trunc_()
-            limbs = products.weigh(label.masks, clipped.long(), plan.clip.factor_top)
+            limbs = products.weigh(
+                label.masks, clipped.long(), plan.clip.factor_top(plan.layers[-1].has_bias)
+            )
             yield limbs
         for index in range(head.entrance, 0, -1):
             weight = self.of_head(label.index) if index == last else self.weights[index]

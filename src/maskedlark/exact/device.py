@@ -7,6 +7,8 @@ the check by hand and needs torch and numpy alone.
 
 import math
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -25,12 +27,26 @@ def ready(device: str | torch.device) -> torch.device:
     return _ready(torch.device(device))
 
 
-@cache
-def _ready(device: torch.device) -> torch.device:
+@contextmanager
+def exact(device: torch.device) -> Iterator[None]:
+    """What a caller has set up for its own training is off in here: autocast, TF32, autograd."""
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-    for name, wrong in failures(device).items():
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with torch.inference_mode(), torch.autocast(device.type, enabled=False):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
+
+
+@cache
+def _ready(device: torch.device) -> torch.device:
+    with exact(device):
+        found = failures(device)
+    for name, wrong in found.items():
         if wrong:
             raise InexactDevice(f"{device} does not compute exactly: {name}; use another device")
     return device
@@ -87,8 +103,11 @@ def root(numbers: Tensor) -> Tensor:
 
 
 def tensor(array: NDArray[Any], device: torch.device) -> Tensor:
-    """An array on a device. What came off the wire may be read-only, which torch does not know: copied."""
-    return torch.from_numpy(array if array.flags.writeable else np.array(array)).to(device)
+    """An array on a device. Read-only arrays off the wire and turned-round views, which torch cannot take,
+    are copied.
+    """
+    fine = array.flags.writeable and min(array.strides, default=0) >= 0
+    return torch.from_numpy(array if fine else np.array(array, order="C")).to(device)
 
 
 def _main(names: list[str]) -> None:

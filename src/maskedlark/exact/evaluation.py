@@ -15,13 +15,12 @@ from maskedlark.core import field
 from maskedlark.core.field import FieldArray
 from maskedlark.core.labels import LabelSpace
 from maskedlark.exact import device as devices
-from maskedlark.exact.clip import Clip
 from maskedlark.exact.errors import RecordsDoNotFit, TooWide
 from maskedlark.exact.forward import Forward
-from maskedlark.exact.gradient import BLOCK, Records
+from maskedlark.exact.forward_plan import EXACT_BITS, ForwardPlan, forward_plan
+from maskedlark.exact.gradient import BLOCK, Records, check_features
 from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy, scores
 from maskedlark.exact.network import Network
-from maskedlark.exact.plan import EXACT_BITS, Plan, plan
 from maskedlark.exact.quantise import Quantised
 from maskedlark.exact.tables import PROBABILITY_BITS
 
@@ -31,7 +30,8 @@ class Scale:
     """How one label's scores are cut into buckets: so many of equal width from low to high.
 
     Scores are sigmoid(z) for binary cross-entropy (0 to 1) and z for squared error; what lies outside counts
-    for the first or the last bucket. For softmax the bucket is the likeliest class, the first of equals.
+    for the first or the last bucket. For softmax the bucket is the likeliest class, the first of equals,
+    and there are as many buckets as classes.
     """
 
     buckets: int
@@ -54,17 +54,21 @@ def buckets(
     """The score bucket of every record, one array a label. Nothing is dropped out."""
     if len(scales) != len(network.losses):
         raise RecordsDoNotFit(f"the network has {len(network.losses)} labels, not {len(scales)}")
+    for loss, scale in zip(network.losses, scales, strict=True):
+        if isinstance(loss, SoftmaxCrossEntropy) and scale.buckets != loss.classes:
+            raise RecordsDoNotFit(f"{loss} has a bucket a class: {loss.classes}, not {scale.buckets}")
+    check_features(network, features)
     place = devices.ready(device)
-    step = plan(network, weights, Clip(1.0))
+    step = forward_plan(network, weights)
     forward, found = Forward(step, place), []
-    with torch.inference_mode():
+    with devices.exact(place):
         for start in range(0, max(1, len(features)), BLOCK):
             sums = forward(devices.tensor(features[start : start + BLOCK], place), None).sums
             found.append([_bucket(step, sums, label, scale) for label, scale in enumerate(scales)])
     return [np.concatenate(parts) for parts in zip(*found, strict=True)]
 
 
-def _bucket(step: Plan, sums: torch.Tensor, label: int, scale: Scale) -> NDArray[np.int64]:
+def _bucket(step: ForwardPlan, sums: torch.Tensor, label: int, scale: Scale) -> NDArray[np.int64]:
     loss, exponent = step.network.losses[label], step.layers[-1].sum_exponent
     own = sums[:, step.network.columns[label]]
     if isinstance(loss, SoftmaxCrossEntropy):

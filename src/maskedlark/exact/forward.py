@@ -1,4 +1,4 @@
-"""The forward pass in integers, on one block of records. Run by helpers; the ad server calibrates with it."""
+"""The forward pass in integers, on one block of records. Run by helpers, to train and to evaluate."""
 
 import hashlib
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from torch import Tensor
 from maskedlark.exact import device as devices
 from maskedlark.exact import digits
 from maskedlark.exact.errors import RecordsDoNotFit, TooWide
+from maskedlark.exact.forward_plan import ForwardPlan, LayerPlan
 from maskedlark.exact.network import Layer
 from maskedlark.exact.operations import Activation
-from maskedlark.exact.plan import LayerPlan, Plan
 
 _DROPOUT = b"maskedlark v1 dropout"
 _SINGLE = 1 << 24
@@ -56,7 +56,7 @@ class Trace:
 class Forward:
     """One step's weights on a device, ready for any number of blocks."""
 
-    def __init__(self, plan: Plan, device: torch.device) -> None:
+    def __init__(self, plan: ForwardPlan, device: torch.device) -> None:
         self._plan = plan
         self._device = device
         self._linear = [
@@ -101,7 +101,7 @@ class Forward:
             return sum_exponent, False
         activation = self._plan.network.layers[index].activation
         assert activation is not None
-        _check_room(activation, self._plan.layers[index - 1].sum_top)
+        _check_room(activation, self._plan.layers[index - 1])
         return activation.unit(self._exponent(index)), activation.rounded
 
     def _drop(
@@ -123,7 +123,7 @@ class _Linear:
 
     def __init__(self, layer: LayerPlan, unit: int, half: bool, in_bytes: bool, device: torch.device) -> None:
         shift = unit - layer.sum_exponent
-        self._dtype = _exact_type(layer.sum_top, shift, half)
+        self._dtype = _exact_type(layer, shift, half)
         self._factor = 2.0**shift
         self._in_bytes = in_bytes and layer.weight_top <= 127
         weight, bias = devices.tensor(layer.weight, device), devices.tensor(layer.bias, device)
@@ -141,20 +141,20 @@ class _Linear:
         return torch.addmm(self._bias, numbers.to(self._dtype), self._weight)
 
 
-def _check_room(activation: Activation, top: int) -> None:
+def _check_room(activation: Activation, below: LayerPlan) -> None:
     """Refuse sums that an activation would lengthen beyond float64."""
-    if top << activation.extra_bits > _DOUBLE:
-        raise TooWide(
-            f"{activation} would need {top.bit_length() + activation.extra_bits} bits; use 8-bit weights"
-        )
+    bits = below.sum_top.bit_length() + activation.extra_bits
+    if below.sum_top << activation.extra_bits > _DOUBLE:
+        raise TooWide(f"{below.name}: {activation} after it would need {bits} bits; use 8-bit weights")
 
 
-def _exact_type(top: int, shift: int, half: bool) -> torch.dtype:
+def _exact_type(layer: LayerPlan, shift: int, half: bool) -> torch.dtype:
     """The narrowest float that holds every sum: multiples of 2^shift, or of 1/2 where a half is added."""
+    top = layer.sum_top
     if half:
         top = top + (1 << (-shift - 1)) if shift < 0 else (top << (shift + 1)) + 1
     if top <= _SINGLE:
         return torch.float32
     if top <= _DOUBLE:
         return torch.float64
-    raise TooWide(f"a layer's sums need {top.bit_length()} bits; make the layer narrower")
+    raise TooWide(f"{layer.name}: its sums need {top.bit_length()} bits; make the layer narrower")

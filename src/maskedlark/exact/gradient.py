@@ -50,22 +50,32 @@ class Records:
 
     def check(self, network: Network) -> None:
         """Refuse what does not have the network's form."""
-        if self.features.dtype != np.uint8 or self.features.shape != (len(self), network.features):
-            raise RecordsDoNotFit(f"features are bytes, {network.features} a record")
+        check_features(network, self.features)
         if len(self.candidates) != len(network.losses):
             raise RecordsDoNotFit(f"the network has {len(network.losses)} labels, not {len(self.candidates)}")
         for loss, column in zip(network.losses, self.candidates, strict=True):
             if column.ndim != 2 or len(column) != len(self) or not column.shape[1]:
                 raise RecordsDoNotFit("every record shows the same number of candidates, at least one")
+            if column.dtype != np.int64:
+                raise RecordsDoNotFit(f"candidates are int64, not {column.dtype}")
             loss.check(column)
-        if self.masks.shape != (len(self), sum(column.shape[1] for column in self.candidates)):
-            raise RecordsDoNotFit("a record has one mask for every candidate it shows")
+        if self.masks.dtype != np.int64 or self.masks.shape != (
+            len(self),
+            sum(column.shape[1] for column in self.candidates),
+        ):
+            raise RecordsDoNotFit("a record has one mask, int64, for every candidate it shows")
         if self.masks.size and not 0 <= int(self.masks.min()) <= int(self.masks.max()) < field.P:
             raise RecordsDoNotFit("a mask's share is an element of the field")
         if network.has_dropout and (self.seed is None or len(self.seed.ids) != len(self)):
             raise RecordsDoNotFit(
                 "the network has a dropout: give the shared seed and every record's report id"
             )
+
+
+def check_features(network: Network, features: NDArray[np.uint8]) -> None:
+    """Refuse features that are not the network's."""
+    if features.dtype != np.uint8 or features.shape != (len(features), network.features):
+        raise RecordsDoNotFit(f"features are bytes, {network.features} a record")
 
 
 def gradient(
@@ -103,7 +113,7 @@ class Engine:
         if not len(records):
             return np.zeros(self._plan.network.size, np.int64)
         rows = max(1, min(block, products.most_rows(TOP), self._most_rows(records)))
-        with torch.inference_mode():
+        with devices.exact(self._device):
             answer = self._block(records, 0, rows)
             for start in range(rows, len(records), rows):
                 answer = products.add(answer, self._block(records, start, start + rows))

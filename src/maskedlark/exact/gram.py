@@ -13,7 +13,8 @@ from torch import Tensor
 
 from maskedlark.exact.clip import Norm
 from maskedlark.exact.forward import Trace
-from maskedlark.exact.plan import COARSE_BITS, EXACT_BITS, HeadPlan, Plan
+from maskedlark.exact.forward_plan import EXACT_BITS
+from maskedlark.exact.plan import COARSE_BITS, HeadPlan, Plan
 
 _MOST_CLASSES = 64
 _SINGLE = 1 << 24

@@ -56,6 +56,13 @@ def float_gradient(
         return torch.stack(parts).sum(dim=0).double().numpy()
 
 
+def float_outputs(network: Network, parameters: Floats, features: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """The output's sums in float32, without dropout."""
+    with torch.inference_mode():
+        weights = [_weights(network, parameters, index) for index in range(len(network.layers))]
+        return _float_forward(network, weights, _tensor(features))[2].numpy()
+
+
 def calibrate(
     network: Network, parameters: Floats, features: NDArray[np.uint8], most: int = 10
 ) -> tuple[int, ...]:
@@ -111,8 +118,8 @@ def _float_label(
         weight = weights[layer][0][columns] if layer == top else weights[layer][0]
         errors.insert(0, (errors[0] @ weight).mul_(slopes[layer - 1]))
     length = sum(
-        clip.norm.power(error) * (clip.norm.power(numbers) + 1.0)
-        for error, numbers in zip(errors, inputs, strict=True)
+        clip.norm.power(error) * (clip.norm.power(numbers) + float(layer.linear.bias is not None))
+        for layer, error, numbers in zip(network.layers, errors, inputs, strict=True)
     )
     assert isinstance(length, Tensor)
     length = length if clip.norm is Norm.L1 else length.sqrt()

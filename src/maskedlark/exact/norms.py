@@ -1,7 +1,7 @@
-"""The norm of every candidate's row, without a row: ‖g‖² = Σ ‖δ‖² (‖a‖² + 1) over the layers. Run by helpers.
+"""The norm of every candidate's row, without a row: ‖g‖² = Σ ‖δ‖² (‖a‖² + 1) over the layers.
 
-In L2 the squares add up, in L1 the magnitudes. All sums are of integers and exact; what is rounded in
-between is either the row itself (one output) or paid for by the plan's slack (softmax).
+Run by helpers. In L2 the squares add up, in L1 the magnitudes. All sums are of integers and exact; what is
+rounded in between is either the row itself (one output) or paid for by the plan's slack (softmax).
 """
 
 from __future__ import annotations
@@ -22,13 +22,17 @@ if TYPE_CHECKING:
     from maskedlark.exact.backward import Backward, Label
 
 
-def input_powers(plan: Plan, trace: Trace) -> list[Tensor]:
-    """‖a‖² + 1 (or ‖a‖ + 1 in L1) of every layer's input, float64, in reals. The 1 is the bias's input."""
+def input_powers(plan: Plan, trace: Trace, *, always_one: bool = False) -> list[Tensor]:
+    """‖a‖² + 1 (or ‖a‖ + 1 in L1) of every layer's input, float64, in reals.
+
+    The 1 is the bias's input. A layer without a bias has it where its own error has to stay within ψ.
+    """
     norm, found = plan.clip.norm, []
     for layer, numbers in zip(plan.layers, trace.inputs, strict=True):
         scale = norm.scale(layer.input_exponent)
         # Both terms are integers in the input's unit, and their sum is exact.
-        found.append(_input_power(norm, numbers).add_(1.0 / scale).mul_(scale))
+        one = 1.0 / scale if layer.has_bias or always_one else 0.0
+        found.append(_input_power(norm, numbers).add_(one).mul_(scale))
     return found
 
 
@@ -71,7 +75,7 @@ def unit_norm(plan: Plan, trace: Trace, head: HeadPlan, units: list[Tensor]) -> 
 
 def softmax_factors(plan: Plan, trace: Trace, head: HeadPlan, powers: list[Tensor]) -> Tensor:
     """The clip factor of every record and candidate, float64 (n, m), from every layer's power sums."""
-    norm, inputs = plan.clip.norm, input_powers(plan, trace)
+    norm, inputs = plan.clip.norm, input_powers(plan, trace, always_one=plan.clip.depth > 0)
     total, reach = torch.zeros_like(powers[0]), torch.zeros_like(inputs[0])
     for index in range(len(inputs) - 1, -1, -1):
         total = total + powers[index] * inputs[index][:, None] * norm.scale(head.errors.exponents[index])

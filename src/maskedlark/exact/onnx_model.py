@@ -2,21 +2,20 @@
 
 torch writes Gemm with the weight as (outputs, inputs); Keras and scikit-learn write MatMul and Add with the
 weight as (inputs, outputs). What does not fit is refused by the name of its node, with what to change. `onnx`
-is imported here alone: helpers get the network, not the file.
+is imported here and in `onnx_graph` and `onnx_shapes` alone: helpers get the network, not the file.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
-from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
+from onnx import NodeProto
 
-from maskedlark.exact.errors import ModelDoesNotFit
+from maskedlark.exact import onnx_shapes as shapes
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy
 from maskedlark.exact.network import Layer, Linear, Network
+from maskedlark.exact.onnx_graph import Graph, argument, attribute, name_of, optional, refuse
 from maskedlark.exact.operations import (
     Activation,
     Dropout,
@@ -28,12 +27,11 @@ from maskedlark.exact.operations import (
     Tanh,
 )
 
-_PASSED = {"Identity", "Flatten", "Reshape", "Cast", "Squeeze", "Unsqueeze"}
-"""They move no number: a record is one row of bytes before and after."""
+_NOT_IN_TABLE = "it is not in the table of operations; replace or drop it"
 _ADVICE = {
     "BatchNormalization": "statistics of a batch make one record's gradient depend on others; drop it, "
     "or fold it into the layer before it after training",
-    "LayerNormalization": "it is not in the table of operations; drop it",
+    "LayerNormalization": _NOT_IN_TABLE,
     "Conv": "convolution is not in the table of operations; use Gemm",
     "Scaler": "features are bytes and stand for byte / 256; scale them before they become bytes",
     "LinearClassifier": "export the model as MatMul and Add",
@@ -54,185 +52,170 @@ def read(model: bytes, losses: Sequence[Loss], output: str | None = None) -> Mod
 
     It ends at the logits: a last Sigmoid or Softmax is the loss's own and is left out.
     """
-    graph = onnx.load_from_string(model).graph
-    reader = _Reader(graph)
-    layers = reader.layers(output or _output(graph), losses)
-    network = Network(tuple(layers), tuple(losses))
-    found = {entry.name: reader.constant(entry.name).astype(np.float64) for entry in network.parameters}
-    return Model(network, found)
-
-
-def _output(graph: GraphProto) -> str:
-    names = [value.name for value in graph.output]
-    if len(names) != 1:
-        raise ModelDoesNotFit(
-            graph.name or "the model", f"has outputs {', '.join(names)}; say which one to train"
-        )
-    return str(names[0])
+    graph = Graph(model)
+    features, nodes = graph.way(output or graph.output())
+    reader = _Reader(graph, losses, features.name, shapes.declared(features))
+    for node in nodes:
+        reader.take(node)
+    return Model(reader.network(), reader.parameters)
 
 
 class _Reader:
-    """Walks from an output back to the features, one node after the other."""
+    """Takes the nodes from the features up, one after the other."""
 
-    def __init__(self, graph: GraphProto) -> None:
-        self._constants: dict[str, TensorProto] = {tensor.name: tensor for tensor in graph.initializer}
-        self._made = {name: node for node in graph.node for name in node.output}
-        self._inputs = {value.name: value for value in graph.input if value.name not in self._constants}
-        for node in graph.node:
-            if node.op_type == "Constant":
-                self._constants[node.output[0]] = next(e.t for e in node.attribute if e.name == "value")
+    def __init__(self, graph: Graph, losses: Sequence[Loss], features: str, shape: shapes.Shape) -> None:
+        self.parameters: dict[str, NDArray[np.float64]] = {}
+        self._graph, self._losses = graph, tuple(losses)
+        self._features, self._shape = features, shape
+        self._layers: list[Layer] = []
+        self._between = _Between()
+        self._product: NodeProto | None = None
+        """A MatMul that may still get its bias."""
+        self._end: NodeProto | None = None
+        """A Softmax or a Concat, after which no number may change."""
 
-    def constant(self, name: str) -> NDArray[Any]:
-        """A tensor that the file holds, under whatever name."""
-        found = self._constants[self._behind(name)]
-        if found.data_location == TensorProto.EXTERNAL:
-            raise ModelDoesNotFit(name, "is stored in another file; export with external_data=False")
-        return numpy_helper.to_array(found)
+    def network(self) -> Network:
+        """What was read. Nothing but the loss's own Sigmoid may stand above the last layer."""
+        between = self._between
+        own = isinstance(between.activation, Sigmoid) and self._all(BinaryCrossEntropy)
+        if between.node is not None and (between.dropout or not own):
+            refuse(between.node, "stands after the last layer; remove it, the loss takes the layer's sums")
+        if self._end is not None and self._end.op_type == "Concat" and not own:
+            refuse(self._end, "only (1 - p, p) of a Sigmoid p; remove it")
+        return Network(tuple(self._layers), self._losses)
 
-    def layers(self, output: str, losses: Sequence[Loss]) -> list[Layer]:
-        """The layers from the features up, by walking down from the output."""
-        found: list[Layer] = []
-        name, above = self._logits(output, losses), _Above()
-        while (node := self._made.get(name)) is not None:
-            name = self._step(node, name, above, found)
-        if not found or name not in self._inputs:
-            raise ModelDoesNotFit(name, "the way back from the output ends here, not at the model's features")
-        _check_input(self._inputs[name], found[0])
-        found[0] = replace(found[0], dropout=above.dropout)
-        if above.activation is not None:
-            raise ModelDoesNotFit(
-                above.node, "an activation on the features; features are bytes, start with a Gemm"
-            )
-        return found
-
-    def _step(self, node: NodeProto, name: str, above: "_Above", found: list[Layer]) -> str:
-        """Take one node; its operations wait for the linear layer below them."""
-        if node.op_type in _PASSED:
-            return str(node.input[0])
-        if node.op_type == "Dropout":
-            above.drop(node, self._ratio(node))
+    def take(self, node: NodeProto) -> None:
+        """Take one node; an activation and a dropout wait for the linear layer above them."""
+        if node.op_type in shapes.MOVES:
+            before, self._shape = self._shape, shapes.MOVES[node.op_type](self._graph, node, self._shape)
+            # A bias added to another shape would be spread over another axis.
+            self._product = self._product if self._shape == before else None
+            return
+        if self._end is not None:
+            refuse(node, f"stands after {name_of(self._end)}, where the model ends; remove it")
+        if node.op_type == "Add":
+            self._add(node)
+        elif node.op_type in ("Gemm", "MatMul"):
+            self._linear(node)
+        elif node.op_type == "Dropout":
+            self._between.drop(node, self._ratio(node))
         elif node.op_type in _ACTIVATIONS:
-            above.activate(node)
-        elif node.op_type in ("Gemm", "MatMul", "Add"):
-            linear, below = self._linear(node, name)
-            if found:
-                found[0] = replace(found[0], activation=above.activation or Identity(), dropout=above.dropout)
-            found.insert(0, Layer(linear))
-            above.clear()
-            return below
+            self._between.activate(node)
+        elif node.op_type in ("Softmax", "Concat"):
+            self._finish(node)
         else:
-            advice = _ADVICE.get(node.op_type, "it is not in the table of operations; replace or drop it")
-            raise ModelDoesNotFit(_name(node), f"{node.op_type}: {advice}")
-        return str(node.input[0])
+            refuse(node, _ADVICE.get(node.op_type, _NOT_IN_TABLE))
+        self._product = node if node.op_type == "MatMul" else None
 
-    def _logits(self, output: str, losses: Sequence[Loss]) -> str:
-        """Below a last Sigmoid or Softmax, which the loss computes itself."""
-        name = output
-        while (node := self._made.get(name)) is not None and node.op_type in _PASSED | {"ZipMap"}:
-            name = node.input[0]
-        if node is None:
-            return name
-        own = {"Sigmoid": BinaryCrossEntropy, "Softmax": SoftmaxCrossEntropy}.get(node.op_type)
-        if own is not None and all(isinstance(loss, own) for loss in losses):
-            return str(node.input[0])
-        if node.op_type == "Concat" and all(isinstance(loss, BinaryCrossEntropy) for loss in losses):
-            # scikit-learn writes both probabilities of a binary classifier: (1 - p, p).
-            return self._logits(node.input[-1], losses)
-        return name
+    def _linear(self, node: NodeProto) -> None:
+        linear = self._gemm(node) if node.op_type == "Gemm" else self._sized(node, transposed=True)
+        between, first = self._between, not self._layers
+        if first and between.activation is not None and between.node is not None:
+            refuse(between.node, "an activation on the features; features are bytes, start with a Gemm")
+        self._shape = shapes.after(linear, node, self._shape, self._features if first else None)
+        activation = None if first else between.activation or Identity()
+        self._layers.append(Layer(linear, activation, between.dropout))
+        self._between = _Between()
 
-    def _linear(self, node: NodeProto, name: str) -> tuple[Linear, str]:
-        if node.op_type == "Gemm":
-            return self._gemm(node)
-        if node.op_type == "MatMul":
-            return self._matmul(node, None)
-        bias = next((entry for entry in node.input if self._is_constant(entry)), None)
-        below = next((entry for entry in node.input if not self._is_constant(entry)), None)
-        product = self._made.get(below) if below else None
-        if bias is None or product is None or product.op_type != "MatMul":
-            raise ModelDoesNotFit(_name(node), f"Add: {name} is not a MatMul plus a constant; use Gemm")
-        return self._matmul(product, self._behind(bias))
+    def _gemm(self, node: NodeProto) -> Linear:
+        scales = attribute(node, "alpha", 1.0), attribute(node, "beta", 1.0)
+        if scales != (1.0, 1.0) or attribute(node, "transA", 0):
+            refuse(node, "only alpha = beta = 1 and transA = 0; fold them into the weight")
+        linear = self._sized(node, transposed=not attribute(node, "transB", 0))
+        bias = optional(node, 2)
+        return linear if bias is None else replace(linear, bias=self._bias(node, bias, linear.outputs))
 
-    def _gemm(self, node: NodeProto) -> tuple[Linear, str]:
-        if (
-            _attribute(node, "alpha", 1.0) != 1.0
-            or _attribute(node, "beta", 1.0) != 1.0
-            or _attribute(node, "transA", 0)
-        ):
-            raise ModelDoesNotFit(
-                _name(node), "Gemm: only alpha = beta = 1 and transA = 0; fold them into the weight"
-            )
-        weight = self._weight(node, node.input[1])
-        bias = self._behind(node.input[2]) if len(node.input) > 2 and node.input[2] else None
-        return self._sized(node, weight, bias, bool(not _attribute(node, "transB", 0))), str(node.input[0])
+    def _add(self, node: NodeProto) -> None:
+        """The bias of the MatMul just below."""
+        bias = next((name for name in node.input if self._graph.holds(name)), None)
+        if self._product is None or bias is None:
+            refuse(node, "is not a MatMul plus a constant; use Gemm")
+        below = self._layers[-1]
+        linear = replace(below.linear, bias=self._bias(node, bias, below.linear.outputs))
+        self._layers[-1] = replace(below, linear=linear)
 
-    def _matmul(self, node: NodeProto, bias: str | None) -> tuple[Linear, str]:
-        return self._sized(node, self._weight(node, node.input[1]), bias, transposed=True), str(node.input[0])
-
-    def _sized(self, node: NodeProto, weight: str, bias: str | None, transposed: bool) -> Linear:
-        shape = tuple(self._constants[weight].dims)
+    def _sized(self, node: NodeProto, *, transposed: bool) -> Linear:
+        name = argument(node, 1)
+        shape = self._parameter(node, name)
         if len(shape) != 2:
-            raise ModelDoesNotFit(_name(node), f"{node.op_type}: {weight} has {len(shape)} dimensions; use 2")
+            refuse(node, f"{name} has {len(shape)} dimensions; use 2")
         inputs, outputs = shape if transposed else shape[::-1]
-        if bias is not None and self.constant(bias).size != outputs:
-            raise ModelDoesNotFit(
-                _name(node), f"{node.op_type}: {bias} is not one number for each of {outputs} outputs"
-            )
-        return Linear(weight, bias, inputs, outputs, transposed)
+        return Linear(self._graph.behind(name), None, inputs, outputs, transposed)
 
-    def _weight(self, node: NodeProto, name: str) -> str:
-        if not self._is_constant(name):
-            raise ModelDoesNotFit(
-                _name(node), f"{node.op_type}: {name} is computed, not a weight; use a parameter"
-            )
-        return self._behind(name)
+    def _bias(self, node: NodeProto, name: str, outputs: int) -> str:
+        if self._parameter(node, name) not in ((outputs,), (1, outputs)):
+            refuse(node, f"{name} is not one number for each of {outputs} outputs; give it that shape")
+        return self._graph.behind(name)
 
-    def _behind(self, name: str) -> str:
-        """The tensor behind Identity nodes, which exporters write for shared or renamed parameters."""
-        while name not in self._constants and (node := self._made.get(name)) and node.op_type == "Identity":
-            name = node.input[0]
-        return name
-
-    def _is_constant(self, name: str) -> bool:
-        return self._behind(name) in self._constants
+    def _parameter(self, node: NodeProto, name: str) -> tuple[int, ...]:
+        """Keep a tensor as a parameter, and tell its shape."""
+        array = self._graph.constant(node, name)
+        if array.dtype.kind in "iubcOSU" or not array.size:
+            refuse(node, f"{name} holds {array.size} numbers of {array.dtype}; use floats")
+        self.parameters[self._graph.behind(name)] = array.astype(np.float64)
+        return array.shape
 
     def _ratio(self, node: NodeProto) -> float:
-        if len(node.input) > 1 and node.input[1]:
-            return float(self.constant(node.input[1]))
-        return float(_attribute(node, "ratio", 0.5))
+        name = optional(node, 1)
+        return attribute(node, "ratio", 0.5) if name is None else self._graph.number(node, name)
+
+    def _finish(self, node: NodeProto) -> None:
+        """A Softmax that is the one loss's own, or the two probabilities that scikit-learn writes."""
+        last = self._shape is not None and len(self._shape) == 2 and attribute(node, "axis", -1) in (-1, 1)
+        if not last or len(self._losses) != 1 or not self._layers:
+            refuse(node, "at the output alone, over its last axis, for one loss; remove it")
+        if node.op_type == "Softmax":
+            if not self._all(SoftmaxCrossEntropy) or self._between.node is not None:
+                refuse(node, "only on the last layer's sums, for a softmax loss; remove it")
+        elif not self._all(BinaryCrossEntropy) or not self._is_both(node):
+            refuse(node, "only (1 - p, p) of a binary classifier; remove it")
+        self._end = node
+
+    def _is_both(self, node: NodeProto) -> bool:
+        """Whether a Concat puts 1 - p before p."""
+        if len(node.input) != 2 or (rest := self._graph.made(node.input[0])) is None:
+            return False
+        return (
+            rest.op_type == "Sub"
+            and len(rest.input) == 2
+            and rest.input[1] == node.input[1]
+            and self._graph.holds(rest.input[0])
+            and self._graph.number(rest, rest.input[0]) == 1.0
+        )
+
+    def _all(self, kind: type[Loss]) -> bool:
+        return all(isinstance(loss, kind) for loss in self._losses)
 
 
-class _Above:
-    """What was met since the last linear layer, on the way down."""
+class _Between:
+    """What was met since the last linear layer."""
 
     def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
         self.activation: Activation | None = None
         self.dropout: Dropout | None = None
-        self.node = ""
+        self.node: NodeProto | None = None
 
     def drop(self, node: NodeProto, ratio: float) -> None:
-        if self.activation is not None or self.dropout is not None:
-            raise ModelDoesNotFit(_name(node), "Dropout: at most one, after the activation; move it")
-        k = round(ratio * 256)
-        if k >= 256:
-            raise ModelDoesNotFit(_name(node), "Dropout: drops everything; lower its ratio")
-        self.dropout = Dropout(k) if k else None
+        """At most one dropout, after the activation."""
+        if self.dropout is not None:
+            refuse(node, "at most one, after the activation; move it")
+        if not 0 <= ratio < 1 - 1 / 512:  # A not-a-number fails this too.
+            refuse(node, f"drops a part of {ratio}; choose a ratio of 0 … 0.996")
+        if k := round(ratio * 256):
+            self.dropout, self.node = Dropout(k), node
 
     def activate(self, node: NodeProto) -> None:
-        if self.activation is not None:
-            raise ModelDoesNotFit(
-                _name(node), f"{node.op_type}: a second activation after it; keep one of them"
-            )
-        self.activation, self.node = _ACTIVATIONS[node.op_type](node), _name(node)
+        """At most one activation, before the dropout."""
+        if self.node is not None:
+            refuse(self.node, f"{node.op_type} comes after it; keep one activation, before the dropout")
+        self.activation, self.node = _ACTIVATIONS[node.op_type](node), node
 
 
 def _slope(node: NodeProto, default: float) -> int:
     """A slope as k / 256."""
-    k = round(_attribute(node, "alpha", default) * 256)
+    k = round(attribute(node, "alpha", default) * 256)
     if not 0 <= k <= 1024:
-        raise ModelDoesNotFit(_name(node), f"{node.op_type}: alpha lies within 0 … 4; lower it")
+        refuse(node, "alpha lies within 0 … 4; lower it")
     return k
 
 
@@ -243,25 +226,3 @@ _ACTIVATIONS: dict[str, Callable[[NodeProto], Activation]] = {
     "Tanh": lambda _: Tanh(),
     "Elu": lambda node: Elu(_slope(node, 1.0)),
 }
-
-
-def _check_input(value: ValueInfoProto, first: Layer) -> None:
-    """Refuse a model whose declared input is not the first layer's."""
-    dims = [entry.dim_value for entry in value.type.tensor_type.shape.dim][1:]
-    size = int(np.prod([dim for dim in dims if dim])) if dims else 0
-    if size and all(dims) and size != first.linear.inputs:
-        raise ModelDoesNotFit(
-            value.name,
-            f"declares {size} features, {first.linear.weight} takes {first.linear.inputs}; make them equal",
-        )
-
-
-def _name(node: NodeProto) -> str:
-    return str(node.name or node.output[0])
-
-
-def _attribute(node: NodeProto, name: str, default: float) -> float:
-    for attribute in node.attribute:
-        if attribute.name == name:
-            return float(onnx.helper.get_attribute_value(attribute))
-    return default

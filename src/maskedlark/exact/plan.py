@@ -12,62 +12,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskedlark.core import field
-from maskedlark.exact import quantise
 from maskedlark.exact.clip import SAFETY, Clip, Norm
-from maskedlark.exact.errors import OutOfField, TooWide, WeightsDoNotFit
+from maskedlark.exact.errors import OutOfField, TooWide
+from maskedlark.exact.forward_plan import EXACT_BITS, ForwardPlan, LayerPlan, forward_plan, sums
 from maskedlark.exact.losses import OneOutput
-from maskedlark.exact.network import Layer, Network
-from maskedlark.exact.operations import TOP
+from maskedlark.exact.network import Network
 from maskedlark.exact.quantise import Quantised
 from maskedlark.exact.tables import PROBABILITY_BITS
 
-EXACT_BITS = 52
-"""Float64 holds every integer up to 2^53; one bit is kept for the rounding's half."""
 UNIT_EXPONENT = 16
 """A one-output row's error has at most so many fractional bits."""
 COARSE_BITS = 13
 """The norm of a softmax row is taken at an error in units of 2^-13."""
 MOST_BITS = 21
 """A 31-bit limb times such an error stays below 2^52."""
+_MOST_REACH = 400
+"""Scales between 2^-400 and 2^400 have squares inside float64."""
 
 
 @dataclass(frozen=True)
-class LayerPlan:
-    """One linear layer: its weights as (outputs, inputs), its exponents and the bounds of its sums."""
-
-    weight: NDArray[np.int16]
-    bias: NDArray[np.int64]
-    """In units of the sums."""
-    weight_exponent: int
-    input_exponent: int
-    slope_bits: int
-    """Of activation and dropout before this layer."""
-    slope_top: int
-    weight_top: int
-    sum_top: int
-    """No sum of this layer, partial or whole, is larger."""
-
-    @property
-    def sum_exponent(self) -> int:
-        """The exponent of the sums."""
-        return self.weight_exponent + self.input_exponent
-
-
-@dataclass(frozen=True)
-class Errors:
+class WayBack:
     """How one label's error runs back in the clear: one entry a layer, first layer first."""
 
     exponents: tuple[int, ...]
     shifts: tuple[int, ...]
     """By how many bits a layer's error is rounded."""
-    tops: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class HeadPlan:
     """One label: its errors, the exponents of its masked errors, and softmax's constants."""
 
-    errors: Errors
+    errors: WayBack
     masked_exponents: tuple[int, ...]
     entrance: int = 0
     """The layer at which masks enter: it and those above are clipped in the clear, those below are masked."""
@@ -80,12 +56,10 @@ class HeadPlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(ForwardPlan):
     """One step: every exponent and bound."""
 
-    network: Network
     clip: Clip
-    layers: tuple[LayerPlan, ...]
     heads: tuple[HeadPlan, ...]
 
     @property
@@ -128,52 +102,12 @@ class Plan:
 
 def plan(network: Network, weights: Quantised, clip: Clip) -> Plan:
     """Every exponent and bound of one step."""
-    quantise.check(network, weights)
-    layers = _layers(network, weights)
+    layers = forward_plan(network, weights).layers
     heads = tuple(
         _one_output(layers, columns, clip) if isinstance(loss, OneOutput) else _softmax(layers, columns, clip)
         for loss, columns in zip(network.losses, network.columns, strict=True)
     )
-    return Plan(network, clip, layers, heads)
-
-
-def _layers(network: Network, weights: Quantised) -> tuple[LayerPlan, ...]:
-    entries = iter(zip(network.parameters, weights.exponents, strict=True))
-    inputs = quantise.input_exponents(network, weights.activations)
-    found = []
-    for layer, input_exponent in zip(network.layers, inputs, strict=True):
-        entry, exponent = next(entries)
-        weight = weights.values[entry.place].reshape(entry.shape)
-        bias = np.zeros(layer.linear.outputs, np.int64)
-        if layer.linear.bias is not None:
-            place, bias_exponent = next(entries)
-            if (shift := exponent + input_exponent - bias_exponent) < 0:
-                raise WeightsDoNotFit(
-                    f"{place.name} is finer than its layer's sums; lower its exponent by {-shift}"
-                )
-            bias = weights.values[place.place].astype(np.int64) << shift
-        found.append(
-            _layer(layer, weight.T if layer.linear.transposed else weight, bias, exponent, input_exponent)
-        )
-    return tuple(found)
-
-
-def _layer(
-    layer: Layer, weight: NDArray[np.int16], bias: NDArray[np.int64], exponent: int, input_exponent: int
-) -> LayerPlan:
-    before = [operation for operation in (layer.activation, layer.dropout) if operation]
-    top = TOP * sums(weight, axis=1) + int(np.abs(bias).max())
-    if top >= 1 << EXACT_BITS:
-        raise TooWide(f"{layer.linear.weight} could sum up to 2^{top.bit_length()}; make the layer narrower")
-    bits = sum(operation.slope_bits for operation in before)
-    factor = math.prod(operation.slope_top for operation in before)
-    largest = int(np.abs(weight).max())
-    return LayerPlan(weight, bias, exponent, input_exponent, bits, factor, largest, top)
-
-
-def sums(weight: NDArray[np.int16], axis: int) -> int:
-    """The largest sum of magnitudes along an axis."""
-    return int(np.abs(weight).sum(axis=axis, dtype=np.int64).max())
+    return Plan(network, layers, clip, heads)
 
 
 def _one_output(layers: tuple[LayerPlan, ...], columns: slice, clip: Clip) -> HeadPlan:
@@ -205,10 +139,10 @@ def _softmax(layers: tuple[LayerPlan, ...], columns: slice, clip: Clip) -> HeadP
 
 def _errors(
     layers: tuple[LayerPlan, ...], columns: slice, start: tuple[int, int, int], most_exponent: int | None
-) -> Errors:
+) -> WayBack:
     """From the output's error (its exponent, its largest number, its largest sum) down to the first layer."""
     exponent, top, total = start
-    found = [(exponent, 0, top)]
+    found = [(exponent, 0)]
     for number in range(len(layers) - 1, 0, -1):
         layer = layers[number]
         weight = layer.weight[columns] if number == len(layers) - 1 else layer.weight
@@ -217,12 +151,14 @@ def _errors(
             product = min(product, int(np.abs(weight).max()) * total)
         top, exponent = product * layer.slope_top, exponent + layer.weight_exponent + layer.slope_bits
         if top >= 1 << EXACT_BITS:
-            raise TooWide(f"layer {number}'s errors could reach 2^{top.bit_length()}; use 8-bit weights")
+            raise TooWide(f"{layer.name}: errors could reach 2^{top.bit_length()}; use 8-bit weights")
         shift = _shift(top, exponent, _room(layers, number - 1), most_exponent)
         top, exponent = -(-top >> shift), exponent - shift
-        found.append((exponent, shift, top))
-    exponents, shifts, tops = zip(*found[::-1], strict=True)
-    return Errors(exponents, shifts, tops)
+        if abs(exponent) > _MOST_REACH:
+            raise TooWide(f"{layer.name}: errors would have exponent {exponent}; use fewer layers")
+        found.append((exponent, shift))
+    exponents, shifts = zip(*found[::-1], strict=True)
+    return WayBack(exponents, shifts)
 
 
 def _room(layers: tuple[LayerPlan, ...], number: int) -> int:
@@ -232,6 +168,8 @@ def _room(layers: tuple[LayerPlan, ...], number: int) -> int:
     room = min(MOST_BITS, (EXACT_BITS - (width - 1).bit_length()) // 2)
     if number:
         room = min(room, EXACT_BITS - 1 - (sums(layer.weight, axis=0) * layer.slope_top).bit_length())
+    if room < 0:
+        raise TooWide(f"{layer.name}: its products leave no room for an error; make the layer narrower")
     return room
 
 
@@ -251,6 +189,8 @@ def _gains(layers: tuple[LayerPlan, ...], columns: slice, entrance: int, norm: N
         weight = layer.weight[columns] if number == len(layers) - 1 else layer.weight
         gain = _gain(weight, norm) * 2.0**-layer.weight_exponent
         gains.append(gains[-1] * gain * (layer.slope_top * 2.0**-layer.slope_bits))
+        if gains[-1] and abs(math.log2(gains[-1])) > _MOST_REACH:
+            raise TooWide(f"{layer.name}: an error could grow or shrink by 2^{_MOST_REACH}; use fewer layers")
     return tuple(gains[::-1])
 
 

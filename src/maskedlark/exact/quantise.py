@@ -58,8 +58,8 @@ def quantise(
         most = (cap if number else max(cap, FIRST_CAP)) + spare
         exponents.append(_quantise_into(values, entry.place, parameters, entry.name, bits, most))
         if layer.linear.bias is not None:
-            # A bias is added to sums, so it may not be finer than they are.
-            most, entry = exponents[-1] + inputs[number], next(place)
+            # A bias is added to sums, so it may not be finer than they are; nor than a helper takes.
+            most, entry = min(MOST_EXPONENT, exponents[-1] + inputs[number]), next(place)
             exponents.append(_quantise_into(values, entry.place, parameters, entry.name, bits, most))
     return Quantised(values, tuple(exponents), activations, bits)
 

@@ -133,13 +133,15 @@ def networks(draw: st.DrawFn, depth: int = 4, width: int = 9) -> Network:
     return Network(tuple(layers), heads)
 
 
-VALUES = ["normal", "uniform", "extreme", "common", "zero"]
+VALUES = ["normal", "normal", "small", "small", "uniform", "extreme", "common", "zero"]
 
 
 def _values(kind: str, rng: np.random.Generator, size: int, top: int) -> NDArray[np.int64]:
     """Weights of one kind: usual ones, and those that an adversary would choose."""
     if kind == "normal":
         return np.clip(rng.normal(0, top / 4, size).round(), -top, top).astype(np.int64)
+    if kind == "small":
+        return np.clip(rng.normal(0, top / 12, size).round(), -top, top).astype(np.int64)
     if kind == "uniform":
         return rng.integers(-top, top + 1, size)
     if kind == "extreme":
@@ -159,7 +161,7 @@ def weights_of(draw: st.DrawFn, network: Network, bits: int = 8) -> Quantised:
     inputs = input_exponents(network, tuple(hidden))
     exponents: list[int] = []
     for layer, exponent in zip(network.layers, inputs, strict=True):
-        exponents.append(draw(st.integers(0, 8)))
+        exponents.append(draw(st.integers(3, 8) | st.integers(0, 12)))
         if layer.linear.bias is not None:
             exponents.append(draw(st.integers(0, min(24, exponents[-1] + exponent))))
     return Quantised(values.astype(np.int16), tuple(exponents), tuple(hidden), bits)
@@ -174,7 +176,10 @@ def label_space(loss: Loss, rng: np.random.Generator) -> LabelSpace:
 @st.composite
 def helpers_of(draw: st.DrawFn, network: Network, most: int = 5) -> tuple[Records, ...]:
     """A batch, labels masked as the browser does it, split among two to five helpers."""
-    count, rows = draw(st.integers(2, 5)), draw(st.integers(0, most))
+    count, rows = (
+        draw(st.integers(2, 5)),
+        draw(st.sampled_from([*range(1, most + 1), *range(1, most + 1), 0])),
+    )
     seed = draw(st.integers(0, 2**32 - 1))
     rng, secret = np.random.default_rng(seed), FixedRandomness(seed.to_bytes(4, "big"))
     spaces = tuple(label_space(loss, rng) for loss in network.losses)

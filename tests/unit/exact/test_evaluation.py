@@ -7,6 +7,7 @@ from maskedlark.core import field, sharing
 from maskedlark.core.declared import Model
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
+from maskedlark.exact import plan as plans
 from maskedlark.exact.errors import RecordsDoNotFit, TooWide
 from maskedlark.exact.evaluation import Scale, buckets, histogram
 from maskedlark.exact.gradient import Records
@@ -70,3 +71,22 @@ def test_scales_that_do_not_fit_are_refused() -> None:
         Scale(0)
     with pytest.raises(TooWide, match="units"):
         buckets(network, weights, features, [Scale(10), Scale(3), Scale(4096, 0, 1 << 31)])
+
+
+def test_softmax_has_a_bucket_a_class() -> None:
+    with pytest.raises(RecordsDoNotFit, match="3, not 2"):
+        buckets(network, weights, features, [Scale(10), Scale(2), Scale(7, -1, 2)])
+
+
+@pytest.mark.parametrize("bad", [features[:, :4], features.astype(np.int64), features[0]])
+def test_features_of_another_form_are_refused(bad: np.ndarray) -> None:
+    with pytest.raises(RecordsDoNotFit, match="features"):
+        buckets(network, weights, bad, scales)
+
+
+def test_a_network_too_wide_to_train_may_still_be_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise TooWide("errors")
+
+    monkeypatch.setattr(plans, "_errors", refuse)
+    assert len(buckets(network, weights, features, scales)) == 3

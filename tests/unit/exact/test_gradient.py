@@ -8,15 +8,16 @@ import torch
 
 from maskedlark.core import field
 from maskedlark.errors import NotDeclared
-from maskedlark.exact import digits
+from maskedlark.exact import digits, forward_plan
 from maskedlark.exact import plan as plans
+from maskedlark.exact.backward import Label
 from maskedlark.exact.clip import Clip, Norm
 from maskedlark.exact.errors import ModelDoesNotFit, OutOfField, RecordsDoNotFit, TooWide
 from maskedlark.exact.forward import Seed
 from maskedlark.exact.gradient import Records, gradient
 from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy, SquaredError
 from maskedlark.exact.network import Layer, Linear, Network
-from maskedlark.exact.operations import Dropout, Relu
+from maskedlark.exact.operations import Dropout, Identity, LeakyRelu, Relu
 from maskedlark.exact.quantise import Quantised, quantise
 from tests.unit.exact.models import dense, random_parameters
 
@@ -84,6 +85,10 @@ few = replace(good, candidates=[good.candidates[0][:, :1]])
         (replace(good, candidates=[good.candidates[0] + 1]), "0 … 1"),
         (replace(good, masks=good.masks[:, :1]), "mask"),
         (replace(good, masks=good.masks - field.P), "field"),
+        (replace(good, masks=good.masks.astype(np.float64)), "int64"),
+        (replace(good, masks=good.masks.astype(np.uint64)), "int64"),
+        (replace(good, candidates=[good.candidates[0] + 0.4]), "int64"),  # type: ignore[list-item]
+        (replace(good, candidates=[good.candidates[0].astype(np.int32)]), "int64"),
     ],
 )
 def test_records_of_another_form_are_refused(bad: Records, why: str) -> None:
@@ -103,6 +108,77 @@ def test_dropout_needs_its_seed_and_follows_it() -> None:
         for seed in (b"one", b"one", b"two")
     ]
     assert runs[0] == runs[1] != runs[2]
+
+
+def test_turned_round_and_transposed_arrays_do_as_well() -> None:
+    weights, (shown,) = weights_of(small), good.candidates
+    wanted = gradient(small, weights, good, Clip(1.0))
+    turned = Records(good.features[::-1], [shown[::-1]], good.masks[::-1])
+    lying = Records(
+        *(
+            np.asfortranarray(a) if i != 1 else [np.asfortranarray(shown)]  # type: ignore[arg-type]
+            for i, a in enumerate((good.features, shown, good.masks))
+        )
+    )
+    for records in (turned, lying):
+        assert (gradient(small, weights, records, Clip(1.0)) == wanted).all()
+
+
+def test_what_a_caller_set_up_in_torch_does_not_matter() -> None:
+    large, candidates = LARGE[0]
+    for network, shown in ((small, 2), (large, candidates)):
+        weights, records = weights_of(network), random_records(network, shown, 40)
+        wanted = gradient(network, weights, records, Clip(1.0))
+        torch.set_float32_matmul_precision("medium")
+        try:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                assert (gradient(network, weights, records, Clip(1.0)) == wanted).all()
+            assert torch.get_float32_matmul_precision() == "medium"
+        finally:
+            torch.set_float32_matmul_precision("highest")
+
+
+def test_a_row_without_a_bias_is_clipped_by_its_own_length() -> None:
+    """x = 1/4 and z - y = -3: the row is 3/4 long, within 1, and comes back whole."""
+    network = Network((Layer(Linear("w0", None, 1, 1)),), (SquaredError(),))
+    weights = Quantised(np.zeros(1, np.int16), (0,), ())
+    for x, y, wanted in ((64, 3, -0.75), (64, 5, -1.0), (0, 5, 0.0)):
+        one = Records(np.array([[x]], np.uint8), [np.array([[y]])], np.ones((1, 1), np.int64))
+        row = field.to_signed(gradient(network, weights, one, Clip(1.0)))[0] * 2.0**-28
+        assert row == pytest.approx(wanted, rel=1e-5)
+        assert abs(row) <= 1.0
+
+
+def test_masks_do_not_print() -> None:
+    label = Label(0, torch.zeros(1, 1), torch.tensor([[12345]]))
+    assert "12345" not in repr(label) + repr(good)
+
+
+def wide_network(width: int) -> tuple[Network, Quantised]:
+    layers = (
+        Layer(Linear("w0", None, 1, 1)),
+        Layer(Linear("w1", None, 1, width), LeakyRelu(1024), Dropout(1)),
+        Layer(Linear("w2", None, width, 1), Relu()),
+    )
+    network = Network(layers, (BinaryCrossEntropy(),))
+    return network, Quantised(np.full(network.size, 32767, np.int16), (0, 0, 0), (8, 8), 16)
+
+
+def test_a_layer_that_leaves_no_room_for_an_error_is_refused_by_name() -> None:
+    with pytest.raises(TooWide, match="w1"):
+        plans.plan(*wide_network(1 << 19), Clip(1.0))
+
+
+@pytest.mark.parametrize("norm", list(Norm))
+@pytest.mark.parametrize("depth", [0, 1, 140])
+def test_a_very_deep_network_is_refused_by_name(norm: Norm, depth: int) -> None:
+    layers = [Layer(Linear("w0", None, 1, 1))] + [
+        Layer(Linear(f"w{k}", None, 1, 2 if k == 139 else 1), Identity(), Dropout(255)) for k in range(1, 140)
+    ]
+    network = Network(tuple(layers), (SoftmaxCrossEntropy(2),))
+    weights = Quantised(np.ones(network.size, np.int16), (0,) * 140, (8,) * 139)
+    with pytest.raises(TooWide, match=r"w\d+:"):
+        plans.plan(network, weights, Clip(1.0, norm, depth=depth))
 
 
 def test_a_batch_that_could_leave_the_field_is_refused() -> None:
@@ -126,7 +202,7 @@ def test_networks_that_do_not_hold_together_are_refused() -> None:
 
 def test_a_layer_too_wide_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A layer that exceeds float64 would have 2^29 inputs; with less room, fewer do."""
-    monkeypatch.setattr(plans, "EXACT_BITS", 12)
+    monkeypatch.setattr(forward_plan, "EXACT_BITS", 12)
     with pytest.raises(TooWide, match="w0"):
         gradient(small, weights_of(small), good, Clip(1.0))
 

@@ -34,15 +34,19 @@ def exported(module: torch.nn.Module, shape: tuple[int, ...], **options: Any) ->
     return path.read_bytes()
 
 
-def built(*nodes: Any, inputs: int = 4, **constants: Any) -> bytes:
-    """A graph written by hand, as another exporter would."""
+def built(*nodes: Any, inputs: Any = 4, **constants: Any) -> bytes:
+    """A graph written by hand, as another exporter would. `inputs` may be several axes."""
     tensors = [
-        numpy_helper.from_array(np.asarray(value, np.float32), name) for name, value in constants.items()
+        numpy_helper.from_array(
+            np.asarray(value, np.float32 if np.asarray(value).dtype.kind == "f" else None), name
+        )
+        for name, value in constants.items()
     ]
+    axes = [inputs] if isinstance(inputs, int | str) else list(inputs)
     graph = helper.make_graph(
         nodes,
         "hand",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", inputs])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", *axes])],
         [helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, None)],
         tensors,
     )
@@ -192,6 +196,122 @@ def test_what_does_not_fit_is_refused_by_name(name: str) -> None:
         read(BAD[name], [SquaredError()])
     assert caught.value.node == name
     assert len(str(caught.value)) > len(name) + 20  # and it says what to change
+
+
+TWO: dict[str, Any] = {"k": rng.random((4, 3)), "v": rng.random((3, 1))}
+SOFT, BCE = [SoftmaxCrossEntropy(3)], [BinaryCrossEntropy()]
+
+
+def inside(kind: str, inputs: str = "m", **attributes: Any) -> bytes:
+    """Two layers with one node between them."""
+    between = node(kind, inputs, "between", **attributes)
+    return built(node("MatMul", "x k", "m"), between, node("MatMul", "between v", "o"), **TWO)
+
+
+def last(*nodes: Any, inputs: Any = 4, outputs: int = 1, **constants: Any) -> bytes:
+    """One layer, and what follows it."""
+    return built(node("MatMul", "x w", "m"), *nodes, inputs=inputs, w=rng.random((4, outputs)), **constants)
+
+
+MISREAD: list[tuple[str, bytes, list[Any]]] = [
+    ("the_Tanh", last(node("Tanh", "m", "o")), [SquaredError()]),
+    ("the_Relu", last(node("Relu", "m", "o")), BCE),
+    ("the_Sigmoid", last(node("Sigmoid", "m", "o"), outputs=2), [BinaryCrossEntropy(), SquaredError()]),
+    ("the_Dropout", last(node("Dropout", "m", "o")), BCE),
+    ("the_Softmax", last(node("Softmax", "m", "o", axis=0), outputs=3), SOFT),
+    ("the_Softmax", last(node("Softmax", "m", "o"), outputs=5), [*SOFT, SoftmaxCrossEntropy(2)]),
+    (
+        "the_Softmax",
+        last(node("Reshape", "m s", "r"), node("Softmax", "r", "o"), outputs=6, s=[-1, 2, 3]),
+        [SoftmaxCrossEntropy(6)],
+    ),
+    ("the_Concat", last(node("MatMul", "x w", "n"), node("Concat", "n m", "o", axis=1)), BCE),
+    (
+        "the_Concat",
+        last(node("Sub", "one m", "n"), node("Concat", "n m", "o", axis=1), one=np.float32(1)),
+        BCE,
+    ),
+    ("the_Cast", inside("Cast", to=TensorProto.INT64), [SquaredError()]),
+    ("the_Cast", last(node("Cast", "m", "o", to=TensorProto.BOOL)), BCE),
+    ("the_Gemm", built(node("Gemm", "x k b", "o"), b=rng.random((3, 1)), k=TWO["k"]), SOFT),
+    ("the_Add", last(node("Add", "m b", "o"), b=rng.random((3, 1)), outputs=3), SOFT),
+    (
+        "the_Add",
+        last(node("Reshape", "m s", "r"), node("Add", "r b", "o"), b=rng.random(3), outputs=3, s=[-1, 3, 1]),
+        SOFT,
+    ),
+    ("the_Relu", inside("Relu", domain="acme"), [SquaredError()]),
+    ("the_MatMul", last(inputs=(3, 4)), [SquaredError()]),
+    ("the_MatMul", last(inputs=("T", 4)), [SquaredError()]),
+    ("the_Flatten", built(node("Flatten", "x", "f", axis=0), node("MatMul", "f w", "o"), **W), BCE),
+    (
+        "the_Reshape",
+        built(node("Reshape", "x s", "r"), node("MatMul", "r w", "o"), inputs="D", s=[-1, 4], **W),
+        BCE,
+    ),
+    ("the_Reshape", last(node("Reshape", "m s", "o"), outputs=3, s=[-1]), SOFT),
+    ("the_Squeeze", last(node("Squeeze", "m", "o")), BCE),
+]
+
+
+@pytest.mark.parametrize("case", MISREAD, ids=[f"{name} {n}" for n, (name, _, _) in enumerate(MISREAD)])
+def test_what_would_be_misread_is_refused_by_name(case: tuple[str, bytes, list[Any]]) -> None:
+    name, data, losses = case
+    with pytest.raises(ModelDoesNotFit) as caught:
+        read(data, losses)
+    assert caught.value.node == name
+
+
+NAN = float("nan")
+BROKEN = {
+    "computed bias": built(node("Gemm", "x w x", "o"), w=rng.random((4, 4))),
+    "computed ratio": inside("Dropout", "m x"),
+    "ratio of nothing": inside("Dropout", ratio=NAN),
+    "slope of nothing": inside("Elu", alpha=NAN),
+    "no weight": built(node("MatMul", "x w", "o")),
+    "one input": built(node("MatMul", "x", "o")),
+    "integer weight": built(node("MatMul", "x w", "o"), w=np.ones((4, 1), np.int8)),
+    "garbage": b"hello world garbage",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("name", list(BROKEN))
+def test_a_broken_file_is_refused(name: str) -> None:
+    with pytest.raises(ModelDoesNotFit):
+        read(BROKEN[name], [SquaredError()])
+
+
+def test_constants_come_in_many_forms() -> None:
+    shape = helper.make_node("Constant", [], ["s"], value_ints=[-1, 4])
+    ratio = helper.make_node("Constant", [], ["q"], value_float=0.25)
+    data = built(
+        shape,
+        ratio,
+        node("Reshape", "x s", "r"),
+        node("Dropout", "r q", "d"),
+        node("MatMul", "d w", "o"),
+        **W,
+    )
+    assert read(data, BCE).network.layers[0].dropout == Dropout(64)
+    one = built(node("Dropout", "x q", "d"), node("MatMul", "d w", "o"), q=np.array([0.5], np.float32), **W)
+    assert read(one, BCE).network.layers[0].dropout == Dropout(128)
+
+
+def test_torch_reshapes() -> None:
+    pytest.importorskip("onnxscript")
+
+    class Reshaped(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(12, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.linear(x.reshape(-1, 12))
+            return found.squeeze(1)
+
+    data = exported(Reshaped(), (2, 3, 4), dynamo=True, optimize=False)
+    assert read(data, [SquaredError()]).network.features == 12
 
 
 def test_outputs_and_losses_have_to_agree() -> None:

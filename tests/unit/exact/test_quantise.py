@@ -34,6 +34,13 @@ def test_the_largest_weight_fits(largest: float) -> None:
     assert weights.exponents[0] == module.FIRST_CAP or np.abs(weights.values[:12]).max() >= 63
 
 
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("bias", [0.0, 1e-12])
+def test_a_zero_bias_is_taken_by_a_helper(bits: int, bias: float) -> None:
+    small = parameters | {"b0": np.full(3, bias), "b1": np.full(1, bias)}
+    plan(network, quantise(network, small, (10,), bits, cap=12), Clip(1.0))
+
+
 def test_gradients_map_back_by_name() -> None:
     named = by_name(network, np.arange(float(network.size)))
     assert [(name, array.shape) for name, array in named.items()] == [

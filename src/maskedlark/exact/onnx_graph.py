@@ -1,0 +1,149 @@
+"""The graph of an ONNX file: its nodes, its constants, and the one way from the features to an output.
+
+Run by the ad server. Whatever is malformed is refused by the name of its node.
+"""
+
+import math
+from typing import Any, NoReturn
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped,unused-ignore]
+from numpy.typing import NDArray
+from onnx import NodeProto, TensorProto, ValueInfoProto, numpy_helper
+
+from maskedlark.exact.errors import ModelDoesNotFit
+
+FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16}
+_KINDS = {"float": np.float32, "int": np.int64}
+_VALUES = {f"value_{kind}{many}": dtype for many in ("", "s") for kind, dtype in _KINDS.items()}
+_DOMAINS = {"", "ai.onnx"}
+
+
+class Graph:
+    """One file's nodes and constants, by name."""
+
+    def __init__(self, data: bytes) -> None:
+        try:
+            graph = onnx.load_from_string(data).graph
+        except DecodeError as error:
+            raise ModelDoesNotFit("the model", "is not an ONNX file; export it again") from error
+        self._name = str(graph.name or "the model")
+        self._outputs = [str(value.name) for value in graph.output]
+        self._constants: dict[str, TensorProto] = {tensor.name: tensor for tensor in graph.initializer}
+        self._made = {name: node for node in graph.node for name in node.output}
+        self._inputs = {value.name: value for value in graph.input if value.name not in self._constants}
+        for node in graph.node:
+            if node.op_type == "Constant" and (tensor := _held(node)) is not None:
+                self._constants[node.output[0]] = tensor
+            elif node.op_type == "Concat" and all(name in self._constants for name in node.input):
+                # torch puts shapes together like this.
+                parts = [self.constant(node, name).ravel() for name in node.input]
+                self._constants[node.output[0]] = numpy_helper.from_array(np.concatenate(parts))
+
+    def output(self) -> str:
+        """The one output."""
+        if len(self._outputs) != 1:
+            names = ", ".join(self._outputs) or "none"
+            raise ModelDoesNotFit(self._name, f"outputs: {names}; say which one to train")
+        return self._outputs[0]
+
+    def way(self, output: str) -> tuple[ValueInfoProto, list[NodeProto]]:
+        """The input that an output comes from, and the nodes between them, input first."""
+        found: list[NodeProto] = []
+        name = output
+        while (node := self._made.get(name)) is not None and len(found) <= len(self._made):
+            if node.domain not in _DOMAINS and (node.domain, node.op_type) != ("ai.onnx.ml", "ZipMap"):
+                refuse(node, f"of {node.domain} is not in the table of operations; replace or drop it")
+            found.append(node)
+            name = self._numbers(node)
+        if name not in self._inputs:
+            raise ModelDoesNotFit(name, "the way back from the output ends here, not at the model's features")
+        return self._inputs[name], found[::-1]
+
+    def _numbers(self, node: NodeProto) -> str:
+        """The input that carries the records' numbers."""
+        if node.op_type == "Add":
+            return next((str(name) for name in node.input if not self.holds(name)), argument(node, 0))
+        return str(node.input[-1]) if node.op_type == "Concat" and node.input else argument(node, 0)
+
+    def made(self, name: str) -> NodeProto | None:
+        """The node that computes a value."""
+        return self._made.get(name)
+
+    def holds(self, name: str) -> bool:
+        """Whether a value is a constant of the file."""
+        return self.behind(name) in self._constants
+
+    def behind(self, name: str) -> str:
+        """The tensor behind Identity nodes, which exporters write for shared or renamed parameters."""
+        for _ in self._made:
+            node = self._made.get(name)
+            if name in self._constants or node is None or node.op_type != "Identity":
+                break
+            name = argument(node, 0)
+        return name
+
+    def constant(self, node: NodeProto, name: str) -> NDArray[Any]:
+        """A tensor that the file holds, for a node that needs it."""
+        if not self.holds(name):
+            refuse(node, f"{name} is computed; make it a constant or a parameter")
+        tensor = self._constants[self.behind(name)]
+        if tensor.data_location == TensorProto.EXTERNAL:
+            raise ModelDoesNotFit(name, "is stored in another file; export with external_data=False")
+        try:
+            return numpy_helper.to_array(tensor)
+        except (ValueError, TypeError) as error:
+            raise ModelDoesNotFit(name, "is damaged; export the model again") from error
+
+    def number(self, node: NodeProto, name: str) -> float:
+        """A constant of one number."""
+        array = self.constant(node, name)
+        if array.size != 1:
+            refuse(node, f"{name} holds {array.size} numbers; give it one")
+        return float(array.item())
+
+
+def _held(node: NodeProto) -> TensorProto | None:
+    """What a Constant node holds, in any of its numeric forms."""
+    for attribute in node.attribute:
+        if attribute.name == "value":
+            tensor: TensorProto = attribute.t
+            return tensor
+        if attribute.name in _VALUES:
+            value = onnx.helper.get_attribute_value(attribute)
+            return numpy_helper.from_array(np.array(value, _VALUES[attribute.name]))
+    return None
+
+
+def refuse(node: NodeProto, change: str) -> NoReturn:
+    """Refuse a model by the name of a node, with what to change."""
+    raise ModelDoesNotFit(name_of(node), f"{node.op_type}: {change}")
+
+
+def name_of(node: NodeProto) -> str:
+    """The node's name, or its first output's."""
+    return str(node.name or (node.output[0] if node.output else node.op_type))
+
+
+def argument(node: NodeProto, place: int) -> str:
+    """The name of an input that the node must have."""
+    if len(node.input) <= place or not node.input[place]:
+        refuse(node, f"has no input {place}; export the model again")
+    return str(node.input[place])
+
+
+def optional(node: NodeProto, place: int) -> str | None:
+    """The name of an input that the node may have."""
+    return str(node.input[place]) if len(node.input) > place and node.input[place] else None
+
+
+def attribute(node: NodeProto, name: str, default: float) -> float:
+    """A number among the node's attributes."""
+    for entry in node.attribute:
+        if entry.name == name:
+            value = onnx.helper.get_attribute_value(entry)
+            if not isinstance(value, int | float) or not math.isfinite(value):
+                refuse(node, f"{name} is {value}; make it a finite number")
+            return float(value)
+    return default
