@@ -45,7 +45,7 @@ def compare(name: str, network: Network, rows: int, bits: int, norm: Norm) -> bo
     weights = quantise(network, parameters, hidden, bits, cap=6)
     records, clip = records_of(network, rows, rows), Clip(0.25, norm, fraction=10, depth=rows % 3)
     wanted = gradient(network, weights, records, clip)
-    scales = [Scale(10)] * len(network.losses)
+    scales = [Scale(getattr(loss, "classes", 10)) for loss in network.losses]
     same = all(
         (gradient(network, weights, records, clip, device=name, block=block) == wanted).all()
         for block in (1 << 20, 311)
