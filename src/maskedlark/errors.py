@@ -32,6 +32,7 @@
     │   ├── UntrustedHelper         it names a helper that we do not trust
     │   ├── TooFewHelpers           it names fewer helpers than we want
     │   ├── KTooSmall               its k is below ours
+    │   ├── CandidatesLeak          a model shows less than its whole label space
     │   └── BudgetOverCeiling       a source could cost more ε or δ than we allow
     ├── BrokenChain                 a version that skips, repeats or does not follow the one before
     │   ├── RolledBack              an older version than one that we have seen
@@ -174,6 +175,10 @@ class TooFewHelpers(OutsidePolicy):
 
 class KTooSmall(OutsidePolicy):
     """The document's k is below this party's least."""
+
+
+class CandidatesLeak(OutsidePolicy):
+    """A model shows `pair` or a sample of candidates, from which labels can be guessed."""
 
 
 class BudgetOverCeiling(OutsidePolicy):

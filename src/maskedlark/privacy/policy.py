@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from maskedlark.errors import BudgetOverCeiling, KTooSmall, TooFewHelpers, UntrustedHelper
+from maskedlark.errors import BudgetOverCeiling, CandidatesLeak, KTooSmall, TooFewHelpers, UntrustedHelper
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.settings import Budget, Hex32, Settings
 
@@ -23,6 +23,8 @@ class Policy(Settings):
     """The most that a source may cost against the ad server with all helpers but one."""
     least_k: Annotated[int, Field(ge=1)] = 20
     least_helpers: Annotated[int, Field(ge=2)] = 2
+    whole_label_space: bool = False
+    """Refuse models that show `pair` or a sample: with skewed labels their candidates give labels away."""
 
     def check(self, document: Document) -> None:
         """Return if the document is acceptable; raise what it breaks first."""
@@ -37,6 +39,9 @@ class Policy(Settings):
             )
         if document.k < self.least_k:
             raise KTooSmall(f"{document.origin} declares k = {document.k}; {self.least_k} is the least here")
+        partial = [model.tag for model in document.models if model.candidates != "all"]
+        if self.whole_label_space and partial:
+            raise CandidatesLeak(f"{document.origin} shows less than the whole label space of {partial[0]}")
         _check_budget(document.origin, "a source", document.budget, self.most)
         if document.training is not None:
             _check_budget(document.origin, "training", document.training.adserver, self.most)

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from maskedlark.errors import BrokenChain, InvalidDocument
+from maskedlark.errors import BrokenChain, CandidatesLeak, InvalidDocument
 from maskedlark.privacy import chain
+from tests.unit.browser.cases import POLICY
 from tests.unit.privacy.cases import ORIGIN_KEY, SERVICE_KEY, make, settings
 
 WEAK = "01" + "00" * 31
@@ -71,3 +72,10 @@ def test_a_chain_is_of_the_origin_that_was_asked_for():
     signed = chain.countersign(chain.sign(make(), ORIGIN_KEY), SERVICE_KEY)
     with pytest.raises(BrokenChain, match="not of other"):
         chain.verify([signed], "other.example", ORIGIN_KEY.verifying, SERVICE_KEY.verifying)
+
+
+def test_a_policy_may_insist_on_the_whole_label_space():
+    paired = make(models=[{**settings()["models"][0], "candidates": "pair"}], decoys=[], fake_rate=0.0)
+    POLICY.check(paired)
+    with pytest.raises(CandidatesLeak, match="clicks"):
+        POLICY.model_copy(update={"whole_label_space": True}).check(paired)
