@@ -161,12 +161,14 @@ def test_a_body_over_the_limit_is_refused_while_it_comes(url):
 
 
 @pytest.mark.parametrize("database", ["mysql://somewhere/reports", "sqlite:////nowhere/at/all/reports.db"])
-def test_a_database_that_cannot_be_used_is_one_line_and_no_traceback(database):
+def test_a_database_that_cannot_be_used_is_named_without_a_traceback(database):
     command = [sys.executable, "-m", "maskedlark.adserver", "--origin", ORIGIN, "--database", database]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert ended.returncode == 1
-    assert ended.stderr.startswith("maskedlark.adserver: ")
-    assert ended.stderr.count("\n") == 1
+    # What the driver says, for the log alone, and what is wrong.
+    lines = ended.stderr.splitlines()
+    assert 1 <= len(lines) <= 2
+    assert all(line.startswith("maskedlark.adserver: ") for line in lines)
 
 
 def test_an_ad_server_starts_without_torch():

@@ -1,6 +1,7 @@
 """`python -m maskedlark.adserver` runs an ad server over a database of its own."""
 
 import argparse
+import logging
 import sys
 
 from maskedlark.adserver.app import create_app
@@ -19,6 +20,7 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     options = parser.parse_args()
+    logging.basicConfig(format="maskedlark.adserver: %(message)s")
     clock = SystemClock()
     try:
         database = open_database(options.database)

@@ -1,18 +1,15 @@
 """The ad server over HTTP: takes uploads, and says whether it is well. Run by the ad server."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from fastapi import FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from maskedlark.adserver import problems
 from maskedlark.adserver.body import read_upload
 from maskedlark.adserver.door import Door
-from maskedlark.adserver.errors import TooManyUploads
 from maskedlark.adserver.limits import Limits
 from maskedlark.clock import Clock
 from maskedlark.storage.reports import Reports
+from maskedlark.web.body import Room
 from maskedlark.wire import uploads
 
 _UPLOAD = {"requestBody": {"required": True, "content": {uploads.CONTENT_TYPE: {}}}}
@@ -23,7 +20,7 @@ def create_app(origin: str, reports: Reports, clock: Clock, limits: Limits | Non
     app = FastAPI(title="Masked LARk ad server", docs_url=None, redoc_url=None)
     limits = limits or Limits()
     door = Door(origin, reports, clock, limits)
-    room = _Room(limits.uploads)
+    room = Room(limits.uploads)
     problems.install(app)
 
     @app.post("/reports", response_model=uploads.Answers, openapi_extra=_UPLOAD)
@@ -42,21 +39,3 @@ def create_app(origin: str, reports: Reports, clock: Clock, limits: Limits | Non
         return {"status": "ok"}
 
     return app
-
-
-class _Room:
-    """Places for uploads. Who finds none is sent away at once: browsers come again by themselves."""
-
-    def __init__(self, places: int) -> None:
-        self._free = places
-
-    @contextmanager
-    def place(self) -> Iterator[None]:
-        """One place, for as long as the block runs. The event loop's thread alone comes here."""
-        if self._free == 0:
-            raise TooManyUploads("too many uploads at once; try again later")
-        self._free -= 1
-        try:
-            yield
-        finally:
-            self._free += 1

@@ -5,11 +5,7 @@ MaskedLarkError
 │   ├── WrongOrigin         made for another ad server
 │   ├── WrongHour           its hour is too far from ours
 │   └── Conflict            its id is taken by a report of other bytes, and the first stays
-└── BatchRefused            an upload that was not read to its end, so that nothing of it was stored
-    ├── BodyTooSlow         its bytes did not come in time
-    ├── BodyCutOff          the sender went away in the middle
-    ├── WrongContentType    a body of another kind than uploads are
-    └── TooManyUploads      others are being read: come again
+└── WrongContentType        a body of another kind than uploads are; nothing of it was stored
 """
 
 from maskedlark.errors import MaskedLarkError
@@ -31,21 +27,5 @@ class Conflict(UploadRefused):
     """The report's id is taken by a report of other bytes. The first stays."""
 
 
-class BatchRefused(MaskedLarkError):
-    """An upload that was not read to its end. Nothing of it was stored."""
-
-
-class BodyTooSlow(BatchRefused):
-    """The bytes of an upload did not come in time."""
-
-
-class BodyCutOff(BatchRefused):
-    """The sender went away in the middle of an upload."""
-
-
-class WrongContentType(BatchRefused):
+class WrongContentType(MaskedLarkError):
     """A body of another kind than uploads are."""
-
-
-class TooManyUploads(BatchRefused):
-    """As many other uploads are being read as the ad server has room for."""

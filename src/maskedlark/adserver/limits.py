@@ -16,7 +16,8 @@ class Limits:
     report_bytes: int = codec.MOST_BYTES
     body_timeout_s: float = 60.0
     """From the first to the last byte of a body."""
-    hours_ahead: int = 24
-    """Of a report's hour: a browser's clock may be wrong by a time zone."""
+    hours_ahead: int = 48
+    """Of a report's hour: a browser's clock may be wrong by a day. Refused is refused for good: a browser
+    whose clock is further off keeps its reports aside, and sends them no more."""
     hours_behind: int = 90 * 24
     """A browser may have been away; helpers hold reports to their declared lifetime."""

@@ -2,19 +2,15 @@
 
 from fastapi import FastAPI, Request, Response
 
-from maskedlark.adserver.errors import BatchRefused, BodyTooSlow, TooManyUploads, WrongContentType
+from maskedlark.adserver.errors import WrongContentType
 from maskedlark.errors import MaskedLarkError
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web import answers, problem
 from maskedlark.web.problem import Problem
 
-RETRY_AFTER_S = 5
 _STATUS: dict[type[MaskedLarkError], int] = {
-    BatchRefused: 400,
-    BodyTooSlow: 408,
     WrongContentType: 415,
     StorageUnavailable: 503,
-    TooManyUploads: 503,
 }
 
 
@@ -29,6 +25,6 @@ async def _answer(_: Request, error: Exception) -> Response:
     cls = type(error)
     assert issubclass(cls, MaskedLarkError)
     status = next(_STATUS[each] for each in cls.__mro__ if each in _STATUS)
-    headers = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else None
+    headers = {"Retry-After": str(answers.RETRY_AFTER_S)} if status == 503 else None
     found = Problem(f"/problems/{problem.slug(cls)}", str(cls.__doc__), status, str(error))
     return Response(found.encode(), status, headers, problem.MEDIA_TYPE)

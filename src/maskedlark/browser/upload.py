@@ -118,7 +118,7 @@ class Uploader:
         while not stop.is_set():
             try:
                 moved = self._step()
-            except (sqlite3.OperationalError, StorageUnavailable) as error:  # our own store: busy, disk full
+            except (sqlite3.Error, StorageUnavailable) as error:  # our own store: busy, full, damaged
                 moved = None
                 self._fail(_TryLater(f"the pending store: {error}"))
             if not moved:
@@ -195,7 +195,8 @@ class Uploader:
                 return self._read(response, len(reports))
             finally:
                 response.close()
-        except (httpx.HTTPError, NotAnAnswer) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, NotAnAnswer) as error:
+            # The middle two: httpx reads where a redirect leads, also when it is not to be followed.
             raise _TryLater(type(error).__name__) from error
 
     def _read(self, response: httpx.Response, count: int) -> tuple[Answer, ...]:

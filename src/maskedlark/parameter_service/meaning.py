@@ -1,6 +1,7 @@
 """What a document means, in plain words: for those who draft one, and those who are asked to trust it."""
 
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from maskedlark.core import local_dp
@@ -20,6 +21,7 @@ def meaning(document: Document) -> list[Line]:
         *_protection(document),
         *_measured(document),
         *(line for model in document.models for line in _model(model)),
+        *_together(document.models),
         *_reports(document),
     ]
 
@@ -87,10 +89,10 @@ def _model(model: TrainedModel) -> list[Line]:
 
 
 def _local(model: TrainedModel) -> list[Line]:
-    """Local noise, and what it promises for everything that one source reveals."""
+    """Local noise, and what it promises for everything that one source reveals under this tag."""
     noise = model.feature_noise.declared() if model.feature_noise else None
     response = model.randomised_response.declared() if model.randomised_response else None
-    promised = local_dp.guarantee(model.features, noise, [response] * len(model.labels))
+    promised = _promised(model)
     lines: list[Line] = []
     if noise is not None:
         lines.append(
@@ -103,13 +105,43 @@ def _local(model: TrainedModel) -> list[Line]:
         )
     if response is not None:
         lines.append(
-            ("local DP", f"{model.tag}: ε = {promised.labels:g} for all labels of a source together")
+            ("local DP", f"{model.tag}: ε = {promised.labels:g} for all its labels of a source together")
         )
     if not math.isinf(promised.total):
         lines.append(
             ("local DP", f"{model.tag}: ε = {promised.total:g} for the whole record, features and labels")
         )
     return lines or [("local DP", f"{model.tag}: none; helpers see the features as they are")]
+
+
+def _promised(model: TrainedModel) -> local_dp.Guarantee:
+    noise = model.feature_noise.declared() if model.feature_noise else None
+    response = model.randomised_response.declared() if model.randomised_response else None
+    return local_dp.guarantee(model.features, noise, [response] * len(model.labels))
+
+
+def _together(models: Sequence[TrainedModel]) -> list[Line]:
+    """Local noise is drawn for every source and tag: what a source reveals under several tags adds up."""
+    if len(models) < 2 or not any(model.feature_noise or model.randomised_response for model in models):
+        return []
+    promised = [_promised(model) for model in models]
+    sums = {
+        "features": math.fsum(each.features for each in promised),
+        "features if any byte may become any other": math.fsum(each.any_features for each in promised),
+        "labels": math.fsum(each.labels for each in promised),
+        "features and labels": math.fsum(each.total for each in promised),
+    }
+    listed = "; ".join(
+        f"no bound for {what}" if math.isinf(total) else f"ε = {total:g} for {what}"
+        for what, total in sums.items()
+    )
+    return [
+        (
+            "local DP",
+            "drawn once for every source and tag: a source with several tags costs the sum over its tags. "
+            f"With all {len(models)}: {listed}",
+        )
+    ]
 
 
 def _reports(document: Document) -> list[Line]:

@@ -4,6 +4,7 @@ Callers see transactions alone: `write()` and `read()`. Parameters of a statemen
 logs, whatever they hold.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from maskedlark.storage.errors import StorageUnavailable, UnsupportedDatabase
 BUSY_TIMEOUT_S = 30
 """How long a transaction waits for the writer before it."""
 _WRITES = "maskedlark_writes"
+_LOG = logging.getLogger(__name__)
 
 InsertNew = Callable[[Connection, Table, Sequence[tuple[Any, ...]]], int]
 """Insert rows, their values in the order of the columns, and leave out those whose primary key is taken.
@@ -82,7 +84,9 @@ def _named() -> Iterator[None]:
     except (IntegrityError, ProgrammingError):
         raise
     except DBAPIError as error:
-        raise StorageUnavailable(f"the database cannot answer ({error.orig}); try again later") from error
+        # For the operator alone: strangers see the message of ours.
+        _LOG.warning("the database cannot answer: %s", error.orig)
+        raise StorageUnavailable("the database cannot answer; try again later") from error
     except PoolTimeout as error:
         raise StorageUnavailable("all connections to the database are busy; try again later") from error
 

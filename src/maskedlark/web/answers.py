@@ -2,6 +2,7 @@
 
 import logging
 import traceback
+from collections.abc import AsyncIterator
 from http import HTTPStatus
 
 from fastapi import FastAPI, Request, Response
@@ -10,28 +11,30 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from maskedlark.errors import MaskedLarkError
-from maskedlark.web import problem
-from maskedlark.web.errors import BadRequest, BodyTooLarge
+from maskedlark.web import body, problem
+from maskedlark.web.errors import BadRequest, BodyTooLarge, BodyTooSlow, TooManyUploads
 from maskedlark.web.problem import MEDIA_TYPE, Problem
 
 MOST_BODY = 1 << 20
+BODY_WITHIN_S = 60.0
+"""From the first to the last byte of a body."""
+BODIES = 64
+"""Held at the same time; times the size of a body, it bounds memory."""
+RETRY_AFTER_S = 5
+_UNREAD = (BodyTooLarge, BodyTooSlow, TooManyUploads)
 
 _log = logging.getLogger(__name__)
 
 
-async def read_body(request: Request) -> bytes:
-    """The request's body, if it is within the limit. Reading stops there, whatever the header says."""
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > MOST_BODY:
-            raise BodyTooLarge(f"a body has at most {MOST_BODY} bytes: send less")
-        parts.append(part)
-    return b"".join(parts)
+async def read_body(request: Request) -> AsyncIterator[bytes]:
+    """The request's body, within the limits. A dependency: its place is free again after the endpoint."""
+    with request.app.state.room.place():
+        yield await body.read(request, MOST_BODY, BODY_WITHIN_S)
 
 
 def install(app: FastAPI) -> None:
     """Let the app answer every error with a problem document. Run by every service, once."""
+    app.state.room = body.Room(BODIES)
     app.add_exception_handler(MaskedLarkError, _ours)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _plain)
@@ -48,8 +51,8 @@ async def _ours(_: Request, error: Exception) -> Response:
     if found is problem.UNEXPECTED:
         _report(error)
     # Else the server goes on reading, and throwing away, what is left of the body: it may have no end.
-    unread = {"connection": "close"} if isinstance(error, BodyTooLarge) else None
-    return _answer(found, unread)
+    headers = {"connection": "close"} if isinstance(error, _UNREAD) else {}
+    return _answer(found, headers | ({"retry-after": str(RETRY_AFTER_S)} if found.status == 503 else {}))
 
 
 async def _invalid(_: Request, error: Exception) -> Response:

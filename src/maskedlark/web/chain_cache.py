@@ -63,7 +63,7 @@ class ChainCache:
 
         Returns if it is the very document that we have. Raises what is wrong with it if it proves nothing.
         """
-        version = theirs.claimed().version
+        _, version = theirs.names()
         ours = self.signed[version - 1]
         if theirs.body == ours.body:
             return

@@ -7,7 +7,10 @@ MaskedLarkError
 │   └── UnknownHelper           no identity is pinned for the helper, or it has published no keys
 ├── BadRequest                  a path, query or method that the service does not have
 ├── BodyTooLarge                a body beyond the limit; reading stopped there
+├── BodyTooSlow                 a body whose bytes did not come in time
+├── BodyCutOff                  a body whose sender went away in the middle
 ├── ServiceAway                 the service does not answer, or says that it cannot
+│   └── TooManyUploads          other bodies are being read: come again
 ├── StrangeAnswer               an answer that is not what this service says
 ├── CorruptCache                a file of ours that is damaged, or was changed: nothing of it is trusted
 └── BadKeyFile                  a key file that is missing, damaged, open to others, or in the way
@@ -40,8 +43,20 @@ class BodyTooLarge(MaskedLarkError):
     """A body beyond the limit. Reading stopped there."""
 
 
+class BodyTooSlow(MaskedLarkError):
+    """The bytes of a body did not come in time."""
+
+
+class BodyCutOff(MaskedLarkError):
+    """The sender went away in the middle of a body."""
+
+
 class ServiceAway(MaskedLarkError):
     """The service does not answer, or says that it cannot."""
+
+
+class TooManyUploads(ServiceAway):
+    """As many other bodies are being read as the service has room for."""
 
 
 class StrangeAnswer(MaskedLarkError):

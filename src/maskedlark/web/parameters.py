@@ -127,7 +127,7 @@ class ParameterClient:
     def _advance(self, known: ChainCache) -> None:
         """Follow the service to its newest document, or say how its chain differs from ours."""
         newest = self._newest(known)
-        version = newest.claimed().version
+        _, version = newest.names()
         try:
             while version > len(known.documents):
                 self._next_page(known)
@@ -172,7 +172,7 @@ class ParameterClient:
                 break  # It has shown something wrong already: being away now does not hide it.
             for theirs in page.documents[: len(known.documents) - at]:
                 at += 1
-                if theirs.claimed().version != at:
+                if theirs.names()[1] != at:
                     raise fault
                 known.accuse(theirs)
             more = page.more and bool(page.documents)
@@ -183,15 +183,15 @@ class ParameterClient:
         found = chain.decode(self._remote.get(f"/v1/documents/{digest.hex()}"))
         if hashlib.sha256(found.body).digest() != digest:
             raise StrangeAnswer("the service answered with another document than the one asked for")
-        declared = found.claimed()
-        known = self._known(declared.origin)
-        if declared.version > len(known.documents):
+        origin, version = found.names()
+        known = self._known(origin)
+        if version > len(known.documents):
             self._advance(known)
         if document := _in(known, digest):
             return document
-        if declared.version <= len(known.documents):
+        if version <= len(known.documents):
             known.accuse(found)
-        raise UnknownDocument(f"{digest.hex()} is not in the chain of {declared.origin}")
+        raise UnknownDocument(f"{digest.hex()} is not in the chain of {origin}")
 
     def _keys(self, cached: KeyCache) -> KeyConfiguration:
         cached.refuse_forked()

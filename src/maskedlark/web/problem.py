@@ -21,9 +21,11 @@ _TYPES = "/problems/"
 STATUS: dict[type[MaskedLarkError], int] = {
     errors.DecodeError: 400,
     web_errors.BadRequest: 400,
+    web_errors.BodyCutOff: 400,
     errors.BadSignature: 403,
     errors.OutsidePolicy: 403,
     web_errors.NotThere: 404,
+    web_errors.BodyTooSlow: 408,
     errors.BrokenChain: 409,
     errors.NoValidKey: 409,
     errors.Expired: 410,

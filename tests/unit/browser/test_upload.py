@@ -146,6 +146,8 @@ def test_a_report_is_acknowledged_only_by_what_is_stored(server, reports, at):
         answering(200, b'{"answers": "all fine"}'),
         answering(202, b'{"answers": []}'),
         answering(302, location="http://elsewhere.example/"),
+        answering(302, location="http://xn--a/"),
+        answering(302, location="mailto:x"),
         answering(200, b"\x1f\x8b", content_encoding="gzip"),
     ],
 )
@@ -351,7 +353,8 @@ def test_the_background_thread_sends_until_it_is_told_to_stop(server, reports, a
     assert reports.count() == 20
 
 
-def test_a_pending_store_that_fails_is_tried_again(server, at):
+@pytest.mark.parametrize("error", [sqlite3.OperationalError, sqlite3.DatabaseError, sqlite3.InterfaceError])
+def test_a_pending_store_that_fails_is_tried_again(server, at, error):
     """The thread outlives it; the test's event counts how often it wanted to wait instead of waiting."""
     pending = MemoryPending(data(2))
     waited: list[float] = []
@@ -359,7 +362,7 @@ def test_a_pending_store_that_fails_is_tried_again(server, at):
     class Failing(MemoryPending):
         def batch(self, most):
             if not waited:
-                raise sqlite3.OperationalError("database is locked")
+                raise error("database is locked")
             return pending.batch(most)
 
         def acknowledge(self, keys):

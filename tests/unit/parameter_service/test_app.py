@@ -1,6 +1,6 @@
 """The endpoints: statuses, problem documents, limits, and bodies of every wrong kind."""
 
-import json
+import asyncio
 
 import httpx
 import pytest
@@ -67,6 +67,7 @@ def test_refusals_are_problems(http):
     problem(http.delete("/v1/documents"), 405, "about:blank")
 
 
+UNCANONICAL = FIRST.encode().replace(b'"place":7', b'"place":%d' % (1 << 60))
 WRONG = {
     "nothing": b"",
     "no JSON": b"{",
@@ -75,12 +76,8 @@ WRONG = {
     "half a letter": chain.sign(FIRST, ORIGIN_KEY)
     .encode()
     .replace(b'"document": "', b'"document": "\\ud800'),
-    "a number without a canonical form": json.dumps(
-        {
-            "document": FIRST.encode().decode().replace('"place":7', f'"place":{1 << 60}'),
-            "origin_signature": "00" * 64,
-            "service_signature": None,
-        }
+    "a number without a canonical form": chain.Signed(
+        UNCANONICAL, ORIGIN_KEY.sign(chain.ORIGIN_LABEL, UNCANONICAL)
     ).encode(),
 }
 
@@ -156,6 +153,51 @@ def test_the_client_may_hang_up(service):
         async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
             return await http.post("/v1/documents", content=endless())
 
-    import asyncio
-
     problem(asyncio.run(send()), 413, "body-too-large")
+
+
+async def held_back(app, reading, finish):
+    """The status of an upload whose bytes come only when told to, and then it is broken off."""
+    statuses = []
+
+    async def receive():
+        reading.set()
+        await finish.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        if message["type"] == "http.response.start":
+            statuses.append((message["status"], dict(message["headers"]).get(b"connection")))
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/documents", "query_string": b"", "headers": []}
+    await app(scope, receive, send)
+    return statuses
+
+
+def test_a_body_that_stops_coming_is_given_up(service, monkeypatch):
+    monkeypatch.setattr(answers, "BODY_WITHIN_S", 0.01)
+
+    async def silence():
+        return await asyncio.wait_for(held_back(service.app, asyncio.Event(), asyncio.Event()), 10)
+
+    assert asyncio.run(silence()) == [(408, b"close")]
+
+
+def test_bodies_above_the_number_at_once_are_sent_away_and_room_comes_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(answers, "BODIES", 2)
+    service = Service(tmp_path / "parameters.db", FixedClock(NOW))
+
+    async def crowd():
+        finish, reading = asyncio.Event(), [asyncio.Event() for _ in range(2)]
+        held = [asyncio.create_task(held_back(service.app, each, finish)) for each in reading]
+        for each in reading:
+            await each.wait()
+        above = await held_back(service.app, asyncio.Event(), finish)
+        finish.set()
+        return above, [await each for each in held]
+
+    assert asyncio.run(crowd()) == ([(503, b"close")], [[(400, None)]] * 2)
+    with service.http() as http:
+        for _ in range(3):
+            problem(http.post("/v1/documents", content=b"{"), 422, "invalid-document")
+    service.store.close()

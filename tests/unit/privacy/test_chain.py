@@ -185,3 +185,32 @@ def test_order_repetition_and_gaps_break_a_chain():
 def test_nothing_follows_a_document_that_declares_a_weak_key():
     with pytest.raises((WeakKey, InvalidDocument)):
         chain.follow(PUBLISHED, make(signing_key="01" + "00" * 31), PINNED)
+
+
+def test_names_are_read_from_the_text_alone():
+    assert PUBLISHED.names() == (FIRST.origin, 1)
+    assert replace(PUBLISHED, body=b'{"origin":"a.example","version":7,"k":null}').names() == ("a.example", 7)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b"{}",
+        b"[" * 100_000,
+        b'{"origin":"a.example"}',
+        b'{"origin":"a.example","version":"1"}',
+        b'{"origin":"a.example","version":true}',
+        b'{"origin":"a.example","version":1.0}',
+        b'{"origin":"a.example","version":0}',
+        b'{"origin":"a.example","version":' + b"9" * 5000 + b"}",
+        b'{"origin":7,"version":1}',
+        b'{"origin":"A\\n","version":1}',
+        b'{"origin":"' + b"a" * 100_000 + b'","version":1}',
+    ],
+)
+def test_names_of_nothing_are_refused(body):
+    with pytest.raises(InvalidDocument):
+        replace(PUBLISHED, body=body).names()

@@ -3,13 +3,14 @@
 import json
 import threading
 from dataclasses import replace
+from unittest.mock import Mock, call
 
 import httpx
 import pytest
 
 from maskedlark.clock import FixedClock
 from maskedlark.errors import BadSignature, BrokenChain, Expired, Forked, InvalidDocument, RolledBack
-from maskedlark.privacy import chain
+from maskedlark.privacy import chain, document
 from maskedlark.web import pages, remote
 from maskedlark.web.errors import (
     CorruptCache,
@@ -503,3 +504,20 @@ def test_keys_past_their_last_moment(bench):
 def test_a_bad_address_is_named(bench):
     with pytest.raises((StrangeAnswer, ServiceAway), match=r"address|reached"):
         remote.Remote("ht!tp://[").get("/health")
+
+
+def test_what_the_service_did_not_sign_is_not_decoded(bench, monkeypatch):
+    """A document may be made to cost a minute: nobody's is decoded before its signatures are verified."""
+    bench.service.publish(make())
+    bench.client().latest(ORIGIN)
+    forged = chain.countersign(chain.sign(make(k=1), HELPER_KEYS[2]), HELPER_KEYS[2])
+    decode = Mock(wraps=document.decode)
+    monkeypatch.setattr(document, "decode", decode)
+    bench.show(
+        serving({"latest": forged.encode(), "": page_of([forged]), make(k=1).digest.hex(): forged.encode()})
+    )
+    with pytest.raises(BadSignature):
+        bench.client().latest(ORIGIN)
+    with pytest.raises(BadSignature):
+        bench.client().by_digest(make(k=1).digest)
+    assert call(forged.body) not in decode.mock_calls
