@@ -15,7 +15,7 @@ from maskedlark.wire.report import Recipient
 
 FEATURES, HELPERS, WORKERS = 100, 2, 2
 REPORTS = 20_000
-ROUNDS = 3
+ROUNDS = 5
 
 
 def measure(progress: Callable[[str], None]) -> dict[str, object]:

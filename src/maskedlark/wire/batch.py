@@ -114,7 +114,7 @@ def seal(
     for report_id, salt, shown, hour, carried in rows:
         digest = columns.digest(shown, salt, purpose)
         public = PublicPart(report_id, hour, envelope.origin, purpose, envelope.parameters, digest)
-        bodies = [payload.body(salt, secret, shown) for secret in carried]
+        bodies = payload.bodies(salt, carried, shown)
         reports.append(report.seal(public, bodies, envelope.recipients, envelope.size).encode())
     return reports
 

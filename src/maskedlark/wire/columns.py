@@ -60,12 +60,18 @@ class TrainColumns(NamedTuple):
 
     def encode(self) -> bytes:
         """Run by the browser."""
-        candidates = [codec.listed([codec.number(label) for label in labels]) for labels in self.candidates]
-        return _TRAIN.write(codec.text(self.tag), codec.octets(self.features), codec.listed(candidates))
+        shown = _encode_candidates(self.candidates)
+        return _TRAIN.write(codec.text(self.tag), codec.octets(self.features), shown)
 
     def secrets(self) -> int:
         """How many masks the payload carries."""
         return sum(map(len, self.candidates))
+
+
+@lru_cache(maxsize=1024)
+def _encode_candidates(candidates: tuple[tuple[int, ...], ...]) -> bytes:
+    """Most records show the same candidates: these are encoded once."""
+    return codec.listed([codec.listed([codec.number(label) for label in labels]) for labels in candidates])
 
 
 Columns = AggregateColumns | TrainColumns

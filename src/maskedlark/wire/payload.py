@@ -48,6 +48,14 @@ def body(salt: bytes, secret: bytes, encoded_columns: bytes) -> bytes:
     return _BODY.write(codec.octets(salt), codec.octets(secret), codec.octets(encoded_columns))
 
 
+def bodies(salt: bytes, secrets: Sequence[bytes], encoded_columns: bytes) -> list[bytes]:
+    """The payloads of one record for every helper: they differ in the secret alone."""
+    salt_key, secret_key, columns_key = _BODY.keys
+    before = _BODY.head + salt_key + codec.octets(salt) + secret_key
+    behind = columns_key + codec.octets(encoded_columns)
+    return [before + codec.octets(secret) + behind for secret in secrets]
+
+
 def decode(data: bytes, purpose: Purpose, place: int, column_hash: bytes) -> Payload:
     """A payload that is whole and whose columns are those of the public part. Run by the helper."""
     reader = Reader(data)
