@@ -29,6 +29,7 @@ from maskedlark.privacy.settings import (
     Seconds,
     Settings,
     TrainedModel,
+    faults,
 )
 from maskedlark.wire import payload
 from maskedlark.wire.codec import MOST_BYTES
@@ -130,13 +131,12 @@ class Document(Settings):
 
     def _check_delta(self) -> None:
         """Gaussian noise has no pure epsilon: what it serves needs a delta."""
-        deltas = {
-            "aggregate": self.budget.delta,
-            "train": self.training.adserver.delta if self.training else 1.0,
-        }
-        for purpose, mechanism in self.mechanisms.items():
-            if mechanism.kind == "gaussian" and deltas[purpose] == 0:
-                raise ValueError(f"Gaussian noise to {purpose} needs a budget with delta over 0")
+        for purpose in self.purposes():
+            if self.mechanisms[purpose.value].kind == "gaussian" and self.delta(purpose) == 0:
+                raise ValueError(
+                    f"Gaussian noise to {purpose} needs a delta over 0: to aggregate, what training leaves "
+                    "of the budget's; to train, that of training.adserver"
+                )
 
     def _check_range(self) -> None:
         """No sum of values, and no count, leaves the field, noise of all helpers included."""
@@ -205,6 +205,14 @@ class Document(Settings):
             )
         return found[0]
 
+    def delta(self, purpose: Purpose) -> float:
+        """The δ that a purpose is accounted at: training has its ceiling's, aggregation what that leaves.
+
+        Fixed here, and not by what is asked, so that δ never adds up to more than the budget's.
+        """
+        train = self.training.adserver.delta if self.models and self.training else 0.0
+        return train if purpose is Purpose.TRAIN else self.budget.delta - train
+
     def payload_size(self, purpose: Purpose) -> int:
         """The one size of all payloads of a purpose."""
         return self._payload_sizes[purpose]
@@ -240,12 +248,6 @@ def parse(data: bytes | str) -> Document:
     try:
         return Document.model_validate_json(data)
     except ValidationError as error:
-        raise InvalidDocument("; ".join(_fault(fault) for fault in error.errors())) from None  # type: ignore[arg-type]
+        raise InvalidDocument(faults(error)) from None
     except MaskedLarkError as error:
         raise InvalidDocument(str(error)) from None
-
-
-def _fault(fault: dict[str, object]) -> str:
-    place = ".".join(str(part) for part in fault["loc"])  # type: ignore[attr-defined]
-    message = str(fault["msg"]).removeprefix("Value error, ")
-    return f"{place}: {message}" if place else message

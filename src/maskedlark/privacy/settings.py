@@ -3,7 +3,15 @@
 from functools import cached_property
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from maskedlark.core import local_dp
 from maskedlark.core.candidates import ALL, CandidatePolicy, Pair, Sample
@@ -38,6 +46,16 @@ class Settings(BaseModel):
     """Frozen, strict, and closed: a key that is not known is refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def faults(error: ValidationError) -> str:
+    """What is wrong, and where: names and rules, never what stood there."""
+    return "; ".join(
+        ": ".join(
+            filter(None, [".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ")])
+        )
+        for fault in error.errors()
+    )
 
 
 class HelperIdentity(Settings):

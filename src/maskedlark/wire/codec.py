@@ -96,22 +96,22 @@ class Reader:
 
     __slots__ = ("_at", "_data", "_fields", "_start")
 
-    def __init__(self, data: bytes, at: int = 0) -> None:
-        if len(data) > MOST_BYTES:
-            raise WrongLength(f"a message has at most {MOST_BYTES} bytes, this one {len(data)}")
+    def __init__(self, data: bytes, at: int = 0, most: int = MOST_BYTES) -> None:
+        if len(data) > most:
+            raise WrongLength(f"a message of this kind has at most {most} bytes, this one {len(data)}")
         self._data = data
         self._at = at
         self._start = at
         self._fields: Fields | None = None
 
     @classmethod
-    def message(cls, data: bytes) -> "Reader":
+    def message(cls, data: bytes, most: int = MOST_BYTES) -> "Reader":
         """A reader behind the version byte. Refuses a version that we do not speak."""
         if not data:
             raise Truncated("an empty message")
         if data[0] != VERSION:
             raise UnsupportedVersion(f"version {data[0]} of the protocol; this package speaks {VERSION}")
-        return cls(data, 1)
+        return cls(data, 1, most)
 
     def map(self, fields: Fields) -> tuple[bytes, ...]:
         """The head of a map with these fields; returns their keys, in the order to read them in."""

@@ -1,0 +1,48 @@
+"""The paper's lemma (4.1), as code: the sum of what helpers compute alone is the sum over what users did.
+
+Everybody can compute the rows of V; the secrets w are shared. A helper returns its share of V^T w.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskedlark.core import field, sharing
+from maskedlark.core.field import FieldArray
+from maskedlark.core.records import Trained
+from maskedlark.errors import NotDeclared
+
+BLOCK = 1 << 16
+"""Records in memory at a time."""
+
+Row = Callable[[NDArray[np.uint8], NDArray[np.int64]], NDArray[np.int64]]
+"""The paper's f: features (n, d) and one candidate a record (n,) to integer rows (n, outputs)."""
+
+
+def masked_sum(row: Row, records: Trained, label: int = 0) -> FieldArray:
+    """A helper's share of the sum of f(x, true label): every candidate counts, each times its mask."""
+    shares = []
+    for start in range(0, len(records), BLOCK):
+        features = records.features[start : start + BLOCK]
+        masks = records.masks(label)[start : start + BLOCK]
+        shown = records.candidates[label]
+        candidates = shown if len(shown) == 1 else shown[start : start + BLOCK]
+        # A helper does not know which candidate is true: it takes them all.
+        for column in range(masks.shape[1]):
+            labels = np.broadcast_to(candidates[:, column], len(features))
+            rows = field.from_signed(integer_rows(row, features, labels))
+            shares.append(field.total(field.multiply(rows, np.ascontiguousarray(masks[:, [column]]))))
+    return sharing.combine(shares)
+
+
+def integer_rows(row: Row, features: NDArray[np.uint8], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rows of a function, refused unless they are whole numbers, one row a record."""
+    rows = row(features, labels)
+    if rows.dtype != np.int64:  # A float would lose its low bits, and masks cancel to the bit or not at all.
+        raise NotDeclared(
+            f"f returns {rows.dtype}; return int64: cast with astype(np.int64) before computing"
+        )
+    if rows.ndim != 2 or len(rows) != len(features):
+        raise NotDeclared(f"f returns an array of shape {rows.shape}; return one row a record: (n, outputs)")
+    return rows

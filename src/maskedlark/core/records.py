@@ -1,0 +1,58 @@
+"""What a helper holds of a dataset: open columns that it can read, and shares that are uniform to it.
+
+Arrays may be memory-mapped. The first axis is the record, in the same order at every helper.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskedlark.core.field import FieldArray
+from maskedlark.core.sharing import ByteRows
+
+Entry = str | int
+"""The value of an aggregation key."""
+
+
+@dataclass(frozen=True, repr=False)
+class Coded:
+    """A column of keys: what there is of them, and for every record which one it has."""
+
+    codes: NDArray[np.int32]
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class Measured:
+    """Records to aggregate: every declared key, and shares of count and values: (n, 1 + values)."""
+
+    ids: ByteRows
+    keys: Mapping[str, Coded]
+    shares: FieldArray
+
+    def __len__(self) -> int:
+        return len(self.shares)
+
+
+@dataclass(frozen=True, repr=False)
+class Trained:
+    """Records of one model: byte features (n, d), and masks of every candidate of every label."""
+
+    ids: ByteRows
+    features: NDArray[np.uint8]
+    candidates: tuple[NDArray[np.int64], ...]
+    """By label: (n, m), or (1, m) where all records show the same."""
+    shares: FieldArray
+
+    def __len__(self) -> int:
+        return len(self.shares)
+
+    def masks(self, label: int) -> FieldArray:
+        """The masks of one label's candidates: (n, m)."""
+        before = sum(shown.shape[1] for shown in self.candidates[:label])
+        return self.shares[:, before : before + self.candidates[label].shape[1]]
+
+
+Records = Measured | Trained

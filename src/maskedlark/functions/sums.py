@@ -1,0 +1,133 @@
+"""Sums and counts of conversion values, with filters, by any declared keys (the paper's section 3.3).
+
+The row of V is 1 in the record's group; the secret is the value, or 1 for a real record and 0 for a fake.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated
+
+from pydantic import Field, ValidationError, model_validator
+
+from maskedlark.core.declared import COUNT, MOST_NAMES
+from maskedlark.core.field import FieldArray
+from maskedlark.core.purpose import Purpose
+from maskedlark.core.records import Entry, Measured, Records
+from maskedlark.functions.grouping import Keys, group
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.errors import BadArguments
+from maskedlark.privacy.function import Arguments, Column, Function, Plan, Question, Table
+from maskedlark.privacy.mechanisms import Sensitivity
+from maskedlark.privacy.settings import KeyNumber, KeyText, Name, Settings, faults
+
+MOST_GROUPINGS = 16
+MOST_AMONG = 1 << 12
+_Key = KeyText | KeyNumber
+
+
+class Where(Settings):
+    """Which records count: those whose key is one of these, or within these bounds (both included)."""
+
+    key: Name
+    among: Annotated[tuple[_Key, ...], Field(min_length=1, max_length=MOST_AMONG)] | None = None
+    least: KeyNumber | None = None
+    most: KeyNumber | None = None
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "Where":
+        ranged = self.least is not None or self.most is not None
+        if (self.among is not None) == ranged:
+            raise ValueError(f"a filter on {self.key} has either 'among', or 'least' and 'most'")
+        return self
+
+    def allows(self, entry: Entry) -> bool:
+        """Whether a record with this entry counts. Only whole numbers are in a range."""
+        if self.among is not None:
+            return any(entry == each and type(entry) is type(each) for each in self.among)
+        if not isinstance(entry, int):
+            return False
+        return (self.least is None or self.least <= entry) and (self.most is None or entry <= self.most)
+
+
+class SumsArguments(Settings):
+    """What is summed, by what, and over which records."""
+
+    values: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MOST_NAMES + 1)]
+    """Declared values, and `count` for the number of real records."""
+    by: Annotated[
+        tuple[Annotated[tuple[Name, ...], Field(max_length=MOST_NAMES)], ...],
+        Field(min_length=1, max_length=MOST_GROUPINGS),
+    ] = ((),)
+    """One table for each grouping; an empty one is the total."""
+    where: Annotated[tuple[Where, ...], Field(max_length=MOST_NAMES)] = ()
+
+    @model_validator(mode="after")
+    def _once(self) -> "SumsArguments":
+        for what, names in [("value", self.values), *(("key", keys) for keys in self.by)]:
+            if len(set(names)) < len(names):
+                raise ValueError(f"a {what} is named twice: each counts once")
+        return self
+
+
+@dataclass(frozen=True)
+class SumsQuestion(Question):
+    """Sums under a document."""
+
+    document: Document
+    arguments: SumsArguments
+
+    @cached_property
+    def plans(self) -> tuple[Plan, ...]:
+        """A table for every grouping, a column for every value."""
+        columns = tuple(self._column(name) for name in self.arguments.values)
+        return tuple(Plan(keys, columns) for keys in self.arguments.by)
+
+    def share(self, datasets: Sequence[Records], k: int) -> list[Table]:
+        """Groups of at least k records, in the order of their keys."""
+        measured = [records for records in datasets if isinstance(records, Measured)]
+        keys = Keys(measured, [(where.key, where.allows) for where in self.arguments.where])
+        shares = [keys.selected([records.shares[:, place] for records in measured]) for place in self._places]
+        return [self._table(keys, plan, shares, k) for plan in self.plans]
+
+    def _table(self, keys: Keys, plan: Plan, shares: Sequence[FieldArray], k: int) -> Table:
+        groups = group(keys, plan.by, k)
+        totals = tuple(groups.totals(share)[:, None] for share in shares)
+        return Table(groups.rows, groups.records, totals)
+
+    @property
+    def _places(self) -> list[int]:
+        names = (COUNT, *self.document.measure.names)
+        return [names.index(name) for name in self.arguments.values]
+
+    def _column(self, name: str) -> Column:
+        if name == COUNT:
+            return Column(COUNT, Sensitivity(1, 1.0), 1)
+        value = next(value for value in self.document.values if value.name == name)
+        return Column(name, Sensitivity(value.width(), float(value.width())), value.declared().largest())
+
+
+class Sums(Function):
+    """Sums and counts by group."""
+
+    name = "sums"
+    purpose = Purpose.AGGREGATE
+
+    def ask(self, document: Document, arguments: Arguments) -> Question:
+        """Refuses keys and values that are not declared."""
+        try:
+            # Through JSON, which has lists where Python has tuples: strict about everything else.
+            found = SumsArguments.model_validate_json(json.dumps(arguments))
+        except ValidationError as error:
+            raise BadArguments(faults(error)) from None
+        _check_names("value", found.values, (COUNT, *document.measure.names))
+        keys = [*(name for by in found.by for name in by), *(where.key for where in found.where)]
+        _check_names("key", keys, document.keys)
+        return SumsQuestion(document, found)
+
+
+def _check_names(what: str, names: Sequence[str], declared: Sequence[str]) -> None:
+    for name in names:
+        if name not in declared:
+            raise BadArguments(f"{name!r} is no declared {what}; there are {', '.join(declared)}")

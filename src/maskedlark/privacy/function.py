@@ -1,0 +1,90 @@
+"""What a function must say: its row, and how far one replaced secret can move its sum.
+
+A function is one small file. No service knows its name: it parses its own arguments, says what it will
+return, and computes a helper's share of it. What is below k, the charge and the noise are `release`'s.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskedlark.core.field import FieldArray
+from maskedlark.core.purpose import Purpose
+from maskedlark.core.records import Entry, Records
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.mechanisms import Sensitivity
+
+Group = tuple[Entry, ...]
+Arguments = Mapping[str, Any]
+"""A JSON object, as it came. The function refuses what it does not know."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One number, or one vector, of every row of a table. It gets noise of its own, and is charged once."""
+
+    name: str
+    sensitivity: Sensitivity
+    """Of a row, when the secret of one of its records is replaced by any other."""
+    largest: int
+    """The most that one record adds to a coordinate, up or down."""
+    width: int = 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A table that will be returned: by which keys its rows differ, and its columns."""
+
+    by: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class Table:
+    """A helper's share of a table: rows by group, the records in each, and columns of shape (rows, width)."""
+
+    rows: Sequence[Group]
+    records: NDArray[np.int64]
+    shares: tuple[FieldArray, ...]
+
+
+class Question(ABC):
+    """A function with its arguments, checked against a document: known before any record is looked at."""
+
+    @property
+    @abstractmethod
+    def plans(self) -> tuple[Plan, ...]:
+        """The tables, in order. A record may be in at most one row of each."""
+
+    @property
+    def tag(self) -> str | None:
+        """The model whose records are asked for; none to aggregate."""
+        return None
+
+    @abstractmethod
+    def share(self, datasets: Sequence[Records], k: int) -> list[Table]:
+        """A helper's share of every table, over the union of datasets. Linear in the records' shares.
+
+        The same rows in the same order at every helper. Rows of fewer than k records may be left out; if
+        they are not, `release` drops them.
+        """
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """All columns of all tables: each is one release that composes with the others."""
+        return tuple(column for plan in self.plans for column in plan.columns)
+
+
+class Function(ABC):
+    """The paper's f. Its name stands in requests and receipts."""
+
+    name: ClassVar[str]
+    purpose: ClassVar[Purpose]
+
+    @abstractmethod
+    def ask(self, document: Document, arguments: Arguments) -> Question:
+        """The question that these arguments make under a document. Raises what is wrong with them."""

@@ -1,0 +1,208 @@
+"""Receipts: what a helper has answered, signed and chained, so that anyone can add up what it cost.
+
+A helper's receipts for one origin form a chain by hash. Two kinds: a dataset was sealed; a question was
+answered. None says who is in a dataset or in a batch. They are signed by a key that the helper's identity
+certifies, so that the identity itself can stay off the machine that answers.
+"""
+
+import hashlib
+import json
+from typing import Annotated, Literal
+
+import rfc8785
+from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
+
+from maskedlark.errors import BadSignature, WeakKey
+from maskedlark.privacy.accountant import Charge
+from maskedlark.privacy.budget import Cost, Entry
+from maskedlark.privacy.document import Origin
+from maskedlark.privacy.errors import BadReceipt
+from maskedlark.privacy.settings import Hex32, Name, PublicKey, Seconds, Settings
+from maskedlark.wire.signatures import SIGNATURE_BYTES, SigningKey, VerifyingKey
+
+RECEIPT_LABEL = "maskedlark v1 receipt"
+CERTIFICATE_LABEL = "maskedlark v1 receipt key"
+
+Hex16 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
+Hex64 = Annotated[str, StringConstraints(pattern=rf"^[0-9a-f]{{{2 * SIGNATURE_BYTES}}}$")]
+Number = Annotated[int, Field(ge=1, le=1 << 53)]
+
+
+class _Canonical(Settings):
+    """A value with one form of bytes: canonical JSON (RFC 8785)."""
+
+    def encode(self) -> bytes:
+        """What is signed and hashed."""
+        return rfc8785.dumps(json.loads(self.model_dump_json()))
+
+
+class SealedReceipt(_Canonical):
+    """A dataset was sealed: its reports are in no other, and it never changes."""
+
+    kind: Literal["sealed"] = "sealed"
+    format: Literal[1] = 1
+    helper: Name
+    origin: Origin
+    number: Number
+    previous: Hex32 | None
+    time: Seconds
+    parameters: Hex32
+    purpose: Literal["aggregate", "train"]
+    dataset: Hex32
+    records: Annotated[int, Field(ge=0, le=1 << 53)]
+
+
+class Released(Settings):
+    """How much noise the answer has, and what it was charged as: so many columns of this kind and noise."""
+
+    mechanism: Literal["laplace", "gaussian"]
+    noise: Annotated[float, Field(gt=0)]
+    columns: Annotated[int, Field(ge=1)]
+
+
+class Balance(Settings):
+    """A source's budget: what this release cost, what all have cost, and what is left."""
+
+    charged_epsilon: Annotated[float, Field(ge=0)]
+    spent_epsilon: Annotated[float, Field(ge=0)]
+    spent_delta: Annotated[float, Field(ge=0)]
+    left_epsilon: float
+
+    @classmethod
+    def of(cls, cost: Cost) -> "Balance":
+        """What a receipt says of its cost."""
+        return cls(
+            charged_epsilon=max(0.0, cost.after.epsilon - cost.before.epsilon),
+            spent_epsilon=cost.after.epsilon,
+            spent_delta=cost.after.delta,
+            left_epsilon=cost.left,
+        )
+
+
+class ReleaseReceipt(_Canonical):
+    """A question was answered."""
+
+    kind: Literal["release"] = "release"
+    format: Literal[1] = 1
+    helper: Name
+    origin: Origin
+    number: Number
+    previous: Hex32 | None
+    time: Seconds
+    parameters: Hex32
+    request: Hex16
+    question: Hex32
+    """The digest of the whole request: function, arguments, datasets and noise."""
+    function: Name
+    tag: Name | None
+    datasets: Annotated[tuple[Hex32, ...], Field(min_length=1)]
+    released: Released
+    balance: Balance
+
+    def entry(self) -> Entry:
+        """As the budget sees it."""
+        released = self.released
+        charge = Charge(released.mechanism, released.noise, released.columns)
+        return Entry(self.tag, tuple(bytes.fromhex(dataset) for dataset in self.datasets), charge)
+
+
+Receipt = SealedReceipt | ReleaseReceipt
+_RECEIPT: TypeAdapter[Receipt] = TypeAdapter(Annotated[Receipt, Field(discriminator="kind")])
+
+
+class Certificate(_Canonical):
+    """A helper's identity says: this key signs my receipts, from one moment to another."""
+
+    format: Literal[1] = 1
+    helper: Name
+    key: PublicKey
+    not_before: Seconds
+    not_after: Seconds
+
+
+class SignedCertificate(Settings):
+    """A certificate in its canonical text, and the identity's signature."""
+
+    certificate: str
+    signature: Hex64
+
+    def open(self, helper: str, identity: VerifyingKey) -> Certificate:
+        """The certificate, if this helper's identity signed it. Run by anyone who verifies receipts."""
+        body = self.certificate.encode()
+        _verify(identity, CERTIFICATE_LABEL, body, self.signature)
+        found = self.claimed()
+        if found.encode() != body or found.helper != helper:
+            raise BadReceipt(f"a certificate that is not {helper}'s, or not in its one form")
+        return found
+
+    def claimed(self) -> Certificate:
+        """What it says: for one's own."""
+        try:
+            return Certificate.model_validate_json(self.certificate)
+        except ValidationError:
+            raise BadReceipt("a certificate that is none of ours") from None
+
+
+def certify(certificate: Certificate, identity: SigningKey) -> SignedCertificate:
+    """Run by a helper's operator, where the identity is."""
+    body = certificate.encode()
+    signature = identity.sign(CERTIFICATE_LABEL, body).hex()
+    return SignedCertificate(certificate=body.decode(), signature=signature)
+
+
+class SignedReceipt(Settings):
+    """A receipt in its canonical text, its signature, and the certificate of the key that made it."""
+
+    receipt: str
+    signature: Hex64
+    certificate: SignedCertificate
+
+    def encode(self) -> bytes:
+        """JSON for the wire: one line."""
+        return self.model_dump_json().encode()
+
+    @property
+    def digest(self) -> bytes:
+        """By which the next receipt names it."""
+        return hashlib.sha256(self.receipt.encode()).digest()
+
+    def open(self, helper: str, identity: VerifyingKey) -> Receipt:
+        """The receipt, if this helper made it. Run by anyone."""
+        certificate = self.certificate.open(helper, identity)
+        body = self.receipt.encode()
+        _verify(VerifyingKey(bytes.fromhex(certificate.key)), RECEIPT_LABEL, body, self.signature)
+        found = self.claimed()
+        if found.encode() != body or found.helper != helper:
+            raise BadReceipt(f"a receipt that is not {helper}'s, or not in its one form")
+        if not certificate.not_before <= found.time < certificate.not_after:
+            raise BadReceipt(f"receipt {found.number} of {helper} was signed with a key outside its time")
+        return found
+
+    def claimed(self) -> Receipt:
+        """What it says: for one's own, or to know whom to ask for a key."""
+        try:
+            return _RECEIPT.validate_json(self.receipt)
+        except ValidationError:
+            raise BadReceipt("a receipt that is none of ours") from None
+
+
+def sign(receipt: Receipt, key: SigningKey, certificate: SignedCertificate) -> SignedReceipt:
+    """Run by the helper, before anything is answered."""
+    body = receipt.encode()
+    signature = key.sign(RECEIPT_LABEL, body).hex()
+    return SignedReceipt(receipt=body.decode(), signature=signature, certificate=certificate)
+
+
+def decode(data: bytes | str) -> SignedReceipt:
+    """A signed receipt off the wire. Nothing is verified yet."""
+    try:
+        return SignedReceipt.model_validate_json(data)
+    except ValidationError:
+        raise BadReceipt("a signed receipt has a receipt, a signature and a certificate") from None
+
+
+def _verify(key: VerifyingKey, label: str, body: bytes, signature: str) -> None:
+    try:
+        key.verify(label, body, bytes.fromhex(signature))
+    except (BadSignature, WeakKey) as error:
+        raise BadReceipt(str(error)) from None

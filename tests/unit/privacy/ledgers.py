@@ -1,0 +1,81 @@
+"""A ledger with an anchor in memory, as one helper has it."""
+
+from pathlib import Path
+
+from maskedlark.clock import FixedClock
+from maskedlark.core.purpose import Purpose
+from maskedlark.privacy.accountant import Charge
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.ledger import Charging, Ledger, Mark
+from maskedlark.privacy.receipt import Certificate, SignedCertificate, SignedReceipt, certify
+from maskedlark.randomness import FixedRandomness, SystemRandomness
+from maskedlark.storage.engine import Database, open_database
+from maskedlark.wire.signatures import SigningKey
+from tests.unit.privacy import cases
+
+NOW = 1_900_000_000
+DATASETS = [bytes([i]) * 32 for i in range(8)]
+
+
+class Marks:
+    """An anchor that survives its ledger."""
+
+    def __init__(self) -> None:
+        self.marks: dict[str, Mark] = {}
+
+    def origins(self) -> list[str]:
+        return list(self.marks)
+
+    def read(self, origin: str) -> Mark | None:
+        return self.marks.get(origin)
+
+    def write(self, origin: str, mark: Mark) -> None:
+        self.marks[origin] = mark
+
+
+class Signs:
+    """A helper's receipt key, certified for a year."""
+
+    def __init__(self, place: int = 0, key: SigningKey | None = None) -> None:
+        self.helper = f"helper-{place}"
+        self.key = key or SigningKey(FixedRandomness(f"receipts {place}".encode()).bytes(32))
+        certificate = Certificate(
+            helper=self.helper,
+            key=self.key.verifying.public.hex(),
+            not_before=NOW - 1000,
+            not_after=NOW + 31_536_000,
+        )
+        self.certificate = certify(certificate, cases.HELPER_KEYS[place])
+
+    def current(self, now: int) -> tuple[SigningKey, SignedCertificate]:
+        return self.key, self.certificate
+
+
+def at(folder: Path, marks: Marks | None = None, place: int = 0) -> tuple[Ledger, Database, Marks]:
+    marks = marks or Marks()
+    database = open_database(f"sqlite:///{folder / 'ledger.sqlite'}")
+    clock = FixedClock(NOW)
+    return Ledger(database, marks, Signs(place), clock, SystemRandomness()), database, marks
+
+
+def seal(ledger: Ledger, database: Database, document: Document, *datasets: bytes, purpose=Purpose.AGGREGATE):
+    for dataset in datasets:
+        with database.write() as connection:
+            made = ledger.seal(connection, document, purpose, dataset, 1000)
+        ledger.remember(document.origin, made)
+
+
+def question(number: int, *datasets: bytes, noise: float = 2.0, columns: int = 1, kind="laplace", tag=None):
+    """A question of its own id; the same number is the same question."""
+    return Charging(
+        request=number.to_bytes(16, "big"),
+        question=repr((number, noise, columns)).encode().ljust(32)[:32],
+        function="sums",
+        tag=tag,
+        datasets=datasets or (DATASETS[0],),
+        charge=Charge(kind, noise, columns),
+    )
+
+
+def chain(ledger: Ledger, origin: str = "ads.example") -> list[SignedReceipt]:
+    return ledger.receipts(origin)

@@ -1,0 +1,199 @@
+"""The ledger: one charge a question, whatever happens, and never beyond the budget."""
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from maskedlark.core.purpose import Purpose
+from maskedlark.privacy import trail
+from maskedlark.privacy.errors import BudgetExhausted, LedgerBehind, RequestIdReused
+from tests.unit.privacy import cases, ledgers
+from tests.unit.privacy.ledgers import DATASETS, question
+
+DOCUMENT = cases.make(k=1)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    made, database, _ = ledgers.at(tmp_path)
+    ledgers.seal(made, database, DOCUMENT, *DATASETS[:3])
+    yield made
+    database.close()
+
+
+def test_the_same_question_is_charged_once_and_keeps_its_seed(ledger):
+    first = ledger.charge(DOCUMENT, question(1))
+    again = ledger.charge(DOCUMENT, question(1))
+    assert (again.seed, again.receipt) == (first.seed, first.receipt)
+    assert len(ledgers.chain(ledger)) == 4
+
+
+def test_different_questions_have_different_seeds(ledger):
+    assert ledger.charge(DOCUMENT, question(1)).seed != ledger.charge(DOCUMENT, question(2)).seed
+
+
+def test_another_question_under_an_id_is_refused(ledger):
+    ledger.charge(DOCUMENT, question(1))
+    with pytest.raises(RequestIdReused):
+        ledger.charge(DOCUMENT, question(1, noise=3.0))
+
+
+def test_the_budget_is_never_exceeded_and_says_what_fits(ledger):
+    for number in range(16):  # 16 × 1/2 = 8
+        ledger.charge(DOCUMENT, question(number))
+    with pytest.raises(BudgetExhausted) as caught:
+        ledger.charge(DOCUMENT, question(99))
+    assert caught.value.facts()["left_epsilon"] == 0.0
+    assert caught.value.facts()["noise_that_fits"] is None
+    # A dataset that was not asked before has its own budget: its sources are others.
+    ledger.charge(DOCUMENT, question(100, DATASETS[1]))
+    # What was answered is answered again for nothing.
+    ledger.charge(DOCUMENT, question(3))
+
+
+def test_the_noise_that_would_fit_fits(ledger):
+    ledger.charge(DOCUMENT, question(1, noise=0.2))  # ε = 5 of 8
+    with pytest.raises(BudgetExhausted) as caught:
+        ledger.charge(DOCUMENT, question(2, noise=0.25))
+    facts = caught.value.facts()
+    assert facts["left_epsilon"] == pytest.approx(3)
+    assert facts["wanted_epsilon"] == pytest.approx(4)
+    fits = facts["noise_that_fits"]
+    assert fits is not None
+    ledger.charge(DOCUMENT, question(3, noise=fits))
+
+
+def test_a_list_of_datasets_charges_each(ledger):
+    ledger.charge(DOCUMENT, question(1, DATASETS[0], DATASETS[1], noise=0.2))
+    for number, dataset in enumerate(DATASETS[:2], start=2):
+        with pytest.raises(BudgetExhausted):
+            ledger.charge(DOCUMENT, question(number, dataset, noise=0.25))
+    ledger.charge(DOCUMENT, question(4, DATASETS[2], noise=0.25))
+    # One dear dataset in a list spoils the list, and charges nobody.
+    with pytest.raises(BudgetExhausted):
+        ledger.charge(DOCUMENT, question(5, DATASETS[2], DATASETS[0], noise=0.3))
+
+
+def test_aggregation_and_models_share_the_budget(tmp_path):
+    """A source has a report to aggregate and one for each model: their costs add up."""
+    ledger, database, _ = ledgers.at(tmp_path)
+    ledgers.seal(ledger, database, DOCUMENT, DATASETS[0])
+    ledgers.seal(ledger, database, DOCUMENT, DATASETS[1], DATASETS[2], purpose=Purpose.TRAIN)
+    ledger.charge(DOCUMENT, question(1, DATASETS[0], noise=0.16))  # 6.25 of 8
+    with pytest.raises(BudgetExhausted):  # about 2 more, but another stream's
+        ledger.charge(DOCUMENT, question(2, DATASETS[1], noise=2.0, kind="gaussian", tag="clicks"))
+    ledger.charge(DOCUMENT, question(3, DATASETS[1], noise=8.0, kind="gaussian", tag="clicks"))
+    database.close()
+
+
+def test_training_has_a_ceiling_below_the_budget(tmp_path):
+    ledger, database, _ = ledgers.at(tmp_path)
+    ledgers.seal(ledger, database, DOCUMENT, DATASETS[1], purpose=Purpose.TRAIN)
+    with pytest.raises(BudgetExhausted):  # ε of about 5.1, under the budget of 8, over training's 4
+        ledger.charge(DOCUMENT, question(1, DATASETS[1], noise=1.0, kind="gaussian", tag="clicks"))
+    database.close()
+
+
+def test_fifty_at_once_get_what_the_budget_allows(ledger):
+    def ask(number: int) -> bool:
+        try:
+            ledger.charge(DOCUMENT, question(number, noise=1.0))
+        except BudgetExhausted:
+            return False
+        return True
+
+    with ThreadPoolExecutor(16) as pool:
+        assert sum(pool.map(ask, range(50))) == 8
+    trail.verify(ledgers.chain(ledger), "ads.example", "helper-0", [DOCUMENT])
+
+
+def test_fifty_equal_ones_at_once_are_one(ledger):
+    with ThreadPoolExecutor(16) as pool:
+        seeds = set(pool.map(lambda _: ledger.charge(DOCUMENT, question(1)).seed, range(50)))
+    assert len(seeds) == 1
+    assert len(ledgers.chain(ledger)) == 4
+
+
+def test_a_restart_forgets_nothing(tmp_path):
+    ledger, database, marks = ledgers.at(tmp_path)
+    ledgers.seal(ledger, database, DOCUMENT, DATASETS[0])
+    first = ledger.charge(DOCUMENT, question(1, noise=0.2))
+    database.close()
+    again, database, _ = ledgers.at(tmp_path, marks)
+    again.check()
+    assert again.charge(DOCUMENT, question(1, noise=0.2)).seed == first.seed
+    with pytest.raises(BudgetExhausted):
+        again.charge(DOCUMENT, question(2, noise=0.25))
+    database.close()
+
+
+def test_an_old_copy_is_refused_at_the_start_and_at_every_question(tmp_path):
+    ledger, database, marks = ledgers.at(tmp_path)
+    ledgers.seal(ledger, database, DOCUMENT, DATASETS[0])
+    database.close()
+    (tmp_path / "old").mkdir()
+    for path in tmp_path.glob("ledger.sqlite*"):
+        shutil.copy(path, tmp_path / "old")
+    ledger, database, _ = ledgers.at(tmp_path, marks)
+    ledger.charge(DOCUMENT, question(1, noise=0.125))  # all of it
+    database.close()
+    old, database, _ = ledgers.at(tmp_path / "old", marks)
+    with pytest.raises(LedgerBehind):
+        old.check()
+    with pytest.raises(LedgerBehind):
+        old.charge(DOCUMENT, question(2, noise=0.125))
+    database.close()
+
+
+def test_a_ledger_that_went_another_way_is_refused(tmp_path):
+    """As many receipts as the anchor knows, but others: a copy that was used behind the helper's back."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    first, database, marks = ledgers.at(tmp_path / "one")
+    ledgers.seal(first, database, DOCUMENT, DATASETS[0])
+    database.close()
+    second, database, _ = ledgers.at(tmp_path / "two")
+    ledgers.seal(second, database, DOCUMENT, DATASETS[1])
+    database.close()
+    crossed, database, _ = ledgers.at(tmp_path / "two", marks)
+    with pytest.raises(LedgerBehind):
+        crossed.check()
+    database.close()
+
+
+def test_a_ledger_ahead_of_its_anchor_goes_on(tmp_path):
+    """A crash between commit and anchor: nothing had left, and nothing is lost."""
+    ledger, database, marks = ledgers.at(tmp_path)
+    ledgers.seal(ledger, database, DOCUMENT, DATASETS[0])
+    before = dict(marks.marks)
+    first = ledger.charge(DOCUMENT, question(1))
+    marks.marks = before
+    ledger.check()
+    assert ledger.charge(DOCUMENT, question(1)).seed == first.seed
+    assert marks.marks["ads.example"].number == 2
+    database.close()
+
+
+def test_explaining_costs_nothing(ledger):
+    cost, fits = ledger.explain(DOCUMENT, question(1, noise=0.2).entry())
+    assert (cost.before.epsilon, cost.after.epsilon, cost.left) == pytest.approx((0, 5, 3))
+    assert fits == pytest.approx(0.125)
+    assert len(ledgers.chain(ledger)) == 3
+
+
+def test_two_origins_have_their_own_chains_and_budgets(tmp_path):
+    other = cases.make(k=1, origin="other.example")
+    ledger, database, _ = ledgers.at(tmp_path)
+    for document in (DOCUMENT, other):
+        ledgers.seal(ledger, database, document, DATASETS[0])
+        ledger.charge(document, question(1, noise=0.125))
+    for origin in ("ads.example", "other.example"):
+        assert [signed.claimed().number for signed in ledgers.chain(ledger, origin)] == [1, 2]
+    database.close()
+
+
+def test_what_is_secret_does_not_print(ledger):
+    line = ledger.charge(DOCUMENT, question(1))
+    assert line.seed.hex() not in repr(line)
+    assert line.seed.hex() not in line.receipt.encode().decode()

@@ -1,0 +1,254 @@
+"""The only way out: k first, then the charge, then the share with noise, and the same bytes every time."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from maskedlark.core import field, sharing
+from maskedlark.core.purpose import Purpose
+from maskedlark.core.records import Coded, Measured, Records
+from maskedlark.errors import FieldOverflow
+from maskedlark.functions.sums import Sums
+from maskedlark.privacy import mechanisms, messages
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.errors import (
+    BadArguments,
+    BudgetExhausted,
+    MixedDatasets,
+    NoiseTooSmall,
+    OtherPurpose,
+    RequestIdReused,
+    TooFewRecords,
+    TooManyRecords,
+    UnknownFunction,
+)
+from maskedlark.privacy.messages import Request
+from maskedlark.privacy.release import Desk
+from maskedlark.randomness import FixedRandomness
+from tests.unit.privacy import cases, ledgers
+
+DOCUMENT = cases.make(k=20)
+CAMPAIGNS = ("spring", "autumn", "rare")
+SIZES = (60, 40, 19)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A sealed dataset in memory, as one helper holds it."""
+
+    digest: bytes
+    held: Records
+    document: Document = DOCUMENT
+    purpose: Purpose = Purpose.AGGREGATE
+
+    def size(self, tag: str | None) -> int:
+        return len(self.held)
+
+    def records(self, tag: str | None) -> Records:
+        return self.held
+
+
+def datasets(helpers: int = 2, seed: bytes = b"shares", document: Document = DOCUMENT, sizes=SIZES):
+    """The same dataset at every helper: groups of these sizes; everybody bought for 100 and visited."""
+    rng = FixedRandomness(seed)
+    codes = np.repeat(np.arange(3, dtype=np.int32), sizes)
+    keys = {"campaign": Coded(codes, CAMPAIGNS), "place": Coded(np.zeros_like(codes), (7,))}
+    secrets = np.tile(np.array([[1, 100, 1]], np.int64), (len(codes), 1))
+    ids = sharing.random_rows(len(codes), 16, rng)
+    shares = sharing.split(secrets, ids, Purpose.AGGREGATE, helpers, rng)
+    held = [shares.explicit]
+    held += [
+        sharing.expand(seeds, ids, Purpose.AGGREGATE, place, 3) for place, seeds in enumerate(shares.seeds, 1)
+    ]
+    return [Held(seed.ljust(32), Measured(ids, keys, each), document) for each in held]
+
+
+class Bench:
+    """Two helpers' desks, each with a ledger of its own."""
+
+    def __init__(self, folder, document=DOCUMENT, helpers=2):
+        self.document = document
+        self.desks, self.ledgers, self.databases = [], [], []
+        for place in range(helpers):
+            (folder / str(place)).mkdir()
+            ledger, database, _ = ledgers.at(folder / str(place), place=place)
+            ledgers.seal(ledger, database, document, b"shares".ljust(32), b"other".ljust(32))
+            self.ledgers.append(ledger)
+            self.databases.append(database)
+            self.desks.append(Desk(ledger, {"sums": Sums()}))
+
+    def ask(self, request: Request, place: int = 0, **given):
+        body = request.encode()
+        return self.desks[place].answer(body, request, [datasets(2, **given)[place]])
+
+
+@pytest.fixture
+def bench(tmp_path):
+    made = Bench(tmp_path)
+    yield made
+    for database in made.databases:
+        database.close()
+
+
+def request(number: int = 1, noise: float = 2.0, function: str = "sums", **arguments) -> Request:
+    return Request(
+        id=f"{number:032x}",
+        datasets=(b"shares".ljust(32).hex(),),
+        function=function,
+        arguments={"values": ["count", "purchase"], "by": [["campaign"]], **arguments},
+        noise=noise,
+    )
+
+
+def test_shares_add_up_to_the_truth_with_both_helpers_noise_and_small_groups_are_absent(bench):
+    answers = [bench.ask(request(), place) for place in range(2)]
+    tables = [answer.tables[0] for answer in answers]
+    assert tables[0].rows == tables[1].rows == [("autumn",), ("spring",)], "rare has 19 records, k is 20"
+    total = field.to_signed(sharing.combine([table.columns[1] for table in tables])).ravel()
+    scale = 2 * 50_000
+    assert np.abs(total - [4_000, 6_000]).max() < 40 * scale
+    assert (total != [4_000, 6_000]).all(), "noise of such a scale is never nothing, but once in 10^9"
+
+
+def test_a_group_of_exactly_k_is_shown(tmp_path):
+    bench = Bench(tmp_path, cases.make(k=19))
+    answer = bench.ask(request(), document=bench.document)
+    assert answer.tables[0].rows == [("autumn",), ("rare",), ("spring",)]
+    for database in bench.databases:
+        database.close()
+
+
+def test_every_helper_adds_the_full_noise(bench):
+    """Fix the other helper's share: what is left has this helper's own noise, of the whole scale."""
+    (exact,) = Sums().ask(DOCUMENT, request().arguments).share([datasets()[0].held], 20)
+    noises = []
+    for number in range(60):
+        answer = bench.ask(request(number, noise=100.0))
+        noises.append(field.to_signed(field.subtract(answer.tables[0].columns[0], exact.shares[0])).ravel())
+    # Laplace with scale 100: the mean of |x| is 100, its error over 120 draws 9.1; five of them are allowed.
+    assert 54 < np.abs(noises).mean() < 146
+
+
+def test_columns_and_groups_have_noise_of_their_own(bench):
+    answer = bench.ask(request(values=["count", "visit"], by=[["campaign"], ["campaign"]], noise=1e6))
+    question = Sums().ask(DOCUMENT, {"values": ["count", "visit"], "by": [["campaign"]]})
+    (exact,) = question.share([datasets()[0].held], 20)
+    noise = {
+        int(number)
+        for table in answer.tables
+        for column, share in zip(table.columns, exact.shares, strict=True)
+        for number in field.subtract(column, share).ravel()
+    }
+    assert len(noise) == 8
+
+
+def test_the_same_request_gets_the_same_bytes_for_one_charge(bench):
+    first, again = bench.ask(request()).encode(), bench.ask(request()).encode()
+    assert first == again
+    assert len(bench.ledgers[0].receipts("ads.example")) == 3
+    assert bench.ask(request(2)).encode() != first
+
+
+def test_the_same_bytes_after_a_restart(bench, tmp_path):
+    first = bench.ask(request()).encode()
+    reopened, database, _ = ledgers.at(tmp_path / "0")
+    asked = request()
+    desk = Desk(reopened, {"sums": Sums()})
+    assert desk.answer(asked.encode(), asked, [datasets()[0]]).encode() == first
+    database.close()
+
+
+def test_a_crash_behind_the_charge_keeps_the_noise(bench, monkeypatch):
+    draw = mechanisms.draw
+    with monkeypatch.context() as patch:
+        patch.setattr(mechanisms, "draw", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            bench.ask(request())
+    assert len(bench.ledgers[0].receipts("ads.example")) == 3, "the charge stands"
+    seeds = []
+
+    def noted(*given):
+        seeds.append(given[3])
+        return draw(*given)
+
+    monkeypatch.setattr(mechanisms, "draw", noted)
+    bench.ask(request())
+    bench.ask(request())
+    assert seeds[: len(seeds) // 2] == seeds[len(seeds) // 2 :]
+
+
+def test_nothing_is_computed_before_the_charge(bench, monkeypatch):
+    for number in range(8):
+        bench.ask(request(number))  # two columns, noise 2: ε = 1 each
+    monkeypatch.setattr(Held, "records", lambda *_: pytest.fail("looked at records that are not paid for"))
+    with pytest.raises(BudgetExhausted):
+        bench.ask(request(100))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"noise": 0.999}, NoiseTooSmall),
+        ({"function": "gradient"}, UnknownFunction),
+        ({"values": ["profit"]}, BadArguments),
+    ],
+)
+def test_what_is_refused_costs_nothing(bench, changes, error):
+    with pytest.raises(error):
+        bench.ask(request(**changes))
+    assert len(bench.ledgers[0].receipts("ads.example")) == 2
+
+
+def test_noise_that_could_leave_the_field_is_refused_before_it_is_drawn(tmp_path):
+    wide = cases.make(k=20, most_records=1 << 10, values=[{"name": "purchase", "low": 0, "high": 1 << 40}])
+    bench = Bench(tmp_path, wide)
+    with pytest.raises(FieldOverflow):
+        bench.ask(request(noise=1e6), document=wide)
+    bench.ask(request(noise=1e3), document=wide)
+    for database in bench.databases:
+        database.close()
+
+
+def test_fewer_than_k_and_more_than_the_most(bench):
+    with pytest.raises(TooFewRecords):
+        bench.ask(request(), sizes=(10, 9, 0))
+    small = cases.make(k=20, most_records=100)
+    with pytest.raises(TooManyRecords):
+        bench.ask(request(), document=small)
+    assert len(bench.ledgers[0].receipts("ads.example")) == 2
+
+
+def test_datasets_of_one_request_belong_together(bench):
+    asked = request()
+    one, other = datasets()[0], datasets(seed=b"other", document=cases.make(k=21))[0]
+    for both in ([one, other], [one, one]):
+        with pytest.raises(MixedDatasets):
+            bench.desks[0].answer(asked.encode(), asked, both)
+    trained = Held(one.digest, one.held, purpose=Purpose.TRAIN)
+    with pytest.raises(OtherPurpose):
+        bench.desks[0].answer(asked.encode(), asked, [trained])
+
+
+def test_the_union_counts_for_k(bench):
+    """19 records in each of two datasets are 38 in their union."""
+    asked = request()
+    union = [datasets()[0], datasets(seed=b"other")[0]]
+    answer = bench.desks[0].answer(asked.encode(), asked, union)
+    assert ("rare",) in answer.tables[0].rows
+
+
+def test_the_same_id_with_another_question(bench):
+    bench.ask(request())
+    with pytest.raises(RequestIdReused):
+        bench.ask(request(noise=3.0))
+
+
+def test_answers_cross_the_wire_unchanged(bench):
+    answer = bench.ask(request(by=[["campaign", "place"], []]))
+    decoded = messages.decode_answer(answer.encode())
+    assert decoded.encode() == answer.encode()
+    assert decoded.tables[0].rows == [("autumn", 7), ("spring", 7)]
+    assert decoded.tables[1].rows == [()]
+    assert decoded.receipt == answer.receipt
+    assert [column.shape for column in decoded.tables[0].columns] == [(2, 1), (2, 1)]
