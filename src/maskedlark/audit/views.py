@@ -19,7 +19,8 @@ def of_helpers(helpers: Sequence[Helper]) -> Rows:
     """
     records = len(helpers[0].parts)
     together = sharing.combine([helper.opened.shares for helper in helpers])
-    public = b"".join([part.id + part.column_hash for part in helpers[0].opened.public])
+    seen = [helpers[0].opener.address(part).public for part in helpers[0].parts]
+    public = b"".join([part.id + part.column_hash for part in seen])
     shared = [bits(field.to_bytes(together), records), np.frombuffer(public, np.uint8).reshape(records, -1)]
     return np.concatenate([*[_of_helper(helper) for helper in helpers], *shared], axis=1)
 

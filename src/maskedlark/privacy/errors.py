@@ -10,6 +10,7 @@ MaskedLarkError
 │   ├── TooFewRecords           fewer records than k
 │   ├── TooManyRecords          more records than the document allows in one release
 │   ├── RequestIdReused         another question under an id that was answered before
+│   ├── CannotRepeat            noise that this version cannot draw again as it was
 │   └── BudgetExhausted         it would cost more than is left; says how much is, and what would fit
 ├── LedgerBehind                a ledger that lacks what the helper has signed: an old copy
 └── BadReceipt                  a receipt, or a chain of them, that does not hold
@@ -54,6 +55,10 @@ class TooManyRecords(ReleaseRefused):
 
 class RequestIdReused(ReleaseRefused):
     """Another question under the id of one that was answered before."""
+
+
+class CannotRepeat(ReleaseRefused):
+    """The answer's noise was drawn by another version, and cannot be drawn again as it was."""
 
 
 class BudgetExhausted(ReleaseRefused):

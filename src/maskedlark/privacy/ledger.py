@@ -27,11 +27,11 @@ from sqlalchemy import (
 
 from maskedlark.clock import Clock
 from maskedlark.core.purpose import Purpose
-from maskedlark.privacy import receipt
+from maskedlark.privacy import mechanisms, receipt
 from maskedlark.privacy.accountant import Charge
 from maskedlark.privacy.budget import Account, Cost, Entry
 from maskedlark.privacy.document import Document
-from maskedlark.privacy.errors import LedgerBehind, RequestIdReused
+from maskedlark.privacy.errors import CannotRepeat, LedgerBehind, RequestIdReused
 from maskedlark.privacy.receipt import (
     Balance,
     Receipt,
@@ -67,6 +67,7 @@ _LINES = Table(
     Column("question", LargeBinary, nullable=True),
     Column("parameters", LargeBinary, nullable=False),
     Column("seed", LargeBinary, nullable=True),
+    Column("engine", String(64), nullable=True),
     Column("receipt", LargeBinary, nullable=False),
     UniqueConstraint("origin", "request"),
 )
@@ -266,10 +267,15 @@ class Ledger:
             balance=Balance.of(cost),
         )
         seed = self._rng.bytes(SEED_BYTES)
-        secret = {"request": charging.request, "question": charging.question, "seed": seed}
+        secret = {
+            "request": charging.request,
+            "question": charging.question,
+            "seed": seed,
+            "engine": mechanisms.engine(charge.kind),
+        }
         return Line(self._append(connection, made, secret), seed)
 
-    def _append(self, connection: Connection, made: Receipt, secret: dict[str, bytes]) -> SignedReceipt:
+    def _append(self, connection: Connection, made: Receipt, secret: dict[str, bytes | str]) -> SignedReceipt:
         key, certificate = self._signer.current(made.time)
         signed = receipt.sign(made, key, certificate)
         line = {
@@ -298,6 +304,11 @@ def _find(connection: Connection, origin: str, charging: Charging) -> Line | Non
         return None
     if bytes(row.question) != charging.question:
         raise RequestIdReused(f"request {charging.request.hex()} asked something else; use another id")
+    if row.engine != mechanisms.engine(charging.charge.kind):
+        raise CannotRepeat(
+            f"request {charging.request.hex()} was answered with noise of another version ({row.engine}), "
+            "which cannot be drawn again: ask anew under another id"
+        )
     return Line(receipt.decode(bytes(row.receipt)), bytes(row.seed))
 
 

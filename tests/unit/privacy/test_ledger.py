@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from maskedlark.core.purpose import Purpose
-from maskedlark.privacy import trail
-from maskedlark.privacy.errors import BudgetExhausted, LedgerBehind, RequestIdReused
+from maskedlark.privacy import mechanisms, trail
+from maskedlark.privacy.errors import BudgetExhausted, CannotRepeat, LedgerBehind, RequestIdReused
 from tests.unit.privacy import cases, ledgers
 from tests.unit.privacy.ledgers import DATASETS, question
 
@@ -37,6 +37,13 @@ def test_another_question_under_an_id_is_refused(ledger):
     ledger.charge(DOCUMENT, question(1))
     with pytest.raises(RequestIdReused):
         ledger.charge(DOCUMENT, question(1, noise=3.0))
+
+
+def test_noise_that_cannot_be_drawn_again_is_not_drawn_anew(ledger, monkeypatch):
+    ledger.charge(DOCUMENT, question(1))
+    monkeypatch.setattr(mechanisms, "engine", lambda kind: "another version")
+    with pytest.raises(CannotRepeat):
+        ledger.charge(DOCUMENT, question(1))
 
 
 def test_the_budget_is_never_exceeded_and_says_what_fits(ledger):

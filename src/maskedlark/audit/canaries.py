@@ -1,0 +1,65 @@
+"""A lower bound on ε, from what canaries gave away. Run by anyone who audits helpers that answer.
+
+A canary is a record whose secret the auditor chose by a coin: one of two that are neighbours. From the
+answers the auditor guesses the coins. Any (ε, δ)-private answer keeps P(guess 1 | 1) <= e^ε P(guess 1 | 0)
++ δ, so the rates that were seen, each moved to the unlucky end of its exact interval, bound ε from below.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import beta
+
+from maskedlark.errors import NotDeclared
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What an audit found: ε is at least this, with this confidence, from so many canaries."""
+
+    epsilon: float
+    confidence: float
+    trials: int
+
+
+def lower_bound(coins: NDArray[np.bool_], answers: ArrayLike, confidence: float, delta: float = 0.0) -> Bound:
+    """The largest ε that the canaries refute. Larger answers speak for a coin of 1.
+
+    The threshold is chosen on one half of the canaries and judged on the other: so choosing costs nothing.
+    """
+    scores = np.asarray(answers, np.float64)
+    if coins.shape != scores.shape or coins.ndim != 1 or min(coins.sum(), (~coins).sum()) < 4:
+        raise NotDeclared("an audit has one answer a coin, and several of both sides")
+    chosen, judged = np.arange(len(coins)) % 2 == 0, np.arange(len(coins)) % 2 == 1
+    found = 0.0
+    # One threshold from above and one from below: either side of the answer may tell more.
+    for sign in (1.0, -1.0):
+        side = coins if sign > 0 else ~coins
+        threshold = _best_threshold(side[chosen], sign * scores[chosen], delta)
+        guesses = sign * scores[judged] >= threshold
+        found = max(found, _epsilon(side[judged], guesses, 1 - (1 - confidence) / 2, delta))
+    return Bound(found, confidence, len(coins))
+
+
+def _best_threshold(coins: NDArray[np.bool_], scores: NDArray[np.float64], delta: float) -> float:
+    """Where the rates differ most, among the scores' own quantiles, errors taken into account."""
+    candidates = np.quantile(scores, np.linspace(0.01, 0.99, 99))
+    return float(max(candidates, key=lambda each: _epsilon(coins, scores >= each, 0.95, delta)))
+
+
+def _epsilon(coins: NDArray[np.bool_], guesses: NDArray[np.bool_], confidence: float, delta: float) -> float:
+    """What one test refutes: Clopper and Pearson's bounds of both rates, each with half of the doubt."""
+    doubt = (1 - confidence) / 2
+    hit = _least(int((guesses & coins).sum()), int(coins.sum()), doubt)
+    false = _most(int((guesses & ~coins).sum()), int((~coins).sum()), doubt)
+    return math.log((hit - delta) / false) if hit - delta > false else 0.0
+
+
+def _least(successes: int, trials: int, doubt: float) -> float:
+    return float(beta.ppf(doubt, successes, trials - successes + 1)) if successes else 0.0
+
+
+def _most(successes: int, trials: int, doubt: float) -> float:
+    return float(beta.ppf(1 - doubt, successes + 1, trials - successes)) if successes < trials else 1.0

@@ -1,0 +1,48 @@
+"""The audit on mechanisms whose ε is known: never over it, and not far under it."""
+
+import numpy as np
+import pytest
+
+from maskedlark.audit import canaries
+from maskedlark.errors import NotDeclared
+
+TRIALS = 20_000
+CONFIDENCE = 0.9999
+"""A false alarm is rarer than 1 in 10,000 for each bound."""
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("seed", range(5))
+def test_laplace_noise_is_bounded_from_below_and_never_above(epsilon, seed):
+    rng = np.random.default_rng(seed)
+    coins = rng.random(TRIALS) < 0.5
+    answers = coins + rng.laplace(0, 1 / epsilon, TRIALS)
+    found = canaries.lower_bound(coins, answers, CONFIDENCE)
+    assert epsilon / 2 < found.epsilon < epsilon
+    halved = canaries.lower_bound(coins, coins + rng.laplace(0, 0.5 / epsilon, TRIALS), CONFIDENCE)
+    assert halved.epsilon > epsilon
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_answers_without_a_secret_bound_nothing(seed):
+    rng = np.random.default_rng(seed)
+    coins = rng.random(TRIALS) < 0.5
+    assert canaries.lower_bound(coins, rng.normal(size=TRIALS), CONFIDENCE).epsilon == 0
+
+
+def test_an_answer_without_noise_is_seen_at_once():
+    coins = np.random.default_rng(1).random(TRIALS) < 0.5
+    assert canaries.lower_bound(coins, coins.astype(float), CONFIDENCE).epsilon > 5
+
+
+def test_a_delta_is_granted():
+    rng = np.random.default_rng(3)
+    coins = rng.random(TRIALS) < 0.5
+    answers = np.where(rng.random(TRIALS) < 0.01, coins * 1.0, rng.random(TRIALS) * 0.5 + 0.25)
+    assert canaries.lower_bound(coins, answers, CONFIDENCE, delta=0.02).epsilon == 0
+    assert canaries.lower_bound(coins, answers, CONFIDENCE).epsilon > 0
+
+
+def test_too_few_canaries_are_refused():
+    with pytest.raises(NotDeclared):
+        canaries.lower_bound(np.array([True, False]), [1, 0], 0.95)
