@@ -21,7 +21,11 @@
     │   ├── WrongPurpose            made for another purpose
     │   ├── WrongColumnHash         open columns differ from what the public part binds
     │   ├── CannotOpen              decryption failed: tampered, swapped or damaged
-    │   └── NotAsDeclared           open columns of another shape than the declaration's
+    │   ├── NotAsDeclared           open columns of another tag or shape than the declaration's
+    │   ├── OtherOrigin             made for another ad server than the dataset's
+    │   ├── OtherParameters         made under another parameter document than the dataset's
+    │   ├── PastLifetime            older than its document lets reports live
+    │   └── FromTheFuture           its hour is too far ahead of the helper's
     ├── WeakKey                     a public key that is not canonical, or of small order
     ├── BadSignature                a signature that does not verify
     ├── NoValidKey                  a key configuration without a key for that moment
@@ -48,9 +52,15 @@ Rooms whose refusals are many draw them under these in an `errors.py` of their o
 A message never holds a secret: no share, mask, label, value or payload byte.
 """
 
+from collections.abc import Mapping
+
 
 class MaskedLarkError(Exception):
     """The root of all errors that this package raises on purpose."""
+
+    def facts(self) -> Mapping[str, object]:
+        """What a program, not a reader, should learn beside the message: JSON values, and no secret."""
+        return {}
 
 
 class DecodeError(MaskedLarkError):
@@ -135,6 +145,22 @@ class CannotOpen(Refused):
 
 class NotAsDeclared(Refused):
     """The open columns have another tag, shape, set of names or candidates than the declaration allows."""
+
+
+class OtherOrigin(Refused):
+    """The report was made for another ad server than the dataset's."""
+
+
+class OtherParameters(Refused):
+    """The report was made under another parameter document than the dataset's."""
+
+
+class PastLifetime(Refused):
+    """The report is older than its document lets reports live."""
+
+
+class FromTheFuture(Refused):
+    """The report's hour is further ahead of the helper's than clocks differ."""
 
 
 class WeakKey(MaskedLarkError, ValueError):

@@ -8,7 +8,6 @@ What is not here yet: k, noise and budget. The answers are exact, so this is a t
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,11 +16,12 @@ from maskedlark.clock import Clock, hour_of
 from maskedlark.core import field, sharing
 from maskedlark.core.declared import COUNT, Measure, Model
 from maskedlark.core.field import FieldArray
+from maskedlark.core.records import Measured, Records, Trained
 from maskedlark.errors import FieldOverflow, NotDeclared
 from maskedlark.randomness import Randomness
-from maskedlark.wire import batch, payload, report
-from maskedlark.wire.batch import Envelope, Opened
-from maskedlark.wire.columns import AggregateColumns, Key, TrainColumns
+from maskedlark.wire import batch, opening, payload, report
+from maskedlark.wire.batch import Envelope
+from maskedlark.wire.columns import Key
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.report import Opener, Recipient
 
@@ -37,42 +37,34 @@ class Helper:
     opener: Opener
     parts: list[bytes]
     """What the ad server sent: this helper's part of every report."""
-    opened: Opened
+    opened: Records
 
     def sums(self, by: Sequence[str]) -> tuple[list[Group], FieldArray]:
         """Its share of count and sums for every group: (groups, 1 + values). Section 3.3, algorithm 2."""
-        keys = [tuple(columns.keys[name] for name in by) for columns in self._aggregate]
-        groups = sorted(set(keys), key=repr)
-        place = {group: i for i, group in enumerate(groups)}
-        index = np.array([place[key] for key in keys], np.intp)
-        totals = [field.total_by(column, index, len(groups)) for column in self.opened.shares.T]
-        return groups, np.stack(totals, axis=1)
+        assert isinstance(self.opened, Measured)
+        columns = [self.opened.keys[name] for name in by]
+        codes = np.stack([np.zeros(len(self.opened), np.int32), *[each.codes for each in columns]], axis=1)
+        found, index = np.unique(codes, axis=0, return_inverse=True)
+        groups = [
+            tuple(column.entries[code] for column, code in zip(columns, row[1:], strict=True))
+            for row in found.tolist()
+        ]
+        # Every helper lists the groups in the same order, or their shares would not line up.
+        order = sorted(range(len(groups)), key=lambda i: repr(groups[i]))
+        totals = [field.total_by(share, index, len(groups)) for share in self.opened.shares.T]
+        return [groups[i] for i in order], np.stack(totals, axis=1)[order]
 
     def masked_sum(self, function: Function, label: int = 0) -> FieldArray:
         """Its share of the sum of f(x, true label): V^T w for its own masks w. Section 4.2, the lemma."""
-        candidates = np.array([columns.candidates[label] for columns in self._train], np.int64)
-        before = sum(len(shown) for shown in self._train[0].candidates[:label])
+        assert isinstance(self.opened, Trained)
+        masks, candidates = self.opened.masks(label), self.opened.candidates[label]
         shares = []
         # Every candidate counts, each times its mask. A helper does not know which of them is true.
-        for column in range(candidates.shape[1]):
-            rows = _rows(function, self.features, candidates[:, column])
-            masks = self.opened.shares[:, [before + column]]
-            shares.append(field.total(field.multiply(field.from_signed(rows), masks)))
+        for column in range(masks.shape[1]):
+            labels = np.broadcast_to(candidates[:, column], len(masks))
+            rows = field.from_signed(_rows(function, self.opened.features, labels))
+            shares.append(field.total(field.multiply(rows, masks[:, [column]])))
         return sharing.combine(shares)
-
-    @cached_property
-    def features(self) -> NDArray[np.uint8]:
-        """The byte features of every record."""
-        rows = b"".join(columns.features for columns in self._train)
-        return np.frombuffer(rows, np.uint8).reshape(len(self._train), -1)
-
-    @cached_property
-    def _aggregate(self) -> list[AggregateColumns]:
-        return [columns for columns in self.opened.columns if isinstance(columns, AggregateColumns)]
-
-    @cached_property
-    def _train(self) -> list[TrainColumns]:
-        return [columns for columns in self.opened.columns if isinstance(columns, TrainColumns)]
 
 
 def _rows(function: Function, features: NDArray[np.uint8], labels: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -196,8 +188,9 @@ def receive(
         parts = [report.decode(data).part(place) for data in stored]
         # Helper: open, check that the columns are as declared and bound, expand the share.
         opener = Opener(name, place, {key.key_id: key}, declared, size)
-        opened = batch.open_parts(opener, parts)
-        if opened.refused:
-            raise NotDeclared(f"{name} refuses reports: {dict(opened.refused)}")
-        views.append(Helper(opener, parts, opened))
+        opened = opening.open_parts(opener, parts)
+        if refused := opened.verdicts.refused:
+            raise NotDeclared(f"{name} refuses reports: {dict(refused)}")
+        tag = declared.tag if isinstance(declared, Model) else None
+        views.append(Helper(opener, parts, opened.of(tag)))
     return Workflow(declared, stored, tuple(views))

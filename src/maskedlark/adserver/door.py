@@ -7,13 +7,18 @@ from maskedlark.adserver.limits import Limits
 from maskedlark.clock import Clock, hour_of
 from maskedlark.errors import DecodeError
 from maskedlark.storage.reports import Arrival, Outcome, Reports
-from maskedlark.wire import report, uploads
+from maskedlark.wire import forms, uploads
 from maskedlark.wire.uploads import Answer, Verdict
+
+
+def _refusal(error: type[DecodeError | UploadRefused]) -> Answer:
+    return Answer(outcome=Verdict.REFUSED, error=error.__name__)
+
 
 _ANSWERS = {
     Outcome.STORED: Answer(outcome=Verdict.STORED),
     Outcome.DUPLICATE: Answer(outcome=Verdict.DUPLICATE),
-    Outcome.CONFLICT: Answer(outcome=Verdict.REFUSED, error=Conflict.__name__),
+    Outcome.CONFLICT: _refusal(Conflict),
 }
 
 
@@ -29,25 +34,27 @@ class Door:
     def accept(self, body: bytes) -> list[Answer]:
         """Answers in the order of the reports; what is stored is durable. A bad one spoils no other."""
         framed = uploads.decode_batch(body, self._limits.reports, self._limits.report_bytes)
-        hour = hour_of(self._clock.now())
-        checked = [self._check_or_refuse(data, hour) for data in framed]
-        outcomes = iter(self._store([each for each in checked if isinstance(each, Arrival)]))
+        refused: dict[int, Answer] = {}
+        arrivals = self._arrivals(framed, refused)
+        stored = self._reports.store(arrivals) if arrivals else []
         # Only here, behind the commit, does anything say "stored": who hears it forgets the report.
-        return [each if isinstance(each, Answer) else _ANSWERS[next(outcomes)] for each in checked]
+        answers = [_ANSWERS[outcome] for outcome in stored]
+        for place, answer in refused.items():
+            answers.insert(place, answer)
+        return answers
 
-    def _store(self, arrivals: Sequence[Arrival]) -> list[Outcome]:
-        return self._reports.store(arrivals) if arrivals else []
-
-    def _check_or_refuse(self, data: bytes, hour: int) -> Arrival | Answer:
-        try:
-            return self._check(data, hour)
-        except (DecodeError, UploadRefused) as error:
-            return Answer(outcome=Verdict.REFUSED, error=type(error).__name__)
-
-    def _check(self, data: bytes, hour: int) -> Arrival:
-        public = report.decode_public(report.decode(data).public)
-        if public.origin != self._origin:
-            raise WrongOrigin("the report was made for another ad server")
-        if not hour - self._limits.hours_behind <= public.hour <= hour + self._limits.hours_ahead:
-            raise WrongHour("the report's hour is too far from ours; check the browser's clock")
-        return Arrival(public, data)
+    def _arrivals(self, framed: Sequence[bytes], refused: dict[int, Answer]) -> list[Arrival]:
+        """The reports that are to be stored; of the others, why not, by their place."""
+        hour = hour_of(self._clock.now())
+        first, last = hour - self._limits.hours_behind, hour + self._limits.hours_ahead
+        arrivals = []
+        for place, (data, public) in enumerate(zip(framed, forms.public_parts(framed), strict=True)):
+            if isinstance(public, DecodeError):
+                refused[place] = _refusal(type(public))
+            elif public.origin != self._origin:
+                refused[place] = _refusal(WrongOrigin)
+            elif not first <= public.hour <= last:
+                refused[place] = _refusal(WrongHour)
+            else:
+                arrivals.append(Arrival(public, data))
+        return arrivals

@@ -1,14 +1,50 @@
-"""What the ad server refuses. A message names no report's content.
+"""What the ad server refuses, and what goes wrong when it measures. A message names no report's content.
 
 MaskedLarkError
 ├── UploadRefused           a well-formed report that this ad server must not store
 │   ├── WrongOrigin         made for another ad server
 │   ├── WrongHour           its hour is too far from ours
 │   └── Conflict            its id is taken by a report of other bytes, and the first stays
-└── WrongContentType        a body of another kind than uploads are; nothing of it was stored
+├── BadSettings             a configuration file with a key that is unknown, missing or senseless
+├── DatasetRefused          a dataset that cannot be frozen, sent, aborted or asked as it is
+│   ├── UnknownDataset      no dataset of that name
+│   ├── NameTaken           a dataset of that name is there already
+│   ├── NotOver             its end is not in the past: reports may still come
+│   ├── Overlapping         another dataset holds reports of the same time, purpose and document
+│   ├── EmptyDataset        no report was received in that time, or none was accepted by all helpers
+│   ├── TooLarge            more chunks than a dataset may have
+│   ├── NotSealed           it was not sent to the end yet
+│   └── AlreadySealed       a helper has sealed it: it can only be finished
+├── UnknownRequest          no request of that id is pending here
+├── HelperAway              a helper stays away; what was done stays, and the same call carries on
+├── HelpersDiffer           a helper says something else than the others, or than what was asked
+└── NeedsPandas             pandas is not installed
 """
 
 from maskedlark.errors import MaskedLarkError
+from maskedlark.web.errors import NotThere, WrongContentType
+
+__all__ = [
+    "AlreadySealed",
+    "BadSettings",
+    "Conflict",
+    "DatasetRefused",
+    "EmptyDataset",
+    "HelperAway",
+    "HelpersDiffer",
+    "NameTaken",
+    "NeedsPandas",
+    "NotOver",
+    "NotSealed",
+    "Overlapping",
+    "TooLarge",
+    "UnknownDataset",
+    "UnknownRequest",
+    "UploadRefused",
+    "WrongContentType",
+    "WrongHour",
+    "WrongOrigin",
+]
 
 
 class UploadRefused(MaskedLarkError):
@@ -27,5 +63,57 @@ class Conflict(UploadRefused):
     """The report's id is taken by a report of other bytes. The first stays."""
 
 
-class WrongContentType(MaskedLarkError):
-    """A body of another kind than uploads are."""
+class BadSettings(MaskedLarkError, ValueError):
+    """A configuration file with a key that is unknown, missing or senseless. Says which."""
+
+
+class DatasetRefused(MaskedLarkError):
+    """A dataset that cannot be frozen, sent, aborted or asked as it is."""
+
+
+class UnknownDataset(DatasetRefused, NotThere):
+    """No dataset of that name is here; or a helper says so of its own, and it crosses by this name."""
+
+
+class NameTaken(DatasetRefused):
+    """A dataset of that name is here already."""
+
+
+class NotOver(DatasetRefused):
+    """The end of the dataset is not in the past: reports may still come."""
+
+
+class Overlapping(DatasetRefused):
+    """Another dataset holds reports of the same time, purpose and document."""
+
+
+class EmptyDataset(DatasetRefused):
+    """No report was received in that time, or none was accepted by all helpers."""
+
+
+class TooLarge(DatasetRefused):
+    """More reports than the chunks of one dataset can hold."""
+
+
+class NotSealed(DatasetRefused):
+    """The dataset was not sent to the end yet, so nothing can be asked of it."""
+
+
+class AlreadySealed(DatasetRefused):
+    """A helper has sealed the dataset: it can be finished, but never taken back."""
+
+
+class UnknownRequest(MaskedLarkError):
+    """No request of that id is here."""
+
+
+class HelperAway(MaskedLarkError):
+    """A helper stays away. What was done stays, and the same call carries on from there."""
+
+
+class HelpersDiffer(MaskedLarkError):
+    """A helper says something else than the others, or than what was asked. Nothing is shown."""
+
+
+class NeedsPandas(MaskedLarkError, ImportError):
+    """A table can become a DataFrame only where pandas is installed."""

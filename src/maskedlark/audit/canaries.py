@@ -7,12 +7,15 @@ answers the auditor guesses the coins. Any (ε, δ)-private answer keeps P(guess
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta
 
 from maskedlark.errors import NotDeclared
+from maskedlark.privacy import accountant
+from maskedlark.privacy.accountant import Charge
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,21 @@ def lower_bound(coins: NDArray[np.bool_], answers: ArrayLike, confidence: float,
     return Bound(found, confidence, len(coins))
 
 
+def gaussian_lower_bound(
+    coins: NDArray[np.bool_], answers: ArrayLike, threshold: float, confidence: float, delta: float
+) -> Bound:
+    """The same for Gaussian noise, which one threshold at a small δ hardly sees.
+
+    Whatever the threshold, Gaussian noise of multiplier m has Φ⁻¹(hits) - Φ⁻¹(false alarms) = 1/m: the rates
+    bound m from above, and m has its ε at δ. `threshold` is chosen before any answer is seen.
+    """
+    guesses = np.asarray(answers, np.float64) >= threshold
+    hit, false = _rates(coins, guesses, confidence)
+    difference = NormalDist().inv_cdf(hit) - NormalDist().inv_cdf(false)
+    found = accountant.epsilon([Charge("gaussian", 1 / difference, 1)], delta) if difference > 0 else 0.0
+    return Bound(found, confidence, len(coins))
+
+
 def _best_threshold(coins: NDArray[np.bool_], scores: NDArray[np.float64], delta: float) -> float:
     """Where the rates differ most, among the scores' own quantiles, errors taken into account."""
     candidates = np.quantile(scores, np.linspace(0.01, 0.99, 99))
@@ -50,11 +68,16 @@ def _best_threshold(coins: NDArray[np.bool_], scores: NDArray[np.float64], delta
 
 
 def _epsilon(coins: NDArray[np.bool_], guesses: NDArray[np.bool_], confidence: float, delta: float) -> float:
-    """What one test refutes: Clopper and Pearson's bounds of both rates, each with half of the doubt."""
+    """What one test refutes."""
+    hit, false = _rates(coins, guesses, confidence)
+    return math.log((hit - delta) / false) if hit - delta > false else 0.0
+
+
+def _rates(coins: NDArray[np.bool_], guesses: NDArray[np.bool_], confidence: float) -> tuple[float, float]:
+    """Hits from below, false alarms from above: Clopper and Pearson's bounds, each with half the doubt."""
     doubt = (1 - confidence) / 2
     hit = _least(int((guesses & coins).sum()), int(coins.sum()), doubt)
-    false = _most(int((guesses & ~coins).sum()), int((~coins).sum()), doubt)
-    return math.log((hit - delta) / false) if hit - delta > false else 0.0
+    return hit, _most(int((guesses & ~coins).sum()), int((~coins).sum()), doubt)
 
 
 def _least(successes: int, trials: int, doubt: float) -> float:

@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 
 import maskedlark
-from maskedlark.cli import parameters
+from maskedlark.cli import datasets, helper, parameters, receipts
 from maskedlark.cli.demo import demo
+from maskedlark.cli.query import EXAMPLE, query
 
 app = typer.Typer(
     name="maskedlark",
@@ -16,6 +17,10 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,  # locals hold shares and labels
 )
 app.add_typer(parameters.app)
+app.add_typer(helper.app)
+app.add_typer(datasets.app)
+app.add_typer(receipts.app)
+app.command(epilog=EXAMPLE)(query)
 app.command(epilog="Example: maskedlark demo --users 5000 --helpers 3")(demo)
 
 

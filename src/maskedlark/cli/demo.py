@@ -20,11 +20,11 @@ from maskedlark.cli.stage import DAY_S, ORIGIN, Stage, stage
 from maskedlark.clock import SystemClock
 from maskedlark.core import field
 from maskedlark.core.declared import Measure, Model
+from maskedlark.core.records import Measured
 from maskedlark.errors import NotMersenne
 from maskedlark.randomness import SystemRandomness
 from maskedlark.simulate import Population, processes
 from maskedlark.wire import report
-from maskedlark.wire.columns import AggregateColumns
 from maskedlark.workflow import Workflow
 
 
@@ -99,13 +99,14 @@ def _one_person(console: Console, measured: Workflow) -> None:
     """Whose report it is nobody can tell from it; the demo adds up all shares to find it."""
     totals = field.to_signed(field.total(np.stack([helper.opened.shares for helper in measured.helpers])))
     place = int(np.argmax(totals[:, 1]))  # the first stored report of somebody who bought
-    public, columns = measured.helpers[0].opened.public[place], measured.helpers[0].opened.columns[place]
-    assert isinstance(columns, AggregateColumns)
-    campaign = f"campaign {columns.keys['campaign']}"
+    opened, stored = measured.helpers[0].opened, report.decode(measured.reports[place])
+    assert isinstance(opened, Measured)
+    campaigns = opened.keys["campaign"]
+    campaign = f"campaign {campaigns.entries[campaigns.codes[place]]}"
     table = _table("What each party sees of one person who bought", "party", "can read", "bought", "euros")
     _, bought, euros = totals[place]
     table.add_row("browser", campaign, str(bought), str(euros))
-    sealed = report.decode(measured.reports[place]).payloads[0][1]
+    public, sealed = report.decode_public(stored.public), stored.payloads[0][1]
     table.add_row(
         "ad server", f"id {public.id.hex()[:8]}…", f"{sealed[:8].hex()}…", f"{len(sealed)} sealed bytes"
     )

@@ -3,19 +3,19 @@
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
 from pathlib import Path
-from typing import Annotated, ParamSpec
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from maskedlark.cli.plainly import plainly
 from maskedlark.clock import SystemClock
-from maskedlark.errors import InvalidDocument, MaskedLarkError
+from maskedlark.errors import InvalidDocument
 from maskedlark.parameter_service import pinned
 from maskedlark.parameter_service.app import JSON, create_app
 from maskedlark.parameter_service.draft import draft as draft_document
@@ -34,7 +34,6 @@ app = typer.Typer(
     help="Privacy settings that anyone can verify: make keys, draft, publish, show, verify, serve.",
     no_args_is_help=True,
 )
-Given = ParamSpec("Given")
 
 Key = Annotated[Path, typer.Option("--key", help="The file of the signing key.")]
 Service = Annotated[str, typer.Option("--service", help="The parameter service's address.")]
@@ -51,26 +50,8 @@ Cache = Annotated[
 Out = Annotated[Path | None, typer.Option("--out", help="Write it to this file.")]
 
 
-def _plainly(command: Callable[Given, None]) -> Callable[Given, None]:
-    """An error of ours is one clear line and exit code 1, not a traceback."""
-
-    @wraps(command)
-    def run(*args: Given.args, **kwargs: Given.kwargs) -> None:
-        try:
-            command(*args, **kwargs)
-        except MaskedLarkError as error:
-            line = " ".join(f"{type(error).__name__}: {error}".split())
-            typer.echo(line, err=True)
-            raise typer.Exit(1) from None
-        except OSError as error:
-            typer.echo(f"{error.filename or 'input or output'}: {error.strerror}", err=True)
-            raise typer.Exit(1) from None
-
-    return run
-
-
 @app.command(epilog="Example: maskedlark parameters keys origin.key")
-@_plainly
+@plainly
 def keys(
     path: Annotated[Path, typer.Argument(help="The new file; only you will be able to read it.")],
 ) -> None:
@@ -79,7 +60,7 @@ def keys(
 
 
 @app.command(epilog="Example: maskedlark parameters draft settings.toml --key origin.key --out draft.json")
-@_plainly
+@plainly
 def draft(
     settings: Annotated[Path, typer.Argument(help="A short TOML; what it leaves out gets a default.")],
     key: Annotated[
@@ -102,7 +83,7 @@ def draft(
     epilog="Example: maskedlark parameters publish draft.json --key origin.key "
     "--service http://127.0.0.1:8000 --service-key 3b6a… --out published.json"
 )
-@_plainly
+@plainly
 def publish(
     drafted: Annotated[Path, typer.Argument(help="The draft.")],
     key: Key,
@@ -127,7 +108,7 @@ def publish(
     epilog="Example: maskedlark parameters show ads.example --service http://127.0.0.1:8000 "
     "--service-key 3b6a… --origin-key 9d61…"
 )
-@_plainly
+@plainly
 def show(
     origin: Annotated[str, typer.Argument(help="Whose settings.")],
     service: Service,
@@ -150,7 +131,7 @@ def show(
     epilog="Example: maskedlark parameters verify ads.example --file chain.json "
     "--service-key 3b6a… --origin-key 9d61…"
 )
-@_plainly
+@plainly
 def verify(
     origin: Annotated[str, typer.Argument(help="Whose chain.")],
     service_key: ServiceKey,
@@ -183,13 +164,15 @@ def verify(
     epilog="Example: maskedlark parameters serve --key service.key --pinned pinned.toml "
     "--database parameters.db --port 8000"
 )
-@_plainly
+@plainly
 def serve(
     key: Key,
     pins: Annotated[
         Path, typer.Option("--pinned", help="TOML: tables origins and helpers, name = public key.")
     ],
-    database: Annotated[Path, typer.Option("--database", help="The SQLite file; made if there is none.")],
+    database: Annotated[
+        str, typer.Option("--database", help="An SQLite file, made if there is none; or a database's URL.")
+    ],
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0 is any free port.")] = 0,
 ) -> None:

@@ -31,8 +31,8 @@ _MIDDLE_BITS = np.uint64(30)
 _MIDDLE = np.uint64((1 << 30) - 1)
 
 _CACHED = 1 << 15  # Long vectors are summed in blocks of so many numbers, which stay in a core's cache.
+_GROUP_BLOCK = _CACHED
 _EXACT = 53  # float64 holds every integer up to 2^53.
-_GROUP_BLOCK = 1 << (_EXACT - 31)  # So many 31-bit limbs add up exactly in float64.
 
 
 def _words(a: FieldArray) -> Words:
@@ -106,17 +106,17 @@ def total(a: FieldArray, axis: int = 0) -> FieldArray:
 def total_by(a: FieldArray, group: NDArray[np.intp], groups: int) -> FieldArray:
     """The sum of every group: element i counts for group[i], one of 0 … groups - 1.
 
-    Two limbs of 31 bits add up exactly in float64 as long as a block has at most 2^22 elements.
+    As `total` does it: all bits modulo 2^64 and the upper ones exactly, which tells the lower ones.
     """
-    assert len(group) == len(a)
+    assert len(group) == len(a) < 1 << 32
     assert len(a) == 0 or 0 <= group.min() <= group.max() < groups
-    answer = np.zeros(groups, np.int64)
+    everything, upper = np.zeros((2, groups), np.uint64)
     for start in range(0, len(a), _GROUP_BLOCK):
-        block, index = _words(a[start : start + _GROUP_BLOCK]), group[start : start + _GROUP_BLOCK]
-        low = np.bincount(index, weights=(block & _LOW).astype(np.float64), minlength=groups)
-        high = np.bincount(index, weights=(block >> _LOW_BITS).astype(np.float64), minlength=groups)
-        answer = add(answer, add(shift(high.astype(np.int64), 31), _fold(low.astype(np.uint64))))
-    return answer
+        part, index = _words(a[start : start + _GROUP_BLOCK]), group[start : start + _GROUP_BLOCK]
+        np.add.at(everything, index, part)
+        np.add.at(upper, index, part >> _HALF_WORD)
+    lower = everything - (upper << _HALF_WORD)
+    return add(_fold(lower), shift(_fold(upper), 32))
 
 
 def product(a: FieldArray, small: NDArray[np.int64], bound: int) -> FieldArray:

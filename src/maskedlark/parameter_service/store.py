@@ -1,4 +1,4 @@
-"""What the parameter service has published, in SQLite. Only ever added to."""
+"""What the parameter service has published. Only ever added to."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, insert, select
 
 from maskedlark.errors import MaskedLarkError
-from maskedlark.parameter_service.tables import configurations, documents, open_engine
+from maskedlark.parameter_service.tables import configurations, documents, open_tables
 from maskedlark.privacy.chain import Signed
 from maskedlark.privacy.document import Document
 from maskedlark.web.errors import UnknownDocument, UnknownHelper, UnknownOrigin
@@ -90,27 +90,26 @@ class View:
 class Store:
     """The database of one parameter service. Several processes may open it."""
 
-    def __init__(self, path: Path) -> None:
-        self._engine = open_engine(path)
+    def __init__(self, where: Path | str) -> None:
+        """Opens the database at a URL, or the SQLite file at a path."""
+        self._database = open_tables(where)
 
     @contextmanager
     def reading(self) -> Iterator[View]:
         """A transaction that only reads."""
-        with self._engine.connect() as connection, connection.begin():
+        with self._database.read() as connection:
             yield View(connection)
 
     @contextmanager
     def writing(self) -> Iterator[View]:
         """A transaction that excludes every other writer from its first read on; durable when it ends."""
-        with (
-            self._engine.connect().execution_options(writes=True) as connection,
-            connection.begin(),
-        ):
+        with self._database.write() as connection:
+            self._database.alone(connection, "parameters")
             yield View(connection)
 
     def close(self) -> None:
         """Let the connections go."""
-        self._engine.dispose()
+        self._database.close()
 
 
 def _signed(row: Sequence[Any]) -> Signed:

@@ -1,23 +1,14 @@
-"""The parameter service's tables, and its SQLite engine: what it has answered survives a power cut."""
+"""The parameter service's tables: only ever added to, which the database itself sees to."""
 
-import sqlite3
 from pathlib import Path
-from typing import Any
 
-from sqlalchemy import (
-    Column,
-    Connection,
-    Engine,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Table,
-    Text,
-    create_engine,
-    event,
-)
+from sqlalchemy import DDL, BigInteger, Column, LargeBinary, MetaData, Table, Text, event
+from sqlalchemy.engine import URL
 
-BUSY_MS = 30_000
+from maskedlark.storage.engine import Database, open_database
+from maskedlark.storage.schema import prepare
+
+SCHEMA_VERSION = 1
 
 metadata = MetaData()
 
@@ -25,49 +16,62 @@ documents = Table(
     "documents",
     metadata,
     Column("origin", Text, primary_key=True),
-    Column("version", Integer, primary_key=True),
+    Column("version", BigInteger, primary_key=True),
     Column("digest", LargeBinary, nullable=False, unique=True),
     Column("body", LargeBinary, nullable=False),
     Column("origin_signature", LargeBinary, nullable=False),
     Column("service_signature", LargeBinary, nullable=False),
-    Column("published_at", Integer, nullable=False),
+    Column("published_at", BigInteger, nullable=False),
 )
 
 configurations = Table(
     "key_configurations",
     metadata,
     Column("helper", Text, primary_key=True),
-    Column("sequence", Integer, primary_key=True),
+    Column("sequence", BigInteger, primary_key=True),
     Column("message", LargeBinary, nullable=False),
-    Column("published_at", Integer, nullable=False),
+    Column("published_at", BigInteger, nullable=False),
 )
 
-_IMMUTABLE = """
+_REFUSAL = "what is published never changes"
+_SQLITE = """
 CREATE TRIGGER IF NOT EXISTS {table}_{deed} BEFORE {deed} ON {table}
-BEGIN SELECT RAISE(ABORT, 'what is published never changes'); END
+BEGIN SELECT RAISE(ABORT, '{refusal}'); END
+"""
+_POSTGRESQL_REFUSES = f"""
+CREATE OR REPLACE FUNCTION maskedlark_refuse() RETURNS trigger LANGUAGE plpgsql AS
+$$BEGIN RAISE EXCEPTION '{_REFUSAL}' USING ERRCODE = 'integrity_constraint_violation'; END$$
+"""
+_POSTGRESQL = """
+CREATE OR REPLACE TRIGGER {table}_{deed} BEFORE {deed} ON {table}
+FOR EACH STATEMENT EXECUTE FUNCTION maskedlark_refuse()
 """
 
 
-def open_engine(path: Path) -> Engine:
-    """The database at this path, made if there is none."""
-    engine = create_engine(f"sqlite:///{path}", hide_parameters=True)
-    event.listen(engine, "connect", _prepare)
-    event.listen(engine, "begin", _begin)
-    with engine.connect().execution_options(writes=True) as connection, connection.begin():
-        metadata.create_all(connection)
-        for table in metadata.tables:
-            for deed in ("UPDATE", "DELETE"):
-                connection.exec_driver_sql(_IMMUTABLE.format(table=table, deed=deed))
-    return engine
+def open_tables(where: Path | str) -> Database:
+    """The database in this file or at this URL, with our tables. Run by the service at its start."""
+    by_url = isinstance(where, str) and "://" in where
+    database = open_database(str(where) if by_url else URL.create("sqlite", database=str(where)))
+    try:
+        prepare(database, "parameters", SCHEMA_VERSION, metadata)
+    except BaseException:
+        database.close()
+        raise
+    return database
 
 
-def _prepare(connection: sqlite3.Connection, _: Any) -> None:  # noqa: ANN401 - SQLAlchemy's own record
-    connection.isolation_level = None  # Transactions begin where we say so, below.
-    for pragma in (f"busy_timeout={BUSY_MS}", "journal_mode=WAL", "synchronous=FULL"):
-        connection.execute(f"PRAGMA {pragma}")
+def _forbid_changes() -> None:
+    """Once the tables are made, nobody changes a row: no mistake of ours, and no operator by hand."""
+    _then(_POSTGRESQL_REFUSES, "postgresql")
+    for table in metadata.tables:
+        for deed in ("UPDATE", "DELETE"):
+            _then(_SQLITE.format(table=table, deed=deed, refusal=_REFUSAL), "sqlite")
+            _then(_POSTGRESQL.format(table=table, deed=deed), "postgresql")
+        _then(_POSTGRESQL.format(table=table, deed="TRUNCATE"), "postgresql")
 
 
-def _begin(connection: Connection) -> None:
-    """A writer takes the lock before it reads, so that what it decides by cannot change under it."""
-    writes = connection.get_execution_options().get("writes", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+def _then(statement: str, dialect: str) -> None:
+    event.listen(metadata, "after_create", DDL(statement).execute_if(dialect=dialect))  # type: ignore[no-untyped-call]
+
+
+_forbid_changes()

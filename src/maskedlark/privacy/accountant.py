@@ -17,10 +17,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from dp_accounting import LaplaceDpEvent, NeighboringRelation  # type: ignore[import-untyped]
-from dp_accounting.gaussian_mechanism import get_epsilon_gaussian  # type: ignore[import-untyped]
-from dp_accounting.rdp import RdpAccountant  # type: ignore[import-untyped]
-
 from maskedlark.errors import NotDeclared
 from maskedlark.privacy.mechanisms import LEAST_NOISE, MOST_NOISE, Kind, check_noise
 
@@ -103,6 +99,10 @@ def _laplace(merged: _Merged, delta: float) -> float:
     pure = math.fsum(count / noise for noise, count in merged)
     if not merged or delta == 0:
         return pure
+    # Here and below: importing it takes seconds, which commands that account nothing need not wait for.
+    from dp_accounting import LaplaceDpEvent, NeighboringRelation  # noqa: PLC0415
+    from dp_accounting.rdp import RdpAccountant  # noqa: PLC0415
+
     accountant = RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE)
     for noise, count in merged:
         # Its Laplace multiplier is b / S for the full sensitivity S, whatever the relation.
@@ -116,6 +116,8 @@ def _one_multiplier(merged: _Merged) -> float:
 
 @lru_cache(maxsize=4096)
 def _gaussian(noise: float, delta: float) -> float:
+    from dp_accounting.gaussian_mechanism import get_epsilon_gaussian  # noqa: PLC0415
+
     # What concentrated DP gives is larger: it serves where the closed form does not.
     concentrated = 1 / (2 * noise * noise) + math.sqrt(2 * math.log(1 / delta)) / noise
     least, most = _CLOSED

@@ -1,15 +1,23 @@
-"""Gaussian noise on integers: 2^g times a rounded draw of at most 2^30 standard units, plus g uniform bits.
+"""Gaussian noise on integers: 2^g times a rounded draw of at most 2^30 steps a deviation, and g uniform bits.
 
 Why it is private: the sum of secret and uniform bits is 2^g h + l, where l is uniform whatever the secret is,
 and a replaced secret that moves a coordinate by x moves h by less than x / 2^g + 1. So the noise on h has to
 cover a sensitivity enlarged by 2^g a coordinate: √d 2^g in L2. With g = 0 nothing is enlarged. Rounding what
 is added to an integer is rounding after the noise: post-processing.
 
-What is left of the approximation: numpy's ziggurat has a grid of 2^-52 times at most 3.66. So up to 3.65
-deviations every integer is met by 2^20 points of each layer, one more or less: its probability is right
-within a factor of 1 ± 2^-20. Beyond, the sampler takes the logarithm of 53 bits. At 2^30 units that leaves
-integers out from 8.3 deviations on, where a draw comes with a probability of 2^-53; at 2^40 units it would be
-from 6.5 on, and 2^-33. The uniform bits are centred but for half a unit: with g > 0 the mean is -1/2, else 0.
+What is left of the approximation: numpy's ziggurat has layers, each a grid of at most 3.66 times 2^-52, and
+beyond 3.65 deviations the logarithm of 53 bits.
+
+- Up to 2^10 steps a deviation, every integer has 2^40 points of each layer, one more or less, up to 3.65
+  deviations: its probability is right within a factor of 1 ± 2^-40. None is left out before 12 deviations.
+- Above, one draw would be right within 1 ± 2^-20 only, too coarse for a gradient of 10^5 coordinates, and
+  leave integers out from 8.3 deviations on (at 2^40 steps, from 6.5 on: 2^-33). So two draws are added, each
+  rounded, of σ / √2. A grid's distribution function is within 2^-51 of the true one; summed by parts against
+  the other draw's smooth law, that makes a factor of 1 ± 2^-48 e^(z²/2) at z deviations. None is left out
+  before 11 deviations. Two rounded draws have the law of one with a uniform variable added before it is
+  rounded (but for e^(-π² σ²), and here σ is over 2^10): post-processing too.
+
+The uniform bits are centred but for half a unit: with g > 0 the mean is -1/2, else 0.
 """
 
 import math
@@ -23,6 +31,8 @@ from maskedlark.errors import FieldOverflow
 FINE_BITS = 30
 FINE = 1 << FINE_BITS
 """The most steps in a standard deviation."""
+_ONE_DRAW = 1 << 10
+"""Up to so many steps in a deviation, one draw of numpy's is fine enough."""
 _MOST_COARSE = 40
 _SMALL = 2.0
 """Below this deviation, what rounding adds to the variance is summed up, not taken for 1/12."""
@@ -43,12 +53,22 @@ class Gaussian:
         if self.coarse == 0 and self.sigma < _SMALL:
             return math.sqrt(_rounded_variance(self.sigma))
         step = 4.0**self.coarse
-        return math.sqrt(self.sigma**2 + step / 12 + (step - 1) / 12)
+        return math.sqrt(self.sigma**2 + self._draws * step / 12 + (step - 1) / 12)
 
     @property
     def off(self) -> float:
         """How far a draw may lie from the Gaussian variable that it was made of."""
-        return 0.5 if self.coarse == 0 else 2.0**self.coarse
+        rounding = self._draws * 2.0**self.coarse / 2
+        return rounding + (2.0**self.coarse / 2 if self.coarse else 0)
+
+    @property
+    def _steps(self) -> float:
+        """How many steps make a standard deviation."""
+        return math.ldexp(self.sigma, -self.coarse)
+
+    @property
+    def _draws(self) -> int:
+        return 1 if self._steps <= _ONE_DRAW else 2
 
     def tail(self, helpers: int) -> int:
         """A bound on the sum of so many helpers' noise, which fails with a probability below 2^-75."""
@@ -56,8 +76,9 @@ class Gaussian:
 
     def draw(self, bits: np.random.BitGenerator, count: int) -> NDArray[np.int64]:
         """So many draws. Run by helpers."""
-        normal = np.random.Generator(bits).standard_normal(count)
-        steps = np.rint(normal * (self.sigma / 2.0**self.coarse)).astype(np.int64)
+        normal = np.random.Generator(bits).standard_normal((self._draws, count))
+        normal *= self._steps / math.sqrt(self._draws)
+        steps: NDArray[np.int64] = np.rint(normal).astype(np.int64).sum(axis=0)
         if self.coarse == 0:
             return steps
         words: NDArray[np.uint64] = bits.random_raw(count)

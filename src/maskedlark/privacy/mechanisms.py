@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from randomgen import ChaCha  # type: ignore[import-untyped]
+from randomgen import ChaCha
 
 from maskedlark.core import field
 from maskedlark.errors import FieldOverflow, NotDeclared

@@ -2,7 +2,7 @@
 
 MaskedLarkError
 ├── UnsupportedDatabase     a URL of a database that we do not keep anything in; says which we do
-├── StorageUnavailable      the database cannot answer now: nothing was stored, ask again later
+├── StorageUnavailable      the database cannot answer now: nothing is known to be stored, ask again later
 └── UnknownSchema           a database that another version of this package made
 """
 
@@ -14,7 +14,11 @@ class UnsupportedDatabase(MaskedLarkError, ValueError):
 
 
 class StorageUnavailable(MaskedLarkError):
-    """The database cannot answer now. Nothing of the transaction was stored."""
+    """The database cannot answer now. Nothing of the transaction is known to be stored: ask again.
+
+    Where the connection broke during the commit itself, all of it may be there; what is stored under an id is
+    stored once, so asking again is safe.
+    """
 
 
 class UnknownSchema(MaskedLarkError):

@@ -14,6 +14,7 @@ from sqlalchemy import (
     LargeBinary,
     MetaData,
     Row,
+    Select,
     String,
     Table,
     and_,
@@ -48,6 +49,7 @@ _REPORTS = Table(
 )
 # Ids are random, so the order within a second is too: it tells nothing about who sent what with what.
 Index("reports_by_selection", *[_REPORTS.c[name] for name in ("purpose", "parameters", "received", "id")])
+_ORDER = _REPORTS.c.received, _REPORTS.c.id
 
 
 class Outcome(StrEnum):
@@ -80,6 +82,18 @@ class StoredReport(NamedTuple):
     data: bytes
 
 
+class Mark(NamedTuple):
+    """Where a chunk of a selection begins: behind this time and id."""
+
+    received: int
+    id: bytes
+    size: int
+    """Reports in the chunk."""
+
+
+Position = StoredReport | Mark
+
+
 @dataclass(frozen=True)
 class Selection:
     """Reports of one purpose and one parameter document, received in [start, end)."""
@@ -89,7 +103,7 @@ class Selection:
     start: int
     end: int
 
-    def where(self, after: StoredReport | None = None) -> ColumnElement[bool]:
+    def where(self, after: Position | None = None) -> ColumnElement[bool]:
         """The condition, or that for what follows a report of this selection; the index answers both."""
         named = _REPORTS.c
         begins = named.received >= self.start
@@ -109,56 +123,73 @@ class Reports:
 
     def store(self, batch: Sequence[Arrival]) -> list[Outcome]:
         """Store a batch in one transaction, durable when this returns. One outcome a report, in order."""
-        first: dict[bytes, Arrival] = {}
-        for each in batch:
-            first.setdefault(each.public.id, each)
+        # The first of an id counts, so the last written here must be it.
+        first = {each[0].id: each for each in reversed(batch)}
         with self._database.write() as connection:
-            settled = self._add(connection, first)
-        return [_settle(settled, public.id, data) for public, data in batch]
+            before = self._add(connection, first)
+        if not before and len(first) == len(batch):
+            return [Outcome.STORED] * len(batch)
+        return [_settle(before, public.id, data) for public, data in batch]
 
     def _add(self, connection: Connection, wanted: dict[bytes, Arrival]) -> dict[bytes, bytes]:
         """Insert what is new; returns what was there before under the same ids."""
         before: dict[bytes, bytes] = {}
         # Nearly always all ids are new, and one INSERT does it. Where it skipped some, or where another
         # process wins an id in between, it is taken back, and only what is not there is tried again.
-        while rows := [each for name, each in wanted.items() if name not in before]:
+        while names := sorted(wanted.keys() - before.keys()):
             with connection.begin_nested() as attempt:
-                if self._insert(connection, rows) == len(rows):
+                if self._insert(connection, [wanted[name] for name in names]) == len(names):
                     break
                 attempt.rollback()
-            before |= _lookup(connection, [public.id for public, _ in rows])
+            before |= _lookup(connection, names)
         return before
 
     def _insert(self, connection: Connection, arrivals: Sequence[Arrival]) -> int:
-        # The time is taken by the one who writes: a second that is over gets no more reports.
+        # The time is taken by the one who writes: a second that is over and settled gets no more reports.
         now = self._clock.now()
         return self._database.insert_new(
             connection,
             _REPORTS,
             [
-                (public.id, public.origin, public.purpose.value, public.parameters, public.hour, now, data)
-                for public, data in arrivals
+                (name, origin, purpose.value, parameters, hour, now, data)
+                for (name, hour, origin, purpose, parameters, _), data in arrivals
             ],
         )
 
     def count(self, selection: Selection | None = None) -> int:
         """How many reports are selected, or how many there are."""
-        query = select(func.count()).select_from(_REPORTS)
         with self._database.read() as connection:
-            return connection.scalar(query if selection is None else query.where(selection.where())) or 0
+            return _count(connection, selection)
 
-    def read(self, selection: Selection, after: StoredReport | None = None) -> Iterator[StoredReport]:
+    def marks(self, selection: Selection, every: int) -> list[Mark]:
+        """Where each chunk of `every` reports begins, and how many it has: `page` reads it from there.
+
+        Once the selection's end is over, these never change: what was being stored is waited for, and what
+        comes later has a later time. The index answers alone; no report is read.
+        """
+        self._database.settle()
+        with self._database.read() as connection:
+            total = _count(connection, selection)
+            ends = sorted(
+                (row.received, bytes(row.id)) for row in connection.execute(_every(selection, every))
+            )
+        # No id is empty, so this stands before the first report.
+        starts = [(selection.start, b""), *ends]
+        sizes = [min(every, total - before) for before in range(0, total, every)]
+        return [Mark(*start, size) for start, size in zip(starts, sizes, strict=False)]
+
+    def read(self, selection: Selection, after: Position | None = None) -> Iterator[StoredReport]:
         """All selected reports by time and id, or those behind one that was read before.
 
         No transaction is open between two pages, so a slow reader holds up nobody.
         """
-        while page := self._page(selection, after):
+        while page := self.page(selection, after, PAGE):
             yield from page
             after = page[-1]
 
-    def _page(self, selection: Selection, after: StoredReport | None) -> list[StoredReport]:
-        order = _REPORTS.c.received, _REPORTS.c.id
-        query = select(_REPORTS).where(selection.where(after)).order_by(*order).limit(PAGE)
+    def page(self, selection: Selection, after: Position | None, limit: int) -> list[StoredReport]:
+        """The first reports of a selection, or the first behind a mark or a report, at most `limit`."""
+        query = select(_REPORTS).where(selection.where(after)).order_by(*_ORDER).limit(limit)
         with self._database.read() as connection:
             return [_stored(row) for row in connection.execute(query)]
 
@@ -173,6 +204,19 @@ def _settle(settled: dict[bytes, bytes], name: bytes, data: bytes) -> Outcome:
         settled[name] = data
         return Outcome.STORED
     return Outcome.DUPLICATE if settled[name] == data else Outcome.CONFLICT
+
+
+def _count(connection: Connection, selection: Selection | None) -> int:
+    query = select(func.count()).select_from(_REPORTS)
+    return connection.scalar(query if selection is None else query.where(selection.where())) or 0
+
+
+def _every(selection: Selection, every: int) -> Select[tuple[int, bytes]]:
+    """Time and id of every so manieth report of a selection."""
+    place = func.row_number().over(order_by=_ORDER).label("place")
+    numbered = select(*_ORDER, place).where(selection.where()).subquery()
+    found = numbered.c
+    return select(found.received, found.id).where(found.place % every == 0)
 
 
 def _lookup(connection: Connection, ids: Sequence[bytes]) -> dict[bytes, bytes]:

@@ -15,12 +15,14 @@ _VERSIONS = Table(
 
 def prepare(database: Database, name: str, version: int, tables: MetaData) -> None:
     """Make the tables of this name where they are missing. Run by a party at its start."""
-    # One transaction: two processes that start at once, or one that dies here, leave all or nothing.
+    # One transaction, alone: two processes that start at once, or one that dies here, leave all or nothing.
     with database.write() as connection:
+        database.alone(connection, "schema")
         _VERSIONS.create(connection, checkfirst=True)
         found = _version(connection, name)
         if found is None:
-            tables.create_all(connection, checkfirst=False)
+            # Where there are tables without a version, they are of the first one: it was not written then.
+            tables.create_all(connection, checkfirst=True)
             connection.execute(insert(_VERSIONS).values(name=name, version=version))
         elif found != version:
             raise UnknownSchema(

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from maskedlark.errors import MaskedLarkError
 from maskedlark.web import body, problem
-from maskedlark.web.errors import BadRequest, BodyTooLarge, BodyTooSlow, TooManyUploads
+from maskedlark.web.errors import BadRequest
 from maskedlark.web.problem import MEDIA_TYPE, Problem
 
 MOST_BODY = 1 << 20
@@ -21,7 +21,6 @@ BODY_WITHIN_S = 60.0
 BODIES = 64
 """Held at the same time; times the size of a body, it bounds memory."""
 RETRY_AFTER_S = 5
-_UNREAD = (BodyTooLarge, BodyTooSlow, TooManyUploads)
 
 _log = logging.getLogger(__name__)
 
@@ -41,31 +40,31 @@ def install(app: FastAPI) -> None:
     app.add_middleware(_Quiet)
 
 
-def _answer(found: Problem, headers: dict[str, str] | None = None) -> Response:
-    return Response(found.encode(), found.status, headers, MEDIA_TYPE)
+def _answer(request: Request, found: Problem, headers: dict[str, str] | None = None) -> Response:
+    # Else the server goes on reading, and throwing away, what is left of the body: it may have no end.
+    closing = {"connection": "close"} if body.is_left(request) else {}
+    return Response(found.encode(), found.status, (headers or {}) | closing, MEDIA_TYPE)
 
 
-async def _ours(_: Request, error: Exception) -> Response:
+async def _ours(request: Request, error: Exception) -> Response:
     assert isinstance(error, MaskedLarkError)
     found = problem.of(error)
     if found is problem.UNEXPECTED:
         _report(error)
-    # Else the server goes on reading, and throwing away, what is left of the body: it may have no end.
-    headers = {"connection": "close"} if isinstance(error, _UNREAD) else {}
-    return _answer(found, headers | ({"retry-after": str(RETRY_AFTER_S)} if found.status == 503 else {}))
+    return _answer(request, found, {"retry-after": str(RETRY_AFTER_S)} if found.status == 503 else {})
 
 
-async def _invalid(_: Request, error: Exception) -> Response:
+async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     # Names and rules only: what stood there is the caller's, and may be secret elsewhere.
     places = (f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
-    return _answer(problem.of(BadRequest("; ".join(places))))
+    return _answer(request, problem.of(BadRequest("; ".join(places))))
 
 
-async def _plain(_: Request, error: Exception) -> Response:
+async def _plain(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     title = HTTPStatus(error.status_code).phrase
-    return _answer(Problem("about:blank", title, error.status_code), dict(error.headers or {}))
+    return _answer(request, Problem("about:blank", title, error.status_code), dict(error.headers or {}))
 
 
 def _report(error: Exception) -> None:
@@ -94,4 +93,4 @@ class _Quiet:
         except Exception as error:  # noqa: BLE001 - whatever it is, its message must not get out
             _report(error)
             if scope["type"] == "http" and not begun:
-                await _answer(problem.UNEXPECTED)(scope, receive, send)
+                await _answer(Request(scope), problem.UNEXPECTED)(scope, receive, send)

@@ -34,11 +34,23 @@ async def read(request: Request, most_bytes: int, within_s: float) -> bytes:
         raise _too_large(most_bytes)
     try:
         async with asyncio.timeout(within_s):
-            return await _collect(request.stream(), most_bytes)
+            found = await _collect(request.stream(), most_bytes)
     except TimeoutError:
         raise BodyTooSlow(f"a body has {within_s:g} seconds; send less") from None
     except ClientDisconnect:
+        request.state.body_ended = True
         raise BodyCutOff("the sender went away before the end of the body") from None
+    request.state.body_ended = True
+    return found
+
+
+def is_left(request: Request) -> bool:
+    """Whether some of the request's body may not have been read: a server would read it, to no end."""
+    if getattr(request.state, "body_ended", False):
+        return False
+    # Of other methods nobody expects a body, and one that comes is announced.
+    unsaid = "0" if request.method in ("GET", "HEAD", "DELETE", "OPTIONS") else "unknown"
+    return "transfer-encoding" in request.headers or request.headers.get("content-length", unsaid) != "0"
 
 
 async def _collect(chunks: AsyncIterable[bytes], most_bytes: int) -> bytes:

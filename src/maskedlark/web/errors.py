@@ -6,10 +6,18 @@ MaskedLarkError
 │   ├── UnknownDocument         no document of that version or digest
 │   └── UnknownHelper           no identity is pinned for the helper, or it has published no keys
 ├── BadRequest                  a path, query or method that the service does not have
+├── RequestRefused              a request that a helper cannot tell to be an ad server's, and to itself
+│   ├── UnsignedRequest         a header that its signature needs is missing, doubled or of another form
+│   ├── StaleRequest            signed too long ago, or in the future: a clock is wrong, or it is a replay
+│   ├── BadRequestSignature     the signature does not verify: something that it covers was changed
+│   │   └── UndeclaredKey       signed with another key than its origin declares now
+│   ├── WrongDigest             the body is not the one that was signed
+│   └── NotForUs                signed for another helper
+├── WrongContentType            a body of another kind than the service takes; nothing of it was used
 ├── BodyTooLarge                a body beyond the limit; reading stopped there
 ├── BodyTooSlow                 a body whose bytes did not come in time
 ├── BodyCutOff                  a body whose sender went away in the middle
-├── ServiceAway                 the service does not answer, or says that it cannot
+├── ServiceAway                 the service does not answer, or says that it cannot: try the same again
 │   └── TooManyUploads          other bodies are being read: come again
 ├── StrangeAnswer               an answer that is not what this service says
 ├── CorruptCache                a file of ours that is damaged, or was changed: nothing of it is trusted
@@ -39,6 +47,38 @@ class BadRequest(MaskedLarkError):
     """A path, query or method that the service does not have."""
 
 
+class RequestRefused(MaskedLarkError):
+    """A request that this helper cannot tell to be an ad server's, and to itself."""
+
+
+class UnsignedRequest(RequestRefused):
+    """A header that the request's signature needs is missing, doubled or of another form."""
+
+
+class StaleRequest(RequestRefused):
+    """The request was signed too long ago, or in the future."""
+
+
+class BadRequestSignature(RequestRefused):
+    """The request's signature does not verify: something that it covers was changed."""
+
+
+class UndeclaredKey(BadRequestSignature):
+    """The request was signed with another key than its origin declares now."""
+
+
+class WrongDigest(RequestRefused):
+    """The body is not the one that was signed."""
+
+
+class NotForUs(RequestRefused):
+    """The request was signed for another helper."""
+
+
+class WrongContentType(MaskedLarkError):
+    """A body of another kind than the service takes."""
+
+
 class BodyTooLarge(MaskedLarkError):
     """A body beyond the limit. Reading stopped there."""
 
@@ -52,7 +92,11 @@ class BodyCutOff(MaskedLarkError):
 
 
 class ServiceAway(MaskedLarkError):
-    """The service does not answer, or says that it cannot."""
+    """The service does not answer, or says that it cannot. Trying the same again is safe.
+
+    Of the errors of a client this is the one to retry: every other stays when the same is asked again.
+    Whether the request was carried out is not known, so services must take one twice and act once.
+    """
 
 
 class TooManyUploads(ServiceAway):

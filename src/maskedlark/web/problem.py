@@ -3,56 +3,95 @@
 A class is its own type: `BadSignature` is `/problems/bad-signature`, titled by its docstring's first line.
 Only its status is listed here, and a class without one takes that of its nearest ancestor. An error that has
 none at all is a mistake of ours: it crosses as a bare 500, because nobody has checked what it says.
+
+Errors of this room and of those below it have their statuses in `STATUS`; a room above registers its own.
+What `facts` returns crosses as extension members (RFC 9457, 3.2) and is what `facts` returns over there.
 """
 
 import inspect
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
 
 from maskedlark import errors
 from maskedlark.errors import MaskedLarkError
+from maskedlark.privacy import errors as privacy_errors
+from maskedlark.storage import errors as storage_errors
 from maskedlark.web import errors as web_errors
 
 MEDIA_TYPE = "application/problem+json"
+MOST_PROBLEM = 1 << 16
+"""Bytes of a problem document that a client reads; a longer one says nothing to it."""
 MOST_DETAIL = 500
+"""Letters of a text in it that a client keeps."""
+MOST_FACTS = 32
+MOST_DEPTH = 3
+"""Lists and objects inside each other, in one fact."""
 _TYPES = "/problems/"
+_RESERVED = frozenset({"type", "title", "status", "detail", "instance"})
+_FACT = re.compile(r"[a-z][a-z0-9_]{2,63}")
+_NUMBER_BELOW = 1 << 63
+"""What arithmetic, and other languages, can hold."""
 
 STATUS: dict[type[MaskedLarkError], int] = {
     errors.DecodeError: 400,
     web_errors.BadRequest: 400,
     web_errors.BodyCutOff: 400,
+    web_errors.RequestRefused: 401,
     errors.BadSignature: 403,
     errors.OutsidePolicy: 403,
+    privacy_errors.BudgetExhausted: 403,
     web_errors.NotThere: 404,
     web_errors.BodyTooSlow: 408,
     errors.BrokenChain: 409,
     errors.NoValidKey: 409,
+    privacy_errors.RequestIdReused: 409,
     errors.Expired: 410,
     web_errors.BodyTooLarge: 413,
+    web_errors.WrongContentType: 415,
+    web_errors.NotForUs: 421,
     errors.InvalidDocument: 422,
     errors.NotDeclared: 422,
     errors.WeakKey: 422,
     errors.Refused: 422,
     errors.DoesNotFit: 422,
     errors.FieldOverflow: 422,
+    privacy_errors.ReleaseRefused: 422,
+    storage_errors.StorageUnavailable: 503,
     web_errors.ServiceAway: 503,
 }
 
 
+def register(statuses: Mapping[type[MaskedLarkError], int]) -> None:
+    """Let a room's own errors cross. Run once, where the room is imported, by rooms above this one."""
+    for cls, status in statuses.items():
+        assert STATUS.get(cls, status) == status, f"{cls.__name__} has another status already"
+        assert _classes().get(slug(cls), cls) is cls, f"another error crosses as {slug(cls)}"
+        STATUS[cls] = status
+
+
 @dataclass(frozen=True)
 class Problem:
-    """A problem document: what kind, what it is called, and what this one says."""
+    """A problem document: what kind, what it is called, what this one says, and facts for programs."""
 
     type: str
     title: str
     status: int
     detail: str | None = None
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        assert all(_FACT.fullmatch(name) and name not in _RESERVED for name in self.facts), (
+            f"facts are named in small letters, and not {', '.join(sorted(_RESERVED))}"
+        )
 
     def encode(self) -> bytes:
         """JSON for the wire."""
-        item = {"type": self.type, "title": self.title, "status": self.status, "detail": self.detail}
-        return json.dumps({name: value for name, value in item.items() if value is not None}).encode()
+        said = {"type": self.type, "title": self.title, "status": self.status, "detail": self.detail}
+        item = {name: value for name, value in said.items() if value is not None}
+        return json.dumps({**self.facts, **item}, allow_nan=False).encode()
 
 
 UNEXPECTED = Problem("about:blank", "Internal Server Error", 500)
@@ -61,11 +100,15 @@ UNEXPECTED = Problem("about:blank", "Internal Server Error", 500)
 
 def of(error: MaskedLarkError) -> Problem:
     """The problem document of an error. Run by every service."""
-    status = next((STATUS[cls] for cls in type(error).__mro__ if cls in STATUS), None)
+    status = _status(type(error))
     if status is None:
         return UNEXPECTED
     title = (inspect.getdoc(type(error)) or "").partition("\n")[0]
-    return Problem(_TYPES + slug(type(error)), title, status, str(error) or None)
+    return Problem(_TYPES + slug(type(error)), title, status, str(error) or None, error.facts())
+
+
+def _status(cls: type[MaskedLarkError]) -> int | None:
+    return next((STATUS[each] for each in cls.__mro__ if each in STATUS), None)
 
 
 def slug(cls: type[MaskedLarkError]) -> str:
@@ -74,19 +117,43 @@ def slug(cls: type[MaskedLarkError]) -> str:
 
 
 def error_of(status: int, body: bytes) -> MaskedLarkError:
-    """The typed error that a problem document stands for. Run by every client, on answers not trusted."""
+    """The typed error that a problem document stands for. Run by every client, on answers not trusted.
+
+    Its message and its `facts` are what the service claims: cut, cleaned, and true only if the service is.
+    """
     problem = _decode(body)
-    kind, detail = problem.get("type"), _plain(problem.get("detail"))
+    error = _restored(problem) or _unknown(status, problem)
+    # Not through its __init__, which makes facts of parts that are not here: these are made already.
+    vars(error)["facts"] = partial(dict, _facts(problem))
+    return error
+
+
+def _restored(problem: dict[str, object]) -> MaskedLarkError | None:
+    kind = problem.get("type")
     known = _classes().get(kind.removeprefix(_TYPES)) if isinstance(kind, str) else None
-    if known is not None:
-        # Not its __init__: some classes make their message of several parts, and here it is made already.
-        return known.__new__(known, detail)
+    if known is None:
+        return None
+    detail = _line(problem.get("detail"), "the service gave no detail")
+    if _status(known) == 503 and not issubclass(known, web_errors.ServiceAway):
+        # Their database is away, not ours: to a client that is the service.
+        return web_errors.ServiceAway(detail)
+    # Not its __init__: some classes make their message of several parts, and here it is made already.
+    return known.__new__(known, detail)
+
+
+def _unknown(status: int, problem: dict[str, object]) -> MaskedLarkError:
     if status >= 500:
         return web_errors.ServiceAway(f"the service answered {status}; try again later")
-    return web_errors.StrangeAnswer(f"the service answered {status} without a problem that is known here")
+    # Parties do not import each other's errors: of one that is known there alone, the words are left.
+    detail = _line(problem.get("detail"), "it gave no detail")
+    return web_errors.StrangeAnswer(
+        f"the service answered {status} without a problem that is known here: {detail}"
+    )
 
 
 def _decode(body: bytes) -> dict[str, object]:
+    if len(body) > MOST_PROBLEM:
+        return {}
     try:
         problem = json.loads(body)
     except (ValueError, RecursionError):
@@ -94,10 +161,31 @@ def _decode(body: bytes) -> dict[str, object]:
     return problem if isinstance(problem, dict) else {}
 
 
-def _plain(detail: object) -> str:
+def _facts(problem: dict[str, object]) -> dict[str, object]:
+    """The extension members, as far as they have the form of ours."""
+    names = [name for name in problem if _FACT.fullmatch(name) and name not in _RESERVED]
+    return {name: _clean(problem[name], MOST_DEPTH) for name in names[:MOST_FACTS]}
+
+
+def _clean(value: object, depth: int) -> object:
+    """A JSON value with nothing in it that would harm a terminal, a log or arithmetic; else None."""
+    match value:
+        case str():
+            return _line(value)
+        case list() if depth:
+            return [_clean(each, depth - 1) for each in value]
+        case dict() if depth:
+            return {_line(name): _clean(each, depth - 1) for name, each in value.items()}
+        # Neither infinite nor NaN is below.
+        case int() | float() if abs(value) < _NUMBER_BELOW:
+            return value
+    return None
+
+
+def _line(text: object, otherwise: str = "") -> str:
     """Another party's words, fit for our terminal and log: one line, no control characters, not long."""
-    text = detail if isinstance(detail, str) else "the service gave no detail"
-    return "".join(letter if letter.isprintable() else " " for letter in text[:MOST_DETAIL])
+    found = text if isinstance(text, str) else otherwise
+    return "".join(letter if letter.isprintable() else " " for letter in found[:MOST_DETAIL])
 
 
 def _classes() -> dict[str, type[MaskedLarkError]]:

@@ -1,13 +1,11 @@
-"""Many reports at once: made by a population of browsers, opened by a helper.
+"""Many reports at once, made by a population of browsers. (A helper opens many in `opening.py`.)
 
 All arithmetic on masks and values is done for the whole batch; what is left in the loop over records is
 encoding and one HPKE call a payload.
 """
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +14,11 @@ from maskedlark.core import sharing
 from maskedlark.core.declared import Measure
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import DecodeError, NotDeclared, Refused
+from maskedlark.errors import NotDeclared
 from maskedlark.randomness import Randomness
 from maskedlark.wire import columns, payload, report
-from maskedlark.wire.columns import SALT_BYTES, AggregateColumns, Columns, Key, TrainColumns, check_keys
-from maskedlark.wire.report import ID_BYTES, Opener, PublicPart, Recipient
-
-S = TypeVar("S")
-T = TypeVar("T")
+from maskedlark.wire.columns import SALT_BYTES, AggregateColumns, Key, TrainColumns, check_keys
+from maskedlark.wire.report import ID_BYTES, PublicPart, Recipient
 
 
 @dataclass(frozen=True)
@@ -43,18 +38,6 @@ class Envelope:
             or len({each.key for each in self.recipients}) < helpers
         ):
             raise NotDeclared("two helpers with one name or one key: one party would hold two shares")
-
-
-@dataclass(frozen=True, repr=False)
-class Opened:
-    """What a helper holds of the reports that it accepted, and why it refused the others."""
-
-    public: list[PublicPart]
-    columns: list[Columns]
-    shares: FieldArray
-    """(n, secrets): uniform numbers, to this helper."""
-    refused: Counter[str]
-    """How many, by the name of the error."""
 
 
 def train_columns(
@@ -117,32 +100,3 @@ def seal(
         bodies = payload.bodies(salt, carried, shown)
         reports.append(report.seal(public, bodies, envelope.recipients, envelope.size).encode())
     return reports
-
-
-def open_parts(opener: Opener, parts: Sequence[bytes]) -> Opened:
-    """Open, check and expand many reports of one declaration. Run by a helper; a bad one spoils no other.
-
-    Stage by stage, not report by report: one HPKE call after the other finds its code in the processor's
-    cache, and is faster for it.
-    """
-    refused: Counter[str] = Counter()
-    addressed = _each(opener.address, parts, refused)
-    unsealed = _each(opener.unseal, addressed, refused)
-    opened = _each(opener.decode, unsealed, refused)
-    ids = sharing.byte_rows(b"".join([public.id for public, _ in opened]), ID_BYTES)
-    carried = [content.secret for _, content in opened]
-    shares = sharing.recover(carried, ids, opener.purpose, opener.place, opener.declared.secrets())
-    return Opened(
-        [public for public, _ in opened], [content.columns for _, content in opened], shares, refused
-    )
-
-
-def _each(stage: Callable[[T], S], records: Sequence[T], refused: Counter[str]) -> list[S]:
-    """Run a stage on every record that is still in; count those that it refuses."""
-    done = []
-    for record in records:
-        try:
-            done.append(stage(record))
-        except (DecodeError, Refused) as error:
-            refused[type(error).__name__] += 1
-    return done

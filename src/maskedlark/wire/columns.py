@@ -160,37 +160,47 @@ def largest(declared: Measure | Model) -> Columns:
     return TrainColumns(declared.tag, bytes(declared.features), candidates)
 
 
+Declared = Measure | Model | Mapping[str, Model]
+"""What the reports of a dataset may be: of one measure, of one model, or of several by tag."""
+
+
+def models_of(declared: Declared) -> dict[str, Model]:
+    """The models that reports may be for, by tag: none to aggregate."""
+    if isinstance(declared, Measure):
+        return {}
+    models = [declared] if isinstance(declared, Model) else declared.values()
+    return {model.tag: model for model in models}
+
+
 class Shape:
     """What open columns look like under a declaration. A helper holds every record to it."""
 
-    def __init__(self, declared: Measure | Model) -> None:
-        self._declared = declared
-        self._fitting: set[tuple[tuple[int, ...], ...]] = set()
+    def __init__(self, declared: Declared) -> None:
+        self._measure = declared if isinstance(declared, Measure) else None
+        self.models = models_of(declared)
+        self._fitting: set[tuple[str, tuple[tuple[int, ...], ...]]] = set()
 
     def check(self, columns: Columns) -> None:
         """Refuse a record that would not line up with the others."""
         fits = self._measured(columns) if isinstance(columns, AggregateColumns) else self._trained(columns)
         if not fits:
-            raise NotAsDeclared("open columns of another shape than declared")
+            raise NotAsDeclared("open columns of another tag or shape than declared")
 
     def _measured(self, columns: AggregateColumns) -> bool:
-        measure = self._declared
-        if not isinstance(measure, Measure):
+        measure = self._measure
+        if measure is None:
             return False
         return columns.keys.keys() == set(measure.keys) and columns.values == measure.names
 
     def _trained(self, columns: TrainColumns) -> bool:
-        model = self._declared
-        if (
-            not isinstance(model, Model)
-            or columns.tag != model.tag
-            or len(columns.features) != model.features
-        ):
+        model = self.models.get(columns.tag)
+        if model is None or len(columns.features) != model.features:
             return False
-        if columns.candidates in self._fitting:
+        shown = (columns.tag, columns.candidates)
+        if shown in self._fitting:
             return True
         spaces, policy = model.labels, model.policy
         fits = len(columns.candidates) == len(spaces) and all(map(policy.allows, spaces, columns.candidates))
         if fits and len(self._fitting) < _MOST_REMEMBERED:
-            self._fitting.add(columns.candidates)
+            self._fitting.add(shown)
         return fits

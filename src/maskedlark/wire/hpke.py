@@ -86,5 +86,12 @@ class OpeningKey:
                 "the payload does not open: it, its place or its public part was changed"
             ) from None
 
+    def __reduce__(self) -> tuple[type["OpeningKey"], tuple[bytes]]:
+        """Travels as its secret bytes, so only between processes of one helper on one machine.
+
+        Nobody else may be sent a pickle of it, and none may be stored: a key lives in its key file.
+        """
+        return OpeningKey, (self._key.private_bytes_raw(),)
+
     def __repr__(self) -> str:
         return f"OpeningKey({self.key_id.hex()})"

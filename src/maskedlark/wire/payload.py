@@ -30,6 +30,9 @@ SIZE_STEP = 32
 """Payload sizes are multiples of this."""
 MOST_SIZE = 1 << 17
 _HEAD = struct.Struct(">BI")
+HEAD_BYTES = _HEAD.size
+LENGTH = slice(1, HEAD_BYTES)
+"""Where a payload says how long its body is: a big-endian number."""
 _BODY = Fields("salt", "secret", "columns")
 
 

@@ -8,12 +8,12 @@ The public part travels as bytes: `info` binds exactly these, with the helper's 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from maskedlark.core import sharing
-from maskedlark.core.declared import Measure, Model
+from maskedlark.core.declared import Measure
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import (
     DecodeError,
@@ -26,7 +26,7 @@ from maskedlark.errors import (
 )
 from maskedlark.wire import codec, payload
 from maskedlark.wire.codec import Fields, Reader
-from maskedlark.wire.columns import HASH_BYTES, Shape
+from maskedlark.wire.columns import HASH_BYTES, Declared, Shape
 from maskedlark.wire.hpke import KEY_ID_BYTES, OVERHEAD, OpeningKey, SealingKey
 from maskedlark.wire.payload import Payload
 
@@ -36,8 +36,8 @@ MOST_HOUR = (1 << 32) - 1
 _REPORT = Fields("public", "payloads")
 _PUBLIC = Fields("id", "hour", "origin", "purpose", "parameters", "column_hash")
 _PART = Fields("key_id", "public", "sealed")
-_ID_START = 1 + len(_PUBLIC.head + _PUBLIC.keys[0] + codec.octets(bytes(ID_BYTES))) - ID_BYTES
-_ID_END = _ID_START + ID_BYTES
+ID_START = 1 + len(_PUBLIC.head + _PUBLIC.keys[0] + codec.octets(bytes(ID_BYTES))) - ID_BYTES
+ID_END = ID_START + ID_BYTES
 _PAIR = codec.listed([b""] * 2)
 _INFO = codec.listed([codec.text("maskedlark v1 report"), *[b""] * 4])
 _PURPOSES = {str(purpose): purpose for purpose in Purpose}
@@ -74,7 +74,7 @@ def _frame(hour: int, origin: str, purpose: Purpose, parameters: bytes) -> tuple
         codec.octets(parameters),
         codec.octets(bytes(HASH_BYTES)),
     )
-    return encoded[:_ID_START], encoded[_ID_END:-HASH_BYTES]
+    return encoded[:ID_START], encoded[ID_END:-HASH_BYTES]
 
 
 class Report(NamedTuple):
@@ -138,12 +138,12 @@ def decode_public(data: bytes) -> PublicPart:
 
     With id and column hash blanked out, reports of one hour, purpose and document are the same: read once.
     """
-    blank = data[:_ID_START] + bytes(ID_BYTES) + data[_ID_END:-HASH_BYTES] + bytes(HASH_BYTES)
+    blank = data[:ID_START] + bytes(ID_BYTES) + data[ID_END:-HASH_BYTES] + bytes(HASH_BYTES)
     try:
         shared = _read_public(blank)
     except DecodeError:
         return _read_public(data)  # What is wrong is named for the message as it came.
-    return PublicPart(data[_ID_START:_ID_END], *shared[1:-1], data[-HASH_BYTES:])
+    return PublicPart(data[ID_START:ID_END], *shared[1:-1], data[-HASH_BYTES:])
 
 
 @lru_cache(maxsize=4096)
@@ -203,31 +203,38 @@ class Addressed(NamedTuple):
 class Opener:
     """What a helper opens its parts of reports with: its name, its place, its keys by id, what is declared.
 
-    The three stages of opening are methods of their own, so that a batch can run each for all its reports.
+    Takes reports of any ad server and document; a helper's dataset is opened by `terms.DatasetOpener`. The
+    stages of opening are methods of their own, so that a batch can run each for all its reports.
     """
 
     helper: str
     place: int
     keys: Mapping[bytes, OpeningKey]
-    declared: Measure | Model
+    declared: Declared
     size: int
     """The one size of a payload of this purpose."""
 
     @cached_property
     def purpose(self) -> Purpose:
         """What the reports have to be for."""
-        return self.declared.purpose
+        return Purpose.AGGREGATE if isinstance(self.declared, Measure) else Purpose.TRAIN
 
     @cached_property
-    def _shape(self) -> Shape:
+    def shape(self) -> Shape:
+        """What open columns have to look like."""
         return Shape(self.declared)
+
+    @cached_property
+    def example(self) -> PublicPart | None:
+        """A public part that all are like but for id, hour and column hash; none where they may differ."""
+        return None
 
     def open(self, part: bytes) -> tuple[PublicPart, Payload]:
         """The public part and our payload of a report that nobody changed. Refuses any other."""
         return self.decode(self.unseal(self.address(part)))
 
     def address(self, part: bytes) -> Addressed:
-        """First stage: is it a report for this purpose, sealed to one of our keys?"""
+        """First stage: is it a report of these, sealed to one of our keys?"""
         reader = Reader.message(part)
         key_id_key, public_key, sealed_key = reader.map(_PART)
         key_id, encoded = reader.octets(key_id_key, KEY_ID_BYTES), reader.octets(public_key)
@@ -236,13 +243,17 @@ class Opener:
         public = decode_public(encoded)
         if len(sealed) != self.size + OVERHEAD:  # before anything is decrypted or decoded at that size
             raise WrongLength(f"a payload of other than the {self.size} bytes that all have")
-        if public.purpose is not self.purpose:
-            raise WrongPurpose(f"a report to {public.purpose}, among those to {self.purpose}")
+        self.check(public)
         if key_id not in self.keys:
             raise WrongHelper(
                 f"the payload is sealed to key {key_id.hex()}, which {self.helper} does not hold"
             )
         return Addressed(public, self.keys[key_id], sealed, info(encoded, self.helper, self.place, key_id))
+
+    def check(self, public: PublicPart) -> None:
+        """Is the report for our purpose?"""
+        if public.purpose is not self.purpose:
+            raise WrongPurpose(f"a report to {public.purpose}, among those to {self.purpose}")
 
     def unseal(self, addressed: Addressed) -> tuple[PublicPart, bytes]:
         """Second stage: the HPKE call, which fails if anything public or sealed was changed."""
@@ -251,6 +262,14 @@ class Opener:
     def decode(self, opened: tuple[PublicPart, bytes]) -> tuple[PublicPart, Payload]:
         """Third stage: a whole payload whose columns are those of the public part, and as declared."""
         public, padded = opened
-        found = payload.decode(payload.unpad(padded), self.purpose, self.place, public.column_hash)
-        self._shape.check(found.columns)
-        return public, found
+        return public, self.read(padded, public.column_hash)
+
+    def read(self, padded: bytes, column_hash: bytes) -> Payload:
+        """The third stage, by the one field of the public part that it needs."""
+        found = payload.decode(payload.unpad(padded), self.purpose, self.place, column_hash)
+        self.shape.check(found.columns)
+        return found
+
+    def __reduce__(self) -> tuple[type["Opener"], tuple[object, ...]]:
+        """Travels to another process of the same helper without what it remembers of records."""
+        return type(self), tuple(getattr(self, each.name) for each in fields(self))

@@ -14,11 +14,16 @@ _CURVE_PRIME = 2**255 - 19
 _ORDER_8 = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
 _SMALL_ORDER = {0, 1, _CURVE_PRIME - 1, _ORDER_8, _CURVE_PRIME - _ORDER_8}
 """The heights (y) of the eight points whose order divides eight."""
+_QUOTE = 0x22
+"""The first byte of every HTTP signature base (RFC 9421, 2.5): no label of ours may have this length."""
 
 
 def _labelled(label: str, message: bytes) -> bytes:
     """The label's length stands before it, so no label and message read as another pair."""
     encoded = label.encode()
+    # What is signed raw begins with a quotation mark, and this with the label's length. As long as no label
+    # is 34 bytes long, the first byte tells the two apart, and no signature of one verifies as the other.
+    assert len(encoded) != _QUOTE, "a label of 34 bytes could be read as an HTTP signature base"
     return bytes([len(encoded)]) + encoded + message
 
 
@@ -45,6 +50,14 @@ class VerifyingKey:
         except (InvalidSignature, ValueError):
             raise BadSignature(f"the signature over this {label} does not verify") from None
 
+    def verify_raw(self, message: bytes, signature: bytes) -> None:
+        """The same without a label: for formats whose own base separates uses, like RFC 9421."""
+        assert message[:1] == bytes([_QUOTE]), "only HTTP signature bases are signed without a label"
+        try:
+            Ed25519PublicKey.from_public_bytes(self.public).verify(signature, message)
+        except (InvalidSignature, ValueError):
+            raise BadSignature("the signature does not verify") from None
+
     def __repr__(self) -> str:
         return f"VerifyingKey({self.public.hex()})"
 
@@ -64,6 +77,11 @@ class SigningKey:
     def sign(self, label: str, message: bytes) -> bytes:
         """64 bytes that only this key can make for this label and message."""
         return self._key.sign(_labelled(label, message))
+
+    def sign_raw(self, message: bytes) -> bytes:
+        """The same without a label: for formats whose own base separates uses, like RFC 9421."""
+        assert message[:1] == bytes([_QUOTE]), "only HTTP signature bases are signed without a label"
+        return self._key.sign(message)
 
     def __repr__(self) -> str:
         return f"SigningKey(of {self.verifying!r})"

@@ -6,7 +6,7 @@ import pytest
 
 from maskedlark.adserver import Limits, create_app
 from maskedlark.randomness import FixedRandomness
-from maskedlark.storage import engine
+from maskedlark.storage import database as database_module
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.wire import report
 from maskedlark.wire.uploads import encode_batch
@@ -151,7 +151,7 @@ def test_health(client, reports, monkeypatch):
 
 
 def test_a_busy_database_acknowledges_nothing_and_says_when_to_come_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(engine, "BUSY_TIMEOUT_S", 0)
+    monkeypatch.setattr(database_module, "BUSY_TIMEOUT_S", 0)
     database, table = opened(f"sqlite:///{tmp_path / 'busy.db'}")
     client = client_of(create_app(ORIGIN, table, clock(), LIMITS))
     other = sqlite3.connect(tmp_path / "busy.db", isolation_level=None)

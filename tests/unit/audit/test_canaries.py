@@ -5,6 +5,8 @@ import pytest
 
 from maskedlark.audit import canaries
 from maskedlark.errors import NotDeclared
+from maskedlark.privacy import accountant
+from maskedlark.privacy.accountant import Charge
 
 TRIALS = 20_000
 CONFIDENCE = 0.9999
@@ -46,3 +48,15 @@ def test_a_delta_is_granted():
 def test_too_few_canaries_are_refused():
     with pytest.raises(NotDeclared):
         canaries.lower_bound(np.array([True, False]), [1, 0], 0.95)
+
+
+@pytest.mark.parametrize("noise", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("seed", range(5))
+def test_gaussian_noise_is_bounded_from_below_and_never_above(noise, seed):
+    rng = np.random.default_rng(seed)
+    coins = rng.random(TRIALS) < 0.5
+    declared = accountant.epsilon([Charge("gaussian", noise, 1)], 1e-5)
+    found = canaries.gaussian_lower_bound(coins, coins + rng.normal(0, noise, TRIALS), 0.5, CONFIDENCE, 1e-5)
+    assert declared / 2 < found.epsilon < declared
+    answers = coins + rng.normal(0, noise / 2, TRIALS)
+    assert canaries.gaussian_lower_bound(coins, answers, 0.5, CONFIDENCE, 1e-5).epsilon > declared

@@ -3,10 +3,12 @@
 import sqlite3
 import threading
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 from unittest.mock import Mock, call
 
 import pytest
+from sqlalchemy.exc import IntegrityError
 
 from maskedlark.clock import FixedClock
 from maskedlark.errors import (
@@ -21,6 +23,7 @@ from maskedlark.errors import (
 from maskedlark.parameter_service.desk import Desk
 from maskedlark.parameter_service.store import Store
 from maskedlark.privacy import chain, document
+from maskedlark.storage.engine import open_database
 from maskedlark.web.errors import UnknownDocument, UnknownHelper, UnknownOrigin
 from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, SERVICE_KEY, make
 from tests.unit.web.service import NOW, ORIGIN, PINNED, Service, chained, configuration
@@ -30,8 +33,8 @@ OTHER_SECOND = chained(1, FIRST, k=60)[0]
 
 
 @pytest.fixture
-def service(tmp_path):
-    service = Service(tmp_path / "parameters.db", FixedClock(NOW))
+def service(database_url):
+    service = Service(database_url, FixedClock(NOW))
     yield service
     service.store.close()
 
@@ -164,21 +167,34 @@ def test_killed_before_the_write_was_committed(service):
     reopened.store.close()
 
 
-@pytest.mark.parametrize("deed", ["UPDATE documents SET version = 9", "DELETE FROM documents"])
-def test_the_database_itself_refuses_to_change_what_is_published(service, deed):
+@pytest.mark.parametrize("table", ["documents", "key_configurations"])
+@pytest.mark.parametrize("deed", ["UPDATE {} SET published_at = 9", "DELETE FROM {}"])
+def test_the_database_itself_refuses_to_change_what_is_published(service, table, deed):
     service.publish(FIRST)
-    connection = sqlite3.connect(service.path)
-    try:
-        with pytest.raises(sqlite3.IntegrityError, match="never changes"):
-            connection.execute(deed)
-        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    finally:
-        connection.close()
+    service.desk.publish_keys("helper-0", configuration(0, 5))
+    with (
+        closing(open_database(service.path)) as database,
+        pytest.raises(IntegrityError),
+        database.write() as connection,
+    ):
+        connection.exec_driver_sql(deed.format(table))
 
 
-def test_every_connection_waits_for_the_disk(service):
-    with service.store.reading() as view:
-        assert view._connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
+def test_a_path_names_an_sqlite_file(tmp_path):
+    for where in (tmp_path / "odd ? name %41.db", str(tmp_path / "other.db")):
+        Store(where).close()
+    assert {each.name for each in tmp_path.glob("*.db")} == {"odd ? name %41.db", "other.db"}
+
+
+def test_a_file_from_before_tables_had_versions_is_taken_as_it_is(tmp_path):
+    service = Service(tmp_path / "old.db", FixedClock(NOW))
+    stored = service.publish(FIRST)
+    service.store.close()
+    with closing(sqlite3.connect(tmp_path / "old.db", isolation_level=None)) as connection:
+        connection.execute("DROP TABLE maskedlark_schema")
+    service = Service(tmp_path / "old.db", FixedClock(NOW))
+    assert service.desk.publish(chain.sign(FIRST, ORIGIN_KEY)) == (stored, False)
+    service.store.close()
 
 
 def test_a_helper_s_keys_only_move_on(service):

@@ -14,7 +14,7 @@ from maskedlark.errors import FieldOverflow, NotDeclared
 from maskedlark.privacy import gaussian, intervals, laplace, mechanisms
 from maskedlark.privacy.gaussian import Gaussian
 from maskedlark.privacy.laplace import Laplace
-from maskedlark.privacy.mechanisms import Sensitivity
+from maskedlark.privacy.mechanisms import Kind, Sensitivity
 
 SEED = bytes(range(32))
 ONE = Sensitivity(1, 1.0)
@@ -49,7 +49,7 @@ def test_the_words_are_chacha20_under_a_key_of_256_bits():
 
 def test_no_two_arguments_share_their_noise():
     # Scaled noise under one seed would cancel from a difference of answers.
-    asked = [
+    asked: list[tuple[Kind, float, Sensitivity]] = [
         ("laplace", 4.0, Sensitivity(100, 100.0)),
         ("laplace", 8.0, Sensitivity(100, 100.0)),
         ("laplace", 4.0, Sensitivity(200, 100.0)),
@@ -94,6 +94,27 @@ def test_the_coins_are_within_2_to_the_minus_58_of_a_rounded_laplace_variable(no
             exact = rounded_laplace(n, scale)
             apart += (1 if n == 0 else 2) * abs(mpmath.mpf(coins.numerator) / coins.denominator - exact) / 2
         assert apart + mpmath.exp(-(far + 0.5) / scale) < mpmath.mpf(2) ** -58
+
+
+class Scripted:
+    """A generator that gives what it was told, in order."""
+
+    def __init__(self, *words):
+        self._words = [np.array(part, np.uint64) for part in words]
+
+    def random_raw(self, count):
+        part = self._words.pop(0)
+        assert len(part) == count
+        return part
+
+
+def test_a_coin_whose_first_bits_are_those_of_its_chance_is_settled_by_the_rest():
+    chance = 0x1234_8000_0000_0001
+    first = 0x1235_1234_1234_1233_1234  # 16 bits each, the last one first; a word holds four
+    rest = [0x8000_0000_0000_FFFF, 0x8000_0000_0001_0000, 0x8000_0000_0002_0000]
+    scripted = Scripted([first & (2**64 - 1), first >> 64], rest)
+    coins = laplace._toss(scripted, chance, 5)  # type: ignore[arg-type]
+    assert coins.tolist() == [1, 1, 0, 0, 0]
 
 
 def test_two_geometric_variables_would_leak_more_than_the_accountant_says_and_rounded_laplace_does_not():
@@ -142,6 +163,27 @@ def test_coarse_gaussian_noise_covers_the_enlarged_sensitivity_with_the_fewest_b
 
 def test_fine_gaussian_noise_is_not_enlarged():
     assert gaussian.covering(4.0, 2.0**28, 10_000) == Gaussian(2.0**30, 0)
+
+
+@pytest.mark.parametrize(
+    ("found", "off"),
+    [
+        (Gaussian(1000.0), 0.5),
+        (Gaussian(2000.0), 1.0),
+        (Gaussian(1000.0, 4), 16.0),
+        (Gaussian(2.0**20, 4), 24.0),
+        (Gaussian(2.0**50, 20), 1.5 * 2**20),
+    ],
+)
+def test_gaussian_draws_lie_near_the_normal_ones_that_they_are_made_of(found, off):
+    bits, again = (mechanisms._bits("gaussian", 1.0, ONE, SEED, 1) for _ in range(2))
+    drawn = found.draw(bits, 10_000)
+    parts = 1 if off in (0.5, 16.0) else 2
+    normal = np.random.Generator(again).standard_normal((parts, 10_000)).sum(axis=0) / math.sqrt(parts)
+    apart = abs(drawn - normal * found.sigma)
+    assert found.off == off
+    assert 0.9 * off < apart.max() <= off + 2.0**-50 * found.sigma * 8
+    assert found.deviation == pytest.approx(drawn.std(), rel=0.05)
 
 
 @given(st.floats(0.01, 1e6), st.integers(1, 1000), st.integers(1, 16))

@@ -4,12 +4,12 @@ import pytest
 from maskedlark import workflow
 from maskedlark.browser import moments
 from maskedlark.core.purpose import Purpose
+from maskedlark.core.records import Measured, Trained
 from maskedlark.errors import NotDeclared
 from maskedlark.privacy.settings import Delay
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.simulate import Population, processes
 from maskedlark.wire import report
-from maskedlark.wire.columns import AggregateColumns
 from maskedlark.wire.report import Recipient
 from tests.unit.browser.cases import DAY, OPENING, START
 from tests.unit.privacy.cases import make
@@ -79,9 +79,9 @@ def test_reports_are_in_random_order_at_random_hours_within_the_delay():
     assert first <= min(hours) < max(hours) <= first + 24
     assert len(set(hours)) > 20
     way = workflow.receive(DOCUMENT.measure, made, KEYS, DOCUMENT.payload_size(Purpose.AGGREGATE))
-    places = [
-        each.keys["place"] for each in way.helpers[0].opened.columns if isinstance(each, AggregateColumns)
-    ]
+    assert isinstance(way.helpers[0].opened, Measured)
+    column = way.helpers[0].opened.keys["place"]
+    places = [column.entries[code] for code in column.codes]
     assert sorted(places) == list(range(500)) != places
 
 
@@ -99,7 +99,8 @@ def test_local_noise_is_on_features_and_labels_where_it_is_declared():
     way = workflow.receive(
         document.declared_models["noisy"], made, KEYS, document.payload_size(Purpose.TRAIN)
     )
-    assert 50 < len(np.unique(way.helpers[0].features)) < 200
+    assert isinstance(way.helpers[0].opened, Trained)
+    assert 50 < len(np.unique(way.helpers[0].opened.features)) < 200
     flipped = int(way.masked_sum(lambda x, y: y[:, None])[0])
     assert 50 < flipped < 165  # 400 coins of 0.269, six deviations to each side
 

@@ -1,8 +1,5 @@
 """Reports of the right form for the ad server's store: it cannot tell sealed bytes from random ones."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 from maskedlark.clock import SECONDS_AN_HOUR, FixedClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import FixedRandomness
@@ -17,9 +14,6 @@ ORIGIN = "ads.example"
 HOUR = 480_000
 NOW = HOUR * SECONDS_AN_HOUR
 DIGEST = bytes(range(32))
-
-BACKENDS: dict[str, Callable[[Path], str]] = {"sqlite": lambda folder: f"sqlite:///{folder / 'reports.db'}"}
-"""A fresh database of every kind. Another kind is a line here, and every test of the suite runs on it."""
 
 
 def clock() -> FixedClock:

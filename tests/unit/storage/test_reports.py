@@ -6,8 +6,10 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import event, text
 
 from maskedlark.clock import FixedClock
 from maskedlark.core.purpose import Purpose
@@ -15,17 +17,17 @@ from maskedlark.randomness import FixedRandomness
 from maskedlark.storage import reports as module
 from maskedlark.storage.engine import Database, open_database
 from maskedlark.storage.errors import UnknownSchema
-from maskedlark.storage.reports import Arrival, Outcome, Reports, Selection, StoredReport
-from tests.unit.storage.cases import BACKENDS, DIGEST, NOW, arrivals, clock, opened, sealed
+from maskedlark.storage.reports import Arrival, Mark, Outcome, Reports, Selection, StoredReport
+from tests.unit.storage.cases import DIGEST, NOW, arrivals, clock, opened, sealed
 
 ROOT = Path(__file__).parents[3]
 ALL = Selection(Purpose.TRAIN, DIGEST, 0, 2**40)
 STORED, DUPLICATE, CONFLICT = Outcome.STORED, Outcome.DUPLICATE, Outcome.CONFLICT
 
 
-@pytest.fixture(params=BACKENDS)
-def url(request, tmp_path):
-    return BACKENDS[request.param](tmp_path)
+@pytest.fixture
+def url(database_url):
+    return database_url
 
 
 @pytest.fixture
@@ -124,6 +126,82 @@ def test_reading_goes_by_time_and_id_and_can_be_taken_up_again(store, at, monkey
     assert found == sorted(found, key=lambda each: (each.received, each.id))
     for place in (0, 3, 4, 6, 7, 19, 20):
         assert list(store.read(ALL, after=found[place])) == found[place + 1 :]
+
+
+def spread(store, at, seconds=3, each=7):
+    """Reports of several seconds, in the order in which they are read."""
+    for second in range(seconds):
+        at.seconds = NOW + second
+        store.store(arrivals(each, b"%d" % second))
+    at.seconds = NOW + seconds
+    return list(store.read(ALL))
+
+
+@pytest.mark.parametrize("every", [1, 4, 7, 20, 21, 22, 1000])
+def test_a_selection_is_cut_into_chunks_that_pages_read_again(store, at, every):
+    found = spread(store, at)
+    marks = store.marks(ALL, every)
+    assert [mark.size for mark in marks] == [
+        len(found[start : start + every]) for start in range(0, 21, every)
+    ]
+    pages = [store.page(ALL, mark, mark.size) for mark in marks]
+    assert pages == [found[start : start + every] for start in range(0, 21, every)]
+
+
+def test_the_marks_of_a_time_that_is_over_never_change(store, at):
+    over = Selection(Purpose.TRAIN, DIGEST, NOW, NOW + 3)
+    assert store.marks(over, 4) == []
+    spread(store, at)
+    marks = store.marks(over, 4)
+    assert sum(mark.size for mark in marks) == 21
+    store.store(arrivals(9, b"later"))
+    store.store(arrivals(9, b"other", purpose=Purpose.AGGREGATE))
+    assert store.marks(over, 4) == marks
+
+
+def test_marks_wait_for_what_is_being_stored(url, store, at):
+    database, other = opened(url, at)
+    over = Selection(Purpose.TRAIN, DIGEST, NOW, NOW + 1)
+    marked: list[list[Mark]] = []
+    marking = threading.Thread(target=lambda: marked.append(store.marks(over, 10)))
+    with database.write() as connection:
+        other._insert(connection, sorted(arrivals(3)))
+        at.seconds = NOW + 1  # the second is over, and its last reports are not yet there
+        marking.start()
+        marking.join(0.2)
+    marking.join()
+    assert [[mark.size for mark in each] for each in marked] == [[3]]
+    database.close()
+
+
+def test_the_index_answers_alone_or_leads_to_the_reports(url, at):
+    database, store = opened(url, at)
+    store.store(arrivals(3000))
+    store.store(arrivals(3000, b"other", parameters=bytes(32)))
+    if database.engine.name == "postgresql":
+        with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text("VACUUM ANALYZE reports"))
+    asked: list[tuple[str, Any]] = []
+    event.listen(database.engine, "before_cursor_execute", lambda *given: asked.append(given[2:4]))
+    behind = store.page(ALL, None, 256)[-1]
+    store.page(ALL, behind, 256)
+    assert len(store.marks(ALL, 1000)) == 3
+    chosen = [each for each in asked if "FROM reports" in each[0]]
+    marks = [each for each in chosen if "data" not in each[0]]
+    assert (len(chosen), len(marks)) == (4, 2)
+    alone = "COVERING INDEX" if database.engine.name == "sqlite" else "Index Only Scan"
+    for statement, parameters in chosen:
+        plan = explained(database, statement, parameters)
+        assert "reports_by_selection" in plan, plan
+        assert not any(word in plan for word in ("Sort", "TEMP B-TREE", "Seq Scan", "SCAN reports")), plan
+        assert (alone in plan) is ((statement, parameters) in marks), plan
+    database.close()
+
+
+def explained(database, statement, parameters):
+    how = "EXPLAIN QUERY PLAN" if database.engine.name == "sqlite" else "EXPLAIN"
+    with database.read() as connection:
+        return "\n".join(str(row) for row in connection.exec_driver_sql(f"{how} {statement}", parameters))
 
 
 def test_reading_never_holds_more_than_a_page(store, monkeypatch):

@@ -5,6 +5,9 @@ import pytest
 from maskedlark import errors
 from maskedlark.errors import BadSignature, KTooSmall, MaskedLarkError, NotMersenne, Truncated
 from maskedlark.features.errors import ColumnDoesNotFit
+from maskedlark.privacy import errors as privacy_errors
+from maskedlark.privacy.errors import BudgetExhausted
+from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web import errors as web_errors
 from maskedlark.web import problem
 from maskedlark.web.errors import CorruptCache, ServiceAway, StrangeAnswer
@@ -14,23 +17,29 @@ def below(cls):
     return [cls, *(each for sub in cls.__subclasses__() for each in below(sub))]
 
 
-OURS = [cls for cls in below(MaskedLarkError) if cls.__module__ in (errors.__name__, web_errors.__name__)]
+ROOMS = {room.__name__ for room in (errors, privacy_errors, web_errors)}
+OURS = [cls for cls in below(MaskedLarkError) if cls.__module__ in ROOMS]
 CROSSING = [cls for cls in OURS if any(parent in problem.STATUS for parent in cls.__mro__)]
 
 
 @pytest.mark.parametrize("cls", CROSSING)
 def test_an_error_crosses_and_comes_back_as_itself(cls):
-    found = problem.of(cls("what to do"))
+    found = problem.of(BudgetExhausted(1.0, 2.0, None) if cls is BudgetExhausted else cls("what to do"))
     assert 400 <= found.status < 600
     assert found.type.startswith("/problems/")
     assert found.title.endswith(".")
     back = problem.error_of(found.status, found.encode())
     assert type(back) is cls
-    assert str(back) == "what to do"
+    assert str(back) == found.detail
+    assert back.facts() == found.facts
+    assert problem.of(back) == found
 
 
 def test_every_type_is_another():
-    assert len({problem.slug(cls) for cls in CROSSING}) == len(CROSSING)
+    everywhere = [cls for cls in below(MaskedLarkError) if cls.__module__.startswith("maskedlark.")]
+    crossing = {cls for cls in everywhere if any(parent in problem.STATUS for parent in cls.__mro__)}
+    assert crossing > set(CROSSING)
+    assert len({problem.slug(cls) for cls in crossing}) == len(crossing)
     assert [problem.slug(cls) for cls in (BadSignature, KTooSmall)] == ["bad-signature", "k-too-small"]
 
 
@@ -38,6 +47,115 @@ def test_what_has_no_status_crosses_as_a_bare_500():
     for error in (MaskedLarkError("secret"), NotMersenne("secret"), CorruptCache("/home/somebody")):
         assert problem.of(error) is problem.UNEXPECTED
     assert json.loads(problem.UNEXPECTED.encode()).keys() == {"type", "title", "status"}
+
+
+def test_refused_requests_have_their_statuses():
+    found = {cls.__name__: problem.of(cls("x")).status for cls in below(web_errors.RequestRefused)}
+    assert found.pop("NotForUs") == 421
+    assert set(found.values()) == {401}
+
+
+def test_another_s_storage_is_away_not_ours():
+    found = problem.of(StorageUnavailable("try again later"))
+    assert (found.status, found.type) == (503, "/problems/storage-unavailable")
+    back = problem.error_of(503, found.encode())
+    assert (type(back), str(back)) == (ServiceAway, "try again later")
+
+
+def test_a_room_registers_its_own():
+    class FullMoon(MaskedLarkError):
+        """Only while the moon is full."""
+
+    class Eclipse(FullMoon):
+        """A full moon that cannot be seen."""
+
+    assert problem.of(FullMoon("x")) is problem.UNEXPECTED
+    try:
+        problem.register({FullMoon: 418})
+        problem.register({FullMoon: 418})
+        found = problem.of(Eclipse("wait"))
+        assert (found.status, found.type) == (418, "/problems/eclipse")
+        assert type(problem.error_of(418, found.encode())) is Eclipse
+        with pytest.raises(AssertionError, match="another status"):
+            problem.register({FullMoon: 419})
+        same_name = type("BadSignature", (MaskedLarkError,), {})
+        with pytest.raises(AssertionError, match="bad-signature"):
+            problem.register({same_name: 418})
+    finally:
+        problem.STATUS.pop(FullMoon)
+
+
+class Short(errors.NotDeclared):
+    """Facts as a test wants them."""
+
+    def __init__(self, said):
+        super().__init__("what to do")
+        self._said = said
+
+    def facts(self):
+        return self._said
+
+
+def test_facts_stand_beside_the_rest_and_come_back():
+    said = {
+        "left_epsilon": 0.25,
+        "refused": {"cannot-open": 3},
+        "steps": [1, 2],
+        "closed": True,
+        "noise": None,
+    }
+    found = problem.of(Short(said))
+    document = json.loads(found.encode())
+    assert document.keys() == {"type", "title", "status", "detail", *said}
+    assert document["detail"] == "what to do"
+    back = problem.error_of(422, found.encode())
+    assert type(back) is Short
+    assert back.facts() == said
+
+
+@pytest.mark.parametrize(
+    "name", ["type", "title", "status", "detail", "instance", "A", "", "a b", "ab", "ü" * 3]
+)
+def test_a_fact_cannot_take_another_s_name(name):
+    with pytest.raises(AssertionError, match="facts are named"):
+        problem.of(Short({name: 1}))
+
+
+def test_a_fact_that_is_not_json_is_a_mistake_of_ours():
+    with pytest.raises(ValueError, match="JSON"):
+        problem.of(Short({"epsilon": float("nan")})).encode()
+
+
+def claimed(**members):
+    return problem.error_of(400, json.dumps({"type": "/problems/truncated"} | members).encode()).facts()
+
+
+def test_facts_of_another_are_cut_and_cleaned():
+    assert claimed(instance="/a", title="x", status=1, detail="y") == {}
+    assert claimed(**{"_private": 1, "__class__": 1, "ab": 1, "a-b-c": 1, "x" * 65: 1, "": 1}) == {}
+    assert claimed(text="a\x1b[2J\nb") == {"text": "a [2J b"}
+    assert len(claimed(text="x" * 10_000)["text"]) == problem.MOST_DETAIL
+    assert claimed(many=2**63, few=-(2**63), fits=2**63 - 1) == {"many": None, "few": None, "fits": 2**63 - 1}
+    assert claimed(nan=float("nan"), infinite=float("inf")) == {"nan": None, "infinite": None}
+    assert claimed(deep=[[["x"]]], deeper=[[[["x"]]]]) == {"deep": [[["x"]]], "deeper": [[[None]]]}
+    nested = {"a": {"b": {"c": {"d": 1}}}}
+    assert claimed(nested=nested) == {"nested": {"a": {"b": {"c": None}}}}
+    assert claimed(names={"a\n": {"b": 1}}) == {"names": {"a ": {"b": 1}}}
+    assert len(claimed(**{f"fact_{i}": i for i in range(100)})) == problem.MOST_FACTS
+    assert claimed(text="x" * problem.MOST_PROBLEM) == {}
+
+
+def test_facts_come_also_with_a_problem_that_is_not_known_here():
+    body = json.dumps({"type": "/problems/x", "detail": "come\non monday", "weekday": 1}).encode()
+    back = problem.error_of(409, body)
+    assert type(back) is StrangeAnswer
+    assert str(back).endswith("409 without a problem that is known here: come on monday")
+    assert back.facts() == {"weekday": 1}
+
+
+def test_a_document_that_is_too_long_says_nothing():
+    body = json.dumps({"type": "/problems/truncated", "padding": "x" * problem.MOST_PROBLEM}).encode()
+    assert type(problem.error_of(400, body)) is StrangeAnswer
 
 
 def test_errors_with_messages_of_several_parts_come_back_too():

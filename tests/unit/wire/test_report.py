@@ -1,4 +1,3 @@
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -99,27 +98,6 @@ def test_reports_of_the_same_record_share_nothing():
     assert report.decode_public(one.public).id != report.decode_public(two.public).id
     assert report.decode_public(one.public).column_hash != report.decode_public(two.public).column_hash
     assert all(mine[1] != yours[1] for mine, yours in zip(one.payloads, two.payloads, strict=True))
-
-
-def test_a_bad_report_spoils_no_other_and_is_counted_by_reason():
-    good = [report.decode(data).part(0) for data in make([1, 2, 3])]
-    foreign = report.decode(make([4])[0]).part(1)
-    more = Model("tag", 3, (LabelSpace.integers(-300, 300),), Sample(9))
-    other_size = report.decode(make([1], model=more)[0]).part(0)
-    other_tag = report.decode(make([1], model=replace(MODEL, tag="gat"))[0]).part(0)
-    broken = bytes([*good[0][:-1], good[0][-1] ^ 1])
-    parts = [good[0], broken, foreign, good[1], b"", other_size, other_tag, good[2]]
-    opened = batch.open_parts(opener(0), parts)
-    assert opened.refused == {
-        "CannotOpen": 1,
-        "WrongHelper": 1,
-        "Truncated": 1,
-        "WrongLength": 1,
-        "NotAsDeclared": 1,
-    }
-    assert [each.id for each in opened.public] == [opener(0).open(part)[0].id for part in good]
-    assert opened.shares.shape == (3, 4)
-    assert str(opened.shares[0, 0]) not in repr(opened)
 
 
 def test_a_helper_that_the_report_does_not_know_has_no_part():

@@ -1,0 +1,331 @@
+"""A helper that takes a dataset over HTTP, against bare HPKE on the same payloads; and its memory.
+
+The helper is `maskedlark helper serve`, on one core; the ad server that sends is this process, on another.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import uvicorn
+
+from benches.timing import seconds
+from maskedlark.clock import SystemClock, hour_of
+from maskedlark.core import sharing
+from maskedlark.core.purpose import Purpose
+from maskedlark.helper.keyring import Keyring
+from maskedlark.parameter_service.app import create_app
+from maskedlark.parameter_service.desk import Desk
+from maskedlark.parameter_service.pinned import Pinned
+from maskedlark.parameter_service.store import Store
+from maskedlark.privacy import chain
+from maskedlark.privacy.document import Document
+from maskedlark.randomness import SystemRandomness
+from maskedlark.web.signed_remote import SignedRemote
+from maskedlark.wire import batch, columns, payload, report, uploads
+from maskedlark.wire.columns import SALT_BYTES
+from maskedlark.wire.datasets import (
+    CHUNK_TYPE,
+    JSON_TYPE,
+    PARTS,
+    ChunkAnswer,
+    Opening,
+    Sealed,
+    Sealing,
+    State,
+)
+from maskedlark.wire.hpke import OpeningKey, SealingKey
+from maskedlark.wire.report import ID_BYTES, PublicPart, Report
+from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, SERVICE_KEY, make
+
+FEATURES = 100
+PLACE = 1
+"""This helper has the harder part: it expands its masks from seeds."""
+NAME, ORIGIN, TAG = f"helper-{PLACE}", "ads.example", "ConversionModel11005"
+CHUNKS, ROUNDS = 10, 7
+MILLION = 1_000_000
+IN_FLIGHT = 3
+"""Chunks on their way at a time, so that the helper never waits for the sender."""
+SAMPLE_S = 0.1
+DAY_S = 86_400
+
+
+def measure(progress: Callable[[str], None]) -> dict[str, object]:
+    """Parts a second, from the first byte sent to a sealed dataset, and the helper's memory over a million."""
+    cores = sorted(os.sched_getaffinity(0))
+    helper_core, sender_core = cores[0], cores[-1]
+    document = _document()
+    with tempfile.TemporaryDirectory() as folder, _parameter_service(Path(folder), document) as service:
+        with _helper(Path(folder) / "pinned", service, 1, {helper_core}) as (url, key, _):
+            os.sched_setaffinity(0, {sender_core})
+            speed = _speed(document, url, key, progress)
+            os.sched_setaffinity(0, cores)
+        with _helper(Path(folder) / "large", service, len(cores), set(cores)) as (url, key, pid):
+            memory = _memory(document, url, key.sealing, pid, progress)
+    return {"features": FEATURES, "parts_in_a_chunk": PARTS, **speed, **memory}
+
+
+def _speed(
+    document: Document, url: str, key: OpeningKey, progress: Callable[[str], None]
+) -> dict[str, object]:
+    """They take turns, each over the same payloads of its round."""
+    pairs, parts = [], CHUNKS * PARTS
+    for turn in range(ROUNDS + 1):
+        progress(f"round {turn} of {ROUNDS}: {parts} parts")
+        made = [_make(document, key.sealing, PARTS) for _ in range(CHUNKS)]
+        bodies, sealed = [body for body, _ in made], [each for _, some in made for each in some]
+        with ThreadPoolExecutor(IN_FLIGHT) as threads:
+            mine = seconds(
+                lambda send=threads, name=f"round-{turn}": _send(document, url, name, bodies, send)
+            )
+        pairs.append((mine, seconds(lambda these=sealed: [key.open(data, info) for data, info in these])))
+    del pairs[0]  # Both had to warm up.
+    return {
+        "ingest_per_s": round(parts / statistics.median(mine for mine, _ in pairs)),
+        "bare_open_per_s": round(parts / statistics.median(bare for _, bare in pairs)),
+        "ingest_ratio": round(statistics.median(bare / mine for mine, bare in pairs), 3),
+    }
+
+
+def _memory(
+    document: Document, url: str, key: SealingKey, pid: int, progress: Callable[[str], None]
+) -> dict[str, object]:
+    """Peak memory of the helper and its workers while it takes and seals a million reports."""
+    chunks = -(-MILLION // PARTS)
+    makers = ProcessPoolExecutor(len(os.sched_getaffinity(0)), get_context("spawn"))
+    with _watched(pid) as peak, makers, ThreadPoolExecutor(IN_FLIGHT) as threads:
+        bodies = _made(makers, document, key, chunks, progress)
+        took = seconds(lambda: _send(document, url, "million", bodies, threads))
+    return {
+        "million_reports": chunks * PARTS,
+        "million_s": round(took, 1),
+        "peak_rss_mb": round(peak.sampled / 2**20),
+        "peak_hwm_mb": round(peak.high_water / 2**20),
+        "processes": peak.processes,
+    }
+
+
+# The reports: one helper's part of each, which is all that it is sent.
+
+
+class _Sealed(NamedTuple):
+    data: bytes
+    info: bytes
+
+
+def _document() -> Document:
+    model = {"tag": TAG, "features": FEATURES, "labels": [{"kind": "binary"}], "gradient_bound": 1.0}
+    return make(models=[model], decoys=[], fake_rate=0.0)
+
+
+def _make(document: Document, key: SealingKey, count: int) -> tuple[bytes, list[_Sealed]]:
+    """A chunk of parts, and what is sealed in it with what it is bound to."""
+    rng, model = SystemRandomness(), document.declared_models[TAG]
+    size, hour = document.payload_size(Purpose.TRAIN), hour_of(SystemClock().now())
+    features = sharing.random_rows(count, FEATURES, rng)
+    shown, _ = model.mask([rng.below(2, count)], np.ones(count, np.bool_), rng)
+    parts, sealed = [], []
+    for encoded in batch.train_columns(TAG, features, shown):
+        salt = rng.bytes(SALT_BYTES)
+        digest = columns.digest(encoded, salt, Purpose.TRAIN)
+        public = PublicPart(
+            rng.bytes(ID_BYTES), hour, ORIGIN, Purpose.TRAIN, document.digest, digest
+        ).encode()
+        body = payload.body(salt, rng.bytes(sharing.SEED_BYTES), encoded)
+        info = report.info(public, NAME, PLACE, key.key_id)
+        each = _Sealed(key.seal(payload.pad(body, size), info), info)
+        sealed.append(each)
+        parts.append(Report(public, ((key.key_id, each.data),)).part(0))
+    return uploads.encode_batch(parts), sealed
+
+
+def _body(document: Document, key: SealingKey) -> bytes:
+    return _make(document, key, PARTS)[0]
+
+
+def _made(
+    makers: ProcessPoolExecutor,
+    document: Document,
+    key: SealingKey,
+    chunks: int,
+    progress: Callable[[str], None],
+) -> Iterator[bytes]:
+    """Chunks that other processes make while the helper takes those before: few are in memory at a time."""
+    waiting = [makers.submit(_body, document, key) for _ in range(2 * IN_FLIGHT)]
+    for number in range(chunks):
+        if number % 50 == 0:
+            progress(f"{number * PARTS} of {chunks * PARTS} reports")
+        body = waiting.pop(0).result()
+        if number + len(waiting) + 1 < chunks:
+            waiting.append(makers.submit(_body, document, key))
+        yield body
+
+
+# The ad server.
+
+
+def _send(
+    document: Document, url: str, name: str, bodies: Iterable[bytes], threads: ThreadPoolExecutor
+) -> Sealed:
+    """A whole dataset: open, chunks, seal."""
+    path, clock = f"/v1/datasets/{name}", SystemClock()
+    with SignedRemote(url, NAME, ORIGIN, ORIGIN_KEY, clock) as remote:
+        opening = Opening(parameters=document.digest.hex(), purpose="train")
+        State.decode(remote.post(path, opening.encode(), JSON_TYPE))
+
+        def chunk(numbered: tuple[int, bytes]) -> str:
+            number, body = numbered
+            answer = ChunkAnswer.decode(remote.post(f"{path}/chunks/{number}", body, CHUNK_TYPE))
+            assert not answer.refused, answer.refused
+            return answer.accepted
+
+        accepted = [*_each(threads, chunk, enumerate(bodies))]
+        return Sealed.decode(
+            remote.post(f"{path}/seal", Sealing(accepted=tuple(accepted)).encode(), JSON_TYPE)
+        )
+
+
+def _each(
+    threads: ThreadPoolExecutor, work: Callable[[tuple[int, bytes]], str], given: Iterator[tuple[int, bytes]]
+) -> Iterator[str]:
+    """All answers in order, with few under way: `map` would ask for all that is given at once."""
+    waiting = [threads.submit(work, each) for each in islice(given, IN_FLIGHT)]
+    while waiting:
+        yield waiting.pop(0).result()
+        waiting += [threads.submit(work, each) for each in islice(given, 1)]
+
+
+# The helper, and whom it asks for documents.
+
+
+@contextmanager
+def _parameter_service(folder: Path, document: Document) -> Iterator[str]:
+    clock, pinned = SystemClock(), Pinned({ORIGIN: ORIGIN_KEY.verifying})
+    store = Store(folder / "parameters.db")
+    Desk(store, SERVICE_KEY, clock, pinned).publish(chain.sign(document, ORIGIN_KEY))
+    app = create_app(store, SERVICE_KEY, clock, pinned)
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", access_log=False))
+    running = threading.Thread(target=server.run)
+    running.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        running.join()
+        store.close()
+
+
+@contextmanager
+def _helper(
+    folder: Path, service: str, workers: int, cores: set[int]
+) -> Iterator[tuple[str, OpeningKey, int]]:
+    """A helper's address, its secret key and its process."""
+    folder.mkdir()
+    _write_settings(folder / "helper.toml", service, workers)
+    clock = SystemClock()
+    keyring = Keyring(folder / "state" / "keys", NAME, 180 * DAY_S)
+    keyring.rotate(HELPER_KEYS[PLACE], "http://127.0.0.1", clock.now(), SystemRandomness())
+    (key,) = keyring.opening_keys(clock.now()).values()
+    command = [sys.executable, "-m", "maskedlark", "helper", "serve", "--config", str(folder / "helper.toml")]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, preexec_fn=lambda: os.sched_setaffinity(0, cores)
+    )
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().split()[-1], key, process.pid
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _write_settings(path: Path, service: str, workers: int) -> None:
+    trusted = json.dumps([key.verifying.public.hex() for key in HELPER_KEYS])
+    path.write_text(f"""
+name = "{NAME}"
+address = "http://127.0.0.1"
+folder = "state"
+workers = {workers}
+parameter_service = "{service}"
+service_key = "{SERVICE_KEY.verifying.public.hex()}"
+[origins]
+"{ORIGIN}" = "{ORIGIN_KEY.verifying.public.hex()}"
+[policy]
+trusted_helpers = {trusted}
+most = {{epsilon = 8.0, delta = 1e-6}}
+most_coalition = {{epsilon = 40.0, delta = 1e-6}}
+""")
+
+
+# Memory.
+
+
+class _Peak:
+    """The most memory of a process and its children, all at one moment and each at its own."""
+
+    def __init__(self) -> None:
+        self.sampled, self._high, self.processes = 0, {}, 0  # type: ignore[var-annotated]
+
+    @property
+    def high_water(self) -> int:
+        return sum(self._high.values())
+
+    def sample(self, pid: int) -> None:
+        family = _family(pid)
+        resident = 0
+        for each in family:
+            status = _status(each)
+            resident += status.get("VmRSS", 0)
+            self._high[each] = max(self._high.get(each, 0), status.get("VmHWM", 0))
+        self.sampled, self.processes = max(self.sampled, resident), max(self.processes, len(family))
+
+
+@contextmanager
+def _watched(pid: int) -> Iterator[_Peak]:
+    peak, over = _Peak(), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(SAMPLE_S):
+            peak.sample(pid)
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        yield peak
+    finally:
+        over.set()
+        watching.join()
+
+
+def _family(pid: int) -> Sequence[int]:
+    try:
+        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return [pid]
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    children = {int(child) for task in tasks for child in task.read_text().split()} | {int(x) for x in found}
+    return [pid, *(each for child in sorted(children) for each in _family(child))]
+
+
+def _status(pid: int) -> dict[str, int]:
+    """Sizes in bytes, by name; nothing of a process that has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return {}
+    pairs = [line.split()[:2] for line in lines if line.startswith("Vm")]
+    return {name.rstrip(":"): int(size) * 1024 for name, size in pairs}

@@ -1,0 +1,126 @@
+"""Storing reports: the ad server's door against a bare bulk insert into the same table, on both databases."""
+
+import gc
+import sqlite3
+import statistics
+import tempfile
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+from psycopg.types.string import BytesBinaryDumper
+
+from benches.timing import seconds
+from maskedlark.adserver.door import Door
+from maskedlark.adserver.limits import Limits
+from maskedlark.clock import FixedClock
+from maskedlark.core.declared import Model
+from maskedlark.core.purpose import Purpose
+from maskedlark.randomness import SystemRandomness
+from maskedlark.storage.engine import open_database
+from maskedlark.storage.reports import Reports
+from maskedlark.wire import payload, uploads
+from maskedlark.wire.hpke import KEY_ID_BYTES, OVERHEAD
+from maskedlark.wire.report import PublicPart, Report
+from tests.databases import fresh_database, postgresql_server
+
+FEATURES, HELPERS = 100, 2
+REPORTS = 1000
+"""In an upload, and in a bare insert."""
+UPLOADS, ROUNDS = 5, 21
+HOUR = 480_000
+NOW = HOUR * 3600
+
+Row = tuple[bytes, str, str, bytes, int, int, bytes]
+Store = Callable[[list[Row]], object]
+
+
+def measure(progress: Callable[[str], None]) -> dict[str, object]:
+    """From the bytes of an upload to the bytes of its answer, and durable, on either side by one client."""
+    with tempfile.TemporaryDirectory() as folder, postgresql_server(uuid.uuid4().hex) as server:
+        path, postgresql = Path(folder) / "reports.db", fresh_database(server)
+        return {
+            "reports_in_an_upload": REPORTS,
+            "report_bytes": len(_rows(1)[0][-1]),
+            **_compare("sqlite", f"sqlite:///{path}", lambda: _bare_sqlite(path), progress),
+            **_compare("postgresql", postgresql, lambda: _bare_postgresql(postgresql), progress),
+        }
+
+
+def _compare(
+    name: str, url: str, bare: Callable[[], Store], progress: Callable[[str], None]
+) -> dict[str, object]:
+    """They take turns at one growing table, so each meets the same state of it."""
+    clock = FixedClock(NOW)
+    database = open_database(url)
+    door = Door("ads.example", Reports(database, clock), clock, Limits())
+    insert = bare()
+
+    def ours(bodies: list[bytes]) -> None:
+        for body in bodies:
+            answer = uploads.encode_answers(door.accept(body))
+            assert answer.count(b"stored") == REPORTS
+
+    def peer(batches: list[list[Row]]) -> None:
+        for rows in batches:
+            insert(rows)
+
+    pairs = []
+    for turn in range(ROUNDS + 1):
+        progress(f"{name}, round {turn} of {ROUNDS}")
+        bodies = [uploads.encode_batch([row[-1] for row in _rows(REPORTS)]) for _ in range(UPLOADS)]
+        # In the order of their ids, as the door inserts them: that is the faster one.
+        batches = [sorted(_rows(REPORTS)) for _ in range(UPLOADS)]
+        gc.collect()
+        sides = {ours: lambda mine=bodies: ours(mine), peer: lambda theirs=batches: peer(theirs)}
+        took = {side: seconds(sides[side]) for side in ((ours, peer) if turn % 2 else (peer, ours))}
+        pairs.append((took[ours], took[peer]))
+    database.close()
+    del pairs[0]  # Both had to warm up.
+    return {
+        f"{name}_reports_per_s": round(UPLOADS * REPORTS / statistics.median(mine for mine, _ in pairs)),
+        f"{name}_bare_per_s": round(UPLOADS * REPORTS / statistics.median(theirs for _, theirs in pairs)),
+        f"{name}_ratio": round(statistics.median(theirs / mine for mine, theirs in pairs), 3),
+    }
+
+
+def _bare_sqlite(path: Path) -> Store:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA synchronous = FULL")
+
+    def insert(rows: list[Row]) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany("INSERT INTO reports VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+        connection.execute("COMMIT")
+
+    return insert
+
+
+def _bare_postgresql(url: str) -> Store:
+    """COPY, which is faster than any INSERT, with the fastest way to write bytes that psycopg has."""
+    connection = psycopg.connect(url)
+    connection.adapters.register_dumper(bytes, BytesBinaryDumper)
+    types = ["bytea", "varchar", "varchar", "bytea", "int8", "int8", "bytea"]
+
+    def insert(rows: list[Row]) -> None:
+        with connection.cursor() as cursor, cursor.copy("COPY reports FROM STDIN (FORMAT BINARY)") as copy:
+            copy.set_types(types)
+            for row in rows:
+                copy.write_row(row)
+        connection.commit()
+
+    return insert
+
+
+def _rows(count: int) -> list[Row]:
+    """Reports of one document and hour, as the table has them; random bytes are as good as sealed ones."""
+    rng = SystemRandomness()
+    sealed = payload.size([Model("ConversionModel11005", FEATURES)]) + OVERHEAD
+    key_ids = [bytes([place]) * KEY_ID_BYTES for place in range(HELPERS)]
+    made: list[Row] = []
+    for _ in range(count):
+        public = PublicPart(rng.bytes(16), HOUR, "ads.example", Purpose.TRAIN, bytes(32), rng.bytes(32))
+        data = Report(public.encode(), tuple((each, rng.bytes(sealed)) for each in key_ids)).encode()
+        made.append((public.id, public.origin, public.purpose.value, public.parameters, HOUR, NOW, data))
+    return made

@@ -1,0 +1,81 @@
+"""Adding up: the helpers' shares of an answer become the answer, if all answered the same question alike."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskedlark.adserver.errors import HelpersDiffer
+from maskedlark.core import field, sharing
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.function import Group, Plan
+from maskedlark.privacy.mechanisms import Kind
+from maskedlark.privacy.messages import Answer, AnswerTable
+from maskedlark.privacy.receipt import Balance, ReleaseReceipt
+
+
+@dataclass(frozen=True)
+class Combined:
+    """One table of an answer: private numbers, with the noise of every helper in them."""
+
+    plan: Plan
+    rows: Sequence[Group]
+    columns: tuple[NDArray[np.int64], ...]
+    """In the order of the plan's: (rows, width)."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The answer to a question, as numbers, and what it cost."""
+
+    request: str
+    document: Document
+    kind: Kind
+    noise: float
+    tables: tuple[Combined, ...]
+    receipts: Mapping[str, ReleaseReceipt]
+    """By helper; every one was verified."""
+
+    @property
+    def balance(self) -> Balance:
+        """What a source has cost: at the helper where least is left."""
+        return min((each.balance for each in self.receipts.values()), key=lambda each: each.left_epsilon)
+
+    @property
+    def helpers(self) -> int:
+        """Whose noise is in every number."""
+        return len(self.document.helpers)
+
+
+def combine(plans: Sequence[Plan], answers: Mapping[str, Answer]) -> tuple[Combined, ...]:
+    """The tables that the helpers' shares add up to. Run by the ad server, on verified receipts."""
+    names, first = list(answers), next(iter(answers.values()))
+    for name, answer in answers.items():
+        _check_form(name, plans, answer)
+        for ours, theirs in zip(first.tables, answer.tables, strict=True):
+            if list(ours.rows) != list(theirs.rows):
+                raise HelpersDiffer(f"{name} answered with other groups than {names[0]}: nothing is shown")
+    tables = zip(*(answer.tables for answer in answers.values()), strict=True)
+    return tuple(_combined(plan, shares) for plan, shares in zip(plans, tables, strict=True))
+
+
+def _check_form(name: str, plans: Sequence[Plan], answer: Answer) -> None:
+    if len(answer.tables) != len(plans):
+        raise HelpersDiffer(f"{name} answered with {len(answer.tables)} tables, not with {len(plans)}")
+    for plan, table in zip(plans, answer.tables, strict=True):
+        shapes = [column.shape for column in table.columns]
+        # Without a row there is no width to be seen.
+        asked = [(len(table.rows), column.width if table.rows else 1) for column in plan.columns]
+        if shapes != asked or any(len(row) != len(plan.by) for row in table.rows):
+            raise HelpersDiffer(f"{name} answered with columns or keys of another number than was asked")
+
+
+def _combined(plan: Plan, shares: Sequence[AnswerTable]) -> Combined:
+    rows = shares[0].rows
+    added = [sharing.combine(column) for column in zip(*(share.columns for share in shares), strict=True)]
+    widths = [column.width for column in plan.columns]
+    signed = [
+        field.to_signed(column).reshape(len(rows), width) for column, width in zip(added, widths, strict=True)
+    ]
+    return Combined(plan, rows, tuple(signed))

@@ -1,0 +1,69 @@
+"""The ad server's configuration: who it is, where it keeps things, and whom it trusts. One TOML file.
+
+origin = "ads.example"
+database = "sqlite:///reports.db"               # paths are relative to the file
+key = "origin.key"
+cache = "cache"
+parameter_service = "http://127.0.0.1:8000"
+service_key = "3b6a…"                           # from the operator of the parameter service
+origin_key = "9d61…"                            # the one that signed the origin's first document
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, StringConstraints, ValidationError
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from maskedlark.adserver.errors import BadSettings
+from maskedlark.privacy.document import Origin
+from maskedlark.privacy.settings import PublicKey, Settings
+
+_Text = Annotated[str, StringConstraints(min_length=1)]
+
+
+class Config(Settings):
+    """All that a measuring client needs. Secrets stay in the key file."""
+
+    origin: Origin
+    database: Annotated[_Text, Field(repr=False)]
+    """A URL; it may hold a password, so it is not printed."""
+    key: _Text
+    """The file of the key that the origin declares now."""
+    cache: _Text
+    parameter_service: _Text
+    service_key: PublicKey
+    origin_key: PublicKey
+
+
+def read(path: Path) -> Config:
+    """The configuration in a file, its paths resolved. Run by the ad server's own people."""
+    try:
+        found = Config.model_validate(tomllib.loads(path.read_text()))
+    except OSError as error:
+        raise BadSettings(f"{path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadSettings(f"{path} is no TOML: {error}") from None
+    except ValidationError as error:
+        raise BadSettings(f"{path}: {'; '.join(_fault(fault) for fault in error.errors())}") from None  # type: ignore[arg-type]
+    folder = path.absolute().parent
+    changed = {"key": str(folder / found.key), "cache": str(folder / found.cache)}
+    return found.model_copy(update=changed | {"database": _database(found.database, folder)})
+
+
+def _database(text: str, folder: Path) -> str:
+    """A file of SQLite is relative to the configuration, like every path in it."""
+    try:
+        url = make_url(text)
+    except ArgumentError:
+        return text  # What is wrong with it, the one who opens it says.
+    if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
+        return text
+    return url.set(database=str(folder / url.database)).render_as_string(hide_password=False)
+
+
+def _fault(fault: dict[str, object]) -> str:
+    place = ".".join(str(part) for part in fault["loc"])  # type: ignore[attr-defined]
+    return f"{place}: {fault['msg']}"

@@ -1,0 +1,90 @@
+"""Freezing: reports of one purpose and one document, received in one span of time, become a dataset."""
+
+from pydantic import TypeAdapter, ValidationError
+
+from maskedlark.adserver.errors import (
+    EmptyDataset,
+    NameTaken,
+    NotOver,
+    NotSealed,
+    Overlapping,
+    TooLarge,
+    UnknownDataset,
+)
+from maskedlark.clock import Clock
+from maskedlark.errors import WrongType
+from maskedlark.privacy.document import Document
+from maskedlark.storage.datasets import Dataset, Datasets, Standing
+from maskedlark.storage.reports import Reports, Selection
+from maskedlark.wire.datasets import MOST_CHUNKS, PARTS, DatasetName
+from maskedlark.wire.hpke import OVERHEAD
+
+CHUNK_BYTES = 8 << 20
+"""A chunk stays below this: it is held in memory several times on both sides."""
+_NAME: TypeAdapter[str] = TypeAdapter(DatasetName)
+_AROUND = 512
+"""A part is at most so much larger than its sealed payload."""
+
+
+def freeze(
+    datasets: Datasets, reports: Reports, clock: Clock, name: str, selection: Selection, parts: int
+) -> Dataset:
+    """Fix a dataset: from here on it never changes. Run by the ad server."""
+    _check_name(name)
+    if selection.end > clock.now():
+        raise NotOver(
+            f"the end of {name} is not in the past, so reports may still come: choose an earlier end"
+        )
+    if selection.start >= selection.end:
+        raise EmptyDataset(f"{name} would end before it begins")
+    marks = reports.marks(selection, parts)
+    if not marks:
+        raise EmptyDataset(f"no report to {selection.purpose} under that document was received in that time")
+    if len(marks) > MOST_CHUNKS:
+        raise TooLarge(
+            f"{name} would have {len(marks)} chunks, at most {MOST_CHUNKS} fit: freeze a shorter time"
+        )
+    if (other := datasets.add(name, selection, marks)) is not None:
+        raise _in_the_way(name, other)
+    return known(datasets, name)
+
+
+def parts_of(document: Document, selection: Selection) -> int:
+    """How many parts a chunk has: fewer where payloads are large."""
+    size = document.payload_size(selection.purpose) + OVERHEAD + _AROUND
+    return max(1, min(PARTS, CHUNK_BYTES // size))
+
+
+def known(datasets: Datasets, name: str) -> Dataset:
+    """The dataset of this name."""
+    found = datasets.get(name)
+    if found is None:
+        names = ", ".join(each.name for each in datasets.all()) or "none"
+        raise UnknownDataset(f"no dataset {name!r} here; there are {names}")
+    return found
+
+
+def sealed(datasets: Datasets, name: str) -> Dataset:
+    """The dataset of this name, if questions can be asked of it."""
+    found = known(datasets, name)
+    if found.state is not Standing.SEALED:
+        raise NotSealed(f"{name} is {found.state}, not sealed: `datasets send {name}` first")
+    return found
+
+
+def _check_name(name: str) -> None:
+    try:
+        _NAME.validate_python(name)
+    except ValidationError:
+        raise WrongType(
+            f"{name[:80]!r} is no name of a dataset: use up to 64 letters, digits, dots and hyphens"
+        ) from None
+
+
+def _in_the_way(name: str, other: Dataset) -> NameTaken | Overlapping:
+    if other.name == name:
+        return NameTaken(f"there is a dataset {name} already, and it is {other.state}: choose another name")
+    span = other.selection
+    return Overlapping(
+        f"{other.name} holds what was received from {span.start} to {span.end}: choose a time outside it"
+    )

@@ -1,0 +1,54 @@
+"""Plain Python -> the arguments of `sums`: values, groupings and filters as an analyst writes them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from maskedlark.core.records import Entry
+from maskedlark.privacy.errors import BadArguments
+
+
+class Between(NamedTuple):
+    """Whole numbers from one to another, both included; None leaves an end open."""
+
+    least: int | None = None
+    most: int | None = None
+
+
+Grouping = str | list[str] | tuple[str, ...]
+"""The keys of one table: one, several, or none for the total."""
+Groupings = list[list[str]] | list[tuple[str, ...]] | tuple[tuple[str, ...], ...]
+Where = Mapping[str, Entry | Sequence[Entry] | Between]
+"""By key: an entry, several of which one has to match, or a span of numbers."""
+
+
+def sums(values: Sequence[str], by: Grouping | Groupings, where: Where | None) -> dict[str, Any]:
+    """The arguments of `sums`. What they name is checked against the document, by the function."""
+    if isinstance(values, str):
+        values = [values]
+    filters = [_filter(key, wanted) for key, wanted in (where or {}).items()]
+    return {"values": list(values), "by": groupings(by), "where": filters}
+
+
+def groupings(by: Grouping | Groupings) -> list[list[str]]:
+    """One list of keys for every table."""
+    if isinstance(by, str):
+        return [[by]]
+    if is_several(by):
+        return [list(keys) for keys in by]
+    return [[str(key) for key in by]]
+
+
+def is_several(by: Grouping | Groupings) -> bool:
+    """Whether several tables are wanted: the keys are lists, not names."""
+    return not isinstance(by, str) and bool(by) and not isinstance(by[0], str)
+
+
+def _filter(key: str, wanted: Entry | Sequence[Entry] | Between) -> dict[str, Any]:
+    if isinstance(wanted, Between):
+        ends = {"least": wanted.least, "most": wanted.most}
+        found = {end: number for end, number in ends.items() if number is not None}
+        if not found:
+            raise BadArguments(f"a filter on {key} has a least, a most, or both")
+        return {"key": key, **found}
+    entries = [wanted] if isinstance(wanted, str | int) else list(wanted)
+    return {"key": key, "among": entries}

@@ -1,0 +1,128 @@
+"""A helper, as the ad server talks to it: typed messages, signed, tried again while it is away."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+from urllib.parse import quote
+
+import httpx
+
+from maskedlark.adserver import receipt_pages
+from maskedlark.adserver.errors import HelperAway
+from maskedlark.clock import Clock
+from maskedlark.core.purpose import Purpose
+from maskedlark.privacy import messages
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.receipt import SignedReceipt
+from maskedlark.privacy.settings import HelperIdentity
+from maskedlark.web.errors import ServiceAway
+from maskedlark.web.parameters import ParameterClient
+from maskedlark.web.remote import Patience
+from maskedlark.web.signed_remote import SignedRemote
+from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, ChunkAnswer, Opening, Sealed, Sealing, State
+from maskedlark.wire.signatures import SigningKey, VerifyingKey
+
+T = TypeVar("T")
+_CHUNK = Patience(timeout_s=120.0, within_s=300.0)
+_SEAL = Patience(timeout_s=600.0, within_s=900.0)
+_RELEASE = Patience(messages.MOST_ANSWER, timeout_s=600.0, within_s=900.0)
+
+
+@dataclass(frozen=True)
+class Retries:
+    """How often a helper that is away is tried, and how long in between: twice as long every time."""
+
+    attempts: int = 6
+    first_s: float = 0.5
+    sleep: Callable[[float], None] = time.sleep
+
+    def __call__(self, helper: str, ask: Callable[[], T]) -> T:
+        """What it answers at last. Every request is one that a helper may get twice."""
+        for attempt in range(self.attempts):
+            if attempt:
+                self.sleep(self.first_s * 2 ** (attempt - 1))
+            try:
+                return ask()
+            except ServiceAway as error:
+                away = error
+        raise HelperAway(
+            f"{helper} stays away after {self.attempts} attempts ({away}); what was done stays: "
+            "do the same again later, and it carries on"
+        )
+
+
+class RemoteHelper:
+    """One of a document's helpers. Any thread may use it."""
+
+    def __init__(
+        self, name: str, place: int, identity: VerifyingKey, remote: SignedRemote, retries: Retries
+    ) -> None:
+        self.name = name
+        self.place = place
+        self.identity = identity
+        self._remote = remote
+        self._retries = retries
+
+    def open(self, name: str, parameters: bytes, purpose: Purpose) -> State:
+        """Begin a dataset, or find the one that was begun."""
+        body = Opening(parameters=parameters.hex(), purpose=purpose.value).encode()
+        return State.decode(self._post(_path(name), body, JSON_TYPE))
+
+    def state(self, name: str) -> State:
+        """Where a dataset stands."""
+        return State.decode(self._retries(self.name, lambda: self._remote.get(_path(name))))
+
+    def chunk(self, name: str, number: int, body: bytes) -> ChunkAnswer:
+        """Send a chunk. What the answer says was accepted is durable at the helper."""
+        found = self._post(f"{_path(name)}/chunks/{number}", body, CHUNK_TYPE, _CHUNK)
+        return ChunkAnswer.decode(found)
+
+    def seal(self, name: str, sealing: Sealing) -> Sealed:
+        """Seal a dataset, or hear again how it was sealed."""
+        return Sealed.decode(self._post(f"{_path(name)}/seal", sealing.encode(), JSON_TYPE, _SEAL))
+
+    def abort(self, name: str) -> None:
+        """Take an unsealed dataset back."""
+        self._retries(self.name, lambda: self._remote.delete(_path(name)))
+
+    def release(self, body: bytes) -> bytes:
+        """Ask a question. The same bytes get the same answer, and are charged once."""
+        return self._post("/v1/releases", body, JSON_TYPE, _RELEASE)
+
+    def explain(self, body: bytes) -> bytes:
+        """What a question would cost; nothing is charged."""
+        return self._post("/v1/explain", body, JSON_TYPE)
+
+    def receipts(self, origin: str, after: int) -> list[SignedReceipt]:
+        """Every receipt behind the one of that number."""
+        return self._retries(self.name, lambda: list(receipt_pages.fetch(self._remote, origin, after)))
+
+    def _post(self, path: str, body: bytes, kind: str, patience: Patience | None = None) -> bytes:
+        return self._retries(self.name, lambda: self._remote.post(path, body, kind, None, patience))
+
+
+@dataclass(frozen=True)
+class Connections:
+    """How the ad server reaches helpers: it signs as its origin, at the addresses that they publish."""
+
+    origin: str
+    key: SigningKey
+    parameters: ParameterClient
+    clock: Clock
+    http: httpx.Client
+    retries: Retries
+
+    def helpers(self, document: Document) -> list[RemoteHelper]:
+        """The helpers of a document, in its order: a helper's place is its share's."""
+        return [self._helper(place, each) for place, each in enumerate(document.helpers)]
+
+    def _helper(self, place: int, named: HelperIdentity) -> RemoteHelper:
+        identity = VerifyingKey(bytes.fromhex(named.identity))
+        address = self.parameters.keys(named.name, identity).address
+        remote = SignedRemote(address, named.name, self.origin, self.key, self.clock, self.http)
+        return RemoteHelper(named.name, place, identity, remote, self.retries)
+
+
+def _path(dataset: str) -> str:
+    return f"/v1/datasets/{quote(dataset, safe='')}"

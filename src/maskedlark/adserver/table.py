@@ -1,0 +1,192 @@
+"""A table as an analyst sees it: estimates with their errors, what they cost, and what is not shown.
+
+Every number has the noise of all helpers in it, and its interval counts all of it.
+"""
+
+import html
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from maskedlark.adserver.combining import Answered, Combined
+from maskedlark.adserver.errors import NeedsPandas
+from maskedlark.privacy import intervals
+from maskedlark.privacy.function import Column, Group
+from maskedlark.privacy.mechanisms import Kind
+from maskedlark.privacy.receipt import Balance
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_GAP = "  "
+
+
+class Estimate(NamedTuple):
+    """A private number: the truth is between low and high, with the table's confidence."""
+
+    estimate: int
+    error: float
+    """The standard deviation of the noise."""
+    low: int
+    high: int
+
+
+class Row(NamedTuple):
+    """A group and its numbers, in the order of the table's values."""
+
+    group: Group
+    numbers: tuple[Estimate, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of groups. Iterating gives one dict a row."""
+
+    by: tuple[str, ...]
+    values: tuple[str, ...]
+    rows: tuple[Row, ...]
+    confidence: float
+    k: int
+    kind: Kind
+    noise: float
+    helpers: int
+    balance: Balance
+    request: str
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        names = self._names()
+        for row in self.rows:
+            cells = [*row.group, *(cell for number in row.numbers for cell in number)]
+            yield dict(zip(names, cells, strict=True))
+
+    def __str__(self) -> str:
+        return "\n".join([*_aligned([self._heads(), *self._cells()], len(self.by)), *self.notes()])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{html.escape(cell)}</th>" for cell in self._heads())
+        rows = ("".join(f"<td>{html.escape(cell)}</td>" for cell in cells) for cells in self._cells())
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        notes = "<br>".join(html.escape(note) for note in self.notes())
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{notes}</p>"
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """A DataFrame: a column for every key, and four for every value."""
+        try:
+            import pandas as pd  # noqa: PLC0415 - only those who want it need it
+        except ImportError:
+            raise NeedsPandas("pandas is not installed: pip install 'maskedlark[pandas]'") from None
+        return pd.DataFrame(list(self), columns=self._names())
+
+    def to_json(self) -> str:
+        """All of it, as one JSON object."""
+        return json.dumps(
+            {
+                "by": self.by,
+                "values": self.values,
+                "rows": list(self),
+                "confidence": self.confidence,
+                "k": self.k,
+                "noise": {"mechanism": self.kind, "multiplier": self.noise, "helpers": self.helpers},
+                "cost": self.balance.model_dump(),
+                "request": self.request,
+            },
+            ensure_ascii=False,
+        )
+
+    def notes(self) -> list[str]:
+        """What a reader has to know beside the numbers."""
+        cost = self.balance
+        return [
+            f"Groups of fewer than k = {self.k} records are not shown.",
+            f"Each of {self.helpers} helpers added {self.kind} noise of {self.noise:g} times what one record "
+            "can change; errors and intervals count all of it.",
+            f"This cost ε = {cost.charged_epsilon:.4g}; a source has cost {cost.spent_epsilon:.4g} "
+            f"(δ = {cost.spent_delta:g}), and {cost.left_epsilon:.4g} is left.",
+        ]
+
+    def _names(self) -> list[str]:
+        """A name for every cell of a row, all different: a key may be called like a value."""
+        wanted = [
+            *self.by,
+            *(f"{name}{end}" for name in self.values for end in ("", "_error", "_low", "_high")),
+        ]
+        names: list[str] = []
+        for name in wanted:
+            while name in names:
+                name += "_"  # noqa: PLW2901
+            names.append(name)
+        return names
+
+    def _heads(self) -> list[str]:
+        interval = f"{self.confidence * 100:g} % interval"
+        return [*self.by, *(head for name in self.values for head in (name, "std. error", interval))]
+
+    def _cells(self) -> list[list[str]]:
+        return [
+            [*map(str, row.group), *(cell for number in row.numbers for cell in _shown(number))]
+            for row in self.rows
+        ]
+
+
+def tables(answered: Answered, confidence: float) -> list[Table]:
+    """The tables of an answer, with errors and intervals. Run by the ad server."""
+    return [_table(answered, combined, confidence) for combined in answered.tables]
+
+
+def _table(answered: Answered, combined: Combined, confidence: float) -> Table:
+    columns = [
+        column
+        for planned, numbers in zip(combined.plan.columns, combined.columns, strict=True)
+        for column in _estimates(answered, planned, numbers.T.tolist(), confidence)
+    ]
+    names = [name for planned in combined.plan.columns for name in _coordinates(planned)]
+    numbers = zip(*columns, strict=True) if combined.rows else ()
+    rows = tuple(Row(group, found) for group, found in zip(combined.rows, numbers, strict=True))
+    return Table(
+        combined.plan.by,
+        tuple(names),
+        rows,
+        confidence,
+        answered.document.k,
+        answered.kind,
+        answered.noise,
+        answered.helpers,
+        answered.balance,
+        answered.request,
+    )
+
+
+def _estimates(
+    answered: Answered, column: Column, coordinates: Sequence[Sequence[int]], confidence: float
+) -> list[list[Estimate]]:
+    """For every coordinate of a column, an estimate a row."""
+    noise = (answered.kind, answered.noise, column.sensitivity, answered.helpers)
+    error = intervals.standard_error(*noise)
+    width = int(intervals.half_width(*noise, confidence))
+    return [[Estimate(n, error, n - width, n + width) for n in numbers] for numbers in coordinates]
+
+
+def _coordinates(column: Column) -> list[str]:
+    """The name of a number; numbered where the column is a vector."""
+    return [column.name] if column.width == 1 else [f"{column.name}[{i}]" for i in range(column.width)]
+
+
+def _shown(number: Estimate) -> tuple[str, str, str]:
+    return f"{number.estimate:,}", f"{number.error:,.1f}", f"{number.low:,} … {number.high:,}"
+
+
+def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    """Lines of one width a column: keys to the left, numbers to the right."""
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if place < left else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append(_GAP.join(cells).rstrip())
+    return lines

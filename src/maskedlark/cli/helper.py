@@ -1,0 +1,125 @@
+"""`maskedlark helper`: set one up, rotate its keys, publish them, run it."""
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from maskedlark.cli.plainly import plainly
+from maskedlark.clock import SystemClock
+from maskedlark.helper import config as configuration
+from maskedlark.helper import skeleton
+from maskedlark.helper.app import CBOR_TYPE, create_app
+from maskedlark.helper.config import Config
+from maskedlark.helper.keyring import DAY_S, Keyring, Span
+from maskedlark.helper.service import open_service
+from maskedlark.randomness import SystemRandomness
+from maskedlark.web import key_file, serving
+from maskedlark.web.errors import NotThere
+from maskedlark.web.remote import Remote
+from maskedlark.wire import keys
+from maskedlark.wire.signatures import VerifyingKey
+
+app = typer.Typer(
+    name="helper",
+    help="A helper opens reports, enforces privacy, answers with shares: set it up, rotate keys, run it.",
+    no_args_is_help=True,
+)
+
+ConfigFile = Annotated[Path, typer.Option("--config", help="The helper's settings, in TOML.")]
+Identity = Annotated[
+    Path, typer.Option("--identity", help="The file of its identity. Keep it off the machine that answers.")
+]
+Days = Annotated[int, typer.Option(min=1, max=3650, help="Days until the next rotation is due.")]
+Overlap = Annotated[int, typer.Option(min=1, max=3650, help="Days more for which these keys are published.")]
+
+
+@app.command(
+    epilog="Example: maskedlark helper init helper-0 --name helper-0 --address https://helper-0.example "
+    "--identity helper-0.key"
+)
+@plainly
+def init(
+    folder: Annotated[Path, typer.Argument(help="The new folder for its settings and data.")],
+    name: Annotated[str, typer.Option("--name", help="Its name, as documents will name it.")],
+    address: Annotated[str, typer.Option("--address", help="Where ad servers will reach it.")],
+    identity: Annotated[
+        Path | None, typer.Option("--identity", help="Make an identity key too, in this new file.")
+    ] = None,
+) -> None:
+    """Make a folder and settings to fill in. Prints the identity's public half if one is made."""
+    path = skeleton.place(folder, name, address)
+    public = key_file.create(identity, SystemRandomness()).verifying if identity else None
+    skeleton.write(path, name, address, public)
+    if public is not None:
+        typer.echo(public.public.hex())
+    typer.echo(f"fill in {path}, then run `maskedlark helper rotate`", err=True)
+
+
+@app.command(epilog="Example: maskedlark helper rotate --config helper-0/helper.toml --identity helper-0.key")
+@plainly
+def rotate(
+    config: ConfigFile,
+    identity: Identity,
+    valid_days: Days = 30,
+    overlap_days: Overlap = 30,
+    publishing: Annotated[
+        bool, typer.Option("--publish/--no-publish", help="Hand them to the parameter service.")
+    ] = True,
+) -> None:
+    """Make new keys, beside the old ones, and publish them. A running helper takes them up by itself."""
+    settings, signing = configuration.read(config), key_file.read(identity)
+    span = Span(valid_days * DAY_S, overlap_days * DAY_S)
+    least = _published_sequence(settings, signing.verifying) + 1 if publishing else 0
+    made = _keyring(settings).rotate(
+        signing, settings.address, SystemClock().now(), SystemRandomness(), span, least
+    )
+    typer.echo(f"{settings.name} has new keys, sequence {made.sequence}, {len(made.keys)} published")
+    if publishing:
+        _publish(settings)
+
+
+@app.command(epilog="Example: maskedlark helper publish --config helper-0/helper.toml")
+@plainly
+def publish(config: ConfigFile) -> None:
+    """Hand the keys that there are to the parameter service. Safe to repeat; needs no identity."""
+    _publish(configuration.read(config))
+
+
+@app.command(epilog="Example: maskedlark helper serve --config helper-0/helper.toml --port 8001")
+@plainly
+def serve(
+    config: ConfigFile,
+    host: Annotated[str | None, typer.Option(help="The address to listen on, if not the settings'.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="The port, if not the settings'; 0 is any free one.")
+    ] = None,
+) -> None:
+    """Run the helper. Prints where it listens; SIGINT or SIGTERM stops it. Needs no identity."""
+    logging.basicConfig(format="maskedlark helper: %(message)s")
+    settings = configuration.read(config)
+    with open_service(settings, SystemClock(), SystemRandomness()) as service:
+        app = create_app(service)
+        serving.serve(app, host or settings.host, settings.port if port is None else port)
+
+
+def _keyring(settings: Config) -> Keyring:
+    return Keyring(settings.keys_folder, settings.name, settings.keep_days * DAY_S)
+
+
+def _publish(settings: Config) -> None:
+    message = _keyring(settings).configuration
+    with Remote(settings.parameter_service) as remote:
+        remote.post("/v1/keys", message, CBOR_TYPE, {"helper": settings.name})
+    typer.echo(f"published at {settings.parameter_service}")
+
+
+def _published_sequence(settings: Config, identity: VerifyingKey) -> int:
+    """How far the published configurations got: a helper that lost its keys must not begin at 1 again."""
+    with Remote(settings.parameter_service) as remote:
+        try:
+            message = remote.get("/v1/keys", {"helper": settings.name})
+        except NotThere:
+            return 0
+    return keys.verify(message, settings.name, identity).sequence

@@ -1,0 +1,158 @@
+"""`maskedlark receipts`: fetch what a helper has signed, and verify it from public documents alone."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from maskedlark.adserver import receipt_pages
+from maskedlark.cli.plainly import plainly
+from maskedlark.clock import SystemClock
+from maskedlark.privacy import chain, receipt, trail
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.errors import BadReceipt
+from maskedlark.privacy.receipt import ReleaseReceipt, SignedReceipt
+from maskedlark.privacy.trail import Trail
+from maskedlark.web import files, key_file, pages
+from maskedlark.web.errors import UnknownDocument, UnknownHelper
+from maskedlark.web.parameters import ParameterClient
+from maskedlark.web.remote import Remote
+from maskedlark.wire.signatures import VerifyingKey
+
+app = typer.Typer(
+    name="receipts",
+    help="What helpers have answered, signed by them: anyone can fetch it and add up what it cost.",
+    no_args_is_help=True,
+)
+Origin = Annotated[str, typer.Argument(help="Whose reports the answers were about.")]
+HelperName = Annotated[str, typer.Option("--helper", help="The helper, by its name in the documents.")]
+ServiceKey = Annotated[
+    str, typer.Option("--service-key", help="The parameter service's public key, from its operator.")
+]
+OriginKey = Annotated[
+    str, typer.Option("--origin-key", help="The public key that signed the origin's first document.")
+]
+Service = Annotated[str | None, typer.Option("--service", help="The parameter service's address.")]
+
+
+@app.command(
+    epilog="Example: maskedlark receipts fetch ads.example --helper helper-a --service http://127.0.0.1:8000 "
+    "--service-key 3b6a… --origin-key 9d61… --out receipts.jsonl --save-chain chain.json"
+)
+@plainly
+def fetch(
+    origin: Origin,
+    helper: HelperName,
+    service: Annotated[str, typer.Option("--service", help="The parameter service's address.")],
+    service_key: ServiceKey,
+    origin_key: OriginKey,
+    out: Annotated[Path, typer.Option("--out", help="Write the receipts here, one a line.")],
+    save_chain: Annotated[
+        Path | None,
+        typer.Option("--save-chain", help="Write the documents here, to verify without a network."),
+    ] = None,
+) -> None:
+    """Fetch a helper's receipts, and the documents that they are verified by. Verifies no receipt."""
+    with _client(origin, service, service_key, origin_key) as client:
+        found = _fetch(client, origin, helper)
+        signed = client.signed_chain(origin)
+    files.write(out, b"".join(each.encode() + b"\n" for each in found))
+    if save_chain is not None:
+        files.write(save_chain, pages.encode_chain(signed))
+    typer.echo(f"{len(found)} receipts of {helper} for {origin}, not verified")
+
+
+@app.command(
+    epilog="Example: maskedlark receipts verify ads.example --helper helper-a "
+    "--service http://127.0.0.1:8000 --service-key 3b6a… --origin-key 9d61…"
+)
+@plainly
+def verify(
+    origin: Origin,
+    helper: HelperName,
+    service_key: ServiceKey,
+    origin_key: OriginKey,
+    service: Service = None,
+    file: Annotated[Path | None, typer.Option("--file", help="Receipts that were fetched before …")] = None,
+    chain_file: Annotated[
+        Path | None,
+        typer.Option("--chain", help="… and the documents, as `parameters verify --save` has them."),
+    ] = None,
+) -> None:
+    """Verify every receipt of a helper, compute every charge again, and say what a source has cost."""
+    if (service is None) != (file is not None and chain_file is not None):
+        raise typer.BadParameter("give either --service, or --file and --chain")
+    if service is not None:
+        with _client(origin, service, service_key, origin_key) as client:
+            documents, found = client.chain(origin), _fetch(client, origin, helper)
+    else:
+        assert file is not None
+        assert chain_file is not None
+        documents = _documents(chain_file, origin, service_key, origin_key)
+        found = _lines(file)
+    _report(trail.verify(found, origin, helper, documents), documents)
+
+
+@contextmanager
+def _client(origin: str, service: str, service_key: str, origin_key: str) -> Iterator[ParameterClient]:
+    """A client that trusts these two keys, and forgets what it has seen."""
+    with tempfile.TemporaryDirectory() as folder:
+        pins = {origin: key_file.public(origin_key)}
+        key = key_file.public(service_key)
+        with ParameterClient(service, key, Path(folder), SystemClock(), pins) as client:
+            yield client
+
+
+def _fetch(client: ParameterClient, origin: str, helper: str) -> list[SignedReceipt]:
+    """From the helper itself, at the address that its identity signs."""
+    identity = _identity(client.chain(origin), helper)
+    with Remote(client.keys(helper, identity).address) as remote:
+        return list(receipt_pages.fetch(remote, origin))
+
+
+def _identity(documents: Sequence[Document], helper: str) -> VerifyingKey:
+    """By the newest document that names the helper."""
+    for document in reversed(documents):
+        for each in document.helpers:
+            if each.name == helper:
+                return VerifyingKey(bytes.fromhex(each.identity))
+    names = sorted({each.name for document in documents for each in document.helpers})
+    raise UnknownHelper(f"no document names a helper {helper!r}; they name {', '.join(names)}")
+
+
+def _documents(path: Path, origin: str, service_key: str, origin_key: str) -> list[Document]:
+    signed = pages.decode_chain(path.read_bytes())
+    found = chain.verify(signed, origin, key_file.public(origin_key), key_file.public(service_key))
+    if not found:
+        raise UnknownDocument(f"{path} holds no document of {origin}")
+    return found
+
+
+def _lines(path: Path) -> list[SignedReceipt]:
+    found = []
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        try:
+            found.append(receipt.decode(line))
+        except BadReceipt as error:
+            raise BadReceipt(f"line {number} of {path}: {error}") from None
+    return found
+
+
+def _report(found: Trail, documents: Sequence[Document]) -> None:
+    released = sum(isinstance(each, ReleaseReceipt) for each in found.receipts)
+    sealed = len(found.receipts) - released
+    typer.echo(
+        f"{len(found.receipts)} receipts of {found.helper} for {found.origin} verified: "
+        f"{sealed} datasets sealed, {released} questions answered"
+    )
+    spent = found.spent()
+    for document in documents:
+        if (cost := spent.get(document.digest.hex())) is not None:
+            budget = document.budget
+            typer.echo(
+                f"version {document.version}: a source has cost at most ε = {cost.epsilon:.6g} "
+                f"at δ = {cost.delta:g}, of ε = {budget.epsilon:g} at δ = {budget.delta:g}"
+            )

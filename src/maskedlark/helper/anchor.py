@@ -1,0 +1,83 @@
+"""The anchor in files: how far each origin's receipts got, kept apart from the database. Run by a helper.
+
+A database that was put back from an old copy would answer again what was charged already. Whoever copies the
+one should not copy the other with it: put the anchor on another disk where there is one.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+
+from maskedlark.helper.errors import DamagedAnchor
+from maskedlark.privacy.document import Origin
+from maskedlark.privacy.ledger import Mark
+from maskedlark.privacy.settings import Hex32, Settings
+from maskedlark.web import files
+
+_MARKS = "*.json"
+
+
+class _Written(Settings):
+    """A mark as it stands in its file, with the origin whose it is."""
+
+    origin: Origin
+    number: Annotated[int, Field(ge=1, le=1 << 53)]
+    digest: Hex32
+
+
+class FileAnchor:
+    """One small file an origin. Threads and processes may share it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def origins(self) -> list[str]:
+        """All origins that have a mark."""
+        return sorted(_read(path).origin for path in self._folder.glob(_MARKS))
+
+    def read(self, origin: str) -> Mark | None:
+        """The last mark of an origin."""
+        path = self._path(origin)
+        try:
+            found = _read(path)
+        except FileNotFoundError:
+            return None
+        if found.origin != origin:
+            raise _damaged(path)
+        return Mark(found.number, bytes.fromhex(found.digest))
+
+    def write(self, origin: str, mark: Mark) -> None:
+        """Remember a mark durably, before returning. Never goes back."""
+        # Alone: of two processes that write, the one with the older mark must not come last.
+        with files.locked(self._folder):
+            before = self.read(origin)
+            if before is not None and before.number >= mark.number:
+                _refuse_other(origin, before, mark)
+                return
+            written = _Written(origin=origin, number=mark.number, digest=mark.digest.hex())
+            files.write(self._path(origin), written.model_dump_json().encode())
+
+    def _path(self, origin: str) -> Path:
+        return self._folder / f"{files.named(origin)}.json"
+
+
+def _read(path: Path) -> _Written:
+    try:
+        return _Written.model_validate_json(path.read_bytes())
+    except ValidationError:
+        raise _damaged(path) from None
+
+
+def _refuse_other(origin: str, before: Mark, mark: Mark) -> None:
+    if before.number == mark.number and before.digest != mark.digest:
+        raise DamagedAnchor(
+            f"two different receipts have number {mark.number} for {origin}: two ledgers write for one helper"
+        )
+
+
+def _damaged(path: Path) -> DamagedAnchor:
+    return DamagedAnchor(
+        f"{path} was damaged or changed: put the newest copy back. Without it a ledger that lost receipts "
+        "would not be noticed, so nothing is answered"
+    )

@@ -1,0 +1,185 @@
+"""The helper over HTTP. All but health, keys and receipts, which are public, is for those who sign."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, FastAPI, Path, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from maskedlark.helper import receipts
+from maskedlark.helper.door import Door
+from maskedlark.helper.service import Service
+from maskedlark.privacy.messages import MOST_REQUEST
+from maskedlark.web import answers
+from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, MOST_CHUNKS, MOST_DATASET_NAME, Opening, Sealing
+from maskedlark.wire.report import MOST_ORIGIN
+
+CBOR_TYPE = "application/cbor"
+FORGET_EVERY_S = 3600.0
+MOST_OPENING = 1 << 12
+_NO_STORE = {"cache-control": "no-store"}
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Name = Annotated[str, Path(max_length=MOST_DATASET_NAME, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+Number = Annotated[int, Path(ge=0, lt=MOST_CHUNKS)]
+Origin = Annotated[str, Path(max_length=MOST_ORIGIN, pattern=r"^[a-z0-9.:-]+$")]
+After = Annotated[int, Query(ge=0, le=1 << 53)]
+
+
+class Hands:
+    """Threads for work that takes long, a few of each kind: the loop and short work never wait for them."""
+
+    def __init__(self, workers: int) -> None:
+        self._taking = ThreadPoolExecutor(2 * workers, "taking")
+        self._answering = ThreadPoolExecutor(workers, "answering")
+
+    async def take(self, work: Callable[[], T]) -> T:
+        """Work on a dataset that is sent."""
+        return await asyncio.get_running_loop().run_in_executor(self._taking, work)
+
+    async def answer(self, work: Callable[[], T]) -> T:
+        """Work on a question."""
+        return await asyncio.get_running_loop().run_in_executor(self._answering, work)
+
+
+def create_app(service: Service, forget_every_s: float = FORGET_EVERY_S) -> FastAPI:
+    """The app of one helper, over a service that the caller opens and closes. Run by its operator."""
+    app = FastAPI(
+        title="maskedlark helper",
+        version="1",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lambda _: _forgetting(service, forget_every_s),
+    )
+    answers.install(app)
+    door, hands = Door(service.gate(), service.config.limits), Hands(service.config.workers)
+    app.include_router(_public(service))
+    app.include_router(_datasets(service, door, hands), prefix="/v1/datasets/{name}")
+    app.include_router(_questions(service, door, hands), prefix="/v1")
+    return app
+
+
+@asynccontextmanager
+async def _forgetting(service: Service, every_s: float) -> AsyncIterator[None]:
+    """While the app runs, delete every now and then what is past its time."""
+    forgetting = asyncio.create_task(_forget(service, every_s))
+    try:
+        yield
+    finally:
+        forgetting.cancel()
+        with suppress(asyncio.CancelledError):
+            await forgetting
+
+
+async def _forget(service: Service, every_s: float) -> None:
+    while True:
+        await asyncio.sleep(every_s)
+        try:
+            await run_in_threadpool(service.forget)
+        except Exception as error:  # noqa: BLE001 - the next hour must come, whatever it was
+            _log.error("what is past its time could not be deleted: %s", type(error).__name__)
+
+
+def _public(service: Service) -> APIRouter:
+    """What anyone may ask: nothing of it is secret, and receipts are there to be verified."""
+    router = APIRouter()
+
+    @router.get("/health")
+    def health() -> dict[str, str]:
+        """Whether the helper can answer now: its database, and a key to sign receipts with."""
+        service.database.check()
+        service.keyring.current(service.clock.now())
+        return {"status": "ok"}
+
+    @router.get("/v1/keys")
+    def keys() -> Response:
+        """The helper's key configuration, as its identity signed it."""
+        return Response(service.keyring.configuration, 200, _NO_STORE, CBOR_TYPE)
+
+    @router.get("/v1/origins/{origin}/receipts")
+    def chain(origin: Origin, after: After = 0) -> Response:
+        """A page of what was sealed and answered for an origin: the receipts behind this number."""
+        return Response(receipts.page(service.ledger, origin, after), 200, _NO_STORE, JSON_TYPE)
+
+    return router
+
+
+def _datasets(service: Service, door: Door, hands: Hands) -> APIRouter:
+    """Sending a dataset: open, chunks, seal; or abort."""
+    router, datasets = APIRouter(), service.datasets
+
+    @router.post("", openapi_extra=_taking(JSON_TYPE))
+    async def begin(name: Name, request: Request) -> Response:
+        """Begin a dataset; again, say where it stands."""
+        async with door.body(request, JSON_TYPE, MOST_OPENING) as (origin, body):
+            opening = Opening.decode(body)
+            return _json(await hands.take(lambda: service.open_dataset(origin, name, opening).encode()))
+
+    @router.get("")
+    async def state(name: Name, request: Request) -> Response:
+        """Where a dataset stands."""
+        origin = await door.caller(request)
+        return _json(await hands.take(lambda: datasets.state(origin, name).encode()))
+
+    @router.post("/chunks/{number}", openapi_extra=_taking(CHUNK_TYPE))
+    async def add(name: Name, number: Number, request: Request) -> Response:
+        """Take a chunk: which of its parts were accepted, once those are durable."""
+        most = service.config.limits.chunk_bytes
+        async with door.body(request, CHUNK_TYPE, most) as (origin, body):
+            return _json(await hands.take(lambda: datasets.add(origin, name, number, body).encode()))
+
+    @router.get("/chunks/{number}")
+    async def answered(name: Name, number: Number, request: Request) -> Response:
+        """What was answered for a chunk, for an ad server that did not hear it."""
+        origin = await door.caller(request)
+        return _json(await hands.take(lambda: datasets.chunk(origin, name, number).encode()))
+
+    @router.post("/seal", openapi_extra=_taking(JSON_TYPE))
+    async def seal(name: Name, request: Request) -> Response:
+        """Make the dataset of what all helpers accepted: it never changes again."""
+        most = service.config.limits.sealing_bytes
+        async with door.body(request, JSON_TYPE, most) as (origin, body):
+            return _json(await hands.take(lambda: datasets.seal(origin, name, Sealing.decode(body)).encode()))
+
+    @router.delete("", status_code=204)
+    async def abort(name: Name, request: Request) -> Response:
+        """Take back a dataset that is not sealed: its reports may be sent in another."""
+        origin = await door.caller(request)
+        await hands.take(lambda: datasets.abort(origin, name))
+        return Response(status_code=204)
+
+    return router
+
+
+def _questions(service: Service, door: Door, hands: Hands) -> APIRouter:
+    """Asking: the only way out for anything that depends on a secret."""
+    router = APIRouter()
+
+    @router.post("/releases", openapi_extra=_taking(JSON_TYPE))
+    async def release(request: Request) -> Response:
+        """A share of the answer to a question, and its receipt."""
+        async with door.body(request, JSON_TYPE, MOST_REQUEST) as (origin, body):
+            answer = await hands.answer(lambda: service.release(origin, body))
+            return Response(answer, 200, _NO_STORE, CBOR_TYPE)
+
+    @router.post("/explain", openapi_extra=_taking(JSON_TYPE))
+    async def explain(request: Request) -> Response:
+        """What a question would cost, and how exact its answer would be."""
+        async with door.body(request, JSON_TYPE, MOST_REQUEST) as (origin, body):
+            return _json(await hands.answer(lambda: service.explain(origin, body)))
+
+    return router
+
+
+def _json(body: bytes) -> Response:
+    return Response(body, 200, _NO_STORE, JSON_TYPE)
+
+
+def _taking(media_type: str) -> dict[str, Any]:
+    content = {media_type: {"schema": {"type": "string", "format": "binary"}}}
+    return {"requestBody": {"required": True, "content": content}}

@@ -1,0 +1,405 @@
+"""A helper's datasets: received in chunks, agreed upon, sealed once, and gone when their time is over.
+
+Everything that matters is in the database. A file is written first and its row after it, so a file that no
+row names is nothing, and is removed; a row that is there says what is true, however the helper ended.
+"""
+
+import hashlib
+import json
+import shutil
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+from sqlalchemy import delete, func, insert, select, update
+
+from maskedlark.clock import SECONDS_AN_HOUR, Clock
+from maskedlark.core.purpose import Purpose
+from maskedlark.errors import Expired, OutOfRange, PastLifetime
+from maskedlark.helper import rows, sealing
+from maskedlark.helper.columns import Contents
+from maskedlark.helper.errors import (
+    AlreadySealed,
+    ChunksMissing,
+    DatasetConflict,
+    NotNamed,
+    Replayed,
+    SealMismatch,
+    UnknownChunk,
+    UnknownDataset,
+)
+from maskedlark.helper.ids import Ids
+from maskedlark.helper.ingest import Ingest, Job, Taken
+from maskedlark.helper.rows import ABORTED, EXPIRED, OPEN, SEALED, DatasetRow
+from maskedlark.helper.sealed import SealedDataset
+from maskedlark.helper.sealing import Agreed, Merged
+from maskedlark.helper.tables import CHUNKS, DATASETS, SCHEMA_VERSION, TABLES
+from maskedlark.privacy import document as documents
+from maskedlark.privacy import receipt
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.ledger import Ledger
+from maskedlark.privacy.release import Dataset
+from maskedlark.storage.engine import Database
+from maskedlark.storage.errors import StorageUnavailable
+from maskedlark.storage.schema import prepare
+from maskedlark.wire import datasets as wire
+from maskedlark.wire.datasets import ChunkAnswer, Sealed, Sealing, State
+from maskedlark.wire.hpke import OpeningKey
+from maskedlark.wire.terms import DatasetOpener, Terms
+
+
+class Datasets:
+    """All datasets of a helper, in one folder and one database. Threads may share it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        database: Database,
+        ledger: Ledger,
+        keys: Callable[[], Mapping[bytes, OpeningKey]],
+        helper: str,
+        clock: Clock,
+        workers: int,
+    ) -> None:
+        prepare(database, "datasets", SCHEMA_VERSION, TABLES)
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        self._folder, self._database, self._ledger = folder, database, ledger
+        self._keys, self._helper, self._clock = keys, helper, clock
+        self._ids = Ids(database, folder)
+        self._ingest = Ingest(workers)
+        self._lock, self._sealing = threading.Lock(), threading.Lock()
+        self._busy: Counter[int] = Counter()
+        self._documents: dict[bytes, Document] = {}
+        self._found: dict[tuple[str, bytes], SealedDataset] = {}
+
+    def open(self, document: Document, name: str, purpose: Purpose) -> State:
+        """Begin a dataset, or find it as it is. Refuses a name in use for anything else."""
+        self._place(document)
+        self._finish_aborts()
+        with self._database.write() as connection:
+            self._database.alone(connection, "datasets")
+            try:
+                row = rows.by_name(connection, document.origin, name)
+            except UnknownDataset:
+                connection.execute(insert(DATASETS).values(self._new(document, name, purpose)))
+                row = rows.by_name(connection, document.origin, name)
+            if (bytes(row.parameters), row.purpose) != (document.digest, purpose.value):
+                raise DatasetConflict(f"{name!r} is of another document or purpose; choose another name")
+            return rows.state(row, rows.chunks(connection, row.number))
+
+    def add(self, origin: str, name: str, number: int, body: bytes) -> ChunkAnswer:
+        """Take a chunk: open it, claim the ids of what opened. Durable when this returns, and done once."""
+        if not 0 <= number < wire.MOST_CHUNKS:
+            raise OutOfRange(f"chunks have numbers from 0 to {wire.MOST_CHUNKS - 1}")
+        digest = hashlib.sha256(body).digest()
+        with self._database.read() as connection:
+            row = rows.by_name(connection, origin, name)
+            before = rows.chunk(connection, row.number, number)
+        if before is not None:
+            return rows.answer(before, digest)
+        if row.state != OPEN:
+            raise AlreadySealed(f"dataset {name!r} is {row.state}: it takes no more chunks")
+        with self._working(row):
+            taken = self._take(row, body)
+            return self._claim(row, number, digest, taken)
+
+    def chunk(self, origin: str, name: str, number: int) -> ChunkAnswer:
+        """What was answered for a chunk."""
+        with self._database.read() as connection:
+            found = rows.chunk(connection, rows.by_name(connection, origin, name).number, number)
+        if found is None:
+            raise UnknownChunk(f"chunk {number} of {name!r} was not received")
+        return rows.answer(found)
+
+    def state(self, origin: str, name: str) -> State:
+        """Where a dataset stands."""
+        with self._database.read() as connection:
+            row = rows.by_name(connection, origin, name)
+            return rows.state(row, rows.chunks(connection, row.number))
+
+    def seal(self, origin: str, name: str, sealing: Sealing) -> Sealed:
+        """Make what all helpers accepted a dataset that never changes. The same seal gets the same answer."""
+        # One at a time: each reads and writes all of a dataset.
+        with self._sealing:
+            row = self._row(origin, name)
+            if row.state == OPEN:
+                with self._working(row):
+                    self._seal(row, sealing)
+                self._sweep(row.number)
+                row = self._row(origin, name)
+        return self._sealed(row, sealing)
+
+    def abort(self, origin: str, name: str) -> None:
+        """Give up a dataset that is not sealed: its reports may be in another."""
+        with self._database.write() as connection:
+            row = rows.by_name(connection, origin, name, lock=True)
+            if row.state != OPEN:
+                raise AlreadySealed(f"dataset {name!r} is {row.state} and never changes")
+            this = update(DATASETS).where(DATASETS.c.number == row.number)
+            connection.execute(this.values(state=ABORTED))
+        self._finish_aborts()
+
+    def find(self, origin: str, digest: bytes) -> Dataset:
+        """A sealed dataset of an origin, as long as no report in it is past its lifetime."""
+        with self._lock:
+            found = self._found.get((origin, digest))
+        found = found or self._load(origin, digest)
+        if found.expires <= self._now():
+            raise _over(digest)
+        with self._lock:
+            self._found[origin, digest] = found
+        return found
+
+    def forget(self) -> None:
+        """Delete what is past its lifetime, and what no row names. Run at the start, and every hour."""
+        self._ids.prune(self._clock.now())
+        self._expire()
+        self._finish_aborts()
+        for path in [*self._folder.iterdir()]:
+            if path.is_dir() and path.name.isdigit():
+                self._sweep(int(path.name))
+
+    def close(self) -> None:
+        """End the workers."""
+        self._ingest.close()
+
+    # Taking a chunk.
+
+    def _take(self, row: DatasetRow, body: bytes) -> Taken:
+        folder = self._of(row.number)
+        try:
+            folder.mkdir(0o700, exist_ok=True)
+            return self._ingest.take(Job(self._opener(row), body, folder))
+        except OSError as error:
+            self._row(row.origin, row.name)  # Was it aborted, and its folder with it?
+            raise StorageUnavailable("the chunk cannot be written now; send it again later") from error
+
+    def _claim(self, row: DatasetRow, number: int, body: bytes, taken: Taken) -> ChunkAnswer:
+        """In one transaction: which of the opened reports are new, and the chunk."""
+        lifetime = self._document(row).report_lifetime_s
+        expires = (taken.hours.astype(np.int64) + 1) * SECONDS_AN_HOUR + lifetime
+        with self._database.write() as connection:
+            if not rows.keep_open(connection, row):
+                row = rows.by_name(connection, row.origin, row.name)
+                raise AlreadySealed(f"dataset {row.name!r} is {row.state}: it takes no more chunks")
+            mark = self._ids.lock(connection)
+            before = rows.chunk(connection, row.number, number)
+            if before is not None:  # Somebody sent it at the same time, and was first.
+                (self._of(row.number) / taken.file).unlink(missing_ok=True)
+                return rows.answer(before, body)
+            past = expires <= mark.watermark
+            replayed = self._ids.taken(connection, mark, taken.ids) & ~past
+            new = ~past & ~replayed
+            refused = Counter(taken.refused)
+            refused.update({PastLifetime.__name__: int(past.sum()), Replayed.__name__: int(replayed.sum())})
+            accepted = taken.accepted.copy()
+            accepted[np.flatnonzero(taken.accepted)[~new]] = False
+            claim, ids = self._ids.claim(connection, mark), taken.ids[new]
+            made = {
+                "dataset": row.number,
+                "number": number,
+                "claim": claim,
+                "expires": int(expires[new].max()) if new.any() else row.expires,
+                "body": body,
+                "parts": len(accepted),
+                "accepted": np.packbits(accepted).tobytes(),
+                "refused": json.dumps(+refused),
+                "file": taken.file,
+                "ids": ids.tobytes(),
+            }
+            connection.execute(insert(CHUNKS).values(made))
+        self._ids.claimed(claim, ids)
+        return ChunkAnswer(parts=len(accepted), accepted=wire.pack(accepted), refused=dict(+refused))
+
+    def _opener(self, row: DatasetRow) -> DatasetOpener:
+        document, purpose = self._document(row), Purpose(row.purpose)
+        return DatasetOpener(
+            self._helper,
+            self._place(document),
+            self._keys(),
+            document.measure if purpose is Purpose.AGGREGATE else document.declared_models,
+            document.payload_size(purpose),
+            Terms(document.origin, document.digest, document.report_lifetime_s, self._now()),
+        )
+
+    # Sealing.
+
+    def _seal(self, row: DatasetRow, wanted: Sealing) -> None:
+        document, purpose = self._document(row), Purpose(row.purpose)
+        with self._database.read() as connection:
+            received = [rows.received(each) for each in rows.chunks(connection, row.number)]
+        agreed = sealing.agree(received, wanted)
+        folder = self._of(row.number)
+        target = Path(tempfile.mkdtemp(prefix="columns-", dir=folder))  # 0700
+        try:
+            merged = sealing.merge(folder, target, document, purpose, agreed)
+            self._check(merged, wanted)
+        except BaseException:
+            shutil.rmtree(target)
+            raise
+        # From here on the folder stays: if the database goes away, it may have the seal all the same.
+        self._commit(row, sealing.fingerprint(wanted), agreed, target.name, merged)
+
+    def _check(self, merged: Merged, wanted: Sealing) -> None:
+        if wanted.digest is not None and bytes.fromhex(wanted.digest) != merged.digest:
+            raise SealMismatch("this helper finds another dataset than the other: nothing was sealed")
+        if merged.expires <= self._now():
+            raise Expired("a report of this dataset is past its lifetime: abort it, and send the others")
+
+    def _commit(
+        self, row: DatasetRow, agreed_on: bytes, agreed: list[Agreed], folder: str, merged: Merged
+    ) -> None:
+        """In one transaction: sealed, with its receipt, and the ids of what is not in it free again."""
+        with self._database.write() as connection:
+            if rows.by_name(connection, row.origin, row.name, lock=True).state != OPEN:
+                return  # Another process was first; its seal is the one that counts.
+            if len(rows.chunks(connection, row.number)) != len(agreed):
+                raise ChunksMissing("a chunk came while the dataset was being sealed: name all of them")
+            mark = self._ids.lock(connection)
+            gone = rows.keep(connection, row.number, agreed)
+            freed = self._ids.free(connection, mark) if len(gone) else 0
+            signed = self._ledger.seal(
+                connection, self._document(row), Purpose(row.purpose), merged.digest, merged.records
+            )
+            this = update(DATASETS).where(DATASETS.c.number == row.number)
+            connection.execute(
+                this.values(
+                    state=SEALED,
+                    expires=merged.expires,
+                    digest=merged.digest,
+                    records=merged.records,
+                    agreed=agreed_on,
+                    folder=folder,
+                    contents=merged.contents.model_dump_json(),
+                    receipt=signed.encode(),
+                )
+            )
+        if len(gone):
+            self._ids.freed(freed, gone)
+
+    def _sealed(self, row: DatasetRow, wanted: Sealing) -> Sealed:
+        """What was answered to the seal, if it was this one."""
+        found = bytes(row.digest).hex()
+        if bytes(row.agreed) != sealing.fingerprint(wanted) or wanted.digest not in (None, found):
+            raise AlreadySealed(f"dataset {row.name!r} is sealed with other content, and never changes")
+        signed = receipt.decode(bytes(row.receipt))
+        # Before it leaves, every time: the helper may have ended right behind the transaction.
+        self._ledger.remember(row.origin, signed)
+        return Sealed(digest=found, records=row.records, receipt=signed.encode().decode())
+
+    # Finding and forgetting.
+
+    def _load(self, origin: str, digest: bytes) -> SealedDataset:
+        query = select(DATASETS).where(DATASETS.c.origin == origin, DATASETS.c.digest == digest)
+        with self._database.read() as connection:
+            row = connection.execute(query).one_or_none()
+        if row is None:
+            raise UnknownDataset(f"{origin} has no sealed dataset {digest.hex()} here")
+        if row.state == EXPIRED:
+            raise _over(digest)
+        folder, contents = self._of(row.number) / row.folder, Contents.model_validate_json(row.contents)
+        return SealedDataset(digest, self._document(row), Purpose(row.purpose), row.expires, folder, contents)
+
+    def _expire(self) -> None:
+        """A sealed dataset goes when its first report is past its lifetime, an open one when all are."""
+        now = self._now()
+        newest = select(func.max(CHUNKS.c.expires)).where(CHUNKS.c.dataset == DATASETS.c.number)
+        last = func.coalesce(newest.scalar_subquery(), DATASETS.c.expires)
+        with self._database.write() as connection:
+            sealed = update(DATASETS).where(DATASETS.c.state == SEALED, DATASETS.c.expires <= now)
+            connection.execute(sealed.values(state=EXPIRED, folder=None, contents=None))
+            unsealed = update(DATASETS).where(DATASETS.c.state == OPEN, last <= now)
+            connection.execute(unsealed.values(state=ABORTED))
+        with self._lock:
+            self._found = {name: each for name, each in self._found.items() if each.expires > now}
+
+    def _finish_aborts(self) -> None:
+        """Free the ids of aborted datasets, some at a time, and remove them."""
+        with self._database.read() as connection:
+            numbers = connection.scalars(select(DATASETS.c.number).where(DATASETS.c.state == ABORTED)).all()
+        for number in numbers:
+            while self._take_away(number):
+                pass
+            with self._database.write() as connection:
+                connection.execute(delete(DATASETS).where(DATASETS.c.number == number))
+            shutil.rmtree(self._of(number), ignore_errors=True)
+
+    def _take_away(self, number: int) -> int:
+        with self._database.write() as connection:
+            mark = self._ids.lock(connection)
+            gone, chunks = rows.take_away(connection, number)
+            freed = self._ids.free(connection, mark) if len(gone) else 0
+        if len(gone):
+            self._ids.freed(freed, gone)
+        return chunks
+
+    def _sweep(self, number: int) -> None:
+        """Remove what no row names."""
+        folder = self._of(number)
+        # In this order: what was there before, and is neither being written nor named, is nothing.
+        present = [*folder.iterdir()] if folder.exists() else []
+        with self._lock:
+            if self._busy[number]:
+                return
+        with self._database.read() as connection:
+            named = {*rows.files(connection, number)}
+        for path in present:
+            if path.name not in named:
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        with suppress(OSError):
+            folder.rmdir()  # If it is empty.
+
+    @contextmanager
+    def _working(self, row: DatasetRow) -> Iterator[None]:
+        """Somebody may write files of the dataset that no row names yet."""
+        with self._lock:
+            self._busy[row.number] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._busy[row.number] -= 1
+
+    # What everything needs.
+
+    def _now(self) -> int:
+        """The moment, never before one at which ids were pruned."""
+        return max(self._clock.now(), self._ids.watermark())
+
+    def _row(self, origin: str, name: str) -> DatasetRow:
+        with self._database.read() as connection:
+            return rows.by_name(connection, origin, name)
+
+    def _of(self, number: int) -> Path:
+        return self._folder / str(number)
+
+    def _document(self, row: DatasetRow) -> Document:
+        name = bytes(row.parameters)
+        if name not in self._documents:
+            self._documents[name] = documents.decode(bytes(row.document))
+        return self._documents[name]
+
+    def _place(self, document: Document) -> int:
+        names = [helper.name for helper in document.helpers]
+        if self._helper not in names:
+            raise NotNamed(f"version {document.version} of {document.origin} does not name {self._helper}")
+        return names.index(self._helper)
+
+    def _new(self, document: Document, name: str, purpose: Purpose) -> dict[str, object]:
+        return {
+            "origin": document.origin,
+            "name": name,
+            "purpose": purpose.value,
+            "parameters": document.digest,
+            "document": document.encode(),
+            "state": OPEN,
+            "expires": self._clock.now() + document.report_lifetime_s,
+        }
+
+
+def _over(digest: bytes) -> Expired:
+    return Expired(f"dataset {digest.hex()} holds a report that is past its lifetime: it is gone")

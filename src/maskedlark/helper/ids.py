@@ -1,0 +1,154 @@
+"""The ids of all reports that live in a dataset: a report lives in one. Run by a helper.
+
+Rows of chunks hold them durably (see `tables`); here they are in sorted runs, in which many are found at
+once. Who claims holds the one row of `ids_mark`, and first reads what others claimed since: processes that
+share a database agree. Sixteen bytes an id; long runs are files without a name, mapped, and die with us.
+"""
+
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, Row, select, update
+
+from maskedlark.core.sharing import ID_BYTES, ByteRows
+from maskedlark.helper.tables import CHUNKS, MARK
+from maskedlark.storage.engine import Database
+
+Names = NDArray[np.bytes_]
+"""One number of 16 bytes an id. Never taken out as Python bytes: these would lose zeros at their end."""
+MERGED = 8
+"""Runs of a size are merged when there are so many."""
+MAPPED = 1 << 20
+"""A run of so many ids goes to a file."""
+_ONLY = 1
+
+
+class Mark(NamedTuple):
+    """How many claims there were, how often ids were freed, and until when ids may have been pruned."""
+
+    claims: int
+    freed: int
+    watermark: int
+
+
+def names(ids: ByteRows) -> Names:
+    """Ids as numbers that can be sorted."""
+    rows: Names = np.ascontiguousarray(ids).view(f"S{ID_BYTES}").ravel()
+    return rows
+
+
+class Ids:
+    """All claimed ids. Threads may share it."""
+
+    def __init__(self, database: Database, folder: Path) -> None:
+        self._database, self._folder = database, folder
+        self._lock = threading.Lock()
+        self._runs: list[Names] = []
+        self._claims, self._freed = 0, -1
+        with database.write() as connection:
+            database.insert_new(connection, MARK, [(_ONLY, 0, 0, 0)])
+
+    def watermark(self) -> int:
+        """The greatest moment at which ids were pruned: what was too old then is refused for ever."""
+        with self._database.read() as connection:
+            return _mark(connection.execute(select(MARK)).one()).watermark
+
+    def lock(self, connection: Connection) -> Mark:
+        """Hold the mark until the transaction ends: nobody else claims, frees or prunes."""
+        return _mark(connection.execute(select(MARK).with_for_update()).one())
+
+    def taken(self, connection: Connection, mark: Mark, ids: ByteRows) -> NDArray[np.bool_]:
+        """Which of these are claimed, or stand in front of themselves. Under the lock."""
+        wanted = names(ids)
+        found = np.ones(len(wanted), np.bool_)
+        found[np.unique(wanted, return_index=True)[1]] = False
+        with self._lock:
+            self._refresh(connection, mark)
+            for run in self._runs:
+                found |= _among(wanted, run)
+        return found
+
+    def claim(self, connection: Connection, mark: Mark) -> int:
+        """The number of a new claim. The row of a chunk that has it holds the ids. Under the lock."""
+        connection.execute(update(MARK).values(claims=mark.claims + 1))
+        return mark.claims + 1
+
+    def claimed(self, claim: int, ids: ByteRows) -> None:
+        """Tell that a claim is durable. What is not told is read from the database when it is needed."""
+        with self._lock:
+            if claim == self._claims + 1:
+                self._add(names(ids))
+                self._claims = claim
+
+    def free(self, connection: Connection, mark: Mark) -> int:
+        """Count that rows lost ids. Under the lock; `freed` comes after it."""
+        connection.execute(update(MARK).values(freed=mark.freed + 1))
+        return mark.freed + 1
+
+    def freed(self, freed: int, ids: ByteRows) -> None:
+        """Tell which ids were freed, when that is durable."""
+        gone = np.sort(names(ids))
+        with self._lock:
+            if freed == self._freed + 1:
+                self._runs = [run[~_among(run, gone)] for run in self._runs]
+                self._freed = freed
+
+    def prune(self, now: int) -> None:
+        """Forget ids of reports that are past their lifetime, once all of their chunk are."""
+        with self._database.write() as connection:
+            mark = self.lock(connection)
+            moment = max(now, mark.watermark)
+            past = update(CHUNKS).where(CHUNKS.c.expires <= moment, CHUNKS.c.ids.is_not(None))
+            # Before ids go: a clock that is put back must not bring one of them to life.
+            connection.execute(update(MARK).values(watermark=moment))
+            if connection.execute(past.values(ids=None)).rowcount:
+                self.free(connection, mark)
+
+    def _refresh(self, connection: Connection, mark: Mark) -> None:
+        """Read what was claimed since; all of it, if some was freed that we were not told of."""
+        if self._freed != mark.freed:
+            self._runs, self._claims, self._freed = [], 0, mark.freed
+        if self._claims < mark.claims:
+            for ids in _since(connection, self._claims):
+                self._add(names(ids))
+            self._claims = mark.claims
+
+    def _add(self, new: Names) -> None:
+        """A sorted run more. Runs of about one size become one, so that there are few."""
+        self._runs.append(np.sort(new))
+        while len(self._runs) >= MERGED and len(self._runs[-MERGED]) < MERGED * max(1, len(self._runs[-1])):
+            merged = np.sort(np.concatenate(self._runs[-MERGED:]), kind="stable")
+            self._runs[-MERGED:] = [self._mapped(merged)]
+
+    def _mapped(self, run: Names) -> Names:
+        if len(run) < MAPPED:
+            return run
+        with tempfile.TemporaryFile(dir=self._folder) as file:
+            run.tofile(file)
+            file.flush()
+            mapped: Names = np.memmap(file, run.dtype, "r")
+        return mapped
+
+
+def _mark(row: Row[tuple[object, ...]]) -> Mark:
+    return Mark(row.claims, row.freed, row.watermark)
+
+
+def _since(connection: Connection, claims: int) -> Iterator[ByteRows]:
+    rows = select(CHUNKS.c.ids).where(CHUNKS.c.claim > claims, CHUNKS.c.ids.is_not(None))
+    for row in connection.execute(rows.order_by(CHUNKS.c.claim).execution_options(yield_per=64)):
+        yield np.frombuffer(bytes(row.ids), np.uint8).reshape(-1, ID_BYTES)
+
+
+def _among(wanted: Names, run: Names) -> NDArray[np.bool_]:
+    """Which of these are in a sorted run."""
+    if not len(run):
+        return np.zeros(len(wanted), np.bool_)
+    place = np.minimum(np.searchsorted(run, wanted), len(run) - 1)
+    found: NDArray[np.bool_] = run[place] == wanted
+    return found

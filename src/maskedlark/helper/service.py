@@ -1,0 +1,144 @@
+"""A helper with all its parts: what the endpoints do, without HTTP. All of it blocks: run it in threads."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from sqlalchemy.engine import make_url
+
+from maskedlark import functions
+from maskedlark.clock import Clock
+from maskedlark.core.purpose import Purpose
+from maskedlark.errors import NotDeclared
+from maskedlark.helper import explanation
+from maskedlark.helper.anchor import FileAnchor
+from maskedlark.helper.config import Config
+from maskedlark.helper.datasets import Datasets
+from maskedlark.helper.errors import DocumentOfAnother, NotNamed
+from maskedlark.helper.keyring import DAY_S, Keyring
+from maskedlark.helper.signers import Signers
+from maskedlark.privacy import messages
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.ledger import Ledger
+from maskedlark.privacy.messages import Request
+from maskedlark.privacy.release import Dataset, Desk
+from maskedlark.randomness import Randomness
+from maskedlark.storage.engine import Database, open_database
+from maskedlark.web.gate import Gate
+from maskedlark.web.parameters import ParameterClient
+from maskedlark.wire.datasets import Opening, State
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Service:
+    """One helper. Threads may share it."""
+
+    config: Config
+    clock: Clock
+    database: Database
+    keyring: Keyring
+    ledger: Ledger
+    datasets: Datasets
+    desk: Desk
+    parameters: ParameterClient
+
+    def gate(self) -> Gate:
+        """Who may speak: the pinned origins, each with the key that it declares now."""
+        config = self.config
+        signers = Signers(config.origins, self.parameters.chain, config.fresh_s, self.clock)
+        return Gate(config.name, signers.key_of, self.clock)
+
+    def open_dataset(self, origin: str, name: str, opening: Opening) -> State:
+        """Begin a dataset under a document of the caller's, if this helper may work by it."""
+        document = self.parameters.by_digest(bytes.fromhex(opening.parameters))
+        self._check(origin, document)
+        purpose = Purpose(opening.purpose)
+        if purpose not in document.purposes():
+            raise NotDeclared(f"version {document.version} of {origin} declares nothing to {purpose.value}")
+        return self.datasets.open(document, name, purpose)
+
+    def release(self, origin: str, body: bytes) -> bytes:
+        """A share of the answer to a question. The same question gets the same bytes."""
+        request = messages.decode_request(body)
+        return self.desk.answer(body, request, self._asked(origin, request)).encode()
+
+    def explain(self, origin: str, body: bytes) -> bytes:
+        """What a question would cost and how exact it would be. Charges nothing."""
+        request = messages.decode_request(body)
+        return explanation.encode(self.desk.explain(request, self._asked(origin, request)))
+
+    def forget(self) -> None:
+        """Delete datasets and keys that are past their time. Run at the start, and every hour."""
+        self.datasets.forget()
+        if gone := self.keyring.forget(self.clock.now()):
+            _log.info("%d old keys were deleted", gone)
+
+    def _asked(self, origin: str, request: Request) -> list[Dataset]:
+        """The datasets that a question is about: the caller's own, under documents that still pass."""
+        found = [self.datasets.find(origin, bytes.fromhex(digest)) for digest in request.datasets]
+        # Again, though they passed when it was opened: the operator may have made the policy stricter.
+        for document in {each.document.digest: each.document for each in found}.values():
+            self._check(origin, document)
+        return found
+
+    def _check(self, origin: str, document: Document) -> None:
+        """Refuse to work by a document that is not the caller's, not within our policy, or not for us."""
+        if document.origin != origin:
+            raise DocumentOfAnother(f"the document is of another origin than {origin}, which signed this")
+        name, identity = self.config.name, self.keyring.identity.public.hex()
+        if (name, identity) not in [(helper.name, helper.identity) for helper in document.helpers]:
+            raise NotNamed(
+                f"version {document.version} of {origin} does not name {name} with the identity {identity}"
+            )
+        self.config.policy.check(document)
+
+
+@contextmanager
+def open_service(
+    config: Config, clock: Clock, rng: Randomness, http: httpx.Client | None = None
+) -> Iterator[Service]:
+    """A helper that is ready to answer. Refuses a ledger that is behind its receipts. Run at the start."""
+    keyring = Keyring(config.keys_folder, config.name, config.keep_days * DAY_S)
+    keyring.current(clock.now())  # Before anything else: without keys there is nothing to serve.
+    computed = functions.load(config.functions)
+    with ExitStack() as stack:
+        database = open_database(_made(config.database_url))
+        stack.callback(database.close)
+        ledger = Ledger(database, FileAnchor(config.anchor_folder), keyring, clock, rng)
+        ledger.check()
+        datasets = Datasets(
+            config.columns_folder,
+            database,
+            ledger,
+            lambda: keyring.opening_keys(clock.now()),
+            config.name,
+            clock,
+            config.workers,
+        )
+        stack.callback(datasets.close)
+        parameters = ParameterClient(
+            config.parameter_service,
+            config.service_key_public,
+            config.parameters_folder,
+            clock,
+            config.pinned,
+            http=http,
+        )
+        stack.callback(parameters.close)
+        desk = Desk(ledger, computed)
+        service = Service(config, clock, database, keyring, ledger, datasets, desk, parameters)
+        service.forget()
+        yield service
+
+
+def _made(url: str) -> str:
+    """The URL, its folder made if it is a file of SQLite."""
+    parsed = make_url(url)
+    if parsed.get_backend_name() == "sqlite" and parsed.database:
+        Path(parsed.database).parent.mkdir(0o700, parents=True, exist_ok=True)
+    return url

@@ -1,0 +1,64 @@
+"""Which key an origin signs its requests with now. Asked for every request, before anything is verified."""
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from maskedlark.clock import Clock
+from maskedlark.errors import MaskedLarkError
+from maskedlark.privacy.document import Document
+from maskedlark.web.errors import UnknownOrigin
+from maskedlark.wire.signatures import VerifyingKey
+
+FAILED_S = 5
+"""How long a failure is answered from memory: anyone may ask, and must not make us ask others each time."""
+
+
+@dataclass
+class _Known:
+    """What was found of one origin, and when. Whoever holds the lock asks; the others wait for the answer."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    asked: int = 0
+    found: VerifyingKey | MaskedLarkError | None = None
+
+
+class Signers:
+    """The signing key of every pinned origin, never older than `fresh_s` while the parameter service answers.
+
+    It is the one that the newest verified document declares, also when that document has expired: its reports
+    and datasets live longer than it does, and their ad server must be able to ask about them. Only a newer
+    document ends a key. While the parameter service is away, what was verified last stays.
+    """
+
+    def __init__(
+        self, origins: Iterable[str], chain: Callable[[str], list[Document]], fresh_s: int, clock: Clock
+    ) -> None:
+        self._known = {origin: _Known() for origin in origins}
+        self._chain = chain
+        self._fresh_s = fresh_s
+        self._clock = clock
+
+    def key_of(self, origin: str) -> VerifyingKey:
+        """The key, or what is wrong with the origin."""
+        if origin not in self._known:
+            raise UnknownOrigin(f"no key is pinned here for {origin}; ask the operator of this helper")
+        known = self._known[origin]
+        with known.lock:
+            if not self._is_fresh(known):
+                known.asked = self._clock.now()
+                known.found = self._ask(origin)
+            if isinstance(known.found, MaskedLarkError):
+                raise known.found.with_traceback(None)
+            assert known.found is not None
+            return known.found
+
+    def _ask(self, origin: str) -> VerifyingKey | MaskedLarkError:
+        try:
+            return VerifyingKey(bytes.fromhex(self._chain(origin)[-1].signing_key))
+        except MaskedLarkError as error:
+            return error
+
+    def _is_fresh(self, known: _Known) -> bool:
+        lasts = FAILED_S if isinstance(known.found, MaskedLarkError) else self._fresh_s
+        return known.found is not None and 0 <= self._clock.now() - known.asked < lasts

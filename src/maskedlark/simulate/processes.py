@@ -1,0 +1,80 @@
+"""A service of ours as a process of its own: started, announced, stopped, killed, started again."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from maskedlark.web.errors import ServiceAway
+
+STOPS_WITHIN_S = 30
+
+
+class Process:
+    """One running service. Its port stays the same when it is started again."""
+
+    def __init__(self, arguments: Sequence[object]) -> None:
+        self.port = _free_port()
+        self.address = f"http://127.0.0.1:{self.port}"
+        self._command = [sys.executable, *map(str, arguments), "--port", str(self.port)]
+        self._running: subprocess.Popen[str] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the process that runs now."""
+        assert self._running is not None, "it was not started"
+        return self._running.pid
+
+    def start(self, **environment: str) -> Self:
+        """Start it, and return when it answers. What goes wrong before that it says on standard error."""
+        assert self._running is None, "it runs already"
+        self._running = subprocess.Popen(  # noqa: S603
+            self._command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}
+        )
+        assert self._running.stdout is not None
+        if not self._running.stdout.readline().startswith("listening on "):
+            code = self._end()
+            raise ServiceAway(f"{' '.join(self._command[1:5])} ended with {code}; what it said is above")
+        return self
+
+    def stop(self) -> int:
+        """Let it finish what it does, as an operator would. Returns its exit code."""
+        assert self._running is not None, "it was not started"
+        self._running.terminate()
+        return self._end()
+
+    def kill(self) -> None:
+        """End it at once, as a power cut would."""
+        assert self._running is not None, "it was not started"
+        self._running.kill()
+        self._end()
+
+    def _end(self) -> int:
+        assert self._running is not None
+        running, self._running = self._running, None
+        try:
+            return running.wait(STOPS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            running.kill()
+            return running.wait()
+        finally:
+            if running.stdout is not None:
+                running.stdout.close()
+
+    def __enter__(self) -> Self:
+        return self if self._running else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._running is not None:
+            self.stop()
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port

@@ -1,0 +1,205 @@
+"""All four parties on one machine, each service a process of its own: for the demo, tests and benches.
+
+In life the helpers are on machines of their own, and nobody holds all of these keys.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from maskedlark.adserver.client import Client
+from maskedlark.adserver.errors import UploadRefused
+from maskedlark.clock import SystemClock
+from maskedlark.helper.keyring import Keyring, Span
+from maskedlark.parameter_service.draft import draft
+from maskedlark.privacy import chain
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.policy import Policy
+from maskedlark.privacy.settings import Budget
+from maskedlark.randomness import Randomness
+from maskedlark.simulate.processes import Process
+from maskedlark.web import key_file
+from maskedlark.web.parameters import ParameterClient
+from maskedlark.web.remote import Remote
+from maskedlark.wire import uploads
+from maskedlark.wire.report import Recipient
+from maskedlark.wire.signatures import SigningKey
+
+ORIGIN = "ads.example"
+DAY_S = 86_400
+MOST = Budget(epsilon=100, delta=1e-3)
+
+
+@dataclass(frozen=True)
+class RunningHelper:
+    """One helper: its identity, where its files are, and its process."""
+
+    name: str
+    identity: SigningKey
+    config: Path
+    process: Process
+
+    @property
+    def folder(self) -> Path:
+        """Where it keeps keys, columns and, unless told otherwise, its database."""
+        return self.config.parent / "state"
+
+    def rotate(self, service: str, rng: Randomness) -> None:
+        """New keys beside the old ones, published."""
+        keyring = Keyring(self.folder / "keys", self.name)
+        span = Span(30 * DAY_S, 30 * DAY_S)
+        keyring.rotate(self.identity, self.process.address, SystemClock().now(), rng, span)
+        with Remote(service) as remote:
+            remote.post("/v1/keys", keyring.configuration, "application/cbor", {"helper": self.name})
+
+
+@dataclass
+class Stage:
+    """Running services of one origin, and the keys that its owner has."""
+
+    folder: Path
+    origin: str
+    key: SigningKey
+    service: Process
+    service_key: SigningKey
+    adserver: Process
+    helpers: tuple[RunningHelper, ...]
+    parameters: ParameterClient
+    rng: Randomness
+    documents: list[Document] = field(default_factory=list)
+
+    @property
+    def document(self) -> Document:
+        """The newest."""
+        return self.documents[-1]
+
+    @property
+    def config(self) -> Path:
+        """The ad server's own `adserver.toml`."""
+        return self.folder / "adserver.toml"
+
+    def client(self) -> Client:
+        """The ad server's own hands."""
+        return Client.from_config(self.config)
+
+    def publish(self, settings: str) -> Document:
+        """The next version of the origin's document, with this stage's helpers in it."""
+        listed = "\n".join(f'{each.name} = "{each.identity.verifying.public.hex()}"' for each in self.helpers)
+        text = f'origin = "{self.origin}"\n{settings}\n[helpers]\n{listed}\n'
+        before = self.documents[-1] if self.documents else None
+        made = draft(text, self.key.verifying, before, SystemClock().now())
+        with Remote(self.service.address) as remote:
+            remote.post("/v1/documents", chain.sign(made, self.key).encode(), "application/json")
+        self.documents.append(self.parameters.latest(self.origin))
+        return self.document
+
+    def recipients(self) -> tuple[Recipient, ...]:
+        """The helpers, as browsers see them now."""
+        now = SystemClock().now()
+        found = [self.parameters.keys(each.name, each.identity.verifying) for each in self.helpers]
+        return tuple(Recipient(each.helper, each.current(now)) for each in found)
+
+    def upload(self, batches: Iterable[Sequence[bytes]]) -> int:
+        """Hand reports in over HTTP, batch by batch. Returns how many were stored."""
+        stored = 0
+        with httpx.Client(timeout=60) as http:
+            for batch in batches:
+                answer = http.post(
+                    f"{self.adserver.address}/reports",
+                    content=uploads.encode_batch(batch),
+                    headers={"content-type": uploads.CONTENT_TYPE},
+                )
+                verdicts = uploads.decode_answers(answer.raise_for_status().content, len(batch))
+                if refused := [each.error for each in verdicts if each.error]:
+                    raise UploadRefused(f"the ad server refused {len(refused)} reports: {refused[0]}")
+                stored += len(batch)
+        return stored
+
+
+@contextmanager
+def stage(
+    folder: Path,
+    settings: str,
+    rng: Randomness,
+    helpers: int = 2,
+    database: str | None = None,
+    helper_settings: str = "",
+    least_k: int = 1,
+) -> Iterator[Stage]:
+    """Make keys, start every service, publish; stop what was started in the end.
+
+    `settings` is the TOML of `maskedlark parameters draft`, without origin and helpers.
+    """
+    origin, service_key = (key_file.create(folder / f"{name}.key", rng) for name in ("origin", "service"))
+    names = [f"helper-{place}" for place in range(helpers)]
+    identities = [key_file.create(folder / f"{name}.key", rng) for name in names]
+    with ExitStack() as stack:
+        service = stack.enter_context(
+            _parameter_service(folder, origin, dict(zip(names, identities, strict=True)))
+        )
+        adserver = stack.enter_context(_adserver(database or f"sqlite:///{folder / 'reports.sqlite'}"))
+        pinned = {ORIGIN: origin.verifying}
+        parameters = ParameterClient(
+            service.address, service_key.verifying, folder / "cache", SystemClock(), pinned
+        )
+        stack.callback(parameters.close)
+        running = tuple(
+            _helper(folder / name, name, identity) for name, identity in zip(names, identities, strict=True)
+        )
+        made = Stage(folder, ORIGIN, origin, service, service_key, adserver, running, parameters, rng)
+        _write_configs(made, database, helper_settings, least_k)
+        for helper in running:
+            helper.rotate(service.address, rng)
+        made.publish(settings)
+        for helper in running:
+            stack.enter_context(helper.process)
+        yield made
+
+
+def _parameter_service(folder: Path, origin: SigningKey, helpers: Mapping[str, SigningKey]) -> Process:
+    listed = "\n".join(f'{name} = "{key.verifying.public.hex()}"' for name, key in helpers.items())
+    pinned = folder / "pinned.toml"
+    pinned.write_text(f'[origins]\n"{ORIGIN}" = "{origin.verifying.public.hex()}"\n[helpers]\n{listed}\n')
+    return Process([
+        "-m", "maskedlark", "parameters", "serve", "--key", folder / "service.key", "--pinned", pinned,
+        "--database", folder / "parameters.sqlite",
+    ])  # fmt: skip
+
+
+def _adserver(database: str) -> Process:
+    return Process(["-m", "maskedlark.adserver", "--origin", ORIGIN, "--database", database])
+
+
+def _helper(folder: Path, name: str, identity: SigningKey) -> RunningHelper:
+    folder.mkdir(0o700)
+    config = folder / "helper.toml"
+    return RunningHelper(
+        name,
+        identity,
+        config,
+        Process(["-m", "maskedlark", "helper", "serve", "--config", config]),
+    )
+
+
+def _write_configs(made: Stage, database: str | None, helper_settings: str, least_k: int) -> None:
+    trusted = tuple(each.identity.verifying.public.hex() for each in made.helpers)
+    policy = Policy(trusted_helpers=trusted, most=MOST, most_coalition=MOST, least_k=least_k)
+    service = (
+        f'parameter_service = "{made.service.address}"\n'
+        f'service_key = "{made.service_key.verifying.public.hex()}"\n'
+    )
+    made.config.write_text(
+        f'origin = "{made.origin}"\ndatabase = "{database or "sqlite:///reports.sqlite"}"\n'
+        f'key = "origin.key"\ncache = "cache"\n{service}origin_key = "{made.key.verifying.public.hex()}"\n'
+    )
+    for helper in made.helpers:
+        helper.config.write_text(
+            f'name = "{helper.name}"\nfolder = "state"\naddress = "{helper.process.address}"\n{service}'
+            f'{helper_settings}\n[origins]\n"{made.origin}" = "{made.key.verifying.public.hex()}"\n'
+            f"[policy]\ntrusted_helpers = {list(trusted)!r}\nleast_k = {policy.least_k}\n"
+            f"most = {{epsilon = {MOST.epsilon}, delta = {MOST.delta}}}\n"
+            f"most_coalition = {{epsilon = {MOST.epsilon}, delta = {MOST.delta}}}\n"
+        )

@@ -1,0 +1,92 @@
+"""An open database as its callers see it: transactions that read, transactions that write, and waiting.
+
+`sqlite.py` and `postgresql.py` say how each kind does it; one suite of tests holds both to it.
+"""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Table, text
+from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from maskedlark.storage.errors import StorageUnavailable
+
+BUSY_TIMEOUT_S = 30
+"""How long a transaction waits for another before it."""
+_LOG = logging.getLogger(__name__)
+
+
+class Database(ABC):
+    """An open database. Any thread may use it; every transaction has a connection of its own."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A transaction that may write: durable when the block ends, and gone if it raises.
+
+        What it decides by what it read, it must have locked: rows with `select(...).with_for_update()`, or
+        all at once with `alone`. SQLite has one writer at a time and needs neither.
+        """
+        with self._named(), self._writing() as connection:
+            yield connection
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A transaction that only reads, sees one state of the database, and waits for no writer."""
+        with self._named(), self._reading() as connection:
+            yield connection
+
+    @abstractmethod
+    def insert_new(self, connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Insert rows, and leave out those whose primary key is taken; returns how many were inserted.
+
+        Values are in the order of the columns. Give the rows in the order of their keys: two transactions
+        that take the same keys in different orders could wait for each other.
+        """
+
+    @abstractmethod
+    def alone(self, connection: Connection, name: str) -> None:
+        """Wait until no other writing transaction has this name, and keep it until this one ends."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Wait until every write that began before has ended: what is read then holds what they stored."""
+
+    def check(self) -> None:
+        """Return if the database answers; raise if not."""
+        with self.read() as connection:
+            connection.execute(text("SELECT 1"))
+
+    def close(self) -> None:
+        """Let go of every connection."""
+        self.engine.dispose()
+
+    @abstractmethod
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        """A transaction of its own that commits when the block ends."""
+
+    @abstractmethod
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        """A transaction of its own that sees one state."""
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """A database that fails is one error of ours; a statement that is wrong is our own mistake."""
+        try:
+            yield
+        except (IntegrityError, ProgrammingError):
+            raise
+        except DBAPIError as error:
+            # For the operator alone: strangers see the message of ours.
+            _LOG.warning("the database cannot answer: %s", error.orig)
+            raise StorageUnavailable("the database cannot answer; try again later") from error
+        except PoolTimeout as error:
+            raise StorageUnavailable("all connections to the database are busy; try again later") from error

@@ -1,0 +1,91 @@
+"""SQLite: a file, one writer at a time, readers that never wait."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Table, create_engine, event
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.engine import URL
+
+from maskedlark.storage import database
+from maskedlark.storage.database import Database
+from maskedlark.storage.errors import StorageUnavailable, UnsupportedDatabase
+
+_WRITES = "maskedlark_writes"
+
+
+def open_sqlite(url: URL) -> Database:
+    """The database in a file, made if there is none."""
+    if url.database in (None, "", ":memory:"):
+        raise UnsupportedDatabase("memory is not durable; name a file, as in sqlite:///reports.db")
+    engine = create_engine(url, hide_parameters=True, connect_args={"timeout": database.BUSY_TIMEOUT_S})
+    event.listen(engine, "connect", _set_up)
+    event.listen(engine, "begin", _begin)
+    return SQLite(engine)
+
+
+class SQLite(Database):
+    """A file. A writing transaction excludes every other, so there is nothing else to lock."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._writer = threading.Lock()
+
+    def insert_new(self, connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Straight to the driver: what SQLAlchemy does to each small row costs as much as storing it."""
+        return connection.exec_driver_sql(_insert(table), list(rows)).rowcount if rows else 0
+
+    def alone(self, connection: Connection, name: str) -> None:
+        """Every writer is."""
+
+    def settle(self) -> None:
+        """The lock of the writer is free when those before have ended."""
+        with self.write():
+            pass
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        with self._turn(), self.engine.connect() as connection:
+            connection.execution_options(**{_WRITES: True})
+            with connection.begin():
+                yield connection
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with self.engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Threads queue up here: SQLite lets waiting writers sleep and try again, which starves some."""
+        if not self._writer.acquire(timeout=database.BUSY_TIMEOUT_S):
+            raise StorageUnavailable("other writers keep the database busy; try again later")
+        try:
+            yield
+        finally:
+            self._writer.release()
+
+
+def _set_up(connection: Any, _record: object) -> None:  # noqa: ANN401
+    # Python's driver would begin transactions by itself, late and never for DDL: we begin them.
+    connection.isolation_level = None
+    # Readers do not wait for the writer; what is committed is on the disk before commit returns.
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise UnsupportedDatabase(f"SQLite keeps its journal as {mode} there; use a local file system")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _begin(connection: Connection) -> None:
+    # A writer takes the lock at once: one that first reads and then writes could find its view outdated.
+    writes = connection.get_execution_options().get(_WRITES, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+@lru_cache
+def _insert(table: Table) -> str:
+    return str(sqlite.insert(table).on_conflict_do_nothing().compile(dialect=sqlite.dialect()))

@@ -1,0 +1,78 @@
+"""Forms of payloads: where salt, secret and columns stand in all payloads of one kind."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from maskedlark.core import field, sharing
+from maskedlark.core.candidates import All
+from maskedlark.core.declared import Measure, Model
+from maskedlark.errors import DoesNotFit
+from maskedlark.wire import payload
+from maskedlark.wire.columns import SALT_BYTES, TrainColumns
+from maskedlark.wire.layout import Layout, inverted, span
+
+
+class PayloadForm(NamedTuple):
+    """The layout of payloads, and the spans that vary in it or are bound by the column hash."""
+
+    layout: Layout
+    length: int
+    """Of the body, as a payload says before it."""
+    salt: slice
+    secret: slice
+    columns: slice
+    free: slice
+    """What varies of the columns."""
+
+
+def secret_bytes(declared: Measure | Model, place: int) -> int:
+    """The length of the secret in a helper's payload."""
+    return sharing.SEED_BYTES if place else field.BYTES * declared.secrets()
+
+
+@lru_cache(maxsize=64)
+def trained(model: Model, place: int, size: int) -> PayloadForm | None:
+    """The one form of a model's payloads: features vary. None where candidates do, or where none fit."""
+    if not isinstance(model.policy, All):
+        return None
+    candidates = tuple(space.values for space in model.labels)
+    features = bytes(model.features)
+    shown, other = (TrainColumns(model.tag, each, candidates) for each in (features, inverted(features)))
+    try:
+        return _form(secret_bytes(model, place), shown.encode(), other.encode(), size)
+    except DoesNotFit:
+        return None
+
+
+@lru_cache(maxsize=1024)
+def measured(measure: Measure, place: int, length: int, size: int) -> PayloadForm | None:
+    """The form of payloads with bodies of this length: all columns vary. None where there can be no such."""
+    if length > size - payload.HEAD_BYTES:  # before so many bytes are made: a payload may claim anything
+        return None
+    secret = secret_bytes(measure, place)
+    without = len(payload.body(bytes(SALT_BYTES), bytes(secret), b"")) - 1
+    for head in (1, 2, 3, 5):  # The head of a byte string grows with its length.
+        shown = bytes(max(0, length - without - head))
+        if len(payload.body(bytes(SALT_BYTES), bytes(secret), shown)) == length:
+            return _form(secret, shown, inverted(shown), size)
+    return None
+
+
+def _form(secret: int, columns: bytes, other: bytes, size: int) -> PayloadForm:
+    """As the encoder makes it, from columns and the same with all bytes changed that may vary."""
+    no_salt, no_secret = bytes(SALT_BYTES), bytes(secret)
+
+    def padded(salt: bytes = no_salt, hidden: bytes = no_secret, shown: bytes = columns) -> bytes:
+        return payload.pad(payload.body(salt, hidden, shown), size)
+
+    salt = span(padded(), padded(salt=inverted(no_salt)))
+    hidden = span(padded(), padded(hidden=inverted(no_secret)))
+    free = span(padded(), padded(shown=other))
+    return PayloadForm(
+        layout=Layout.of(padded(), [salt, hidden, free]),
+        length=len(payload.body(no_salt, no_secret, columns)),
+        salt=salt,
+        secret=hidden,
+        columns=span(padded(), padded(shown=inverted(columns))),
+        free=free,
+    )

@@ -1,0 +1,54 @@
+"""Terms: what all reports of a dataset have in common, and how old they may be. Checked by helpers."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from maskedlark.clock import SECONDS_AN_HOUR, hour_of
+from maskedlark.errors import FromTheFuture, OtherOrigin, OtherParameters, PastLifetime
+from maskedlark.wire.columns import HASH_BYTES
+from maskedlark.wire.report import ID_BYTES, Opener, PublicPart
+
+MOST_HOURS_AHEAD = 48
+"""Clocks differ, by less than two days."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The ad server and the document that a dataset is of, the lifetime of its reports, and the moment."""
+
+    origin: str
+    parameters: bytes
+    """The digest of the parameter document."""
+    lifetime_s: int
+    now: int
+    """Seconds since 1970. One moment for all parts of a dataset, so that order decides nothing."""
+
+    def check(self, public: PublicPart) -> None:
+        """Refuse a report that does not belong here, or not any more."""
+        if public.origin != self.origin:
+            raise OtherOrigin("a report for another ad server than the dataset's")
+        if public.parameters != self.parameters:
+            raise OtherParameters("a report made under another parameter document than the dataset's")
+        if (public.hour + 1) * SECONDS_AN_HOUR + self.lifetime_s <= self.now:
+            raise PastLifetime(f"a report of hour {public.hour}, older than its document lets reports live")
+        if public.hour > hour_of(self.now) + MOST_HOURS_AHEAD:
+            raise FromTheFuture(f"a report of hour {public.hour}, more than {MOST_HOURS_AHEAD} ahead of us")
+
+
+@dataclass(frozen=True)
+class DatasetOpener(Opener):
+    """What a helper opens its parts of one dataset with. Refuses reports that are not under its terms."""
+
+    terms: Terms
+
+    def check(self, public: PublicPart) -> None:
+        """The purpose first, then the dataset's terms."""
+        super().check(public)
+        self.terms.check(public)
+
+    @cached_property
+    def example(self) -> PublicPart:
+        """All public parts are like this one but for id, hour and column hash."""
+        return PublicPart(
+            bytes(ID_BYTES), 0, self.terms.origin, self.purpose, self.terms.parameters, bytes(HASH_BYTES)
+        )

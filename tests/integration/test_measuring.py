@@ -1,0 +1,130 @@
+"""The running system: all parties as processes, 20,000 browsers' reports, answers beside the truth."""
+
+from concurrent.futures import ProcessPoolExecutor
+
+import numpy as np
+import pytest
+
+from maskedlark.adserver.question import Between
+from maskedlark.clock import SystemClock
+from maskedlark.core.purpose import Purpose
+from maskedlark.privacy import trail
+from maskedlark.privacy.receipt import decode
+from maskedlark.randomness import FixedRandomness, SystemRandomness
+from maskedlark.simulate.population import Population
+from maskedlark.simulate.stage import Stage, stage
+from tests.integration.waiting import next_second
+
+SETTINGS = """
+keys = ["campaign", "place", "age"]
+k = 100
+fake_rate = 0.2
+decoys = [{keys = {campaign = "spring", place = "top", age = 30}},
+          {keys = {campaign = "winter", place = "side", age = 50}}]
+budget = {epsilon = 8.0, delta = 0.0}
+[values]
+bought = [0, 1]
+euros = [-20, 200]
+"""
+BROWSERS = 20_000
+CAMPAIGNS = np.array(["autumn", "spring", "winter", "rare"])
+CONFIDENCE = 1 - 1e-9
+"""Some hundred intervals are checked: a false alarm is rarer than one run in a million."""
+
+
+class People:
+    """What ads they saw and what they did."""
+
+    def __init__(self, count: int, seed: bytes) -> None:
+        rng = FixedRandomness(seed)
+        chance = rng.unit(count)
+        # 60 of them saw the rare campaign: fewer than k.
+        self.campaign = CAMPAIGNS[np.where(np.arange(count) < 60, 3, (chance * 3).astype(int))]
+        self.place = np.array(["top", "side"])[rng.below(2, count)]
+        self.age = 18 + rng.below(60, count)
+        self.bought = (rng.unit(count) < 0.1).astype(np.int64)
+        self.euros = self.bought * (rng.below(221, count) - 20)
+
+    def keys(self):
+        return [self.campaign.tolist(), self.place.tolist(), self.age.tolist()]
+
+    def reported(self, made: Stage, pool) -> None:
+        population = Population(made.document, made.recipients(), _seen(made), SystemRandomness(), pool)
+        made.upload(population.measure(self.keys(), [self.bought, self.euros]))
+
+
+def _seen(made: Stage) -> int:
+    """So long ago that every browser has waited long enough."""
+    return SystemClock().now() - made.document.attribution_window_s - made.document.delay.most_s - 3600
+
+
+def check(table, wanted: dict[tuple, dict[str, int]]) -> None:
+    """Every group that there should be, within its interval; no other."""
+    found = {row.group: row.numbers for row in table.rows}
+    assert found.keys() == wanted.keys()
+    for group, truth in wanted.items():
+        for estimate, name in zip(found[group], table.values, strict=True):
+            assert estimate.low <= truth[name] <= estimate.high, (group, name)
+
+
+@pytest.mark.parametrize("helpers", [2, 3])
+def test_every_group_is_within_its_interval(helpers, database_url, tmp_path):
+    people = People(BROWSERS, b"people")
+    with (
+        ProcessPoolExecutor(2) as pool,
+        stage(tmp_path, SETTINGS, SystemRandomness(), helpers, database_url) as made,
+    ):
+        people.reported(made, pool)
+        end = next_second()
+        with made.client() as client:
+            client.freeze("all", 0, end, Purpose.AGGREGATE)
+            sealed = client.send("all")
+            assert BROWSERS < sealed.records < 1.3 * BROWSERS, "fakes are among them"
+            tables = client.query(
+                ["count", "bought", "euros"],
+                by=[["campaign"], ["campaign", "place"], []],
+                noise=9.0,
+                confidence=CONFIDENCE,
+            )
+            for table, by in zip(tables, (["campaign"], ["campaign", "place"], []), strict=True):
+                check(table, truth(people, by, np.ones(BROWSERS, bool)))
+            young = client.query(
+                ["bought"], by=["campaign"], where={"age": Between(18, 40), "place": "top"},
+                confidence=CONFIDENCE, noise=4.0,
+            )  # fmt: skip
+            check(young, truth(people, ["campaign"], (people.age <= 40) & (people.place == "top")))
+        check_receipts(made)
+
+
+def truth(people: People, by: list[str], chosen: np.ndarray) -> dict[tuple, dict[str, int]]:
+    """Exact sums by group, without groups that cannot reach k. (Fakes count for k, so none is near it.)"""
+    rows: dict[tuple, dict[str, int]] = {}
+    keys = [getattr(people, name) for name in by]
+    for group in sorted({tuple(key[i].item() for key in keys) for i in np.flatnonzero(chosen)}):
+        members = chosen.copy()
+        for key, wanted in zip(keys, group, strict=True):
+            members &= key == wanted
+        if "rare" in group:
+            continue
+        rows[group] = {
+            "count": int(members.sum()),
+            "bought": int(people.bought[members].sum()),
+            "euros": int(people.euros[members].sum()),
+        }
+    return rows
+
+
+def check_receipts(made: Stage) -> None:
+    """As a third party would: the receipts that a helper shows, and public documents."""
+    import json
+
+    import httpx
+
+    for helper in made.helpers:
+        page = httpx.get(f"{helper.process.address}/v1/origins/{made.origin}/receipts").json()
+        chain = [decode(json.dumps(each)) for each in page["receipts"]]
+        found = trail.verify(chain, made.origin, helper.name, made.documents)
+        kinds = [receipt.kind for receipt in found.receipts]
+        assert kinds == ["sealed", "release", "release"]
+        # Nine columns with noise 9 and one with noise 4.
+        assert found.spent()[made.document.digest.hex()].epsilon == pytest.approx(1.25)

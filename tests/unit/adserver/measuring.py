@@ -1,0 +1,343 @@
+"""A whole small world for the ad server's own side: a real parameter service, real storage, and helpers that
+speak the wire and sign real receipts, but open nothing: what they accept and answer is set by tests.
+"""
+
+import hashlib
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+from maskedlark.adserver.client import Client
+from maskedlark.adserver.remote_helper import Retries
+from maskedlark.clock import FixedClock
+from maskedlark.core import field
+from maskedlark.core.purpose import Purpose
+from maskedlark.errors import MaskedLarkError
+from maskedlark.functions.sums import Sums
+from maskedlark.privacy import ledger, messages, receipt
+from maskedlark.privacy.accountant import Charge
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.function import Function
+from maskedlark.privacy.ledger import Charging, Ledger
+from maskedlark.privacy.messages import Answer, AnswerTable
+from maskedlark.privacy.receipt import Balance, Certificate
+from maskedlark.randomness import FixedRandomness, SystemRandomness
+from maskedlark.storage.engine import open_database
+from maskedlark.storage.reports import Reports
+from maskedlark.web import problem
+from maskedlark.web.errors import NotThere
+from maskedlark.web.gate import Gate
+from maskedlark.wire import datasets as wire
+from maskedlark.wire import report, uploads
+from maskedlark.wire.codec import Reader
+from maskedlark.wire.datasets import ChunkAnswer, Opening, Sealed, Sealing, State
+from maskedlark.wire.hpke import OpeningKey
+from maskedlark.wire.keys import KeyConfiguration, PublishedKey
+from maskedlark.wire.report import _PART
+from maskedlark.wire.signatures import SigningKey
+from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY
+from tests.unit.storage.cases import arrivals
+from tests.unit.web.service import NOW, ORIGIN, AppTransport, Service, client
+
+DAY = 86_400
+ROWS = [("autumn",), ("spring",)]
+
+
+class UnknownThere(NotThere):
+    """No such dataset."""
+
+
+class Memory:
+    """An anchor that is forgotten with the test."""
+
+    def __init__(self) -> None:
+        self.marks: dict[str, ledger.Mark] = {}
+
+    def origins(self) -> list[str]:
+        return list(self.marks)
+
+    def read(self, origin: str) -> ledger.Mark | None:
+        return self.marks.get(origin)
+
+    def write(self, origin: str, mark: ledger.Mark) -> None:
+        self.marks[origin] = mark
+
+
+class Signer:
+    """A receipt key, certified by a helper's identity."""
+
+    def __init__(self, place: int) -> None:
+        self.helper = f"helper-{place}"
+        self.key = SigningKey(FixedRandomness(f"receipts {place}".encode()).bytes(32))
+        public = self.key.verifying.public.hex()
+        said = Certificate(helper=self.helper, key=public, not_before=0, not_after=NOW + 100 * DAY)
+        self.certificate = receipt.certify(said, HELPER_KEYS[place])
+
+    def current(self, now: int) -> tuple[SigningKey, receipt.SignedCertificate]:
+        return self.key, self.certificate
+
+
+class Helper:
+    """What one helper answers. Its ledger is real; of reports it reads the id alone."""
+
+    def __init__(self, place: int, folder: Path, document: Document, clock: FixedClock) -> None:
+        self.name, self.document = f"helper-{place}", document
+        self.signer = Signer(place)
+        self.database = open_database(f"sqlite:///{folder / self.name}.db")
+        self.ledger = Ledger(self.database, Memory(), self.signer, clock, SystemRandomness())
+        self.gate = Gate(self.name, lambda origin: ORIGIN_KEY.verifying, clock)
+        self.lock = threading.RLock()
+        self.opened: dict[str, Opening] = {}
+        self.chunks: dict[str, dict[int, tuple[list[bytes], ChunkAnswer]]] = {}
+        self.sealed: dict[str, Sealed] = {}
+        self.refused: dict[bytes, str] = {}
+        """By id: the error that a report is refused with."""
+        self.tables: list[tuple[list[tuple[Any, ...]], list[list[list[int]]]]] = []
+        """By table: rows, and this helper's share of every column."""
+        self.log: list[str] = []
+        self.fail: list[str | None] = []
+        """For the requests to come: 'before' does nothing and is away, 'after' does it and is away."""
+        self.change: dict[str, Any] = {}
+        """By what: a function that spoils it."""
+        self.received: list[bytes] = []
+        self.function: Function = Sums()
+
+    def handle(self, request: httpx.Request) -> httpx.Response:
+        with self.lock:
+            target = request.url.raw_path.partition(b"?")
+            if b"/receipts" not in target[0]:
+                headers = [(name.lower(), value) for name, value in request.headers.raw]
+                self.gate.admit(request.method, target[0], target[2], headers).check(request.read())
+            self.log.append(f"{request.method} {target[0].decode()}")
+            fail = self.fail.pop(0) if self.fail else None
+            if fail == "before":
+                raise httpx.ConnectError("away", request=request)
+            try:
+                found = self.answer(request.method, target[0].decode().split("/")[2:], request)
+            except MaskedLarkError as error:
+                said = problem.of(error)
+                return httpx.Response(said.status, content=said.encode())
+            if fail == "after":
+                raise httpx.ReadError("the line broke", request=request)
+            return httpx.Response(200, content=found)
+
+    def answer(self, method: str, path: list[str], request: httpx.Request) -> bytes:
+        body = request.read()
+        match method, path:
+            case "POST", ["datasets", name]:
+                self.opened.setdefault(name, Opening.decode(body))
+                self.chunks.setdefault(name, {})
+                found = self.state(name)
+            case "GET", ["datasets", name]:
+                found = self.state(name)
+            case "DELETE", ["datasets", name]:
+                found = self.state(name)
+                del self.opened[name], self.chunks[name]
+            case "POST", ["datasets", name, "chunks", number]:
+                found = self.take(name, int(number), body)
+            case "POST", ["datasets", name, "seal"]:
+                found = self.seal(name, Sealing.decode(body))
+            case "POST", ["releases"]:
+                found = self.release(body)
+            case "POST", ["explain"]:
+                found = self.explain(body)
+            case "GET", ["origins", origin, "receipts"]:
+                found = self.receipts(origin, int(request.url.params["after"]))
+            case _:
+                raise AssertionError(f"{method} {path}")
+        return found
+
+    def state(self, name: str) -> bytes:
+        if name not in self.opened:
+            raise UnknownThere(f"no dataset {name}")
+        opening, sealed = self.opened[name], self.sealed.get(name)
+        found = State(
+            name=name,
+            parameters=opening.parameters,
+            purpose=opening.purpose,
+            state="sealed" if sealed else "open",
+            chunks=() if sealed else tuple(sorted(self.chunks[name])),
+            received=0,
+            accepted=0,
+            refused={},
+            digest=sealed.digest if sealed else None,
+        )
+        return found.encode()
+
+    def take(self, name: str, number: int, body: bytes) -> bytes:
+        assert name not in self.sealed, "a sealed dataset takes no chunks"
+        ids = [part_id(part) for part in uploads.decode_batch(body, 1 << 14, 1 << 20)]
+        taken = np.array([each not in self.refused for each in ids])
+        reasons = [self.refused[each] for each in ids if each in self.refused]
+        refused = {reason: reasons.count(reason) for reason in reasons}
+        answer = ChunkAnswer(parts=len(ids), accepted=wire.pack(taken), refused=refused)
+        self.chunks[name].setdefault(number, (ids, answer))
+        return bytes(self.change.get("chunk", lambda data: data)(answer.encode()))
+
+    def seal(self, name: str, sealing: Sealing) -> bytes:
+        if name not in self.sealed:
+            self.sealed[name] = self.made(name, sealing)
+        return bytes(self.change.get("seal", lambda data: data)(self.sealed[name].encode()))
+
+    def made(self, name: str, sealing: Sealing) -> Sealed:
+        held = self.chunks[name]
+        kept = [
+            each
+            for number, bitmap in enumerate(sealing.accepted)
+            for each, wanted in zip(held[number][0], wire.unpack(bitmap, held[number][1].parts), strict=True)
+            if wanted
+        ]
+        assert not set(kept) & self.refused.keys(), "only what this helper accepted may be sealed"
+        ids = np.frombuffer(b"".join(kept), np.uint8).reshape(-1, 16)
+        found = wire.digest(ORIGIN, self.document.digest, Purpose.AGGREGATE, ids)
+        assert sealing.digest in (None, found.hex())
+        with self.database.write() as connection:
+            signed = self.ledger.seal(connection, self.document, Purpose.AGGREGATE, found, len(kept))
+        self.ledger.remember(ORIGIN, signed)
+        return Sealed(digest=found.hex(), records=len(kept), receipt=signed.encode().decode())
+
+    def release(self, body: bytes) -> bytes:
+        self.received.append(body)
+        request = messages.decode_request(body)
+        question = self.function.ask(self.document, request.arguments)
+        mechanism = self.document.mechanisms["aggregate"]
+        charging = Charging(
+            bytes.fromhex(request.id),
+            hashlib.sha256(body).digest(),
+            request.function,
+            None,
+            tuple(bytes.fromhex(each) for each in request.datasets),
+            Charge(mechanism.kind, request.noise, len(question.columns)),
+        )
+        line = self.ledger.charge(self.document, charging)
+        tables = [
+            AnswerTable(rows, [field.from_signed(np.array(column, np.int64)) for column in columns])
+            for rows, columns in self.tables
+        ]
+        change = self.change.get("answer", lambda answer: answer)
+        encoded: bytes = change(Answer(line.receipt, tables)).encode()
+        return encoded
+
+    def explain(self, body: bytes) -> bytes:
+        request = messages.decode_request(body)
+        question = self.function.ask(self.document, request.arguments)
+        charge = Charge(self.document.mechanisms["aggregate"].kind, request.noise, len(question.columns))
+        entry = ledger.Entry(None, tuple(bytes.fromhex(each) for each in request.datasets), charge)
+        cost, fits = self.ledger.explain(self.document, entry)
+        return json.dumps(
+            {
+                "records": 100,
+                "cost": {
+                    "after": cost.after._asdict(),
+                    "charged_epsilon": Balance.of(cost).charged_epsilon,
+                    "left_epsilon": cost.left,
+                },
+                "noise_that_fits": fits,
+                "more": "than is read",
+            }
+        ).encode()
+
+    def receipts(self, origin: str, after: int) -> bytes:
+        found = self.ledger.receipts(origin, after)
+        shown = ",".join(each.encode().decode() for each in found[:2])
+        return f'{{"receipts":[{shown}],"more":{json.dumps(len(found) > 2)}}}'.encode()
+
+
+def part_id(part: bytes) -> bytes:
+    """The report's id in a part that nobody opens."""
+    reader = Reader.message(part)
+    key_id, public, _ = reader.map(_PART)
+    reader.octets(key_id)
+    return report.decode_public(reader.octets(public)).id
+
+
+class Router(httpx.BaseTransport):
+    """Every party by its host name."""
+
+    def __init__(self, service: AppTransport, helpers: list[Helper]) -> None:
+        self.service = service
+        self.helpers = {f"{helper.name}.test": helper for helper in helpers}
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        if request.url.host in self.helpers:
+            return self.helpers[request.url.host].handle(request)
+        return self.service.handle_request(request)
+
+
+class World:
+    """One origin with its ad server's database, and two helpers."""
+
+    def __init__(self, folder: Path, url: str | None = None, **changes: Any) -> None:
+        self.folder = folder
+        self.clock = FixedClock(NOW)
+        self.service = Service(folder / "parameters.db", self.clock)
+        self.document = self.service.publish_chain(1, **changes)[0]
+        self.helpers = [Helper(i, folder, self.document, self.clock) for i in range(2)]
+        for place in range(2):
+            self.service.desk.publish_keys(f"helper-{place}", configuration(place))
+        self.transport = AppTransport(self.service.app)
+        self.router = Router(self.transport, self.helpers)
+        self.url = url or f"sqlite:///{folder / 'ads.db'}"
+        self.slept: list[float] = []
+        self.client = self.start()
+
+    def start(self) -> Client:
+        """A client as a process begins with it: nothing is known but what is stored."""
+        parameters = client(self.transport, self.folder / "cache", self.clock)
+        database = open_database(self.url)
+        self.reports = Reports(database, self.clock)
+        http = httpx.Client(transport=self.router)
+        retries = Retries(attempts=3, sleep=self.slept.append)
+        return Client(ORIGIN, database, ORIGIN_KEY, parameters, self.clock, SystemRandomness(), http, retries)
+
+    def receive(self, count: int, seed: bytes = b"reports", at: int = NOW) -> list[bytes]:
+        """Reports come in at that moment; returns their ids in the order in which they are sent."""
+        before, self.clock.seconds = self.clock.seconds, at
+        made = arrivals(count, seed, Purpose.AGGREGATE, self.document.digest, NOW // 3600)
+        self.reports.store(made)
+        self.clock.seconds = before
+        return sorted(each.public.id for each in made)
+
+    def sealed(self, name: str = "monday", count: int = 20, at: int = NOW) -> None:
+        """A dataset that questions can be asked of."""
+        self.receive(count, name.encode(), at)
+        self.clock.seconds = at + 10
+        self.client.freeze(name, at, at + 1)
+        self.client.send(name)
+
+    def shares(self, *columns: list[int], rows: list[tuple[Any, ...]] | None = None) -> None:
+        """Let the helpers answer one table of these columns: numbers that mean nothing, which add up."""
+        rng = np.random.default_rng(1)
+        first = [[[int(rng.integers(1 << 60))] for _ in column] for column in columns]
+        second = [
+            [[int(value) - mine[0]] for value, mine in zip(column, mine_all, strict=True)]
+            for column, mine_all in zip(columns, first, strict=True)
+        ]
+        second = [[[_lifted(cell[0])] for cell in column] for column in second]
+        named = ROWS if rows is None else rows
+        self.helpers[0].tables = [(named, [[[_lifted(c[0])] for c in column] for column in first])]
+        self.helpers[1].tables = [(named, second)]
+
+    def close(self) -> None:
+        self.client.close()
+        self.service.store.close()
+        for helper in self.helpers:
+            helper.database.close()
+
+
+def _lifted(number: int) -> int:
+    """The representative nearest to 0."""
+    found = number % field.P
+    return found - field.P if found > field.HALF else found
+
+
+def configuration(place: int) -> bytes:
+    key = OpeningKey.generate(FixedRandomness(f"keys {place}".encode())).sealing
+    published = (PublishedKey(key, NOW - 1000, NOW + 100 * DAY),)
+    identity = HELPER_KEYS[place]
+    name = f"helper-{place}"
+    return KeyConfiguration(name, identity.verifying, f"http://{name}.test", 1, published).sign(identity)

@@ -1,0 +1,375 @@
+import json
+import math
+
+import numpy as np
+import pytest
+
+from maskedlark.adserver.asking import Wish
+from maskedlark.adserver.errors import HelperAway, HelpersDiffer, NotSealed, UnknownDataset, UnknownRequest
+from maskedlark.adserver.requests import Course
+from maskedlark.functions.sums import Sums
+from maskedlark.privacy import accountant, receipt
+from maskedlark.privacy.accountant import Charge
+from maskedlark.privacy.errors import (
+    BadArguments,
+    BadReceipt,
+    BudgetExhausted,
+    MixedDatasets,
+    NoiseTooSmall,
+    UnknownFunction,
+)
+from maskedlark.privacy.messages import Answer, AnswerTable, decode_request
+from maskedlark.privacy.receipt import ReleaseReceipt
+from tests.unit.adserver.measuring import ROWS, World
+from tests.unit.web.service import NOW
+
+
+@pytest.fixture
+def world(tmp_path):
+    world = World(tmp_path)
+    world.sealed()
+    world.shares([500, -3])
+    yield world
+    world.close()
+
+
+def spent(world, helper=0):
+    found = [each.claimed() for each in world.helpers[helper].ledger.receipts("ads.example")]
+    return [each for each in found if isinstance(each, ReleaseReceipt)]
+
+
+def test_shares_add_up_to_signed_numbers(world):
+    table = world.client.query(["purchase"], "campaign")
+    assert [(row.group, row.numbers[0].estimate) for row in table.rows] == [
+        (("autumn",), 500),
+        (("spring",), -3),
+    ]
+    assert table.balance == spent(world)[0].balance
+    assert world.client.pending() == []
+
+
+def test_all_helpers_are_asked_the_very_same_bytes(world):
+    world.client.query(["purchase"], ["campaign"], {"campaign": ["spring", "autumn"]})
+    (one,), (two,) = (helper.received for helper in world.helpers)
+    assert one == two
+    request = decode_request(one)
+    digest = world.client.datasets()[0].digest
+    assert (request.datasets, request.function, request.noise) == ((digest.hex(),), "sums", 1.0)
+    assert request.arguments == {
+        "values": ["purchase"],
+        "by": [["campaign"]],
+        "where": [{"key": "campaign", "among": ["spring", "autumn"]}],
+    }
+
+
+def test_every_question_has_an_id_of_its_own(world):
+    first, second = (world.client.query(["purchase"], "campaign") for _ in range(2))
+    assert first.request != second.request
+    assert len(spent(world)) == 2
+
+
+@pytest.mark.parametrize("how", ["before", "after"])
+@pytest.mark.parametrize("again", ["same call", "resume", "another process"])
+def test_what_a_helper_left_pending_is_finished_and_charged_once(world, how, again):
+    world.helpers[1].fail = [how] * 3
+    with pytest.raises(HelperAway, match="helper-1"):
+        world.client.query(["purchase"], "campaign")
+    (pending,) = world.client.pending()
+    assert len(spent(world, 0)) == 1
+    if again == "resume":
+        (table,) = world.client.resume(pending.id)
+    else:
+        if again == "another process":
+            world.client.close()
+            world.client = world.start()
+        table = world.client.query(["purchase"], "campaign")
+    assert table.request == pending.id
+    assert [row.numbers[0].estimate for row in table.rows] == [500, -3]
+    assert world.client.pending() == []
+    assert [len(spent(world, place)) for place in range(2)] == [1, 1]
+    assert len(world.helpers[0].received) == 1, "its answer was kept"
+    assert set(world.helpers[1].received) == {pending.body}
+
+
+def test_a_crash_between_the_answer_and_its_keeping_charges_nothing_more(world, monkeypatch):
+    def dead(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("maskedlark.adserver.requests.Requests.answer", dead)
+        with pytest.raises(KeyboardInterrupt):
+            world.client.query(["purchase"], "campaign")
+    world.client.close()
+    world.client = world.start()
+    world.client.query(["purchase"], "campaign")
+    assert [len(spent(world, place)) for place in range(2)] == [1, 1]
+
+
+def test_another_question_does_not_take_a_pending_ones_place(world):
+    world.helpers[1].fail = ["before"] * 3
+    with pytest.raises(HelperAway):
+        world.client.query(["purchase"], "campaign")
+    (pending,) = world.client.pending()
+    other = world.client.query(["purchase"], "campaign", noise=2.0)
+    assert other.request != pending.id
+    assert world.client.pending() == [pending]
+
+
+def test_an_answer_can_be_seen_again_for_nothing(world):
+    table = world.client.query(["purchase"], "campaign")
+    asked = [len(helper.received) for helper in world.helpers]
+    (again,) = world.client.resume(table.request, confidence=0.5)
+    assert [len(helper.received) for helper in world.helpers] == asked
+    assert again.rows[0].numbers[0].estimate == 500
+    assert again.rows[0].numbers[0].high < table.rows[0].numbers[0].high
+
+
+def test_an_unknown_request_is_refused(world):
+    with pytest.raises(UnknownRequest, match="no request 'abc'"):
+        world.client.resume("abc")
+
+
+def test_a_question_of_a_function_that_is_not_known_here_says_so(world):
+    class Other(Sums):
+        name = "other"
+
+    with pytest.raises(Exception, match="other"):
+        world.client.ask(Other(), {"values": ["count"]}, noise=1.0)
+    world.client.close()
+    world.client = world.start()
+    (pending,) = world.client.pending()
+    with pytest.raises(UnknownFunction, match="asked other"):
+        world.client.resume(pending.id)
+
+
+def test_mistakes_are_found_before_anybody_is_asked(world):
+    for wrong, error, words in [
+        ({"values": ["nothing"]}, BadArguments, "no declared value; there are count, purchase, visit"),
+        ({"values": ["count"], "by": "nothing"}, BadArguments, "no declared key; there are campaign, place"),
+        ({"values": ["count"], "where": {"nothing": 1}}, BadArguments, "no declared key"),
+        ({"values": ["count"], "datasets": ["nothing"]}, UnknownDataset, "there are monday"),
+        ({"values": ["count"], "datasets": []}, NotSealed, "at least one"),
+        ({"values": ["count"], "noise": 0.5}, NoiseTooSmall, "below the declared 1"),
+        ({"values": ["count"], "noise": 2.0, "epsilon": 1.0}, BadArguments, "not both"),
+        ({"values": ["count"], "noise": math.inf}, BadArguments, "finite"),
+        ({"values": ["count"], "epsilon": 0.0}, BadArguments, "no noise"),
+    ]:
+        with pytest.raises(error, match=words):
+            world.client.query(**wrong)
+    assert not any(helper.received for helper in world.helpers)
+    assert world.client.pending() == []
+
+
+def test_what_is_not_sealed_is_not_asked(tmp_path):
+    world = World(tmp_path)
+    with pytest.raises(NotSealed, match="no dataset to aggregate is sealed"):
+        world.client.query(["count"])
+    world.receive(5, at=NOW - 10)
+    world.client.freeze("monday", 0, NOW)
+    with pytest.raises(NotSealed, match="monday is frozen"):
+        world.client.query(["count"], datasets=["monday"])
+    world.close()
+
+
+def test_all_sealed_datasets_are_asked_unless_some_are_named(world):
+    world.sealed("tuesday", at=NOW + 100)
+    digests = [each.digest.hex() for each in world.client.datasets()]
+    world.client.query(["purchase"], "campaign")
+    world.client.query(["purchase"], "campaign", datasets=["tuesday"])
+    asked = [decode_request(body).datasets for body in world.helpers[0].received]
+    assert asked == [tuple(digests), (digests[1],)]
+
+
+def test_a_budget_that_is_spent_says_what_is_left_and_what_fits(world):
+    for _ in range(10):
+        world.client.query(["purchase"], "campaign", noise=1.3)
+    with pytest.raises(BudgetExhausted, match=r"0\.\d+ is left of .* with noise \d\.\d+ would fit") as caught:
+        world.client.query(["purchase"], "campaign", noise=1.3)
+    facts = caught.value.facts()
+    assert facts["left_epsilon"] < facts["wanted_epsilon"]
+    assert world.client.pending() == [], "nothing was charged, so nothing is pending"
+    table = world.client.query(["purchase"], "campaign", noise=facts["noise_that_fits"])
+    assert table.balance.left_epsilon >= 0
+
+
+def test_a_refusal_of_one_helper_leaves_the_question_pending(world):
+    digest = world.client.datasets()[0].digest
+    helper = world.helpers[1]
+    wish = Wish(Sums(), {"values": ["purchase"]}, world.document, (digest,), 1.0)
+    while True:
+        # Somebody else has spent at this helper alone: its budget is gone, the other's is not.
+        try:
+            helper.release(world.client._asking.request(wish).encode())
+        except BudgetExhausted:
+            break
+    helper.received.clear()
+    with pytest.raises(BudgetExhausted):
+        world.client.query(["purchase"], "campaign")
+    (pending,) = world.client.pending()
+    assert pending.state is Course.PENDING
+
+
+@pytest.mark.parametrize("before", [0, 3])
+def test_epsilon_bounds_what_a_query_costs(world, before):
+    for _ in range(before):
+        world.client.query(["purchase"], "campaign", noise=5.0)
+    world.shares([1, 2], [3, 4])
+    table = world.client.query(["purchase", "count"], "campaign", epsilon=0.25)
+    assert table.balance.charged_epsilon <= 0.25 + 1e-12
+    assert table.noise > 1.0
+    delta = world.document.budget.delta - world.document.training.adserver.delta
+    charges = [Charge("laplace", 5.0, before), Charge("laplace", table.noise * 0.99, 2)]
+    assert accountant.epsilon(charges, delta) > accountant.epsilon(charges[:1], delta) + 0.25, (
+        "not more noise"
+    )
+
+
+def test_a_pending_wish_of_a_cost_is_found_though_receipts_have_changed(world):
+    world.helpers[1].fail = ["before"] * 3
+    for _ in range(2):
+        try:
+            table = world.client.query(["purchase"], "campaign", epsilon=0.25)
+        except HelperAway:
+            (pending,) = world.client.pending()
+    assert table.request == pending.id
+    assert len(spent(world)) == 1
+
+
+def test_less_noise_than_the_floor_is_never_asked_for(world):
+    table = world.client.query(["purchase"], "campaign", epsilon=7.5)
+    assert table.noise == world.document.mechanisms["aggregate"].noise_floor
+
+
+def replaced(**parts):
+    return lambda answer: Answer(parts.get("receipt", answer.receipt), parts.get("tables", answer.tables))
+
+
+def column(*numbers):
+    return np.array([[number] for number in numbers], np.int64)
+
+
+@pytest.mark.parametrize(
+    ("tables", "words"),
+    [
+        ([AnswerTable([("autumn",), ("winter",)], [column(1, 2)])], "other groups than helper-0"),
+        ([AnswerTable(ROWS[::-1], [column(1, 2)])], "other groups"),
+        ([AnswerTable(ROWS[:1], [column(1)])], "other groups"),
+        ([AnswerTable(ROWS, [column(1, 2), column(1, 2)])], "columns or keys"),
+        ([AnswerTable(ROWS, [np.ones((2, 2), np.int64)])], "columns or keys"),
+        ([AnswerTable([("autumn", 1), ("spring", 1)], [column(1, 2)])], "columns or keys"),
+        ([AnswerTable(ROWS, [column(1, 2)])] * 2, "2 tables"),
+    ],
+)
+def test_a_helper_that_answers_another_form_is_named_and_nothing_is_shown(world, tables, words):
+    world.helpers[1].change["answer"] = replaced(tables=tables)
+    with pytest.raises(HelpersDiffer, match=f"helper-1 .*{words}"):
+        world.client.query(["purchase"], "campaign")
+    world.helpers[1].change = {}
+    table = world.client.query(["purchase"], "campaign")
+    assert table.rows[0].numbers[0].estimate == 500, "a helper that was mended is asked again"
+    assert len(spent(world, 1)) == 1
+
+
+def resigned(world, place=1, key=None, **changes):
+    """The receipt with something changed, signed again by the helper, or by somebody else."""
+    signer = world.helpers[place].signer
+
+    def change(answer):
+        said = json.loads(answer.receipt.receipt) | changes
+        made = ReleaseReceipt.model_validate_json(json.dumps(said))
+        return Answer(receipt.sign(made, key or signer.key, signer.certificate), answer.tables)
+
+    world.helpers[place].change["answer"] = change
+
+
+RELEASED = {"mechanism": "laplace", "noise": 1.0, "columns": 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"request": "ab" * 16}, "another request"),
+        ({"question": "ab" * 32}, "another question"),
+        ({"function": "gradient"}, "another function"),
+        ({"tag": "clicks"}, "another tag"),
+        ({"datasets": ["ab" * 32]}, "another datasets"),
+        ({"released": RELEASED | {"noise": 0.5}}, "another noise"),
+        ({"released": RELEASED | {"mechanism": "gaussian"}}, "another mechanism"),
+        ({"released": RELEASED | {"columns": 2}}, "another number of columns"),
+        ({"origin": "other.example"}, "another origin or document"),
+        ({"parameters": "ab" * 32}, "another origin or document"),
+        ({"helper": "helper-0"}, "not helper-1's"),
+        ({"number": 1, "previous": None}, "two histories"),
+        ({"previous": "ab" * 32}, "does not follow"),
+        ({"number": 9}, "lacks receipts"),
+        ({"time": NOW + (1 << 32)}, "outside its time"),
+    ],
+)
+def test_a_receipt_of_something_else_shows_nothing(world, changes, words):
+    resigned(world, **changes)
+    with pytest.raises(BadReceipt, match=words) as caught:
+        world.client.query(["purchase"], "campaign")
+    assert "helper-1" in str(caught.value)
+    assert len(world.client.pending()) == 1
+
+
+def test_a_receipt_that_somebody_else_signed_shows_nothing(world):
+    resigned(world, key=world.helpers[0].signer.key)
+    with pytest.raises(BadReceipt, match=r"helper-1 .*does not verify"):
+        world.client.query(["purchase"], "campaign")
+
+
+def test_an_old_receipt_shows_nothing(world):
+    world.client.query(["purchase"], "campaign")
+    old = world.helpers[1].ledger.receipts("ads.example")[-1]
+    world.helpers[1].change["answer"] = replaced(receipt=old)
+    with pytest.raises(BadReceipt, match="helper-1 gave a receipt of another request"):
+        world.client.query(["purchase"], "campaign")
+
+
+def test_a_receipt_of_sealing_is_none_of_an_answer(world):
+    sealed = world.helpers[1].ledger.receipts("ads.example")[0]
+    world.helpers[1].change["answer"] = replaced(receipt=sealed)
+    with pytest.raises(BadReceipt, match="something else"):
+        world.client.query(["purchase"], "campaign")
+
+
+def test_receipts_that_others_got_are_fetched_and_kept(world):
+    digest = world.client.datasets()[0].digest
+    wish = Wish(Sums(), {"values": ["purchase"]}, world.document, (digest,), 5.0)
+    for _ in range(5):
+        for helper in world.helpers:
+            helper.release(world.client._asking.request(wish).encode())
+    world.client.query(["purchase"], "campaign")
+    for helper in world.helpers:
+        kept = world.client._book.receipts(helper.name)
+        assert kept == helper.ledger.receipts("ads.example")
+        assert len(kept) == 7
+
+
+def test_an_answer_that_is_no_message_of_ours_is_named(world):
+    class Nonsense:
+        def encode(self):
+            return b"\x01\x02\x03"
+
+    world.helpers[1].change["answer"] = lambda answer: Nonsense()
+    with pytest.raises(BadReceipt, match="helper-1 answered with something that does not hold"):
+        world.client.query(["purchase"], "campaign")
+
+
+def test_datasets_of_two_documents_are_not_mixed(tmp_path):
+    world = World(tmp_path)
+    world.sealed()
+    first = world.document
+    world.document = world.service.publish_chain(2)[1]
+    for helper in world.helpers:
+        helper.document = world.document
+    world.sealed("tuesday", at=NOW + 100)
+    world.shares([1, 2])
+    with pytest.raises(MixedDatasets, match="ask for each apart"):
+        world.client.query(["purchase"], "campaign", datasets=["monday", "tuesday"])
+    world.client.query(["purchase"], "campaign")
+    (asked,) = world.helpers[0].received
+    assert decode_request(asked).datasets == (world.client.datasets()[1].digest.hex(),)
+    assert world.client.datasets()[0].selection.parameters == first.digest
+    world.close()

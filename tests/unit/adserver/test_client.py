@@ -1,0 +1,257 @@
+from pathlib import Path
+
+import pytest
+
+import maskedlark.adserver
+from maskedlark.adserver import Between, Client
+from maskedlark.adserver import config as settings
+from maskedlark.adserver.errors import BadSettings, HelperAway
+from maskedlark.adserver.table import tables
+from maskedlark.core.purpose import Purpose
+from maskedlark.privacy.errors import BadArguments
+from maskedlark.privacy.function import Column, Function, Plan, Question
+from maskedlark.privacy.mechanisms import Sensitivity
+from maskedlark.privacy.messages import decode_request
+from maskedlark.randomness import FixedRandomness
+from maskedlark.storage.errors import UnsupportedDatabase
+from maskedlark.web import key_file
+from maskedlark.web.errors import BadKeyFile, StrangeAnswer
+from tests.unit.adserver.measuring import World
+from tests.unit.privacy.cases import ORIGIN_KEY, SERVICE_KEY
+
+CONFIG = f"""
+origin = "ads.example"
+database = "sqlite:///ads.db"
+key = "origin.key"
+cache = "cache"
+parameter_service = "http://parameters.test"
+service_key = "{SERVICE_KEY.verifying.public.hex()}"
+origin_key = "{ORIGIN_KEY.verifying.public.hex()}"
+"""
+
+
+@pytest.fixture
+def world(tmp_path):
+    world = World(tmp_path)
+    world.sealed()
+    world.shares([500, -3])
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "adserver.toml"
+    path.write_text(CONFIG)
+    return path
+
+
+def test_a_configuration_is_read_with_its_paths_beside_it(path):
+    found = settings.read(path)
+    assert found.origin == "ads.example"
+    assert Path(found.key) == path.parent / "origin.key"
+    assert Path(found.cache) == path.parent / "cache"
+    assert found.database == f"sqlite:///{path.parent / 'ads.db'}"
+
+
+def test_a_client_opens_what_its_configuration_names(path):
+    key_file.create(path.parent / "origin.key", FixedRandomness(b"key"))
+    with Client.from_config(path) as client:
+        assert client.origin == "ads.example"
+        assert client.datasets() == client.pending() == []
+    assert (path.parent / "ads.db").exists()
+
+
+def test_other_databases_stay_as_they_are(path):
+    path.write_text(CONFIG.replace("sqlite:///ads.db", "postgresql://me:secret@host/ads"))
+    found = settings.read(path)
+    assert found.database == "postgresql://me:secret@host/ads"
+    assert "secret" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('origin = "ads.example"', "", "origin: Field required"),
+        ('cache = "cache"', 'cache = "cache"\ncolour = "red"', "colour: Extra inputs are not permitted"),
+        ('cache = "cache"', "cache = 5", "cache: Input should be a valid string"),
+        ("origin_key = ", 'origin_key = "ab"\n#', "origin_key: String should match"),
+        ('origin = "ads.example"', "origin = [", "no TOML"),
+    ],
+)
+def test_a_mistake_in_a_configuration_is_one_clear_error(path, old, new, words):
+    path.write_text(CONFIG.replace(old, new))
+    with pytest.raises(BadSettings, match=words):
+        settings.read(path)
+
+
+def test_what_is_missing_is_named(path):
+    with pytest.raises(BadSettings, match=r"nowhere.toml cannot be read"):
+        Client.from_config(path.parent / "nowhere.toml")
+    with pytest.raises(BadKeyFile, match=r"origin.key cannot be read"):
+        Client.from_config(path)
+    key_file.create(path.parent / "origin.key", FixedRandomness(b"key"))
+    path.write_text(CONFIG.replace("sqlite:///ads.db", "nonsense"))
+    with pytest.raises(UnsupportedDatabase):
+        Client.from_config(path)
+
+
+def test_the_room_shows_what_it_is_for():
+    assert {maskedlark.adserver.Client, maskedlark.adserver.Between} == {Client, Between}
+    with pytest.raises(AttributeError, match="Nothing"):
+        _ = maskedlark.adserver.Nothing
+
+
+def arguments(world):
+    return decode_request(world.helpers[0].received[-1]).arguments
+
+
+@pytest.mark.parametrize(
+    ("where", "wanted"),
+    [
+        ({"campaign": "spring"}, {"key": "campaign", "among": ["spring"]}),
+        ({"place": 7}, {"key": "place", "among": [7]}),
+        ({"place": [7, "x"]}, {"key": "place", "among": [7, "x"]}),
+        ({"place": Between(1, 5)}, {"key": "place", "least": 1, "most": 5}),
+        ({"place": Between(least=1)}, {"key": "place", "least": 1}),
+        ({"place": Between(most=5)}, {"key": "place", "most": 5}),
+    ],
+)
+def test_filters_are_plain_python(world, where, wanted):
+    world.client.query("purchase", "campaign", where)
+    assert arguments(world)["where"] == [wanted]
+    assert arguments(world)["values"] == ["purchase"]
+
+
+def test_a_filter_without_ends_is_refused(world):
+    with pytest.raises(BadArguments, match="a least, a most, or both"):
+        world.client.query(["purchase"], where={"place": Between()})
+
+
+def test_several_groupings_give_as_many_tables(world):
+    for helper in world.helpers:
+        _, columns = helper.tables[0]
+        helper.tables.append(([()], [[column[0]] for column in columns]))
+    found = world.client.query(["purchase"], [["campaign"], []])
+    assert isinstance(found, list)
+    assert arguments(world)["by"] == [["campaign"], []]
+    assert [(table.by, len(table)) for table in found] == [(("campaign",), 2), ((), 1)]
+    assert found[1].rows[0].numbers[0].estimate == 500
+
+
+def test_several_keys_are_one_grouping(world):
+    world.shares([500, -3], rows=[("autumn", 7), ("spring", 8)])
+    table = world.client.query(["purchase"], ["campaign", "place"])
+    assert arguments(world)["by"] == [["campaign", "place"]]
+    assert [row["place"] for row in table] == [7, 8]
+
+
+def test_no_group_at_all_is_an_empty_table(world):
+    world.shares([], rows=[])
+    assert len(world.client.query(["purchase"], "campaign")) == 0
+
+
+def receipts(world):
+    return [len(helper.ledger.receipts("ads.example")) for helper in world.helpers]
+
+
+def test_explaining_spends_nothing_and_says_what_a_query_then_costs(world):
+    before = receipts(world)
+    found = world.client.explain(["purchase"], "campaign", noise=4.0)
+    assert receipts(world) == before
+    assert world.client.pending() == []
+    table = world.client.query(["purchase"], "campaign", noise=4.0)
+    assert found.charged_epsilon == pytest.approx(table.balance.charged_epsilon)
+    assert found.left_epsilon == pytest.approx(table.balance.left_epsilon)
+    assert found.columns[0].error == table.rows[0].numbers[0].error
+    assert found.fits
+    text = str(found)
+    assert "Over 100 records (k = 50), with laplace noise of 4 from each of 2 helpers" in text
+    assert "purchase by campaign: std. error 400,000.0" in text
+    assert "It would cost ε = 0.25 and leave 7.75. Nothing was spent." in text
+
+
+def test_explaining_finds_the_same_mistakes(world):
+    with pytest.raises(BadArguments, match="no declared value"):
+        world.client.explain(["nothing"])
+
+
+def test_an_explanation_of_another_form_is_refused(world):
+    world.helpers[1].explain = lambda body: b'{"cost": 5}'
+    with pytest.raises(StrangeAnswer, match="helper-1"):
+        world.client.explain(["purchase"])
+
+
+@pytest.fixture
+def generous(tmp_path):
+    mechanisms = {
+        "aggregate": {"kind": "laplace", "noise_floor": 0.25},
+        "train": {"kind": "gaussian", "noise_floor": 0.5},
+    }
+    world = World(tmp_path, mechanisms=mechanisms)
+    world.sealed()
+    world.shares([500, -3])
+    yield world
+    world.close()
+
+
+def test_what_does_not_fit_names_the_noise_that_does(generous):
+    for _ in range(3):
+        generous.client.query(["purchase"], "campaign", noise=0.5)
+    found = generous.client.explain(["purchase"], "campaign")
+    assert (found.charged_epsilon, found.left_epsilon) == (4.0, -2.0)
+    assert not found.fits
+    assert found.noise_that_fits == 0.5
+    assert "more than is left; noise 0.5 fits" in str(found)
+    generous.client.query(["purchase"], "campaign", noise=0.5)
+    assert "no noise fits" in str(generous.client.explain(["purchase"], "campaign"))
+
+
+class Doubled(Function):
+    """A function of somebody else's: no file of this package knows it."""
+
+    name = "doubled"
+    purpose = Purpose.AGGREGATE
+
+    def ask(self, document, arguments):
+        if arguments:
+            raise BadArguments("doubled takes no arguments")
+        return DoubledQuestion()
+
+
+class DoubledQuestion(Question):
+    plans = (Plan(("campaign",), (Column("doubled", Sensitivity(2, 2.0, 2), 2, width=2),)),)
+
+    def share(self, datasets, k):
+        raise AssertionError("only helpers compute")
+
+
+def test_a_function_of_somebody_elses_is_asked_like_any_other(world):
+    for sign, helper in zip((1, -1), world.helpers, strict=True):
+        helper.function = Doubled()
+        helper.tables = [([("autumn",)], [[[5 + sign * 1000, 7 - sign * 1000]]])]
+    with pytest.raises(BadArguments, match="takes no arguments"):
+        world.client.ask(Doubled(), {"more": 1})
+    answered = world.client.ask(Doubled(), {}, noise=3.0)
+    (combined,) = answered.tables
+    assert combined.rows == [("autumn",)]
+    assert combined.columns[0].tolist() == [[10, 14]]
+    (table,) = tables(answered, 0.9)
+    assert table.values == ("doubled[0]", "doubled[1]")
+    assert {each.function for each in answered.receipts.values()} == {"doubled"}
+
+
+def test_the_whole_way_on_either_database(tmp_path, database_url):
+    world = World(tmp_path, database_url)
+    world.sealed()
+    world.shares([500, -3])
+    assert world.client.query(["purchase"], "campaign").rows[0].numbers[0].estimate == 500
+    world.helpers[1].fail = ["after"] * 3
+    with pytest.raises(HelperAway):
+        world.client.query(["purchase"], "campaign")
+    world.client.close()
+    world.client = world.start()
+    (pending,) = world.client.pending()
+    assert world.client.resume(pending.id)[0].rows[1].numbers[0].estimate == -3
+    assert receipts(world) == [3, 3]
+    world.close()

@@ -1,0 +1,106 @@
+import pytest
+
+from maskedlark.adserver import datasets as module
+from maskedlark.adserver.errors import (
+    EmptyDataset,
+    NameTaken,
+    NotOver,
+    Overlapping,
+    TooLarge,
+    UnknownDataset,
+)
+from maskedlark.core.purpose import Purpose
+from maskedlark.errors import WrongType
+from maskedlark.storage.datasets import Standing
+from maskedlark.storage.reports import Selection
+from tests.unit.adserver.measuring import World
+from tests.unit.privacy.cases import make
+from tests.unit.web.service import NOW
+
+
+@pytest.fixture
+def world(tmp_path):
+    world = World(tmp_path)
+    yield world
+    world.close()
+
+
+def test_a_dataset_is_what_was_received_in_a_time(world):
+    world.receive(5, b"one", NOW - 10)
+    world.receive(7, b"two", NOW - 5)
+    found = world.client.freeze("monday", NOW - 10, NOW - 5)
+    assert (found.reports, found.state) == (5, Standing.FROZEN)
+    assert found.selection == Selection(Purpose.AGGREGATE, world.document.digest, NOW - 10, NOW - 5)
+    assert world.client.freeze("tuesday", NOW - 5, NOW).reports == 7
+
+
+def test_without_a_time_it_follows_the_one_before_and_ends_now(world):
+    world.receive(5, b"one", NOW - 10)
+    world.receive(7, b"two", NOW - 5)
+    world.client.freeze("monday", 0, NOW - 5)
+    found = world.client.freeze("tuesday")
+    assert (found.selection.start, found.selection.end, found.reports) == (NOW - 5, NOW, 7)
+
+
+def test_a_second_that_is_not_over_is_not_frozen(world):
+    world.receive(5, at=NOW)
+    with pytest.raises(NotOver, match="earlier end"):
+        world.client.freeze("monday", NOW, NOW + 1)
+    world.clock.seconds = NOW + 1
+    assert world.client.freeze("monday", NOW, NOW + 1).reports == 5
+
+
+def test_overlapping_datasets_are_refused_and_the_other_is_named(world):
+    world.receive(5, b"one", NOW - 10)
+    world.receive(5, b"two", NOW - 3)
+    world.client.freeze("monday", NOW - 20, NOW - 5)
+    with pytest.raises(Overlapping, match=f"monday holds .* {NOW - 20} to {NOW - 5}"):
+        world.client.freeze("tuesday", NOW - 10, NOW)
+    with pytest.raises(NameTaken, match="monday already"):
+        world.client.freeze("monday", NOW - 5, NOW - 1)
+
+
+@pytest.mark.parametrize("times", [(NOW - 5, NOW), (NOW - 5, NOW - 5), (NOW - 5, NOW - 8)])
+def test_nothing_is_no_dataset(world, times):
+    world.receive(5, at=NOW - 10)
+    with pytest.raises(EmptyDataset):
+        world.client.freeze("monday", *times)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../x", "x" * 65, ".x", "ü"])
+def test_names_are_plain(world, name):
+    world.receive(5, at=NOW - 10)
+    with pytest.raises(WrongType, match="no name"):
+        world.client.freeze(name, NOW - 20, NOW)
+
+
+def test_other_purposes_are_left_out(world):
+    world.receive(5, at=NOW - 10)
+    with pytest.raises(EmptyDataset):
+        world.client.freeze("monday", 0, NOW, Purpose.TRAIN)
+
+
+def test_a_dataset_has_so_many_chunks_at_most(world, monkeypatch):
+    monkeypatch.setattr(module, "PARTS", 2)
+    monkeypatch.setattr(module, "MOST_CHUNKS", 2)
+    world.receive(5, at=NOW - 10)
+    with pytest.raises(TooLarge, match="3 chunks"):
+        world.client.freeze("monday", 0, NOW)
+
+
+def test_large_payloads_make_small_chunks():
+    models = [{"tag": "basket", "features": 6000, "labels": [{"kind": "binary"}], "gradient_bound": 2.0}]
+    document = make(models=models, decoys=[], fake_rate=0.0)
+    small = module.parts_of(document, Selection(Purpose.AGGREGATE, bytes(32), 0, 1))
+    large = module.parts_of(document, Selection(Purpose.TRAIN, bytes(32), 0, 1))
+    assert small == 2048
+    assert large * document.payload_size(Purpose.TRAIN) < module.CHUNK_BYTES
+    assert 500 < large < 2048
+
+
+def test_an_unknown_dataset_is_named_with_those_that_there_are(world):
+    world.receive(5, at=NOW - 10)
+    world.client.freeze("monday", 0, NOW)
+    for call in (world.client.send, world.client.abort, world.client.refusals):
+        with pytest.raises(UnknownDataset, match="there are monday"):
+            call("tuesday")

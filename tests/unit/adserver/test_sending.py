@@ -1,0 +1,323 @@
+import threading
+
+import pytest
+
+from maskedlark.adserver import datasets as freezing
+from maskedlark.adserver import sending
+from maskedlark.adserver.errors import (
+    AlreadySealed,
+    DatasetRefused,
+    EmptyDataset,
+    HelperAway,
+    HelpersDiffer,
+    UnknownDataset,
+)
+from maskedlark.errors import WrongType
+from maskedlark.privacy.errors import BadReceipt
+from maskedlark.privacy.receipt import SealedReceipt
+from maskedlark.storage.datasets import Standing
+from maskedlark.wire.datasets import ChunkAnswer, Sealed
+from tests.unit.adserver.measuring import World
+from tests.unit.web.service import NOW
+
+REPORTS, PARTS = 45, 8
+CHUNKS = 6
+
+
+class Killed(BaseException):
+    """The process dies: nothing of ours may catch it."""
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    monkeypatch.setattr(freezing, "PARTS", PARTS)
+    world = World(tmp_path)
+    world.ids = world.receive(REPORTS, at=NOW - 10)
+    world.client.freeze("monday", NOW - 10, NOW)
+    yield world
+    world.close()
+
+
+def chunks_sent(helper):
+    return [int(line.rsplit("/", 1)[1]) for line in helper.log if "/chunks/" in line]
+
+
+def check_sealed(world, records=REPORTS):
+    found = world.client.datasets()[0]
+    assert (found.state, found.records) == (Standing.SEALED, records)
+    for helper in world.helpers:
+        assert helper.sealed["monday"].digest == found.digest.hex()
+        held = [each for number in range(CHUNKS) for each in helper.chunks["monday"][number][0]]
+        assert held == world.ids, "every report once, in the order of the chunks"
+        assert len(helper.ledger.receipts("ads.example")) == 1
+
+
+def test_all_helpers_get_all_chunks_once_and_seal_the_same(world):
+    told = []
+    found = world.client.send("monday", lambda *said: told.append(said))
+    check_sealed(world)
+    assert found == world.client.datasets()[0]
+    for helper in world.helpers:
+        assert sorted(chunks_sent(helper)) == list(range(CHUNKS))
+        said = [(sent, total) for name, sent, total in told if name == helper.name]
+        assert said[0] == (0, REPORTS)
+        assert sorted(said) == said
+        assert said[-1] == (REPORTS, REPORTS)
+
+
+def test_a_sealed_dataset_is_not_sent_again(world):
+    world.client.send("monday")
+    asked = [len(helper.log) for helper in world.helpers]
+    assert world.client.send("monday").state is Standing.SEALED
+    assert [len(helper.log) for helper in world.helpers] == asked
+
+
+def test_each_helper_gets_its_own_payloads(world):
+    bodies = {}
+    for helper in world.helpers:
+        take = helper.take
+
+        def keep(name, number, body, helper=helper, take=take):
+            bodies[helper.name, number] = body
+            return take(name, number, body)
+
+        helper.take = keep
+    world.client.send("monday")
+    assert all(bodies["helper-0", number] != bodies["helper-1", number] for number in range(CHUNKS))
+
+
+def test_only_what_all_accepted_is_sealed_and_refusals_are_counted(world):
+    world.helpers[0].refused = {world.ids[3]: "CannotOpen", world.ids[20]: "PastLifetime"}
+    world.helpers[1].refused = {world.ids[3]: "CannotOpen", world.ids[44]: "CannotOpen"}
+    found = world.client.send("monday")
+    assert found.records == REPORTS - 3
+    assert world.client.refusals("monday") == {
+        "helper-0": {"CannotOpen": 1, "PastLifetime": 1},
+        "helper-1": {"CannotOpen": 2},
+    }
+    check_sealed(world, REPORTS - 3)
+
+
+def test_a_dataset_of_which_nothing_is_left_is_not_sealed_and_says_why(world):
+    world.helpers[1].refused = dict.fromkeys(world.ids, "CannotOpen")
+    with pytest.raises(EmptyDataset, match="helper-1 CannotOpen 45"):
+        world.client.send("monday")
+    assert not world.helpers[0].sealed
+    world.client.abort("monday")
+
+
+@pytest.mark.parametrize("how", ["before", "after"])
+def test_a_helper_that_is_away_for_a_while_is_tried_again(world, how):
+    world.helpers[1].fail = [None, how, how, None, how]
+    world.client.send("monday")
+    check_sealed(world)
+    assert world.slept
+    assert set(world.slept) <= {0.5, 1.0}
+
+
+def test_a_helper_that_stays_away_is_named_and_what_was_sent_stays(world):
+    world.helpers[1].fail = [None, None, *["before"] * 100]
+    with pytest.raises(HelperAway, match=r"helper-1 stays away .* carries on"):
+        world.client.send("monday")
+    assert sorted(chunks_sent(world.helpers[0])) == list(range(CHUNKS)), "the others go on"
+    assert not world.helpers[0].sealed
+    (there,) = world.helpers[1].chunks["monday"]
+    world.helpers[1].fail, world.helpers[1].log, world.helpers[0].log = [], [], []
+    world.client.send("monday")
+    check_sealed(world)
+    assert sorted(chunks_sent(world.helpers[1])) == [each for each in range(CHUNKS) if each != there]
+    assert chunks_sent(world.helpers[0]) == []
+
+
+def kill_after(world, requests):
+    """The process dies when its helpers together have carried out so many requests."""
+    counted, lock = [0], threading.Lock()
+    handle = world.router.handle_request
+
+    def dying(request):
+        if ".test" not in request.url.host or request.url.host == "parameters.test":
+            return handle(request)
+        with lock:
+            counted[0] += 1
+            dead = counted[0] > requests
+        if dead:
+            raise Killed
+        return handle(request)
+
+    world.router.handle_request = dying
+    with pytest.raises(Killed):
+        world.client.send("monday")
+    world.router.handle_request = handle
+    world.client.close()
+    world.client = world.start()
+
+
+@pytest.mark.parametrize("requests", range(2 + 2 * CHUNKS + 2))
+def test_killed_anywhere_it_carries_on(world, requests):
+    kill_after(world, requests)
+    world.client.send("monday")
+    check_sealed(world)
+
+
+@pytest.mark.parametrize("requests", [0, 1, 2, 7, 2 + 2 * CHUNKS])
+def test_killed_anywhere_it_can_be_aborted_while_nothing_is_sealed(world, requests):
+    kill_after(world, requests)
+    world.client.abort("monday")
+    assert world.client.datasets()[0].state is Standing.ABORTED
+    assert not any(helper.opened for helper in world.helpers)
+    with pytest.raises(UnknownDataset, match="aborted"):
+        world.client.send("monday")
+    world.client.freeze("monday", NOW - 10, NOW)
+    world.client.send("monday")
+    check_sealed(world)
+
+
+def test_what_one_helper_has_sealed_cannot_be_taken_back_anywhere(world):
+    kill_after(world, 2 + 2 * CHUNKS + 1)
+    assert [bool(helper.sealed) for helper in world.helpers] == [True, False]
+    with pytest.raises(AlreadySealed, match="helper-0"):
+        world.client.abort("monday")
+    assert world.helpers[1].opened
+    world.client.send("monday")
+    check_sealed(world)
+    with pytest.raises(AlreadySealed, match="stays for good"):
+        world.client.abort("monday")
+
+
+def test_an_abort_that_got_through_halfway_is_repeated(world):
+    kill_after(world, 6)
+    world.helpers[0].fail = [None, "after"]
+    world.helpers[1].fail = [None, *["before"] * 3]
+    with pytest.raises(HelperAway, match="helper-1"):
+        world.client.abort("monday")
+    assert [bool(helper.opened) for helper in world.helpers] == [False, True]
+    assert world.client.datasets()[0].state is Standing.FROZEN
+    world.client.abort("monday")
+    assert world.client.datasets()[0].state is Standing.ABORTED
+    assert not world.helpers[1].opened
+
+
+def test_a_helper_that_lost_chunks_gets_them_again(world):
+    world.helpers[1].fail = [*[None] * 4, *["before"] * 100]
+    with pytest.raises(HelperAway):
+        world.client.send("monday")
+    world.helpers[1].fail = []
+    world.helpers[1].chunks["monday"].clear()
+    world.client.send("monday")
+    check_sealed(world)
+
+
+def test_a_database_that_lacks_answers_to_a_sealed_dataset_is_an_old_copy(world):
+    kill_after(world, 2 + 2 * CHUNKS + 1)
+    database = world.client._database
+    with database.write() as connection:
+        connection.exec_driver_sql("DELETE FROM dataset_answers WHERE helper = 'helper-0' AND number = 2")
+    with pytest.raises(HelpersDiffer, match="newest copy"):
+        world.client.send("monday")
+
+
+def test_another_dataset_under_the_name_is_noticed(world):
+    world.receive(5, b"other", NOW - 20)
+    world.client.freeze("sunday", NOW - 20, NOW - 10)
+    world.client.send("sunday")
+    helper = world.helpers[1]
+    helper.opened["monday"] = helper.opened["sunday"].model_copy(update={"purpose": "train"})
+    helper.chunks["monday"] = {}
+    with pytest.raises(HelpersDiffer, match="helper-1 has another dataset"):
+        world.client.send("monday")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        ChunkAnswer(parts=8, accepted="ff", refused={"CannotOpen": 1}),
+        ChunkAnswer(parts=8, accepted="fe", refused={}),
+        ChunkAnswer(parts=7, accepted="fe", refused={}),
+        ChunkAnswer(parts=8, accepted="ffff", refused={}),
+        ChunkAnswer(parts=4, accepted="ff", refused={}),
+    ],
+)
+def test_an_answer_that_is_none_to_its_chunk_is_refused(world, answer):
+    world.helpers[1].change["chunk"] = lambda data: answer.encode()
+    with pytest.raises(HelpersDiffer, match="helper-1"):
+        world.client.send("monday")
+
+
+def test_an_answer_that_is_no_message_of_ours_is_one_error(world):
+    world.helpers[0].change["chunk"] = lambda data: b"<html>"
+    with pytest.raises(WrongType, match="JSON"):
+        world.client.send("monday")
+
+
+def changed(**values):
+    return lambda data: Sealed.decode(data).model_copy(update=values).encode()
+
+
+@pytest.mark.parametrize("values", [{"digest": "ab" * 32}, {"records": 44}])
+def test_another_digest_or_size_is_refused(world, values):
+    world.helpers[1].change["seal"] = changed(**values)
+    with pytest.raises(HelpersDiffer, match="helper-1 sealed monday with another digest"):
+        world.client.send("monday")
+    assert world.client.datasets()[0].state is Standing.FROZEN
+    world.helpers[1].change = {}
+    world.client.send("monday")
+    check_sealed(world)
+
+
+def test_a_receipt_that_does_not_hold_is_refused(world):
+    spoil = world.helpers[1].signer
+    other = world.helpers[0].signer
+    spoil.key, key = other.key, spoil.key
+    with pytest.raises(BadReceipt, match="helper-1"):
+        world.client.send("monday")
+    spoil.key = key
+    assert world.client.datasets()[0].state is Standing.FROZEN
+
+
+def test_a_receipt_of_another_dataset_is_refused(world):
+    world.client.send("monday")
+    old = world.helpers[1].sealed["monday"].receipt
+    world.receive(5, b"later", NOW)
+    world.clock.seconds = NOW + 5
+    world.client.freeze("tuesday")
+    world.helpers[1].change["seal"] = changed(receipt=old)
+    with pytest.raises(BadReceipt, match="helper-1 gave a receipt of another dataset"):
+        world.client.send("tuesday")
+
+
+def test_a_receipt_is_kept_in_its_place(world):
+    world.client.send("monday")
+    kept = world.client._book.receipts("helper-0")
+    assert [each.claimed().number for each in kept] == [1]
+    assert isinstance(kept[0].claimed(), SealedReceipt)
+
+
+def test_reports_that_vanish_are_noticed(world):
+    database = world.client._database
+    with database.write() as connection:
+        connection.exec_driver_sql("DELETE FROM reports WHERE id = ?", (world.ids[-1],))
+    with pytest.raises(DatasetRefused, match="chunk 5 of monday lost reports"):
+        world.client.send("monday")
+
+
+def test_nobody_has_more_than_so_many_chunks_in_flight(world):
+    flying, most, lock = [0], [0], threading.Lock()
+    barrier = threading.Barrier(sending.IN_FLIGHT)
+    handle = world.router.handle_request
+
+    def slow(request):
+        if request.url.host != "helper-1.test" or b"/chunks/" not in request.url.raw_path:
+            return handle(request)
+        with lock:
+            flying[0] += 1
+            most[0] = max(most[0], flying[0])
+            together = flying[0] <= sending.IN_FLIGHT and not barrier.broken
+        if together and most[0] <= sending.IN_FLIGHT and int(request.url.path.rsplit("/", 1)[1]) < 4:
+            barrier.wait(30)  # Four at once, or this never ends.
+        with lock:
+            flying[0] -= 1
+        return handle(request)
+
+    world.router.handle_request = slow
+    world.client.send("monday")
+    assert most[0] == sending.IN_FLIGHT

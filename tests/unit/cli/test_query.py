@@ -1,0 +1,203 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from maskedlark.adserver.client import Client
+from maskedlark.adserver.question import Between
+from maskedlark.cli import app
+from maskedlark.cli.query import parse_where
+from maskedlark.privacy.errors import BadArguments
+from maskedlark.privacy.messages import decode_request
+from tests.unit.adserver.measuring import World
+from tests.unit.web.service import NOW
+
+RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    # What a configuration opens is tested with the client: here it opens this world.
+    monkeypatch.setattr(Client, "from_config", lambda path: world.start())
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def measured(world):
+    world.sealed()
+    world.shares([500, -3])
+    return world
+
+
+def run(*arguments, code=0):
+    done = RUN(app, [*arguments, "--config", "adserver.toml"])
+    assert done.exit_code == code, done.output
+    return done
+
+
+def complains(*arguments):
+    """The one line that a mistake makes."""
+    done = run(*arguments, code=1)
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def asked(world):
+    return decode_request(world.helpers[0].received[-1])
+
+
+def test_a_table_is_printed_with_its_cost(measured):
+    shown = run("query", "--group-by", "campaign", "--value", "purchase").stdout
+    lines = shown.splitlines()
+    assert lines[0].startswith("campaign  purchase  std. error")
+    assert lines[1].startswith("autumn         500")
+    assert "k = 50" in shown
+    assert "cost ε = 1;" in shown
+
+
+def test_every_option_reaches_the_question(measured):
+    measured.shares([1, 2], [3, 4], rows=[("autumn", 1), ("spring", 2)])
+    shown = run(
+        *("query", "--group-by", "campaign,place", "--value", "purchase", "--value", "count"),
+        *("--where", "campaign=spring,autumn", "--where", "place=18..30", "--dataset", "monday"),
+        *("--noise", "3", "--confidence", "0.5"),
+    ).stdout
+    request = asked(measured)
+    assert request.arguments == {
+        "values": ["purchase", "count"],
+        "by": [["campaign", "place"]],
+        "where": [
+            {"key": "campaign", "among": ["spring", "autumn"]},
+            {"key": "place", "least": 18, "most": 30},
+        ],
+    }
+    assert (request.noise, len(request.datasets)) == (3.0, 1)
+    assert "50 % interval" in shown
+
+
+def test_a_cost_becomes_noise(measured):
+    run("query", "--group-by", "campaign", "--value", "purchase", "--epsilon", "0.25")
+    assert asked(measured).noise == 4.0
+
+
+def test_several_tables_are_asked_at_once(measured):
+    for helper in measured.helpers:
+        _, columns = helper.tables[0]
+        helper.tables.append(([("a", 1), ("b", 2)], columns))
+    options = ("--group-by", "campaign", "--group-by", "campaign,place", "--value", "purchase")
+    found = json.loads(run("query", *options, "--json").stdout)
+    assert [each["by"] for each in found] == [["campaign"], ["campaign", "place"]]
+    assert found[1]["rows"][0]["purchase"] == 500
+
+
+def test_explaining_asks_nothing(measured):
+    options = ("query", "--group-by", "campaign", "--value", "purchase", "--explain")
+    assert "It would cost ε = 1 and leave 7. Nothing was spent." in run(*options).stdout
+    assert json.loads(run(*options, "--json").stdout)["left_epsilon"] == 7.0
+    assert not measured.helpers[0].received
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            ["--value", "nothing"],
+            "BadArguments: 'nothing' is no declared value; there are count, purchase, visit",
+        ),
+        (
+            ["--value", "count", "--group-by", "x"],
+            "BadArguments: 'x' is no declared key; there are campaign, place",
+        ),
+        (["--value", "count", "--dataset", "x"], "UnknownDataset: no dataset 'x' here; there are monday"),
+        (["--value", "count", "--where", "x"], "BadArguments: 'x' is no filter: write key=a,b or key=18..30"),
+        (["--value", "count", "--where", "x=1"], "BadArguments: 'x' is no declared key"),
+        (["--value", "count", "--noise", "0.1"], "NoiseTooSmall: noise 0.1 is below the declared 1"),
+        (
+            ["--value", "count", "--noise", "2", "--epsilon", "1"],
+            "BadArguments: give the noise or what it may",
+        ),
+        (["--value", "count", "--value", "count"], "BadArguments: a value is named twice"),
+    ],
+)
+def test_a_mistake_is_one_clear_line(measured, options, words):
+    assert complains("query", *options).startswith(words)
+    assert not measured.helpers[0].received
+
+
+def test_a_budget_that_is_spent_is_one_clear_line(measured):
+    options = ("query", "--group-by", "campaign", "--value", "purchase", "--noise", "1.3")
+    for _ in range(10):
+        run(*options)
+    line = complains(*options)
+    assert line.startswith("BudgetExhausted: this would cost ε = 0.7692; 0.3077 is left")
+    assert "noise 3.25" in line
+
+
+def test_a_configuration_that_is_not_there_is_one_clear_line(tmp_path):
+    done = RUN(app, ["query", "--value", "count", "--config", str(tmp_path / "adserver.toml")])
+    assert done.exit_code == 1
+    assert done.stderr.startswith("BadSettings: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_filters_are_read_as_they_are_written():
+    assert parse_where(["a=x,y", "b=18..30", "c=18..", "d=..-5", "e=5,007,-3"]) == {
+        "a": ["x", "y"],
+        "b": Between(18, 30),
+        "c": Between(18, None),
+        "d": Between(None, -5),
+        "e": ["5", "007", "-3", 5, -3],
+    }
+
+
+@pytest.mark.parametrize("text", ["a", "a=", "=b", "a=x..y", "a=1..2..3"])
+def test_a_filter_of_another_form_is_refused(text):
+    with pytest.raises(BadArguments, match="write key="):
+        parse_where([text])
+
+
+def test_two_filters_on_a_key_are_refused():
+    with pytest.raises(BadArguments, match="two filters on a"):
+        parse_where(["a=1", "a=2"])
+
+
+def test_a_dataset_is_frozen_sent_listed_and_kept(world):
+    ids = world.receive(20, at=NOW - 10)
+    world.helpers[1].refused = {ids[0]: "CannotOpen"}
+    shown = run("datasets", "freeze", "monday", "--start", "2020-01-01", "--end", str(NOW)).stdout
+    assert shown == "monday: 20 reports to aggregate, from 2020-01-01 00:00:00 until 2030-03-17 17:46:40\n"
+    shown = run("datasets", "send", "monday").stdout
+    assert shown.splitlines() == [
+        "monday: 19 of 20 reports sealed at every helper",
+        "helper-1 refused 1 (CannotOpen)",
+    ]
+    heads, row = run("datasets", "list").stdout.splitlines()
+    assert heads.split() == ["name", "purpose", "from", "until", "reports", "state", "records", "refused"]
+    assert row.split()[-6:] == ["sealed", "19", "helper-1", "refused", "1", "(CannotOpen)"]
+    assert complains("datasets", "abort", "monday").startswith("AlreadySealed: monday is sealed")
+
+
+def test_a_dataset_is_aborted(world):
+    world.receive(20, at=NOW - 10)
+    run("datasets", "freeze", "monday")
+    assert run("datasets", "abort", "monday").stdout == "monday: aborted\n"
+    assert "aborted" in run("datasets", "list").stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["freeze", "monday", "--start", "yesterday"], "NotDeclared: 'yesterday' is no time"),
+        (["freeze", "monday", "--parameters", "abc"], "NotDeclared: 'abc' is no digest"),
+        (["freeze", "monday"], "EmptyDataset: no report to aggregate"),
+        (["freeze", "a b"], "WrongType: 'a b' is no name of a dataset"),
+        (["freeze", "monday", "--end", "2999-01-01"], "NotOver: the end of monday"),
+        (["send", "monday"], "UnknownDataset: no dataset 'monday' here; there are none"),
+        (["abort", "monday"], "UnknownDataset: no dataset 'monday' here"),
+    ],
+)
+def test_a_mistake_with_datasets_is_one_clear_line(world, options, words):
+    assert complains("datasets", *options).startswith(words)

@@ -1,0 +1,123 @@
+"""Two helpers' datasets over fresh folders, and reports that were made for them."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from maskedlark.clock import FixedClock
+from maskedlark.core.purpose import Purpose
+from maskedlark.helper.anchor import FileAnchor
+from maskedlark.helper.datasets import Datasets
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.ledger import Ledger
+from maskedlark.privacy.receipt import Certificate, SignedCertificate, certify
+from maskedlark.randomness import FixedRandomness, SystemRandomness
+from maskedlark.storage.engine import open_database
+from maskedlark.wire import batch, report, uploads
+from maskedlark.wire.batch import Envelope
+from maskedlark.wire.datasets import Sealing, pack, unpack
+from maskedlark.wire.hpke import OpeningKey
+from maskedlark.wire.report import Recipient
+from maskedlark.wire.signatures import SigningKey
+from tests.unit.privacy.cases import HELPER_KEYS, make
+
+HOUR = 480_000
+NOW = HOUR * 3600 + 1800
+ORIGIN, NAME = "ads.example", "march"
+KEYS = [OpeningKey.generate(FixedRandomness(f"opening {i}".encode())) for i in range(2)]
+DOCUMENT = make()
+LIFETIME = DOCUMENT.report_lifetime_s
+
+
+class Signer:
+    """Receipts of one helper, signed with its identity itself."""
+
+    def __init__(self, place: int) -> None:
+        self.helper, self._key = f"helper-{place}", HELPER_KEYS[place]
+        key = self._key.verifying.public.hex()
+        made = Certificate(helper=self.helper, key=key, not_before=0, not_after=1 << 40)
+        self._certificate = certify(made, self._key)
+
+    def current(self, now: int) -> tuple[SigningKey, SignedCertificate]:
+        return self._key, self._certificate
+
+
+class Helper(NamedTuple):
+    datasets: Datasets
+    ledger: Ledger
+    clock: FixedClock
+
+
+@contextmanager
+def helper(folder: Path, url: str, place: int = 0, now: int = NOW, workers: int = 1) -> Iterator[Helper]:
+    """A helper that starts, over what an earlier one left."""
+    clock, database = FixedClock(now), open_database(url)
+    ledger = Ledger(database, FileAnchor(folder / "anchor"), Signer(place), clock, SystemRandomness())
+    ledger.check()
+    keys = {KEYS[place].key_id: KEYS[place]}
+    made = Datasets(folder / "columns", database, ledger, lambda: keys, f"helper-{place}", clock, workers)
+    try:
+        yield Helper(made, ledger, clock)
+    finally:
+        made.close()
+        database.close()
+
+
+class Reports(NamedTuple):
+    """Reports, and what is true of them."""
+
+    data: list[bytes]
+    keys: tuple[list[Any], list[Any]]
+    values: np.ndarray
+
+    def chunk(self, place: int, start: int = 0, end: int | None = None) -> bytes:
+        return uploads.encode_batch([report.decode(data).part(place) for data in self.data[start:end]])
+
+
+def _envelope(document: Document, purpose: Purpose) -> Envelope:
+    recipients = tuple(Recipient(f"helper-{i}", key.sealing) for i, key in enumerate(KEYS))
+    return Envelope(document.origin, purpose, document.digest, recipients, document.payload_size(purpose))
+
+
+def measured(count: int, hours: Sequence[int] | None = None, document: Document = DOCUMENT) -> Reports:
+    rng = SystemRandomness()
+    campaigns = [f"c{number}" for number in rng.below(3, count)]
+    places = [int(number) for number in rng.below(4, count)]
+    values = np.stack([rng.below(50_000, count), rng.below(2, count)])
+    secrets = document.measure.lift([*values], np.ones(count, np.bool_))
+    encoded = batch.aggregate_columns(document.measure, [campaigns, places], count)
+    envelope = _envelope(document, Purpose.AGGREGATE)
+    data = batch.seal(envelope, encoded, secrets, hours or [HOUR] * count, rng)
+    return Reports(data, (campaigns, places), values)
+
+
+def trained(
+    tag: str, count: int, document: Document = DOCUMENT
+) -> tuple[list[bytes], np.ndarray, np.ndarray]:
+    """Reports of a model, their features, and their secret masks."""
+    rng, model = SystemRandomness(), document.declared_models[tag]
+    features = np.frombuffer(rng.bytes(count * model.features), np.uint8).reshape(count, -1)
+    shown, secrets = model.mask([rng.below(2, count) for _ in model.labels], np.ones(count, np.bool_), rng)
+    encoded = batch.train_columns(tag, features, shown)
+    return (
+        batch.seal(_envelope(document, Purpose.TRAIN), encoded, secrets, [HOUR] * count, rng),
+        features,
+        secrets,
+    )
+
+
+def parts(data: Sequence[bytes], place: int) -> bytes:
+    return uploads.encode_batch([report.decode(each).part(place) for each in data])
+
+
+def agreed(*helpers: Datasets, chunks: int, name: str = NAME) -> Sealing:
+    """What the ad server seals with: what all helpers accepted."""
+    bitmaps = []
+    for number in range(chunks):
+        answers = [each.chunk(ORIGIN, name, number) for each in helpers]
+        kept = np.logical_and.reduce([unpack(each.accepted, each.parts) for each in answers])
+        bitmaps.append(pack(kept))
+    return Sealing(accepted=tuple(bitmaps))

@@ -1,0 +1,544 @@
+import asyncio
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from maskedlark.errors import Expired, KTooSmall, MaskedLarkError, NotDeclared, UntrustedHelper, WrongType
+from maskedlark.helper import errors
+from maskedlark.helper.app import MOST_OPENING, create_app
+from maskedlark.helper.errors import DocumentOfAnother, NotNamed, UnknownChunk, UnknownDataset
+from maskedlark.privacy import errors as privacy_errors
+from maskedlark.privacy import messages, trail
+from maskedlark.privacy.errors import BudgetExhausted, LedgerBehind, RequestIdReused, UnknownFunction
+from maskedlark.privacy.receipt import decode as decode_receipt
+from maskedlark.randomness import SystemRandomness
+from maskedlark.web import problem, request_signature
+from maskedlark.web.errors import (
+    BodyTooLarge,
+    NotForUs,
+    StaleRequest,
+    UndeclaredKey,
+    UnknownDocument,
+    UnknownOrigin,
+    UnsignedRequest,
+    WrongContentType,
+    WrongDigest,
+)
+from maskedlark.wire import keys, uploads
+from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, ChunkAnswer, State
+from maskedlark.wire.signatures import SigningKey
+from tests.unit.helper.world import (
+    DAY_S,
+    NAME,
+    NOW,
+    ORIGIN,
+    OTHER,
+    OTHER_KEY,
+    begin,
+    opening,
+    question,
+    running,
+    settings,
+    world,
+)
+from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, make
+
+PUBLIC = {"/health", "/v1/keys", "/v1/origins/{origin}/receipts"}
+
+
+@pytest.fixture
+def helper(tmp_path):
+    with world(tmp_path) as made:
+        yield made
+
+
+def receipts(helper, after=0, origin=ORIGIN):
+    found = helper.http().get(f"/v1/origins/{origin}/receipts", params={"after": after}).json()
+    assert found.keys() == {"receipts", "more"}
+    return [decode_receipt(json.dumps(each)) for each in found["receipts"]], found["more"]
+
+
+@contextmanager
+def refused(cls):
+    """What crosses is the type of a problem: an ad server may know an error of its own by that name."""
+    with pytest.raises(MaskedLarkError) as raised:
+        yield
+    assert problem.slug(type(raised.value)) == problem.slug(cls)
+
+
+# The way of a dataset.
+
+
+def test_a_dataset_is_sent_sealed_and_asked(helper):
+    document = helper.publish(fake_rate=0.0)
+    remote = helper.remote()
+    assert begin(remote, document).state == "open"
+    assert begin(remote, document).state == "open"
+    sealed = helper.sealed(document)
+    assert sealed.records == 60
+    state = State.decode(remote.get("/v1/datasets/monday"))
+    assert (state.state, state.digest, state.records) == ("sealed", sealed.digest, 60)
+    body = question(sealed.digest)
+    answer = remote.post("/v1/releases", body, JSON_TYPE)
+    (table,) = messages.decode_answer(answer).tables
+    assert table.rows == [("spring",)]
+    assert remote.post("/v1/releases", body, JSON_TYPE) == answer
+
+
+def test_anyone_can_verify_what_was_answered(helper):
+    document = helper.publish(fake_rate=0.0)
+    sealed = helper.sealed(document)
+    helper.remote().post("/v1/releases", question(sealed.digest), JSON_TYPE)
+    chain, more = receipts(helper)
+    assert not more
+    found = trail.verify(chain, ORIGIN, NAME, [document])
+    assert [each.kind for each in found.receipts] == ["sealed", "release"]
+    assert sealed.receipt == chain[0].encode().decode()
+    assert receipts(helper, after=1) == (chain[1:], False)
+    assert receipts(helper, origin=OTHER) == ([], False)
+
+
+def test_equal_questions_at_once_are_one_answer_and_one_charge(helper):
+    document = helper.publish(fake_rate=0.0)
+    body = question(helper.sealed(document).digest)
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(helper.remote().post, "/v1/releases", body, JSON_TYPE) for _ in range(4)]
+        assert len({each.result() for each in asked}) == 1
+    assert len(receipts(helper)[0]) == 2
+
+
+def test_what_a_question_would_cost_is_said_and_not_charged(helper):
+    document = helper.publish(fake_rate=0.0)
+    body = question(helper.sealed(document).digest, noise=20.0)
+    found = json.loads(helper.remote().post("/v1/explain", body, JSON_TYPE))
+    assert (found["records"], found["k"], found["helpers"]) == (60, 50, 2)
+    assert found["cost"]["before"] == {"epsilon": 0.0, "delta": 0.0}
+    assert found["cost"]["after"]["epsilon"] == found["cost"]["charged_epsilon"] > 0
+    assert found["cost"]["left_epsilon"] == 8.0 - found["cost"]["after"]["epsilon"]
+    assert 0 < found["noise_that_fits"] < 20
+    (table,) = found["tables"]
+    assert table["by"] == ["campaign"]
+    assert [column["name"] for column in table["columns"]] == ["purchase", "count"]
+    purchase, count = table["columns"]
+    # Two helpers' Laplace noise of scale 20, times the value's width.
+    assert count["standard_error"] == pytest.approx(2 * 20, rel=0.01)
+    assert purchase["standard_error"] == pytest.approx(50_000 * 2 * 20, rel=0.01)
+    assert 1.5 < count["half_width"] / count["standard_error"] < 2.2
+    assert len(receipts(helper)[0]) == 1
+    helper.remote().post("/v1/releases", body, JSON_TYPE)
+    spent = json.loads(receipts(helper)[0][1].receipt)["balance"]
+    assert spent["charged_epsilon"] == found["cost"]["charged_epsilon"]
+    assert spent["left_epsilon"] == found["cost"]["left_epsilon"]
+
+
+def test_an_aborted_dataset_is_gone_and_its_reports_may_come_again(helper):
+    document = helper.publish(fake_rate=0.0)
+    remote, body = helper.remote(), uploads.encode_batch(helper.reports(document))
+    for name in ("monday", "tuesday"):
+        begin(remote, document, name)
+        answer = ChunkAnswer.decode(remote.post(f"/v1/datasets/{name}/chunks/0", body, CHUNK_TYPE))
+        assert (answer.parts, answer.refused) == (60, {})
+        assert ChunkAnswer.decode(remote.get(f"/v1/datasets/{name}/chunks/0")) == answer
+        with pytest.raises(UnknownChunk):
+            remote.get(f"/v1/datasets/{name}/chunks/1")
+        assert remote.delete(f"/v1/datasets/{name}") == b""
+        with refused(UnknownDataset):
+            remote.get(f"/v1/datasets/{name}")
+
+
+# Who may ask.
+
+
+def test_all_but_what_is_public_needs_a_signature(helper):
+    paths = helper.app.openapi()["paths"]
+    assert paths.keys() >= PUBLIC
+    private = [(path, method) for path in paths if path not in PUBLIC for method in paths[path]]
+    assert len(private) == 8
+    for path, method in private:
+        answer = helper.http().request(method.upper(), path.format(name="monday", number=0), content=b"")
+        assert (answer.status_code, answer.json()["type"]) == (401, "/problems/unsigned-request"), path
+        assert answer.headers["content-type"] == problem.MEDIA_TYPE
+
+
+def test_health_and_keys_are_for_anyone(helper):
+    assert helper.http().get("/health").json() == {"status": "ok"}
+    found = helper.http().get("/v1/keys")
+    assert found.headers["content-type"] == "application/cbor"
+    configuration = keys.verify(found.content, NAME, HELPER_KEYS[0].verifying)
+    assert configuration.address == "https://helper-0.example"
+
+
+def test_a_forged_request_is_refused(helper):
+    document = helper.publish()
+    stranger = SigningKey.generate(SystemRandomness())
+    with pytest.raises(UndeclaredKey):
+        begin(helper.remote(stranger), document)
+    with pytest.raises(UndeclaredKey):
+        begin(helper.remote(OTHER_KEY), document)
+
+
+def test_a_body_that_was_not_signed_is_refused(helper):
+    document = helper.publish()
+    path, body = "/v1/datasets/monday", opening(document)
+    headers = request_signature.sign("POST", path, JSON_TYPE, body, ORIGIN, NAME, NOW, ORIGIN_KEY)
+    answer = helper.http().post(path, content=body.replace(b"aggregate", b"train"), headers=headers)
+    assert type(problem.error_of(answer.status_code, answer.content)) is WrongDigest
+    assert helper.http().post(path, content=body, headers=headers).status_code == 200
+
+
+def test_a_request_for_another_helper_is_refused(helper):
+    document = helper.publish()
+    with pytest.raises(NotForUs):
+        begin(helper.remote(helper="helper-1"), document)
+
+
+def test_an_old_request_is_refused(helper):
+    path = "/v1/datasets/monday"
+    headers = request_signature.sign(
+        "GET", path, request_signature.NO_BODY_TYPE, b"", ORIGIN, NAME, NOW - DAY_S, ORIGIN_KEY
+    )
+    answer = helper.http().get(path, headers=headers)
+    assert type(problem.error_of(answer.status_code, answer.content)) is StaleRequest
+
+
+def test_origins_that_are_not_pinned_or_have_published_nothing_are_unknown(helper):
+    for origin, key in (("elsewhere.example", ORIGIN_KEY), (OTHER, OTHER_KEY)):
+        with pytest.raises(UnknownOrigin):
+            helper.remote(key, origin).get("/v1/datasets/monday")
+
+
+def test_an_origin_sees_its_own_datasets_alone(helper):
+    document = helper.publish(fake_rate=0.0)
+    helper.publish(OTHER_KEY, origin=OTHER, signing_key=OTHER_KEY.verifying.public.hex())
+    sealed = helper.sealed(document)
+    other = helper.remote(OTHER_KEY, OTHER)
+    for use in (
+        lambda: other.get("/v1/datasets/monday"),
+        lambda: other.delete("/v1/datasets/monday"),
+        lambda: other.post("/v1/releases", question(sealed.digest), JSON_TYPE),
+        lambda: other.post("/v1/explain", question(sealed.digest), JSON_TYPE),
+    ):
+        with refused(UnknownDataset):
+            use()
+
+
+def test_a_rotated_key_stops_working_within_the_time_that_is_set(helper):
+    first = helper.publish()
+    begin(helper.remote(), first)
+    fresh = SigningKey.generate(SystemRandomness())
+    helper.publish(version=2, previous=first.digest.hex(), signing_key=fresh.verifying.public.hex())
+    helper.clock.seconds += 60
+    with pytest.raises(UndeclaredKey):
+        begin(helper.remote(), first)
+    begin(helper.remote(fresh), first)
+
+
+def test_the_key_of_an_expired_document_still_signs(helper):
+    document = helper.publish(fake_rate=0.0, not_after=NOW + DAY_S)
+    sealed = helper.sealed(document)
+    helper.clock.seconds += DAY_S + 1
+    helper.remote().post("/v1/releases", question(sealed.digest), JSON_TYPE)
+    begin(helper.remote(), document, "tuesday")  # Reports that were made under it may still come.
+
+
+# Under which documents.
+
+
+def test_a_document_that_nobody_published_is_unknown(helper):
+    helper.publish()
+    with pytest.raises(UnknownDocument):
+        begin(helper.remote(), make(k=77))
+
+
+def test_a_document_of_another_origin_is_refused(helper):
+    helper.publish()
+    theirs = helper.publish(OTHER_KEY, origin=OTHER, signing_key=OTHER_KEY.verifying.public.hex())
+    with pytest.raises(DocumentOfAnother):
+        begin(helper.remote(), theirs)
+
+
+def _helpers(*named):
+    return [{"name": name, "identity": key.verifying.public.hex()} for name, key in named]
+
+
+@pytest.mark.parametrize(
+    ("changes", "refused"),
+    [
+        ({"k": 19}, KTooSmall),
+        ({"helpers": _helpers((NAME, HELPER_KEYS[0]), ("sock-puppet", ORIGIN_KEY))}, UntrustedHelper),
+        ({"helpers": _helpers(("helper-1", HELPER_KEYS[1]), ("helper-2", HELPER_KEYS[2]))}, NotNamed),
+        ({"helpers": _helpers((NAME, HELPER_KEYS[1]), ("helper-2", HELPER_KEYS[2]))}, NotNamed),
+        ({"helpers": _helpers(("helper-9", HELPER_KEYS[0]), ("helper-2", HELPER_KEYS[2]))}, NotNamed),
+    ],
+)
+def test_a_document_by_which_we_must_not_work_is_refused(helper, changes, refused):
+    with pytest.raises(refused):
+        begin(helper.remote(), helper.publish(**changes))
+
+
+def test_a_purpose_that_the_document_does_not_have_is_refused(helper):
+    document = helper.publish(models=[], training=None, decoys=[], fake_rate=0.0)
+    body = opening(document).replace(b"aggregate", b"train")
+    with pytest.raises(NotDeclared, match="nothing to train"):
+        helper.remote().post("/v1/datasets/monday", body, JSON_TYPE)
+
+
+def test_a_stricter_policy_holds_for_datasets_that_are_here_already(tmp_path):
+    with world(tmp_path) as helper:
+        sealed = helper.sealed(helper.publish(fake_rate=0.0))
+    config = settings(tmp_path)
+    stricter = config.model_copy(update={"policy": config.policy.model_copy(update={"least_k": 51})})
+    with running(tmp_path, stricter, helper.clock) as helper, pytest.raises(KTooSmall):
+        helper.remote().post("/v1/releases", question(sealed.digest), JSON_TYPE)
+
+
+# What is refused of a request.
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/json; charset=utf-8", CHUNK_TYPE])
+def test_content_types_are_taken_by_the_letter(helper, kind):
+    document = helper.publish()
+    with pytest.raises(WrongContentType, match=JSON_TYPE):
+        helper.remote().post("/v1/datasets/monday", opening(document), kind)
+
+
+def test_bodies_have_limits(helper, tmp_path):
+    helper.publish()
+    with pytest.raises(BodyTooLarge):
+        helper.remote().post("/v1/datasets/monday", bytes(MOST_OPENING + 1), JSON_TYPE)
+    with world(tmp_path / "small", limits={"chunk_bytes": 2048}) as small:
+        document = small.publish()
+        begin(small.remote(), document)
+        with pytest.raises(BodyTooLarge):
+            small.remote().post("/v1/datasets/monday/chunks/0", bytes(2049), CHUNK_TYPE)
+
+
+def test_a_get_has_no_body(helper):
+    helper.publish()
+    path = "/v1/datasets/monday"
+    headers = request_signature.sign(
+        "GET", path, request_signature.NO_BODY_TYPE, b"more", ORIGIN, NAME, NOW, ORIGIN_KEY
+    )
+    answer = helper.http().request("GET", path, content=b"more", headers=headers)
+    assert type(problem.error_of(answer.status_code, answer.content)) is BodyTooLarge
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"parameters":"ab","purpose":"train"}'])
+def test_what_is_no_message_of_ours_is_refused(helper, body):
+    helper.publish()
+    with pytest.raises(WrongType):
+        helper.remote().post("/v1/datasets/monday", body, JSON_TYPE)
+
+
+@pytest.mark.parametrize("path", ["/v1/datasets/a%2Fb", "/v1/datasets/-a", "/v1/datasets/a/chunks/-1"])
+def test_what_is_no_path_of_ours_is_refused(helper, path):
+    helper.publish()
+    answer = helper.http().post(path)
+    assert answer.status_code in (400, 404)
+
+
+def test_questions_are_refused_by_their_own_types(helper):
+    document = helper.publish(fake_rate=0.0)
+    sealed, remote = helper.sealed(document), helper.remote()
+
+    def ask(body):
+        return remote.post("/v1/releases", body, JSON_TYPE)
+
+    ask(question(sealed.digest))
+    with pytest.raises(RequestIdReused):
+        ask(question(sealed.digest, noise=30.0))
+    with pytest.raises(UnknownFunction):
+        ask(question(sealed.digest, number=2).replace(b'"sums"', b'"medians"'))
+    with refused(UnknownDataset):
+        ask(question("00" * 32, number=3))
+    with pytest.raises(privacy_errors.BadArguments):
+        ask(b"{}")
+    with pytest.raises(privacy_errors.NoiseTooSmall):
+        ask(question(sealed.digest, number=4, noise=0.5))
+    many = {"by": [["campaign"], ["place"], [], ["campaign", "place"]]}
+    with pytest.raises(BudgetExhausted) as raised:
+        ask(question(sealed.digest, number=5, noise=1.0, values=["purchase", "visit", "count"], **many))
+    fits = raised.value.facts()["noise_that_fits"]
+    assert fits is not None
+    assert fits > 1
+    assert len(receipts(helper)[0]) == 2
+
+
+def test_too_few_records_are_not_released(helper):
+    sealed = helper.sealed(helper.publish(fake_rate=0.0), count=49)
+    with pytest.raises(privacy_errors.TooFewRecords):
+        helper.remote().post("/v1/releases", question(sealed.digest), JSON_TYPE)
+
+
+@pytest.mark.parametrize(
+    ("cls", "status"),
+    [
+        (errors.NotNamed, 403),
+        (errors.DocumentOfAnother, 403),
+        (errors.UnknownDataset, 404),
+        (errors.DatasetRefused, 409),
+        (errors.NoReceiptKey, 503),
+        (privacy_errors.LedgerBehind, 500),
+        (privacy_errors.UnknownFunction, 404),
+        (privacy_errors.RequestIdReused, 409),
+        (privacy_errors.TooFewRecords, 422),
+        (UnsignedRequest, 401),
+        (NotForUs, 421),
+        (Expired, 410),
+    ],
+)
+def test_every_refusal_has_its_status(cls, status):
+    assert problem.of(cls("why")).status == status
+
+
+def test_a_spent_budget_is_forbidden_and_not_to_be_tried_again():
+    # 429 would say "later": a budget that is spent never comes back.
+    assert problem.of(BudgetExhausted(0.0, 1.0, None)).status == 403
+
+
+# While it runs.
+
+
+def test_what_is_past_its_time_is_forgotten_while_it_runs(helper, monkeypatch):
+    seen, real = threading.Event(), type(helper.service).forget
+
+    def forget(service):
+        real(service)
+        seen.set()
+
+    monkeypatch.setattr(type(helper.service), "forget", forget)
+    app = create_app(helper.service, forget_every_s=0.01)
+
+    async def run():
+        async with app.router.lifespan_context(app):
+            await asyncio.to_thread(seen.wait, 30)
+        seen.clear()
+        await asyncio.sleep(0.05)
+
+    asyncio.run(run())
+    assert not seen.is_set()  # It stopped with the app.
+
+
+def test_a_failure_to_forget_does_not_end_forgetting(helper, monkeypatch, caplog):
+    seen, calls = threading.Event(), []
+
+    def forget(_):
+        calls.append(1)
+        if len(calls) > 2:
+            seen.set()
+        raise OSError("/secret/path")
+
+    monkeypatch.setattr(type(helper.service), "forget", forget)
+    app = create_app(helper.service, forget_every_s=0.01)
+
+    async def run():
+        async with app.router.lifespan_context(app):
+            await asyncio.to_thread(seen.wait, 30)
+
+    asyncio.run(run())
+    assert len(calls) > 2
+    assert "OSError" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_a_ledger_that_was_put_back_answers_nothing(tmp_path):
+    with world(tmp_path) as helper:
+        helper.sealed(helper.publish(fake_rate=0.0))
+    config = settings(tmp_path, database=f"sqlite:///{tmp_path / 'old.sqlite'}")
+    with pytest.raises(LedgerBehind, match="never reset"), running(tmp_path, config, helper.clock):
+        pytest.fail("it must not start")
+
+
+def test_without_a_key_for_receipts_it_is_not_well(helper):
+    helper.clock.seconds += 400 * DAY_S
+    answer = helper.http().get("/health")
+    assert (answer.status_code, answer.json()["type"]) == (503, "/problems/no-receipt-key")
+    assert "retry-after" in answer.headers
+
+
+def test_a_rotation_is_seen_without_a_restart(helper):
+    before = helper.http().get("/v1/keys").content
+    helper.keyring.rotate(HELPER_KEYS[0], "https://new.example", NOW, SystemRandomness())
+    after = helper.http().get("/v1/keys").content
+    assert keys.verify(after, NAME, HELPER_KEYS[0].verifying).sequence == 2
+    assert before != after
+
+
+def test_when_the_room_is_full_the_next_one_is_sent_away(tmp_path, monkeypatch):
+    with world(tmp_path, limits={"bodies": 1}, workers=2) as helper:
+        document = helper.publish()
+        inside, leave = threading.Event(), threading.Event()
+        real = helper.service.parameters.by_digest
+
+        def slow(digest):
+            inside.set()
+            leave.wait(30)
+            return real(digest)
+
+        monkeypatch.setattr(helper.service.parameters, "by_digest", slow)
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(begin, helper.remote(), document)
+            assert inside.wait(30)
+            path, body = "/v1/datasets/tuesday", opening(document)
+            headers = request_signature.sign("POST", path, JSON_TYPE, body, ORIGIN, NAME, NOW, ORIGIN_KEY)
+            answer = helper.http().post(path, content=body, headers=headers)
+            leave.set()
+            assert first.result().state == "open"
+        assert (answer.status_code, answer.json()["type"]) == (503, "/problems/too-many-uploads")
+
+
+def test_others_are_answered_while_a_question_takes_long(helper, monkeypatch):
+    document = helper.publish()
+    begin(helper.remote(), document)
+    inside, leave = threading.Event(), threading.Event()
+
+    def slow(*_):
+        inside.set()
+        assert leave.wait(30)
+        return b"answer"
+
+    monkeypatch.setattr(type(helper.service), "release", slow)
+    path, body = "/v1/releases", b"{}"
+    signed = [
+        request_signature.sign("POST", path, JSON_TYPE, body, ORIGIN, NAME, NOW, ORIGIN_KEY),
+        request_signature.sign(
+            "GET", "/v1/datasets/monday", request_signature.NO_BODY_TYPE, b"", ORIGIN, NAME, NOW, ORIGIN_KEY
+        ),
+    ]
+
+    async def run():
+        transport = httpx.ASGITransport(helper.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://helper.test") as client:
+            asked = [asyncio.create_task(client.post(path, content=body, headers=signed[0])) for _ in "abc"]
+            assert await asyncio.to_thread(inside.wait, 30)
+            # More questions wait than there are hands for them; nobody else does.
+            others = [await client.get("/health"), await client.get("/v1/datasets/monday", headers=signed[1])]
+            assert not any(each.done() for each in asked)
+            leave.set()
+            return others, await asyncio.gather(*asked)
+
+    others, asked = asyncio.run(run())
+    assert [each.status_code for each in others] == [200, 200]
+    assert {each.content for each in asked} == {b"answer"}
+
+
+def test_receipts_come_in_pages(helper, monkeypatch):
+    from maskedlark.helper import receipts as pages
+
+    document = helper.publish(fake_rate=0.0)
+    sealed = helper.sealed(document)
+    for number in range(4):
+        helper.remote().post("/v1/releases", question(sealed.digest, number=number, noise=200.0), JSON_TYPE)
+    whole, _ = receipts(helper)
+    monkeypatch.setattr(pages, "PAGE_BYTES", 2 * len(whole[1].encode()) + 10)
+    found, more = receipts(helper)
+    assert more
+    assert 1 <= len(found) < len(whole)
+    while more:
+        page, more = receipts(helper, after=len(found))
+        found += page
+    assert found == whole

@@ -1,0 +1,429 @@
+"""A dataset from its first chunk to its end, at one helper and at two, whatever happens in between."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from maskedlark.core import field
+from maskedlark.core.purpose import Purpose
+from maskedlark.core.records import Measured, Trained
+from maskedlark.errors import Expired, OutOfRange, WrongLength
+from maskedlark.helper.errors import (
+    AlreadySealed,
+    ChunkConflict,
+    ChunksMissing,
+    DamagedDataset,
+    DatasetConflict,
+    NotAccepted,
+    NothingToSeal,
+    SealMismatch,
+    UnknownChunk,
+    UnknownDataset,
+)
+from maskedlark.wire.datasets import Sealing, pack, unpack
+from tests.unit.helper import cases, dying
+from tests.unit.helper.cases import DOCUMENT, HOUR, LIFETIME, NAME, NOW, ORIGIN, agreed, helper, measured
+from tests.unit.privacy.cases import make
+
+AGGREGATE = Purpose.AGGREGATE
+
+
+def sums(datasets, digest: str) -> np.ndarray:
+    """A helper's share of count and values over all records, straight from the columns."""
+    records = datasets.find(ORIGIN, bytes.fromhex(digest)).records(None)
+    return field.total(np.ascontiguousarray(records.shares))
+
+
+def seal_all(datasets, chunks: int, name: str = NAME):
+    return datasets.seal(ORIGIN, name, agreed(datasets, chunks=chunks, name=name))
+
+
+def filled(datasets, reports, name: str = NAME, place: int = 0) -> None:
+    datasets.open(DOCUMENT, name, AGGREGATE)
+    datasets.add(ORIGIN, name, 0, reports.chunk(place))
+
+
+def test_two_helpers_seal_the_same_and_their_shares_add_up(tmp_path, database_url):
+    reports = measured(30)
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    with helper(tmp_path / "0", database_url) as (a, _, _), helper(tmp_path / "1", other, 1) as (b, _, _):
+        for place, datasets in enumerate((a, b)):
+            datasets.open(DOCUMENT, NAME, AGGREGATE)
+            for number in range(3):
+                answer = datasets.add(
+                    ORIGIN, NAME, number, reports.chunk(place, 10 * number, 10 * number + 10)
+                )
+                assert (answer.parts, answer.refused) == (10, {})
+        sealed = a.seal(ORIGIN, NAME, agreed(a, b, chunks=3))
+        same = b.seal(ORIGIN, NAME, Sealing(accepted=agreed(a, b, chunks=3).accepted, digest=sealed.digest))
+        assert (same.digest, same.records) == (sealed.digest, sealed.records) and sealed.records == 30
+        total = field.to_signed(field.add(sums(a, sealed.digest), sums(b, sealed.digest)))
+        assert total.tolist() == [30, *reports.values.sum(axis=1)]
+        records = a.find(ORIGIN, bytes.fromhex(sealed.digest)).records(None)
+        for name, truth in zip(("campaign", "place"), reports.keys, strict=True):
+            coded = records.keys[name]
+            assert [coded.entries[code] for code in coded.codes] == truth
+        assert a.state(ORIGIN, NAME).state == "sealed" and a.state(ORIGIN, NAME).records == 30
+
+
+def test_records_to_train_by_tag(tmp_path, sqlite_url):
+    document = make(
+        models=[
+            {"tag": "clicks", "features": 4, "labels": [{"kind": "binary"}], "gradient_bound": 1.0},
+            {
+                "tag": "basket",
+                "features": 2,
+                "candidates": "pair",
+                "labels": [{"kind": "reals", "of": "purchase", "low": 0, "high": 100, "buckets": 10}],
+                "gradient_bound": 2.0,
+            },
+        ]
+    )
+    clicks, features, masks = cases.trained("clicks", 9, document)
+    baskets, bytes_, secrets = cases.trained("basket", 5, document)
+    mixed = [*clicks[:4], *baskets[:1], *clicks[4:]], baskets[1:]
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    with helper(tmp_path / "0", sqlite_url) as (a, _, _), helper(tmp_path / "1", other, 1) as (b, _, _):
+        found = []
+        for place, datasets in enumerate((a, b)):
+            datasets.open(document, NAME, Purpose.TRAIN)
+            for number, data in enumerate(mixed):
+                assert datasets.add(ORIGIN, NAME, number, cases.parts(data, place)).refused == {}
+        wanted = agreed(a, b, chunks=2)
+        # The first click is left out, as if another helper had refused it; so is the lone basket.
+        bits = unpack(wanted.accepted[0], 10)
+        bits[[0, 4]] = False
+        wanted = Sealing(accepted=(pack(bits), wanted.accepted[1]))
+        for datasets in (a, b):
+            sealed = datasets.seal(ORIGIN, NAME, wanted)
+            found.append(datasets.find(ORIGIN, bytes.fromhex(sealed.digest)))
+        assert [found[0].size(tag) for tag in ("clicks", "basket", None)] == [8, 4, 0]
+        for tag, shown, truth in (("clicks", features, masks), ("basket", bytes_, secrets)):
+            first, second = (each.records(tag) for each in found)
+            assert isinstance(first, Trained) and np.array_equal(first.ids, second.ids)
+            assert np.array_equal(first.features, shown[1:])
+            assert np.array_equal(field.add(first.shares, second.shares), truth[1:])
+            assert first.masks(0).shape == first.shares.shape
+        assert found[0].records("clicks").candidates[0].shape == (1, 2)
+        assert found[0].records("basket").candidates[0].shape == (4, 2)
+
+
+def test_a_chunk_is_done_once(tmp_path, database_url):
+    reports = measured(8)
+    with helper(tmp_path, database_url) as (datasets, _, _):
+        datasets.open(DOCUMENT, NAME, AGGREGATE)
+        body = reports.chunk(0)
+        with ThreadPoolExecutor(4) as threads:
+            answers = [*threads.map(lambda _: datasets.add(ORIGIN, NAME, 0, body), range(4))]
+        assert {answer.encode() for answer in answers} == {datasets.chunk(ORIGIN, NAME, 0).encode()}
+        assert answers[0].refused == {}
+        with pytest.raises(ChunkConflict):
+            datasets.add(ORIGIN, NAME, 0, reports.chunk(0, 1))
+        state = datasets.state(ORIGIN, NAME)
+        assert (state.chunks, state.received, state.accepted) == ((0,), 8, 8)
+        assert len([*(tmp_path / "columns" / "1").iterdir()]) == 1, "who came second leaves no file"
+        with pytest.raises(UnknownChunk):
+            datasets.chunk(ORIGIN, NAME, 1)
+        with pytest.raises(OutOfRange):
+            datasets.add(ORIGIN, NAME, 1 << 16, body)
+    with helper(tmp_path, database_url) as (datasets, _, _):
+        assert datasets.add(ORIGIN, NAME, 0, body) == answers[0]
+
+
+def test_a_report_lives_in_one_dataset(tmp_path, database_url):
+    reports = measured(12)
+    with helper(tmp_path, database_url) as (datasets, _, _):
+        datasets.open(DOCUMENT, NAME, AGGREGATE)
+        datasets.open(DOCUMENT, "april", AGGREGATE)
+        twice = cases.parts([*reports.data[:4], reports.data[0]], 0)
+        answer = datasets.add(ORIGIN, NAME, 0, twice)
+        assert (answer.accepted, answer.refused) == ("f0", {"Replayed": 1}), "the first of two counts"
+        assert datasets.add(ORIGIN, NAME, 1, reports.chunk(0, 3, 6)).refused == {"Replayed": 1}
+    # Another helper process, which has only the database to know it from.
+    with helper(tmp_path, database_url) as (datasets, _, _):
+        answer = datasets.add(ORIGIN, "april", 0, reports.chunk(0))
+        assert (
+            answer.refused == {"Replayed": 6}
+            and unpack(answer.accepted, 12).tolist() == [False] * 6 + [True] * 6
+        )
+
+
+def test_what_is_refused_is_counted_and_sealing_needs_what_all_accepted(tmp_path, sqlite_url):
+    reports = measured(6)
+    damaged = bytearray(reports.chunk(0))
+    damaged[-1] ^= 1
+    with helper(tmp_path, sqlite_url) as (datasets, _, _):
+        datasets.open(DOCUMENT, NAME, AGGREGATE)
+        answer = datasets.add(ORIGIN, NAME, 0, bytes(damaged))
+        assert (answer.accepted, answer.refused) == ("f8", {"CannotOpen": 1})
+        for accepted, error in [
+            ((), ChunksMissing),
+            (("f8", "80"), ChunksMissing),
+            (("fc",), NotAccepted),
+            (("f8f8",), WrongLength),
+            (("00",), NothingToSeal),
+        ]:
+            with pytest.raises(error):
+                datasets.seal(ORIGIN, NAME, Sealing(accepted=accepted))
+        with pytest.raises(SealMismatch):
+            datasets.seal(ORIGIN, NAME, Sealing(accepted=("f8",), digest="00" * 32))
+        datasets.add(ORIGIN, NAME, 2, measured(1).chunk(0))
+        with pytest.raises(ChunksMissing):
+            datasets.seal(ORIGIN, NAME, Sealing(accepted=("f8", "80")))
+        assert datasets.state(ORIGIN, NAME).state == "open"
+        names = {path.name[:6] for path in (tmp_path / "columns" / "1").iterdir()}
+        assert names == {"chunk-"}, "a seal that failed leaves nothing"
+
+
+def test_sealing_is_once_and_frees_what_is_left_out(tmp_path, database_url):
+    reports = measured(10)
+    with helper(tmp_path, database_url) as (datasets, ledger, _):
+        filled(datasets, reports)
+        sealing = Sealing(accepted=("ff80",))
+        sealed = datasets.seal(ORIGIN, NAME, sealing)
+        assert datasets.seal(ORIGIN, NAME, sealing) == sealed
+        with pytest.raises(AlreadySealed):
+            datasets.seal(ORIGIN, NAME, Sealing(accepted=("ffc0",)))
+        with pytest.raises(AlreadySealed):
+            datasets.seal(ORIGIN, NAME, Sealing(accepted=("ff80",), digest="00" * 32))
+        with pytest.raises(AlreadySealed):
+            datasets.add(ORIGIN, NAME, 1, measured(1).chunk(0))
+        with pytest.raises(AlreadySealed):
+            datasets.abort(ORIGIN, NAME)
+        datasets.open(DOCUMENT, "april", AGGREGATE)
+        assert datasets.add(ORIGIN, "april", 0, reports.chunk(0)).accepted == "0040"
+        assert [each.encode().decode() for each in ledger.receipts(ORIGIN)] == [sealed.receipt]
+        assert [path.name[:8] for path in (tmp_path / "columns" / "1").iterdir()] == ["columns-"]
+
+
+def test_aborting_frees_all(tmp_path, database_url):
+    reports = measured(5)
+    with helper(tmp_path, database_url) as (datasets, _, _):
+        filled(datasets, reports)
+        datasets.abort(ORIGIN, NAME)
+        assert [*(tmp_path / "columns").iterdir()] == []
+        for call in (datasets.state, datasets.abort):
+            with pytest.raises(UnknownDataset):
+                call(ORIGIN, NAME)
+        filled(datasets, reports)
+        assert datasets.state(ORIGIN, NAME).accepted == 5
+
+
+def test_a_name_stands_for_one_document_and_purpose(tmp_path, database_url):
+    with helper(tmp_path, database_url) as (datasets, _, _):
+        state = datasets.open(DOCUMENT, NAME, AGGREGATE)
+        assert datasets.open(DOCUMENT, NAME, AGGREGATE) == state and state.state == "open"
+        with pytest.raises(DatasetConflict):
+            datasets.open(DOCUMENT, NAME, Purpose.TRAIN)
+        with pytest.raises(DatasetConflict):
+            datasets.open(make(k=51), NAME, AGGREGATE)
+        with pytest.raises(UnknownDataset):
+            datasets.add("other.example", NAME, 0, measured(1).chunk(0))
+
+
+def test_no_report_is_kept_past_its_lifetime(tmp_path, database_url):
+    reports = measured(4, [HOUR - 1, HOUR, HOUR, HOUR])
+    first_end = HOUR * 3600 + LIFETIME
+    with helper(tmp_path, database_url) as (datasets, _, clock):
+        filled(datasets, reports)
+        digest = bytes.fromhex(seal_all(datasets, 1).digest)
+        clock.seconds = first_end - 1
+        datasets.forget()
+        mapped = datasets.find(ORIGIN, digest).records(None)
+        clock.seconds = first_end
+        with pytest.raises(Expired):
+            datasets.find(ORIGIN, digest)
+        datasets.forget()
+        assert [*(tmp_path / "columns").iterdir()] == []
+        assert mapped.shares.shape == (4, 3) and mapped.shares.any(), "who computes is not disturbed"
+        assert datasets.state(ORIGIN, NAME).state == "expired"
+        clock.seconds = NOW  # A clock that goes back brings nothing to life.
+        with pytest.raises(Expired):
+            datasets.find(ORIGIN, digest)
+        with pytest.raises(UnknownDataset):
+            datasets.find("other.example", digest)
+
+
+def test_a_clock_that_goes_back_does_not_bring_pruned_ids_to_life(tmp_path, database_url):
+    reports = measured(3)
+    end = (HOUR + 1) * 3600 + LIFETIME
+    with helper(tmp_path, database_url) as (datasets, _, _):
+        filled(datasets, reports)
+        seal_all(datasets, 1)
+    with helper(tmp_path, database_url, now=end) as (datasets, _, _):
+        datasets.forget()
+    with helper(tmp_path, database_url) as (datasets, _, _):
+        datasets.open(DOCUMENT, "april", AGGREGATE)
+        assert datasets.add(ORIGIN, "april", 0, reports.chunk(0)).refused == {"PastLifetime": 3}
+
+
+def test_pruning_between_opening_and_claiming(tmp_path, sqlite_url, monkeypatch):
+    """The ids that are pruned while a chunk is being opened were those of its own reports."""
+    reports, end = measured(3), (HOUR + 1) * 3600 + LIFETIME
+    with helper(tmp_path, sqlite_url, now=end - 1) as (datasets, _, clock):
+        filled(datasets, reports)
+        datasets.open(DOCUMENT, "april", AGGREGATE)
+        take = datasets._ingest.take
+
+        def late(job):
+            taken = take(job)
+            clock.seconds = end
+            datasets._ids.prune(end)
+            return taken
+
+        monkeypatch.setattr(datasets._ingest, "take", late)
+        assert datasets.add(ORIGIN, "april", 0, reports.chunk(0)).refused == {"PastLifetime": 3}
+
+
+def test_unsealed_datasets_end_when_all_their_reports_have(tmp_path, sqlite_url):
+    end = (HOUR + 1) * 3600 + LIFETIME
+    with helper(tmp_path, sqlite_url) as (datasets, _, clock):
+        filled(datasets, measured(2, [HOUR - 5, HOUR]))
+        datasets.open(DOCUMENT, "never-used", AGGREGATE)
+        clock.seconds = end - 1
+        datasets.forget()
+        assert datasets.state(ORIGIN, NAME).accepted == 2
+        with pytest.raises(Expired):
+            seal_all(datasets, 1)
+        clock.seconds = end
+        datasets.forget()
+        for name in (NAME, "never-used"):
+            with pytest.raises(UnknownDataset):
+                datasets.state(ORIGIN, name)
+        assert [*(tmp_path / "columns").iterdir()] == []
+
+
+def test_files_that_no_row_names_are_removed(tmp_path, sqlite_url):
+    with helper(tmp_path, sqlite_url) as (datasets, _, _):
+        filled(datasets, measured(2))
+        columns = tmp_path / "columns"
+        (columns / "1" / "chunk-stray").write_bytes(b"half")
+        (columns / "1" / "columns-stray").mkdir()
+        (columns / "77").mkdir()
+        (columns / "77" / "chunk-of-nobody").write_bytes(b"x")
+        with datasets._working(datasets._row(ORIGIN, NAME)):
+            datasets.forget()
+            assert (columns / "1" / "chunk-stray").exists(), "somebody may be writing it"
+        datasets.forget()
+        assert len([*(columns / "1").iterdir()]) == 1 and not (columns / "77").exists()
+        assert seal_all(datasets, 1).records == 2
+
+
+def test_folders_and_files_are_ours_alone(tmp_path, sqlite_url):
+    with helper(tmp_path, sqlite_url) as (datasets, _, _):
+        filled(datasets, measured(2))
+        before = {
+            oct(path.stat().st_mode & 0o777) for path in (tmp_path / "columns").rglob("*") if path.is_file()
+        }
+        seal_all(datasets, 1)
+        paths = [tmp_path / "columns", *(tmp_path / "columns").rglob("*")]
+        assert before == {"0o600"}
+        assert {oct(path.stat().st_mode & 0o777) for path in paths if path.is_dir()} == {"0o700"}
+        assert {oct(path.stat().st_mode & 0o777) for path in paths if path.is_file()} == {"0o600"}
+
+
+@pytest.mark.parametrize("damage", ["flipped", "short", "gone"])
+def test_a_damaged_column_is_never_summed(tmp_path, sqlite_url, damage):
+    with helper(tmp_path, sqlite_url) as (datasets, _, _):
+        filled(datasets, measured(3))
+        digest = bytes.fromhex(seal_all(datasets, 1).digest)
+        (path,) = (tmp_path / "columns").glob("1/columns-*/shares")
+        _damage(path, damage)
+        assert datasets.find(ORIGIN, digest).size(None) == 3
+        with pytest.raises(DamagedDataset):
+            datasets.find(ORIGIN, digest).records(None)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "short", "gone"])
+def test_a_damaged_chunk_is_never_sealed(tmp_path, sqlite_url, damage):
+    with helper(tmp_path, sqlite_url) as (datasets, _, _):
+        filled(datasets, measured(3))
+        (path,) = (tmp_path / "columns").glob("1/chunk-*")
+        _damage(path, damage)
+        with pytest.raises(DamagedDataset):
+            seal_all(datasets, 1)
+        datasets.abort(ORIGIN, NAME)
+        filled(datasets, measured(3))
+
+
+def _damage(path: Path, how: str) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    if how == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(data if how == "flipped" else data[: len(data) // 2])
+
+
+@pytest.mark.parametrize("point", dying.POINTS)
+def test_a_helper_that_is_killed_loses_and_doubles_nothing(tmp_path, sqlite_url, point):
+    dying.prepare(tmp_path)
+    everything = (tmp_path / "all.body").read_bytes()
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.unit.helper.dying", str(tmp_path), sqlite_url, point], check=False
+    )
+    assert done.returncode == dying.DIED, "it did not come to the point"
+    aborted = point.startswith("abort")
+    with helper(tmp_path, sqlite_url) as (datasets, ledger, _):
+        datasets.forget()
+        if aborted:
+            with pytest.raises(UnknownDataset):
+                datasets.state(ORIGIN, NAME)
+            datasets.open(DOCUMENT, NAME, AGGREGATE)
+        else:
+            assert datasets.chunk(ORIGIN, NAME, 0).refused == {}, "what was answered is there"
+        for number in range(2):
+            assert (
+                datasets.add(ORIGIN, NAME, number, (tmp_path / f"{number}.body").read_bytes()).refused == {}
+            ), "no id is nobody's"
+        sealed = seal_all(datasets, 2)
+        assert seal_all(datasets, 2) == sealed
+        assert [each.encode().decode() for each in ledger.receipts(ORIGIN)] == [sealed.receipt], "sealed once"
+        records = datasets.find(ORIGIN, bytes.fromhex(sealed.digest)).records(None)
+        assert isinstance(records, Measured) and len(records) == dying.REPORTS
+        assert len(np.unique(records.ids, axis=0)) == dying.REPORTS, "nothing counts twice"
+        assert len([*(tmp_path / "columns").rglob("chunk-*")]) == 0
+        # All ids are claimed, by this dataset and for good.
+        datasets.open(DOCUMENT, "april", AGGREGATE)
+        assert datasets.add(ORIGIN, "april", 0, everything).refused == {"Replayed": dying.REPORTS}
+        datasets.abort(ORIGIN, "april")
+        datasets.open(DOCUMENT, "may", AGGREGATE)
+        assert datasets.add(ORIGIN, "may", 0, everything).refused == {"Replayed": dying.REPORTS}
+
+
+def test_an_aborted_dataset_takes_no_chunk_that_was_on_its_way(tmp_path, sqlite_url, monkeypatch):
+    with helper(tmp_path, sqlite_url) as (datasets, _, _):
+        datasets.open(DOCUMENT, NAME, AGGREGATE)
+        take, reports = datasets._ingest.take, measured(2)
+
+        def late(job):
+            taken = take(job)
+            datasets.abort(ORIGIN, NAME)
+            return taken
+
+        monkeypatch.setattr(datasets._ingest, "take", late)
+        with pytest.raises(UnknownDataset):
+            datasets.add(ORIGIN, NAME, 0, reports.chunk(0))
+        monkeypatch.undo()
+        filled(datasets, reports)
+        assert datasets.state(ORIGIN, NAME).accepted == 2
+
+
+def test_a_sealed_dataset_takes_no_chunk_that_was_on_its_way(tmp_path, sqlite_url, monkeypatch):
+    with helper(tmp_path, sqlite_url) as (datasets, _, _):
+        filled(datasets, measured(2))
+        take = datasets._ingest.take
+
+        def late(job):
+            taken = take(job)
+            seal_all(datasets, 1)
+            return taken
+
+        monkeypatch.setattr(datasets._ingest, "take", late)
+        with pytest.raises(AlreadySealed):
+            datasets.add(ORIGIN, NAME, 1, measured(2).chunk(0))
+        assert datasets.state(ORIGIN, NAME).records == 2

@@ -1,0 +1,143 @@
+"""A helper with all its parts, a parameter service and an ad server's requests, without a socket."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from fastapi import FastAPI
+
+from maskedlark.clock import FixedClock
+from maskedlark.core.purpose import Purpose
+from maskedlark.helper.app import create_app
+from maskedlark.helper.config import Config
+from maskedlark.helper.keyring import Keyring
+from maskedlark.helper.service import Service, open_service
+from maskedlark.parameter_service.app import create_app as parameter_app
+from maskedlark.parameter_service.desk import Desk
+from maskedlark.parameter_service.pinned import Pinned
+from maskedlark.parameter_service.store import Store
+from maskedlark.privacy import chain
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.messages import Request
+from maskedlark.randomness import FixedRandomness, SystemRandomness
+from maskedlark.simulate import Population
+from maskedlark.web.signed_remote import SignedRemote
+from maskedlark.wire import report, uploads
+from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, ChunkAnswer, Opening, Sealed, Sealing, State
+from maskedlark.wire.hpke import OpeningKey
+from maskedlark.wire.report import Recipient
+from maskedlark.wire.signatures import SigningKey
+from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, SERVICE_KEY, make
+from tests.unit.web.service import AppTransport
+
+NOW = 1_900_000_000
+DAY_S = 86_400
+NAME, ORIGIN, OTHER = "helper-0", "ads.example", "other.example"
+OTHER_KEY = SigningKey(FixedRandomness(b"another origin").bytes(32))
+ELSEWHERE = OpeningKey.generate(FixedRandomness(b"helper-1"))
+PINNED = Pinned({ORIGIN: ORIGIN_KEY.verifying, OTHER: OTHER_KEY.verifying})
+
+
+def settings(folder: Path, **changes: Any) -> Config:
+    given = {
+        "name": NAME,
+        "folder": str(folder / "state"),
+        "address": "https://helper-0.example",
+        "parameter_service": "http://parameters.test",
+        "service_key": SERVICE_KEY.verifying.public.hex(),
+        "origins": {name: key.public.hex() for name, key in PINNED.origins.items()},
+        "policy": {
+            "trusted_helpers": [key.verifying.public.hex() for key in HELPER_KEYS],
+            "most": {"epsilon": 8, "delta": 1e-6},
+            "most_coalition": {"epsilon": 40, "delta": 1e-6},
+        },
+        "workers": 1,
+        "fresh_s": 60,
+    }
+    return Config.model_validate_json(json.dumps(given | changes))
+
+
+class World:
+    """One helper that runs, and what its ad servers do."""
+
+    def __init__(self, folder: Path, service: Service, clock: FixedClock, desk: Desk) -> None:
+        self.folder, self.service, self.clock, self.desk = folder, service, clock, desk
+        self.app: FastAPI = create_app(service)
+
+    @property
+    def keyring(self) -> Keyring:
+        return self.service.keyring
+
+    def publish(self, key: SigningKey = ORIGIN_KEY, **changes: Any) -> Document:
+        document = make(**changes)
+        self.desk.publish(chain.sign(document, key))
+        return document
+
+    def http(self) -> httpx.Client:
+        return httpx.Client(transport=AppTransport(self.app), base_url="http://helper.test", timeout=None)
+
+    def remote(self, key: SigningKey = ORIGIN_KEY, origin: str = ORIGIN, helper: str = NAME) -> SignedRemote:
+        return SignedRemote("http://helper.test", helper, origin, key, self.clock, self.http())
+
+    def reports(self, document: Document, count: int = 60) -> list[bytes]:
+        """A helper's parts of reports to aggregate: half bought, all for one campaign."""
+        key = self.keyring.opening_keys(self.clock.now()).values()
+        recipients = (Recipient(NAME, list(key)[-1].sealing), Recipient("helper-1", ELSEWHERE.sealing))
+        population = Population(document, recipients, self.clock.now() - 9 * DAY_S, SystemRandomness())
+        values = np.arange(count) % 2
+        made = population.measure([["spring"] * count, [7] * count], [values * 100, values])
+        return [report.decode(data).part(0) for chunk in made for data in chunk]
+
+    def sealed(self, document: Document, name: str = "monday", count: int = 60) -> Sealed:
+        """A dataset on its whole way."""
+        remote = self.remote()
+        begin(remote, document, name)
+        body = uploads.encode_batch(self.reports(document, count))
+        answer = ChunkAnswer.decode(remote.post(f"/v1/datasets/{name}/chunks/0", body, CHUNK_TYPE))
+        sealing = Sealing(accepted=(answer.accepted,)).encode()
+        return Sealed.decode(remote.post(f"/v1/datasets/{name}/seal", sealing, JSON_TYPE))
+
+
+@contextmanager
+def world(folder: Path, **changes: Any) -> Iterator[World]:
+    """A helper with keys, a parameter service with nothing published."""
+    clock, config = FixedClock(NOW), settings(folder, **changes)
+    keyring = Keyring(config.keys_folder, NAME)
+    keyring.rotate(HELPER_KEYS[0], config.address, NOW, SystemRandomness())
+    with running(folder, config, clock) as made:
+        yield made
+
+
+@contextmanager
+def running(folder: Path, config: Config, clock: FixedClock) -> Iterator[World]:
+    """A helper on what it left on the disk."""
+    store = Store(folder / "parameters.db")
+    desk = Desk(store, SERVICE_KEY, clock, PINNED)
+    transport = AppTransport(parameter_app(store, SERVICE_KEY, clock, PINNED))
+    try:
+        with open_service(config, clock, SystemRandomness(), httpx.Client(transport=transport)) as service:
+            yield World(folder, service, clock, desk)
+    finally:
+        store.close()
+
+
+def opening(document: Document, purpose: Purpose = Purpose.AGGREGATE) -> bytes:
+    return Opening(parameters=document.digest.hex(), purpose=purpose.value).encode()
+
+
+def begin(remote: SignedRemote, document: Document, name: str = "monday") -> State:
+    return State.decode(remote.post(f"/v1/datasets/{name}", opening(document), JSON_TYPE))
+
+
+def question(*digests: str, number: int = 1, noise: float = 20.0, **arguments: Any) -> bytes:
+    return Request(
+        id=f"{number:032x}",
+        datasets=digests,
+        function="sums",
+        arguments={"values": ["purchase", "count"], "by": [["campaign"]]} | arguments,
+        noise=noise,
+    ).encode()

@@ -1,0 +1,61 @@
+import sqlite3
+
+import pytest
+from sqlalchemy import text
+
+from maskedlark.storage import database as module
+from maskedlark.storage.engine import open_database
+from maskedlark.storage.errors import StorageUnavailable
+
+SAID = "^the database cannot answer; try again later$"
+"""To strangers: what the driver says goes to the log alone."""
+
+
+@pytest.fixture
+def database(tmp_path):
+    opened = open_database(f"sqlite:///{tmp_path / 'a.db'}")
+    yield opened
+    opened.close()
+
+
+def test_a_place_that_cannot_be_opened_is_an_error_of_ours(tmp_path, caplog):
+    with pytest.raises(StorageUnavailable, match=SAID):
+        open_database(f"sqlite:///{tmp_path / 'missing' / 'a.db'}")
+    assert "unable to open" in caplog.text
+    (tmp_path / "text").write_text("no database" * 100)
+    with pytest.raises(StorageUnavailable, match=SAID):
+        open_database(f"sqlite:///{tmp_path / 'text'}")
+    assert "not a database" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("pragma", "value"),
+    [("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1), ("busy_timeout", 30_000)],
+)
+def test_it_is_durable_on_every_connection(database, pragma, value):
+    with database.read() as one, database.read() as two:
+        assert [each.scalar(text(f"PRAGMA {pragma}")) for each in (one, two)] == [value] * 2
+
+
+def test_a_writer_has_the_lock_from_its_beginning(database, tmp_path):
+    with sqlite3.connect(tmp_path / "a.db", timeout=0, isolation_level=None) as other:
+        with database.write(), pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("BEGIN IMMEDIATE")
+        other.execute("BEGIN IMMEDIATE")
+        with database.read() as connection:
+            assert connection.scalar(text("SELECT 1")) == 1
+        other.execute("ROLLBACK")
+    other.close()
+
+
+def test_another_process_that_keeps_it_busy_is_an_error_of_ours(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "BUSY_TIMEOUT_S", 0)
+    database = open_database(f"sqlite:///{tmp_path / 'b.db'}")
+    other = sqlite3.connect(tmp_path / "b.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StorageUnavailable, match=SAID), database.write():
+        pass
+    other.close()
+    with database.write():  # and is not busy for ever
+        pass
+    database.close()

@@ -1,0 +1,299 @@
+"""Who gets through a helper's gate: the origin that signed it, for us, now, and nothing that was changed."""
+
+import asyncio
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from fastapi import FastAPI, Request
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maskedlark.clock import FixedClock
+from maskedlark.randomness import FixedRandomness
+from maskedlark.web import answers, request_signature
+from maskedlark.web.errors import (
+    BadRequestSignature,
+    BodyTooLarge,
+    NotForUs,
+    RequestRefused,
+    StaleRequest,
+    UndeclaredKey,
+    UnknownOrigin,
+    UnsignedRequest,
+    WrongDigest,
+)
+from maskedlark.web.gate import WINDOW_S, Admitted, Gate, signed_body
+from maskedlark.wire.signatures import SigningKey
+
+NOW = 1_900_000_000
+KEY, OTHER_KEY = (SigningKey.generate(FixedRandomness(seed)) for seed in (b"ads", b"other"))
+KEYS = {"ads.example": KEY.verifying, "other.example": OTHER_KEY.verifying}
+BODY = b"the body"
+ADMITTED = Admitted("ads.example", hashlib.sha256(BODY).digest())
+
+
+def key_of(origin):
+    if origin not in KEYS:
+        raise UnknownOrigin(f"no key is pinned here for {origin}")
+    return KEYS[origin]
+
+
+GATE = Gate("helper-0", key_of, FixedClock(NOW))
+
+
+def signed(**changes):
+    parts: dict[str, Any] = {
+        "method": "POST",
+        "target": "/v1/a%2Fb?x=1",
+        "content_type": "application/cbor",
+        "body": BODY,
+        "origin": "ads.example",
+        "helper": "helper-0",
+        "created": NOW,
+        "key": KEY,
+    }
+    made = request_signature.sign(**(parts | changes))
+    return [(name.encode(), value.encode()) for name, value in made.items()]
+
+
+def admit(headers, gate=GATE, method="POST", path=b"/v1/a%2Fb", query=b"x=1"):
+    return gate.admit(method, path, query, headers)
+
+
+def changed(headers, name, value):
+    assert any(each == name for each, _ in headers)
+    return [(each, value if each == name else old) for each, old in headers]
+
+
+def test_what_its_origin_signed_for_us_is_admitted():
+    admitted = admit(signed())
+    assert admitted == ADMITTED
+    admitted.check(BODY)
+    for other in (b"", BODY + b"\0", BODY[:-1], b"another body"):
+        with pytest.raises(WrongDigest):
+            admitted.check(other)
+
+
+def test_headers_of_others_are_let_be():
+    assert admit([(b"accept", b"*/*"), (b"accept", b"\xff"), *signed(), (b"x", b"")]) == ADMITTED
+
+
+OTHER_SIGNATURE = dict(signed(created=NOW + 1))[b"signature"]
+OTHER_DIGEST = dict(signed(body=b"x"))[b"content-digest"]
+OTHER_INPUT = dict(signed(created=NOW + 1))[b"signature-input"]
+OTHER_KEYID = dict(signed(key=OTHER_KEY))[b"signature-input"]
+STALE_INPUT = dict(signed(created=NOW - 301))[b"signature-input"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        (b"content-type", b"application/json", BadRequestSignature),
+        (b"content-digest", OTHER_DIGEST, BadRequestSignature),
+        (b"content-digest", b"sha-512=:AAAA:", UnsignedRequest),
+        (b"maskedlark-origin", b"other.example", UndeclaredKey),
+        (b"maskedlark-origin", b"nobody.example", UnknownOrigin),
+        (b"maskedlark-origin", b"a" * 1000, UnsignedRequest),
+        (b"maskedlark-helper", b"helper-1", NotForUs),
+        (b"maskedlark-helper", b"Helper-0", NotForUs),
+        (b"signature-input", OTHER_INPUT, BadRequestSignature),
+        (b"signature-input", OTHER_KEYID, UndeclaredKey),
+        (b"signature-input", STALE_INPUT, StaleRequest),
+        (b"signature-input", b"sig1=()", UnsignedRequest),
+        (b"signature", OTHER_SIGNATURE, BadRequestSignature),
+        (b"signature", b"sig1=:AAAA:", UnsignedRequest),
+    ],
+)
+def test_a_header_that_was_changed(name, value, error):
+    with pytest.raises(error) as found:
+        admit(changed(signed(), name, value))
+    assert type(found.value) is error
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"method": "PUT"},
+        {"method": "post"},
+        {"path": b"/v1/a/b"},
+        {"path": b"/v1/a%2fb"},
+        {"path": b"/v1/a%2Fb/"},
+        {"path": b"/v1/a%2Fb?x=1", "query": b""},
+        {"query": b""},
+        {"query": b"x=2"},
+        {"query": b"x=1&"},
+        {"query": b"?x=1"},
+    ],
+    ids=str,
+)
+def test_another_method_path_or_query(sent):
+    with pytest.raises(BadRequestSignature):
+        admit(signed(), **sent)
+
+
+def test_a_request_to_one_helper_is_nothing_to_another():
+    with pytest.raises(NotForUs, match="this is helper-1"):
+        admit(signed(), Gate("helper-1", key_of, FixedClock(NOW)))
+
+
+def test_one_origin_cannot_speak_for_another():
+    with pytest.raises(UndeclaredKey):
+        admit(signed(key=OTHER_KEY))
+    claimed = changed(signed(key=OTHER_KEY), b"signature-input", dict(signed())[b"signature-input"])
+    with pytest.raises(BadRequestSignature) as found:
+        admit(claimed)
+    assert type(found.value) is BadRequestSignature
+    assert admit(signed(key=OTHER_KEY, origin="other.example")).origin == "other.example"
+
+
+def test_a_key_that_was_replaced_is_nothing_from_then_on():
+    keys = {"ads.example": KEY.verifying}
+    gate = Gate("helper-0", keys.__getitem__, FixedClock(NOW))
+    assert admit(signed(), gate) == ADMITTED
+    keys["ads.example"] = OTHER_KEY.verifying
+    with pytest.raises(UndeclaredKey):
+        admit(signed(), gate)
+
+
+def test_the_window():
+    for shift in (-WINDOW_S, 0, WINDOW_S):
+        assert admit(signed(created=NOW + shift)) == ADMITTED
+    with pytest.raises(StaleRequest, match="301 seconds ago"):
+        admit(signed(created=NOW - WINDOW_S - 1))
+    with pytest.raises(StaleRequest, match="301 seconds ahead"):
+        admit(signed(created=NOW + WINDOW_S + 1))
+    for created in (0, 999_999_999_999_999):
+        with pytest.raises(StaleRequest):
+            admit(signed(created=created))
+
+
+@st.composite
+def mutated(draw):
+    headers = signed()
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, len(headers) - 1))
+        name, value = headers[at]
+        cut = draw(st.integers(0, len(value)))
+        gone = draw(st.integers(0, 3))
+        put = draw(st.binary(max_size=3) | st.text('"=:; ,()Aa09', max_size=3).map(str.encode))
+        headers[at] = (name, value[:cut] + put + value[cut + gone :])
+    return headers
+
+
+@given(mutated())
+def test_changed_bytes_are_refused_with_a_type_or_change_nothing(headers):
+    try:
+        admitted = admit(headers)
+    except (RequestRefused, UnknownOrigin):
+        assert headers != signed()
+    else:
+        assert headers == signed()
+        assert admitted == ADMITTED
+
+
+@given(st.lists(st.tuples(st.sampled_from([name for name, _ in signed()]), st.binary(max_size=200))))
+def test_any_headers_are_refused_with_a_type(headers):
+    with pytest.raises((RequestRefused, UnknownOrigin)):
+        admit(headers)
+
+
+def scope(headers, **changes):
+    """As uvicorn makes it."""
+    parts = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "path": "/v1/a/b",
+        "raw_path": b"/v1/a%2Fb",
+        "query_string": b"x=1",
+        "root_path": "",
+        "headers": headers,
+        "server": ("helper.example", 80),
+        "client": None,
+        "state": {},
+    }
+    return parts | changes
+
+
+async def never():
+    raise AssertionError("the body was read before the request was admitted")
+
+
+def receiving(body):
+    async def receive():
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive
+
+
+def test_a_body_comes_with_its_origin():
+    request = Request(scope(signed()), receiving(BODY))
+    assert asyncio.run(signed_body(request, GATE, 8, 1.0)) == ("ads.example", BODY)
+    with pytest.raises(WrongDigest):
+        asyncio.run(signed_body(Request(scope(signed()), receiving(b"another")), GATE, 8, 1.0))
+    with pytest.raises(BodyTooLarge):
+        asyncio.run(signed_body(Request(scope(signed()), receiving(BODY + b"x")), GATE, 8, 1.0))
+
+
+BAD = {
+    "unsigned": (signed()[:-1], 401, "unsigned-request"),
+    "stale": (signed(created=NOW - 301), 401, "stale-request"),
+    "bad signature": (changed(signed(), b"signature", OTHER_SIGNATURE), 401, "bad-request-signature"),
+    "another key": (signed(key=OTHER_KEY), 401, "undeclared-key"),
+    "not for us": (signed(helper="helper-1"), 421, "not-for-us"),
+    "an unknown origin": (signed(origin="nobody.example"), 404, "unknown-origin"),
+}
+
+
+@pytest.mark.parametrize(("headers", "status", "kind"), BAD.values(), ids=BAD)
+def test_the_body_of_what_is_not_admitted_is_not_read(headers, status, kind):
+    with pytest.raises((RequestRefused, UnknownOrigin)):
+        asyncio.run(signed_body(Request(scope(headers), never), GATE, 8, 1.0))
+    began, body = asyncio.run(conversation(scope([*headers, (b"content-length", b"8")]), never))
+    assert (began["status"], json.loads(body)["type"]) == (status, f"/problems/{kind}")
+    # Else the server would read it after all, to throw it away.
+    assert (b"connection", b"close") in began["headers"]
+
+
+def test_a_wrong_body_was_read_and_the_connection_stays():
+    """As the ones above are refused, but all of the body is read: nothing is left in the connection."""
+    headers = [*signed(), (b"content-length", b"8")]
+    began, body = asyncio.run(conversation(scope(headers), receiving(b"the Body")))
+    assert (began["status"], json.loads(body)["type"]) == (401, "/problems/wrong-digest")
+    assert b"connection" not in dict(began["headers"])
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "closes"),
+    [
+        ("GET", [], False),
+        ("DELETE", [(b"content-length", b"0")], False),
+        ("POST", [(b"content-length", b"0")], False),
+        ("POST", [], True),
+        ("GET", [(b"content-length", b"1")], True),
+        ("DELETE", [(b"transfer-encoding", b"chunked")], True),
+    ],
+)
+def test_a_connection_is_closed_where_a_body_may_be_left_in_it(method, headers, closes):
+    began, _ = asyncio.run(conversation(scope(headers, method=method), never))
+    assert began["status"] == 401
+    assert (b"connection" in dict(began["headers"])) is closes
+
+
+async def conversation(scope, receive):
+    app = FastAPI()
+    answers.install(app)
+
+    @app.api_route("/v1/{rest:path}", methods=["GET", "POST", "DELETE"])
+    async def take(request: Request):
+        await signed_body(request, GATE, 8, 1.0)
+
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    await app(scope, receive, send)
+    return sent[0], b"".join(each.get("body", b"") for each in sent[1:])
