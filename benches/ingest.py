@@ -13,7 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
@@ -64,51 +65,70 @@ DAY_S = 86_400
 
 
 def measure(progress: Callable[[str], None]) -> dict[str, object]:
-    """Parts a second, from the first byte sent to a sealed dataset, and the helper's memory over a million."""
+    """Parts a second, from the first byte sent to a sealed dataset, and the memory that a million takes."""
     cores = sorted(os.sched_getaffinity(0))
     helper_core, sender_core = cores[0], cores[-1]
     document = _document()
     with tempfile.TemporaryDirectory() as folder, _parameter_service(Path(folder), document) as service:
-        with _helper(Path(folder) / "pinned", service, 1, {helper_core}) as (url, key, _):
+        with _helper(Path(folder) / "pinned", service, 1, {helper_core}) as helper:
             os.sched_setaffinity(0, {sender_core})
-            speed = _speed(document, url, key, progress)
+            speed = _speed(document, helper, {helper_core}, progress)
             os.sched_setaffinity(0, cores)
-        with _helper(Path(folder) / "large", service, len(cores), set(cores)) as (url, key, pid):
-            memory = _memory(document, url, key.sealing, pid, progress)
+        with _helper(Path(folder) / "large", service, len(cores), set(cores)) as helper:
+            memory = _memory(document, helper, progress)
     return {"features": FEATURES, "parts_in_a_chunk": PARTS, **speed, **memory}
 
 
 def _speed(
-    document: Document, url: str, key: OpeningKey, progress: Callable[[str], None]
+    document: Document, helper: "_Running", core: set[int], progress: Callable[[str], None]
 ) -> dict[str, object]:
-    """They take turns, each over the same payloads of its round."""
+    """They take turns on one core, each over the same payloads of its round."""
     pairs, parts = [], CHUNKS * PARTS
     for turn in range(ROUNDS + 1):
         progress(f"round {turn} of {ROUNDS}: {parts} parts")
-        made = [_make(document, key.sealing, PARTS) for _ in range(CHUNKS)]
+        made = [_make(document, helper.key.sealing, PARTS) for _ in range(CHUNKS)]
         bodies, sealed = [body for body, _ in made], [each for _, some in made for each in some]
+        before = _cpu_s(helper.pid)
         with ThreadPoolExecutor(IN_FLIGHT) as threads:
-            mine = seconds(
-                lambda send=threads, name=f"round-{turn}": _send(document, url, name, bodies, send)
-            )
-        pairs.append((mine, seconds(lambda these=sealed: [key.open(data, info) for data, info in these])))
+            took = seconds(partial(_send, document, helper.url, f"round-{turn}", bodies, threads))
+        mine = _Cost(took, _cpu_s(helper.pid) - before)
+        pairs.append((mine, _bare(helper.key, sealed, core)))
     del pairs[0]  # Both had to warm up.
     return {
-        "ingest_per_s": round(parts / statistics.median(mine for mine, _ in pairs)),
-        "bare_open_per_s": round(parts / statistics.median(bare for _, bare in pairs)),
-        "ingest_ratio": round(statistics.median(bare / mine for mine, bare in pairs), 3),
+        "ingest_per_s": round(parts / statistics.median(mine.wall_s for mine, _ in pairs)),
+        "bare_open_per_s": round(parts / statistics.median(bare.wall_s for _, bare in pairs)),
+        "ingest_ratio": round(statistics.median(bare.wall_s / mine.wall_s for mine, bare in pairs), 3),
+        "ingest_cpu_us": round(1e6 * statistics.median(mine.cpu_s for mine, _ in pairs) / parts, 1),
+        "bare_open_cpu_us": round(1e6 * statistics.median(bare.cpu_s for _, bare in pairs) / parts, 1),
+        "cpu_ratio": round(statistics.median(bare.cpu_s / mine.cpu_s for mine, bare in pairs), 3),
     }
 
 
-def _memory(
-    document: Document, url: str, key: SealingKey, pid: int, progress: Callable[[str], None]
-) -> dict[str, object]:
+class _Cost(NamedTuple):
+    """Time on the clock, and time of processors, which is the same however busy the machine is."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def _bare(key: OpeningKey, sealed: Sequence["_Sealed"], core: set[int]) -> _Cost:
+    """Bare HPKE, on the core where the helper waits for its next turn."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, core)
+    start = time.process_time()
+    took = seconds(lambda: [key.open(data, info) for data, info in sealed])
+    cost = _Cost(took, time.process_time() - start)
+    os.sched_setaffinity(0, before)
+    return cost
+
+
+def _memory(document: Document, helper: "_Running", progress: Callable[[str], None]) -> dict[str, object]:
     """Peak memory of the helper and its workers while it takes and seals a million reports."""
     chunks = -(-MILLION // PARTS)
     makers = ProcessPoolExecutor(len(os.sched_getaffinity(0)), get_context("spawn"))
-    with _watched(pid) as peak, makers, ThreadPoolExecutor(IN_FLIGHT) as threads:
-        bodies = _made(makers, document, key, chunks, progress)
-        took = seconds(lambda: _send(document, url, "million", bodies, threads))
+    with _watched(helper.pid) as peak, makers, ThreadPoolExecutor(IN_FLIGHT) as threads:
+        bodies = _made(makers, document, helper.key.sealing, chunks, progress)
+        took = seconds(lambda: _send(document, helper.url, "million", bodies, threads))
     return {
         "million_reports": chunks * PARTS,
         "million_s": round(took, 1),
@@ -230,11 +250,16 @@ def _parameter_service(folder: Path, document: Document) -> Iterator[str]:
         store.close()
 
 
-@contextmanager
-def _helper(
-    folder: Path, service: str, workers: int, cores: set[int]
-) -> Iterator[tuple[str, OpeningKey, int]]:
+class _Running(NamedTuple):
     """A helper's address, its secret key and its process."""
+
+    url: str
+    key: OpeningKey
+    pid: int
+
+
+@contextmanager
+def _helper(folder: Path, service: str, workers: int, cores: set[int]) -> Iterator[_Running]:
     folder.mkdir()
     _write_settings(folder / "helper.toml", service, workers)
     clock = SystemClock()
@@ -242,12 +267,13 @@ def _helper(
     keyring.rotate(HELPER_KEYS[PLACE], "http://127.0.0.1", clock.now(), SystemRandomness())
     (key,) = keyring.opening_keys(clock.now()).values()
     command = [sys.executable, "-m", "maskedlark", "helper", "serve", "--config", str(folder / "helper.toml")]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, preexec_fn=lambda: os.sched_setaffinity(0, cores)
-    )
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)  # A new process stays where its parent was.
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    os.sched_setaffinity(0, before)
     try:
         assert process.stdout is not None
-        yield process.stdout.readline().split()[-1], key, process.pid
+        yield _Running(process.stdout.readline().split()[-1], key, process.pid)
     finally:
         process.terminate()
         process.wait()
@@ -271,14 +297,15 @@ most_coalition = {{epsilon = 40.0, delta = 1e-6}}
 """)
 
 
-# Memory.
+# What processes take.
 
 
 class _Peak:
     """The most memory of a process and its children, all at one moment and each at its own."""
 
     def __init__(self) -> None:
-        self.sampled, self._high, self.processes = 0, {}, 0  # type: ignore[var-annotated]
+        self.sampled = self.processes = 0
+        self._high: dict[int, int] = {}
 
     @property
     def high_water(self) -> int:
@@ -312,13 +339,12 @@ def _watched(pid: int) -> Iterator[_Peak]:
 
 
 def _family(pid: int) -> Sequence[int]:
-    try:
-        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return [pid]
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    children = {int(child) for task in tasks for child in task.read_text().split()} | {int(x) for x in found}
-    return [pid, *(each for child in sorted(children) for each in _family(child))]
+    """A process and all that descend from it."""
+    children: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # It may have ended.
+            children += map(int, task.read_text().split())
+    return [pid, *(each for child in children for each in _family(child))]
 
 
 def _status(pid: int) -> dict[str, int]:
@@ -329,3 +355,9 @@ def _status(pid: int) -> dict[str, int]:
         return {}
     pairs = [line.split()[:2] for line in lines if line.startswith("Vm")]
     return {name.rstrip(":"): int(size) * 1024 for name, size in pairs}
+
+
+def _cpu_s(pid: int) -> float:
+    """Processor time of a process that runs, all its threads together."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -21,8 +21,7 @@ from maskedlark.adserver.sending import at_once
 from maskedlark.clock import Clock
 from maskedlark.errors import FieldOverflow, MaskedLarkError, NotDeclared
 from maskedlark.privacy import accountant, messages
-from maskedlark.privacy.accountant import Charge
-from maskedlark.privacy.budget import Account
+from maskedlark.privacy.budget import Account, Entry
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.errors import BadArguments, BadReceipt, NoiseTooSmall, ReleaseRefused
 from maskedlark.privacy.function import Arguments, Function, Question
@@ -149,9 +148,10 @@ class Asking:
         question = wish.question()
         delta = Account(wish.document).delta(question.tag)
         count = len(question.columns)
+        entries = [*self._entries(wish.document, question.tag)]
         found = []
         for dataset in wish.datasets:
-            before = [*self._charges(wish.document, question.tag, dataset)]
+            before = [entry.charge for entry in entries if dataset in entry.datasets]
             room = accountant.epsilon(before, delta) + epsilon
             try:
                 found.append(accountant.noise_for(wish.mechanism.kind, count, room, delta, before))
@@ -159,12 +159,13 @@ class Asking:
                 raise BadArguments(f"no noise makes {count} columns cost only ε = {epsilon:g}") from None
         return max(found)
 
-    def _charges(self, document: Document, tag: str | None, dataset: bytes) -> Iterable[Charge]:
-        """What was charged for a dataset, by the receipts that are kept of the first helper."""
+    def _entries(self, document: Document, tag: str | None) -> Iterable[Entry]:
+        """What was charged under a document, by the receipts that are kept of the first helper."""
         for signed in self.book.receipts(document.helpers[0].name):
             found = signed.claimed()
-            if isinstance(found, ReleaseReceipt) and found.tag == tag and dataset.hex() in found.datasets:
-                yield found.entry().charge
+            same = found.parameters == document.digest.hex()
+            if isinstance(found, ReleaseReceipt) and same and found.tag == tag:
+                yield found.entry()
 
     def _answer(
         self,

@@ -31,6 +31,7 @@ from maskedlark.privacy import messages
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.errors import MixedDatasets, UnknownFunction
 from maskedlark.privacy.function import Arguments, Function
+from maskedlark.privacy.receipt import SignedReceipt
 from maskedlark.randomness import Randomness, SystemRandomness
 from maskedlark.storage.datasets import Dataset, Datasets, Standing
 from maskedlark.storage.engine import Database, open_database
@@ -169,6 +170,7 @@ class Client:
         or as much as keeps the cost at `epsilon`. What was begun and not finished is finished, not charged
         again.
         """
+        table.check_confidence(confidence)
         answered = self.ask(Sums(), question.sums(values, by, where), datasets, noise, epsilon)
         found = table.tables(answered, confidence)
         return found if question.is_several(by) else found[0]
@@ -184,6 +186,7 @@ class Client:
         confidence: float = CONFIDENCE,
     ) -> Explained:
         """What the same query would cost, and how exact it would be. Spends nothing."""
+        table.check_confidence(confidence)
         wish = self._wish(Sums(), question.sums(values, by, where), datasets, noise, epsilon)
         wish.question()
         request = self._asking.request(wish)
@@ -221,6 +224,10 @@ class Client:
             raise UnknownFunction(f"request {request} asked {name}: use `ask` with that function first")
         document = self._parameters.by_digest(kept.parameters)
         return table.tables(self._asking.finish(kept, self._functions[name], document), confidence)
+
+    def receipts(self, helper: str) -> list[SignedReceipt]:
+        """All that a helper has signed for this origin, as far as it is kept here: a chain without gaps."""
+        return self._book.receipts(helper)
 
     def close(self) -> None:
         """Let go of connections; what is stored stays."""

@@ -22,7 +22,7 @@ MaskedLarkError
 """
 
 from maskedlark.errors import MaskedLarkError
-from maskedlark.web.errors import NotThere, WrongContentType
+from maskedlark.web.errors import WrongContentType
 
 __all__ = [
     "AlreadySealed",
@@ -71,8 +71,8 @@ class DatasetRefused(MaskedLarkError):
     """A dataset that cannot be frozen, sent, aborted or asked as it is."""
 
 
-class UnknownDataset(DatasetRefused, NotThere):
-    """No dataset of that name is here; or a helper says so of its own, and it crosses by this name."""
+class UnknownDataset(DatasetRefused):
+    """No dataset of that name is here."""
 
 
 class NameTaken(DatasetRefused):

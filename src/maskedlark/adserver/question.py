@@ -1,6 +1,7 @@
 """Plain Python -> the arguments of `sums`: values, groupings and filters as an analyst writes them."""
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from maskedlark.core.records import Entry
@@ -46,9 +47,20 @@ def is_several(by: Grouping | Groupings) -> bool:
 def _filter(key: str, wanted: Entry | Sequence[Entry] | Between) -> dict[str, Any]:
     if isinstance(wanted, Between):
         ends = {"least": wanted.least, "most": wanted.most}
-        found = {end: number for end, number in ends.items() if number is not None}
+        found = {end: _entry(key, number) for end, number in ends.items() if number is not None}
         if not found:
             raise BadArguments(f"a filter on {key} has a least, a most, or both")
         return {"key": key, **found}
-    entries = [wanted] if isinstance(wanted, str | int) else list(wanted)
-    return {"key": key, "among": entries}
+    several = isinstance(wanted, Iterable) and not isinstance(wanted, str)
+    entries = list(wanted) if several else [wanted]  # type: ignore[arg-type]
+    return {"key": key, "among": [_entry(key, entry) for entry in entries]}
+
+
+def _entry(key: str, entry: object) -> object:
+    """A text, or a whole number of whatever library."""
+    if isinstance(entry, str | bool):
+        return entry
+    try:
+        return operator.index(entry)  # type: ignore[arg-type]
+    except TypeError:
+        raise BadArguments(f"a filter on {key} takes texts and whole numbers") from None

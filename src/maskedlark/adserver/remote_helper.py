@@ -12,11 +12,13 @@ from maskedlark.adserver import receipt_pages
 from maskedlark.adserver.errors import HelperAway
 from maskedlark.clock import Clock
 from maskedlark.core.purpose import Purpose
+from maskedlark.errors import MaskedLarkError
 from maskedlark.privacy import messages
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.receipt import SignedReceipt
 from maskedlark.privacy.settings import HelperIdentity
-from maskedlark.web.errors import ServiceAway
+from maskedlark.web import problem
+from maskedlark.web.errors import NotThere, ServiceAway
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.remote import Patience
 from maskedlark.web.signed_remote import SignedRemote
@@ -24,6 +26,7 @@ from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, ChunkAnswer, Opening
 from maskedlark.wire.signatures import SigningKey, VerifyingKey
 
 T = TypeVar("T")
+_UNKNOWN = b'"/problems/unknown-dataset"'
 _CHUNK = Patience(timeout_s=120.0, within_s=300.0)
 _SEAL = Patience(timeout_s=600.0, within_s=900.0)
 _RELEASE = Patience(messages.MOST_ANSWER, timeout_s=600.0, within_s=900.0)
@@ -46,10 +49,24 @@ class Retries:
                 return ask()
             except ServiceAway as error:
                 away = error
+            except MaskedLarkError as error:
+                error.args = (f"{helper}: {error}",)  # Whose word it is, with its type and facts as they are.
+                raise
         raise HelperAway(
             f"{helper} stays away after {self.attempts} attempts ({away}); what was done stays: "
             "do the same again later, and it carries on"
         )
+
+
+class HelperRemote(SignedRemote):
+    """A helper's service. That it does not know a dataset is an answer, and not a strange one."""
+
+    def _send(self, request: httpx.Request, patience: Patience) -> tuple[int, bytes]:
+        status, found = super()._send(request, patience)
+        # Parties do not know each other's errors: this one is told by its type.
+        if status == httpx.codes.NOT_FOUND and _UNKNOWN in found:
+            raise NotThere(str(problem.error_of(status, found)))
+        return status, found
 
 
 class RemoteHelper:
@@ -67,39 +84,42 @@ class RemoteHelper:
     def open(self, name: str, parameters: bytes, purpose: Purpose) -> State:
         """Begin a dataset, or find the one that was begun."""
         body = Opening(parameters=parameters.hex(), purpose=purpose.value).encode()
-        return State.decode(self._post(_path(name), body, JSON_TYPE))
+        return self._ask(lambda: State.decode(self._remote.post(_path(name), body, JSON_TYPE)))
 
     def state(self, name: str) -> State:
         """Where a dataset stands."""
-        return State.decode(self._retries(self.name, lambda: self._remote.get(_path(name))))
+        return self._ask(lambda: State.decode(self._remote.get(_path(name))))
 
     def chunk(self, name: str, number: int, body: bytes) -> ChunkAnswer:
         """Send a chunk. What the answer says was accepted is durable at the helper."""
-        found = self._post(f"{_path(name)}/chunks/{number}", body, CHUNK_TYPE, _CHUNK)
-        return ChunkAnswer.decode(found)
+        path = f"{_path(name)}/chunks/{number}"
+        return self._ask(
+            lambda: ChunkAnswer.decode(self._remote.post(path, body, CHUNK_TYPE, patience=_CHUNK))
+        )
 
     def seal(self, name: str, sealing: Sealing) -> Sealed:
         """Seal a dataset, or hear again how it was sealed."""
-        return Sealed.decode(self._post(f"{_path(name)}/seal", sealing.encode(), JSON_TYPE, _SEAL))
+        path, body = f"{_path(name)}/seal", sealing.encode()
+        return self._ask(lambda: Sealed.decode(self._remote.post(path, body, JSON_TYPE, patience=_SEAL)))
 
     def abort(self, name: str) -> None:
         """Take an unsealed dataset back."""
-        self._retries(self.name, lambda: self._remote.delete(_path(name)))
+        self._ask(lambda: self._remote.delete(_path(name)))
 
     def release(self, body: bytes) -> bytes:
         """Ask a question. The same bytes get the same answer, and are charged once."""
-        return self._post("/v1/releases", body, JSON_TYPE, _RELEASE)
+        return self._ask(lambda: self._remote.post("/v1/releases", body, JSON_TYPE, patience=_RELEASE))
 
     def explain(self, body: bytes) -> bytes:
         """What a question would cost; nothing is charged."""
-        return self._post("/v1/explain", body, JSON_TYPE)
+        return self._ask(lambda: self._remote.post("/v1/explain", body, JSON_TYPE))
 
     def receipts(self, origin: str, after: int) -> list[SignedReceipt]:
         """Every receipt behind the one of that number."""
-        return self._retries(self.name, lambda: list(receipt_pages.fetch(self._remote, origin, after)))
+        return self._ask(lambda: list(receipt_pages.fetch(self._remote, origin, after)))
 
-    def _post(self, path: str, body: bytes, kind: str, patience: Patience | None = None) -> bytes:
-        return self._retries(self.name, lambda: self._remote.post(path, body, kind, None, patience))
+    def _ask(self, ask: Callable[[], T]) -> T:
+        return self._retries(self.name, ask)
 
 
 @dataclass(frozen=True)
@@ -120,7 +140,7 @@ class Connections:
     def _helper(self, place: int, named: HelperIdentity) -> RemoteHelper:
         identity = VerifyingKey(bytes.fromhex(named.identity))
         address = self.parameters.keys(named.name, identity).address
-        remote = SignedRemote(address, named.name, self.origin, self.key, self.clock, self.http)
+        remote = HelperRemote(address, named.name, self.origin, self.key, self.clock, self.http)
         return RemoteHelper(named.name, place, identity, remote, self.retries)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from maskedlark.adserver.combining import Answered, Combined
 from maskedlark.adserver.errors import NeedsPandas
 from maskedlark.privacy import intervals
+from maskedlark.privacy.errors import BadArguments
 from maskedlark.privacy.function import Column, Group
 from maskedlark.privacy.mechanisms import Kind
 from maskedlark.privacy.receipt import Balance
@@ -132,8 +133,15 @@ class Table:
         ]
 
 
+def check_confidence(confidence: float) -> None:
+    """Refuse one that no interval has. Run before a question is asked: a mistake must not cost anything."""
+    if not 0 < confidence <= 1 - intervals.LEAST_DOUBT:
+        raise BadArguments("a confidence is over 0 and below 1, as in 0.95")
+
+
 def tables(answered: Answered, confidence: float) -> list[Table]:
     """The tables of an answer, with errors and intervals. Run by the ad server."""
+    check_confidence(confidence)
     return [_table(answered, combined, confidence) for combined in answered.tables]
 
 

@@ -1,4 +1,4 @@
-"""`maskedlark demo`: real services, a small population, and what each party sees of it."""
+"""`maskedlark demo`: real services, a small population, a private report, and what each party sees."""
 
 import tempfile
 import time
@@ -11,133 +11,133 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from maskedlark import workflow
+from maskedlark.adserver.client import Client
 from maskedlark.audit import masks, mersenne, prototype
 from maskedlark.audit.advantage import advantage
-from maskedlark.browser import Outbox, Store
+from maskedlark.cli import browsers, sights
 from maskedlark.cli.people import People, people
-from maskedlark.cli.stage import DAY_S, ORIGIN, Stage, stage
 from maskedlark.clock import SystemClock
 from maskedlark.core import field
-from maskedlark.core.declared import Measure, Model
-from maskedlark.core.records import Measured
+from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotMersenne
+from maskedlark.privacy import trail
 from maskedlark.randomness import SystemRandomness
-from maskedlark.simulate import Population, processes
-from maskedlark.wire import report
+from maskedlark.simulate.stage import Stage, stage
 from maskedlark.workflow import Workflow
+
+DATASET = "demo"
+NOISE = 1.5
+SETTINGS = """
+keys = ["campaign"]
+fake_rate = 0.2
+decoys = [
+    {keys = {campaign = "autumn"}},
+    {keys = {campaign = "spring"}},
+    {keys = {campaign = "winter"}},
+    {tag = "ConversionModel11005", features = "20406080"},
+    {tag = "ConversionModel11005", features = "c0a08060"},
+]
+[values]
+bought = [0, 1]
+euros = [0, 200]
+[models.ConversionModel11005]
+features = 4
+"""
 
 
 def demo(
-    users: Annotated[int, typer.Option(min=400, max=100_000, help="How many people see an ad.")] = 2000,
+    users: Annotated[int, typer.Option(min=1500, max=100_000, help="How many people see an ad.")] = 3000,
     helpers: Annotated[int, typer.Option(min=2, max=8, help="How many helpers share every secret.")] = 2,
 ) -> None:
-    """Follow the reports of a small population through running services, and attack them."""
+    """Follow the reports of a small population through running services, ask, and attack."""
     console, rng = Console(highlight=False), SystemRandomness()
     crowd = people(users)
     console.print(
         f"\n[bold]{users} people saw an ad, {crowd.bought.sum()} bought.[/] "
         "Their browsers know; nobody else will see what one of them did.\n"
     )
-    with tempfile.TemporaryDirectory() as folder, stage(Path(folder), helpers, rng) as scene:
+    with tempfile.TemporaryDirectory() as folder, stage(Path(folder), SETTINGS, rng, helpers) as scene:
         _declared(console, scene)
-        _report(console, scene, crowd)
-        measured, trained = _received(scene)
+        _reported(console, scene, crowd)
+        with scene.client() as client:
+            _sent(console, client)
+            _campaigns(console, client, crowd)
+            _receipts(console, scene, client)
+        measured = sights.opened(scene, scene.document.measure)
+        trained = sights.opened(scene, scene.document.declared_models[browsers.MODEL])
     _one_person(console, measured)
-    _campaigns(console, crowd, measured)
-    _masked(console, crowd, trained)
     _attacks(console, trained)
-    console.print(
-        "\nThese answers are exact: k-anonymity, noise and the privacy budget are not part of this version.\n"
-    )
 
 
 def _declared(console: Console, scene: Stage) -> None:
     found = scene.document
     names = ", ".join(helper.name for helper in found.helpers)
     console.print(
-        f"The parameter service publishes what [bold]{ORIGIN}[/] declares (version {found.version}, digest "
-        f"{found.digest.hex()[:8]}…): helpers {names}; k = {found.k}; a source may cost "
+        f"The parameter service publishes what [bold]{scene.origin}[/] declares (version {found.version}, "
+        f"digest {found.digest.hex()[:8]}…): helpers {names}; k = {found.k}; a source may cost "
         f"ε = {found.budget.epsilon:g}; {found.fake_rate:.0%} fakes.\n"
     )
 
 
-def _report(console: Console, scene: Stage, crowd: People) -> None:
-    """Browsers report over HTTP: the first buyer's for real, step by step, the others' all at once."""
-    buyer, start = crowd.first_buyer(), time.perf_counter()
-    features = crowd.features[buyer].tobytes()
-    sent = scene.one_browser(crowd.campaign[buyer], features, int(crowd.euros[buyer]))
-    others = crowd.without(buyer)
-    store = Store(scene.folder / "browsers.sqlite")
-    seen = SystemClock().now() - 8 * DAY_S - 1
-    tag = scene.document.models[0].tag
-    with processes(2) as pool:
-        population = Population(scene.document, scene.recipients(), seen, scene.rng, pool, progress=True)
-        for made in population.measure([others.campaign], [others.bought, others.euros]):
-            Outbox(store, ORIGIN).put(made)
-        for made in population.train(tag, others.features, [others.bought]):
-            Outbox(store, ORIGIN).put(made)
-    sent += scene.upload(store)
-    store.close()
+def _reported(console: Console, scene: Stage, crowd: People) -> None:
+    start = time.perf_counter()
+    sent = browsers.report(scene, crowd)
     console.print(
         f"Browsers waited, faked, split and sealed; the ad server took [bold]{sent} reports[/] over HTTP "
-        f"in {time.perf_counter() - start:.0f} s.\n"
+        f"in {time.perf_counter() - start:.0f} s. It cannot read one of them.\n"
     )
 
 
-def _received(scene: Stage) -> tuple[Workflow, Workflow]:
-    """What helpers hold of the stored reports. (Sending datasets to helpers is not part of this version.)"""
-    document, views = scene.document, []
-    declared: tuple[Measure, Model] = document.measure, next(iter(document.declared_models.values()))
-    for each in declared:
-        stored = scene.stored(each.purpose, SystemClock())
-        views.append(workflow.receive(each, stored, scene.opening, document.payload_size(each.purpose)))
-    return views[0], views[1]
+def _sent(console: Console, client: Client) -> None:
+    start, end = time.perf_counter(), SystemClock().now() + 1
+    while SystemClock().now() < end:  # Only a second that is over gets no more reports.
+        time.sleep(0.05)
+    client.freeze(DATASET, 0, end, Purpose.AGGREGATE)
+    sealed = client.send(DATASET)
+    console.print(
+        f"Every helper opened its part of [bold]{sealed.records} reports[/], fakes among them, and sealed "
+        f"the same dataset ({(sealed.digest or b'').hex()[:8]}…) in {time.perf_counter() - start:.0f} s.\n"
+    )
+
+
+def _campaigns(console: Console, client: Client, crowd: People) -> None:
+    report = client.query(["bought", "euros"], by="campaign", noise=NOISE)
+    title = "The campaign report: private beside true, which nobody has"
+    table = _table(title, "campaign", "buyers", "95 % interval", "true", "euros", "95 % interval", "true")
+    names = np.array(crowd.campaign)
+    for (campaign,), (bought, euros) in report.rows:
+        mine = names == campaign
+        cells = [
+            *(str(bought.estimate), f"{bought.low} … {bought.high}", str(crowd.bought[mine].sum())),
+            *(str(euros.estimate), f"{euros.low} … {euros.high}", str(crowd.euros[mine].sum())),
+        ]
+        table.add_row(str(campaign), *cells)
+    console.print(table)
+    hidden = sorted(set(crowd.campaign) - {str(row.group[0]) for row in report.rows})
+    cost = report.balance
+    console.print(
+        f"Not shown: {', '.join(hidden)}, of fewer than k = {report.k} records. The report cost "
+        f"ε = {cost.charged_epsilon:.3g}; {cost.left_epsilon:.3g} is left for any source in it.\n"
+    )
+
+
+def _receipts(console: Console, scene: Stage, client: Client) -> None:
+    """As anyone could: from public documents and what helpers publish."""
+    spent = []
+    for helper in scene.helpers:
+        found = trail.verify(client.receipts(helper.name), scene.origin, helper.name, scene.documents)
+        spent.append(found.spent()[scene.document.digest.hex()].epsilon)
+    console.print(
+        f"The receipts of all {len(spent)} helpers verify: a source has cost at most ε = {max(spent):.3g} "
+        f"of {scene.document.budget.epsilon:g}.\n"
+    )
 
 
 def _one_person(console: Console, measured: Workflow) -> None:
-    """Whose report it is nobody can tell from it; the demo adds up all shares to find it."""
-    totals = field.to_signed(field.total(np.stack([helper.opened.shares for helper in measured.helpers])))
-    place = int(np.argmax(totals[:, 1]))  # the first stored report of somebody who bought
-    opened, stored = measured.helpers[0].opened, report.decode(measured.reports[place])
-    assert isinstance(opened, Measured)
-    campaigns = opened.keys["campaign"]
-    campaign = f"campaign {campaigns.entries[campaigns.codes[place]]}"
     table = _table("What each party sees of one person who bought", "party", "can read", "bought", "euros")
-    _, bought, euros = totals[place]
-    table.add_row("browser", campaign, str(bought), str(euros))
-    public, sealed = report.decode_public(stored.public), stored.payloads[0][1]
-    table.add_row(
-        "ad server", f"id {public.id.hex()[:8]}…", f"{sealed[:8].hex()}…", f"{len(sealed)} sealed bytes"
-    )
-    for helper in measured.helpers:
-        _, mine, yours = helper.opened.shares[place]
-        table.add_row(helper.opener.helper, campaign, str(mine), str(yours))
-    table.add_row("[dim]all helpers[/]", "[dim]if they colluded[/]", str(bought), str(euros))
+    for row in sights.one_person(measured).rows:
+        table.add_row(*row)
     console.print(table)
-
-
-def _campaigns(console: Console, crowd: People, measured: Workflow) -> None:
-    answers = measured.sums(by=["campaign"])
-    _, noise = measured.helpers[0].sums(["campaign"])
-    title = "\nThe campaign report: shares are noise, their sum is true"
-    table = _table(title, "campaign", "helper-0's euros", "sum", "true", "buyers", "true")
-    names = np.array(crowd.campaign)
-    for row, (group, answer) in zip(noise, answers.items(), strict=True):
-        mine = names == group[0]
-        found = [row[2], answer["euros"], crowd.euros[mine].sum(), answer["bought"], crowd.bought[mine].sum()]
-        table.add_row(str(group[0]), *map(str, found))
-    console.print(table)
-
-
-def _masked(console: Console, crowd: People, trained: Workflow) -> None:
-    answer = trained.masked_sum(lambda features, label: features.astype(np.int64) * label[:, None])
-    truth = (crowd.features * crowd.bought[:, None]).sum(axis=0)
-    console.print(
-        "\n[bold]A masked sum of f(x, y) = x · y,[/] each feature over the buyers, "
-        "from helpers that do not know who bought:"
-    )
-    console.print(f"  helpers  {answer}\n  truth    {truth}")
 
 
 def _attacks(console: Console, trained: Workflow) -> None:
@@ -155,7 +155,7 @@ def _attacks(console: Console, trained: Workflow) -> None:
     states = _mersenne(first, truth), _mersenne(masks.as_uniform(shares[0]), truth)
     table.add_row("generator behind helper-0's masks", *states)
     console.print(table)
-    console.print("An advantage of 1 reads every label, 0 reads none.")
+    console.print("An advantage of 1 reads every label, 0 reads none.\n")
 
 
 def _mersenne(view: NDArray[np.float64], truth: NDArray[np.bool_]) -> str:

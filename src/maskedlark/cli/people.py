@@ -7,8 +7,10 @@ from numpy.typing import NDArray
 
 from maskedlark.randomness import FixedRandomness
 
-CAMPAIGNS = ("autumn", "spring", "winter")
-BUYING_RATE = (0.08, 0.22, 0.14)
+CAMPAIGNS = ("autumn", "spring", "winter", "summer")
+BUYING_RATE = (0.08, 0.22, 0.14, 0.14)
+RARE = 40
+"""So many people saw the last campaign: fewer than k."""
 FEATURES = 4
 
 
@@ -33,9 +35,10 @@ class People:
 
 
 def people(count: int) -> People:
-    """So many people, three campaigns, and purchases that depend on campaign and features."""
+    """So many people, four campaigns, and purchases that depend on campaign and features."""
     rng = FixedRandomness(b"the people of the demo")
-    campaign = rng.below(len(CAMPAIGNS), count)
+    campaign = rng.below(len(CAMPAIGNS) - 1, count)
+    campaign[:RARE] = len(CAMPAIGNS) - 1
     features = rng.below(256, count * FEATURES).reshape(count, -1).astype(np.uint8)
     rate = np.array(BUYING_RATE)[campaign] * features[:, 0] / 128
     bought = (rng.unit(count) < rate).astype(np.int64)

@@ -11,11 +11,12 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from sqlalchemy import delete, func, insert, select, update
+from numpy.typing import NDArray
+from sqlalchemy import insert, select, update
 
 from maskedlark.clock import SECONDS_AN_HOUR, Clock
 from maskedlark.core.purpose import Purpose
@@ -38,6 +39,7 @@ from maskedlark.helper.rows import ABORTED, EXPIRED, OPEN, SEALED, DatasetRow
 from maskedlark.helper.sealed import SealedDataset
 from maskedlark.helper.sealing import Agreed, Merged
 from maskedlark.helper.tables import CHUNKS, DATASETS, SCHEMA_VERSION, TABLES
+from maskedlark.helper.upkeep import Upkeep
 from maskedlark.privacy import document as documents
 from maskedlark.privacy import receipt
 from maskedlark.privacy.document import Document
@@ -71,15 +73,15 @@ class Datasets:
         self._keys, self._helper, self._clock = keys, helper, clock
         self._ids = Ids(database, folder)
         self._ingest = Ingest(workers)
+        self._upkeep = Upkeep(folder, database, self._ids)
         self._lock, self._sealing = threading.Lock(), threading.Lock()
-        self._busy: Counter[int] = Counter()
         self._documents: dict[bytes, Document] = {}
         self._found: dict[tuple[str, bytes], SealedDataset] = {}
 
     def open(self, document: Document, name: str, purpose: Purpose) -> State:
         """Begin a dataset, or find it as it is. Refuses a name in use for anything else."""
         self._place(document)
-        self._finish_aborts()
+        self._upkeep.finish_aborts()
         with self._database.write() as connection:
             self._database.alone(connection, "datasets")
             try:
@@ -103,7 +105,7 @@ class Datasets:
             return rows.answer(before, digest)
         if row.state != OPEN:
             raise AlreadySealed(f"dataset {name!r} is {row.state}: it takes no more chunks")
-        with self._working(row):
+        with self._upkeep.working(row.number):
             taken = self._take(row, body)
             return self._claim(row, number, digest, taken)
 
@@ -127,21 +129,22 @@ class Datasets:
         with self._sealing:
             row = self._row(origin, name)
             if row.state == OPEN:
-                with self._working(row):
+                with self._upkeep.working(row.number):
                     self._seal(row, sealing)
-                self._sweep(row.number)
+                self._upkeep.sweep(row.number)
                 row = self._row(origin, name)
         return self._sealed(row, sealing)
 
     def abort(self, origin: str, name: str) -> None:
         """Give up a dataset that is not sealed: its reports may be in another."""
-        with self._database.write() as connection:
+        # Not while it is being sealed: who reads its files would find them gone.
+        with self._sealing, self._database.write() as connection:
             row = rows.by_name(connection, origin, name, lock=True)
             if row.state != OPEN:
                 raise AlreadySealed(f"dataset {name!r} is {row.state} and never changes")
             this = update(DATASETS).where(DATASETS.c.number == row.number)
             connection.execute(this.values(state=ABORTED))
-        self._finish_aborts()
+        self._upkeep.finish_aborts()
 
     def find(self, origin: str, digest: bytes) -> Dataset:
         """A sealed dataset of an origin, as long as no report in it is past its lifetime."""
@@ -157,11 +160,12 @@ class Datasets:
     def forget(self) -> None:
         """Delete what is past its lifetime, and what no row names. Run at the start, and every hour."""
         self._ids.prune(self._clock.now())
-        self._expire()
-        self._finish_aborts()
-        for path in [*self._folder.iterdir()]:
-            if path.is_dir() and path.name.isdigit():
-                self._sweep(int(path.name))
+        now = self._now()
+        self._upkeep.expire(now)
+        self._upkeep.finish_aborts()
+        self._upkeep.sweep_all()
+        with self._lock:
+            self._found = {name: each for name, each in self._found.items() if each.expires > now}
 
     def close(self) -> None:
         """End the workers."""
@@ -170,7 +174,7 @@ class Datasets:
     # Taking a chunk.
 
     def _take(self, row: DatasetRow, body: bytes) -> Taken:
-        folder = self._of(row.number)
+        folder = self._upkeep.folder(row.number)
         try:
             folder.mkdir(0o700, exist_ok=True)
             return self._ingest.take(Job(self._opener(row), body, folder))
@@ -189,15 +193,11 @@ class Datasets:
             mark = self._ids.lock(connection)
             before = rows.chunk(connection, row.number, number)
             if before is not None:  # Somebody sent it at the same time, and was first.
-                (self._of(row.number) / taken.file).unlink(missing_ok=True)
+                (self._upkeep.folder(row.number) / taken.file).unlink(missing_ok=True)
                 return rows.answer(before, body)
             past = expires <= mark.watermark
             replayed = self._ids.taken(connection, mark, taken.ids) & ~past
-            new = ~past & ~replayed
-            refused = Counter(taken.refused)
-            refused.update({PastLifetime.__name__: int(past.sum()), Replayed.__name__: int(replayed.sum())})
-            accepted = taken.accepted.copy()
-            accepted[np.flatnonzero(taken.accepted)[~new]] = False
+            new, answer = ~past & ~replayed, _answer(taken, past, replayed)
             claim, ids = self._ids.claim(connection, mark), taken.ids[new]
             made = {
                 "dataset": row.number,
@@ -205,15 +205,15 @@ class Datasets:
                 "claim": claim,
                 "expires": int(expires[new].max()) if new.any() else row.expires,
                 "body": body,
-                "parts": len(accepted),
-                "accepted": np.packbits(accepted).tobytes(),
-                "refused": json.dumps(+refused),
+                "parts": answer.parts,
+                "accepted": bytes.fromhex(answer.accepted),
+                "refused": json.dumps(answer.refused),
                 "file": taken.file,
                 "ids": ids.tobytes(),
             }
             connection.execute(insert(CHUNKS).values(made))
         self._ids.claimed(claim, ids)
-        return ChunkAnswer(parts=len(accepted), accepted=wire.pack(accepted), refused=dict(+refused))
+        return answer
 
     def _opener(self, row: DatasetRow) -> DatasetOpener:
         document, purpose = self._document(row), Purpose(row.purpose)
@@ -233,14 +233,14 @@ class Datasets:
         with self._database.read() as connection:
             received = [rows.received(each) for each in rows.chunks(connection, row.number)]
         agreed = sealing.agree(received, wanted)
-        folder = self._of(row.number)
-        target = Path(tempfile.mkdtemp(prefix="columns-", dir=folder))  # 0700
+        folder = self._upkeep.folder(row.number)
         try:
-            merged = sealing.merge(folder, target, document, purpose, agreed)
-            self._check(merged, wanted)
-        except BaseException:
-            shutil.rmtree(target)
-            raise
+            target = Path(tempfile.mkdtemp(prefix="columns-", dir=folder))  # 0700
+            with _removed_on_failure(target):
+                merged = sealing.merge(folder, target, document, purpose, agreed)
+                self._check(merged, wanted)
+        except OSError as error:
+            raise StorageUnavailable("the columns cannot be written now; seal it again later") from error
         # From here on the folder stays: if the database goes away, it may have the seal all the same.
         self._commit(row, sealing.fingerprint(wanted), agreed, target.name, merged)
 
@@ -255,7 +255,10 @@ class Datasets:
     ) -> None:
         """In one transaction: sealed, with its receipt, and the ids of what is not in it free again."""
         with self._database.write() as connection:
-            if rows.by_name(connection, row.origin, row.name, lock=True).state != OPEN:
+            found = rows.by_name(connection, row.origin, row.name, lock=True)
+            if found.number != row.number:
+                raise UnknownDataset(f"dataset {row.name!r} was aborted, and another has its name")
+            if found.state != OPEN:
                 return  # Another process was first; its seal is the one that counts.
             if len(rows.chunks(connection, row.number)) != len(agreed):
                 raise ChunksMissing("a chunk came while the dataset was being sealed: name all of them")
@@ -301,68 +304,11 @@ class Datasets:
             raise UnknownDataset(f"{origin} has no sealed dataset {digest.hex()} here")
         if row.state == EXPIRED:
             raise _over(digest)
-        folder, contents = self._of(row.number) / row.folder, Contents.model_validate_json(row.contents)
+        folder, contents = (
+            self._upkeep.folder(row.number) / row.folder,
+            Contents.model_validate_json(row.contents),
+        )
         return SealedDataset(digest, self._document(row), Purpose(row.purpose), row.expires, folder, contents)
-
-    def _expire(self) -> None:
-        """A sealed dataset goes when its first report is past its lifetime, an open one when all are."""
-        now = self._now()
-        newest = select(func.max(CHUNKS.c.expires)).where(CHUNKS.c.dataset == DATASETS.c.number)
-        last = func.coalesce(newest.scalar_subquery(), DATASETS.c.expires)
-        with self._database.write() as connection:
-            sealed = update(DATASETS).where(DATASETS.c.state == SEALED, DATASETS.c.expires <= now)
-            connection.execute(sealed.values(state=EXPIRED, folder=None, contents=None))
-            unsealed = update(DATASETS).where(DATASETS.c.state == OPEN, last <= now)
-            connection.execute(unsealed.values(state=ABORTED))
-        with self._lock:
-            self._found = {name: each for name, each in self._found.items() if each.expires > now}
-
-    def _finish_aborts(self) -> None:
-        """Free the ids of aborted datasets, some at a time, and remove them."""
-        with self._database.read() as connection:
-            numbers = connection.scalars(select(DATASETS.c.number).where(DATASETS.c.state == ABORTED)).all()
-        for number in numbers:
-            while self._take_away(number):
-                pass
-            with self._database.write() as connection:
-                connection.execute(delete(DATASETS).where(DATASETS.c.number == number))
-            shutil.rmtree(self._of(number), ignore_errors=True)
-
-    def _take_away(self, number: int) -> int:
-        with self._database.write() as connection:
-            mark = self._ids.lock(connection)
-            gone, chunks = rows.take_away(connection, number)
-            freed = self._ids.free(connection, mark) if len(gone) else 0
-        if len(gone):
-            self._ids.freed(freed, gone)
-        return chunks
-
-    def _sweep(self, number: int) -> None:
-        """Remove what no row names."""
-        folder = self._of(number)
-        # In this order: what was there before, and is neither being written nor named, is nothing.
-        present = [*folder.iterdir()] if folder.exists() else []
-        with self._lock:
-            if self._busy[number]:
-                return
-        with self._database.read() as connection:
-            named = {*rows.files(connection, number)}
-        for path in present:
-            if path.name not in named:
-                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-        with suppress(OSError):
-            folder.rmdir()  # If it is empty.
-
-    @contextmanager
-    def _working(self, row: DatasetRow) -> Iterator[None]:
-        """Somebody may write files of the dataset that no row names yet."""
-        with self._lock:
-            self._busy[row.number] += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._busy[row.number] -= 1
 
     # What everything needs.
 
@@ -373,9 +319,6 @@ class Datasets:
     def _row(self, origin: str, name: str) -> DatasetRow:
         with self._database.read() as connection:
             return rows.by_name(connection, origin, name)
-
-    def _of(self, number: int) -> Path:
-        return self._folder / str(number)
 
     def _document(self, row: DatasetRow) -> Document:
         name = bytes(row.parameters)
@@ -401,5 +344,23 @@ class Datasets:
         }
 
 
+def _answer(taken: Taken, past: NDArray[np.bool_], replayed: NDArray[np.bool_]) -> ChunkAnswer:
+    """What is accepted of a chunk, of whose opened reports some are too old or in a dataset already."""
+    refused = Counter(taken.refused)
+    refused.update({PastLifetime.__name__: int(past.sum()), Replayed.__name__: int(replayed.sum())})
+    accepted = taken.accepted.copy()
+    accepted[np.flatnonzero(accepted)[past | replayed]] = False
+    return ChunkAnswer(parts=len(accepted), accepted=wire.pack(accepted), refused=dict(+refused))
+
+
 def _over(digest: bytes) -> Expired:
     return Expired(f"dataset {digest.hex()} holds a report that is past its lifetime: it is gone")
+
+
+@contextmanager
+def _removed_on_failure(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise

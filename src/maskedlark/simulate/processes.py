@@ -28,12 +28,21 @@ class Process:
         assert self._running is not None, "it was not started"
         return self._running.pid
 
-    def start(self, **environment: str) -> Self:
-        """Start it, and return when it answers. What goes wrong before that it says on standard error."""
+    def launch(self, **environment: str) -> Self:
+        """Start it, and do not wait: several that start at once are ready sooner."""
         assert self._running is None, "it runs already"
         self._running = subprocess.Popen(  # noqa: S603
             self._command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}
         )
+        return self
+
+    def start(self, **environment: str) -> Self:
+        """Start it, and return when it answers. What goes wrong before that it says on standard error."""
+        return self.launch(**environment).wait()
+
+    def wait(self) -> Self:
+        """Return when it answers."""
+        assert self._running is not None, "it was not started"
         assert self._running.stdout is not None
         if not self._running.stdout.readline().startswith("listening on "):
             code = self._end()
@@ -65,7 +74,7 @@ class Process:
                 running.stdout.close()
 
     def __enter__(self) -> Self:
-        return self if self._running else self.start()
+        return self.wait() if self._running else self.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

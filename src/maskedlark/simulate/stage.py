@@ -17,13 +17,13 @@ from maskedlark.helper.keyring import Keyring, Span
 from maskedlark.parameter_service.draft import draft
 from maskedlark.privacy import chain
 from maskedlark.privacy.document import Document
-from maskedlark.privacy.policy import Policy
 from maskedlark.privacy.settings import Budget
 from maskedlark.randomness import Randomness
 from maskedlark.simulate.processes import Process
 from maskedlark.web import key_file
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.remote import Remote
+from maskedlark.web.signed_remote import SignedRemote
 from maskedlark.wire import uploads
 from maskedlark.wire.report import Recipient
 from maskedlark.wire.signatures import SigningKey
@@ -62,14 +62,21 @@ class Stage:
 
     folder: Path
     origin: str
-    key: SigningKey
+    keys: Mapping[str, SigningKey]
+    """The signing keys of this origin and of others that helpers know."""
     service: Process
     service_key: SigningKey
     adserver: Process
     helpers: tuple[RunningHelper, ...]
     parameters: ParameterClient
+    http: httpx.Client
     rng: Randomness
     documents: list[Document] = field(default_factory=list)
+
+    @property
+    def key(self) -> SigningKey:
+        """The origin's own."""
+        return self.keys[self.origin]
 
     @property
     def document(self) -> Document:
@@ -85,16 +92,19 @@ class Stage:
         """The ad server's own hands."""
         return Client.from_config(self.config)
 
-    def publish(self, settings: str) -> Document:
-        """The next version of the origin's document, with this stage's helpers in it."""
-        listed = "\n".join(f'{each.name} = "{each.identity.verifying.public.hex()}"' for each in self.helpers)
-        text = f'origin = "{self.origin}"\n{settings}\n[helpers]\n{listed}\n'
-        before = self.documents[-1] if self.documents else None
-        made = draft(text, self.key.verifying, before, SystemClock().now())
+    def publish(self, settings: str, origin: str | None = None) -> Document:
+        """The next version of the origin's document, or the first of another's, with our helpers in it."""
+        origin, key = origin or self.origin, self.keys[origin or self.origin]
+        helpers = _listed({each.name: each.identity for each in self.helpers})
+        text = f'origin = "{origin}"\n{settings}\n[helpers]\n{helpers}\n'
+        before = self.documents[-1] if self.documents and origin == self.origin else None
+        made = draft(text, key.verifying, before, SystemClock().now())
         with Remote(self.service.address) as remote:
-            remote.post("/v1/documents", chain.sign(made, self.key).encode(), "application/json")
-        self.documents.append(self.parameters.latest(self.origin))
-        return self.document
+            remote.post("/v1/documents", chain.sign(made, key).encode(), "application/json")
+        found = self.parameters.latest(origin)
+        if origin == self.origin:
+            self.documents.append(found)
+        return found
 
     def recipients(self) -> tuple[Recipient, ...]:
         """The helpers, as browsers see them now."""
@@ -102,20 +112,25 @@ class Stage:
         found = [self.parameters.keys(each.name, each.identity.verifying) for each in self.helpers]
         return tuple(Recipient(each.helper, each.current(now)) for each in found)
 
+    def signed(self, place: int, origin: str | None = None, key: SigningKey | None = None) -> SignedRemote:
+        """A helper, as this or another origin talks to it: for those who do not keep to the client."""
+        name, helper = origin or self.origin, self.helpers[place]
+        signs = key or self.keys[name]
+        return SignedRemote(helper.process.address, helper.name, name, signs, SystemClock(), self.http)
+
     def upload(self, batches: Iterable[Sequence[bytes]]) -> int:
         """Hand reports in over HTTP, batch by batch. Returns how many were stored."""
         stored = 0
-        with httpx.Client(timeout=60) as http:
-            for batch in batches:
-                answer = http.post(
-                    f"{self.adserver.address}/reports",
-                    content=uploads.encode_batch(batch),
-                    headers={"content-type": uploads.CONTENT_TYPE},
-                )
-                verdicts = uploads.decode_answers(answer.raise_for_status().content, len(batch))
-                if refused := [each.error for each in verdicts if each.error]:
-                    raise UploadRefused(f"the ad server refused {len(refused)} reports: {refused[0]}")
-                stored += len(batch)
+        for batch in batches:
+            answer = self.http.post(
+                f"{self.adserver.address}/reports",
+                content=uploads.encode_batch(batch),
+                headers={"content-type": uploads.CONTENT_TYPE},
+            )
+            verdicts = uploads.decode_answers(answer.raise_for_status().content, len(batch))
+            if refused := [each.error for each in verdicts if each.error]:
+                raise UploadRefused(f"the ad server refused {len(refused)} reports: {refused[0]}")
+            stored += len(batch)
         return stored
 
 
@@ -128,20 +143,23 @@ def stage(
     database: str | None = None,
     helper_settings: str = "",
     least_k: int = 1,
+    others: Sequence[str] = (),
 ) -> Iterator[Stage]:
     """Make keys, start every service, publish; stop what was started in the end.
 
-    `settings` is the TOML of `maskedlark parameters draft`, without origin and helpers.
+    `settings` is the TOML of `maskedlark parameters draft`, without origin and helpers; `others` are origins
+    that all services know as well, and that have published nothing yet.
     """
-    origin, service_key = (key_file.create(folder / f"{name}.key", rng) for name in ("origin", "service"))
+    service_key = key_file.create(folder / "service.key", rng)
+    origins = {name: key_file.create(folder / f"{name}.key", rng) for name in (ORIGIN, *others)}
     names = [f"helper-{place}" for place in range(helpers)]
     identities = [key_file.create(folder / f"{name}.key", rng) for name in names]
     with ExitStack() as stack:
         service = stack.enter_context(
-            _parameter_service(folder, origin, dict(zip(names, identities, strict=True)))
+            _parameter_service(folder, origins, dict(zip(names, identities, strict=True)))
         )
         adserver = stack.enter_context(_adserver(database or f"sqlite:///{folder / 'reports.sqlite'}"))
-        pinned = {ORIGIN: origin.verifying}
+        pinned = {name: key.verifying for name, key in origins.items()}
         parameters = ParameterClient(
             service.address, service_key.verifying, folder / "cache", SystemClock(), pinned
         )
@@ -149,20 +167,28 @@ def stage(
         running = tuple(
             _helper(folder / name, name, identity) for name, identity in zip(names, identities, strict=True)
         )
-        made = Stage(folder, ORIGIN, origin, service, service_key, adserver, running, parameters, rng)
+        http = stack.enter_context(httpx.Client(timeout=60, follow_redirects=False))
+        made = Stage(folder, ORIGIN, origins, service, service_key, adserver, running, parameters, http, rng)
         _write_configs(made, database, helper_settings, least_k)
         for helper in running:
             helper.rotate(service.address, rng)
+        for helper in running:
+            helper.process.launch()
         made.publish(settings)
         for helper in running:
             stack.enter_context(helper.process)
         yield made
 
 
-def _parameter_service(folder: Path, origin: SigningKey, helpers: Mapping[str, SigningKey]) -> Process:
-    listed = "\n".join(f'{name} = "{key.verifying.public.hex()}"' for name, key in helpers.items())
+def _listed(keys: Mapping[str, SigningKey]) -> str:
+    return "\n".join(f'"{name}" = "{key.verifying.public.hex()}"' for name, key in keys.items())
+
+
+def _parameter_service(
+    folder: Path, origins: Mapping[str, SigningKey], helpers: Mapping[str, SigningKey]
+) -> Process:
     pinned = folder / "pinned.toml"
-    pinned.write_text(f'[origins]\n"{ORIGIN}" = "{origin.verifying.public.hex()}"\n[helpers]\n{listed}\n')
+    pinned.write_text(f"[origins]\n{_listed(origins)}\n[helpers]\n{_listed(helpers)}\n")
     return Process([
         "-m", "maskedlark", "parameters", "serve", "--key", folder / "service.key", "--pinned", pinned,
         "--database", folder / "parameters.sqlite",
@@ -186,20 +212,20 @@ def _helper(folder: Path, name: str, identity: SigningKey) -> RunningHelper:
 
 def _write_configs(made: Stage, database: str | None, helper_settings: str, least_k: int) -> None:
     trusted = tuple(each.identity.verifying.public.hex() for each in made.helpers)
-    policy = Policy(trusted_helpers=trusted, most=MOST, most_coalition=MOST, least_k=least_k)
     service = (
         f'parameter_service = "{made.service.address}"\n'
         f'service_key = "{made.service_key.verifying.public.hex()}"\n'
     )
     made.config.write_text(
         f'origin = "{made.origin}"\ndatabase = "{database or "sqlite:///reports.sqlite"}"\n'
-        f'key = "origin.key"\ncache = "cache"\n{service}origin_key = "{made.key.verifying.public.hex()}"\n'
+        f'key = "{made.origin}.key"\ncache = "cache"\n{service}'
+        f'origin_key = "{made.key.verifying.public.hex()}"\n'
     )
     for helper in made.helpers:
         helper.config.write_text(
             f'name = "{helper.name}"\nfolder = "state"\naddress = "{helper.process.address}"\n{service}'
-            f'{helper_settings}\n[origins]\n"{made.origin}" = "{made.key.verifying.public.hex()}"\n'
-            f"[policy]\ntrusted_helpers = {list(trusted)!r}\nleast_k = {policy.least_k}\n"
+            f"{helper_settings}\n[origins]\n{_listed(made.keys)}\n"
+            f"[policy]\ntrusted_helpers = {list(trusted)!r}\nleast_k = {least_k}\n"
             f"most = {{epsilon = {MOST.epsilon}, delta = {MOST.delta}}}\n"
             f"most_coalition = {{epsilon = {MOST.epsilon}, delta = {MOST.delta}}}\n"
         )

@@ -8,6 +8,7 @@ import uvicorn
 from fastapi import FastAPI
 
 STOP_WITHIN_S = 10
+BACKLOG = 2048
 
 
 class _Announced(uvicorn.Server):
@@ -23,7 +24,11 @@ class _Announced(uvicorn.Server):
 def serve(app: FastAPI, host: str, port: int) -> None:
     """Serve until SIGINT or SIGTERM; requests under way are answered. Port 0 is any free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, port), family=family) as listening:
+    # Named as TCP: only then does asyncio send small answers at once, instead of up to 40 ms later.
+    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(BACKLOG)
         config = uvicorn.Config(
             app, log_level="warning", access_log=False, timeout_graceful_shutdown=STOP_WITHIN_S
         )

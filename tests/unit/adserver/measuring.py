@@ -20,6 +20,7 @@ from maskedlark.errors import MaskedLarkError
 from maskedlark.functions.sums import Sums
 from maskedlark.privacy import ledger, messages, receipt
 from maskedlark.privacy.accountant import Charge
+from maskedlark.privacy.budget import Entry
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.function import Function
 from maskedlark.privacy.ledger import Charging, Ledger
@@ -29,7 +30,6 @@ from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.storage.engine import open_database
 from maskedlark.storage.reports import Reports
 from maskedlark.web import problem
-from maskedlark.web.errors import NotThere
 from maskedlark.web.gate import Gate
 from maskedlark.wire import datasets as wire
 from maskedlark.wire import report, uploads
@@ -47,8 +47,10 @@ DAY = 86_400
 ROWS = [("autumn",), ("spring",)]
 
 
-class UnknownThere(NotThere):
-    """No such dataset."""
+class UnknownThere(Exception):
+    """A helper's own error, which no ad server has a class for."""
+
+    said = problem.Problem("/problems/unknown-dataset", "The origin has no such dataset.", 404, "none here")
 
 
 class Memory:
@@ -121,6 +123,8 @@ class Helper:
             except MaskedLarkError as error:
                 said = problem.of(error)
                 return httpx.Response(said.status, content=said.encode())
+            except UnknownThere as unknown:
+                return httpx.Response(404, content=unknown.said.encode())
             if fail == "after":
                 raise httpx.ReadError("the line broke", request=request)
             return httpx.Response(200, content=found)
@@ -153,7 +157,7 @@ class Helper:
 
     def state(self, name: str) -> bytes:
         if name not in self.opened:
-            raise UnknownThere(f"no dataset {name}")
+            raise UnknownThere
         opening, sealed = self.opened[name], self.sealed.get(name)
         found = State(
             name=name,
@@ -226,7 +230,7 @@ class Helper:
         request = messages.decode_request(body)
         question = self.function.ask(self.document, request.arguments)
         charge = Charge(self.document.mechanisms["aggregate"].kind, request.noise, len(question.columns))
-        entry = ledger.Entry(None, tuple(bytes.fromhex(each) for each in request.datasets), charge)
+        entry = Entry(None, tuple(bytes.fromhex(each) for each in request.datasets), charge)
         cost, fits = self.ledger.explain(self.document, entry)
         return json.dumps(
             {
@@ -283,6 +287,7 @@ class World:
         self.router = Router(self.transport, self.helpers)
         self.url = url or f"sqlite:///{folder / 'ads.db'}"
         self.slept: list[float] = []
+        self.ids: list[bytes] = []
         self.client = self.start()
 
     def start(self) -> Client:

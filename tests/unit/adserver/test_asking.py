@@ -1,14 +1,15 @@
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 from maskedlark.adserver.asking import Wish
 from maskedlark.adserver.errors import HelperAway, HelpersDiffer, NotSealed, UnknownDataset, UnknownRequest
-from maskedlark.adserver.requests import Course
+from maskedlark.adserver.requests import Course, Requests
 from maskedlark.functions.sums import Sums
-from maskedlark.privacy import accountant, receipt
+from maskedlark.privacy import accountant, receipt, trail
 from maskedlark.privacy.accountant import Charge
 from maskedlark.privacy.errors import (
     BadArguments,
@@ -20,6 +21,7 @@ from maskedlark.privacy.errors import (
 )
 from maskedlark.privacy.messages import Answer, AnswerTable, decode_request
 from maskedlark.privacy.receipt import ReleaseReceipt
+from maskedlark.storage.engine import open_database
 from tests.unit.adserver.measuring import ROWS, World
 from tests.unit.web.service import NOW
 
@@ -60,6 +62,20 @@ def test_all_helpers_are_asked_the_very_same_bytes(world):
         "by": [["campaign"]],
         "where": [{"key": "campaign", "among": ["spring", "autumn"]}],
     }
+
+
+def test_a_question_is_durable_before_it_is_sent(world):
+    durable: list[bytes] = []
+
+    def look(answer):
+        database = open_database(world.url)
+        durable.extend(each.body for each in Requests(database).pending())
+        database.close()
+        return answer
+
+    world.helpers[0].change["answer"] = look
+    world.client.query(["purchase"], "campaign")
+    assert durable == world.helpers[0].received
 
 
 def test_every_question_has_an_id_of_its_own(world):
@@ -143,7 +159,7 @@ def test_a_question_of_a_function_that_is_not_known_here_says_so(world):
 
 
 def test_mistakes_are_found_before_anybody_is_asked(world):
-    for wrong, error, words in [
+    mistakes: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"values": ["nothing"]}, BadArguments, "no declared value; there are count, purchase, visit"),
         ({"values": ["count"], "by": "nothing"}, BadArguments, "no declared key; there are campaign, place"),
         ({"values": ["count"], "where": {"nothing": 1}}, BadArguments, "no declared key"),
@@ -153,7 +169,12 @@ def test_mistakes_are_found_before_anybody_is_asked(world):
         ({"values": ["count"], "noise": 2.0, "epsilon": 1.0}, BadArguments, "not both"),
         ({"values": ["count"], "noise": math.inf}, BadArguments, "finite"),
         ({"values": ["count"], "epsilon": 0.0}, BadArguments, "no noise"),
-    ]:
+        ({"values": ["count"], "epsilon": math.nan}, BadArguments, "no noise"),
+        ({"values": ["count"], "confidence": 1.0}, BadArguments, "confidence"),
+        ({"values": ["count"], "where": {"place": 1.5}}, BadArguments, "texts and whole numbers"),
+        ({"values": ["count"], "where": {"place": [None]}}, BadArguments, "texts and whole numbers"),
+    ]
+    for wrong, error, words in mistakes:
         with pytest.raises(error, match=words):
             world.client.query(**wrong)
     assert not any(helper.received for helper in world.helpers)
@@ -185,7 +206,7 @@ def test_a_budget_that_is_spent_says_what_is_left_and_what_fits(world):
         world.client.query(["purchase"], "campaign", noise=1.3)
     with pytest.raises(BudgetExhausted, match=r"0\.\d+ is left of .* with noise \d\.\d+ would fit") as caught:
         world.client.query(["purchase"], "campaign", noise=1.3)
-    facts = caught.value.facts()
+    facts: dict[str, Any] = dict(caught.value.facts())
     assert facts["left_epsilon"] < facts["wanted_epsilon"]
     assert world.client.pending() == [], "nothing was charged, so nothing is pending"
     table = world.client.query(["purchase"], "campaign", noise=facts["noise_that_fits"])
@@ -342,9 +363,11 @@ def test_receipts_that_others_got_are_fetched_and_kept(world):
             helper.release(world.client._asking.request(wish).encode())
     world.client.query(["purchase"], "campaign")
     for helper in world.helpers:
-        kept = world.client._book.receipts(helper.name)
+        kept = world.client.receipts(helper.name)
         assert kept == helper.ledger.receipts("ads.example")
         assert len(kept) == 7
+        found = trail.verify(kept, "ads.example", helper.name, [world.document])
+        assert found.spent()[world.document.digest.hex()].epsilon == pytest.approx(2.0)
 
 
 def test_an_answer_that_is_no_message_of_ours_is_named(world):
@@ -370,6 +393,8 @@ def test_datasets_of_two_documents_are_not_mixed(tmp_path):
         world.client.query(["purchase"], "campaign", datasets=["monday", "tuesday"])
     world.client.query(["purchase"], "campaign")
     (asked,) = world.helpers[0].received
-    assert decode_request(asked).datasets == (world.client.datasets()[1].digest.hex(),)
-    assert world.client.datasets()[0].selection.parameters == first.digest
+    older, newer = world.client.datasets()
+    assert older.selection.parameters == first.digest
+    assert newer.digest is not None
+    assert decode_request(asked).datasets == (newer.digest.hex(),)
     world.close()

@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import maskedlark.adserver
@@ -58,7 +59,8 @@ def test_a_client_opens_what_its_configuration_names(path):
     key_file.create(path.parent / "origin.key", FixedRandomness(b"key"))
     with Client.from_config(path) as client:
         assert client.origin == "ads.example"
-        assert client.datasets() == client.pending() == []
+        assert client.datasets() == []
+        assert client.pending() == []
     assert (path.parent / "ads.db").exists()
 
 
@@ -112,6 +114,8 @@ def arguments(world):
         ({"campaign": "spring"}, {"key": "campaign", "among": ["spring"]}),
         ({"place": 7}, {"key": "place", "among": [7]}),
         ({"place": [7, "x"]}, {"key": "place", "among": [7, "x"]}),
+        ({"place": np.int64(7)}, {"key": "place", "among": [7]}),
+        ({"place": np.array([7, 8])}, {"key": "place", "among": [7, 8]}),
         ({"place": Between(1, 5)}, {"key": "place", "least": 1, "most": 5}),
         ({"place": Between(least=1)}, {"key": "place", "least": 1}),
         ({"place": Between(most=5)}, {"key": "place", "most": 5}),

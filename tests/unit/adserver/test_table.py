@@ -7,8 +7,8 @@ import pytest
 from maskedlark.adserver import table as module
 from maskedlark.adserver.combining import Answered, Combined
 from maskedlark.adserver.errors import NeedsPandas
-from maskedlark.errors import NotDeclared
 from maskedlark.privacy import intervals, mechanisms
+from maskedlark.privacy.errors import BadArguments
 from maskedlark.privacy.function import Column, Plan
 from maskedlark.privacy.mechanisms import Sensitivity
 from maskedlark.privacy.receipt import Balance, Released, ReleaseReceipt
@@ -65,11 +65,11 @@ def spring():
 def test_errors_and_intervals_count_all_helpers_noise(spring):
     assert len(spring) == 2
     number = spring.rows[0].numbers[1]
-    noise = ("laplace", 4.0, Sensitivity(1, 1.0), 2)
-    assert number.error == intervals.standard_error(*noise)
-    width = intervals.half_width(*noise, 0.95)
+    one = Sensitivity(1, 1.0)
+    assert number.error == intervals.standard_error("laplace", 4.0, one, 2)
+    width = intervals.half_width("laplace", 4.0, one, 2, 0.95)
     assert (number.estimate, number.low, number.high) == (60, 60 - width, 60 + width)
-    assert number.error > mechanisms.deviation("laplace", 4.0, Sensitivity(1, 1.0))
+    assert number.error > mechanisms.deviation("laplace", 4.0, one)
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say():
@@ -175,5 +175,5 @@ def test_a_vector_is_a_number_for_every_coordinate():
 
 @pytest.mark.parametrize("confidence", [0.0, 1.0, 1.5, -1.0])
 def test_a_confidence_is_between_0_and_1(confidence):
-    with pytest.raises(NotDeclared, match="confidence"):
+    with pytest.raises(BadArguments, match="confidence"):
         table(Plan((), (COUNT,)), [()], [[321]], confidence=confidence)

@@ -132,7 +132,7 @@ def test_a_budget_that_is_spent_is_one_clear_line(measured):
     for _ in range(10):
         run(*options)
     line = complains(*options)
-    assert line.startswith("BudgetExhausted: this would cost ε = 0.7692; 0.3077 is left")
+    assert line.startswith("BudgetExhausted: helper-0: this would cost ε = 0.7692; 0.3077 is left")
     assert "noise 3.25" in line
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from maskedlark.core.purpose import Purpose
 from maskedlark.helper.columns import MeasuredWriter
-from maskedlark.helper.datasets import Datasets
 from maskedlark.helper.ids import Ids
+from maskedlark.helper.upkeep import Upkeep
 from maskedlark.privacy.ledger import Ledger
 from tests.unit.helper.cases import DOCUMENT, NAME, ORIGIN, agreed, helper, measured
 
@@ -20,12 +20,12 @@ POINTS: dict[str, tuple[str, Any, str, bool]] = {
     "chunk: after commit": ("add", Ids, "claimed", False),
     "seal: columns written": ("seal", MeasuredWriter, "close", True),
     "seal: before commit": ("seal", Ledger, "seal", True),
-    "seal: after commit": ("seal", Datasets, "_sweep", False),
+    "seal: after commit": ("seal", Upkeep, "sweep", False),
     "seal: before the anchor": ("seal", Ledger, "remember", False),
     "seal: after the anchor": ("seal", Ledger, "remember", True),
-    "abort: marked": ("abort", Datasets, "_finish_aborts", False),
+    "abort: marked": ("abort", Upkeep, "finish_aborts", False),
     "abort: some freed": ("abort", Ids, "freed", False),
-    "abort: almost done": ("abort", Datasets, "_take_away", True),
+    "abort: almost done": ("abort", Upkeep, "_take_away", True),
 }
 DIED = 9
 

@@ -1,0 +1,272 @@
+"""Claim 3, over HTTP against running helpers: nothing is answered twice for free.
+
+The ad server here does not keep to its client: it talks to helpers as it likes.
+"""
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import numpy as np
+import pytest
+
+from maskedlark.clock import SystemClock
+from maskedlark.core.purpose import Purpose
+from maskedlark.errors import MaskedLarkError
+from maskedlark.privacy import trail
+from maskedlark.privacy.errors import BudgetExhausted, LedgerBehind, RequestIdReused
+from maskedlark.privacy.messages import Request
+from maskedlark.privacy.receipt import decode
+from maskedlark.randomness import SystemRandomness
+from maskedlark.simulate.population import Population
+from maskedlark.simulate.stage import Stage, stage
+from maskedlark.web import problem
+from maskedlark.web.errors import BadRequestSignature, ServiceAway, UndeclaredKey, UnsignedRequest
+from maskedlark.wire import datasets, report, uploads
+from maskedlark.wire.datasets import ChunkAnswer, Opening, Sealed, Sealing, State
+from maskedlark.wire.signatures import SigningKey
+
+SETTINGS = """
+keys = ["campaign"]
+k = 50
+budget = {epsilon = 8.0, delta = 0.0}
+mechanisms = {aggregate = {kind = "laplace", noise_floor = 0.1}}
+[values]
+bought = [0, 1]
+"""
+OTHER = "other.example"
+RECORDS = 400
+
+
+@pytest.fixture
+def running(tmp_path) -> Iterator[Stage]:
+    with stage(tmp_path, SETTINGS, SystemRandomness(), 2, others=[OTHER]) as made:
+        yield made
+
+
+def reports(made: Stage, document=None, count: int = RECORDS) -> list[bytes]:
+    document = document or made.document
+    seen = SystemClock().now() - document.attribution_window_s - document.delay.most_s - 3600
+    population = Population(document, made.recipients(), seen, SystemRandomness())
+    columns = [["spring", "autumn"] * (count // 2)], [np.arange(count) % 2]
+    return [data for batch in population.measure(*columns) for data in batch]
+
+
+class Attacker:
+    """An ad server that sends what it likes to whom it likes."""
+
+    def __init__(self, made: Stage, origin: str | None = None, key: SigningKey | None = None) -> None:
+        self.remotes = [made.signed(place, origin, key) for place in range(len(made.helpers))]
+
+    def send(self, name: str, document, stored: list[bytes]) -> list[ChunkAnswer]:
+        opening = Opening(parameters=document.digest.hex(), purpose="aggregate")
+        answers = []
+        for place, remote in enumerate(self.remotes):
+            remote.post(f"/v1/datasets/{name}", opening.encode(), datasets.JSON_TYPE)
+            parts = [report.decode(data).part(place) for data in stored]
+            body = uploads.encode_batch(parts)
+            answered = remote.post(f"/v1/datasets/{name}/chunks/0", body, datasets.CHUNK_TYPE)
+            answers.append(ChunkAnswer.decode(answered))
+        return answers
+
+    def seal(self, name: str, answers: list[ChunkAnswer]) -> str:
+        sealed = [
+            Sealed.decode(
+                remote.post(
+                    f"/v1/datasets/{name}/seal",
+                    Sealing(accepted=(answer.accepted,)).encode(),
+                    datasets.JSON_TYPE,
+                )
+            )
+            for remote, answer in zip(self.remotes, answers, strict=True)
+        ]
+        assert len({each.digest for each in sealed}) == 1
+        return sealed[0].digest
+
+    def dataset(self, name: str, document, stored: list[bytes]) -> str:
+        return self.seal(name, self.send(name, document, stored))
+
+    def ask(self, request: Request, place: int = 0) -> bytes:
+        return self.remotes[place].post("/v1/releases", request.encode(), datasets.JSON_TYPE)
+
+    def tries(self, request: Request) -> str:
+        """`answered`, or the type of the problem."""
+        try:
+            self.ask(request)
+        except MaskedLarkError as error:
+            return problem.slug(type(error))
+        return "answered"
+
+
+def request(number: int, *digests: str, noise: float = 1.0, values=("bought",)) -> Request:
+    return Request(
+        id=f"{number:032x}",
+        datasets=digests,
+        function="sums",
+        arguments={"values": list(values), "by": [["campaign"]]},
+        noise=noise,
+    )
+
+
+def spent(made: Stage, place: int = 0) -> dict[str, float]:
+    """What a third party finds in the helper's receipts."""
+    address = made.helpers[place].process.address
+    page = httpx.get(f"{address}/v1/origins/{made.origin}/receipts").json()
+    chain = [decode(json.dumps(each)) for each in page["receipts"]]
+    found = trail.verify(chain, made.origin, made.helpers[place].name, made.documents)
+    return {digest: each.epsilon for digest, each in found.spent().items()}
+
+
+def test_replayed_reports_and_overlapping_datasets(running):
+    attacker, first = Attacker(running), reports(running)
+    digest = attacker.dataset("first", running.document, first)
+    # The same reports under another name: every one is refused, so there is nothing to seal.
+    for answer in attacker.send("again", running.document, first):
+        assert answer.refused == {"Replayed": RECORDS}
+    # Half old, half new: the old half is refused, and what is sealed is the new one.
+    new = reports(running)
+    answers = attacker.send("overlap", running.document, first[: RECORDS // 2] + new[: RECORDS // 2])
+    assert [answer.refused for answer in answers] == [{"Replayed": RECORDS // 2}] * 2
+    other = attacker.seal("overlap", answers)
+    # One report twice in one dataset counts once.
+    (answer, _) = attacker.send("twice", running.document, [*new[RECORDS // 2 :], new[-1]])
+    assert answer.refused == {"Replayed": 1}
+    # Each source is in one dataset, so neither budget can be spent through the other.
+    assert [attacker.tries(request(n, digest, noise=0.25)) for n in range(3)] == [
+        "answered", "answered", "budget-exhausted",
+    ]  # fmt: skip
+    assert attacker.tries(request(10, other, digest, noise=1.0)) == "budget-exhausted"
+    assert attacker.tries(request(11, other, noise=0.125)) == "answered"
+    assert spent(running)[running.document.digest.hex()] == pytest.approx(8)
+
+
+def test_an_aborted_dataset_frees_its_reports_and_a_sealed_one_never_does(running):
+    attacker, stored = Attacker(running), reports(running)
+    attacker.send("first", running.document, stored)
+    for remote in attacker.remotes:
+        remote.delete("/v1/datasets/first")
+    attacker.dataset("second", running.document, stored)
+    with pytest.raises(MaskedLarkError) as caught:
+        attacker.remotes[0].delete("/v1/datasets/second")
+    assert "seal" in str(caught.value)
+    assert State.decode(attacker.remotes[0].get("/v1/datasets/second")).records == RECORDS
+
+
+def test_repeated_reasked_and_concurrent_requests(running):
+    attacker = Attacker(running)
+    digest = attacker.dataset("all", running.document, reports(running))
+    first = attacker.ask(request(1, digest))
+    assert attacker.ask(request(1, digest)) == first
+    with pytest.raises(RequestIdReused):
+        attacker.ask(request(1, digest, noise=2.0))
+    with ThreadPoolExecutor(50) as pool:
+        same = set(pool.map(lambda _: attacker.ask(request(2, digest)), range(50)))
+        assert len(same) == 1
+        outcomes = list(pool.map(lambda number: attacker.tries(request(number, digest)), range(100, 150)))
+    # ε = 1 each; two were asked before, and the budget is 8.
+    assert sorted(set(outcomes)) == ["answered", "budget-exhausted"]
+    assert outcomes.count("answered") == 6
+    running.helpers[0].process.kill()
+    running.helpers[0].process.start()
+    assert attacker.ask(request(1, digest)) == first, "the same bytes after a kill"
+    with pytest.raises(BudgetExhausted) as caught:
+        attacker.ask(request(200, digest))
+    assert caught.value.facts() == {"wanted_epsilon": 1.0, "left_epsilon": 0.0, "noise_that_fits": None}
+    assert spent(running) == {running.document.digest.hex(): pytest.approx(8)}
+
+
+def test_two_origins(running):
+    attacker, stored = Attacker(running), reports(running)
+    digest = attacker.dataset("all", running.document, stored)
+    theirs = running.publish(SETTINGS, OTHER)
+    stranger = Attacker(running, OTHER)
+    # Another origin's dataset is not there for it, by digest or by name.
+    assert stranger.tries(request(1, digest)) == "unknown-dataset"
+    # Reports that were made for one ad server are refused in another's dataset.
+    for answer in stranger.send("theirs", theirs, stored):
+        assert answer.refused == {"OtherOrigin": RECORDS}
+    # Nor can it open a dataset under a document of ours.
+    with pytest.raises(MaskedLarkError) as caught:
+        stranger.send("stolen", running.document, stored)
+    assert problem.slug(type(caught.value)) in ("document-of-another", "strange-answer")
+    # Its own key does not sign for us.
+    impostor = Attacker(running, running.origin, running.keys[OTHER])
+    assert impostor.tries(request(1, digest)) == "undeclared-key"
+    assert spent(running) == {}
+
+
+def test_forged_and_missing_signatures(running):
+    attacker = Attacker(running)
+    digest = attacker.dataset("all", running.document, reports(running))
+    asked, address = request(1, digest), running.helpers[0].process.address
+    bare = httpx.post(
+        f"{address}/v1/releases", content=asked.encode(), headers={"content-type": datasets.JSON_TYPE}
+    )
+    assert isinstance(problem.error_of(bare.status_code, bare.content), UnsignedRequest)
+    own = SigningKey.generate(SystemRandomness())
+    with pytest.raises(UndeclaredKey):
+        Attacker(running, key=own).ask(asked)
+    with httpx.Client(event_hooks={"request": [_forge]}) as http:
+        remote = running.signed(0)
+        remote._http = http
+        with pytest.raises(BadRequestSignature):
+            remote.post("/v1/releases", asked.encode(), datasets.JSON_TYPE)
+    assert spent(running) == {}
+
+
+def _forge(sent: httpx.Request) -> None:
+    """Another signature of the right form."""
+    label, _, encoded = sent.headers["signature"].partition(":")
+    flipped = ("B" if encoded[0] == "A" else "A") + encoded[1:]
+    sent.headers["signature"] = f"{label}:{flipped}"
+
+
+def test_another_parameter_version(running):
+    attacker, stored = Attacker(running), reports(running)
+    old = running.document
+    digest = attacker.dataset("old", old, stored)
+    assert attacker.tries(request(1, digest, noise=0.125)) == "answered"
+    # A new version with a larger budget: nothing made under the old one moves into it.
+    new = running.publish(SETTINGS.replace("epsilon = 8.0", "epsilon = 80.0"))
+    for answer in attacker.send("new", new, stored):
+        assert answer.refused == {"OtherParameters": RECORDS}
+    assert attacker.tries(request(2, digest)) == "budget-exhausted"
+    fresh = attacker.dataset("fresh", new, reports(running))
+    assert attacker.tries(request(3, digest, fresh)) == "mixed-datasets"
+    assert attacker.tries(request(4, fresh, noise=0.125)) == "answered"
+    assert spent(running) == {old.digest.hex(): pytest.approx(8), new.digest.hex(): pytest.approx(8)}
+
+
+def test_a_ledger_restored_from_an_old_copy(running, tmp_path, capfd):
+    attacker, helper = Attacker(running), running.helpers[0]
+    digest = attacker.dataset("all", running.document, reports(running))
+    database = helper.folder / "database" / "helper.sqlite"
+    helper.process.stop()
+    shutil.copytree(database.parent, tmp_path / "copy")
+    helper.process.start()
+    assert attacker.tries(request(1, digest, noise=0.125)) == "answered"
+    # Under a running helper: the old contents written over the new ones.
+    with sqlite3.connect(tmp_path / "copy" / database.name) as old, sqlite3.connect(database) as now:
+        old.backup(now)
+    with pytest.raises(LedgerBehind):
+        attacker.ask(request(2, digest, noise=0.125))
+    # At the start: it does not.
+    helper.process.stop()
+    with pytest.raises(ServiceAway):
+        helper.process.start()
+    assert "old copy" in capfd.readouterr().err
+
+
+def test_what_was_not_declared(running):
+    attacker = Attacker(running)
+    digest = attacker.dataset("all", running.document, reports(running))
+    assert attacker.tries(request(1, digest, noise=0.01)) == "noise-too-small"
+    assert attacker.tries(request(2, digest, values=("euros",))) == "bad-arguments"
+    assert attacker.tries(request(3, "00" * 32)) == "unknown-dataset"
+    few = attacker.dataset("few", running.document, reports(running, count=40))
+    assert attacker.tries(request(4, few)) == "too-few-records"
+    assert spent(running) == {}
+    assert Purpose.AGGREGATE.value == State.decode(attacker.remotes[0].get("/v1/datasets/all")).purpose

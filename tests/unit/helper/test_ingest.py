@@ -1,0 +1,137 @@
+"""Workers: they open what one process would, end with the helper, and one that dies harms no other chunk."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from maskedlark.core.purpose import Purpose
+from maskedlark.errors import Truncated, WrongLength
+from maskedlark.helper.chunk_file import ChunkFile
+from maskedlark.helper.errors import DamagedDataset, IngestInterrupted
+from maskedlark.helper.ingest import Ingest, Job, take
+from maskedlark.wire import uploads
+from maskedlark.wire.datasets import MOST_PARTS
+from maskedlark.wire.terms import DatasetOpener, Terms
+from tests.unit.helper.cases import DOCUMENT, KEYS, LIFETIME, NOW, ORIGIN, measured
+
+
+def opener() -> DatasetOpener:
+    terms = Terms(ORIGIN, DOCUMENT.digest, LIFETIME, NOW)
+    keys = {KEYS[0].key_id: KEYS[0]}
+    size = DOCUMENT.payload_size(Purpose.AGGREGATE)
+    return DatasetOpener("helper-0", 0, keys, DOCUMENT.measure, size, terms)
+
+
+@pytest.fixture
+def ingest():
+    made = Ingest(2)
+    yield made
+    made.close()
+
+
+def test_workers_take_what_one_process_takes(tmp_path, ingest):
+    bodies = [measured(5).chunk(0) for _ in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        taken = [*threads.map(lambda body: ingest.take(Job(opener(), body, tmp_path)), bodies)]
+    assert 1 <= len(ingest._pool._processes) <= 2
+    assert len({each.file for each in taken}) == 4
+    for body, each in zip(bodies, taken, strict=True):
+        mine = take(Job(opener(), body, tmp_path))
+        assert np.array_equal(mine.ids, each.ids)
+        assert np.array_equal(mine.hours, each.hours)
+        assert each.accepted.tolist() == [True] * 5
+        assert each.refused == {}
+        files = [ChunkFile(tmp_path / name, each.accepted).measured() for name in (mine.file, each.file)]
+        assert np.array_equal(files[0].shares, files[1].shares)
+        assert files[0].keys["place"].entries == files[1].keys["place"].entries
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(("body", "error"), [(b"", Truncated), (b"\1\0\0\0\5abc", Truncated)])
+def test_what_is_no_chunk_is_refused_by_name(tmp_path, workers, body, error):
+    made = Ingest(workers)
+    with pytest.raises(error):
+        made.take(Job(opener(), body, tmp_path))
+    made.close()
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_chunk_has_so_many_parts_at_most(tmp_path):
+    with pytest.raises(WrongLength):
+        take(Job(opener(), uploads.encode_batch([b"x"] * (MOST_PARTS + 1)), tmp_path))
+
+
+def test_parts_that_are_none_are_refused_one_by_one(tmp_path):
+    good = measured(1).chunk(0)[1:]
+    taken = take(Job(opener(), uploads.encode_batch([b"x", b"\1"]) + good, tmp_path))
+    assert taken.accepted.tolist() == [False, False, True]
+    assert sum(taken.refused.values()) == 2
+
+
+def test_a_worker_that_is_killed_is_replaced(tmp_path, ingest):
+    body = measured(2).chunk(0)
+    ingest.take(Job(opener(), body, tmp_path))
+    for process in list(ingest._pool._processes.values()):
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+    with pytest.raises(IngestInterrupted, match="send it again"):
+        ingest.take(Job(opener(), body, tmp_path))
+    assert ingest.take(Job(opener(), body, tmp_path)).accepted.all()
+
+
+_PARENT = """
+import os, sys
+from pathlib import Path
+from maskedlark.helper.ingest import Ingest, Job
+from tests.unit.helper.test_ingest import opener
+from tests.unit.helper.cases import measured
+if __name__ == "__main__":
+    ingest = Ingest(2)
+    ingest.take(Job(opener(), measured(1).chunk(0), Path(sys.argv[1])))
+    print(*ingest._pool._processes, flush=True)
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_workers_end_with_a_helper_that_is_killed(tmp_path):
+    script = tmp_path / "parent.py"
+    script.write_text(_PARENT)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    workers = [int(pid) for pid in done.stdout.split()]
+    assert done.returncode == -signal.SIGKILL
+    assert workers
+    deadline = time.monotonic() + 30
+    while any(_runs(pid) for pid in workers):
+        assert time.monotonic() < deadline, "a worker is left, and it holds keys"
+        time.sleep(0.05)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def test_a_chunk_file_of_other_parts_is_damaged(tmp_path):
+    taken = take(Job(opener(), measured(3).chunk(0), tmp_path))
+    path = tmp_path / taken.file
+    with pytest.raises(DamagedDataset, match="other parts"):
+        ChunkFile(path, np.ones(2, np.bool_))
+    with pytest.raises(DamagedDataset, match="fewer"):
+        ChunkFile(path, np.ones(4, np.bool_))
