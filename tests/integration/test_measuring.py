@@ -9,6 +9,7 @@ from maskedlark.adserver.question import Between
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.privacy import trail
+from maskedlark.privacy.function import Group
 from maskedlark.privacy.receipt import decode
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.simulate.population import Population
@@ -58,7 +59,7 @@ def _seen(made: Stage) -> int:
     return SystemClock().now() - made.document.attribution_window_s - made.document.delay.most_s - 3600
 
 
-def check(table, wanted: dict[tuple, dict[str, int]]) -> None:
+def check(table, wanted: dict[Group, dict[str, int]]) -> None:
     """Every group that there should be, within its interval; no other."""
     found = {row.group: row.numbers for row in table.rows}
     assert found.keys() == wanted.keys()
@@ -79,6 +80,7 @@ def test_every_group_is_within_its_interval(helpers, database_url, tmp_path):
         with made.client() as client:
             client.freeze("all", 0, end, Purpose.AGGREGATE)
             sealed = client.send("all")
+            assert sealed.records is not None
             assert BROWSERS < sealed.records < 1.3 * BROWSERS, "fakes are among them"
             tables = client.query(
                 ["count", "bought", "euros"],
@@ -96,9 +98,9 @@ def test_every_group_is_within_its_interval(helpers, database_url, tmp_path):
         check_receipts(made)
 
 
-def truth(people: People, by: list[str], chosen: np.ndarray) -> dict[tuple, dict[str, int]]:
+def truth(people: People, by: list[str], chosen: np.ndarray) -> dict[Group, dict[str, int]]:
     """Exact sums by group, without groups that cannot reach k. (Fakes count for k, so none is near it.)"""
-    rows: dict[tuple, dict[str, int]] = {}
+    rows: dict[Group, dict[str, int]] = {}
     keys = [getattr(people, name) for name in by]
     for group in sorted({tuple(key[i].item() for key in keys) for i in np.flatnonzero(chosen)}):
         members = chosen.copy()

@@ -18,6 +18,7 @@ from maskedlark.core.candidates import Pair, Sample
 from maskedlark.core.declared import Measure, Model, Value
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
+from maskedlark.errors import DoesNotFit
 from maskedlark.randomness import FixedRandomness
 from maskedlark.wire import columns, payload, report
 from maskedlark.wire.columns import AggregateColumns, TrainColumns
@@ -202,7 +203,7 @@ def make(using: Opener, fault: str, outside: str, rng: FixedRandomness) -> bytes
     FAULTS[fault](making)
     try:
         part = making.part()
-    except payload.DoesNotFit:
+    except DoesNotFit:
         return b""
     if outside == "mutate":
         return mutate(part, rng)

@@ -17,6 +17,7 @@ from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.functions.sums import Sums
 from maskedlark.privacy import accountant, mechanisms, release
+from maskedlark.privacy.mechanisms import Kind
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.simulate.population import Population
 from maskedlark.simulate.stage import Stage, stage
@@ -57,7 +58,7 @@ def audited(request, tmp_path_factory):
         yield made, coins, kind, delta
 
 
-def views(made: Stage, kind: str, delta: float) -> dict[str, np.ndarray]:
+def views(made: Stage, kind: Kind, delta: float) -> dict[str, np.ndarray]:
     """What an auditor sees of every canary after one release: alone, and with helper 1."""
     noise = accountant.noise_for(kind, 1, EPSILON, delta)
     with made.client() as client:
@@ -74,7 +75,8 @@ def views(made: Stage, kind: str, delta: float) -> dict[str, np.ndarray]:
 
 def _seed_of(path: Path, number: int) -> bytes:
     with create_engine(f"sqlite:///{path}").connect() as connection:
-        return connection.execute(text(f"SELECT seed FROM ledger_lines WHERE number = {number}")).scalar_one()
+        query = text(f"SELECT seed FROM ledger_lines WHERE number = {number}")
+        return bytes(connection.execute(query).scalar_one())
 
 
 def test_the_empirical_epsilon_is_under_the_declared_one_and_over_half_of_it(audited):

@@ -3,12 +3,12 @@
 from fastapi import FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from maskedlark.adserver import problems
 from maskedlark.adserver.body import read_upload
 from maskedlark.adserver.door import Door
 from maskedlark.adserver.limits import Limits
 from maskedlark.clock import Clock
 from maskedlark.storage.reports import Reports
+from maskedlark.web import answers
 from maskedlark.web.body import Room
 from maskedlark.wire import uploads
 
@@ -21,7 +21,7 @@ def create_app(origin: str, reports: Reports, clock: Clock, limits: Limits | Non
     limits = limits or Limits()
     door = Door(origin, reports, clock, limits)
     room = Room(limits.uploads)
-    problems.install(app)
+    answers.install(app)
 
     @app.post("/reports", response_model=uploads.Answers, openapi_extra=_UPLOAD)
     async def upload(request: Request) -> Response:

@@ -2,9 +2,9 @@
 
 from starlette.requests import Request
 
-from maskedlark.adserver.errors import WrongContentType
 from maskedlark.adserver.limits import Limits
 from maskedlark.web import body
+from maskedlark.web.errors import WrongContentType
 from maskedlark.wire.uploads import CONTENT_TYPE
 
 

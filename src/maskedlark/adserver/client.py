@@ -17,7 +17,7 @@ from maskedlark.adserver import config, datasets, explained, question, sealing, 
 from maskedlark.adserver.asking import Asking, Wish
 from maskedlark.adserver.book import Book
 from maskedlark.adserver.combining import Answered
-from maskedlark.adserver.errors import AlreadySealed, NotSealed, UnknownDataset, UnknownRequest
+from maskedlark.adserver.errors import NotSealed, UnknownRequest
 from maskedlark.adserver.explained import Explained
 from maskedlark.adserver.question import Grouping, Groupings, Where
 from maskedlark.adserver.remote_helper import Connections, Retries
@@ -37,6 +37,7 @@ from maskedlark.storage.datasets import Dataset, Datasets, Standing
 from maskedlark.storage.engine import Database, open_database
 from maskedlark.storage.reports import Reports, Selection
 from maskedlark.web import key_file
+from maskedlark.web.errors import AlreadySealed, UnknownDataset
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.wire.signatures import SigningKey
 

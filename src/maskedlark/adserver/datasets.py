@@ -2,20 +2,13 @@
 
 from pydantic import TypeAdapter, ValidationError
 
-from maskedlark.adserver.errors import (
-    EmptyDataset,
-    NameTaken,
-    NotOver,
-    NotSealed,
-    Overlapping,
-    TooLarge,
-    UnknownDataset,
-)
+from maskedlark.adserver.errors import EmptyDataset, NameTaken, NotOver, NotSealed, Overlapping, TooLarge
 from maskedlark.clock import Clock
 from maskedlark.errors import WrongType
 from maskedlark.privacy.document import Document
 from maskedlark.storage.datasets import Dataset, Datasets, Standing
 from maskedlark.storage.reports import Reports, Selection
+from maskedlark.web.errors import UnknownDataset
 from maskedlark.wire.datasets import MOST_CHUNKS, PARTS, DatasetName
 from maskedlark.wire.hpke import OVERHEAD
 

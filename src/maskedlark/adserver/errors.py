@@ -7,14 +7,12 @@ MaskedLarkError
 │   └── Conflict            its id is taken by a report of other bytes, and the first stays
 ├── BadSettings             a configuration file with a key that is unknown, missing or senseless
 ├── DatasetRefused          a dataset that cannot be frozen, sent, aborted or asked as it is
-│   ├── UnknownDataset      no dataset of that name
 │   ├── NameTaken           a dataset of that name is there already
 │   ├── NotOver             its end is not in the past: reports may still come
 │   ├── Overlapping         another dataset holds reports of the same time, purpose and document
 │   ├── EmptyDataset        no report was received in that time, or none was accepted by all helpers
 │   ├── TooLarge            more chunks than a dataset may have
-│   ├── NotSealed           it was not sent to the end yet
-│   └── AlreadySealed       a helper has sealed it: it can only be finished
+│   └── NotSealed           it was not sent to the end yet
 ├── UnknownRequest          no request of that id is pending here
 ├── HelperAway              a helper stays away; what was done stays, and the same call carries on
 ├── HelpersDiffer           a helper says something else than the others, or than what was asked
@@ -22,29 +20,7 @@ MaskedLarkError
 """
 
 from maskedlark.errors import MaskedLarkError
-from maskedlark.web.errors import WrongContentType
-
-__all__ = [
-    "AlreadySealed",
-    "BadSettings",
-    "Conflict",
-    "DatasetRefused",
-    "EmptyDataset",
-    "HelperAway",
-    "HelpersDiffer",
-    "NameTaken",
-    "NeedsPandas",
-    "NotOver",
-    "NotSealed",
-    "Overlapping",
-    "TooLarge",
-    "UnknownDataset",
-    "UnknownRequest",
-    "UploadRefused",
-    "WrongContentType",
-    "WrongHour",
-    "WrongOrigin",
-]
+from maskedlark.web.errors import DatasetRefused
 
 
 class UploadRefused(MaskedLarkError):
@@ -65,14 +41,6 @@ class Conflict(UploadRefused):
 
 class BadSettings(MaskedLarkError, ValueError):
     """A configuration file with a key that is unknown, missing or senseless. Says which."""
-
-
-class DatasetRefused(MaskedLarkError):
-    """A dataset that cannot be frozen, sent, aborted or asked as it is."""
-
-
-class UnknownDataset(DatasetRefused):
-    """No dataset of that name is here."""
 
 
 class NameTaken(DatasetRefused):
@@ -97,10 +65,6 @@ class TooLarge(DatasetRefused):
 
 class NotSealed(DatasetRefused):
     """The dataset was not sent to the end yet, so nothing can be asked of it."""
-
-
-class AlreadySealed(DatasetRefused):
-    """A helper has sealed the dataset: it can be finished, but never taken back."""
 
 
 class UnknownRequest(MaskedLarkError):

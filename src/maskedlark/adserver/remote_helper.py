@@ -17,8 +17,7 @@ from maskedlark.privacy import messages
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.receipt import SignedReceipt
 from maskedlark.privacy.settings import HelperIdentity
-from maskedlark.web import problem
-from maskedlark.web.errors import NotThere, ServiceAway
+from maskedlark.web.errors import ServiceAway
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.remote import Patience
 from maskedlark.web.signed_remote import SignedRemote
@@ -26,7 +25,6 @@ from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, ChunkAnswer, Opening
 from maskedlark.wire.signatures import SigningKey, VerifyingKey
 
 T = TypeVar("T")
-_UNKNOWN = b'"/problems/unknown-dataset"'
 _CHUNK = Patience(timeout_s=120.0, within_s=300.0)
 _SEAL = Patience(timeout_s=600.0, within_s=900.0)
 _RELEASE = Patience(messages.MOST_ANSWER, timeout_s=600.0, within_s=900.0)
@@ -56,17 +54,6 @@ class Retries:
             f"{helper} stays away after {self.attempts} attempts ({away}); what was done stays: "
             "do the same again later, and it carries on"
         )
-
-
-class HelperRemote(SignedRemote):
-    """A helper's service. That it does not know a dataset is an answer, and not a strange one."""
-
-    def _send(self, request: httpx.Request, patience: Patience) -> tuple[int, bytes]:
-        status, found = super()._send(request, patience)
-        # Parties do not know each other's errors: this one is told by its type.
-        if status == httpx.codes.NOT_FOUND and _UNKNOWN in found:
-            raise NotThere(str(problem.error_of(status, found)))
-        return status, found
 
 
 class RemoteHelper:
@@ -140,7 +127,7 @@ class Connections:
     def _helper(self, place: int, named: HelperIdentity) -> RemoteHelper:
         identity = VerifyingKey(bytes.fromhex(named.identity))
         address = self.parameters.keys(named.name, identity).address
-        remote = HelperRemote(address, named.name, self.origin, self.key, self.clock, self.http)
+        remote = SignedRemote(address, named.name, self.origin, self.key, self.clock, self.http)
         return RemoteHelper(named.name, place, identity, remote, self.retries)
 
 

@@ -6,7 +6,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from maskedlark.adserver.book import Book
-from maskedlark.adserver.errors import AlreadySealed, EmptyDataset, HelpersDiffer
+from maskedlark.adserver.errors import EmptyDataset, HelpersDiffer
 from maskedlark.adserver.remote_helper import RemoteHelper
 from maskedlark.adserver.sending import at_once
 from maskedlark.privacy import receipt
@@ -14,7 +14,7 @@ from maskedlark.privacy.document import Document
 from maskedlark.privacy.errors import BadReceipt
 from maskedlark.privacy.receipt import SealedReceipt
 from maskedlark.storage.datasets import Dataset, Datasets
-from maskedlark.web.errors import NotThere
+from maskedlark.web.errors import AlreadySealed, NotThere
 from maskedlark.wire import datasets as wire
 from maskedlark.wire.datasets import Sealed, Sealing
 

@@ -1,6 +1,6 @@
 """Records by group: one number a record that says which, over the union of datasets, filters applied."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -44,12 +44,8 @@ class Keys:
     def column(self, name: str) -> Coded:
         """One key of every record that passes, its entries in order."""
         coded = [records.keys[name] for records in self._datasets]
-        entries = sorted({entry for each in coded for entry in each.entries}, key=_order)
-        place = {entry: i for i, entry in enumerate(entries)}
-        translated = [
-            np.array([place[entry] for entry in each.entries], np.int32)[each.codes] for each in coded
-        ]
-        return Coded(self.selected(translated), tuple(entries))
+        entries = _ordered(dict.fromkeys(entry for each in coded for entry in each.entries))
+        return Coded(self.selected([_translated(each, entries) for each in coded]), entries)
 
 
 @dataclass(frozen=True, repr=False)
@@ -95,7 +91,7 @@ def _index(columns: Sequence[Coded], count: int) -> tuple[NDArray[np.intp], NDAr
 def _rows(columns: Sequence[Coded], codes: NDArray[np.int64]) -> list[Group]:
     if not columns:
         return [()] * len(codes)
-    named = [[column.entries[code] for code in codes[:, i]] for i, column in enumerate(columns)]
+    named = [[column.entries[code] for code in codes[:, i].tolist()] for i, column in enumerate(columns)]
     return list(zip(*named, strict=True))
 
 
@@ -109,6 +105,16 @@ def _passing(records: Measured, filters: Sequence[Filter]) -> NDArray[np.bool_] 
     return passing
 
 
-def _order(entry: Entry) -> tuple[bool, Entry]:
-    """Numbers before texts."""
-    return isinstance(entry, str), entry
+def _ordered(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """Numbers before texts, each in their order. Helpers store them so, and then this is quick."""
+    found = list(entries)
+    numbers = sorted(entry for entry in found if isinstance(entry, int))
+    return (*numbers, *sorted(entry for entry in found if isinstance(entry, str)))
+
+
+def _translated(column: Coded, entries: tuple[Entry, ...]) -> NDArray[np.int32]:
+    """A column's codes, for these entries instead of its own."""
+    if column.entries == entries:
+        return column.codes
+    place = {entry: i for i, entry in enumerate(entries)}
+    return np.array([place[entry] for entry in column.entries], np.int32)[column.codes]

@@ -23,16 +23,7 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.errors import Expired, OutOfRange, PastLifetime
 from maskedlark.helper import rows, sealing
 from maskedlark.helper.columns import Contents
-from maskedlark.helper.errors import (
-    AlreadySealed,
-    ChunksMissing,
-    DatasetConflict,
-    NotNamed,
-    Replayed,
-    SealMismatch,
-    UnknownChunk,
-    UnknownDataset,
-)
+from maskedlark.helper.errors import Replayed
 from maskedlark.helper.ids import Ids
 from maskedlark.helper.ingest import Ingest, Job, Taken
 from maskedlark.helper.rows import ABORTED, EXPIRED, OPEN, SEALED, DatasetRow
@@ -48,6 +39,15 @@ from maskedlark.privacy.release import Dataset
 from maskedlark.storage.engine import Database
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.storage.schema import prepare
+from maskedlark.web.errors import (
+    AlreadySealed,
+    ChunksMissing,
+    DatasetConflict,
+    NotNamed,
+    SealMismatch,
+    UnknownChunk,
+    UnknownDataset,
+)
 from maskedlark.wire import datasets as wire
 from maskedlark.wire.datasets import ChunkAnswer, Sealed, Sealing, State
 from maskedlark.wire.hpke import OpeningKey

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, delete, select
 
 from maskedlark.core.sharing import ID_BYTES, ByteRows
-from maskedlark.helper.errors import ChunkConflict, UnknownDataset
 from maskedlark.helper.sealing import Agreed, Received
 from maskedlark.helper.tables import CHUNKS, DATASETS
+from maskedlark.web.errors import ChunkConflict, UnknownDataset
 from maskedlark.wire.datasets import ChunkAnswer, State
 
 OPEN, SEALED, EXPIRED, ABORTED = "open", "sealed", "expired", "aborted"

@@ -12,8 +12,8 @@ from maskedlark.clock import SECONDS_AN_HOUR
 from maskedlark.core.purpose import Purpose
 from maskedlark.helper.chunk_file import ChunkFile, sync
 from maskedlark.helper.columns import Contents, MeasuredWriter, TrainedWriter
-from maskedlark.helper.errors import ChunksMissing, NotAccepted, NothingToSeal
 from maskedlark.privacy.document import Document
+from maskedlark.web.errors import ChunksMissing, NotAccepted, NothingToSeal
 from maskedlark.wire import datasets
 from maskedlark.wire.datasets import Sealing
 

@@ -17,7 +17,6 @@ from maskedlark.helper import explanation
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.config import Config
 from maskedlark.helper.datasets import Datasets
-from maskedlark.helper.errors import DocumentOfAnother, NotNamed
 from maskedlark.helper.keyring import DAY_S, Keyring
 from maskedlark.helper.signers import Signers
 from maskedlark.privacy import messages
@@ -27,6 +26,7 @@ from maskedlark.privacy.messages import Request
 from maskedlark.privacy.release import Dataset, Desk
 from maskedlark.randomness import Randomness
 from maskedlark.storage.engine import Database, open_database
+from maskedlark.web.errors import DocumentOfAnother, NotNamed
 from maskedlark.web.gate import Gate
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.wire.datasets import Opening, State

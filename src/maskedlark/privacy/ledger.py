@@ -267,7 +267,7 @@ class Ledger:
             balance=Balance.of(cost),
         )
         seed = self._rng.bytes(SEED_BYTES)
-        secret = {
+        secret: dict[str, bytes | str] = {
             "request": charging.request,
             "question": charging.question,
             "seed": seed,

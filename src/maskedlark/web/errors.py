@@ -4,7 +4,20 @@ MaskedLarkError
 ├── NotThere                    the service has nothing by that name
 │   ├── UnknownOrigin           no key is pinned for the origin, or nothing of it is published
 │   ├── UnknownDocument         no document of that version or digest
-│   └── UnknownHelper           no identity is pinned for the helper, or it has published no keys
+│   ├── UnknownHelper           no identity is pinned for the helper, or it has published no keys
+│   ├── UnknownDataset          the origin has no dataset of that name or digest
+│   └── UnknownChunk            no chunk of that number was received
+├── NotOurs                     a document under which this helper must not work for the caller
+│   ├── DocumentOfAnother       declared by another origin than the one that signed the request
+│   └── NotNamed                its helpers do not include this one, by name and identity
+├── DatasetRefused              something that a dataset in its state does not allow
+│   ├── DatasetConflict         a name that is in use, with another document or for another purpose
+│   ├── ChunkConflict           another chunk under a number that was received
+│   ├── ChunksMissing           a seal that does not name exactly the chunks that were received
+│   ├── NotAccepted             a seal over parts that this helper has not accepted
+│   ├── NothingToSeal           a seal over no record at all
+│   ├── SealMismatch            another helper found another dataset: nothing was sealed
+│   └── AlreadySealed           it is sealed, and never changes
 ├── BadRequest                  a path, query or method that the service does not have
 ├── RequestRefused              a request that a helper cannot tell to be an ad server's, and to itself
 │   ├── UnsignedRequest         a header that its signature needs is missing, doubled or of another form
@@ -41,6 +54,58 @@ class UnknownDocument(NotThere):
 
 class UnknownHelper(NotThere):
     """No identity is pinned for the helper, or it has published no keys."""
+
+
+class UnknownDataset(NotThere):
+    """The origin has no dataset of that name or digest."""
+
+
+class UnknownChunk(NotThere):
+    """No chunk of that number was received."""
+
+
+class NotOurs(MaskedLarkError):
+    """A document under which this helper must not work for the caller."""
+
+
+class DocumentOfAnother(NotOurs):
+    """The document is declared by another origin than the one that signed the request."""
+
+
+class NotNamed(NotOurs):
+    """The document's helpers do not include this one, by its name and its identity."""
+
+
+class DatasetRefused(MaskedLarkError):
+    """Something that a dataset in its state does not allow."""
+
+
+class DatasetConflict(DatasetRefused):
+    """A dataset of this name is there with another document, or for another purpose."""
+
+
+class ChunkConflict(DatasetRefused):
+    """Another chunk was received under this number."""
+
+
+class ChunksMissing(DatasetRefused):
+    """The seal does not name exactly the chunks that were received."""
+
+
+class NotAccepted(DatasetRefused):
+    """The seal names parts that this helper has not accepted."""
+
+
+class NothingToSeal(DatasetRefused):
+    """A dataset without a record: abort it."""
+
+
+class SealMismatch(DatasetRefused):
+    """Another helper found another dataset. Nothing was sealed."""
+
+
+class AlreadySealed(DatasetRefused):
+    """The dataset is sealed, and never changes."""
 
 
 class BadRequest(MaskedLarkError):

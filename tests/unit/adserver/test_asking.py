@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from maskedlark.adserver.asking import Wish
-from maskedlark.adserver.errors import HelperAway, HelpersDiffer, NotSealed, UnknownDataset, UnknownRequest
+from maskedlark.adserver.errors import HelperAway, HelpersDiffer, NotSealed, UnknownRequest
 from maskedlark.adserver.requests import Course, Requests
 from maskedlark.functions.sums import Sums
 from maskedlark.privacy import accountant, receipt, trail
@@ -22,6 +22,7 @@ from maskedlark.privacy.errors import (
 from maskedlark.privacy.messages import Answer, AnswerTable, decode_request
 from maskedlark.privacy.receipt import ReleaseReceipt
 from maskedlark.storage.engine import open_database
+from maskedlark.web.errors import UnknownDataset
 from tests.unit.adserver.measuring import ROWS, World
 from tests.unit.web.service import NOW
 

@@ -1,18 +1,12 @@
 import pytest
 
 from maskedlark.adserver import datasets as module
-from maskedlark.adserver.errors import (
-    EmptyDataset,
-    NameTaken,
-    NotOver,
-    Overlapping,
-    TooLarge,
-    UnknownDataset,
-)
+from maskedlark.adserver.errors import EmptyDataset, NameTaken, NotOver, Overlapping, TooLarge
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import WrongType
 from maskedlark.storage.datasets import Standing
 from maskedlark.storage.reports import Selection
+from maskedlark.web.errors import UnknownDataset
 from tests.unit.adserver.measuring import World
 from tests.unit.privacy.cases import make
 from tests.unit.web.service import NOW

@@ -4,18 +4,12 @@ import pytest
 
 from maskedlark.adserver import datasets as freezing
 from maskedlark.adserver import sending
-from maskedlark.adserver.errors import (
-    AlreadySealed,
-    DatasetRefused,
-    EmptyDataset,
-    HelperAway,
-    HelpersDiffer,
-    UnknownDataset,
-)
+from maskedlark.adserver.errors import EmptyDataset, HelperAway, HelpersDiffer
 from maskedlark.errors import WrongType
 from maskedlark.privacy.errors import BadReceipt
 from maskedlark.privacy.receipt import SealedReceipt
 from maskedlark.storage.datasets import Standing
+from maskedlark.web.errors import AlreadySealed, DatasetRefused, UnknownDataset
 from maskedlark.wire.datasets import ChunkAnswer, Sealed
 from tests.unit.adserver.measuring import World
 from tests.unit.web.service import NOW

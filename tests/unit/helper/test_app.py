@@ -10,7 +10,6 @@ import pytest
 from maskedlark.errors import Expired, KTooSmall, MaskedLarkError, NotDeclared, UntrustedHelper, WrongType
 from maskedlark.helper import errors
 from maskedlark.helper.app import MOST_OPENING, create_app
-from maskedlark.helper.errors import DocumentOfAnother, NotNamed, UnknownChunk, UnknownDataset
 from maskedlark.privacy import errors as privacy_errors
 from maskedlark.privacy import messages, trail
 from maskedlark.privacy.errors import BudgetExhausted, LedgerBehind, RequestIdReused, UnknownFunction
@@ -19,9 +18,14 @@ from maskedlark.randomness import SystemRandomness
 from maskedlark.web import problem, request_signature
 from maskedlark.web.errors import (
     BodyTooLarge,
+    DatasetRefused,
+    DocumentOfAnother,
     NotForUs,
+    NotNamed,
     StaleRequest,
     UndeclaredKey,
+    UnknownChunk,
+    UnknownDataset,
     UnknownDocument,
     UnknownOrigin,
     UnsignedRequest,
@@ -377,10 +381,10 @@ def test_too_few_records_are_not_released(helper):
 @pytest.mark.parametrize(
     ("cls", "status"),
     [
-        (errors.NotNamed, 403),
-        (errors.DocumentOfAnother, 403),
-        (errors.UnknownDataset, 404),
-        (errors.DatasetRefused, 409),
+        (NotNamed, 403),
+        (DocumentOfAnother, 403),
+        (UnknownDataset, 404),
+        (DatasetRefused, 409),
         (errors.NoReceiptKey, 503),
         (privacy_errors.LedgerBehind, 500),
         (privacy_errors.UnknownFunction, 404),

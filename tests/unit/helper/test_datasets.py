@@ -14,11 +14,12 @@ from maskedlark.core.records import Measured, Trained
 from maskedlark.errors import Expired, OutOfRange, WrongLength
 from maskedlark.helper import chunk_file
 from maskedlark.helper.columns import MeasuredWriter
-from maskedlark.helper.errors import (
+from maskedlark.helper.errors import DamagedDataset
+from maskedlark.storage.errors import StorageUnavailable
+from maskedlark.web.errors import (
     AlreadySealed,
     ChunkConflict,
     ChunksMissing,
-    DamagedDataset,
     DatasetConflict,
     NotAccepted,
     NothingToSeal,
@@ -26,7 +27,6 @@ from maskedlark.helper.errors import (
     UnknownChunk,
     UnknownDataset,
 )
-from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.wire.datasets import Sealing, pack, unpack
 from tests.unit.helper import cases, dying
 from tests.unit.helper.cases import DOCUMENT, HOUR, LIFETIME, NAME, NOW, ORIGIN, agreed, helper, measured

@@ -10,7 +10,7 @@ from maskedlark.core import field, sharing
 from maskedlark.core.candidates import Pair
 from maskedlark.core.declared import Measure, Model, Value
 from maskedlark.core.labels import LabelSpace
-from maskedlark.core.records import Measured
+from maskedlark.core.records import Measured, Trained
 from maskedlark.errors import FromTheFuture, OtherOrigin, OtherParameters, PastLifetime
 from maskedlark.randomness import SystemRandomness
 from maskedlark.wire import batch, payload, payload_form, report
@@ -105,15 +105,18 @@ def test_records_of_several_models_come_apart_and_keep_their_places():
     made = [second[0], first[0], second[1], first[1], second[2]]
     opened = [open_parts(opener(place, models, size), parts(made, place)) for place in (0, 1)]
     for each in opened:
+        assert isinstance(each.records, dict)
         assert list(each.records) == ["tag", "pair"]
         assert each.places["tag"].tolist() == [1, 3]
         assert each.places["pair"].tolist() == [0, 2, 4]
-        assert each.of("tag").features.tolist() == [[0, 1, 2], [3, 4, 5]]
-        assert [shown.shape for shown in each.of("tag").candidates] == [(1, 601)]
-        assert [shown.shape for shown in each.of("pair").candidates] == [(3, 2)]
+        assert each.records["tag"].features.tolist() == [[0, 1, 2], [3, 4, 5]]
+        assert [shown.shape for shown in each.records["tag"].candidates] == [(1, 601)]
+        assert [shown.shape for shown in each.records["pair"].candidates] == [(3, 2)]
         assert (each.of("pair").ids == each.ids[[0, 2, 4]]).all()
     masks = sharing.combine([each.of("pair").shares for each in opened])
-    assert (masks * opened[0].of("pair").candidates[0]).sum(axis=1).tolist() == [0, 3, -2]
+    pairs = opened[0].of("pair")
+    assert isinstance(pairs, Trained)
+    assert (masks * pairs.candidates[0]).sum(axis=1).tolist() == [0, 3, -2]
 
 
 def test_a_bad_report_spoils_no_other_and_each_has_its_verdict():
