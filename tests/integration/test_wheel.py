@@ -50,6 +50,6 @@ def test_the_wheel_runs_outside_the_clone(tmp_path):
     )
     assert where.startswith(str(target))
     shown = run(
-        sys.executable, "-m", "maskedlark", "demo", "--users", "500", cwd=tmp_path, PYTHONPATH=str(target)
+        sys.executable, "-m", "maskedlark", "demo", "--users", "1500", cwd=tmp_path, PYTHONPATH=str(target)
     )
     assert "finds no state" in shown
