@@ -6,6 +6,7 @@ The ad server here does not keep to its client: it talks to helpers as it likes.
 import json
 import shutil
 import sqlite3
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -24,7 +25,13 @@ from maskedlark.randomness import SystemRandomness
 from maskedlark.simulate.population import Population
 from maskedlark.simulate.stage import Stage, stage
 from maskedlark.web import problem
-from maskedlark.web.errors import BadRequestSignature, ServiceAway, UndeclaredKey, UnsignedRequest
+from maskedlark.web.errors import (
+    BadRequestSignature,
+    ServiceAway,
+    TooManyUploads,
+    UndeclaredKey,
+    UnsignedRequest,
+)
 from maskedlark.wire import datasets, report, uploads
 from maskedlark.wire.datasets import ChunkAnswer, Opening, Sealed, Sealing, State
 from maskedlark.wire.signatures import SigningKey
@@ -90,7 +97,12 @@ class Attacker:
         return self.seal(name, self.send(name, document, stored))
 
     def ask(self, request: Request, place: int = 0) -> bytes:
-        return self.remotes[place].post("/v1/releases", request.encode(), datasets.JSON_TYPE)
+        """Again and again while the helper has no hand free: asking is safe to repeat."""
+        while True:
+            try:
+                return self.remotes[place].post("/v1/releases", request.encode(), datasets.JSON_TYPE)
+            except TooManyUploads:
+                time.sleep(0.1)
 
     def tries(self, request: Request) -> str:
         """`answered`, or the type of the problem."""

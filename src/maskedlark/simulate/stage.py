@@ -19,7 +19,7 @@ from maskedlark.privacy import chain
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.settings import Budget
 from maskedlark.randomness import Randomness
-from maskedlark.simulate.processes import Process
+from maskedlark.simulate.services import Process
 from maskedlark.web import key_file
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.remote import Remote
