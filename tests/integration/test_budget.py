@@ -85,7 +85,7 @@ class Attacker:
                 remote.post(
                     f"/v1/datasets/{name}/seal",
                     Sealing(accepted=(answer.accepted,)).encode(),
-                    datasets.JSON_TYPE,
+                    datasets.SEAL_TYPE,
                 )
             )
             for remote, answer in zip(self.remotes, answers, strict=True)

@@ -30,6 +30,8 @@ def freeze(
         )
     if selection.start >= selection.end:
         raise EmptyDataset(f"{name} would end before it begins")
+    # Before it is read: from here on no clock can add to it.
+    reports.end(selection.end)
     marks = reports.marks(selection, parts)
     if not marks:
         raise EmptyDataset(f"no report to {selection.purpose} under that document was received in that time")

@@ -21,7 +21,16 @@ from maskedlark.web.errors import ServiceAway
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.remote import Patience
 from maskedlark.web.signed_remote import SignedRemote
-from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, ChunkAnswer, Opening, Sealed, Sealing, State
+from maskedlark.wire.datasets import (
+    CHUNK_TYPE,
+    JSON_TYPE,
+    SEAL_TYPE,
+    ChunkAnswer,
+    Opening,
+    Sealed,
+    Sealing,
+    State,
+)
 from maskedlark.wire.signatures import SigningKey, VerifyingKey
 
 T = TypeVar("T")
@@ -87,7 +96,7 @@ class RemoteHelper:
     def seal(self, name: str, sealing: Sealing) -> Sealed:
         """Seal a dataset, or hear again how it was sealed."""
         path, body = f"{_path(name)}/seal", sealing.encode()
-        return self._ask(lambda: Sealed.decode(self._remote.post(path, body, JSON_TYPE, patience=_SEAL)))
+        return self._ask(lambda: Sealed.decode(self._remote.post(path, body, SEAL_TYPE, patience=_SEAL)))
 
     def abort(self, name: str) -> None:
         """Take an unsealed dataset back."""

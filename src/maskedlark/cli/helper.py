@@ -1,6 +1,7 @@
 """`maskedlark helper`: set one up, rotate its keys, publish them, run it."""
 
 import logging
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -98,6 +99,7 @@ def serve(
 ) -> None:
     """Run the helper. Prints where it listens; SIGINT or SIGTERM stops it. Needs no identity."""
     logging.basicConfig(format="maskedlark helper: %(message)s")
+    os.umask(0o077)  # Whatever it writes is secret, or leads to what is.
     settings = configuration.read(config)
     with open_service(settings, SystemClock(), SystemRandomness()) as service:
         app = create_app(service)

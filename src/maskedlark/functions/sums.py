@@ -42,10 +42,14 @@ class Where(Settings):
             raise ValueError(f"a filter on {self.key} has either 'among', or 'least' and 'most'")
         return self
 
+    @cached_property
+    def _members(self) -> frozenset[Entry]:
+        return frozenset(self.among or ())
+
     def allows(self, entry: Entry) -> bool:
         """Whether a record with this entry counts. Only whole numbers are in a range."""
         if self.among is not None:
-            return any(entry == each and type(entry) is type(each) for each in self.among)
+            return entry in self._members
         if not isinstance(entry, int):
             return False
         return (self.least is None or self.least <= entry) and (self.most is None or entry <= self.most)
@@ -87,6 +91,7 @@ class SumsQuestion(Question):
     def share(self, datasets: Sequence[Records], k: int) -> list[Table]:
         """Groups of at least k records, in the order of their keys."""
         measured = [records for records in datasets if isinstance(records, Measured)]
+        assert len(measured) == len(datasets), "sums are over reports to aggregate"
         keys = Keys(measured, [(where.key, where.allows) for where in self.arguments.where])
         shares = [keys.selected([records.shares[:, place] for records in measured]) for place in self._places]
         return [self._table(keys, plan, shares, k) for plan in self.plans]

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 
 from maskedlark.helper.errors import DamagedAnchor
 from maskedlark.privacy.document import Origin
-from maskedlark.privacy.ledger import Mark
+from maskedlark.privacy.lines import Mark
 from maskedlark.privacy.settings import Hex32, Settings
 from maskedlark.web import files
 
@@ -22,7 +22,7 @@ class _Written(Settings):
     """A mark as it stands in its file, with the origin whose it is."""
 
     origin: Origin
-    number: Annotated[int, Field(ge=1, le=1 << 53)]
+    number: Annotated[int, Field(ge=0, le=1 << 53)]
     digest: Hex32
 
 

@@ -13,19 +13,29 @@ from starlette.concurrency import run_in_threadpool
 from maskedlark.helper import receipts
 from maskedlark.helper.door import Door
 from maskedlark.helper.service import Service
-from maskedlark.privacy.messages import MOST_REQUEST
 from maskedlark.web import answers
-from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, MOST_CHUNKS, MOST_DATASET_NAME, Opening, Sealing
+from maskedlark.wire.datasets import (
+    CHUNK_TYPE,
+    JSON_TYPE,
+    MOST_CHUNKS,
+    MOST_DATASET_NAME,
+    NAME_PATTERN,
+    SEAL_TYPE,
+    Opening,
+    Sealing,
+)
 from maskedlark.wire.report import MOST_ORIGIN
 
 CBOR_TYPE = "application/cbor"
 FORGET_EVERY_S = 3600.0
 MOST_OPENING = 1 << 12
+MOST_QUESTION = 1 << 18
+"""As many datasets as a question may name take a tenth of it; the rest is for its arguments."""
 _NO_STORE = {"cache-control": "no-store"}
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Name = Annotated[str, Path(max_length=MOST_DATASET_NAME, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+Name = Annotated[str, Path(max_length=MOST_DATASET_NAME, pattern=NAME_PATTERN)]
 Number = Annotated[int, Path(ge=0, lt=MOST_CHUNKS)]
 Origin = Annotated[str, Path(max_length=MOST_ORIGIN, pattern=r"^[a-z0-9.:-]+$")]
 After = Annotated[int, Query(ge=0, le=1 << 53)]
@@ -139,11 +149,11 @@ def _datasets(service: Service, door: Door, hands: Hands) -> APIRouter:
         origin = await door.caller(request)
         return _json(await hands.take(lambda: datasets.chunk(origin, name, number).encode()))
 
-    @router.post("/seal", openapi_extra=_taking(JSON_TYPE))
+    @router.post("/seal", openapi_extra=_taking(SEAL_TYPE))
     async def seal(name: Name, request: Request) -> Response:
         """Make the dataset of what all helpers accepted: it never changes again."""
         most = service.config.limits.sealing_bytes
-        async with door.body(request, JSON_TYPE, most) as (origin, body):
+        async with door.body(request, SEAL_TYPE, most) as (origin, body):
             return _json(await hands.take(lambda: datasets.seal(origin, name, Sealing.decode(body)).encode()))
 
     @router.delete("", status_code=204)
@@ -163,14 +173,14 @@ def _questions(service: Service, door: Door, hands: Hands) -> APIRouter:
     @router.post("/releases", openapi_extra=_taking(JSON_TYPE))
     async def release(request: Request) -> Response:
         """A share of the answer to a question, and its receipt."""
-        async with door.body(request, JSON_TYPE, MOST_REQUEST) as (origin, body):
+        async with door.body(request, JSON_TYPE, MOST_QUESTION) as (origin, body):
             answer = await hands.answer(lambda: service.release(origin, body))
             return Response(answer, 200, _NO_STORE, CBOR_TYPE)
 
     @router.post("/explain", openapi_extra=_taking(JSON_TYPE))
     async def explain(request: Request) -> Response:
         """What a question would cost, and how exact its answer would be."""
-        async with door.body(request, JSON_TYPE, MOST_REQUEST) as (origin, body):
+        async with door.body(request, JSON_TYPE, MOST_QUESTION) as (origin, body):
             return _json(await hands.answer(lambda: service.explain(origin, body)))
 
     return router

@@ -20,6 +20,7 @@ from maskedlark.core.declared import Model
 from maskedlark.core.records import Coded, Measured, Trained
 from maskedlark.core.sharing import ByteRows
 from maskedlark.helper.errors import DamagedDataset
+from maskedlark.wire import datasets
 from maskedlark.wire.opening import Opened
 
 PREFIX = "chunk-"
@@ -52,6 +53,7 @@ def _arrays(opened: Opened) -> dict[str, Array]:
         "parts": np.flatnonzero(opened.verdicts.accepted).astype(np.uint32),
         "hours": opened.hours,
         "ids": opened.ids,
+        "hashes": opened.column_hashes,
     }
     if isinstance(opened.records, Measured):
         return found | _measured(opened.records)
@@ -92,6 +94,10 @@ class ChunkFile:
     def hours(self) -> NDArray[np.uint32]:
         """Of all kept records."""
         return self._arrays["hours"][self._rows]
+
+    def members(self) -> ByteRows:
+        """Of all kept records, what the dataset's digest is made of."""
+        return datasets.members(self.ids(), self.hours(), self._arrays["hashes"][self._rows])
 
     def measured(self) -> Measured:
         """The kept records of a chunk to aggregate."""

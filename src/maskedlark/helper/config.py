@@ -66,7 +66,7 @@ class Limits(Settings):
     """How much a helper takes at once. Times each other, bodies and their size bound its memory."""
 
     chunk_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 30)] = 16 << 20
-    sealing_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 30)] = 64 << 20
+    sealing_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 30)] = 32 << 20
     """Of a seal: the bitmaps of as many chunks as a dataset may have, each of the usual size."""
     bodies: Annotated[int, Field(ge=1, le=1 << 10)] = 16
     body_within_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
@@ -114,7 +114,7 @@ class Config(Settings):
     )
     limits: Limits = Field(
         Limits(),
-        description="[limits] chunk_bytes = 16777216, sealing_bytes = 67108864, bodies = 16, "
+        description="[limits] chunk_bytes = 16777216, sealing_bytes = 33554432, bodies = 16, "
         "body_within_s = 60",
     )
 

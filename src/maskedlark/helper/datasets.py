@@ -212,7 +212,7 @@ class Datasets:
                 "ids": ids.tobytes(),
             }
             connection.execute(insert(CHUNKS).values(made))
-        self._ids.claimed(claim, ids)
+        self._ids.claimed(mark, ids)
         return answer
 
     def _opener(self, row: DatasetRow) -> DatasetOpener:

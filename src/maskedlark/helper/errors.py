@@ -3,6 +3,7 @@
 MaskedLarkError
 ├── InvalidDocument
 │   └── BadConfig               a configuration file that is unreadable, or that no helper can run with
+├── FolderInUse                 another process runs on the helper's folder: two would destroy each other
 ├── NoReceiptKey                no key that signs receipts is certified for this moment: rotate
 ├── NotThere
 │   ├── UnknownDataset          the origin has no dataset of that name or digest here
@@ -33,6 +34,10 @@ from maskedlark.web.errors import BadKeyFile, CorruptCache
 
 class BadConfig(InvalidDocument):
     """A configuration file that cannot be read, or that no helper can run with."""
+
+
+class FolderInUse(MaskedLarkError):
+    """Another process runs on the helper's folder: stop it first, or name another folder."""
 
 
 class NoReceiptKey(MaskedLarkError):

@@ -3,6 +3,7 @@
 Rows of chunks hold them durably (see `tables`); here they are in sorted runs, in which many are found at
 once. Who claims holds the one row of `ids_mark`, and first reads what others claimed since: processes that
 share a database agree. Sixteen bytes an id; long runs are files without a name, mapped, and die with us.
+Ids that were freed stay in their runs, and in a run of their own, until half of all are such.
 """
 
 import tempfile
@@ -25,6 +26,8 @@ MERGED = 8
 """Runs of a size are merged when there are so many."""
 MAPPED = 1 << 20
 """A run of so many ids goes to a file."""
+PRUNED = 64
+"""Chunks of which the ids are pruned in one transaction."""
 _ONLY = 1
 
 
@@ -42,6 +45,15 @@ def names(ids: ByteRows) -> Names:
     return rows
 
 
+def rows_of(data: bytes) -> ByteRows:
+    """Ids as a chunk's row holds them, one after the other."""
+    return np.frombuffer(bytes(data), np.uint8).reshape(-1, ID_BYTES)
+
+
+def _none() -> Names:
+    return np.empty(0, f"S{ID_BYTES}")
+
+
 class Ids:
     """All claimed ids. Threads may share it."""
 
@@ -49,6 +61,7 @@ class Ids:
         self._database, self._folder = database, folder
         self._lock = threading.Lock()
         self._runs: list[Names] = []
+        self._gone = _none()
         self._claims, self._freed = 0, -1
         with database.write() as connection:
             database.insert_new(connection, MARK, [(_ONLY, 0, 0, 0)])
@@ -70,7 +83,7 @@ class Ids:
         with self._lock:
             self._refresh(connection, mark)
             for run in self._runs:
-                found |= _among(wanted, run)
+                found |= _among(wanted, run) & ~_among(wanted, self._gone)
         return found
 
     def claim(self, connection: Connection, mark: Mark) -> int:
@@ -78,12 +91,13 @@ class Ids:
         connection.execute(update(MARK).values(claims=mark.claims + 1))
         return mark.claims + 1
 
-    def claimed(self, claim: int, ids: ByteRows) -> None:
-        """Tell that a claim is durable. What is not told is read from the database when it is needed."""
+    def claimed(self, mark: Mark, ids: ByteRows) -> None:
+        """Tell that a claim under that mark is durable. What is not told is read when it is needed."""
         with self._lock:
-            if claim == self._claims + 1:
+            # Not if ids were freed since: these may be among them.
+            if (mark.claims, mark.freed) == (self._claims, self._freed):
                 self._add(names(ids))
-                self._claims = claim
+                self._claims += 1
 
     def free(self, connection: Connection, mark: Mark) -> int:
         """Count that rows lost ids. Under the lock; `freed` comes after it."""
@@ -92,27 +106,42 @@ class Ids:
 
     def freed(self, freed: int, ids: ByteRows) -> None:
         """Tell which ids were freed, when that is durable."""
-        gone = np.sort(names(ids))
         with self._lock:
             if freed == self._freed + 1:
-                self._runs = [run[~_among(run, gone)] for run in self._runs]
+                self._gone = np.union1d(self._gone, names(ids))
                 self._freed = freed
+                if 2 * len(self._gone) > sum(map(len, self._runs)):
+                    self._sweep()
 
     def prune(self, now: int) -> None:
         """Forget ids of reports that are past their lifetime, once all of their chunk are."""
         with self._database.write() as connection:
-            mark = self.lock(connection)
-            moment = max(now, mark.watermark)
-            past = update(CHUNKS).where(CHUNKS.c.expires <= moment, CHUNKS.c.ids.is_not(None))
+            moment = max(now, self.lock(connection).watermark)
             # Before ids go: a clock that is put back must not bring one of them to life.
             connection.execute(update(MARK).values(watermark=moment))
-            if connection.execute(past.values(ids=None)).rowcount:
-                self.free(connection, mark)
+        while self._prune_some(moment):
+            pass
+
+    def _prune_some(self, moment: int) -> int:
+        """The ids of some chunks; returns how many chunks that was."""
+        past = select(CHUNKS.c.claim, CHUNKS.c.ids).where(
+            CHUNKS.c.expires <= moment, CHUNKS.c.ids.is_not(None)
+        )
+        with self._database.write() as connection:
+            mark = self.lock(connection)
+            found = connection.execute(past.limit(PRUNED)).all()
+            if not found:
+                return 0
+            those = CHUNKS.c.claim.in_([row.claim for row in found])
+            connection.execute(update(CHUNKS).where(those).values(ids=None))
+            freed = self.free(connection, mark)
+        self.freed(freed, rows_of(b"".join(bytes(row.ids) for row in found)))
+        return len(found)
 
     def _refresh(self, connection: Connection, mark: Mark) -> None:
         """Read what was claimed since; all of it, if some was freed that we were not told of."""
         if self._freed != mark.freed:
-            self._runs, self._claims, self._freed = [], 0, mark.freed
+            self._runs, self._gone, self._claims, self._freed = [], _none(), 0, mark.freed
         if self._claims < mark.claims:
             for ids in _since(connection, self._claims):
                 self._add(names(ids))
@@ -120,10 +149,18 @@ class Ids:
 
     def _add(self, new: Names) -> None:
         """A sorted run more. Runs of about one size become one, so that there are few."""
-        self._runs.append(np.sort(new))
+        new = np.sort(new)
+        if len(self._gone):
+            self._gone = self._gone[~_among(self._gone, new)]
+        self._runs.append(new)
         while len(self._runs) >= MERGED and len(self._runs[-MERGED]) < MERGED * max(1, len(self._runs[-1])):
             merged = np.sort(np.concatenate(self._runs[-MERGED:]), kind="stable")
             self._runs[-MERGED:] = [self._mapped(merged)]
+
+    def _sweep(self) -> None:
+        """Write the runs anew, without what was freed. Seldom: it takes as long as there are ids."""
+        self._runs = [self._mapped(run[~_among(run, self._gone)]) for run in self._runs]
+        self._gone = _none()
 
     def _mapped(self, run: Names) -> Names:
         if len(run) < MAPPED:
@@ -142,7 +179,7 @@ def _mark(row: Row[tuple[object, ...]]) -> Mark:
 def _since(connection: Connection, claims: int) -> Iterator[ByteRows]:
     rows = select(CHUNKS.c.ids).where(CHUNKS.c.claim > claims, CHUNKS.c.ids.is_not(None))
     for row in connection.execute(rows.order_by(CHUNKS.c.claim).execution_options(yield_per=64)):
-        yield np.frombuffer(bytes(row.ids), np.uint8).reshape(-1, ID_BYTES)
+        yield rows_of(row.ids)
 
 
 def _among(wanted: Names, run: Names) -> NDArray[np.bool_]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, delete, select
 
 from maskedlark.core.sharing import ID_BYTES, ByteRows
+from maskedlark.helper.ids import rows_of
 from maskedlark.helper.sealing import Agreed, Received
 from maskedlark.helper.tables import CHUNKS, DATASETS
 from maskedlark.web.errors import ChunkConflict, UnknownDataset
@@ -87,7 +88,7 @@ def state(row: DatasetRow, found: Sequence[ChunkRow]) -> State:
 def claimed(connection: Connection, dataset: int, number: int) -> ByteRows:
     """The ids that a chunk has claimed, in the order of its accepted parts; none if they were pruned."""
     query = select(CHUNKS.c.ids).where(CHUNKS.c.dataset == dataset, CHUNKS.c.number == number)
-    return _ids(connection.scalar(query))
+    return rows_of(connection.scalar(query) or b"")
 
 
 def keep(connection: Connection, dataset: int, agreed: Sequence[Agreed]) -> ByteRows:
@@ -111,7 +112,7 @@ def take_away(connection: Connection, dataset: int) -> tuple[ByteRows, int]:
     found = connection.execute(some).all()
     numbers = [row.number for row in found]
     connection.execute(delete(CHUNKS).where(CHUNKS.c.dataset == dataset, CHUNKS.c.number.in_(numbers)))
-    gone = [np.empty((0, ID_BYTES), np.uint8), *(_ids(row.ids) for row in found)]
+    gone = [np.empty((0, ID_BYTES), np.uint8), *(rows_of(row.ids or b"") for row in found)]
     return np.concatenate(gone), len(found)
 
 
@@ -122,7 +123,3 @@ def files(connection: Connection, dataset: int) -> Iterator[str]:
         yield row.folder
     elif row is not None and row.state == OPEN:
         yield from connection.scalars(select(CHUNKS.c.file).where(CHUNKS.c.dataset == dataset))
-
-
-def _ids(data: bytes | None) -> ByteRows:
-    return np.frombuffer(bytes(data or b""), np.uint8).reshape(-1, ID_BYTES)

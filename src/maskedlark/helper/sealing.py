@@ -73,7 +73,7 @@ def merge(
 ) -> Merged:
     """Write the columns, chunk after chunk, durably. `target` is a new and empty folder."""
     records = sum(int(kept.sum()) for _, kept in agreed)
-    ids, oldest = [], []
+    members, oldest = [], []
     measured = purpose is Purpose.AGGREGATE
     models = document.declared_models
     writer = MeasuredWriter(target, document.measure, records) if measured else TrainedWriter(target, models)
@@ -84,11 +84,11 @@ def merge(
                 writer.append(file.measured())
             else:
                 writer.append(file.trained(models))
-            ids.append(file.ids())
+            members.append(file.members())
             oldest.append(int(file.hours().min()))
     contents = writer.close()
     sync(target)
-    name = datasets.digest(document.origin, document.digest, purpose, np.concatenate(ids))
+    name = datasets.digest(document.origin, document.digest, purpose, np.concatenate(members))
     return Merged(name, records, expiry(min(oldest), document), contents)
 
 

@@ -14,6 +14,7 @@ from maskedlark.clock import Clock
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotDeclared
 from maskedlark.helper import explanation
+from maskedlark.helper.alone import alone
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.config import Config
 from maskedlark.helper.datasets import Datasets
@@ -21,6 +22,7 @@ from maskedlark.helper.keyring import DAY_S, Keyring
 from maskedlark.helper.signers import Signers
 from maskedlark.privacy import messages
 from maskedlark.privacy.document import Document
+from maskedlark.privacy.errors import BadArguments
 from maskedlark.privacy.ledger import Ledger
 from maskedlark.privacy.messages import Request
 from maskedlark.privacy.release import Dataset, Desk
@@ -31,6 +33,9 @@ from maskedlark.web.gate import Gate
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.wire.datasets import Opening, State
 
+MOST_COMMAS = 1 << 14
+"""Of a question: as many datasets, values, groupings and filters as any function takes have fewer."""
+_MEMORY = ":memory:"
 _log = logging.getLogger(__name__)
 
 
@@ -64,12 +69,12 @@ class Service:
 
     def release(self, origin: str, body: bytes) -> bytes:
         """A share of the answer to a question. The same question gets the same bytes."""
-        request = messages.decode_request(body)
+        request = _question(body)
         return self.desk.answer(body, request, self._asked(origin, request)).encode()
 
     def explain(self, origin: str, body: bytes) -> bytes:
         """What a question would cost and how exact it would be. Charges nothing."""
-        request = messages.decode_request(body)
+        request = _question(body)
         return explanation.encode(self.desk.explain(request, self._asked(origin, request)))
 
     def forget(self) -> None:
@@ -107,6 +112,7 @@ def open_service(
     keyring.current(clock.now())  # Before anything else: without keys there is nothing to serve.
     computed = functions.load(config.functions)
     with ExitStack() as stack:
+        stack.enter_context(alone(config.folder))
         database = open_database(_made(config.database_url))
         stack.callback(database.close)
         ledger = Ledger(database, FileAnchor(config.anchor_folder), keyring, clock, rng)
@@ -136,9 +142,18 @@ def open_service(
         yield service
 
 
+def _question(body: bytes) -> Request:
+    # Before it is parsed: of a list of wrong things an error each would be made.
+    if body.count(b",") > MOST_COMMAS:
+        raise BadArguments(f"a question has at most {MOST_COMMAS} commas: ask less at once")
+    return messages.decode_request(body)
+
+
 def _made(url: str) -> str:
-    """The URL, its folder made if it is a file of SQLite."""
+    """The URL, its file made if it is one of SQLite: ours alone, since seeds of noise are in it."""
     parsed = make_url(url)
-    if parsed.get_backend_name() == "sqlite" and parsed.database:
-        Path(parsed.database).parent.mkdir(0o700, parents=True, exist_ok=True)
+    if parsed.get_backend_name() == "sqlite" and (parsed.database or _MEMORY) != _MEMORY:
+        path = Path(str(parsed.database))
+        path.parent.mkdir(0o700, parents=True, exist_ok=True)
+        path.touch(0o600)  # One that is there keeps its mode. SQLite gives its other files the same.
     return url

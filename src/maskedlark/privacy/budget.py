@@ -8,7 +8,7 @@ the sum, over its *streams* (aggregate, and every model), of the dearest dataset
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotDeclared
@@ -16,10 +16,12 @@ from maskedlark.privacy import accountant
 from maskedlark.privacy.accountant import Charge
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.errors import BudgetExhausted
+from maskedlark.privacy.mechanisms import Kind
 
 Stream = str | None
 """The tag of a model; None stands for the one report to aggregate."""
-_Charges = dict[tuple[Stream, bytes], tuple[Charge, ...]]
+_Place = tuple[Stream, bytes]
+"""A dataset, as far as one stream is in it."""
 
 
 class Spent(NamedTuple):
@@ -47,37 +49,49 @@ class Entry:
 
 
 class Account:
-    """All releases under one document of one origin."""
+    """All releases under one document of one origin. One thread at a time changes it."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
-        self._charges: _Charges = {}
-        self._epsilons: dict[tuple[Stream, bytes], float] = {}
+        self._charges: dict[_Place, tuple[Charge, ...]] = {}
+        self._epsilons: dict[_Place, float] = {}
+
+    def copy(self) -> "Account":
+        """As it is now, for somebody who takes time to look at it."""
+        copied = Account(self._document)
+        copied._charges, copied._epsilons = dict(self._charges), dict(self._epsilons)
+        return copied
 
     def spent(self) -> Spent:
         """What a source has cost until now."""
-        return self._total(self._epsilons)
+        return self._total(self._costs())
 
     def cost(self, entry: Entry) -> Cost:
         """What a release would cost, whether it fits or not."""
-        after = self._total(self._with(entry))
+        after = self._total(self._costs(entry))
         return Cost(self.spent(), after, self._document.budget.epsilon - after.epsilon)
 
-    def check(self, entry: Entry) -> Cost:
-        """The cost of a release that fits. Raises for any other, saying what is left and what would fit."""
-        changed = self._with(entry)
-        if not self._fits(changed):
-            left = max(0.0, self._room(entry.stream) - self._dearest(entry))
-            wanted = self.cost(entry).after.epsilon - self.spent().epsilon
-            raise BudgetExhausted(left, wanted, self.noise_that_fits(entry))
-        return self.cost(entry)
+    def fits(self, entry: Entry) -> bool:
+        """Whether a release stays within the budget, and training within its ceilings."""
+        streams = _dearest_by_stream(self._costs(entry))
+        training = sum(epsilon for stream, epsilon in streams.items() if stream is not None)
+        return sum(streams.values()) <= self._document.budget.epsilon and training <= self._ceiling()
 
-    def add(self, entry: Entry) -> None:
-        """Count a release. Its check is the caller's: what was released is counted, whatever it cost."""
-        for dataset in entry.datasets:
-            place = entry.stream, dataset
-            self._charges[place] = _merged([*self._charges.get(place, ()), entry.charge])
-            self._epsilons[place] = self._epsilon(entry.stream, self._charges[place])
+    def refusal(self, entry: Entry) -> BudgetExhausted:
+        """Why a release does not fit: what it would cost, what is left, and what would fit. Takes time."""
+        costs = self._costs()
+        dearest = max(costs.get((entry.stream, dataset), 0.0) for dataset in entry.datasets)
+        left = max(0.0, self._room(entry.stream) - dearest)
+        wanted = self.cost(entry).after.epsilon - self.spent().epsilon
+        return BudgetExhausted(left, wanted, self.noise_that_fits(entry))
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        """Count releases. Their check is the caller's: what was released is counted, whatever it cost."""
+        for entry in entries:
+            for dataset in entry.datasets:
+                place = entry.stream, dataset
+                self._charges[place] = _merged([*self._charges.get(place, ()), entry.charge])
+                self._epsilons.pop(place, None)
 
     def noise_that_fits(self, entry: Entry) -> float | None:
         """The least noise with which the same question would fit; none if nothing does."""
@@ -92,37 +106,37 @@ class Account:
         return max(found)
 
     def delta(self, stream: Stream) -> float:
-        """The δ that a stream's ε is computed at: training's is shared evenly by the models."""
+        """The δ that a stream's ε is computed at: training's is shared evenly by the models.
+
+        A stream that the document does not declare has none: a made-up model would add to what δ sums up to.
+        """
         if stream is None:
             return self._document.delta(Purpose.AGGREGATE)
+        if stream not in self._document.declared_models:
+            raise NotDeclared(f"the document declares no model {stream!r}")
         return self._document.delta(Purpose.TRAIN) / len(self._document.models)
+
+    def _costs(self, entry: Entry | None = None) -> dict[_Place, float]:
+        """What every dataset has cost, with one more release or without."""
+        for place in self._charges.keys() - self._epsilons.keys():
+            self._epsilons[place] = self._epsilon(place[0], self._charges[place])
+        costs = dict(self._epsilons)
+        if entry is not None:
+            for dataset in entry.datasets:
+                charges = [*self._charges.get((entry.stream, dataset), ()), entry.charge]
+                costs[entry.stream, dataset] = self._epsilon(entry.stream, charges)
+        return costs
 
     def _epsilon(self, stream: Stream, charges: Sequence[Charge]) -> float:
         return accountant.epsilon(charges, self.delta(stream))
 
-    def _with(self, entry: Entry) -> dict[tuple[Stream, bytes], float]:
-        changed = dict(self._epsilons)
-        for dataset in entry.datasets:
-            charges = [*self._charges.get((entry.stream, dataset), ()), entry.charge]
-            changed[entry.stream, dataset] = self._epsilon(entry.stream, charges)
-        return changed
-
-    def _dearest(self, entry: Entry) -> float:
-        """What the dearest of a release's datasets has cost."""
-        return max(self._epsilons.get((entry.stream, dataset), 0.0) for dataset in entry.datasets)
-
-    def _total(self, epsilons: Mapping[tuple[Stream, bytes], float]) -> Spent:
-        streams = _dearest_by_stream(epsilons)
+    def _total(self, costs: Mapping[_Place, float]) -> Spent:
+        streams = _dearest_by_stream(costs)
         return Spent(sum(streams.values()), sum(self.delta(stream) for stream in streams))
-
-    def _fits(self, epsilons: Mapping[tuple[Stream, bytes], float]) -> bool:
-        streams = _dearest_by_stream(epsilons)
-        training = sum(epsilon for stream, epsilon in streams.items() if stream is not None)
-        return sum(streams.values()) <= self._document.budget.epsilon and training <= self._ceiling()
 
     def _room(self, stream: Stream) -> float:
         """The most that one dataset of a stream may cost, beside what the other streams have cost."""
-        others = {name: cost for name, cost in _dearest_by_stream(self._epsilons).items() if name != stream}
+        others = {name: cost for name, cost in _dearest_by_stream(self._costs()).items() if name != stream}
         room = self._document.budget.epsilon - sum(others.values())
         if stream is None:
             return room
@@ -135,24 +149,16 @@ class Account:
         return min(training.adserver.epsilon, training.coalition.epsilon) if training else 0.0
 
 
-def _dearest_by_stream(epsilons: Mapping[tuple[Stream, bytes], float]) -> dict[Stream, float]:
+def _dearest_by_stream(costs: Mapping[_Place, float]) -> dict[Stream, float]:
     dearest: dict[Stream, float] = {}
-    for (stream, _), epsilon in epsilons.items():
+    for (stream, _), epsilon in costs.items():
         dearest[stream] = max(epsilon, dearest.get(stream, 0.0))
     return dearest
 
 
 def _merged(charges: Iterable[Charge]) -> tuple[Charge, ...]:
     """As few charges as say the same: a thousand questions with one noise are one charge."""
-    counts: Counter[tuple[Literal["laplace", "gaussian"], float]] = Counter()
+    counts: Counter[tuple[Kind, float]] = Counter()
     for charge in charges:
         counts[charge.kind, charge.noise] += charge.count
     return tuple(Charge(kind, noise, count) for (kind, noise), count in counts.items())
-
-
-def replay(document: Document, entries: Iterable[Entry]) -> Account:
-    """The account after these releases. Run by a helper at its start, and by anyone who audits it."""
-    account = Account(document)
-    for entry in entries:
-        account.add(entry)
-    return account

@@ -9,8 +9,9 @@ MaskedLarkError
 │   ├── NoiseTooSmall           less noise than the document's floor
 │   ├── TooFewRecords           fewer records than k
 │   ├── TooManyRecords          more records than the document allows in one release
+│   ├── AnswerTooLarge          an answer that could be larger than any ad server reads
 │   ├── RequestIdReused         another question under an id that was answered before
-│   ├── CannotRepeat            noise that this version cannot draw again as it was
+│   ├── CannotRepeat            an answer that this version cannot make again as it was
 │   └── BudgetExhausted         it would cost more than is left; says how much is, and what would fit
 ├── LedgerBehind                a ledger that lacks what the helper has signed: an old copy
 └── BadReceipt                  a receipt, or a chain of them, that does not hold
@@ -53,12 +54,16 @@ class TooManyRecords(ReleaseRefused):
     """More records than the document allows in one release."""
 
 
+class AnswerTooLarge(ReleaseRefused):
+    """An answer that could be larger than any ad server reads."""
+
+
 class RequestIdReused(ReleaseRefused):
     """Another question under the id of one that was answered before."""
 
 
 class CannotRepeat(ReleaseRefused):
-    """The answer's noise was drawn by another version, and cannot be drawn again as it was."""
+    """The answer was made by another version, and cannot be made again as it was."""
 
 
 class BudgetExhausted(ReleaseRefused):

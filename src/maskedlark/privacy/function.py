@@ -84,6 +84,8 @@ class Function(ABC):
 
     name: ClassVar[str]
     purpose: ClassVar[Purpose]
+    version: ClassVar[int] = 1
+    """Raised with every change of what it computes: an old question must not get a new answer."""
 
     @abstractmethod
     def ask(self, document: Document, arguments: Arguments) -> Question:

@@ -7,31 +7,16 @@ the chain got: a ledger that was put back from an old copy is behind it, and ans
 """
 
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    LargeBinary,
-    MetaData,
-    String,
-    Table,
-    UniqueConstraint,
-    insert,
-    select,
-    update,
-)
+from sqlalchemy import Connection, insert, select, update
 
 from maskedlark.clock import Clock
 from maskedlark.core.purpose import Purpose
-from maskedlark.privacy import mechanisms, receipt
-from maskedlark.privacy.accountant import Charge
+from maskedlark.privacy import lines, receipt
 from maskedlark.privacy.budget import Account, Cost, Entry
 from maskedlark.privacy.document import Document
-from maskedlark.privacy.errors import CannotRepeat, LedgerBehind, RequestIdReused
+from maskedlark.privacy.lines import Charging, Line, Mark
 from maskedlark.privacy.receipt import (
     Balance,
     Receipt,
@@ -44,40 +29,11 @@ from maskedlark.privacy.receipt import (
 from maskedlark.randomness import Randomness
 from maskedlark.storage.engine import Database
 from maskedlark.storage.schema import prepare
-from maskedlark.wire.report import MOST_ORIGIN
 from maskedlark.wire.signatures import SigningKey
 
 SCHEMA_VERSION = 1
 SEED_BYTES = 32
 PAGE = 1000
-
-_TABLES = MetaData()
-_HEADS = Table(
-    "ledger_heads",
-    _TABLES,
-    Column("origin", String(MOST_ORIGIN), primary_key=True),
-    Column("number", BigInteger, nullable=False),
-)
-_LINES = Table(
-    "ledger_lines",
-    _TABLES,
-    Column("origin", String(MOST_ORIGIN), primary_key=True),
-    Column("number", BigInteger, primary_key=True),
-    Column("request", LargeBinary, nullable=True),
-    Column("question", LargeBinary, nullable=True),
-    Column("parameters", LargeBinary, nullable=False),
-    Column("seed", LargeBinary, nullable=True),
-    Column("engine", String(64), nullable=True),
-    Column("receipt", LargeBinary, nullable=False),
-    UniqueConstraint("origin", "request"),
-)
-
-
-class Mark(NamedTuple):
-    """A place in an origin's chain: the number of a receipt, and its digest."""
-
-    number: int
-    digest: bytes
 
 
 class Anchor(Protocol):
@@ -102,23 +58,6 @@ class Signer(Protocol):
         """The key, and the identity's certificate of it."""
 
 
-@dataclass(frozen=True)
-class Charging:
-    """A question to be charged: checked in every other way already."""
-
-    request: bytes
-    question: bytes
-    """The digest of the request's bytes."""
-    function: str
-    tag: str | None
-    datasets: tuple[bytes, ...]
-    charge: Charge
-
-    def entry(self) -> Entry:
-        """As the budget sees it."""
-        return Entry(self.tag, self.datasets, self.charge)
-
-
 class _Head(NamedTuple):
     """The end of an origin's chain: how many receipts there are, and the last of them."""
 
@@ -133,21 +72,13 @@ class _Known(NamedTuple):
     account: Account
 
 
-@dataclass(frozen=True, repr=False)
-class Line:
-    """A charged question: its receipt, and the seed of its noise."""
-
-    receipt: SignedReceipt
-    seed: bytes
-
-
 class Ledger:
     """Durable, and safe to share: threads and processes that write to one origin's chain take turns."""
 
     def __init__(
         self, database: Database, anchor: Anchor, signer: Signer, clock: Clock, rng: Randomness
     ) -> None:
-        prepare(database, "ledger", SCHEMA_VERSION, _TABLES)
+        prepare(database, "ledger", SCHEMA_VERSION, lines.TABLES)
         self._database = database
         self._anchor = anchor
         self._signer = signer
@@ -160,10 +91,15 @@ class Ledger:
         """The line of this question: the one that is there, or a new one if the budget allows it."""
         with self._database.write() as connection:
             head = self._head(connection, document.origin)
-            line = _find(connection, document.origin, charging)
+            line = lines.find(connection, document.origin, charging)
             if line is None:
-                cost = self._account(connection, document, head).check(charging.entry())
-                line = self._release(connection, document, head, charging, cost)
+                account, entry = self._account(connection, document, head), charging.entry()
+                if account.fits(entry):
+                    line = self._release(connection, document, head, charging, account.cost(entry))
+                else:
+                    account = account.copy()
+        if line is None:  # Out here: what would fit takes a while to find, and others wait to write.
+            raise account.refusal(charging.entry())
         # Before anything is sent: a receipt that left is one that the anchor knows.
         self.remember(document.origin, line.receipt)
         return line
@@ -172,8 +108,8 @@ class Ledger:
         """What a question would cost now, and the least noise with which it would fit. Charges nothing."""
         with self._database.write() as connection:
             head = self._head(connection, document.origin)
-            account = self._account(connection, document, head)
-            return account.cost(entry), account.noise_that_fits(entry)
+            account = self._account(connection, document, head).copy()
+        return account.cost(entry), account.noise_that_fits(entry)
 
     def seal(
         self, connection: Connection, document: Document, purpose: Purpose, dataset: bytes, records: int
@@ -197,36 +133,54 @@ class Ledger:
                 self._anchor.write(origin, mark)
 
     def receipts(self, origin: str, after: int = 0) -> list[SignedReceipt]:
-        """The next page of an origin's chain, behind the receipt of that number."""
-        lines = select(_LINES.c.receipt).where(_LINES.c.origin == origin, _LINES.c.number > after)
+        """The next page of an origin's chain, behind the receipt of that number.
+
+        Only what the anchor knows: a receipt that was seen outside must never be made again otherwise.
+        """
+        mark = self._anchor.read(origin)
+        query = select(lines.LINES.c.receipt).where(
+            lines.LINES.c.origin == origin,
+            lines.LINES.c.number > after,
+            lines.LINES.c.number <= (mark.number if mark else 0),
+        )
         with self._database.read() as connection:
-            rows = connection.execute(lines.order_by(_LINES.c.number).limit(PAGE))
+            rows = connection.execute(query.order_by(lines.LINES.c.number).limit(PAGE))
             return [receipt.decode(bytes(row.receipt)) for row in rows]
 
     def check(self) -> None:
         """Return if no origin's chain is behind its anchor; raise if one is. Run at the start."""
+        for origin in sorted({*self._anchor.origins(), *self._origins()}):
+            mark = self._anchor.read(origin)
+            with self._database.read() as connection:
+                lines.check_anchor(connection, origin, mark)
+
+    def accept(self) -> list[str]:
+        """Anchor every chain where it stands: for an operator who lost the anchor, not the ledger."""
+        origins = self._origins()
+        for origin in origins:
+            with self._database.read() as connection:
+                query = select(lines.HEADS.c.number).where(lines.HEADS.c.origin == origin)
+                number = connection.execute(query).scalar_one()
+                last = lines.receipt_at(connection, origin, number)
+            self._anchor.write(origin, Mark(number, last.digest if last else lines.NOTHING))
+        return origins
+
+    def _origins(self) -> list[str]:
         with self._database.read() as connection:
-            for origin in self._anchor.origins():
-                self._check_anchor(connection, origin)
+            return list(connection.scalars(select(lines.HEADS.c.origin)))
 
     def _head(self, connection: Connection, origin: str) -> _Head:
         """The end of an origin's chain. Holds its lock: nobody else writes until the transaction ends."""
-        self._database.insert_new(connection, _HEADS, [(origin, 0)])
-        query = select(_HEADS.c.number).where(_HEADS.c.origin == origin).with_for_update()
+        self._database.insert_new(connection, lines.HEADS, [(origin, 0)])
+        query = select(lines.HEADS.c.number).where(lines.HEADS.c.origin == origin).with_for_update()
         number = connection.execute(query).scalar_one()
-        self._check_anchor(connection, origin)
-        return _Head(number, _receipt(connection, origin, number) if number else None)
-
-    def _check_anchor(self, connection: Connection, origin: str) -> None:
         mark = self._anchor.read(origin)
-        if mark is None:
-            return
-        found = _receipt(connection, origin, mark.number)
-        if found is None or found.digest != mark.digest:
-            raise LedgerBehind(
-                f"the ledger lacks receipt {mark.number} for {origin}, which was signed and may have left: "
-                "it is an old copy. Put the newest one back; a budget is never reset"
-            )
+        if number == 0 and mark is None:
+            # Before the first line: from then on a chain without an anchor is one whose anchor was lost.
+            self._anchor.write(origin, Mark(0, lines.NOTHING))
+        else:
+            lines.check_anchor(connection, origin, mark)
+        return _Head(number, lines.receipt_at(connection, origin, number) if number else None)
 
     def _account(self, connection: Connection, document: Document, head: _Head) -> Account:
         """All releases under a document, brought up to the head. What is not committed is never counted."""
@@ -235,8 +189,8 @@ class Ledger:
             known = self._known.get(name)
             if known is None or known.number > head.number:
                 known = _Known(0, Account(document))
-            for entry in _entries(connection, document, known.number, head.number):
-                known.account.add(entry)
+            # All read before the first is counted: a read that breaks off must not count some of them twice.
+            known.account.add(list(lines.entries(connection, document, known.number, head.number)))
             self._known[name] = _Known(head.number, known.account)
             return known.account
 
@@ -271,7 +225,7 @@ class Ledger:
             "request": charging.request,
             "question": charging.question,
             "seed": seed,
-            "engine": mechanisms.engine(charge.kind),
+            "engine": charging.engine,
         }
         return Line(self._append(connection, made, secret), seed)
 
@@ -284,43 +238,7 @@ class Ledger:
             "parameters": bytes.fromhex(made.parameters),
             "receipt": signed.encode(),
         }
-        connection.execute(insert(_LINES).values(**line, **secret))
-        heads = update(_HEADS).where(_HEADS.c.origin == made.origin)
+        connection.execute(insert(lines.LINES).values(**line, **secret))
+        heads = update(lines.HEADS).where(lines.HEADS.c.origin == made.origin)
         connection.execute(heads.values(number=made.number))
         return signed
-
-
-def _receipt(connection: Connection, origin: str, number: int) -> SignedReceipt | None:
-    query = select(_LINES.c.receipt).where(_LINES.c.origin == origin, _LINES.c.number == number)
-    found = connection.scalar(query)
-    return None if found is None else receipt.decode(bytes(found))
-
-
-def _find(connection: Connection, origin: str, charging: Charging) -> Line | None:
-    """The line of a request that was charged before. Refuses another question under its id."""
-    query = select(_LINES).where(_LINES.c.origin == origin, _LINES.c.request == charging.request)
-    row = connection.execute(query).one_or_none()
-    if row is None:
-        return None
-    if bytes(row.question) != charging.question:
-        raise RequestIdReused(f"request {charging.request.hex()} asked something else; use another id")
-    if row.engine != mechanisms.engine(charging.charge.kind):
-        raise CannotRepeat(
-            f"request {charging.request.hex()} was answered with noise of another version ({row.engine}), "
-            "which cannot be drawn again: ask anew under another id"
-        )
-    return Line(receipt.decode(bytes(row.receipt)), bytes(row.seed))
-
-
-def _entries(connection: Connection, document: Document, after: int, until: int) -> Iterator[Entry]:
-    query = select(_LINES.c.receipt).where(
-        _LINES.c.origin == document.origin,
-        _LINES.c.parameters == document.digest,
-        _LINES.c.request.is_not(None),
-        _LINES.c.number > after,
-        _LINES.c.number <= until,
-    )
-    for row in connection.execute(query.order_by(_LINES.c.number)):
-        found = receipt.decode(bytes(row.receipt)).claimed()
-        assert isinstance(found, ReleaseReceipt), "only releases have a request"
-        yield found.entry()

@@ -17,7 +17,8 @@ from maskedlark.privacy.accountant import Charge
 from maskedlark.privacy.budget import Cost, Entry
 from maskedlark.privacy.document import Origin
 from maskedlark.privacy.errors import BadReceipt
-from maskedlark.privacy.settings import Hex32, Name, PublicKey, Seconds, Settings
+from maskedlark.privacy.mechanisms import LEAST_NOISE, MOST_NOISE
+from maskedlark.privacy.settings import MOST_NUMBER, Hex32, Name, PublicKey, Seconds, Settings
 from maskedlark.wire.signatures import SIGNATURE_BYTES, SigningKey, VerifyingKey
 
 RECEIPT_LABEL = "maskedlark v1 receipt"
@@ -25,7 +26,7 @@ CERTIFICATE_LABEL = "maskedlark v1 receipt key"
 
 Hex16 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
 Hex64 = Annotated[str, StringConstraints(pattern=rf"^[0-9a-f]{{{2 * SIGNATURE_BYTES}}}$")]
-Number = Annotated[int, Field(ge=1, le=1 << 53)]
+Number = Annotated[int, Field(ge=1, le=MOST_NUMBER)]
 
 
 class _Canonical(Settings):
@@ -49,15 +50,15 @@ class SealedReceipt(_Canonical):
     parameters: Hex32
     purpose: Literal["aggregate", "train"]
     dataset: Hex32
-    records: Annotated[int, Field(ge=0, le=1 << 53)]
+    records: Annotated[int, Field(ge=0, le=MOST_NUMBER)]
 
 
 class Released(Settings):
     """How much noise the answer has, and what it was charged as: so many columns of this kind and noise."""
 
     mechanism: Literal["laplace", "gaussian"]
-    noise: Annotated[float, Field(gt=0)]
-    columns: Annotated[int, Field(ge=1)]
+    noise: Annotated[float, Field(ge=LEAST_NOISE, le=MOST_NOISE)]
+    columns: Number
 
 
 class Balance(Settings):

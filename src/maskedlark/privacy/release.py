@@ -22,6 +22,7 @@ from maskedlark.privacy.accountant import Charge
 from maskedlark.privacy.budget import Cost, Entry
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.errors import (
+    AnswerTooLarge,
     MixedDatasets,
     NoiseTooSmall,
     OtherPurpose,
@@ -30,9 +31,11 @@ from maskedlark.privacy.errors import (
     UnknownFunction,
 )
 from maskedlark.privacy.function import Column, Function, Question, Table
-from maskedlark.privacy.ledger import Charging, Ledger
-from maskedlark.privacy.messages import Answer, AnswerTable, Request
+from maskedlark.privacy.ledger import Ledger
+from maskedlark.privacy.lines import Charging
+from maskedlark.privacy.messages import MOST_ANSWER, MOST_REQUEST, Answer, AnswerTable, Request
 from maskedlark.privacy.settings import Mechanism
+from maskedlark.wire.columns import MOST_KEY_TEXT
 
 
 class Dataset(Protocol):
@@ -94,6 +97,7 @@ class Desk:
             bytes.fromhex(request.id),
             hashlib.sha256(body).digest(),
             request.function,
+            self._functions[request.function].version,
             asked.question.tag,
             tuple(dataset.digest for dataset in datasets),
             asked.charge,
@@ -126,6 +130,7 @@ class Desk:
         _check_size(first.document, records)
         for column in question.columns:
             _check_range(first.document, mechanism, request.noise, column)
+        _check_answer(question, records // first.document.k)
         return Asked(
             first.document, mechanism, question, request.noise, request.function, tuple(datasets), records
         )
@@ -149,6 +154,18 @@ def _check_size(document: Document, records: int) -> None:
         raise TooFewRecords(f"fewer than k = {document.k} records: nothing is released over so few")
     if records > document.most_records:
         raise TooManyRecords(f"a release is over at most {document.most_records} records: ask over fewer")
+
+
+def _check_answer(question: Question, rows: int) -> None:
+    """Before charging: an answer that nobody could read is not worth its budget."""
+    size = sum(
+        rows * (sum(8 * column.width for column in plan.columns) + len(plan.by) * (MOST_KEY_TEXT + 2) + 9)
+        for plan in question.plans
+    )
+    if size > MOST_ANSWER - MOST_REQUEST:
+        raise AnswerTooLarge(
+            f"the answer could take {size >> 20} MiB: ask for fewer values or groupings at once"
+        )
 
 
 def _check_range(document: Document, mechanism: Mechanism, noise: float, column: Column) -> None:

@@ -12,6 +12,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
+from pydantic_core import ErrorDetails
 
 from maskedlark.core import local_dp
 from maskedlark.core.candidates import ALL, CandidatePolicy, Pair, Sample
@@ -29,6 +30,10 @@ MOST_NUMBER = (1 << 53) - 1
 """Canonical JSON has no larger whole numbers."""
 KeyNumber = Annotated[int, Field(ge=-MOST_NUMBER, le=MOST_NUMBER)]
 Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+MOST_FAULTS, MOST_COUNTED, MOST_SAID = 3, 1000, 500
+"""Faults that are said, and that are looked at; letters of what is said."""
 
 
 def _strong(public: str) -> str:
@@ -49,13 +54,17 @@ class Settings(BaseModel):
 
 
 def faults(error: ValidationError) -> str:
-    """What is wrong, and where: names and rules, never what stood there."""
-    return "; ".join(
-        ": ".join(
-            filter(None, [".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ")])
-        )
-        for fault in error.errors()
-    )
+    """What is wrong, and where: names and rules, never what stood there. The first few, and not long."""
+    if error.error_count() > MOST_COUNTED:  # To look at each would cost more than it cost to make them.
+        return f"{error.error_count()} things are wrong"
+    found = error.errors(include_url=False, include_context=False, include_input=False)[:MOST_FAULTS]
+    return "; ".join(map(_fault, found))[:MOST_SAID]
+
+
+def _fault(fault: ErrorDetails) -> str:
+    # A name that is not known is the caller's: it is not said again.
+    place = fault["loc"][:-1] if fault["type"] == "extra_forbidden" else fault["loc"]
+    return ": ".join(filter(None, [".".join(map(str, place)), fault["msg"].removeprefix("Value error, ")]))
 
 
 class HelperIdentity(Settings):
@@ -103,6 +112,8 @@ class ConversionValue(Settings):
     def _ordered(self) -> "ConversionValue":
         if self.low > self.high:
             raise ValueError(f"value {self.name} has low {self.low} over high {self.high}: swap them")
+        if self.low == self.high == 0:
+            raise ValueError(f"value {self.name} can only be 0: give it bounds, or leave it out")
         return self
 
     def width(self) -> int:

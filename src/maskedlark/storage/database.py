@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, Table, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from maskedlark.storage.errors import StorageUnavailable
+from maskedlark.storage.errors import StorageUnavailable, UnsupportedDatabase
 
 BUSY_TIMEOUT_S = 30
 """How long a transaction waits for another before it."""
@@ -58,6 +58,23 @@ class Database(ABC):
     def settle(self) -> None:
         """Wait until every write that began before has ended: what is read then holds what they stored."""
 
+    @contextmanager
+    def beginning(self) -> Iterator[None]:
+        """While a party starts: what no second try would mend says what it is, in one line."""
+        try:
+            yield
+        except ProgrammingError as error:
+            raise UnsupportedDatabase(f"the database refuses: {_line(error)}") from None
+        except StorageUnavailable as error:
+            cause = error.__cause__
+            if isinstance(cause, DBAPIError) and self.is_refusal(str(cause.orig)):
+                raise UnsupportedDatabase(f"the database refuses: {_line(cause)}") from None
+            raise
+
+    @abstractmethod
+    def is_refusal(self, words: str) -> bool:
+        """Whether an error's words mean that the database will not have us, not that it is away."""
+
     def check(self) -> None:
         """Return if the database answers; raise if not."""
         with self.read() as connection:
@@ -90,3 +107,9 @@ class Database(ABC):
             raise StorageUnavailable("the database cannot answer; try again later") from error
         except PoolTimeout as error:
             raise StorageUnavailable("all connections to the database are busy; try again later") from error
+
+
+def _line(error: DBAPIError) -> str:
+    """What the database says, without the hosts that were tried and without the statement."""
+    words = str(error.orig).partition("FATAL:")
+    return (words[2] or words[0]).strip().partition("\n")[0]

@@ -28,6 +28,7 @@ from sqlalchemy import (
 
 from maskedlark.core.purpose import Purpose
 from maskedlark.storage.engine import Database
+from maskedlark.storage.errors import NotFrozen
 from maskedlark.storage.reports import Mark, Selection
 from maskedlark.storage.schema import prepare
 from maskedlark.wire.datasets import MOST_DATASET_NAME, ChunkAnswer
@@ -78,6 +79,10 @@ class Standing(StrEnum):
     """Sealed at every helper: questions can be asked."""
     ABORTED = "aborted"
     """Taken back everywhere: its reports are free for another."""
+    LOST = "lost"
+    """Given up: some helper has sealed it and some has not, so its reports stay taken and answer nothing."""
+    EXPIRED = "expired"
+    """A report of it is past its lifetime: helpers have let go of it."""
 
 
 @dataclass(frozen=True)
@@ -173,16 +178,34 @@ class Datasets:
 
     def seal(self, name: str, digest: bytes, records: int) -> None:
         """Every helper has sealed it, and found the same."""
-        self._set(name, {"state": Standing.SEALED.value, "digest": digest, "records": records})
+        self._set(name, Standing.FROZEN, Standing.SEALED, {"digest": digest, "records": records})
 
     def abort(self, name: str) -> None:
         """Every helper has let go of it."""
-        self._set(name, {"state": Standing.ABORTED.value})
+        self._set(name, Standing.FROZEN, Standing.ABORTED)
 
-    def _set(self, name: str, values: Mapping[str, object]) -> None:
-        change = update(_DATASETS).where(_DATASETS.c.name == name, _DATASETS.c.state == Standing.FROZEN.value)
+    def lose(self, name: str) -> None:
+        """It is given up."""
+        self._set(name, Standing.FROZEN, Standing.LOST)
+
+    def expire(self, name: str) -> None:
+        """Every helper has let go of a sealed one, because of its age."""
+        self._set(name, Standing.SEALED, Standing.EXPIRED)
+
+    def _set(
+        self, name: str, before: Standing, state: Standing, values: Mapping[str, object] | None = None
+    ) -> None:
+        """Change where it stands, if it stands where the caller saw it. What is so already may be so."""
+        wanted = {"state": state.value, **(values or {})}
+        named = _DATASETS.c.name == name
         with self._database.write() as connection:
-            connection.execute(change.values(**values))
+            change = update(_DATASETS).where(named, _DATASETS.c.state == before.value).values(**wanted)
+            if connection.execute(change).rowcount:
+                return
+            row = connection.execute(select(_DATASETS).where(named)).mappings().one_or_none()
+        if row is None or any(row[column] != value for column, value in wanted.items()):
+            now = "gone" if row is None else row["state"]
+            raise NotFrozen(f"{name} is {now}, not {before}: another client was faster, look again")
 
 
 def _in_the_way(connection: Connection, name: str, selection: Selection) -> Dataset | None:

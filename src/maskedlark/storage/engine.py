@@ -14,28 +14,40 @@ from maskedlark.storage.errors import UnsupportedDatabase
 from maskedlark.storage.postgresql import open_postgresql
 from maskedlark.storage.sqlite import open_sqlite
 
-__all__ = ["Database", "open_database"]
+__all__ = ["Database", "open_database", "parse"]
 
-_OPENERS: dict[str, Callable[[URL], Database]] = {"sqlite": open_sqlite, "postgresql": open_postgresql}
+_OPENERS: dict[str, Callable[[URL, bool], Database]] = {"sqlite": open_sqlite, "postgresql": open_postgresql}
 
 
-def open_database(url: str | URL) -> Database:
-    """Open the database that a URL names, and make it durable. Run by a party at its start."""
+def parse(url: str | URL) -> URL:
+    """The parts of a URL. What is wrong with one is not said: it may hold a password."""
     try:
-        parsed = make_url(url)
-    except ArgumentError:
+        found = make_url(url)
+    except (ArgumentError, ValueError):
         raise UnsupportedDatabase(
             "not the URL of a database; give one such as sqlite:///reports.db"
         ) from None
+    if "@" in (found.host or ""):
+        raise UnsupportedDatabase("a URL with two @: in a password, write it as %40")
+    return found
+
+
+def open_database(url: str | URL, make: bool = True) -> Database:
+    """Open the database that a URL names, and make it durable. Run by a party at its start.
+
+    Without `make`, one that is not there is an error.
+    """
+    parsed = parse(url)
     opener = _OPENERS.get(parsed.get_backend_name())
     if opener is None:
         known = " or ".join(f"{name}:" for name in _OPENERS)
         raise UnsupportedDatabase(
             f"no {parsed.get_backend_name()}: here; give a URL that begins with {known}"
         )
-    database = opener(parsed)
+    database = opener(parsed, make)
     try:
-        database.check()
+        with database.beginning():
+            database.check()
     except BaseException:
         database.close()
         raise

@@ -1,7 +1,9 @@
 """What storing refuses.
 
 MaskedLarkError
-├── UnsupportedDatabase     a URL of a database that we do not keep anything in; says which we do
+├── UnsupportedDatabase     a database that we cannot keep anything in as it is; says what to change
+├── UnusedDatabase          a database that no ad server has stored reports in: probably another was meant
+├── NotFrozen               a dataset that somebody else has sealed or taken back meanwhile
 ├── StorageUnavailable      the database cannot answer now: nothing is known to be stored, ask again later
 └── UnknownSchema           a database that another version of this package made
 """
@@ -10,7 +12,15 @@ from maskedlark.errors import MaskedLarkError
 
 
 class UnsupportedDatabase(MaskedLarkError, ValueError):
-    """A URL of a database that we do not keep anything in."""
+    """A database that we cannot keep anything in as it is. Trying again does not help."""
+
+
+class UnusedDatabase(MaskedLarkError):
+    """A database that no ad server has stored reports in."""
+
+
+class NotFrozen(MaskedLarkError):
+    """The dataset is not as it was: somebody else has sealed it or taken it back meanwhile."""
 
 
 class StorageUnavailable(MaskedLarkError):

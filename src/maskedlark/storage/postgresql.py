@@ -20,11 +20,13 @@ FEW = 32
 """Rows for which COPY does not pay: where a key is taken it fails first, and the server's log says so."""
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
 _DRIVERS = ("postgresql", "postgresql+psycopg")
+_PASSES = ("starting up", "shutting down", "recovery", "too many", "connection slots", "terminating")
+"""Words of a server that refuses now, and will not later."""
 _VALUES = ("22", "23")
 """Classes of SQLSTATE whose messages quote values: bad data, and broken constraints."""
 
 
-def open_postgresql(url: URL) -> Database:
+def open_postgresql(url: URL, make: bool = True) -> Database:  # noqa: ARG001 - it must be there anyhow
     """The database of a server. The server must have it already; our tables are made where they miss."""
     if url.drivername not in _DRIVERS:
         raise UnsupportedDatabase(f"no {url.drivername}: here; begin the URL with postgresql:")
@@ -67,6 +69,10 @@ class PostgreSQL(Database):
         """Every writer shares a lock; who wants it alone waits for those that have it."""
         with self._named(), self._transaction() as connection:
             self.alone(connection, "writers")
+
+    def is_refusal(self, words: str) -> bool:
+        """It answered, and will have neither this user, database or option."""
+        return "FATAL:" in words and not any(each in words for each in _PASSES)
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:

@@ -11,6 +11,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Index,
+    Integer,
     LargeBinary,
     MetaData,
     Row,
@@ -19,13 +20,16 @@ from sqlalchemy import (
     Table,
     and_,
     func,
+    inspect,
     select,
     tuple_,
+    update,
 )
 
 from maskedlark.clock import Clock
 from maskedlark.core.purpose import Purpose
 from maskedlark.storage.engine import Database
+from maskedlark.storage.errors import UnusedDatabase
 from maskedlark.storage.schema import prepare
 from maskedlark.wire.report import MOST_ORIGIN, PublicPart
 
@@ -50,6 +54,15 @@ _REPORTS = Table(
 # Ids are random, so the order within a second is too: it tells nothing about who sent what with what.
 Index("reports_by_selection", *[_REPORTS.c[name] for name in ("purpose", "parameters", "received", "id")])
 _ORDER = _REPORTS.c.received, _REPORTS.c.id
+# Tables of their own kind: a database that was made before them gets them too.
+_OVERS = MetaData()
+_OVER = Table(
+    "reports_over",
+    _OVERS,
+    Column("place", Integer, primary_key=True, autoincrement=False),
+    Column("moment", BigInteger, nullable=False),
+)
+_MOMENT = str(select(_OVER.c.moment))
 
 
 class Outcome(StrEnum):
@@ -113,11 +126,19 @@ class Selection:
         return and_(same, begins, named.received < self.end)
 
 
+def check_used(database: Database) -> None:
+    """Refuse a database that no ad server has opened. Run by those who measure, before they make tables."""
+    with database.read() as connection:
+        if not inspect(connection).has_table(_REPORTS.name):
+            raise UnusedDatabase("no ad server has used this database: check its path in the configuration")
+
+
 class Reports:
     """The table of reports in an open database. Any thread may use it."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         prepare(database, "reports", SCHEMA_VERSION, _TABLES)
+        prepare(database, "reports_over", SCHEMA_VERSION, _OVERS)
         self._database = database
         self._clock = clock
 
@@ -145,8 +166,9 @@ class Reports:
         return before
 
     def _insert(self, connection: Connection, arrivals: Sequence[Arrival]) -> int:
-        # The time is taken by the one who writes: a second that is over and settled gets no more reports.
-        now = self._clock.now()
+        # The time is taken by the one who writes, and never lies before the end of a dataset: clocks step
+        # back, and those of two machines differ.
+        now = max(self._clock.now(), _over(connection))
         return self._database.insert_new(
             connection,
             _REPORTS,
@@ -161,13 +183,23 @@ class Reports:
         with self._database.read() as connection:
             return _count(connection, selection)
 
+    def end(self, moment: int) -> None:
+        """Let everything before a moment be over, durably: whatever a clock says, nothing is added to it."""
+        with self._database.write() as connection:
+            self._database.alone(connection, "reports_over")
+            before = connection.scalar(select(_OVER.c.moment))
+            if before is None:
+                connection.execute(_OVER.insert().values(place=0, moment=moment))
+            elif before < moment:
+                connection.execute(update(_OVER).values(moment=moment))
+        # Who began to store before that was written may have an earlier time: it is waited for.
+        self._database.settle()
+
     def marks(self, selection: Selection, every: int) -> list[Mark]:
         """Where each chunk of `every` reports begins, and how many it has: `page` reads it from there.
 
-        Once the selection's end is over, these never change: what was being stored is waited for, and what
-        comes later has a later time. The index answers alone; no report is read.
+        Behind `end` of the selection's end these never change. The index answers alone; no report is read.
         """
-        self._database.settle()
         with self._database.read() as connection:
             total = _count(connection, selection)
             ends = sorted(
@@ -196,6 +228,12 @@ class Reports:
     def check(self) -> None:
         """Return if reports can be read; raise if not."""
         self._database.check()
+
+
+def _over(connection: Connection) -> int:
+    """The moment before which nothing is added any more. Straight to the driver: every upload asks it."""
+    row = connection.exec_driver_sql(_MOMENT).first()
+    return 0 if row is None else int(row[0])
 
 
 def _settle(settled: dict[bytes, bytes], name: bytes, data: bytes) -> Outcome:

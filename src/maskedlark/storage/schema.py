@@ -16,7 +16,7 @@ _VERSIONS = Table(
 def prepare(database: Database, name: str, version: int, tables: MetaData) -> None:
     """Make the tables of this name where they are missing. Run by a party at its start."""
     # One transaction, alone: two processes that start at once, or one that dies here, leave all or nothing.
-    with database.write() as connection:
+    with database.beginning(), database.write() as connection:
         database.alone(connection, "schema")
         _VERSIONS.create(connection, checkfirst=True)
         found = _version(connection, name)

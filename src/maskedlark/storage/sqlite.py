@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Table, create_engine, event
@@ -12,15 +13,21 @@ from sqlalchemy.engine import URL
 
 from maskedlark.storage import database
 from maskedlark.storage.database import Database
-from maskedlark.storage.errors import StorageUnavailable, UnsupportedDatabase
+from maskedlark.storage.errors import StorageUnavailable, UnsupportedDatabase, UnusedDatabase
 
 _WRITES = "maskedlark_writes"
+_REFUSALS = ("readonly", "unable to open", "not a database")
 
 
-def open_sqlite(url: URL) -> Database:
-    """The database in a file, made if there is none."""
+def open_sqlite(url: URL, make: bool = True) -> Database:
+    """The database in a file; made if there is none, unless it has to be there."""
     if url.database in (None, "", ":memory:"):
         raise UnsupportedDatabase("memory is not durable; name a file, as in sqlite:///reports.db")
+    path = Path(str(url.database))
+    if not path.absolute().parent.is_dir():
+        raise UnsupportedDatabase(f"there is no folder {path.parent} for {path.name}: make it first")
+    if not make and not path.exists():
+        raise UnusedDatabase(f"there is no database {path}: check the path")
     engine = create_engine(url, hide_parameters=True, connect_args={"timeout": database.BUSY_TIMEOUT_S})
     event.listen(engine, "connect", _set_up)
     event.listen(engine, "begin", _begin)
@@ -45,6 +52,10 @@ class SQLite(Database):
         """The lock of the writer is free when those before have ended."""
         with self.write():
             pass
+
+    def is_refusal(self, words: str) -> bool:
+        """The file is not ours to write, or no database."""
+        return any(each in words for each in _REFUSALS)
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:

@@ -2,21 +2,24 @@
 
 A dataset is sent in chunks, numbered from 0, each a batch of parts (framed as uploads are). A helper answers
 a chunk when what it took is durable; sent again, a chunk gets the same answer. The ad server keeps of every
-chunk what all helpers accepted, and seals with that. Everything but chunks is JSON.
+chunk what all helpers accepted, and seals with that. Everything but chunks and seals is JSON.
 
     accepted = a bitmap, one bit a part, the first the highest of the first byte; zeros fill up the last byte
+    seal     = version, length of the digest (0 or 32), digest, (length (2 bytes, big-endian), bitmap)…
 """
 
 import hashlib
-from typing import Annotated, Literal, Self
+import struct
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, FailFast, Field, StringConstraints, ValidationError
 
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.sharing import ByteRows
-from maskedlark.errors import BadPadding, WrongLength, WrongType
+from maskedlark.core.sharing import ID_BYTES, ByteRows
+from maskedlark.errors import BadPadding, Truncated, UnsupportedVersion, WrongLength, WrongType
 
 MOST_DATASET_NAME = 64
 MOST_CHUNKS = 1 << 16
@@ -25,20 +28,29 @@ MOST_PARTS = 1 << 14
 PARTS = 2048
 """Parts of a chunk, unless something else is wanted."""
 CHUNK_TYPE = "application/vnd.maskedlark.parts"
+SEAL_TYPE = "application/vnd.maskedlark.seal"
 JSON_TYPE = "application/json"
+VERSION = 1
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+_MOST_REASONS = 128
+"""Names of errors in one answer: there are fewer."""
+_MOST_FAULTS = 3
+_LENGTH = struct.Struct(">H")
 _DOMAIN = b"maskedlark v1 dataset"
 
 Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Bitmap = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2})*$", max_length=MOST_PARTS // 4)]
 DatasetName = Annotated[
     str,
-    StringConstraints(min_length=1, max_length=MOST_DATASET_NAME, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"),
+    StringConstraints(min_length=1, max_length=MOST_DATASET_NAME, pattern=NAME_PATTERN),
 ]
 Count = Annotated[int, Field(ge=0, le=1 << 53)]
 
 
 class _Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    most_commas: ClassVar[int] = 64
+    """More than any message of its kind has."""
 
     def encode(self) -> bytes:
         """JSON for the wire."""
@@ -47,11 +59,23 @@ class _Message(BaseModel):
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Off the wire. Says what is wrong and where, never what stood there."""
+        # Before it is parsed: of a list of a million wrong things a million errors would be made.
+        if data.count(b",") > cls.most_commas:
+            raise WrongType(f"more than {cls.most_commas} commas: that is no {cls.__name__.lower()}")
         try:
             return cls.model_validate_json(data)
         except ValidationError as error:
-            faults = (f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
-            raise WrongType("; ".join(faults)) from None
+            raise WrongType(cls._faults(error)) from None
+
+    @classmethod
+    def _faults(cls, error: ValidationError) -> str:
+        """The first few. A name that is not ours is not said again."""
+        found = error.errors(include_url=False, include_context=False, include_input=False)[:_MOST_FAULTS]
+        places = [fault["loc"][0] if fault["loc"] else "" for fault in found]
+        return "; ".join(
+            f"{place}: {fault['msg']}" if place in cls.model_fields else fault["msg"]
+            for place, fault in zip(places, found, strict=True)
+        )
 
 
 class Opening(_Message):
@@ -64,6 +88,8 @@ class Opening(_Message):
 class ChunkAnswer(_Message):
     """Which parts of a chunk were accepted, and how many were not, by the name of the error."""
 
+    most_commas = _MOST_REASONS
+
     parts: Annotated[int, Field(ge=1, le=MOST_PARTS)]
     accepted: Bitmap
     refused: dict[str, Count]
@@ -72,11 +98,13 @@ class ChunkAnswer(_Message):
 class State(_Message):
     """Where a dataset stands at a helper."""
 
+    most_commas = MOST_CHUNKS + _MOST_REASONS
+
     name: DatasetName
     parameters: Hex32
     purpose: Literal["aggregate", "train"]
     state: Literal["open", "sealed", "expired"]
-    chunks: tuple[Count, ...]
+    chunks: Annotated[tuple[Count, ...], FailFast()]
     """The numbers of those that were received, while it is open."""
     received: Count
     accepted: Count
@@ -86,12 +114,49 @@ class State(_Message):
     records: Count | None = None
 
 
-class Sealing(_Message):
+@dataclass(frozen=True)
+class Sealing:
     """What all helpers accepted, chunk by chunk: the dataset is these records and no others."""
 
-    accepted: Annotated[tuple[Bitmap, ...], Field(max_length=MOST_CHUNKS)]
-    digest: Hex32 | None = None
+    accepted: tuple[str, ...]
+    """Bitmaps, in hexadecimal as a chunk's answer has them."""
+    digest: str | None = None
     """What another helper found: this one must find the same."""
+
+    def encode(self) -> bytes:
+        """Bytes, not JSON: it is the one long message, and a helper reads it without making objects."""
+        digest = bytes.fromhex(self.digest or "")
+        bitmaps = [bytes.fromhex(bitmap) for bitmap in self.accepted]
+        framed = [part for bitmap in bitmaps for part in (_LENGTH.pack(len(bitmap)), bitmap)]
+        return bytes([VERSION, len(digest)]) + digest + b"".join(framed)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Off the wire: a digest or none, and bitmaps of at most as many chunks as a dataset may have."""
+        if len(data) < 2 or len(data) < 2 + data[1]:
+            raise Truncated("a seal ends within its head")
+        if data[0] != VERSION:
+            raise UnsupportedVersion(f"a seal of version {data[0]}; this package speaks {VERSION}")
+        if data[1] not in (0, 32):
+            raise WrongLength(f"a digest has 32 bytes, not {data[1]}")
+        at = 2 + data[1]
+        return cls(_bitmaps(data, at), data[2:at].hex() or None)
+
+
+def _bitmaps(data: bytes, at: int) -> tuple[str, ...]:
+    found: list[str] = []
+    while at < len(data):
+        if len(found) == MOST_CHUNKS:
+            raise WrongLength(f"a dataset has at most {MOST_CHUNKS} chunks")
+        start = at + _LENGTH.size
+        length = int.from_bytes(data[at:start], "big")
+        if not 1 <= length <= MOST_PARTS // 8:
+            raise WrongLength(f"a bitmap has 1 to {MOST_PARTS // 8} bytes, not {length}")
+        at = start + length
+        if at > len(data):
+            raise Truncated("a seal ends within a bitmap")
+        found.append(data[start:at].hex())
+    return tuple(found)
 
 
 class Sealed(_Message):
@@ -118,11 +183,17 @@ def unpack(bitmap: str, parts: int) -> NDArray[np.bool_]:
     return bits[:parts].astype(np.bool_)
 
 
-def digest(origin: str, parameters: bytes, purpose: Purpose, ids: ByteRows) -> bytes:
+def members(ids: ByteRows, hours: NDArray[np.uint32], column_hashes: ByteRows) -> ByteRows:
+    """What all helpers must have seen alike of reports: id, hour and column hash, a row each."""
+    return np.concatenate([ids, hours.astype(">u4")[:, None].view(np.uint8), column_hashes], axis=1)
+
+
+def digest(origin: str, parameters: bytes, purpose: Purpose, reports: ByteRows) -> bytes:
     """The name of a dataset: whose it is, what for, and exactly which reports it holds, in any order."""
-    ordered = np.sort(np.ascontiguousarray(ids).view("S16").ravel()) if len(ids) else np.empty(0, "S16")
     found = hashlib.sha256(_DOMAIN)
     for part in (origin.encode(), parameters, purpose.encode()):
         found.update(len(part).to_bytes(4, "big") + part)
-    found.update(ordered.tobytes())
+    # No id is there twice, so their order is the order of all.
+    order = np.argsort(np.ascontiguousarray(reports[:, :ID_BYTES]).view(f"S{ID_BYTES}").ravel())
+    found.update(reports[order].tobytes())
     return found.digest()

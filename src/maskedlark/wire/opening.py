@@ -33,6 +33,8 @@ class Opened:
     ids: ByteRows
     """(n, 16), of the accepted ones, as all that follows."""
     hours: NDArray[np.uint32]
+    column_hashes: ByteRows
+    """(n, 32)."""
     records: Measured | Mapping[str, Trained]
     """To aggregate: all of them. To train: by tag, for those tags that occur."""
     places: Mapping[str, Index]
@@ -66,7 +68,8 @@ def open_parts(opener: Opener, parts: Sequence[bytes]) -> Opened:
         rows = {tag: index for tag, (index, _) in found.items()}
     accepted = np.flatnonzero(verdicts.accepted)
     places = {tag: np.searchsorted(accepted, unsealed[index]) for tag, index in rows.items()}
-    return Opened(verdicts, public.ids[accepted], public.hours[accepted], records, places)
+    ids, hours, column_hashes = (each[accepted] for each in (public.ids, public.hours, public.column_hashes))
+    return Opened(verdicts, ids, hours, column_hashes, records, places)
 
 
 def _unseal(public: Addressing, verdicts: Verdicts) -> list[bytes]:

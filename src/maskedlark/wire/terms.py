@@ -10,6 +10,10 @@ from maskedlark.wire.report import ID_BYTES, Opener, PublicPart
 
 MOST_HOURS_AHEAD = 48
 """Clocks differ, by less than two days."""
+LEAST_LIFE_S = 86_400
+"""A report has so much of its lifetime left when it comes, or a quarter of it if that is less.
+
+A dataset ends with its oldest report: one that is nearly past its lifetime would end all the others."""
 
 
 @dataclass(frozen=True)
@@ -23,14 +27,20 @@ class Terms:
     now: int
     """Seconds since 1970. One moment for all parts of a dataset, so that order decides nothing."""
 
+    @property
+    def least_life_s(self) -> int:
+        """What must be left of a report's lifetime."""
+        return min(LEAST_LIFE_S, self.lifetime_s // 4)
+
     def check(self, public: PublicPart) -> None:
         """Refuse a report that does not belong here, or not any more."""
         if public.origin != self.origin:
             raise OtherOrigin("a report for another ad server than the dataset's")
         if public.parameters != self.parameters:
             raise OtherParameters("a report made under another parameter document than the dataset's")
-        if (public.hour + 1) * SECONDS_AN_HOUR + self.lifetime_s <= self.now:
-            raise PastLifetime(f"a report of hour {public.hour}, older than its document lets reports live")
+        left_s = (public.hour + 1) * SECONDS_AN_HOUR + self.lifetime_s - self.now
+        if left_s <= self.least_life_s:
+            raise PastLifetime(f"a report of hour {public.hour}, older than its document lets reports come")
         if public.hour > hour_of(self.now) + MOST_HOURS_AHEAD:
             raise FromTheFuture(f"a report of hour {public.hour}, more than {MOST_HOURS_AHEAD} ahead of us")
 

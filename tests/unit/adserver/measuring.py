@@ -23,7 +23,8 @@ from maskedlark.privacy.accountant import Charge
 from maskedlark.privacy.budget import Entry
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.function import Function
-from maskedlark.privacy.ledger import Charging, Ledger
+from maskedlark.privacy.ledger import Ledger
+from maskedlark.privacy.lines import Charging
 from maskedlark.privacy.messages import Answer, AnswerTable
 from maskedlark.privacy.receipt import Balance, Certificate
 from maskedlark.randomness import FixedRandomness, SystemRandomness
@@ -37,7 +38,7 @@ from maskedlark.wire.codec import Reader
 from maskedlark.wire.datasets import ChunkAnswer, Opening, Sealed, Sealing, State
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.keys import KeyConfiguration, PublishedKey
-from maskedlark.wire.report import _PART
+from maskedlark.wire.report import _PART, PublicPart
 from maskedlark.wire.signatures import SigningKey
 from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY
 from tests.unit.storage.cases import arrivals
@@ -96,6 +97,8 @@ class Helper:
         self.opened: dict[str, Opening] = {}
         self.chunks: dict[str, dict[int, tuple[list[bytes], ChunkAnswer]]] = {}
         self.sealed: dict[str, Sealed] = {}
+        self.members: dict[bytes, bytes] = {}
+        """By id: what a dataset's digest is made of."""
         self.refused: dict[bytes, str] = {}
         """By id: the error that a report is refused with."""
         self.tables: list[tuple[list[tuple[Any, ...]], list[list[list[int]]]]] = []
@@ -174,7 +177,9 @@ class Helper:
 
     def take(self, name: str, number: int, body: bytes) -> bytes:
         assert name not in self.sealed, "a sealed dataset takes no chunks"
-        ids = [part_id(part) for part in uploads.decode_batch(body, 1 << 14, 1 << 20)]
+        found = [public_part(part) for part in uploads.decode_batch(body, 1 << 14, 1 << 20)]
+        ids = [each.id for each in found]
+        self.members |= {each.id: each.id + each.hour.to_bytes(4, "big") + each.column_hash for each in found}
         taken = np.array([each not in self.refused for each in ids])
         reasons = [self.refused[each] for each in ids if each in self.refused]
         refused = {reason: reasons.count(reason) for reason in reasons}
@@ -196,8 +201,8 @@ class Helper:
             if wanted
         ]
         assert not set(kept) & self.refused.keys(), "only what this helper accepted may be sealed"
-        ids = np.frombuffer(b"".join(kept), np.uint8).reshape(-1, 16)
-        found = wire.digest(ORIGIN, self.document.digest, Purpose.AGGREGATE, ids)
+        members = np.frombuffer(b"".join(self.members[each] for each in kept), np.uint8).reshape(-1, 52)
+        found = wire.digest(ORIGIN, self.document.digest, Purpose.AGGREGATE, members)
         assert sealing.digest in (None, found.hex())
         with self.database.write() as connection:
             signed = self.ledger.seal(connection, self.document, Purpose.AGGREGATE, found, len(kept))
@@ -213,6 +218,7 @@ class Helper:
             bytes.fromhex(request.id),
             hashlib.sha256(body).digest(),
             request.function,
+            1,
             None,
             tuple(bytes.fromhex(each) for each in request.datasets),
             Charge(mechanism.kind, request.noise, len(question.columns)),
@@ -251,12 +257,12 @@ class Helper:
         return f'{{"receipts":[{shown}],"more":{json.dumps(len(found) > 2)}}}'.encode()
 
 
-def part_id(part: bytes) -> bytes:
-    """The report's id in a part that nobody opens."""
+def public_part(part: bytes) -> PublicPart:
+    """What a part that nobody opens says in public."""
     reader = Reader.message(part)
     key_id, public, _ = reader.map(_PART)
     reader.octets(key_id)
-    return report.decode_public(reader.octets(public)).id
+    return report.decode_public(reader.octets(public))
 
 
 class Router(httpx.BaseTransport):

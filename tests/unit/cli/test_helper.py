@@ -18,7 +18,7 @@ from maskedlark.helper.errors import BadConfig
 from maskedlark.parameter_service.app import create_app
 from maskedlark.parameter_service.pinned import Pinned
 from maskedlark.parameter_service.store import Store
-from maskedlark.privacy.ledger import Mark
+from maskedlark.privacy.lines import Mark
 from maskedlark.randomness import SystemRandomness
 from maskedlark.web import key_file, remote, serving
 from maskedlark.wire import keys

@@ -7,7 +7,8 @@ from maskedlark.clock import FixedClock
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.errors import DamagedAnchor
 from maskedlark.privacy.errors import LedgerBehind
-from maskedlark.privacy.ledger import Ledger, Mark
+from maskedlark.privacy.ledger import Ledger
+from maskedlark.privacy.lines import Mark
 from maskedlark.randomness import SystemRandomness
 from maskedlark.storage.engine import open_database
 from tests.unit.privacy import cases, ledgers

@@ -9,7 +9,8 @@ import pytest
 
 from maskedlark.errors import Expired, KTooSmall, MaskedLarkError, NotDeclared, UntrustedHelper, WrongType
 from maskedlark.helper import errors
-from maskedlark.helper.app import MOST_OPENING, create_app
+from maskedlark.helper.app import MOST_OPENING, MOST_QUESTION, create_app
+from maskedlark.helper.service import MOST_COMMAS
 from maskedlark.privacy import errors as privacy_errors
 from maskedlark.privacy import messages, trail
 from maskedlark.privacy.errors import BudgetExhausted, LedgerBehind, RequestIdReused, UnknownFunction
@@ -319,6 +320,34 @@ def test_bodies_have_limits(helper, tmp_path):
         begin(small.remote(), document)
         with pytest.raises(BodyTooLarge):
             small.remote().post("/v1/datasets/monday/chunks/0", bytes(2049), CHUNK_TYPE)
+
+
+@pytest.mark.parametrize("path", ["/v1/releases", "/v1/explain"])
+def test_a_question_of_many_wrong_things_is_refused_before_it_is_parsed(helper, monkeypatch, path):
+    helper.publish()
+    body = b'{"datasets":[' + b"0," * (MOST_COMMAS + 1) + b"0]}"
+    with pytest.raises(BodyTooLarge):
+        helper.remote().post(path, b'{"datasets":[' + b"0," * (MOST_QUESTION // 2) + b"0]}", JSON_TYPE)
+    monkeypatch.setattr(messages.Request, "model_validate_json", lambda _: pytest.fail("it was parsed"))
+    with pytest.raises(privacy_errors.BadArguments, match="commas"):
+        helper.remote().post(path, body, JSON_TYPE)
+    monkeypatch.undo()
+    for wrong in (b"0,", b'"\xc3\xa9",'):
+        with pytest.raises(privacy_errors.BadArguments) as raised:
+            helper.remote().post(path, b'{"datasets":[' + wrong * 900 + b"0]}", JSON_TYPE)
+        assert len(str(raised.value)) <= 500
+
+
+def test_a_name_that_is_not_ours_is_not_said_again(helper):
+    helper.publish()
+    for path, body in (
+        ("/v1/datasets/monday", b'{"a-name-of-theirs": 1}'),
+        ("/v1/releases", b'{"a-name-of-theirs": 1}'),
+    ):
+        with pytest.raises(MaskedLarkError) as raised:
+            helper.remote().post(path, body, JSON_TYPE)
+        assert isinstance(raised.value, WrongType | privacy_errors.BadArguments)
+        assert "theirs" not in str(raised.value)
 
 
 def test_a_get_has_no_body(helper):

@@ -31,6 +31,7 @@ class Desk:
                 "document": b"",
             }
             database.insert_new(connection, DATASETS, [_row(row)])
+        self.taken(rows(0, 1))  # Nobody claims who has not looked.
 
     def taken(self, ids: np.ndarray) -> list[bool]:
         with self.database.write() as connection:
@@ -39,7 +40,8 @@ class Desk:
 
     def claim(self, number: int, ids: np.ndarray, tell: bool = True) -> None:
         with self.database.write() as connection:
-            claim = self.ids.claim(connection, self.ids.lock(connection))
+            mark = self.ids.lock(connection)
+            claim = self.ids.claim(connection, mark)
             chunk = {
                 "dataset": 1,
                 "number": number,
@@ -51,7 +53,7 @@ class Desk:
             more = {"accepted": b"", "refused": "", "file": "", "ids": ids.tobytes()}
             connection.execute(insert(CHUNKS).values(chunk | more))
         if tell:
-            self.ids.claimed(claim, ids)
+            self.ids.claimed(mark, ids)
 
     def free(self, number: int, ids: np.ndarray, tell: bool = True) -> None:
         with self.database.write() as connection:
@@ -130,3 +132,58 @@ def test_pruning_keeps_the_watermark_for_good(desk, tmp_path):
     assert all(desk.taken(rows(20, 4)))
     desk.ids.prune(5)
     assert desk.ids.watermark() == Ids(desk.database, tmp_path).watermark() == 10
+
+
+def test_to_free_a_few_leaves_long_runs_where_they_are(desk, monkeypatch):
+    monkeypatch.setattr(room, "MAPPED", 100)
+    for number in range(16):
+        desk.claim(number, rows(number, 20))
+    before = [*desk.ids._runs]
+    assert any(isinstance(run, np.memmap) for run in before)
+    desk.free(3, rows(3, 20))
+    assert all(now is then for now, then in zip(desk.ids._runs, before, strict=True))
+    assert not any(desk.taken(rows(3, 20)))
+    assert all(desk.taken(rows(4, 20)))
+    for number in range(4, 13):
+        desk.free(number, rows(number, 20))
+    assert sum(map(len, desk.ids._runs)) == 140, "when half of them are gone, they go"
+    assert [any(desk.taken(rows(number, 20))) for number in range(16)] == [True] * 3 + [False] * 10 + [
+        True
+    ] * 3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_claims_and_frees_in_any_order(desk, monkeypatch, seed):
+    monkeypatch.setattr(room, "MAPPED", 20)
+    rng, held = np.random.default_rng(seed), set()
+    for _ in range(60):
+        number = int(rng.integers(8))
+        tell = bool(rng.integers(4))
+        if number in held:
+            desk.free(number, rows(number, 6), tell)
+            held.remove(number)
+        else:
+            desk.claim(number, rows(number, 6), tell)
+            held.add(number)
+        assert {each for each in range(8) if any(desk.taken(rows(each, 6)))} == held
+        assert {each for each in range(8) if all(desk.taken(rows(each, 6)))} == held
+
+
+def test_what_was_freed_before_its_claim_is_told_stays_free(desk):
+    """The one who claimed is slow to say so, and meanwhile the dataset is aborted."""
+    with desk.database.write() as connection:
+        late = desk.ids.lock(connection)
+    desk.claim(1, rows(1, 5), tell=False)
+    desk.free(1, rows(1, 5))
+    desk.ids.claimed(late, rows(1, 5))
+    assert not any(desk.taken(rows(1, 5)))
+
+
+def test_pruning_tells_what_was_pruned(desk, monkeypatch):
+    monkeypatch.setattr(room, "PRUNED", 2)
+    for number in range(12):
+        desk.claim(number, rows(number, 4))
+    assert all(desk.taken(rows(11, 4)))
+    monkeypatch.setattr(room, "_since", lambda *_: pytest.fail("all ids are read again"))
+    desk.ids.prune(4)
+    assert [any(desk.taken(rows(number, 4))) for number in range(12)] == [False] * 5 + [True] * 7

@@ -27,7 +27,16 @@ from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.simulate import Population
 from maskedlark.web.signed_remote import SignedRemote
 from maskedlark.wire import report, uploads
-from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, ChunkAnswer, Opening, Sealed, Sealing, State
+from maskedlark.wire.datasets import (
+    CHUNK_TYPE,
+    JSON_TYPE,
+    SEAL_TYPE,
+    ChunkAnswer,
+    Opening,
+    Sealed,
+    Sealing,
+    State,
+)
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.report import Recipient
 from maskedlark.wire.signatures import SigningKey
@@ -99,7 +108,7 @@ class World:
         body = uploads.encode_batch(self.reports(document, count))
         answer = ChunkAnswer.decode(remote.post(f"/v1/datasets/{name}/chunks/0", body, CHUNK_TYPE))
         sealing = Sealing(accepted=(answer.accepted,)).encode()
-        return Sealed.decode(remote.post(f"/v1/datasets/{name}/seal", sealing, JSON_TYPE))
+        return Sealed.decode(remote.post(f"/v1/datasets/{name}/seal", sealing, SEAL_TYPE))
 
 
 @contextmanager

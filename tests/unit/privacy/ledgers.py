@@ -6,7 +6,9 @@ from maskedlark.clock import FixedClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.privacy.accountant import Charge
 from maskedlark.privacy.document import Document
-from maskedlark.privacy.ledger import Charging, Ledger, Mark
+from maskedlark.privacy.ledger import Ledger
+from maskedlark.privacy.lines import Charging, Mark
+from maskedlark.privacy.mechanisms import Kind
 from maskedlark.privacy.receipt import Certificate, SignedCertificate, SignedReceipt, certify
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.storage.engine import Database, open_database
@@ -30,6 +32,8 @@ class Marks:
         return self.marks.get(origin)
 
     def write(self, origin: str, mark: Mark) -> None:
+        before = self.marks.get(origin)
+        assert before is None or before.number <= mark.number, "an anchor never goes back"
         self.marks[origin] = mark
 
 
@@ -51,11 +55,12 @@ class Signs:
         return self.key, self.certificate
 
 
-def at(folder: Path, marks: Marks | None = None, place: int = 0) -> tuple[Ledger, Database, Marks]:
+def at(
+    folder: Path, marks: Marks | None = None, place: int = 0, url: str | None = None, now: int = NOW
+) -> tuple[Ledger, Database, Marks]:
     marks = marks or Marks()
-    database = open_database(f"sqlite:///{folder / 'ledger.sqlite'}")
-    clock = FixedClock(NOW)
-    return Ledger(database, marks, Signs(place), clock, SystemRandomness()), database, marks
+    database = open_database(url or f"sqlite:///{folder / 'ledger.sqlite'}")
+    return Ledger(database, marks, Signs(place), FixedClock(now), SystemRandomness()), database, marks
 
 
 def seal(ledger: Ledger, database: Database, document: Document, *datasets: bytes, purpose=Purpose.AGGREGATE):
@@ -65,12 +70,21 @@ def seal(ledger: Ledger, database: Database, document: Document, *datasets: byte
         ledger.remember(document.origin, made)
 
 
-def question(number: int, *datasets: bytes, noise: float = 2.0, columns: int = 1, kind="laplace", tag=None):
+def question(
+    number: int,
+    *datasets: bytes,
+    noise: float = 2.0,
+    columns: int = 1,
+    kind: Kind = "laplace",
+    tag: str | None = None,
+    version: int = 1,
+) -> Charging:
     """A question of its own id; the same number is the same question."""
     return Charging(
         request=number.to_bytes(16, "big"),
         question=repr((number, noise, columns)).encode().ljust(32)[:32],
         function="sums",
+        version=version,
         tag=tag,
         datasets=datasets or (DATASETS[0],),
         charge=Charge(kind, noise, columns),

@@ -4,10 +4,14 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from sqlalchemy import delete, update
 
 from maskedlark.core.purpose import Purpose
-from maskedlark.privacy import mechanisms, trail
+from maskedlark.errors import NotDeclared
+from maskedlark.privacy import accountant, lines, mechanisms, trail
 from maskedlark.privacy.errors import BudgetExhausted, CannotRepeat, LedgerBehind, RequestIdReused
+from maskedlark.privacy.receipt import ReleaseReceipt
+from maskedlark.storage.errors import StorageUnavailable
 from tests.unit.privacy import cases, ledgers
 from tests.unit.privacy.ledgers import DATASETS, question
 
@@ -180,6 +184,148 @@ def test_a_ledger_ahead_of_its_anchor_goes_on(tmp_path):
     assert ledger.charge(DOCUMENT, question(1)).seed == first.seed
     assert marks.marks["ads.example"].number == 2
     database.close()
+
+
+def test_a_lost_anchor_is_not_taken_for_a_new_one(tmp_path):
+    ledger, database, _ = ledgers.at(tmp_path)
+    ledgers.seal(ledger, database, DOCUMENT, DATASETS[0])
+    ledger.charge(DOCUMENT, question(1))
+    database.close()
+    lost, database, marks = ledgers.at(tmp_path)
+    for attempt in (lost.check, lambda: lost.charge(DOCUMENT, question(2))):
+        with pytest.raises(LedgerBehind, match="put the anchor back"):
+            attempt()
+    # An operator who is sure of the ledger may say so.
+    assert lost.accept() == ["ads.example"]
+    lost.check()
+    lost.charge(DOCUMENT, question(2))
+    assert marks.marks["ads.example"].number == 3
+    database.close()
+
+
+def test_a_crash_before_the_first_mark_of_a_chain_does_not_lock_it(tmp_path):
+    """The anchor is begun before the first line is."""
+    ledger, database, marks = ledgers.at(tmp_path)
+    with database.write() as connection:
+        ledger.seal(connection, DOCUMENT, Purpose.AGGREGATE, DATASETS[0], 1000)
+    assert marks.marks["ads.example"].number == 0
+    database.close()
+    again, database, _ = ledgers.at(tmp_path, marks)
+    again.check()
+    again.charge(DOCUMENT, question(1))
+    database.close()
+
+
+def test_receipts_that_are_not_anchored_are_not_shown(tmp_path):
+    ledger, database, marks = ledgers.at(tmp_path)
+    ledgers.seal(ledger, database, DOCUMENT, DATASETS[0])
+    before = dict(marks.marks)
+    ledger.charge(DOCUMENT, question(1))
+    marks.marks = before
+    assert [signed.claimed().number for signed in ledgers.chain(ledger)] == [1]
+    database.close()
+
+
+def test_an_anchor_never_goes_back(ledger):
+    old = ledgers.chain(ledger)[0]
+    ledger.charge(DOCUMENT, question(1))
+    ledger.remember("ads.example", old)  # the anchor of the tests asserts it
+    assert len(ledgers.chain(ledger)) == 4
+
+
+def test_a_clock_that_is_put_back_does_not_break_the_chain(tmp_path):
+    ledger, database, marks = ledgers.at(tmp_path)
+    ledgers.seal(ledger, database, DOCUMENT, DATASETS[0])
+    database.close()
+    early, database, _ = ledgers.at(tmp_path, marks, now=ledgers.NOW - 500)
+    early.charge(DOCUMENT, question(1))
+    trail.verify(ledgers.chain(early), "ads.example", "helper-0", [DOCUMENT])
+    database.close()
+
+
+def test_two_documents_of_one_origin_have_their_own_budgets(tmp_path):
+    other = cases.make(k=1, version=2, previous=DOCUMENT.digest.hex())
+    ledger, database, _ = ledgers.at(tmp_path)
+    ledgers.seal(ledger, database, DOCUMENT, DATASETS[0])
+    ledgers.seal(ledger, database, other, DATASETS[1])
+    ledger.charge(DOCUMENT, question(1, noise=0.125))
+    assert spent(ledger.charge(other, question(2, DATASETS[1], noise=0.125))) == (pytest.approx(8), 0)
+    database.close()
+
+
+def spent(line) -> tuple[float, float]:
+    made = line.receipt.claimed()
+    assert isinstance(made, ReleaseReceipt)
+    return made.balance.spent_epsilon, made.balance.spent_delta
+
+
+def test_an_account_follows_a_ledger_that_was_put_back(tmp_path):
+    """Where the anchor is put back too nothing can be noticed; but what is counted is what is there."""
+    ledger, database, marks = ledgers.at(tmp_path)
+    ledgers.seal(ledger, database, DOCUMENT, DATASETS[0])
+    before = dict(marks.marks)
+    ledger.charge(DOCUMENT, question(1, noise=0.125))
+    ledger.explain(DOCUMENT, question(2).entry())
+    with database.write() as connection:
+        connection.execute(delete(lines.LINES).where(lines.LINES.c.number == 2))
+        connection.execute(update(lines.HEADS).values(number=1))
+    marks.marks = before
+    cost, _ = ledger.explain(DOCUMENT, question(2).entry())
+    assert cost.before.epsilon == 0
+    database.close()
+
+
+def test_a_read_that_breaks_off_counts_nothing_twice(ledger, monkeypatch):
+    ledger.charge(DOCUMENT, question(1))
+    ledger.charge(DOCUMENT, question(2))
+    ledger._known.clear()
+    whole = lines.entries
+
+    def broken(*given):
+        yield next(iter(whole(*given)))
+        raise StorageUnavailable("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lines, "entries", broken)
+        with pytest.raises(StorageUnavailable):
+            ledger.charge(DOCUMENT, question(3))
+    assert ledger.explain(DOCUMENT, question(3).entry())[0].before.epsilon == pytest.approx(1)
+
+
+def test_models_share_the_ceiling_of_training_and_its_delta(tmp_path):
+    """ε = 4 and δ = 1e-6 for two models: each at half of δ, together within ε."""
+    ledger, database, _ = ledgers.at(tmp_path)
+    ledgers.seal(ledger, database, DOCUMENT, DATASETS[0], purpose=Purpose.TRAIN)
+    wanted = accountant.noise_for("gaussian", 1, 2.5, 5e-7)
+    first = ledger.charge(DOCUMENT, question(1, noise=wanted, kind="gaussian", tag="clicks"))
+    assert spent(first) == (pytest.approx(2.5, rel=1e-3), 5e-7)
+    with pytest.raises(BudgetExhausted):
+        ledger.charge(DOCUMENT, question(2, noise=wanted, kind="gaussian", tag="basket"))
+    fits = accountant.noise_for("gaussian", 1, 1.4, 5e-7)
+    ledger.charge(DOCUMENT, question(3, noise=fits, kind="gaussian", tag="basket"))
+    with pytest.raises(NotDeclared):
+        ledger.charge(DOCUMENT, question(4, noise=1000.0, kind="gaussian", tag="made-up"))
+    database.close()
+
+
+def test_processes_that_share_a_database_take_turns(database_url, tmp_path):
+    """Two ledgers, as two processes have them: together they answer what one budget allows."""
+    first, one, marks = ledgers.at(tmp_path, url=database_url)
+    second, other, _ = ledgers.at(tmp_path, marks, url=database_url)
+    ledgers.seal(first, one, DOCUMENT, DATASETS[0])
+
+    def ask(number: int) -> bool:
+        try:
+            (first, second)[number % 2].charge(DOCUMENT, question(number, noise=1.0))
+        except BudgetExhausted:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(ask, range(24))) == 8
+    trail.verify(ledgers.chain(first), "ads.example", "helper-0", [DOCUMENT])
+    one.close()
+    other.close()
 
 
 def test_explaining_costs_nothing(ledger):

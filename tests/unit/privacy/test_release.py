@@ -10,11 +10,13 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Coded, Measured, Records
 from maskedlark.errors import FieldOverflow
 from maskedlark.functions.sums import Sums
-from maskedlark.privacy import mechanisms, messages
+from maskedlark.privacy import mechanisms, messages, release
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.errors import (
+    AnswerTooLarge,
     BadArguments,
     BudgetExhausted,
+    CannotRepeat,
     MixedDatasets,
     NoiseTooSmall,
     OtherPurpose,
@@ -23,6 +25,7 @@ from maskedlark.privacy.errors import (
     TooManyRecords,
     UnknownFunction,
 )
+from maskedlark.privacy.mechanisms import Sensitivity
 from maskedlark.privacy.messages import Request
 from maskedlark.privacy.release import Desk
 from maskedlark.randomness import FixedRandomness
@@ -69,10 +72,11 @@ class Bench:
 
     def __init__(self, folder, document=DOCUMENT, helpers=2):
         self.document = document
-        self.desks, self.ledgers, self.databases = [], [], []
+        self.desks, self.ledgers, self.databases, self.marks = [], [], [], []
         for place in range(helpers):
             (folder / str(place)).mkdir()
-            ledger, database, _ = ledgers.at(folder / str(place), place=place)
+            ledger, database, marks = ledgers.at(folder / str(place), place=place)
+            self.marks.append(marks)
             ledgers.seal(ledger, database, document, b"shares".ljust(32), b"other".ljust(32))
             self.ledgers.append(ledger)
             self.databases.append(database)
@@ -152,7 +156,7 @@ def test_the_same_request_gets_the_same_bytes_for_one_charge(bench):
 
 def test_the_same_bytes_after_a_restart(bench, tmp_path):
     first = bench.ask(request()).encode()
-    reopened, database, _ = ledgers.at(tmp_path / "0")
+    reopened, database, _ = ledgers.at(tmp_path / "0", bench.marks[0])
     asked = request()
     desk = Desk(reopened, {"sums": Sums()})
     assert desk.answer(asked.encode(), asked, [datasets()[0]]).encode() == first
@@ -203,9 +207,16 @@ def test_what_is_refused_costs_nothing(bench, changes, error):
 def test_noise_that_could_leave_the_field_is_refused_before_it_is_drawn(tmp_path):
     wide = cases.make(k=20, most_records=1 << 10, values=[{"name": "purchase", "low": 0, "high": 1 << 40}])
     bench = Bench(tmp_path, wide)
+    # Half of the field is 2^60; 2^10 records of 2^40 leave room for the noise of one helper, not of two.
+    noise = (2**60 - 2**50) / (2**40 * 61.5)
+    assert mechanisms.tail("laplace", noise, Sensitivity(2**40, 2.0**40), 1) < 2**60 - 2**50
     with pytest.raises(FieldOverflow):
-        bench.ask(request(noise=1e6), document=wide)
-    bench.ask(request(noise=1e3), document=wide)
+        bench.ask(request(noise=noise), document=wide)
+    bench.ask(request(noise=noise / 2), document=wide)
+    # And as many records as are allowed, each of the most, count too.
+    full = cases.make(k=20, most_records=1 << 19, values=[{"name": "purchase", "low": 0, "high": 1 << 40}])
+    with pytest.raises(FieldOverflow):
+        bench.ask(request(3, noise=noise / 2), document=full)
     for database in bench.databases:
         database.close()
 
@@ -228,6 +239,62 @@ def test_datasets_of_one_request_belong_together(bench):
     trained = Held(one.digest, one.held, purpose=Purpose.TRAIN)
     with pytest.raises(OtherPurpose):
         bench.desks[0].answer(asked.encode(), asked, [trained])
+
+
+def test_datasets_of_two_purposes_are_refused_together(bench):
+    asked, one = request(), datasets()[0]
+    trained = Held(b"other".ljust(32), one.held, purpose=Purpose.TRAIN)
+    with pytest.raises(MixedDatasets):
+        bench.desks[0].answer(asked.encode(), asked, [one, trained])
+
+
+def test_k_is_counted_over_all_datasets(bench):
+    """15 and 15 records: neither alone reaches k = 20, and both together do."""
+    asked = request()
+    halves = [datasets(sizes=(15, 0, 0))[0], datasets(seed=b"other", sizes=(15, 0, 0))[0]]
+    answer = bench.desks[0].answer(asked.encode(), asked, halves)
+    assert answer.tables[0].rows == [("spring",)]
+
+
+class Careless(Sums):
+    """A function that returns every group, however small."""
+
+    def ask(self, document, arguments):
+        question = super().ask(document, arguments)
+        share = question.share
+        object.__setattr__(question, "share", lambda records, k: share(records, 1))
+        return question
+
+
+def test_rows_below_k_are_dropped_whatever_the_function_does(bench):
+    asked, dataset = request(), datasets()[0]
+    (table,) = Careless().ask(DOCUMENT, asked.arguments).share([dataset.held], 20)
+    assert ("rare",) in table.rows
+    answer = Desk(bench.ledgers[0], {"sums": Careless()}).answer(asked.encode(), asked, [dataset])
+    assert answer.tables[0].rows == [("autumn",), ("spring",)]
+
+
+def test_an_answer_that_nobody_could_read_is_refused_before_the_charge(bench, monkeypatch):
+    monkeypatch.setattr(release, "MOST_ANSWER", release.MOST_REQUEST + 100)
+    with pytest.raises(AnswerTooLarge):
+        bench.ask(request())
+    assert len(bench.ledgers[0].receipts("ads.example")) == 2
+
+
+def test_another_version_of_a_function_does_not_answer_an_old_question(bench, monkeypatch):
+    """Under the old noise, the difference of two answers would be exact."""
+    bench.ask(request())
+    monkeypatch.setattr(Sums, "version", 2)
+    with pytest.raises(CannotRepeat):
+        bench.ask(request())
+
+
+def test_a_function_that_changed_its_columns_does_not_answer_an_old_question(bench, monkeypatch):
+    bench.ask(request())
+    ask = Sums.ask
+    monkeypatch.setattr(Sums, "ask", lambda *given: ask(given[0], given[1], {"values": ["count"]}))
+    with pytest.raises(CannotRepeat):
+        bench.ask(request())
 
 
 def test_the_union_counts_for_k(bench):

@@ -5,6 +5,7 @@ import pytest
 from maskedlark.core.purpose import Purpose
 from maskedlark.storage.datasets import Dataset, Datasets, Standing
 from maskedlark.storage.engine import open_database
+from maskedlark.storage.errors import NotFrozen
 from maskedlark.storage.reports import Mark, Selection
 from maskedlark.wire.datasets import ChunkAnswer
 from tests.unit.storage.cases import DIGEST
@@ -83,8 +84,42 @@ def test_a_sealed_one_has_its_digest_and_stays(datasets):
     datasets.seal("monday", b"d" * 32, 17)
     found = datasets.get("monday")
     assert (found.state, found.digest, found.records) == (Standing.SEALED, b"d" * 32, 17)
-    datasets.abort("monday")
+    datasets.seal("monday", b"d" * 32, 17)  # Two clients may finish it: they found the same.
+    for change in (datasets.abort, datasets.lose):
+        with pytest.raises(NotFrozen, match="monday is sealed, not frozen: another client was faster"):
+            change("monday")
+    with pytest.raises(NotFrozen):
+        datasets.seal("monday", b"e" * 32, 17)
     assert datasets.get("monday") == found
+
+
+def test_what_somebody_else_took_back_is_not_sealed(datasets):
+    datasets.add("monday", span(10, 20), MARKS)
+    datasets.abort("monday")
+    datasets.abort("monday")
+    with pytest.raises(NotFrozen, match="monday is aborted"):
+        datasets.seal("monday", b"d" * 32, 17)
+    with pytest.raises(NotFrozen, match="tuesday is gone"):
+        datasets.abort("tuesday")
+    assert datasets.get("monday").state is Standing.ABORTED
+
+
+def test_one_that_is_given_up_stays_in_the_way(datasets):
+    datasets.add("monday", span(10, 20), MARKS)
+    datasets.lose("monday")
+    for name, time in (("monday", (30, 40)), ("tuesday", (15, 25))):
+        before = datasets.add(name, span(*time), MARKS)
+        assert before is not None
+        assert before.state is Standing.LOST
+
+
+def test_only_a_sealed_one_expires(datasets):
+    datasets.add("monday", span(10, 20), MARKS)
+    with pytest.raises(NotFrozen, match="monday is frozen, not sealed"):
+        datasets.expire("monday")
+    datasets.seal("monday", b"d" * 32, 17)
+    datasets.expire("monday")
+    assert datasets.get("monday").state is Standing.EXPIRED
 
 
 def test_answers_are_kept_by_helper_and_chunk_and_the_last_counts(datasets):

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import traceback
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,15 @@ from sqlalchemy.exc import IntegrityError, ProgrammingError
 
 from maskedlark.storage import database as module
 from maskedlark.storage.engine import open_database
-from maskedlark.storage.errors import StorageUnavailable, UnknownSchema, UnsupportedDatabase
+from maskedlark.storage.errors import (
+    StorageUnavailable,
+    UnknownSchema,
+    UnsupportedDatabase,
+    UnusedDatabase,
+)
+from maskedlark.storage.reports import Reports, check_used
 from maskedlark.storage.schema import prepare
+from tests.unit.storage.cases import clock
 
 ROOT = Path(__file__).parents[3]
 TABLES = MetaData()
@@ -80,6 +88,53 @@ def found(database):
 def test_a_database_that_keeps_nothing_for_us_is_refused(url, says):
     with pytest.raises(UnsupportedDatabase, match=says):
         open_database(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://somebody:a-password@host:port/reports",
+        "postgresql://somebody:a@-password@/reports",
+        "postgresql://somebody:a-password@host:99999999999999999999x/reports",
+        "a-password",
+    ],
+)
+def test_a_url_that_is_none_is_refused_and_not_shown(url):
+    with pytest.raises(UnsupportedDatabase) as caught:
+        open_database(url)
+    assert "-password" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_what_has_to_be_there_is_not_made(tmp_path):
+    path = tmp_path / "reports.db"
+    with pytest.raises(UnusedDatabase, match=r"no database .*reports\.db: check the path"):
+        open_database(f"sqlite:///{path}", make=False)
+    assert not path.exists()
+    open_database(f"sqlite:///{path}").close()
+    open_database(f"sqlite:///{path}", make=False).close()
+
+
+def test_a_database_without_reports_is_not_an_ad_servers(database):
+    with pytest.raises(UnusedDatabase, match="no ad server has used this database"):
+        check_used(database)
+    Reports(database, clock())
+    check_used(database)
+
+
+def test_a_folder_that_is_missing_is_named(tmp_path):
+    with pytest.raises(UnsupportedDatabase, match=r"there is no folder .*nowhere for reports\.db: make it"):
+        open_database(f"sqlite:///{tmp_path / 'nowhere' / 'reports.db'}")
+
+
+@pytest.mark.parametrize("content", [b"no database at all" * 100, None])
+def test_what_is_no_database_is_said_at_once(tmp_path, content):
+    path = tmp_path / "reports.db"
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    with pytest.raises(UnsupportedDatabase, match=r"the database refuses: (file is not|unable)"):
+        open_database(f"sqlite:///{path}")
 
 
 @pytest.mark.parametrize("many", [0, 100])

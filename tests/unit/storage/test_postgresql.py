@@ -11,9 +11,9 @@ from sqlalchemy.engine import make_url
 from maskedlark.errors import MaskedLarkError
 from maskedlark.storage.engine import open_database
 from maskedlark.storage.errors import StorageUnavailable, UnsupportedDatabase
-from maskedlark.storage.reports import Outcome
+from maskedlark.storage.reports import Outcome, Reports
 from tests.databases import postgresql_server
-from tests.unit.storage.cases import arrivals, opened
+from tests.unit.storage.cases import arrivals, clock, opened
 
 SAID = "^the database cannot answer; try again later$"
 
@@ -49,6 +49,41 @@ def test_a_server_that_is_not_there_is_an_error_of_ours(tmp_path, caplog):
         open_database(f"postgresql://somebody:a-password@/reports?host={tmp_path}")
     assert "No such file" in caplog.text
     assert "a-password" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"query": {"colour": "red"}}, "colour"),
+        ({"query": {"options": "-c colour.red.=1"}}, "colour"),
+        ({"query": {"options": "-c work_mem=much"}}, "work_mem"),
+        ({"database": "nowhere"}, "nowhere"),
+        ({"username": "nobody"}, "nobody"),
+    ],
+)
+def test_what_a_server_will_not_have_is_one_line(postgresql_url, change, says):
+    url = make_url(postgresql_url)
+    if "query" in change:
+        change = {"query": {**url.query, **change["query"]}}
+    with pytest.raises(UnsupportedDatabase, match=r"^the database refuses: ") as caught:
+        open_database(url.set(**change))
+    assert says in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_user_who_may_not_make_tables_is_told_so(postgresql_url):
+    name = f"reader_{uuid.uuid4().hex}"
+    run(postgresql_url, f"CREATE USER {name}")
+    run(postgresql_url, f"GRANT USAGE ON SCHEMA public TO {name}")
+    database = open_database(make_url(postgresql_url).set(username=name))
+    try:
+        with pytest.raises(UnsupportedDatabase, match="permission denied for schema public") as caught:
+            Reports(database, clock())
+        assert len(str(caught.value).splitlines()) == 1
+    finally:
+        database.close()
+        run(postgresql_url, f"REVOKE ALL ON SCHEMA public FROM {name}")
+        run(postgresql_url, f"DROP USER {name}")
 
 
 @pytest.mark.parametrize(

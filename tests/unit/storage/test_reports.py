@@ -152,6 +152,7 @@ def test_the_marks_of_a_time_that_is_over_never_change(store, at):
     over = Selection(Purpose.TRAIN, DIGEST, NOW, NOW + 3)
     assert store.marks(over, 4) == []
     spread(store, at)
+    store.end(NOW + 3)
     marks = store.marks(over, 4)
     assert sum(mark.size for mark in marks) == 21
     store.store(arrivals(9, b"later"))
@@ -159,11 +160,37 @@ def test_the_marks_of_a_time_that_is_over_never_change(store, at):
     assert store.marks(over, 4) == marks
 
 
-def test_marks_wait_for_what_is_being_stored(url, store, at):
+def test_a_time_that_is_over_stays_so_though_a_clock_steps_back(url, store, at):
+    over = Selection(Purpose.TRAIN, DIGEST, NOW, NOW + 3)
+    spread(store, at)
+    store.end(NOW + 3)
+    store.end(NOW + 2)  # An earlier one takes nothing back.
+    marks = store.marks(over, 4)
+    pages = [store.page(over, mark, mark.size) for mark in marks]
+    at.seconds = NOW + 1
+    store.store(arrivals(9, b"late"))
+    database, other = opened(url, FixedClock(NOW - 500))  # another process, whose clock is behind
+    other.store(arrivals(3, b"slow"))
+    database.close()
+    assert store.marks(over, 4) == marks
+    assert [store.page(over, mark, mark.size) for mark in marks] == pages
+    behind = Selection(Purpose.TRAIN, DIGEST, NOW + 3, NOW + 4)
+    assert store.count(behind) == 12
+    at.seconds = NOW + 4
+    store.store(arrivals(1, b"again"))
+    assert store.count(behind) == 12
+
+
+def test_an_end_waits_for_what_is_being_stored(url, store, at):
     database, other = opened(url, at)
     over = Selection(Purpose.TRAIN, DIGEST, NOW, NOW + 1)
     marked: list[list[Mark]] = []
-    marking = threading.Thread(target=lambda: marked.append(store.marks(over, 10)))
+
+    def mark():
+        store.end(over.end)
+        marked.append(store.marks(over, 10))
+
+    marking = threading.Thread(target=mark)
     with database.write() as connection:
         other._insert(connection, sorted(arrivals(3)))
         at.seconds = NOW + 1  # the second is over, and its last reports are not yet there

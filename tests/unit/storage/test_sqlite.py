@@ -18,16 +18,6 @@ def database(tmp_path):
     opened.close()
 
 
-def test_a_place_that_cannot_be_opened_is_an_error_of_ours(tmp_path, caplog):
-    with pytest.raises(StorageUnavailable, match=SAID):
-        open_database(f"sqlite:///{tmp_path / 'missing' / 'a.db'}")
-    assert "unable to open" in caplog.text
-    (tmp_path / "text").write_text("no database" * 100)
-    with pytest.raises(StorageUnavailable, match=SAID):
-        open_database(f"sqlite:///{tmp_path / 'text'}")
-    assert "not a database" in caplog.text
-
-
 @pytest.mark.parametrize(
     ("pragma", "value"),
     [("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1), ("busy_timeout", 30_000)],

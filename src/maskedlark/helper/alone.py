@@ -1,0 +1,22 @@
+"""One process a folder: two would take each other's files for what nobody names. Run by a helper's start."""
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from maskedlark.helper.errors import FolderInUse
+
+_FILE = ".running"
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold the folder for as long as the block runs. A process that ends, however it ends, lets go of it."""
+    folder.mkdir(0o700, parents=True, exist_ok=True)
+    with (folder / _FILE).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FolderInUse(f"another process runs on this folder: {folder}") from None
+        yield

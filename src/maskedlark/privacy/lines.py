@@ -1,0 +1,147 @@
+"""The lines of the ledger as they are stored: receipts, each with the seed of its noise. Run by a helper."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    UniqueConstraint,
+    select,
+)
+
+from maskedlark.privacy import mechanisms, receipt
+from maskedlark.privacy.accountant import Charge
+from maskedlark.privacy.budget import Entry
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.errors import CannotRepeat, LedgerBehind, RequestIdReused
+from maskedlark.privacy.receipt import ReleaseReceipt, SignedReceipt
+from maskedlark.wire.report import MOST_ORIGIN
+
+NOTHING = bytes(32)
+"""The digest in the mark of a chain that has no receipt yet."""
+
+TABLES = MetaData()
+HEADS = Table(
+    "ledger_heads",
+    TABLES,
+    Column("origin", String(MOST_ORIGIN), primary_key=True),
+    Column("number", BigInteger, nullable=False),
+)
+LINES = Table(
+    "ledger_lines",
+    TABLES,
+    Column("origin", String(MOST_ORIGIN), primary_key=True),
+    Column("number", BigInteger, primary_key=True),
+    Column("request", LargeBinary, nullable=True),
+    Column("question", LargeBinary, nullable=True),
+    Column("parameters", LargeBinary, nullable=False),
+    Column("seed", LargeBinary, nullable=True),
+    Column("engine", String(256), nullable=True),
+    Column("receipt", LargeBinary, nullable=False),
+    UniqueConstraint("origin", "request"),
+)
+
+
+class Mark(NamedTuple):
+    """A place in an origin's chain: the number of a receipt, and its digest."""
+
+    number: int
+    digest: bytes
+
+
+@dataclass(frozen=True)
+class Charging:
+    """A question to be charged: checked in every other way already."""
+
+    request: bytes
+    question: bytes
+    """The digest of the request's bytes."""
+    function: str
+    version: int
+    """Of the function: what another version would answer is not what was charged."""
+    tag: str | None
+    datasets: tuple[bytes, ...]
+    charge: Charge
+
+    @property
+    def engine(self) -> str:
+        """What the same answer is made with."""
+        return f"{mechanisms.engine(self.charge.kind)}; {self.function} {self.version}"
+
+    def entry(self) -> Entry:
+        """As the budget sees it."""
+        return Entry(self.tag, self.datasets, self.charge)
+
+
+@dataclass(frozen=True, repr=False)
+class Line:
+    """A charged question: its receipt, and the seed of its noise."""
+
+    receipt: SignedReceipt
+    seed: bytes
+
+
+def check_anchor(connection: Connection, origin: str, mark: Mark | None) -> None:
+    """Refuse a chain that lacks what left, or whose anchor is not there to tell."""
+    if mark is None:
+        if receipt_at(connection, origin, 1) is not None:
+            raise LedgerBehind(
+                f"there are receipts for {origin}, but nothing says how far they got: put the anchor back. "
+                "If it is lost and this ledger is surely the newest, run `maskedlark helper accept-ledger`"
+            )
+        return
+    found = receipt_at(connection, origin, mark.number)
+    if (found.digest if found else NOTHING) != mark.digest:
+        raise LedgerBehind(
+            f"the ledger lacks receipt {mark.number} for {origin}, which was signed and may have left: "
+            "it is an old copy. Put the newest one back; a budget is never reset"
+        )
+
+
+def receipt_at(connection: Connection, origin: str, number: int) -> SignedReceipt | None:
+    """The receipt of that number; none if there is none."""
+    query = select(LINES.c.receipt).where(LINES.c.origin == origin, LINES.c.number == number)
+    found = connection.scalar(query)
+    return None if found is None else receipt.decode(bytes(found))
+
+
+def find(connection: Connection, origin: str, charging: Charging) -> Line | None:
+    """The line of a request that was charged before. Refuses another question under its id."""
+    query = select(LINES).where(LINES.c.origin == origin, LINES.c.request == charging.request)
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        return None
+    if bytes(row.question) != charging.question:
+        raise RequestIdReused(f"request {charging.request.hex()} asked something else; use another id")
+    signed = receipt.decode(bytes(row.receipt))
+    before = signed.claimed()
+    assert isinstance(before, ReleaseReceipt), "only releases have a request"
+    # The old noise under a new answer would cancel out against the old one.
+    if row.engine != charging.engine or before.entry() != charging.entry():
+        raise CannotRepeat(
+            f"request {charging.request.hex()} was answered by another version ({row.engine}), "
+            "whose answer cannot be made again: ask anew under another id"
+        )
+    return Line(signed, bytes(row.seed))
+
+
+def entries(connection: Connection, document: Document, after: int, until: int) -> Iterator[Entry]:
+    """The releases under a document between two places of its origin's chain."""
+    query = select(LINES.c.receipt).where(
+        LINES.c.origin == document.origin,
+        LINES.c.parameters == document.digest,
+        LINES.c.request.is_not(None),
+        LINES.c.number > after,
+        LINES.c.number <= until,
+    )
+    for row in connection.execute(query.order_by(LINES.c.number)):
+        found = receipt.decode(bytes(row.receipt)).claimed()
+        assert isinstance(found, ReleaseReceipt), "only releases have a request"
+        yield found.entry()

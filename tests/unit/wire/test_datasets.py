@@ -1,0 +1,120 @@
+"""What crosses while a dataset is sent: strict, and bounded before anything is made of it."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maskedlark.errors import DecodeError, Truncated, UnsupportedVersion, WrongLength, WrongType
+from maskedlark.wire import datasets
+from maskedlark.wire.datasets import (
+    MOST_CHUNKS,
+    MOST_PARTS,
+    ChunkAnswer,
+    Opening,
+    Sealed,
+    Sealing,
+    State,
+    pack,
+)
+
+DIGEST = "0b" * 32
+MESSAGES = [Opening, ChunkAnswer, State, Sealed]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        Sealing(accepted=()),
+        Sealing(accepted=("80",), digest=DIGEST),
+        Sealing(accepted=("ff80", "01", "00" * (MOST_PARTS // 8))),
+        Sealing(accepted=(pack(np.ones(1, np.bool_)),) * MOST_CHUNKS, digest=DIGEST),
+    ],
+    ids=["nothing", "one", "the longest", "the most"],
+)
+def test_a_seal_comes_back_as_it_was(made):
+    assert Sealing.decode(made.encode()) == made
+
+
+BAD = {
+    "empty": (b"", Truncated),
+    "no head": (b"\1", Truncated),
+    "another version": (b"\2\0", UnsupportedVersion),
+    "JSON": (b'{"accepted":[' + b'"",' * 1000 + b'""]}', UnsupportedVersion),
+    "half a digest": (b"\1\40" + bytes(31), Truncated),
+    "a short digest": (b"\1\37" + bytes(31), WrongLength),
+    "half a length": (b"\1\0\1", Truncated),
+    "an empty bitmap": (b"\1\0\0\0", WrongLength),
+    "a long bitmap": (b"\1\0\10\1" + bytes(2049), WrongLength),
+    "half a bitmap": (b"\1\0\0\2a", Truncated),
+    "too many": (b"\1\0" + b"\0\1\200" * (MOST_CHUNKS + 1), WrongLength),
+}
+
+
+@pytest.mark.parametrize(("data", "error"), BAD.values(), ids=BAD)
+def test_what_is_no_seal_has_its_own_error(data, error):
+    with pytest.raises(error) as raised:
+        Sealing.decode(data)
+    assert type(raised.value) is error
+    assert len(str(raised.value)) < 100
+
+
+@given(st.binary(max_size=80))
+def test_any_bytes_are_one_seal_or_none(data):
+    try:
+        found = Sealing.decode(data)
+    except DecodeError:
+        return
+    assert found.encode() == data
+
+
+def flood(kind: str) -> bytes:
+    """Megabytes in which everything is wrong."""
+    if kind == "keys":
+        return b"{" + b",".join(b'"%x":0' % number for number in range(200_000)) + b"}"
+    return b'{"chunks":[' + b"0.5," * 1_000_000 + b"0],"
+
+
+@pytest.mark.parametrize("kind", ["keys", "list"])
+@pytest.mark.parametrize("message", MESSAGES)
+def test_more_than_a_message_can_hold_is_refused_before_it_is_parsed(monkeypatch, message, kind):
+    monkeypatch.setattr(message, "model_validate_json", lambda _: pytest.fail("it was parsed"))
+    with pytest.raises(WrongType, match="commas"):
+        message.decode(flood(kind))
+
+
+def test_a_list_is_left_at_its_first_fault(monkeypatch):
+    counts = []
+    monkeypatch.setattr(
+        State, "_faults", classmethod(lambda _, error: str(counts.append(error.error_count())))
+    )
+    with pytest.raises(WrongType):
+        State.decode(b'{"chunks":[' + b"-1," * 60_000 + b"0]}")
+    assert counts == [len(State.model_fields) - 2]  # Every other one is missing, but for two that may be.
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_a_few_faults_are_said_and_no_name_of_theirs(message):
+    theirs = b",".join(b'"theirs-%d\\u001b":0' % number for number in range(60))
+    with pytest.raises(WrongType) as raised:
+        message.decode(b"{" + theirs + b"}")
+    assert "theirs" not in str(raised.value)
+    assert len(str(raised.value)) < 300
+
+
+def test_a_full_state_is_read():
+    made = State(
+        name="monday",
+        parameters=DIGEST,
+        purpose="train",
+        state="open",
+        chunks=tuple(range(MOST_CHUNKS)),
+        received=1,
+        accepted=1,
+        refused=dict.fromkeys((f"E{number}" for number in range(100)), 1),
+    )
+    assert State.decode(made.encode()) == made
+
+
+def test_names_are_checked_by_one_pattern():
+    assert datasets.DatasetName.__metadata__[0].pattern == datasets.NAME_PATTERN
