@@ -13,7 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from maskedlark.cli.helper import app
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import MaskedLarkError
@@ -260,6 +262,16 @@ def test_a_ledger_restored_from_an_old_copy(running, tmp_path, capfd):
     shutil.copytree(database.parent, tmp_path / "copy")
     helper.process.start()
     assert attacker.tries(request(1, digest, noise=0.125)) == "answered"
+    # Without its anchor it cannot tell, and does not start; an operator who can says so.
+    helper.process.stop()
+    shutil.rmtree(helper.folder / "anchor")
+    with pytest.raises(ServiceAway):
+        helper.process.start()
+    assert "put the anchor back" in capfd.readouterr().err
+    accepted = CliRunner().invoke(app, ["accept-ledger", "--config", str(helper.config)], input="y\n")
+    assert "anchored ads.example" in accepted.output
+    helper.process.start()
+    assert attacker.tries(request(2, digest)) == "budget-exhausted"
     # Under a running helper: the old contents written over the new ones.
     with sqlite3.connect(tmp_path / "copy" / database.name) as old, sqlite3.connect(database) as now:
         old.backup(now)

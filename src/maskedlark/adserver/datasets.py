@@ -2,6 +2,7 @@
 
 from pydantic import TypeAdapter, ValidationError
 
+from maskedlark.adserver.dates import shown
 from maskedlark.adserver.errors import EmptyDataset, NameTaken, NotOver, NotSealed, Overlapping, TooLarge
 from maskedlark.clock import Clock
 from maskedlark.errors import WrongType
@@ -24,9 +25,13 @@ def freeze(
 ) -> Dataset:
     """Fix a dataset: from here on it never changes. Run by the ad server."""
     _check_name(name)
+    before = datasets.get(name)
+    if before is not None and before.state is not Standing.ABORTED:
+        raise _in_the_way(name, before)  # First: it is the plainest mistake.
     if selection.end > clock.now():
         raise NotOver(
-            f"the end of {name} is not in the past, so reports may still come: choose an earlier end"
+            f"{shown(selection.end)} UTC, the end of {name}, is not in the past, so reports may still come: "
+            "choose an earlier end"
         )
     if selection.start >= selection.end:
         raise EmptyDataset(f"{name} would end before it begins")
@@ -63,8 +68,18 @@ def sealed(datasets: Datasets, name: str) -> Dataset:
     """The dataset of this name, if questions can be asked of it."""
     found = known(datasets, name)
     if found.state is not Standing.SEALED:
-        raise NotSealed(f"{name} is {found.state}, not sealed: `datasets send {name}` first")
+        raise NotSealed(f"{name} is {found.state}, not sealed: {_instead(found)}")
     return found
+
+
+def _instead(found: Dataset) -> str:
+    match found.state:
+        case Standing.FROZEN:
+            return f"`datasets send {found.name}` first"
+        case Standing.EXPIRED:
+            return "a report of it is past its lifetime, and helpers have let go of it; ask newer ones"
+        case _:
+            return "nothing can be asked of it"
 
 
 def _check_name(name: str) -> None:
@@ -81,5 +96,6 @@ def _in_the_way(name: str, other: Dataset) -> NameTaken | Overlapping:
         return NameTaken(f"there is a dataset {name} already, and it is {other.state}: choose another name")
     span = other.selection
     return Overlapping(
-        f"{other.name} holds what was received from {span.start} to {span.end}: choose a time outside it"
+        f"{other.name} holds what was received from {shown(span.start)} until {shown(span.end)} UTC: "
+        "choose a time outside it"
     )

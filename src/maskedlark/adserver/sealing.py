@@ -5,22 +5,34 @@ from functools import partial
 from itertools import groupby
 from operator import itemgetter
 
+import numpy as np
+from numpy.typing import NDArray
+
 from maskedlark.adserver.book import Book
-from maskedlark.adserver.errors import EmptyDataset, HelpersDiffer
+from maskedlark.adserver.errors import EmptyDataset, HelperAway, HelpersDiffer
 from maskedlark.adserver.remote_helper import RemoteHelper
-from maskedlark.adserver.sending import at_once
+from maskedlark.adserver.sending import at_once, chunk
 from maskedlark.privacy import receipt
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.errors import BadReceipt
 from maskedlark.privacy.receipt import SealedReceipt
 from maskedlark.storage.datasets import Dataset, Datasets
+from maskedlark.storage.reports import Reports
 from maskedlark.web.errors import AlreadySealed, NotThere
 from maskedlark.wire import datasets as wire
+from maskedlark.wire import forms
+from maskedlark.wire.columns import HASH_BYTES
 from maskedlark.wire.datasets import Sealed, Sealing
+from maskedlark.wire.report import ID_BYTES, PublicPart
 
 
 def seal(
-    datasets: Datasets, book: Book, dataset: Dataset, document: Document, helpers: Sequence[RemoteHelper]
+    datasets: Datasets,
+    reports: Reports,
+    book: Book,
+    dataset: Dataset,
+    document: Document,
+    helpers: Sequence[RemoteHelper],
 ) -> None:
     """Seal a dataset that was sent everywhere. Run by the ad server; safe to repeat."""
     accepted = tuple(_agreed(datasets, dataset.name, [helper.name for helper in helpers]))
@@ -28,14 +40,17 @@ def seal(
         raise EmptyDataset(
             f"no report of {dataset.name} was accepted by all helpers: {_why(datasets, dataset)}"
         )
+    # Computed here, from what was sent: a helper that finds another digest refuses, also the first one.
+    agreed = _members(datasets, reports, dataset, accepted)
+    digest = wire.digest(document.origin, document.digest, dataset.selection.purpose, agreed)
+    sealing = Sealing(accepted=accepted, digest=digest.hex())
     first, *others = helpers
-    found = first.seal(dataset.name, Sealing(accepted=accepted))
-    # With the digest: another helper that would find another one refuses, and nothing is sealed there.
-    sealing = Sealing(accepted=accepted, digest=found.digest)
-    answers = [found, *at_once([partial(helper.seal, dataset.name, sealing) for helper in others])]
+    # One alone at first: if it refuses, nothing is sealed anywhere, and the dataset can be taken back.
+    answers = [first.seal(dataset.name, sealing)]
+    answers += at_once([partial(helper.seal, dataset.name, sealing) for helper in others])
     for helper, answer in zip(helpers, answers, strict=True):
-        _check(book, helper, document, dataset, answer, found)
-    datasets.seal(dataset.name, bytes.fromhex(found.digest), found.records)
+        _check(book, helper, document, dataset, answer, (digest.hex(), len(agreed)))
+    datasets.seal(dataset.name, digest, len(agreed))
 
 
 def abort(datasets: Datasets, dataset: Dataset, helpers: Sequence[RemoteHelper]) -> None:
@@ -44,6 +59,38 @@ def abort(datasets: Datasets, dataset: Dataset, helpers: Sequence[RemoteHelper])
     begun = [helper for helper in helpers if _is_there(helper, dataset.name)]
     at_once([partial(_abort, helper, dataset.name) for helper in begun])
     datasets.abort(dataset.name)
+
+
+def give_up(datasets: Datasets, dataset: Dataset, helpers: Sequence[RemoteHelper]) -> list[str]:
+    """Let go of a dataset that cannot be finished; returns the helpers who keep it. Run by the ad server.
+
+    What is sealed at one helper stays there: the reports are taken, so they can be in no other dataset.
+    """
+    let_go = at_once([partial(_lets_go, helper, dataset.name) for helper in helpers])
+    keeping = [helper.name for helper, gone in zip(helpers, let_go, strict=True) if not gone]
+    if keeping:
+        datasets.lose(dataset.name)
+    else:
+        datasets.abort(dataset.name)
+    return keeping
+
+
+def _members(
+    datasets: Datasets, reports: Reports, dataset: Dataset, accepted: Sequence[str]
+) -> NDArray[np.uint8]:
+    """What all helpers saw of the reports that all accepted: read again from what was stored."""
+    found = []
+    for number, (mark, bitmap) in enumerate(zip(datasets.marks(dataset.name), accepted, strict=True)):
+        page = chunk(reports, dataset, number, mark)
+        wanted = wire.unpack(bitmap, mark.size)
+        taken = [each.data for each, is_wanted in zip(page, wanted, strict=True) if is_wanted]
+        public = [each for each in forms.public_parts(taken) if isinstance(each, PublicPart)]
+        assert len(public) == len(taken), "what was stored had its form checked"
+        ids = np.frombuffer(b"".join(part.id for part in public), np.uint8)
+        hashes = np.frombuffer(b"".join(part.column_hash for part in public), np.uint8)
+        hours = np.array([part.hour for part in public], np.uint32)
+        found.append(wire.members(ids.reshape(-1, ID_BYTES), hours, hashes.reshape(-1, HASH_BYTES)))
+    return np.concatenate(found)
 
 
 def _agreed(datasets: Datasets, name: str, helpers: Sequence[str]) -> Iterator[str]:
@@ -59,11 +106,16 @@ def _agreed(datasets: Datasets, name: str, helpers: Sequence[str]) -> Iterator[s
 
 
 def _check(
-    book: Book, helper: RemoteHelper, document: Document, dataset: Dataset, answer: Sealed, first: Sealed
+    book: Book,
+    helper: RemoteHelper,
+    document: Document,
+    dataset: Dataset,
+    answer: Sealed,
+    agreed: tuple[str, int],
 ) -> None:
-    """Every helper has sealed the same, and signs it."""
-    if (answer.digest, answer.records) != (first.digest, first.records):
-        raise HelpersDiffer(f"{helper.name} sealed {dataset.name} with another digest than the first helper")
+    """Every helper has sealed what was sent, and signs it."""
+    if (answer.digest, answer.records) != agreed:
+        raise HelpersDiffer(f"{helper.name} sealed {dataset.name} with another digest than that of its reports")
     signed = receipt.decode(answer.receipt)
     found = book.open(helper, document, signed)
     if not isinstance(found, SealedReceipt):
@@ -89,8 +141,24 @@ def _is_there(helper: RemoteHelper, name: str) -> bool:
     except NotThere:
         return False
     if state.state != "open":
-        raise AlreadySealed(f"{helper.name} has sealed {name}: send it again, which finishes it")
+        raise AlreadySealed(
+            f"{helper.name} has sealed {name}: send it again, which finishes it. If another helper refuses "
+            f"that for good, `datasets abort {name} --give-up` lets go of it"
+        )
     return True
+
+
+def _lets_go(helper: RemoteHelper, name: str) -> bool:
+    """Whether the helper has nothing of a dataset any more. Of one that stays away, nobody knows."""
+    try:
+        if helper.state(name).state == "open":
+            helper.abort(name)
+            return True
+    except NotThere:
+        return True
+    except (HelperAway, AlreadySealed):
+        return False
+    return False
 
 
 def _abort(helper: RemoteHelper, name: str) -> None:

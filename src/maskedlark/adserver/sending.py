@@ -16,7 +16,7 @@ from maskedlark.adserver.errors import HelpersDiffer
 from maskedlark.adserver.remote_helper import RemoteHelper
 from maskedlark.errors import MaskedLarkError
 from maskedlark.storage.datasets import Dataset, Datasets
-from maskedlark.storage.reports import Mark, Reports
+from maskedlark.storage.reports import Mark, Reports, StoredReport
 from maskedlark.web.errors import DatasetRefused
 from maskedlark.wire import datasets as wire
 from maskedlark.wire import report, uploads
@@ -88,13 +88,7 @@ class Sending:
         return missing
 
     def _chunk(self, helper: RemoteHelper, number: int, mark: Mark) -> None:
-        name = self.dataset.name
-        page = self.reports.page(self.dataset.selection, mark, mark.size)
-        if len(page) != mark.size:
-            raise DatasetRefused(
-                f"chunk {number} of {name} lost reports since it was frozen: nothing may be deleted from a "
-                f"dataset. `datasets abort {name}`, and freeze again"
-            )
+        name, page = self.dataset.name, chunk(self.reports, self.dataset, number, mark)
         parts = [report.decode(stored.data).part(helper.place) for stored in page]
         answer = helper.chunk(name, number, uploads.encode_batch(parts))
         _check_answer(helper, answer, mark.size)
@@ -103,6 +97,17 @@ class Sending:
     def _tell(self, helper: RemoteHelper, sent: int) -> None:
         with self._telling:
             self.progress(helper.name, sent, self.dataset.reports)
+
+
+def chunk(reports: Reports, dataset: Dataset, number: int, mark: Mark) -> list[StoredReport]:
+    """The reports of a chunk, as they were frozen."""
+    found = reports.page(dataset.selection, mark, mark.size)
+    if len(found) != mark.size:
+        raise DatasetRefused(
+            f"chunk {number} of {dataset.name} lost reports since it was frozen: nothing may be deleted from "
+            f"a dataset. `datasets abort {dataset.name}`, and freeze again"
+        )
+    return found
 
 
 def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:

@@ -11,11 +11,14 @@ from maskedlark.cli.plainly import plainly
 from maskedlark.clock import SystemClock
 from maskedlark.helper import config as configuration
 from maskedlark.helper import skeleton
+from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.app import CBOR_TYPE, create_app
 from maskedlark.helper.config import Config
 from maskedlark.helper.keyring import DAY_S, Keyring, Span
 from maskedlark.helper.service import open_service
+from maskedlark.privacy.ledger import Ledger
 from maskedlark.randomness import SystemRandomness
+from maskedlark.storage.engine import open_database
 from maskedlark.web import key_file, serving
 from maskedlark.web.errors import NotThere
 from maskedlark.web.remote import Remote
@@ -104,6 +107,27 @@ def serve(
     with open_service(settings, SystemClock(), SystemRandomness()) as service:
         app = create_app(service)
         serving.serve(app, host or settings.host, settings.port if port is None else port)
+
+
+@app.command(
+    name="accept-ledger", epilog="Example: maskedlark helper accept-ledger --config helper-0/helper.toml"
+)
+@plainly
+def accept_ledger(config: ConfigFile) -> None:
+    """Begin the anchor anew from the ledger as it is. Only if the anchor was lost, and the ledger was not.
+
+    From an old copy of the ledger this would spend budgets twice.
+    """
+    settings = configuration.read(config)
+    typer.confirm("Is this surely the newest ledger, and no copy that was put back?", abort=True)
+    database = open_database(settings.database_url)
+    try:
+        anchor = FileAnchor(settings.anchor_folder)
+        ledger = Ledger(database, anchor, _keyring(settings), SystemClock(), SystemRandomness())
+        origins = ledger.accept()
+    finally:
+        database.close()
+    typer.echo(f"anchored {', '.join(origins) or 'nothing: the ledger is empty'}")
 
 
 def _keyring(settings: Config) -> Keyring:

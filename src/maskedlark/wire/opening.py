@@ -68,8 +68,14 @@ def open_parts(opener: Opener, parts: Sequence[bytes]) -> Opened:
         rows = {tag: index for tag, (index, _) in found.items()}
     accepted = np.flatnonzero(verdicts.accepted)
     places = {tag: np.searchsorted(accepted, unsealed[index]) for tag, index in rows.items()}
-    ids, hours, column_hashes = (each[accepted] for each in (public.ids, public.hours, public.column_hashes))
-    return Opened(verdicts, ids, hours, column_hashes, records, places)
+    return Opened(
+        verdicts,
+        public.ids[accepted],
+        public.hours[accepted],
+        public.column_hashes[accepted],
+        records,
+        places,
+    )
 
 
 def _unseal(public: Addressing, verdicts: Verdicts) -> list[bytes]:

@@ -26,7 +26,7 @@ from tests.unit.privacy.cases import ORIGIN_KEY, SERVICE_KEY
 from tests.unit.web.service import AppTransport, away
 
 RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
-COMMANDS = ["init", "rotate", "publish", "serve"]
+COMMANDS = ["init", "rotate", "publish", "serve", "accept-ledger"]
 FILLED = f"""
 parameter_service = "http://parameters.test"
 service_key = "{SERVICE_KEY.verifying.public.hex()}"

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from maskedlark.core import field
+from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Measured, Trained
 from maskedlark.errors import Expired, OutOfRange, WrongLength
@@ -28,6 +28,7 @@ from maskedlark.web.errors import (
     UnknownDataset,
 )
 from maskedlark.wire.datasets import Sealing, pack, unpack
+from maskedlark.wire.terms import LEAST_LIFE_S
 from tests.unit.helper import cases, dying
 from tests.unit.helper.cases import DOCUMENT, HOUR, LIFETIME, NAME, NOW, ORIGIN, agreed, helper, measured
 from tests.unit.privacy.cases import make
@@ -204,6 +205,40 @@ def test_sealing_is_once_and_frees_what_is_left_out(tmp_path, database_url):
         assert [path.name[:8] for path in (tmp_path / "columns" / "1").iterdir()] == ["columns-"]
 
 
+def test_helpers_that_hold_other_columns_do_not_seal_one_dataset(tmp_path, sqlite_url, monkeypatch):
+    """Two reports with one id, as a browser or the ad server can make them: other columns, or another hour."""
+    ids = np.frombuffer(bytes(range(48)), np.uint8).reshape(3, 16)
+    rows = sharing.random_rows
+    monkeypatch.setattr(
+        sharing,
+        "random_rows",
+        lambda n, width, rng: ids.copy() if width == 16 and n == 3 else rows(n, width, rng),
+    )
+    ours, theirs = measured(3, [HOUR] * 3), measured(3, [HOUR - 5] * 3)
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    with helper(tmp_path / "0", sqlite_url) as (a, _, _), helper(tmp_path / "1", other, 1) as (b, _, _):
+        filled(a, ours)
+        filled(b, theirs, place=1)
+        assert b.state(ORIGIN, NAME).accepted == 3
+        wanted = agreed(a, b, chunks=1)
+        sealed = a.seal(ORIGIN, NAME, wanted)
+        with pytest.raises(SealMismatch):
+            b.seal(ORIGIN, NAME, Sealing(wanted.accepted, sealed.digest))
+        assert b.state(ORIGIN, NAME).state == "open"
+
+
+def test_one_old_report_does_not_end_a_dataset_soon(tmp_path, sqlite_url):
+    oldest = HOUR - (LIFETIME - LEAST_LIFE_S) // 3600
+    with helper(tmp_path, sqlite_url) as (datasets, _, clock):
+        datasets.open(DOCUMENT, NAME, AGGREGATE)
+        reports = measured(4, [HOUR, oldest - 1, oldest, HOUR - LIFETIME // 3600])
+        answer = datasets.add(ORIGIN, NAME, 0, reports.chunk(0))
+        assert (answer.accepted, answer.refused) == ("a0", {"PastLifetime": 2})
+        sealed = seal_all(datasets, 1)
+        clock.seconds += LEAST_LIFE_S
+        assert datasets.find(ORIGIN, bytes.fromhex(sealed.digest)).size(None) == 2
+
+
 def test_aborting_frees_all(tmp_path, database_url):
     reports = measured(5)
     with helper(tmp_path, database_url) as (datasets, _, _):
@@ -269,8 +304,9 @@ def test_a_clock_that_goes_back_does_not_bring_pruned_ids_to_life(tmp_path, data
 def test_pruning_between_opening_and_claiming(tmp_path, sqlite_url, monkeypatch):
     """The ids that are pruned while a chunk is being opened were those of its own reports."""
     reports, end = measured(3), (HOUR + 1) * 3600 + LIFETIME
-    with helper(tmp_path, sqlite_url, now=end - 1) as (datasets, _, clock):
+    with helper(tmp_path, sqlite_url) as (datasets, _, clock):
         filled(datasets, reports)
+        assert datasets.state(ORIGIN, NAME).accepted == 3
         datasets.open(DOCUMENT, "april", AGGREGATE)
         take = datasets._ingest.take
 

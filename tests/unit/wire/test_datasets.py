@@ -1,10 +1,13 @@
 """What crosses while a dataset is sent: strict, and bounded before anything is made of it."""
 
+import hashlib
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from maskedlark.core.purpose import Purpose
 from maskedlark.errors import DecodeError, Truncated, UnsupportedVersion, WrongLength, WrongType
 from maskedlark.wire import datasets
 from maskedlark.wire.datasets import (
@@ -114,6 +117,33 @@ def test_a_full_state_is_read():
         refused=dict.fromkeys((f"E{number}" for number in range(100)), 1),
     )
     assert State.decode(made.encode()) == made
+
+
+def _members(count: int = 5) -> list[np.ndarray]:
+    rng = np.random.default_rng(3)
+    ids, hashes = rng.integers(0, 256, (count, 16), np.uint8), rng.integers(0, 256, (count, 32), np.uint8)
+    return [ids, rng.integers(480_000, 480_100, count).astype(np.uint32), hashes]
+
+
+def _digest(ids: np.ndarray, hours: np.ndarray, hashes: np.ndarray) -> bytes:
+    return datasets.digest("ads.example", bytes(32), Purpose.TRAIN, datasets.members(ids, hours, hashes))
+
+
+def test_a_digest_is_of_ids_hours_and_columns_in_any_order():
+    given = _members()
+    expected = hashlib.sha256(b"maskedlark v1 dataset")
+    for part in (b"ads.example", bytes(32), b"train"):
+        expected.update(len(part).to_bytes(4, "big") + part)
+    rows = zip(*given, strict=True)
+    for each in sorted(i.tobytes() + int(hour).to_bytes(4, "big") + h.tobytes() for i, hour, h in rows):
+        expected.update(each)
+    assert _digest(*given) == expected.digest()
+    turned = [each[::-1] for each in given]
+    assert _digest(*turned) == expected.digest()
+    for place in range(3):
+        other = _members()
+        other[place][2] += 1
+        assert _digest(*other) != expected.digest()
 
 
 def test_names_are_checked_by_one_pattern():

@@ -1,0 +1,11 @@
+"""Moments as people read them: in UTC, whatever the machine."""
+
+from datetime import UTC, datetime
+
+
+def shown(seconds: int) -> str:
+    """A moment, by the second."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return f"second {seconds}"  # Beyond any calendar.

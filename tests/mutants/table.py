@@ -1,0 +1,176 @@
+"""The edits. Each breaks one promise, and names the tests that have to notice."""
+
+from typing import NamedTuple
+
+PRIVACY = "src/maskedlark/privacy/"
+HELPER = "src/maskedlark/helper/"
+WIRE = "src/maskedlark/wire/"
+WEB = "src/maskedlark/web/"
+
+
+class Mutant(NamedTuple):
+    """An edit of one file, and where it has to be noticed."""
+
+    promise: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+MUTANTS = (
+    Mutant(
+        "k: a dataset of fewer records is not released",
+        PRIVACY + "release.py",
+        "if records < document.k:",
+        "if records < 0:",
+        "tests/unit/privacy/test_release.py",
+    ),
+    Mutant(
+        "k: rows of fewer records are dropped",
+        PRIVACY + "release.py",
+        "table.records >= asked.document.k",
+        "table.records >= 0",
+        "tests/unit/privacy/test_release.py",
+    ),
+    Mutant(
+        "the charge: comes before anything is computed",
+        PRIVACY + "release.py",
+        "line = self._ledger.charge(asked.document, charging)\n        tables = self._share(asked)",
+        "tables = self._share(asked)\n        line = self._ledger.charge(asked.document, charging)",
+        "tests/unit/privacy/test_release.py",
+    ),
+    Mutant(
+        "the charge: counts every column",
+        PRIVACY + "release.py",
+        "len(self.question.columns))",
+        "len(self.question.plans))",
+        "tests/unit/privacy/test_release.py",
+    ),
+    Mutant(
+        "the charge: over the budget is refused",
+        PRIVACY + "ledger.py",
+        "if account.fits(entry):",
+        "if True:",
+        "tests/unit/privacy/test_ledger.py",
+    ),
+    Mutant(
+        "the charge: streams of a source add up",
+        PRIVACY + "budget.py",
+        "return sum(streams.values()) <=",
+        "return max(streams.values()) <=",
+        "tests/unit/privacy/test_ledger.py",
+    ),
+    Mutant(
+        "the charge: a list of datasets charges each",
+        PRIVACY + "budget.py",
+        "            for dataset in entry.datasets:\n                place",
+        "            for dataset in entry.datasets[:1]:\n                place",
+        "tests/unit/privacy/test_ledger.py",
+    ),
+    Mutant(
+        "the charge: writers of one chain take turns",
+        PRIVACY + "ledger.py",
+        ".with_for_update()",
+        "",
+        "tests/unit/privacy/test_ledger.py",
+    ),
+    Mutant(
+        "the noise: is added",
+        PRIVACY + "release.py",
+        "return field.add(np.ascontiguousarray(share), field.from_signed(noise).reshape(share.shape))",
+        "return np.ascontiguousarray(share) if noise.size else share",
+        "tests/unit/privacy/test_release.py",
+    ),
+    Mutant(
+        "the noise: of the whole scale",
+        PRIVACY + "mechanisms.py",
+        "return Laplace(float(noise), sensitivity.l1)",
+        "return Laplace(float(noise) / 2, sensitivity.l1)",
+        "tests/unit/privacy/test_mechanisms.py tests/statistical/test_noise.py",
+    ),
+    Mutant(
+        "the noise: is not below the floor",
+        PRIVACY + "release.py",
+        "if request.noise < mechanism.noise_floor:",
+        "if request.noise < 0:",
+        "tests/unit/privacy/test_release.py",
+    ),
+    Mutant(
+        "the noise: every column has its own",
+        PRIVACY + "release.py",
+        'column.to_bytes(4, "big")',
+        '(0).to_bytes(4, "big")',
+        "tests/unit/privacy/test_release.py",
+    ),
+    Mutant(
+        "the seed: a question that comes again gets its own",
+        PRIVACY + "lines.py",
+        "    return Line(signed, bytes(row.seed))",
+        "    return Line(signed, bytes(32))",
+        "tests/unit/privacy/test_ledger.py",
+    ),
+    Mutant(
+        "the seed: another question under an id is refused",
+        PRIVACY + "lines.py",
+        "if bytes(row.question) != charging.question:",
+        "if False:",
+        "tests/unit/privacy/test_ledger.py",
+    ),
+    Mutant(
+        "the seed: is fresh for every question",
+        PRIVACY + "ledger.py",
+        "seed = self._rng.bytes(SEED_BYTES)",
+        "seed = bytes(SEED_BYTES)",
+        "tests/unit/privacy/test_ledger.py",
+    ),
+    Mutant(
+        "the anchor: an old ledger is refused",
+        PRIVACY + "lines.py",
+        "if (found.digest if found else NOTHING) != mark.digest:",
+        "if False:",
+        "tests/unit/privacy/test_ledger.py",
+    ),
+    Mutant(
+        "the signature: of a request is verified",
+        WEB + "gate.py",
+        "key.verify_raw(signed.base, signature)",
+        "pass",
+        "tests/unit/web/test_gate.py",
+    ),
+    Mutant(
+        "the signature: of a receipt is verified",
+        PRIVACY + "receipt.py",
+        "_verify(VerifyingKey(bytes.fromhex(certificate.key)), RECEIPT_LABEL, body, self.signature)",
+        "pass",
+        "tests/unit/privacy/test_trail.py",
+    ),
+    Mutant(
+        "the signature: of a document is verified",
+        PRIVACY + "chain.py",
+        "origin_key.verify(ORIGIN_LABEL, self.body, self.origin_signature)",
+        "pass",
+        "tests/unit/privacy/test_chain.py",
+    ),
+    Mutant(
+        "the padding: is all zero",
+        WIRE + "payload.py",
+        "if any(padded[end:]):",
+        "if False:",
+        "tests/unit/wire tests/vectors tests/property/test_opening.py",
+    ),
+    Mutant(
+        "the column hash: binds the columns (one at a time)",
+        WIRE + "payload.py",
+        "if columns.digest(encoded, salt, purpose) != column_hash:",
+        "if False:",
+        "tests/unit/wire tests/vectors tests/property/test_opening.py",
+    ),
+    Mutant(
+        "the sensitivity: reaches to 0",
+        PRIVACY + "settings.py",
+        "return max(self.high, 0) - min(self.low, 0)",
+        "return max(1, self.high - self.low)",
+        "tests/unit/functions tests/unit/privacy",
+    ),
+)
