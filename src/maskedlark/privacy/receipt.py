@@ -37,10 +37,9 @@ class _Canonical(Settings):
         return rfc8785.dumps(json.loads(self.model_dump_json()))
 
 
-class SealedReceipt(_Canonical):
-    """A dataset was sealed: its reports are in no other, and it never changes."""
+class _Placed(_Canonical):
+    """Whose receipt it is, for whom, and its place in their chain."""
 
-    kind: Literal["sealed"] = "sealed"
     format: Literal[1] = 1
     helper: Name
     origin: Origin
@@ -48,6 +47,12 @@ class SealedReceipt(_Canonical):
     previous: Hex32 | None
     time: Seconds
     parameters: Hex32
+
+
+class SealedReceipt(_Placed):
+    """A dataset was sealed: its reports are in no other, and it never changes."""
+
+    kind: Literal["sealed"] = "sealed"
     purpose: Literal["aggregate", "train"]
     dataset: Hex32
     records: Annotated[int, Field(ge=0, le=MOST_NUMBER)]
@@ -80,17 +85,10 @@ class Balance(Settings):
         )
 
 
-class ReleaseReceipt(_Canonical):
+class ReleaseReceipt(_Placed):
     """A question was answered."""
 
     kind: Literal["release"] = "release"
-    format: Literal[1] = 1
-    helper: Name
-    origin: Origin
-    number: Number
-    previous: Hex32 | None
-    time: Seconds
-    parameters: Hex32
     request: Hex16
     question: Hex32
     """The digest of the whole request: function, arguments, datasets and noise."""

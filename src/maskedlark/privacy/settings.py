@@ -1,5 +1,6 @@
 """The parts of a parameter document, each a frozen value that refuses unknown and senseless settings."""
 
+import re
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -32,6 +33,7 @@ KeyNumber = Annotated[int, Field(ge=-MOST_NUMBER, le=MOST_NUMBER)]
 Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 MOST_FAULTS, MOST_COUNTED, MOST_SAID = 3, 1000, 500
 """Faults that are said, and that are looked at; letters of what is said."""
 
@@ -62,8 +64,8 @@ def faults(error: ValidationError) -> str:
 
 
 def _fault(fault: ErrorDetails) -> str:
-    # A name that is not known is the caller's: it is not said again.
-    place = fault["loc"][:-1] if fault["type"] == "extra_forbidden" else fault["loc"]
+    # An author of a draft needs to see a name that is not known; of others' only a plain word is said again.
+    place = [name for name in fault["loc"] if isinstance(name, int) or _PLAIN.fullmatch(name)]
     return ": ".join(filter(None, [".".join(map(str, place)), fault["msg"].removeprefix("Value error, ")]))
 
 
