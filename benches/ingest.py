@@ -35,6 +35,7 @@ from maskedlark.parameter_service.store import Store
 from maskedlark.privacy import chain
 from maskedlark.privacy.document import Document
 from maskedlark.randomness import SystemRandomness
+from maskedlark.web.remote import Query
 from maskedlark.web.signed_remote import SignedRemote
 from maskedlark.wire import batch, columns, payload, report, uploads
 from maskedlark.wire.columns import SALT_BYTES
@@ -42,6 +43,7 @@ from maskedlark.wire.datasets import (
     CHUNK_TYPE,
     JSON_TYPE,
     PARTS,
+    SEAL_TYPE,
     ChunkAnswer,
     Opening,
     Sealed,
@@ -203,18 +205,21 @@ def _send(
     """A whole dataset: open, chunks, seal."""
     path, clock = f"/v1/datasets/{name}", SystemClock()
     with SignedRemote(url, NAME, ORIGIN, ORIGIN_KEY, clock) as remote:
-        opening = Opening(parameters=document.digest.hex(), purpose="train")
+        query: Query = {"opening": SystemRandomness().bytes(16).hex()}
+        opening = Opening(
+            opening=str(query["opening"]), parameters=document.digest.hex(), purpose="train"
+        )
         State.decode(remote.post(path, opening.encode(), JSON_TYPE))
 
         def chunk(numbered: tuple[int, bytes]) -> str:
             number, body = numbered
-            answer = ChunkAnswer.decode(remote.post(f"{path}/chunks/{number}", body, CHUNK_TYPE))
+            answer = ChunkAnswer.decode(remote.post(f"{path}/chunks/{number}", body, CHUNK_TYPE, query))
             assert not answer.refused, answer.refused
             return answer.accepted
 
         accepted = [*_each(threads, chunk, enumerate(bodies))]
         return Sealed.decode(
-            remote.post(f"{path}/seal", Sealing(accepted=tuple(accepted)).encode(), JSON_TYPE)
+            remote.post(f"{path}/seal", Sealing(accepted=tuple(accepted)).encode(), SEAL_TYPE, query)
         )
 
 

@@ -68,18 +68,25 @@ class Attacker:
     """An ad server that sends what it likes to whom it likes."""
 
     def __init__(self, made: Stage, origin: str | None = None, key: SigningKey | None = None) -> None:
+        self.openings: dict[str, str] = {}
         self.remotes = [made.signed(place, origin, key) for place in range(len(made.helpers))]
 
     def send(self, name: str, document, stored: list[bytes]) -> list[ChunkAnswer]:
-        opening = Opening(parameters=document.digest.hex(), purpose="aggregate")
+        self.openings[name] = SystemRandomness().bytes(16).hex()
+        opening = Opening(opening=self.openings[name], parameters=document.digest.hex(), purpose="aggregate")
         answers = []
         for place, remote in enumerate(self.remotes):
             remote.post(f"/v1/datasets/{name}", opening.encode(), datasets.JSON_TYPE)
             parts = [report.decode(data).part(place) for data in stored]
             body = uploads.encode_batch(parts)
-            answered = remote.post(f"/v1/datasets/{name}/chunks/0", body, datasets.CHUNK_TYPE)
+            answered = remote.post(
+                f"/v1/datasets/{name}/chunks/0", body, datasets.CHUNK_TYPE, self.query(name)
+            )
             answers.append(ChunkAnswer.decode(answered))
         return answers
+
+    def query(self, name: str) -> dict[str, str | int]:
+        return {"opening": self.openings[name]}
 
     def seal(self, name: str, answers: list[ChunkAnswer]) -> str:
         sealed = [
@@ -88,6 +95,7 @@ class Attacker:
                     f"/v1/datasets/{name}/seal",
                     Sealing(accepted=(answer.accepted,)).encode(),
                     datasets.SEAL_TYPE,
+                    self.query(name),
                 )
             )
             for remote, answer in zip(self.remotes, answers, strict=True)
@@ -161,10 +169,10 @@ def test_an_aborted_dataset_frees_its_reports_and_a_sealed_one_never_does(runnin
     attacker, stored = Attacker(running), reports(running)
     attacker.send("first", running.document, stored)
     for remote in attacker.remotes:
-        remote.delete("/v1/datasets/first")
+        remote.delete("/v1/datasets/first", attacker.query("first"))
     attacker.dataset("second", running.document, stored)
     with pytest.raises(MaskedLarkError) as caught:
-        attacker.remotes[0].delete("/v1/datasets/second")
+        attacker.remotes[0].delete("/v1/datasets/second", attacker.query("second"))
     assert "seal" in str(caught.value)
     assert State.decode(attacker.remotes[0].get("/v1/datasets/second")).records == RECORDS
 

@@ -6,6 +6,7 @@ the same bytes: a helper that charged it answers again for nothing.
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +20,7 @@ from maskedlark.adserver.remote_helper import Connections, RemoteHelper
 from maskedlark.adserver.requests import Course, Kept, Requests
 from maskedlark.adserver.sending import at_once
 from maskedlark.clock import Clock
-from maskedlark.errors import FieldOverflow, MaskedLarkError, NotDeclared
+from maskedlark.errors import Expired, FieldOverflow, MaskedLarkError, NotDeclared
 from maskedlark.privacy import accountant, messages
 from maskedlark.privacy.budget import Account, Entry
 from maskedlark.privacy.document import Document
@@ -39,16 +40,17 @@ class Wish:
     arguments: Arguments
     document: Document
     datasets: tuple[bytes, ...]
+    """By digest, in their order: named in another order, it is the same wish."""
     noise: float | None = None
     """The scale in units of the sensitivity; none is the document's floor."""
     epsilon: float | None = None
     """Or the most that it may cost."""
 
     def digest(self) -> bytes:
-        """The same for the same wish."""
-        named = [each.hex() for each in self.datasets]
-        said = [self.function.name, self.arguments, named, self.noise, self.epsilon]
-        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).digest()
+        """The same for the same wish; its first half, for one that may be of other datasets."""
+        said = [self.function.name, self.arguments, self.noise, self.epsilon]
+        asked = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).digest()
+        return asked + hashlib.sha256(b"".join(self.datasets)).digest()
 
     def question(self) -> Question:
         """The function with its arguments. Raises what is wrong with them, before anybody is asked."""
@@ -68,6 +70,9 @@ class _Verified:
     receipt: ReleaseReceipt
 
 
+_REFUSALS = ReleaseRefused, FieldOverflow, Expired
+"""A helper that says so has charged nothing."""
+_LOG = logging.getLogger(__name__)
 _Outcome = _Verified | MaskedLarkError
 
 
@@ -86,6 +91,7 @@ class Asking:
         wish.question()
         kept = self.requests.find(wish.digest())
         if kept is None:
+            self._mention_alike(wish)
             kept = self.requests.add(self._kept(wish))
         return self.finish(kept, wish.function, wish.document)
 
@@ -104,6 +110,9 @@ class Asking:
 
     def finish(self, kept: Kept, function: Function, document: Document) -> Answered:
         """The answer to a question that was made durable. Asks only helpers whose answer is not here."""
+        if kept.state is not Course.ANSWERED:
+            # Before anybody is asked: one that was refused before may be charged now.
+            self.requests.reopen(kept.id)
         request = messages.decode_request(kept.body)
         question = function.ask(document, request.arguments)
         helpers = self.connections.helpers(document)
@@ -117,20 +126,30 @@ class Asking:
         }
         try:
             tables = combine(question.plans, {name: each.answer for name, each in found.items()})
-        except HelpersDiffer:
+        except HelpersDiffer as error:
             # One of them is wrong: when it is mended, asking again costs nothing.
-            self.requests.forget(kept.id)
-            raise
+            self.requests.drop_answers(kept.id)
+            raise _pending(error, kept) from None
         self.requests.close(kept.id, Course.ANSWERED)
         receipts = {name: each.receipt for name, each in found.items()}
         kind = document.mechanisms[function.purpose.value].kind
-        return Answered(kept.id, document, kind, request.noise, tables, receipts)
+        return Answered(kept.id, document, kind, request.noise, request.arguments, tables, receipts)
 
     def _kept(self, wish: Wish) -> Kept:
         request = self.request(wish)
         digest = wish.document.digest
         # The very bytes are kept: helpers charge their digest.
         return Kept(request.id, self.clock.now(), wish.digest(), digest, request.encode(), Course.PENDING)
+
+    def _mention_alike(self, wish: Wish) -> None:
+        """Say which pending questions differ from a new one in their datasets alone: it is charged apart."""
+        alike = [each.id for each in self.requests.pending() if each.wish[:32] == wish.digest()[:32]]
+        if alike:
+            _LOG.warning(
+                "the same question is pending over other datasets (request %s): this one is asked and "
+                "charged apart; `maskedlark query --resume ID` finishes that one",
+                ", ".join(alike),
+            )
 
     def _noise(self, wish: Wish) -> float:
         floor = wish.mechanism.noise_floor
@@ -221,10 +240,20 @@ class Asking:
         errors = [outcome for outcome in outcomes if isinstance(outcome, MaskedLarkError)]
         if not errors:
             return
-        refused = [error for error in errors if isinstance(error, ReleaseRefused | FieldOverflow)]
+        refused = [error for error in errors if isinstance(error, _REFUSALS)]
         if len(refused) == len(outcomes):
             self.requests.close(kept.id, Course.REFUSED)
-        raise (refused or errors)[0]
+            raise refused[0]
+        raise _pending((refused or errors)[0], kept)
+
+
+def _pending(error: MaskedLarkError, kept: Kept) -> MaskedLarkError:
+    """The error, with the way on and the way out: some helper may have charged the question already."""
+    error.args = (
+        f"{error}. Request {kept.id} is pending: `maskedlark query --resume {kept.id}` finishes it when all "
+        "helpers answer, and charges nothing twice; `--forget` lets go of it, and what was charged stays so",
+    )
+    return error
 
 
 def _attempt(ask: Callable[[RemoteHelper], _Verified], helper: RemoteHelper) -> _Outcome:

@@ -5,6 +5,7 @@ A helper that shows two histories is caught here: a receipt that is kept never c
 
 from sqlalchemy import BigInteger, Column, LargeBinary, MetaData, String, Table, func, select
 
+from maskedlark.adserver.receipt_pages import MOST_RECEIPTS
 from maskedlark.adserver.remote_helper import RemoteHelper
 from maskedlark.errors import MaskedLarkError
 from maskedlark.privacy import receipt
@@ -74,13 +75,18 @@ class Book:
 
     def _fill(self, helper: RemoteHelper, last: int, number: int) -> None:
         """Fetch what other clients of ours, or an answer that was lost, left out."""
-        fetched = helper.receipts(self._origin, last)
-        if len(fetched) < number - last:
+        wanted = number - last
+        if wanted > MOST_RECEIPTS:
+            raise BadReceipt(
+                f"{helper.name} names receipt {number}, and {last} was the last: that is no chain"
+            )
+        fetched = helper.receipts(self._origin, last, wanted)
+        if len(fetched) < wanted:
             raise BadReceipt(f"{helper.name} lacks receipts between {last} and {number}")
-        for each in fetched[: number - last]:
+        for each in fetched:
             if _opened(helper, each).origin != self._origin:
                 raise BadReceipt(f"{helper.name} has a receipt of another origin among ours")
-        self._append(helper.name, fetched[: number - last])
+        self._append(helper.name, fetched)
 
     def _append(self, helper: str, behind: list[SignedReceipt]) -> None:
         """Keep receipts that follow each other and the last one. One transaction: all or none."""

@@ -4,7 +4,9 @@ It opens the ad server's database, holds the origin's signing key and talks to h
 process takes uploads only: nobody outside can spend a budget.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -21,27 +23,31 @@ from maskedlark.adserver.errors import NotSealed, UnknownRequest
 from maskedlark.adserver.explained import Explained
 from maskedlark.adserver.question import Grouping, Groupings, Where
 from maskedlark.adserver.remote_helper import Connections, Retries
-from maskedlark.adserver.requests import Kept, Requests
+from maskedlark.adserver.requests import Course, Kept, Requests
 from maskedlark.adserver.sending import Progress, Sending, at_once, silent
 from maskedlark.adserver.table import Table
+from maskedlark.adserver.trusted import TrustedParameters
 from maskedlark.clock import Clock, SystemClock
 from maskedlark.core.purpose import Purpose
+from maskedlark.errors import Expired
 from maskedlark.functions.sums import Sums
 from maskedlark.privacy import messages
 from maskedlark.privacy.document import Document
-from maskedlark.privacy.errors import MixedDatasets, UnknownFunction
+from maskedlark.privacy.errors import BadArguments, MixedDatasets, UnknownFunction
 from maskedlark.privacy.function import Arguments, Function
+from maskedlark.privacy.messages import MOST_DATASETS
 from maskedlark.privacy.receipt import SignedReceipt
 from maskedlark.randomness import Randomness, SystemRandomness
 from maskedlark.storage.datasets import Dataset, Datasets, Standing
 from maskedlark.storage.engine import Database, open_database
-from maskedlark.storage.reports import Reports, Selection
+from maskedlark.storage.reports import Reports, Selection, check_used
 from maskedlark.web import key_file
 from maskedlark.web.errors import AlreadySealed, UnknownDataset
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.wire.signatures import SigningKey
 
 CONFIDENCE = 0.95
+_LOG = logging.getLogger(__name__)
 
 
 class Client:
@@ -80,8 +86,14 @@ class Client:
             key_file.public(found.service_key),
             {found.origin: key_file.public(found.origin_key)},
         )
-        parameters = ParameterClient(found.parameter_service, service_key, Path(found.cache), clock, pins)
-        database = open_database(found.database)
+        parameters = TrustedParameters(found.parameter_service, service_key, Path(found.cache), clock, pins)
+        # Not made here: an empty one would look like an ad server without reports.
+        database = open_database(found.database, make=False)
+        try:
+            check_used(database)
+        except BaseException:
+            database.close()
+            raise
         return cls(found.origin, database, key, parameters, clock, SystemRandomness())
 
     def datasets(self) -> list[Dataset]:
@@ -115,21 +127,28 @@ class Client:
     def send(self, name: str, progress: Progress = silent) -> Dataset:
         """Send a dataset to all helpers, agree on what all accepted, and seal it. Again, it carries on."""
         found = self._present(name)
-        if found.state is Standing.SEALED:
+        if found.state in (Standing.SEALED, Standing.EXPIRED):
             return found
         document = self._parameters.by_digest(found.selection.parameters)
         helpers = self._connections.helpers(document)
         Sending(self._datasets, self._reports, found, helpers, progress).run()
-        sealing.seal(self._datasets, self._book, found, document, helpers)
+        sealing.seal(self._datasets, self._reports, self._book, found, document, helpers)
         return datasets.known(self._datasets, name)
 
-    def abort(self, name: str) -> None:
-        """Take a dataset back that is not sealed anywhere: its reports are free for another."""
+    def abort(self, name: str, give_up: bool = False) -> list[str]:
+        """Take a dataset back that is not sealed anywhere: its reports are free for another.
+
+        With `give_up`, also one that some helper has sealed and another will not: it is lost, and its reports
+        stay taken at those who have sealed it. Returns who they are, and who could not be asked.
+        """
         found = self._present(name)
-        if found.state is Standing.SEALED:
+        if found.state in (Standing.SEALED, Standing.EXPIRED):
             raise AlreadySealed(f"{name} is sealed at every helper: it stays for good")
-        document = self._parameters.by_digest(found.selection.parameters)
-        sealing.abort(self._datasets, found, self._connections.helpers(document))
+        helpers = self._connections.helpers(self._parameters.by_digest(found.selection.parameters))
+        if give_up:
+            return sealing.give_up(self._datasets, found, helpers)
+        sealing.abort(self._datasets, found, helpers)
+        return []
 
     @overload
     def query(
@@ -209,7 +228,9 @@ class Client:
     ) -> Answered:
         """The answer of any function that the helpers know, as numbers. `table.tables` shows it."""
         self._functions[function.name] = function
-        return self._asking.ask(self._wish(function, arguments, datasets, noise, epsilon))
+        wish = self._wish(function, arguments, datasets, noise, epsilon)
+        with self._noticing_age(wish.datasets):
+            return self._asking.ask(wish)
 
     def pending(self) -> list[Kept]:
         """Questions that were begun and not answered, the oldest first."""
@@ -217,14 +238,23 @@ class Client:
 
     def resume(self, request: str, confidence: float = CONFIDENCE) -> list[Table]:
         """Finish a question, or see its answer again: the same bytes, charged once."""
-        kept = self._requests.get(request)
-        if kept is None:
-            raise UnknownRequest(f"no request {request!r} was asked from this database")
-        name = messages.decode_request(kept.body).function
-        if name not in self._functions:
-            raise UnknownFunction(f"request {request} asked {name}: use `ask` with that function first")
+        table.check_confidence(confidence)
+        kept = self._request(request)
+        asked = messages.decode_request(kept.body)
+        if asked.function not in self._functions:
+            raise UnknownFunction(
+                f"request {request} asked {asked.function}: use `ask` with that function first"
+            )
         document = self._parameters.by_digest(kept.parameters)
-        return table.tables(self._asking.finish(kept, self._functions[name], document), confidence)
+        with self._noticing_age([bytes.fromhex(each) for each in asked.datasets]):
+            answered = self._asking.finish(kept, self._functions[asked.function], document)
+        return table.tables(answered, confidence)
+
+    def forget(self, request: str) -> None:
+        """Let go of a question that cannot be finished. What helpers have charged for it stays charged."""
+        if self._request(request).state is Course.ANSWERED:
+            raise UnknownRequest(f"request {request} was answered: there is nothing to forget")
+        self._requests.close(request, Course.FORGOTTEN)
 
     def receipts(self, helper: str) -> list[SignedReceipt]:
         """All that a helper has signed for this origin, as far as it is kept here: a chain without gaps."""
@@ -255,10 +285,44 @@ class Client:
         same = [span.end for span in spans if (span.purpose, span.parameters) == (purpose, document.digest)]
         return max(same, default=0)
 
+    def _request(self, name: str) -> Kept:
+        kept = self._requests.get(name)
+        if kept is None:
+            raise UnknownRequest(f"no request {name!r} was asked from this database")
+        return kept
+
+    @contextmanager
+    def _noticing_age(self, digests: Sequence[bytes]) -> Iterator[None]:
+        """If a helper says that something has expired, find out what: it is left out from then on."""
+        try:
+            yield
+        except Expired as error:
+            asked = [each for each in self._datasets.all() if each.digest in digests]
+            gone = [each.name for each in asked if each.state is Standing.SEALED and self._has_expired(each)]
+            if not gone:
+                raise
+            for name in gone:
+                self._datasets.expire(name)
+            raise Expired(
+                f"{error} ({', '.join(gone)}). It is marked so here, and left out of questions that name no "
+                "dataset: ask again"
+            ) from None
+
+    def _has_expired(self, dataset: Dataset) -> bool:
+        document = self._parameters.by_digest(dataset.selection.parameters)
+        helpers = self._connections.helpers(document)
+        # One is enough: a question needs all of them.
+        return any(
+            state.state == "expired"
+            for state in at_once([partial(each.state, dataset.name) for each in helpers])
+        )
+
     def _present(self, name: str) -> Dataset:
         found = datasets.known(self._datasets, name)
         if found.state is Standing.ABORTED:
             raise UnknownDataset(f"{name} was aborted: freeze it again")
+        if found.state is Standing.LOST:
+            raise UnknownDataset(f"{name} was given up: its reports are lost, freeze later ones")
         return found
 
     def _wish(
@@ -270,12 +334,16 @@ class Client:
         epsilon: float | None,
     ) -> Wish:
         chosen = self._sealed(function.purpose) if names is None else self._named(names)
-        digests = tuple(each.digest for each in chosen if each.digest is not None)
+        if len(chosen) > MOST_DATASETS:
+            raise BadArguments(
+                f"{len(chosen)} datasets, and one question is over at most {MOST_DATASETS}: name fewer"
+            )
+        digests = tuple(sorted(each.digest for each in chosen if each.digest is not None))
         document = self._parameters.by_digest(chosen[0].selection.parameters)
         return Wish(function, arguments, document, digests, noise, epsilon)
 
     def _named(self, names: Sequence[str]) -> list[Dataset]:
-        found = [datasets.sealed(self._datasets, name) for name in names]
+        found = [datasets.sealed(self._datasets, name) for name in dict.fromkeys(names)]
         if not found:
             raise NotSealed("name at least one dataset, or none for all that are sealed")
         if len({(each.selection.purpose, each.selection.parameters) for each in found}) > 1:
@@ -284,11 +352,15 @@ class Client:
 
     def _sealed(self, purpose: Purpose) -> list[Dataset]:
         """All sealed ones of a purpose, of the newest document that has any."""
-        found = [each for each in self._datasets.all() if each.state is Standing.SEALED]
+        found = [each for each in self._datasets.all() if each.selection.purpose is purpose]
         for document in reversed(self._parameters.chain(self.origin)):
-            wanted = (purpose, document.digest)
-            if same := [
-                each for each in found if (each.selection.purpose, each.selection.parameters) == wanted
-            ]:
-                return same
+            same = [each for each in found if each.selection.parameters == document.digest]
+            if sealed := [each for each in same if each.state is Standing.SEALED]:
+                _mention_expired(same)
+                return sealed
         raise NotSealed(f"no dataset to {purpose} is sealed yet: freeze and send one first")
+
+
+def _mention_expired(found: Sequence[Dataset]) -> None:
+    if names := [each.name for each in found if each.state is Standing.EXPIRED]:
+        _LOG.warning("left out, because their reports have expired: %s", ", ".join(names))

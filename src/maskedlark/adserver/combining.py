@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from maskedlark.adserver.errors import HelpersDiffer
 from maskedlark.core import field, sharing
 from maskedlark.privacy.document import Document
-from maskedlark.privacy.function import Group, Plan
+from maskedlark.privacy.function import Arguments, Group, Plan
 from maskedlark.privacy.mechanisms import Kind
 from maskedlark.privacy.messages import Answer, AnswerTable
 from maskedlark.privacy.receipt import Balance, ReleaseReceipt
@@ -33,6 +33,8 @@ class Answered:
     document: Document
     kind: Kind
     noise: float
+    arguments: Arguments
+    """As they were asked."""
     tables: tuple[Combined, ...]
     receipts: Mapping[str, ReleaseReceipt]
     """By helper; every one was verified."""

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, StringConstraints, ValidationError
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
 
 from maskedlark.adserver.errors import BadSettings
 from maskedlark.privacy.document import Origin
 from maskedlark.privacy.settings import PublicKey, Settings
+from maskedlark.storage.engine import parse
+from maskedlark.storage.errors import UnsupportedDatabase
 
 _Text = Annotated[str, StringConstraints(min_length=1)]
 
@@ -56,8 +56,8 @@ def read(path: Path) -> Config:
 def _database(text: str, folder: Path) -> str:
     """A file of SQLite is relative to the configuration, like every path in it."""
     try:
-        url = make_url(text)
-    except ArgumentError:
+        url = parse(text)
+    except UnsupportedDatabase:
         return text  # What is wrong with it, the one who opens it says.
     if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
         return text

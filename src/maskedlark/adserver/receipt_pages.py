@@ -4,6 +4,7 @@ page = {"receipts": [signed receipt, …], "more": bool}
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from urllib.parse import quote
 
 from pydantic import ValidationError
@@ -21,8 +22,16 @@ class Page(Settings):
     more: bool
 
 
-def fetch(remote: Remote, origin: str, after: int = 0) -> Iterator[SignedReceipt]:
-    """Every receipt of an origin behind the one of that number. Run by the ad server, or by anyone."""
+MOST_RECEIPTS = 1 << 20
+"""Read at a time, unless something else is wanted: a helper must not be able to fill our memory."""
+
+
+def fetch(remote: Remote, origin: str, after: int = 0, most: int = MOST_RECEIPTS) -> Iterator[SignedReceipt]:
+    """The receipts of an origin behind the one of that number, so many at most. Run by anyone."""
+    return islice(_all(remote, origin, after), most)
+
+
+def _all(remote: Remote, origin: str, after: int) -> Iterator[SignedReceipt]:
     more = True
     while more:
         page = _page(remote.get(f"/v1/origins/{quote(origin, safe='')}/receipts", {"after": after}))

@@ -19,7 +19,7 @@ from maskedlark.privacy.receipt import SignedReceipt
 from maskedlark.privacy.settings import HelperIdentity
 from maskedlark.web.errors import ServiceAway
 from maskedlark.web.parameters import ParameterClient
-from maskedlark.web.remote import Patience
+from maskedlark.web.remote import Patience, Query
 from maskedlark.web.signed_remote import SignedRemote
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
@@ -77,30 +77,33 @@ class RemoteHelper:
         self._remote = remote
         self._retries = retries
 
-    def open(self, name: str, parameters: bytes, purpose: Purpose) -> State:
-        """Begin a dataset, or find the one that was begun."""
-        body = Opening(parameters=parameters.hex(), purpose=purpose.value).encode()
+    def open(self, name: str, parameters: bytes, purpose: Purpose, opening: bytes) -> State:
+        """Begin a dataset, or find the one that was begun by this opening."""
+        wanted = Opening(opening=opening.hex(), parameters=parameters.hex(), purpose=purpose.value)
+        body = wanted.encode()
         return self._ask(lambda: State.decode(self._remote.post(_path(name), body, JSON_TYPE)))
 
     def state(self, name: str) -> State:
         """Where a dataset stands."""
         return self._ask(lambda: State.decode(self._remote.get(_path(name))))
 
-    def chunk(self, name: str, number: int, body: bytes) -> ChunkAnswer:
+    def chunk(self, name: str, number: int, body: bytes, opening: bytes) -> ChunkAnswer:
         """Send a chunk. What the answer says was accepted is durable at the helper."""
-        path = f"{_path(name)}/chunks/{number}"
+        path, query = f"{_path(name)}/chunks/{number}", _query(opening)
         return self._ask(
-            lambda: ChunkAnswer.decode(self._remote.post(path, body, CHUNK_TYPE, patience=_CHUNK))
+            lambda: ChunkAnswer.decode(self._remote.post(path, body, CHUNK_TYPE, query, patience=_CHUNK))
         )
 
-    def seal(self, name: str, sealing: Sealing) -> Sealed:
+    def seal(self, name: str, sealing: Sealing, opening: bytes) -> Sealed:
         """Seal a dataset, or hear again how it was sealed."""
-        path, body = f"{_path(name)}/seal", sealing.encode()
-        return self._ask(lambda: Sealed.decode(self._remote.post(path, body, SEAL_TYPE, patience=_SEAL)))
+        path, body, query = f"{_path(name)}/seal", sealing.encode(), _query(opening)
+        return self._ask(
+            lambda: Sealed.decode(self._remote.post(path, body, SEAL_TYPE, query, patience=_SEAL))
+        )
 
-    def abort(self, name: str) -> None:
+    def abort(self, name: str, opening: bytes) -> None:
         """Take an unsealed dataset back."""
-        self._ask(lambda: self._remote.delete(_path(name)))
+        self._ask(lambda: self._remote.delete(_path(name), _query(opening)))
 
     def release(self, body: bytes) -> bytes:
         """Ask a question. The same bytes get the same answer, and are charged once."""
@@ -110,9 +113,9 @@ class RemoteHelper:
         """What a question would cost; nothing is charged."""
         return self._ask(lambda: self._remote.post("/v1/explain", body, JSON_TYPE))
 
-    def receipts(self, origin: str, after: int) -> list[SignedReceipt]:
-        """Every receipt behind the one of that number."""
-        return self._ask(lambda: list(receipt_pages.fetch(self._remote, origin, after)))
+    def receipts(self, origin: str, after: int, most: int) -> list[SignedReceipt]:
+        """The receipts behind the one of that number, so many at most."""
+        return self._ask(lambda: list(receipt_pages.fetch(self._remote, origin, after, most)))
 
     def _ask(self, ask: Callable[[], T]) -> T:
         return self._retries(self.name, ask)
@@ -138,6 +141,11 @@ class Connections:
         address = self.parameters.keys(named.name, identity).address
         remote = SignedRemote(address, named.name, self.origin, self.key, self.clock, self.http)
         return RemoteHelper(named.name, place, identity, remote, self.retries)
+
+
+def _query(opening: bytes) -> Query:
+    """Signed with the rest: a request about an aborted dataset is nothing to the next of its name."""
+    return {"opening": opening.hex()}
 
 
 def _path(dataset: str) -> str:

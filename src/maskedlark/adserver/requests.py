@@ -6,6 +6,7 @@ from enum import StrEnum
 from sqlalchemy import (
     BigInteger,
     Column,
+    Connection,
     ForeignKey,
     LargeBinary,
     MetaData,
@@ -50,6 +51,8 @@ class Course(StrEnum):
     ANSWERED = "answered"
     REFUSED = "refused"
     """By every helper: nothing was charged."""
+    FORGOTTEN = "forgotten"
+    """Let go of by its askers, before all answers were here: what was charged stays charged."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class Kept:
     asked: int
     """When, in seconds since 1970."""
     wish: bytes
-    """The digest of what the caller wanted: the same wish finds a question that is pending."""
+    """The digest of what the caller wanted, then that of the datasets: the same wish finds its question."""
     parameters: bytes
     body: bytes
     """The very bytes that every helper gets, however often."""
@@ -74,14 +77,17 @@ class Requests:
         prepare(database, "requests", SCHEMA_VERSION, _TABLES)
         self._database = database
 
+    def find(self, wish: bytes) -> Kept | None:
+        """The pending question of the same wish; none if there is none."""
+        with self._database.read() as connection:
+            return _pending(connection, wish)
+
     def add(self, made: Kept) -> Kept:
-        """Keep a question, durable when this returns; or find the pending one of the same wish."""
+        """Keep a question, durable when this returns; or find what another has added meanwhile."""
         with self._database.write() as connection:
             self._database.alone(connection, "requests")
-            same = (_REQUESTS.c.wish == made.wish) & (_REQUESTS.c.state == Course.PENDING.value)
-            before = connection.execute(select(_REQUESTS).where(same).limit(1)).one_or_none()
-            if before is not None:
-                return _kept(before)
+            if (before := _pending(connection, made.wish)) is not None:
+                return before
             row = (made.id, made.asked, made.wish, made.parameters, made.body, made.state.value)
             self._database.insert_new(connection, _REQUESTS, [row])
         return made
@@ -98,9 +104,11 @@ class Requests:
         with self._database.read() as connection:
             return [_kept(row) for row in connection.execute(query.order_by(_REQUESTS.c.asked))]
 
-    def find(self, wish: bytes) -> Kept | None:
-        """The pending question of the same wish; none if there is none."""
-        return next((each for each in self.pending() if each.wish == wish), None)
+    def reopen(self, name: str) -> None:
+        """It is asked again: until it is answered, some helper may have charged it."""
+        change = update(_REQUESTS).where(_REQUESTS.c.id == name, _REQUESTS.c.state != Course.ANSWERED.value)
+        with self._database.write() as connection:
+            connection.execute(change.values(state=Course.PENDING.value))
 
     def close(self, name: str, state: Course) -> None:
         """Nothing is left to do for a question."""
@@ -112,7 +120,7 @@ class Requests:
         with self._database.write() as connection:
             self._database.insert_new(connection, _ANSWERS, [(name, helper, data)])
 
-    def forget(self, name: str) -> None:
+    def drop_answers(self, name: str) -> None:
         """Let go of a question's answers: helpers give them again."""
         with self._database.write() as connection:
             connection.execute(delete(_ANSWERS).where(_ANSWERS.c.request == name))
@@ -122,6 +130,12 @@ class Requests:
         query = select(_ANSWERS).where(_ANSWERS.c.request == name)
         with self._database.read() as connection:
             return {row.helper: bytes(row.answer) for row in connection.execute(query)}
+
+
+def _pending(connection: Connection, wish: bytes) -> Kept | None:
+    same = (_REQUESTS.c.wish == wish) & (_REQUESTS.c.state == Course.PENDING.value)
+    row = connection.execute(select(_REQUESTS).where(same).limit(1)).one_or_none()
+    return None if row is None else _kept(row)
 
 
 def _kept(row: Row[tuple[object, ...]]) -> Kept:

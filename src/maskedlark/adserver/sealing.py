@@ -46,8 +46,8 @@ def seal(
     sealing = Sealing(accepted=accepted, digest=digest.hex())
     first, *others = helpers
     # One alone at first: if it refuses, nothing is sealed anywhere, and the dataset can be taken back.
-    answers = [first.seal(dataset.name, sealing)]
-    answers += at_once([partial(helper.seal, dataset.name, sealing) for helper in others])
+    answers = [first.seal(dataset.name, sealing, dataset.opening)]
+    answers += at_once([partial(helper.seal, dataset.name, sealing, dataset.opening) for helper in others])
     for helper, answer in zip(helpers, answers, strict=True):
         _check(book, helper, document, dataset, answer, (digest.hex(), len(agreed)))
     datasets.seal(dataset.name, digest, len(agreed))
@@ -57,7 +57,7 @@ def abort(datasets: Datasets, dataset: Dataset, helpers: Sequence[RemoteHelper])
     """Take an unsealed dataset back everywhere. Run by the ad server; safe to repeat."""
     # All are asked before one lets go: what is sealed at one can only be finished.
     begun = [helper for helper in helpers if _is_there(helper, dataset.name)]
-    at_once([partial(_abort, helper, dataset.name) for helper in begun])
+    at_once([partial(_abort, helper, dataset) for helper in begun])
     datasets.abort(dataset.name)
 
 
@@ -66,7 +66,7 @@ def give_up(datasets: Datasets, dataset: Dataset, helpers: Sequence[RemoteHelper
 
     What is sealed at one helper stays there: the reports are taken, so they can be in no other dataset.
     """
-    let_go = at_once([partial(_lets_go, helper, dataset.name) for helper in helpers])
+    let_go = at_once([partial(_lets_go, helper, dataset) for helper in helpers])
     keeping = [helper.name for helper, gone in zip(helpers, let_go, strict=True) if not gone]
     if keeping:
         datasets.lose(dataset.name)
@@ -115,7 +115,9 @@ def _check(
 ) -> None:
     """Every helper has sealed what was sent, and signs it."""
     if (answer.digest, answer.records) != agreed:
-        raise HelpersDiffer(f"{helper.name} sealed {dataset.name} with another digest than that of its reports")
+        raise HelpersDiffer(
+            f"{helper.name} sealed {dataset.name} with another digest than that of its reports"
+        )
     signed = receipt.decode(answer.receipt)
     found = book.open(helper, document, signed)
     if not isinstance(found, SealedReceipt):
@@ -148,11 +150,11 @@ def _is_there(helper: RemoteHelper, name: str) -> bool:
     return True
 
 
-def _lets_go(helper: RemoteHelper, name: str) -> bool:
+def _lets_go(helper: RemoteHelper, dataset: Dataset) -> bool:
     """Whether the helper has nothing of a dataset any more. Of one that stays away, nobody knows."""
     try:
-        if helper.state(name).state == "open":
-            helper.abort(name)
+        if helper.state(dataset.name).state == "open":
+            helper.abort(dataset.name, dataset.opening)
             return True
     except NotThere:
         return True
@@ -161,8 +163,8 @@ def _lets_go(helper: RemoteHelper, name: str) -> bool:
     return False
 
 
-def _abort(helper: RemoteHelper, name: str) -> None:
+def _abort(helper: RemoteHelper, dataset: Dataset) -> None:
     try:
-        helper.abort(name)
+        helper.abort(dataset.name, dataset.opening)
     except NotThere:
         return  # An earlier try got through, and its answer did not.

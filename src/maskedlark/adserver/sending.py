@@ -75,7 +75,7 @@ class Sending:
     def _missing(self, helper: RemoteHelper, chunks: int) -> list[int]:
         """The chunks that the helper has not received, or whose answer is not kept here."""
         name, selection = self.dataset.name, self.dataset.selection
-        state = helper.open(name, selection.parameters, selection.purpose)
+        state = helper.open(name, selection.parameters, selection.purpose, self.dataset.opening)
         _check_state(helper, self.dataset, state)
         kept = self.datasets.answered(name, helper.name)
         there = kept if state.state == "sealed" else kept & set(state.chunks)
@@ -90,7 +90,7 @@ class Sending:
     def _chunk(self, helper: RemoteHelper, number: int, mark: Mark) -> None:
         name, page = self.dataset.name, chunk(self.reports, self.dataset, number, mark)
         parts = [report.decode(stored.data).part(helper.place) for stored in page]
-        answer = helper.chunk(name, number, uploads.encode_batch(parts))
+        answer = helper.chunk(name, number, uploads.encode_batch(parts), self.dataset.opening)
         _check_answer(helper, answer, mark.size)
         self.datasets.keep(name, number, helper.name, answer)
 
@@ -146,8 +146,8 @@ class _Queue:
 
 def _check_state(helper: RemoteHelper, dataset: Dataset, state: State) -> None:
     selection = dataset.selection
-    same = (selection.parameters.hex(), selection.purpose.value, dataset.name)
-    if (state.parameters, state.purpose, state.name) != same:
+    same = (selection.parameters.hex(), selection.purpose.value, dataset.name, dataset.opening.hex())
+    if (state.parameters, state.purpose, state.name, state.opening) != same:
         raise HelpersDiffer(f"{helper.name} has another dataset under the name {dataset.name}")
     if state.state == "expired":
         raise DatasetRefused(f"{dataset.name} has expired at {helper.name}: freeze newer reports")

@@ -54,6 +54,8 @@ class Table:
     helpers: int
     balance: Balance
     request: str
+    """By this id it can be seen again, for nothing."""
+    filtered: bool = False
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -102,12 +104,23 @@ class Table:
         """What a reader has to know beside the numbers."""
         cost = self.balance
         return [
-            f"Groups of fewer than k = {self.k} records are not shown.",
+            *self._rows_note(),
             f"Each of {self.helpers} helpers added {self.kind} noise of {self.noise:g} times what one record "
             "can change; errors and intervals count all of it.",
             f"This cost ε = {cost.charged_epsilon:.4g}; a source has cost {cost.spent_epsilon:.4g} "
             f"(δ = {cost.spent_delta:g}), and {cost.left_epsilon:.4g} is left.",
+            f"Request {self.request}: `maskedlark query --resume` shows it again for nothing.",
         ]
+
+    def _rows_note(self) -> list[str]:
+        if self.rows:
+            return [f"Groups of fewer than k = {self.k} records are not shown."]
+        note = [f"No group has k = {self.k} records, so none is shown."]
+        if self.filtered:
+            note.append(
+                "A filter matches whole entries: the text 7 is not the number 7; a span, only numbers."
+            )
+        return note
 
     def _names(self) -> list[str]:
         """A name for every cell of a row, all different: a key may be called like a value."""
@@ -165,6 +178,7 @@ def _table(answered: Answered, combined: Combined, confidence: float) -> Table:
         answered.helpers,
         answered.balance,
         answered.request,
+        bool(answered.arguments.get("where")),
     )
 
 

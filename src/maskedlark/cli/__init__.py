@@ -1,27 +1,64 @@
-"""The `maskedlark` command."""
+"""The `maskedlark` command. What a command needs is imported when it is run: the others cost it no time."""
 
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command, get_group
 
 import maskedlark
-from maskedlark.cli import datasets, helper, parameters, receipts
-from maskedlark.cli.demo import demo
-from maskedlark.cli.query import EXAMPLE, query
+
+_COMMANDS = {
+    "parameters": "Privacy settings that anyone can verify: make keys, draft, publish, show, verify, serve.",
+    "helper": (
+        "A helper opens reports, enforces privacy, answers with shares: set it up, rotate keys, run it."
+    ),
+    "datasets": "Reports that never change: freeze them, send them to all helpers, list, abort.",
+    "receipts": "What helpers have answered, signed by them: anyone can fetch it and add up what it cost.",
+    "query": "Ask the helpers for sums by group. Shows errors, intervals, the cost, and what is left.",
+    "demo": "Follow the reports of a small population through running services, ask, and attack.",
+}
+"""What the list of commands says of each: a test holds it to what the command itself says."""
+_ALONE = {"demo": "Example: maskedlark demo --users 5000 --helpers 3"}
+"""Modules whose one function is the command, with its example."""
+
+
+class _Commands(TyperGroup):
+    """Commands by the names of their modules."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002
+        """In the order in which they are used."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401, ARG002
+        """A command as the list shows it."""
+        return TyperCommand(cmd_name, help=_COMMANDS[cmd_name]) if cmd_name in _COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
+        """The command that is run, and what is left of the line."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command if name is None else load(name), rest
+
+
+def load(name: str) -> Any:  # noqa: ANN401
+    """The whole of a command."""
+    module = import_module(f"{__name__}.{name}")
+    if name not in _ALONE:
+        return get_group(module.app) if module.app.info.name else get_command(module.app)
+    alone = typer.Typer(add_completion=False)
+    alone.command(name, epilog=_ALONE[name])(getattr(module, name))
+    return get_command(alone)
+
 
 app = typer.Typer(
     name="maskedlark",
+    cls=_Commands,
     help="Measure and train on what users did without anyone seeing what one user did.",
     epilog="Example: maskedlark demo",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,  # locals hold shares and labels
 )
-app.add_typer(parameters.app)
-app.add_typer(helper.app)
-app.add_typer(datasets.app)
-app.add_typer(receipts.app)
-app.command(epilog=EXAMPLE)(query)
-app.command(epilog="Example: maskedlark demo --users 5000 --helpers 3")(demo)
 
 
 def _version(wanted: bool) -> None:

@@ -1,5 +1,6 @@
 """`maskedlark datasets`: freeze reports into datasets, send them to all helpers, list and abort them."""
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +12,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
-from maskedlark.adserver import sending
+from maskedlark.adserver import dates, sending
 from maskedlark.adserver.client import Client
 from maskedlark.cli.plainly import plainly
 from maskedlark.core.purpose import Purpose
@@ -27,20 +27,21 @@ app = typer.Typer(
 )
 Config = Annotated[Path, typer.Option("--config", help="The ad server's adserver.toml.")]
 Name = Annotated[str, typer.Argument(help="The dataset's name.")]
+Json = Annotated[bool, typer.Option("--json", help="For programs: one JSON object.")]
 When = Annotated[str | None, typer.Option(help="As in 2026-11-01, 2026-11-01T12:00+01:00, or seconds.")]
 
 
 @app.command("list", epilog="Example: maskedlark datasets list --config adserver.toml")
 @plainly
-def list_(config: Config) -> None:
+def list_(config: Config, as_json: Json = False) -> None:
     """Show every dataset: when, how many reports, and what helpers refused."""
-    table = Table(box=None, padding=(0, 1))
-    for head in ("name", "purpose", "from", "until", "reports", "state", "records", "refused"):
-        table.add_column(head, justify="right" if head in ("reports", "records") else "left")
     with Client.from_config(config) as client:
-        for each in client.datasets():
-            table.add_row(*map(escape, _row(each, client.refusals(each.name))))
-    Console(highlight=False).print(table)
+        found = [(each, client.refusals(each.name)) for each in client.datasets()]
+    if as_json:
+        typer.echo(json.dumps({"datasets": [_fields(*each) for each in found]}))
+        return
+    for each, refusals in found:
+        typer.echo("\n  ".join([_head(each), _span(each), *_refused(refusals)]))
 
 
 @app.command(
@@ -57,23 +58,29 @@ def freeze(
     parameters: Annotated[
         str | None, typer.Option("--parameters", help="The digest of their document; else the newest.")
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Fix what was received in a time that is over. Without a start it follows the dataset before."""
     digest = None if parameters is None else _digest(parameters)
     with Client.from_config(config) as client:
         found = client.freeze(name, _seconds(start), _seconds(end), purpose, digest)
-    span = f"{_moment(found.selection.start)} until {_moment(found.selection.end)}"
-    typer.echo(f"{found.name}: {found.reports} reports to {found.selection.purpose}, from {span}")
+    if as_json:
+        typer.echo(json.dumps(_fields(found, {})))
+    else:
+        typer.echo(f"{found.name}: {found.reports} reports to {found.selection.purpose}, {_span(found)}")
 
 
 @app.command(epilog="Example: maskedlark datasets send monday --config adserver.toml")
 @plainly
-def send(name: Name, config: Config) -> None:
+def send(name: Name, config: Config, as_json: Json = False) -> None:
     """Send a dataset to all helpers and seal what all accept. Interrupted, it carries on when run again."""
     with Client.from_config(config) as client:
         with _bars() as progress:
             found = client.send(name, progress)
         refusals = client.refusals(name)
+    if as_json:
+        typer.echo(json.dumps(_fields(found, refusals)))
+        return
     typer.echo(f"{found.name}: {found.records} of {found.reports} reports sealed at every helper")
     for line in _refused(refusals):
         typer.echo(line)
@@ -81,11 +88,21 @@ def send(name: Name, config: Config) -> None:
 
 @app.command(epilog="Example: maskedlark datasets abort monday --config adserver.toml")
 @plainly
-def abort(name: Name, config: Config) -> None:
+def abort(
+    name: Name,
+    config: Config,
+    give_up: Annotated[
+        bool,
+        typer.Option("--give-up", help="Also if some helper has sealed it: its reports are lost then."),
+    ] = False,
+) -> None:
     """Take a dataset back that no helper has sealed: its reports are free for another."""
     with Client.from_config(config) as client:
-        client.abort(name)
-    typer.echo(f"{name}: aborted")
+        keeping = client.abort(name, give_up)
+    if keeping:
+        typer.echo(f"{name}: given up; its reports stay taken at {', '.join(keeping)}, and answer nothing")
+    else:
+        typer.echo(f"{name}: aborted")
 
 
 @contextmanager
@@ -103,12 +120,30 @@ def _bars() -> Iterator[sending.Progress]:
         yield progress
 
 
-def _row(found: Dataset, refusals: dict[str, dict[str, int]]) -> tuple[str, ...]:
+def _head(found: Dataset) -> str:
+    records = f"{found.reports}" if found.records is None else f"{found.records} of {found.reports}"
+    return f"{found.name}  {found.state}  {records} reports to {found.selection.purpose}"
+
+
+def _span(found: Dataset) -> str:
+    return f"from {dates.shown(found.selection.start)} until {dates.shown(found.selection.end)} UTC"
+
+
+def _fields(found: Dataset, refusals: dict[str, dict[str, int]]) -> dict[str, object]:
+    """A dataset for programs."""
     span = found.selection
-    records = "" if found.records is None else str(found.records)
-    times = _moment(span.start), _moment(span.end)
-    refused = "; ".join(_refused(refusals))
-    return found.name, span.purpose.value, *times, str(found.reports), found.state.value, records, refused
+    return {
+        "name": found.name,
+        "state": found.state.value,
+        "purpose": span.purpose.value,
+        "parameters": span.parameters.hex(),
+        "start": dates.iso(span.start),
+        "end": dates.iso(span.end),
+        "reports": found.reports,
+        "records": found.records,
+        "digest": None if found.digest is None else found.digest.hex(),
+        "refused": refusals,
+    }
 
 
 def _refused(refusals: dict[str, dict[str, int]]) -> list[str]:
@@ -129,10 +164,6 @@ def _seconds(text: str | None) -> int | None:
     except ValueError:
         raise NotDeclared(f"{text!r} is no time: write 2026-11-01, 2026-11-01T12:00, or seconds") from None
     return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
-
-
-def _moment(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _digest(text: str) -> bytes:

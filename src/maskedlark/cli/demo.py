@@ -135,7 +135,7 @@ def _receipts(console: Console, scene: Stage, client: Client) -> None:
 
 def _one_person(console: Console, measured: Workflow) -> None:
     table = _table("What each party sees of one person who bought", "party", "can read", "bought", "euros")
-    for row in sights.one_person(measured).rows:
+    for row in sights.one_person(measured):
         table.add_row(*row)
     console.print(table)
 

@@ -1,15 +1,20 @@
 """`maskedlark query`: sums and counts by group, with what they cost; or what they would cost."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from maskedlark.adserver import dates
 from maskedlark.adserver.client import CONFIDENCE, Client
 from maskedlark.adserver.question import Between
+from maskedlark.adserver.requests import Kept
+from maskedlark.adserver.table import Table
 from maskedlark.cli.plainly import plainly
 from maskedlark.core.records import Entry
+from maskedlark.privacy import messages
 from maskedlark.privacy.errors import BadArguments
 
 EXAMPLE = (
@@ -19,12 +24,17 @@ EXAMPLE = (
 Config = Annotated[Path, typer.Option("--config", help="The ad server's adserver.toml.")]
 
 
+app = typer.Typer(add_completion=False)
+
+
+@app.command("query", epilog=EXAMPLE)
 @plainly
 def query(
     config: Config,
     value: Annotated[
-        list[str], typer.Option("--value", help="What to add up; `count` counts records. Repeat for more.")
-    ],
+        list[str] | None,
+        typer.Option("--value", help="What to add up; `count` counts records. Repeat for more."),
+    ] = None,
     group_by: Annotated[
         list[str] | None,
         typer.Option("--group-by", help="Keys, with commas between; repeat for another table."),
@@ -41,22 +51,66 @@ def query(
     explain: Annotated[
         bool, typer.Option("--explain", help="Say what it would cost; spend nothing.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    pending: Annotated[
+        bool, typer.Option("--pending", help="List questions that were begun and not answered.")
+    ] = False,
+    resume: Annotated[
+        str | None, typer.Option("--resume", help="Finish this request, or show its answer again.")
+    ] = None,
+    forget: Annotated[
+        str | None, typer.Option("--forget", help="Let go of this request; what was charged stays charged.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs: one JSON object.")] = False,
 ) -> None:
     """Ask the helpers for sums by group. Shows errors, intervals, the cost, and what is left."""
-    by = [keys.split(",") for keys in group_by] if group_by else [()]
+    if sum([bool(value), pending, resume is not None, forget is not None]) != 1:
+        raise typer.BadParameter("give one of --value, --pending, --resume and --forget")
+    by: list[tuple[str, ...]] = [tuple(keys.split(",")) for keys in group_by] if group_by else [()]
     filters = parse_where(where or [])
     with Client.from_config(config) as client:
-        asked = (value, [tuple(keys) for keys in by], filters, dataset, noise, epsilon, confidence)
-        if explain:
-            found = client.explain(*asked)
-            typer.echo(found.to_json() if as_json else str(found))
-            return
-        tables = client.query(*asked)
+        if pending:
+            _list(client.pending(), as_json)
+        elif forget is not None:
+            client.forget(forget)
+            typer.echo(f"{forget}: forgotten; what helpers have charged for it stays charged", err=True)
+        elif resume is not None:
+            _show(client.resume(resume, confidence), as_json)
+        else:
+            asked = (value or [], by, filters, dataset, noise, epsilon, confidence)
+            if explain:
+                found = client.explain(*asked)
+                typer.echo(found.to_json() if as_json else str(found))
+            else:
+                _show(client.query(*asked), as_json)
+
+
+def _show(tables: Sequence[Table], as_json: bool) -> None:
+    # First, and apart: where the table cannot be written, its id is not lost, and it was paid for.
+    typer.echo(f"request {tables[0].request}", err=True)
     if as_json:
-        typer.echo(json.dumps([json.loads(table.to_json()) for table in tables], ensure_ascii=False))
+        found = [json.loads(table.to_json()) for table in tables]
+        typer.echo(json.dumps({"tables": found}, ensure_ascii=False))
     else:
         typer.echo("\n\n".join(map(str, tables)))
+
+
+def _list(pending: Sequence[Kept], as_json: bool) -> None:
+    """Every pending question with what it asks; its datasets are those of when it was asked."""
+    asked = [(kept, messages.decode_request(kept.body)) for kept in pending]
+    if as_json:
+        found = [
+            {"id": kept.id, "asked": dates.iso(kept.asked), **request.model_dump(exclude={"format", "id"})}
+            for kept, request in asked
+        ]
+        typer.echo(json.dumps({"pending": found}, ensure_ascii=False))
+        return
+    for kept, request in asked:
+        what = json.dumps(request.arguments, ensure_ascii=False)
+        over = f"{len(request.datasets)} dataset{'s' * (len(request.datasets) > 1)}"
+        typer.echo(f"{kept.id}  {dates.shown(kept.asked)} UTC")
+        typer.echo(f"  {request.function} {what} over {over}, noise {request.noise:g}")
+    if not asked:
+        typer.echo("no question is pending", err=True)
 
 
 def parse_where(texts: list[str]) -> dict[str, list[Entry] | Between]:

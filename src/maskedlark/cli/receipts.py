@@ -1,5 +1,6 @@
 """`maskedlark receipts`: fetch what a helper has signed, and verify it from public documents alone."""
 
+import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,15 +10,18 @@ from typing import Annotated
 import typer
 
 from maskedlark.adserver import receipt_pages
+from maskedlark.adserver.receipt_pages import MOST_RECEIPTS
+from maskedlark.adserver.trusted import naming
 from maskedlark.cli.plainly import plainly
 from maskedlark.clock import SystemClock
 from maskedlark.privacy import chain, receipt, trail
+from maskedlark.privacy.budget import Spent
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.errors import BadReceipt
 from maskedlark.privacy.receipt import ReleaseReceipt, SignedReceipt
 from maskedlark.privacy.trail import Trail
 from maskedlark.web import files, key_file, pages
-from maskedlark.web.errors import UnknownDocument, UnknownHelper
+from maskedlark.web.errors import StrangeAnswer, UnknownDocument, UnknownHelper
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.remote import Remote
 from maskedlark.wire.signatures import VerifyingKey
@@ -35,6 +39,7 @@ ServiceKey = Annotated[
 OriginKey = Annotated[
     str, typer.Option("--origin-key", help="The public key that signed the origin's first document.")
 ]
+Most = Annotated[int, typer.Option(min=1, help="Refuse to read more receipts than this.")]
 Service = Annotated[str | None, typer.Option("--service", help="The parameter service's address.")]
 
 
@@ -54,10 +59,11 @@ def fetch(
         Path | None,
         typer.Option("--save-chain", help="Write the documents here, to verify without a network."),
     ] = None,
+    most: Most = MOST_RECEIPTS,
 ) -> None:
     """Fetch a helper's receipts, and the documents that they are verified by. Verifies no receipt."""
     with _client(origin, service, service_key, origin_key) as client:
-        found = _fetch(client, origin, helper)
+        found = _fetch(client, origin, helper, most)
         signed = client.signed_chain(origin)
     files.write(out, b"".join(each.encode() + b"\n" for each in found))
     if save_chain is not None:
@@ -81,19 +87,25 @@ def verify(
         Path | None,
         typer.Option("--chain", help="… and the documents, as `parameters verify --save` has them."),
     ] = None,
+    most: Most = MOST_RECEIPTS,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs: one JSON object.")] = False,
 ) -> None:
     """Verify every receipt of a helper, compute every charge again, and say what a source has cost."""
     if (service is None) != (file is not None and chain_file is not None):
         raise typer.BadParameter("give either --service, or --file and --chain")
     if service is not None:
         with _client(origin, service, service_key, origin_key) as client:
-            documents, found = client.chain(origin), _fetch(client, origin, helper)
+            documents, found = client.chain(origin), _fetch(client, origin, helper, most)
     else:
         assert file is not None
         assert chain_file is not None
         documents = _documents(chain_file, origin, service_key, origin_key)
         found = _lines(file)
-    _report(trail.verify(found, origin, helper, documents), documents)
+    verified = trail.verify(found, origin, helper, documents)
+    if as_json:
+        typer.echo(json.dumps(_fields(verified, documents)))
+    else:
+        _report(verified, documents)
 
 
 @contextmanager
@@ -102,15 +114,23 @@ def _client(origin: str, service: str, service_key: str, origin_key: str) -> Ite
     with tempfile.TemporaryDirectory() as folder:
         pins = {origin: key_file.public(origin_key)}
         key = key_file.public(service_key)
-        with ParameterClient(service, key, Path(folder), SystemClock(), pins) as client:
+        with (
+            ParameterClient(service, key, Path(folder), SystemClock(), pins) as client,
+            naming("--service-key", "--origin-key"),
+        ):
             yield client
 
 
-def _fetch(client: ParameterClient, origin: str, helper: str) -> list[SignedReceipt]:
+def _fetch(client: ParameterClient, origin: str, helper: str, most: int) -> list[SignedReceipt]:
     """From the helper itself, at the address that its identity signs."""
     identity = _identity(client.chain(origin), helper)
     with Remote(client.keys(helper, identity).address) as remote:
-        return list(receipt_pages.fetch(remote, origin))
+        found = list(receipt_pages.fetch(remote, origin, most=most + 1))
+    if len(found) > most:
+        raise StrangeAnswer(
+            f"{helper} shows more than {most} receipts: if it has so many, give a larger --most"
+        )
+    return found
 
 
 def _identity(documents: Sequence[Document], helper: str) -> VerifyingKey:
@@ -125,7 +145,8 @@ def _identity(documents: Sequence[Document], helper: str) -> VerifyingKey:
 
 def _documents(path: Path, origin: str, service_key: str, origin_key: str) -> list[Document]:
     signed = pages.decode_chain(path.read_bytes())
-    found = chain.verify(signed, origin, key_file.public(origin_key), key_file.public(service_key))
+    with naming("--service-key", "--origin-key"):
+        found = chain.verify(signed, origin, key_file.public(origin_key), key_file.public(service_key))
     if not found:
         raise UnknownDocument(f"{path} holds no document of {origin}")
     return found
@@ -142,17 +163,50 @@ def _lines(path: Path) -> list[SignedReceipt]:
 
 
 def _report(found: Trail, documents: Sequence[Document]) -> None:
-    released = sum(isinstance(each, ReleaseReceipt) for each in found.receipts)
-    sealed = len(found.receipts) - released
+    sealed, released = _counts(found)
     typer.echo(
         f"{len(found.receipts)} receipts of {found.helper} for {found.origin} verified: "
         f"{sealed} datasets sealed, {released} questions answered"
     )
+    for document, cost in _spent(found, documents):
+        budget = document.budget
+        typer.echo(
+            f"version {document.version}: a source has cost at most ε = {cost.epsilon:.6g} "
+            f"at δ = {cost.delta:g}, of ε = {budget.epsilon:g} at δ = {budget.delta:g}"
+        )
+
+
+def _fields(found: Trail, documents: Sequence[Document]) -> dict[str, object]:
+    """What was verified, for programs."""
+    sealed, released = _counts(found)
+    spent = [
+        {
+            "version": document.version,
+            "epsilon": cost.epsilon,
+            "delta": cost.delta,
+            "budget_epsilon": document.budget.epsilon,
+            "budget_delta": document.budget.delta,
+        }
+        for document, cost in _spent(found, documents)
+    ]
+    return {
+        "origin": found.origin,
+        "helper": found.helper,
+        "receipts": len(found.receipts),
+        "datasets_sealed": sealed,
+        "questions_answered": released,
+        "spent": spent,
+    }
+
+
+def _counts(found: Trail) -> tuple[int, int]:
+    """How many datasets were sealed, and how many questions answered."""
+    released = sum(isinstance(each, ReleaseReceipt) for each in found.receipts)
+    return len(found.receipts) - released, released
+
+
+def _spent(found: Trail, documents: Sequence[Document]) -> list[tuple[Document, Spent]]:
+    """What a source has cost under every document that has receipts."""
     spent = found.spent()
-    for document in documents:
-        if (cost := spent.get(document.digest.hex())) is not None:
-            budget = document.budget
-            typer.echo(
-                f"version {document.version}: a source has cost at most ε = {cost.epsilon:.6g} "
-                f"at δ = {cost.delta:g}, of ε = {budget.epsilon:g} at δ = {budget.delta:g}"
-            )
+    named = [(document, spent.get(document.digest.hex())) for document in documents]
+    return [(document, cost) for document, cost in named if cost is not None]

@@ -1,7 +1,5 @@
 """What each party can see, for the demo: it opens what is stored with everybody's keys, as nobody could."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from maskedlark import workflow
@@ -16,12 +14,8 @@ from maskedlark.storage.reports import Reports, Selection
 from maskedlark.wire import report
 from maskedlark.workflow import Workflow
 
-
-@dataclass(frozen=True)
-class Sight:
-    """One report to aggregate of somebody who bought: a row a party."""
-
-    rows: list[tuple[str, str, str, str]]
+Row = tuple[str, str, str, str]
+"""A party, and three things that it sees."""
 
 
 def opened(scene: Stage, declared: Measure | Model) -> Workflow:
@@ -38,8 +32,11 @@ def opened(scene: Stage, declared: Measure | Model) -> Workflow:
     return workflow.receive(declared, stored, keys, scene.document.payload_size(declared.purpose))
 
 
-def one_person(measured: Workflow) -> Sight:
-    """Whose report it is nobody can tell from it; the demo adds up all shares to find a buyer's."""
+def one_person(measured: Workflow) -> list[Row]:
+    """One report to aggregate of somebody who bought: a row a party.
+
+    Whose report it is nobody can tell from it; the demo adds up all shares to find a buyer's.
+    """
     totals = field.to_signed(field.total(np.stack([helper.opened.shares for helper in measured.helpers])))
     place = int(np.argmax(totals[:, 1]))
     records, stored = measured.helpers[0].opened, report.decode(measured.reports[place])
@@ -55,4 +52,4 @@ def one_person(measured: Workflow) -> Sight:
     for helper in measured.helpers:
         _, mine, yours = map(str, helper.opened.shares[place])
         rows.append((helper.opener.helper, campaign, mine, yours))
-    return Sight([*rows, ("all helpers", "if they colluded", bought, euros)])
+    return [*rows, ("all helpers", "if they colluded", bought, euros)]

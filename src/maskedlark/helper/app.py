@@ -20,6 +20,7 @@ from maskedlark.wire.datasets import (
     MOST_CHUNKS,
     MOST_DATASET_NAME,
     NAME_PATTERN,
+    OPENING_PATTERN,
     SEAL_TYPE,
     Opening,
     Sealing,
@@ -38,6 +39,7 @@ T = TypeVar("T")
 Name = Annotated[str, Path(max_length=MOST_DATASET_NAME, pattern=NAME_PATTERN)]
 Number = Annotated[int, Path(ge=0, lt=MOST_CHUNKS)]
 Origin = Annotated[str, Path(max_length=MOST_ORIGIN, pattern=r"^[a-z0-9.:-]+$")]
+Opened = Annotated[str, Query(pattern=OPENING_PATTERN)]
 After = Annotated[int, Query(ge=0, le=1 << 53)]
 
 
@@ -137,11 +139,11 @@ def _datasets(service: Service, door: Door, hands: Hands) -> APIRouter:
         return _json(await hands.take(lambda: datasets.state(origin, name).encode()))
 
     @router.post("/chunks/{number}", openapi_extra=_taking(CHUNK_TYPE))
-    async def add(name: Name, number: Number, request: Request) -> Response:
+    async def add(name: Name, number: Number, opening: Opened, request: Request) -> Response:
         """Take a chunk: which of its parts were accepted, once those are durable."""
-        most = service.config.limits.chunk_bytes
+        most, opened = service.config.limits.chunk_bytes, bytes.fromhex(opening)
         async with door.body(request, CHUNK_TYPE, most) as (origin, body):
-            return _json(await hands.take(lambda: datasets.add(origin, name, number, body).encode()))
+            return _json(await hands.take(lambda: datasets.add(origin, name, number, body, opened).encode()))
 
     @router.get("/chunks/{number}")
     async def answered(name: Name, number: Number, request: Request) -> Response:
@@ -150,17 +152,18 @@ def _datasets(service: Service, door: Door, hands: Hands) -> APIRouter:
         return _json(await hands.take(lambda: datasets.chunk(origin, name, number).encode()))
 
     @router.post("/seal", openapi_extra=_taking(SEAL_TYPE))
-    async def seal(name: Name, request: Request) -> Response:
+    async def seal(name: Name, opening: Opened, request: Request) -> Response:
         """Make the dataset of what all helpers accepted: it never changes again."""
-        most = service.config.limits.sealing_bytes
+        most, opened = service.config.limits.sealing_bytes, bytes.fromhex(opening)
         async with door.body(request, SEAL_TYPE, most) as (origin, body):
-            return _json(await hands.take(lambda: datasets.seal(origin, name, Sealing.decode(body)).encode()))
+            wanted = Sealing.decode(body)
+            return _json(await hands.take(lambda: datasets.seal(origin, name, wanted, opened).encode()))
 
     @router.delete("", status_code=204)
-    async def abort(name: Name, request: Request) -> Response:
+    async def abort(name: Name, opening: Opened, request: Request) -> Response:
         """Take back a dataset that is not sealed: its reports may be sent in another."""
         origin = await door.caller(request)
-        await hands.take(lambda: datasets.abort(origin, name))
+        await hands.take(lambda: datasets.abort(origin, name, bytes.fromhex(opening)))
         return Response(status_code=204)
 
     return router

@@ -29,6 +29,7 @@ from sqlalchemy.exc import ArgumentError
 
 from maskedlark.errors import MaskedLarkError
 from maskedlark.helper.errors import BadConfig
+from maskedlark.helper.ids import MOST_LEAP_S
 from maskedlark.helper.keyring import DAY_S, KEEP_S
 from maskedlark.privacy.document import Origin
 from maskedlark.privacy.policy import Policy
@@ -111,6 +112,10 @@ class Config(Settings):
     )
     keep_days: Annotated[int, Field(ge=1, le=3650)] = Field(
         KEEP_S // DAY_S, description="days for which old keys still open late reports: keep_days = 180"
+    )
+    most_leap_days: Annotated[int, Field(ge=1, le=36_500)] = Field(
+        MOST_LEAP_S // DAY_S,
+        description="days that may pass between two times of deleting what is old: most_leap_days = 30",
     )
     limits: Limits = Field(
         Limits(),

@@ -21,15 +21,15 @@ from sqlalchemy import insert, select, update
 from maskedlark.clock import SECONDS_AN_HOUR, Clock
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import Expired, OutOfRange, PastLifetime
-from maskedlark.helper import rows, sealing
+from maskedlark.helper import chunk_file, rows, sealing
 from maskedlark.helper.columns import Contents
-from maskedlark.helper.errors import Replayed
-from maskedlark.helper.ids import Ids
+from maskedlark.helper.errors import Busy, Replayed
+from maskedlark.helper.ids import MOST_LEAP_S, Ids
 from maskedlark.helper.ingest import Ingest, Job, Taken
 from maskedlark.helper.rows import ABORTED, EXPIRED, OPEN, SEALED, DatasetRow
 from maskedlark.helper.sealed import SealedDataset
 from maskedlark.helper.sealing import Agreed, Merged
-from maskedlark.helper.tables import CHUNKS, DATASETS, SCHEMA_VERSION, TABLES
+from maskedlark.helper.tables import ABORTED_OPENINGS, CHUNKS, DATASETS, SCHEMA_VERSION, TABLES
 from maskedlark.helper.upkeep import Upkeep
 from maskedlark.privacy import document as documents
 from maskedlark.privacy import receipt
@@ -53,6 +53,9 @@ from maskedlark.wire.datasets import ChunkAnswer, Sealed, Sealing, State
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.terms import DatasetOpener, Terms
 
+ABORTED_S = 3600
+"""How long an aborted opening is remembered: longer than a signed request can be sent again."""
+
 
 class Datasets:
     """All datasets of a helper, in one folder and one database. Threads may share it."""
@@ -66,40 +69,53 @@ class Datasets:
         helper: str,
         clock: Clock,
         workers: int,
+        most_leap_s: int = MOST_LEAP_S,
     ) -> None:
         prepare(database, "datasets", SCHEMA_VERSION, TABLES)
-        folder.mkdir(0o700, parents=True, exist_ok=True)
+        _make(folder)
         self._folder, self._database, self._ledger = folder, database, ledger
         self._keys, self._helper, self._clock = keys, helper, clock
-        self._ids = Ids(database, folder)
+        self._ids = Ids(database, folder, most_leap_s)
         self._ingest = Ingest(workers)
         self._upkeep = Upkeep(folder, database, self._ids)
         self._lock, self._sealing = threading.Lock(), threading.Lock()
         self._documents: dict[bytes, Document] = {}
         self._found: dict[tuple[str, bytes], SealedDataset] = {}
 
-    def open(self, document: Document, name: str, purpose: Purpose) -> State:
+    def open(self, document: Document, name: str, purpose: Purpose, opening: bytes) -> State:
         """Begin a dataset, or find it as it is. Refuses a name in use for anything else."""
         self._place(document)
-        self._upkeep.finish_aborts()
+        while (state := self._open(document, name, purpose, opening)) is None:
+            self._upkeep.finish_aborts()
+        return state
+
+    def _open(self, document: Document, name: str, purpose: Purpose, opening: bytes) -> State | None:
+        """None while another dataset of this name is on its way out."""
         with self._database.write() as connection:
             self._database.alone(connection, "datasets")
+            if rows.is_going(connection, document.origin, name):
+                return None
+            if rows.was_aborted(connection, document.origin, opening):
+                raise DatasetConflict(f"this opening of {name!r} was aborted; open it by another")
             try:
                 row = rows.by_name(connection, document.origin, name)
             except UnknownDataset:
-                connection.execute(insert(DATASETS).values(self._new(document, name, purpose)))
+                connection.execute(insert(DATASETS).values(self._new(document, name, purpose, opening)))
                 row = rows.by_name(connection, document.origin, name)
-            if (bytes(row.parameters), row.purpose) != (document.digest, purpose.value):
-                raise DatasetConflict(f"{name!r} is of another document or purpose; choose another name")
+            found = bytes(row.parameters), row.purpose, bytes(row.opening)
+            if found != (document.digest, purpose.value, opening):
+                raise DatasetConflict(
+                    f"{name!r} is of another document, purpose or opening; choose another name"
+                )
             return rows.state(row, rows.chunks(connection, row.number))
 
-    def add(self, origin: str, name: str, number: int, body: bytes) -> ChunkAnswer:
+    def add(self, origin: str, name: str, number: int, body: bytes, opening: bytes) -> ChunkAnswer:
         """Take a chunk: open it, claim the ids of what opened. Durable when this returns, and done once."""
         if not 0 <= number < wire.MOST_CHUNKS:
             raise OutOfRange(f"chunks have numbers from 0 to {wire.MOST_CHUNKS - 1}")
         digest = hashlib.sha256(body).digest()
         with self._database.read() as connection:
-            row = rows.by_name(connection, origin, name)
+            row = rows.by_name(connection, origin, name, opening)
             before = rows.chunk(connection, row.number, number)
         if before is not None:
             return rows.answer(before, digest)
@@ -123,27 +139,32 @@ class Datasets:
             row = rows.by_name(connection, origin, name)
             return rows.state(row, rows.chunks(connection, row.number))
 
-    def seal(self, origin: str, name: str, sealing: Sealing) -> Sealed:
+    def seal(self, origin: str, name: str, sealing: Sealing, opening: bytes) -> Sealed:
         """Make what all helpers accepted a dataset that never changes. The same seal gets the same answer."""
         # One at a time: each reads and writes all of a dataset.
-        with self._sealing:
-            row = self._row(origin, name)
+        with self._alone():
+            row = self._row(origin, name, opening)
             if row.state == OPEN:
-                with self._upkeep.working(row.number):
-                    self._seal(row, sealing)
-                self._upkeep.sweep(row.number)
-                row = self._row(origin, name)
+                try:
+                    with self._upkeep.working(row.number):
+                        self._seal(row, sealing)
+                finally:
+                    self._upkeep.sweep(row.number)  # Chunks, or columns that were not sealed after all.
+                row = self._row(origin, name, opening)
         return self._sealed(row, sealing)
 
-    def abort(self, origin: str, name: str) -> None:
+    def abort(self, origin: str, name: str, opening: bytes) -> None:
         """Give up a dataset that is not sealed: its reports may be in another."""
         # Not while it is being sealed: who reads its files would find them gone.
-        with self._sealing, self._database.write() as connection:
-            row = rows.by_name(connection, origin, name, lock=True)
+        with self._alone(), self._database.write() as connection:
+            row = rows.by_name(connection, origin, name, opening, lock=True)
             if row.state != OPEN:
                 raise AlreadySealed(f"dataset {name!r} is {row.state} and never changes")
             this = update(DATASETS).where(DATASETS.c.number == row.number)
             connection.execute(this.values(state=ABORTED))
+            # Who saw its requests may send them again: they must not open it, and take its ids, anew.
+            until = self._clock.now() + ABORTED_S
+            self._database.insert_new(connection, ABORTED_OPENINGS, [(origin, opening, until)])
         self._upkeep.finish_aborts()
 
     def find(self, origin: str, digest: bytes) -> Dataset:
@@ -176,10 +197,10 @@ class Datasets:
     def _take(self, row: DatasetRow, body: bytes) -> Taken:
         folder = self._upkeep.folder(row.number)
         try:
-            folder.mkdir(0o700, exist_ok=True)
+            _make(folder)
             return self._ingest.take(Job(self._opener(row), body, folder))
         except OSError as error:
-            self._row(row.origin, row.name)  # Was it aborted, and its folder with it?
+            self._row(row.origin, row.name, bytes(row.opening))  # Was it aborted, and its folder with it?
             raise StorageUnavailable("the chunk cannot be written now; send it again later") from error
 
     def _claim(self, row: DatasetRow, number: int, body: bytes, taken: Taken) -> ChunkAnswer:
@@ -188,7 +209,7 @@ class Datasets:
         expires = (taken.hours.astype(np.int64) + 1) * SECONDS_AN_HOUR + lifetime
         with self._database.write() as connection:
             if not rows.keep_open(connection, row):
-                row = rows.by_name(connection, row.origin, row.name)
+                row = rows.by_name(connection, row.origin, row.name, bytes(row.opening))
                 raise AlreadySealed(f"dataset {row.name!r} is {row.state}: it takes no more chunks")
             mark = self._ids.lock(connection)
             before = rows.chunk(connection, row.number, number)
@@ -312,13 +333,23 @@ class Datasets:
 
     # What everything needs.
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody waits here: whoever waited would keep a thread from those who need none of this."""
+        if not self._sealing.acquire(blocking=False):
+            raise Busy("another dataset is being sealed; come again")
+        try:
+            yield
+        finally:
+            self._sealing.release()
+
     def _now(self) -> int:
         """The moment, never before one at which ids were pruned."""
         return max(self._clock.now(), self._ids.watermark())
 
-    def _row(self, origin: str, name: str) -> DatasetRow:
+    def _row(self, origin: str, name: str, opening: bytes) -> DatasetRow:
         with self._database.read() as connection:
-            return rows.by_name(connection, origin, name)
+            return rows.by_name(connection, origin, name, opening)
 
     def _document(self, row: DatasetRow) -> Document:
         name = bytes(row.parameters)
@@ -332,10 +363,11 @@ class Datasets:
             raise NotNamed(f"version {document.version} of {document.origin} does not name {self._helper}")
         return names.index(self._helper)
 
-    def _new(self, document: Document, name: str, purpose: Purpose) -> dict[str, object]:
+    def _new(self, document: Document, name: str, purpose: Purpose, opening: bytes) -> dict[str, object]:
         return {
             "origin": document.origin,
             "name": name,
+            "opening": opening,
             "purpose": purpose.value,
             "parameters": document.digest,
             "document": document.encode(),
@@ -351,6 +383,12 @@ def _answer(taken: Taken, past: NDArray[np.bool_], replayed: NDArray[np.bool_]) 
     accepted = taken.accepted.copy()
     accepted[np.flatnonzero(accepted)[past | replayed]] = False
     return ChunkAnswer(parts=len(accepted), accepted=wire.pack(accepted), refused=dict(+refused))
+
+
+def _make(folder: Path) -> None:
+    """A folder that is ours alone; its name is durable when this returns."""
+    folder.mkdir(0o700, parents=True, exist_ok=True)
+    chunk_file.sync(folder.parent)
 
 
 def _over(digest: bytes) -> Expired:

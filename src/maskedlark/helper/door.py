@@ -1,7 +1,9 @@
 """The door of a helper: who speaks is known before a body is read, and only as much is read as has room."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -9,9 +11,12 @@ from starlette.requests import Request
 from maskedlark.helper.config import Limits
 from maskedlark.web import body, gate
 from maskedlark.web.body import Room
-from maskedlark.web.errors import WrongContentType
+from maskedlark.web.errors import TooManyUploads, WrongContentType
 from maskedlark.web.gate import Gate
 from maskedlark.web.request_signature import NO_BODY_TYPE
+
+KNOCKING = 32
+"""Threads that look who is there. One an origin may hang on its key; the others must not be all."""
 
 
 class Door:
@@ -20,6 +25,9 @@ class Door:
     def __init__(self, keeper: Gate, limits: Limits) -> None:
         self._gate = keeper
         self._room = Room(limits.bodies)
+        self._share = max(1, limits.bodies // 2)
+        self._held: Counter[str] = Counter()
+        self._hands = ThreadPoolExecutor(KNOCKING, "knocking")
         self._within_s = limits.body_within_s
 
     async def caller(self, request: Request) -> str:
@@ -32,11 +40,22 @@ class Door:
         self, request: Request, media_type: str, most_bytes: int
     ) -> AsyncIterator[tuple[str, bytes]]:
         """A request's origin, and its body as the origin signed it; the block keeps a place for it."""
-        admitted = await gate.admit(request, self._gate)
+        admitted = await gate.admit(request, self._gate, self._hands)
         if request.headers.get("content-type", "") != media_type:
             raise WrongContentType(f"send this as {media_type}")
         # Only those who signed take a place: a stranger cannot fill the room.
-        with self._room.place():
+        with self._room.place(), self._place_of(admitted.origin):
             found = await body.read(request, most_bytes, self._within_s)
             await run_in_threadpool(admitted.check, found)
             yield admitted.origin, found
+
+    @contextmanager
+    def _place_of(self, origin: str) -> Iterator[None]:
+        """One origin takes half of the room at most. In the loop's thread alone, so nothing is locked."""
+        if self._held[origin] >= self._share:
+            raise TooManyUploads(f"{origin} has {self._share} bodies here already; try again later")
+        self._held[origin] += 1
+        try:
+            yield
+        finally:
+            self._held[origin] -= 1

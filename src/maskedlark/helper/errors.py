@@ -4,6 +4,8 @@ MaskedLarkError
 ├── InvalidDocument
 │   └── BadConfig               a configuration file that is unreadable, or that no helper can run with
 ├── FolderInUse                 another process runs on the helper's folder: two would destroy each other
+├── ClockLeapt                  the clock is far ahead of the last time that something was deleted
+├── Busy                        a dataset is being sealed: come again
 ├── NoReceiptKey                no key that signs receipts is certified for this moment: rotate
 ├── NotThere
 │   ├── UnknownDataset          the origin has no dataset of that name or digest here
@@ -40,6 +42,14 @@ class FolderInUse(MaskedLarkError):
     """Another process runs on the helper's folder: stop it first, or name another folder."""
 
 
+class ClockLeapt(MaskedLarkError):
+    """The clock is far ahead of when something was last deleted. Nothing is, until the operator says so."""
+
+
+class Busy(MaskedLarkError):
+    """A dataset is being sealed, and one is at a time: come again."""
+
+
 class NoReceiptKey(MaskedLarkError):
     """No key that signs receipts is certified for this moment: the helper's operator has to rotate."""
 
@@ -70,6 +80,7 @@ problem.register(
         LedgerBehind: 500,
         # These are for the operator to mend, and asking again later is right.
         NoReceiptKey: 503,
+        Busy: 503,
         DamagedDataset: 503,
         IngestInterrupted: 503,
     }

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, select, update
 
 from maskedlark.core.sharing import ID_BYTES, ByteRows
+from maskedlark.helper.errors import ClockLeapt
 from maskedlark.helper.tables import CHUNKS, MARK
 from maskedlark.storage.engine import Database
 
@@ -26,6 +27,7 @@ MERGED = 8
 """Runs of a size are merged when there are so many."""
 MAPPED = 1 << 20
 """A run of so many ids goes to a file."""
+MOST_LEAP_S = 30 * 86_400
 PRUNED = 64
 """Chunks of which the ids are pruned in one transaction."""
 _ONLY = 1
@@ -57,8 +59,8 @@ def _none() -> Names:
 class Ids:
     """All claimed ids. Threads may share it."""
 
-    def __init__(self, database: Database, folder: Path) -> None:
-        self._database, self._folder = database, folder
+    def __init__(self, database: Database, folder: Path, most_leap_s: int = MOST_LEAP_S) -> None:
+        self._database, self._folder, self._most_leap_s = database, folder, most_leap_s
         self._lock = threading.Lock()
         self._runs: list[Names] = []
         self._gone = _none()
@@ -116,11 +118,22 @@ class Ids:
     def prune(self, now: int) -> None:
         """Forget ids of reports that are past their lifetime, once all of their chunk are."""
         with self._database.write() as connection:
-            moment = max(now, self.lock(connection).watermark)
+            before = self.lock(connection).watermark
+            self._refuse_leap(before, now)
+            moment = max(now, before)
             # Before ids go: a clock that is put back must not bring one of them to life.
             connection.execute(update(MARK).values(watermark=moment))
         while self._prune_some(moment):
             pass
+
+    def _refuse_leap(self, before: int, now: int) -> None:
+        """What is deleted by a clock that is wrong does not come back."""
+        if before and now - before > self._most_leap_s:
+            days = (now - before) // 86_400
+            raise ClockLeapt(
+                f"the clock is {days} days ahead of when it was last looked at, so nothing is deleted: set "
+                f"the clock; if it is right, start once with most_leap_days = {days + 1} in helper.toml"
+            )
 
     def _prune_some(self, moment: int) -> int:
         """The ids of some chunks; returns how many chunks that was."""

@@ -92,7 +92,7 @@ class Keyring:
             sequence = max(before.configuration.sequence + 1 if before else 1, least_sequence)
             keys = _published(before, opening, now)
             made = KeyConfiguration(self.helper, identity.verifying, address, sequence, keys)
-            kept, signing = self._kept(before, now)
+            kept, signing = self._kept(before, now, made)
             stored = Stored((*kept, opening), (*signing, writing), made.sign(identity), made)
             key_store.write(self._folder, stored)
         return made
@@ -101,7 +101,9 @@ class Keyring:
         """Delete secrets that nothing needs any more, and say how many. Run by the service, every hour."""
         with files.locked(self._folder):
             before = key_store.read(self._folder, self.helper)
-            opening, writing = self._kept(before, now)
+            opening, writing = self._kept(before, now, before.configuration)
+            # The last one stays: a clock that is wrong once must not cost what only a rotation brings back.
+            writing = writing or before.writing[-1:]
             gone = len(before.opening) - len(opening) + len(before.writing) - len(writing)
             if gone:
                 key_store.write(self._folder, before._replace(opening=opening, writing=writing))
@@ -134,11 +136,17 @@ class Keyring:
         )
         return Writing(secret, key, receipt.certify(certificate, identity))
 
-    def _kept(self, before: Stored | None, now: int) -> tuple[tuple[Opening, ...], tuple[Writing, ...]]:
+    def _kept(
+        self, before: Stored | None, now: int, published: KeyConfiguration
+    ) -> tuple[tuple[Opening, ...], tuple[Writing, ...]]:
         """Secrets that are still needed: to open late reports, and to sign receipts."""
         if before is None:
             return (), ()
-        opening = tuple(each for each in before.opening if self._is_kept(each, now))
+        # Whatever the clock says, browsers seal to what is published.
+        listed = {each.key.key_id for each in published.keys}
+        opening = tuple(
+            each for each in before.opening if each.key.key_id in listed or self._is_kept(each, now)
+        )
         writing = tuple(each for each in before.writing if now < each.certificate.claimed().not_after)
         return opening, writing
 

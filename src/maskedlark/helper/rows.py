@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Row, delete, select
 from maskedlark.core.sharing import ID_BYTES, ByteRows
 from maskedlark.helper.ids import rows_of
 from maskedlark.helper.sealing import Agreed, Received
-from maskedlark.helper.tables import CHUNKS, DATASETS
+from maskedlark.helper.tables import ABORTED_OPENINGS, CHUNKS, DATASETS
 from maskedlark.web.errors import ChunkConflict, UnknownDataset
 from maskedlark.wire.datasets import ChunkAnswer, State
 
@@ -25,13 +25,30 @@ DatasetRow = Row[Any]
 ChunkRow = Row[Any]
 
 
-def by_name(connection: Connection, origin: str, name: str, lock: bool = False) -> DatasetRow:
-    """A dataset that was opened. The lock keeps its state as it is until the transaction ends."""
+def by_name(
+    connection: Connection, origin: str, name: str, opening: bytes | None = None, lock: bool = False
+) -> DatasetRow:
+    """A dataset that was opened, by that opening. The lock keeps its state until the transaction ends."""
     query = select(DATASETS).where(DATASETS.c.origin == origin, DATASETS.c.name == name)
     row = connection.execute(query.with_for_update() if lock else query).one_or_none()
     if row is None or row.state == ABORTED:
         raise UnknownDataset(f"{origin} has no dataset {name!r} here; open it first")
+    if opening is not None and bytes(row.opening) != opening:
+        raise UnknownDataset(f"the dataset {name!r} here is of another opening")
     return row
+
+
+def is_going(connection: Connection, origin: str, name: str) -> bool:
+    """Whether a dataset of this name was aborted, and is not gone yet."""
+    query = select(DATASETS.c.state).where(DATASETS.c.origin == origin, DATASETS.c.name == name)
+    return connection.scalar(query) == ABORTED
+
+
+def was_aborted(connection: Connection, origin: str, opening: bytes) -> bool:
+    """Whether a dataset of this opening was aborted, so lately that its requests may come again."""
+    kept = ABORTED_OPENINGS.c
+    query = select(kept.until).where(kept.origin == origin, kept.opening == opening)
+    return connection.scalar(query) is not None
 
 
 def keep_open(connection: Connection, row: DatasetRow) -> bool:
@@ -73,6 +90,7 @@ def state(row: DatasetRow, found: Sequence[ChunkRow]) -> State:
     parts = sum(each.parts for each in found)
     return State(
         name=row.name,
+        opening=bytes(row.opening).hex(),
         parameters=bytes(row.parameters).hex(),
         purpose=row.purpose,
         state=row.state,

@@ -71,7 +71,7 @@ def fingerprint(sealing: Sealing) -> bytes:
 def merge(
     source: Path, target: Path, document: Document, purpose: Purpose, agreed: Sequence[Agreed]
 ) -> Merged:
-    """Write the columns, chunk after chunk, durably. `target` is a new and empty folder."""
+    """Write the columns, chunk after chunk, durably, its name too. `target` is a new and empty folder."""
     records = sum(int(kept.sum()) for _, kept in agreed)
     members, oldest = [], []
     measured = purpose is Purpose.AGGREGATE
@@ -88,6 +88,7 @@ def merge(
             oldest.append(int(file.hours().min()))
     contents = writer.close()
     sync(target)
+    sync(target.parent)
     name = datasets.digest(document.origin, document.digest, purpose, np.concatenate(members))
     return Merged(name, records, expiry(min(oldest), document), contents)
 

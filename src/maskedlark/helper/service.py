@@ -18,6 +18,7 @@ from maskedlark.helper.alone import alone
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.config import Config
 from maskedlark.helper.datasets import Datasets
+from maskedlark.helper.errors import ClockLeapt
 from maskedlark.helper.keyring import DAY_S, Keyring
 from maskedlark.helper.signers import Signers
 from maskedlark.privacy import messages
@@ -65,7 +66,7 @@ class Service:
         purpose = Purpose(opening.purpose)
         if purpose not in document.purposes():
             raise NotDeclared(f"version {document.version} of {origin} declares nothing to {purpose.value}")
-        return self.datasets.open(document, name, purpose)
+        return self.datasets.open(document, name, purpose, bytes.fromhex(opening.opening))
 
     def release(self, origin: str, body: bytes) -> bytes:
         """A share of the answer to a question. The same question gets the same bytes."""
@@ -79,7 +80,11 @@ class Service:
 
     def forget(self) -> None:
         """Delete datasets and keys that are past their time. Run at the start, and every hour."""
-        self.datasets.forget()
+        try:
+            self.datasets.forget()
+        except ClockLeapt as error:
+            _log.error("%s", error)
+            return
         if gone := self.keyring.forget(self.clock.now()):
             _log.info("%d old keys were deleted", gone)
 
@@ -125,6 +130,7 @@ def open_service(
             config.name,
             clock,
             config.workers,
+            config.most_leap_days * DAY_S,
         )
         stack.callback(datasets.close)
         parameters = ParameterClient(

@@ -7,16 +7,19 @@ from dataclasses import dataclass, field
 from maskedlark.clock import Clock
 from maskedlark.errors import MaskedLarkError
 from maskedlark.privacy.document import Document
-from maskedlark.web.errors import UnknownOrigin
+from maskedlark.web.errors import ServiceAway, UnknownOrigin
 from maskedlark.wire.signatures import VerifyingKey
 
 FAILED_S = 5
 """How long a failure is answered from memory: anyone may ask, and must not make us ask others each time."""
 
+WAIT_S = 2.0
+"""How long others wait for the first answer about an origin."""
+
 
 @dataclass
 class _Known:
-    """What was found of one origin, and when. Whoever holds the lock asks; the others wait for the answer."""
+    """What was found of one origin, and when. Whoever holds the lock asks."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     asked: int = 0
@@ -24,7 +27,10 @@ class _Known:
 
 
 class Signers:
-    """The signing key of every pinned origin, never older than `fresh_s` while the parameter service answers.
+    """The signing key of every pinned origin, asked for again when it is `fresh_s` old.
+
+    While one thread asks, the others go on with what was found before; where that is nothing, they wait for a
+    moment. So a parameter service that hangs holds up one thread an origin.
 
     It is the one that the newest verified document declares, also when that document has expired: its reports
     and datasets live longer than it does, and their ad server must be able to ask about them. Only a newer
@@ -32,26 +38,42 @@ class Signers:
     """
 
     def __init__(
-        self, origins: Iterable[str], chain: Callable[[str], list[Document]], fresh_s: int, clock: Clock
+        self,
+        origins: Iterable[str],
+        chain: Callable[[str], list[Document]],
+        fresh_s: int,
+        clock: Clock,
+        wait_s: float = WAIT_S,
     ) -> None:
         self._known = {origin: _Known() for origin in origins}
         self._chain = chain
         self._fresh_s = fresh_s
         self._clock = clock
+        self._wait_s = wait_s
 
     def key_of(self, origin: str) -> VerifyingKey:
         """The key, or what is wrong with the origin."""
         if origin not in self._known:
             raise UnknownOrigin(f"no key is pinned here for {origin}; ask the operator of this helper")
         known = self._known[origin]
-        with known.lock:
+        if not self._is_fresh(known):
+            self._refresh(origin, known)
+        found = known.found
+        if found is None:
+            raise ServiceAway(f"the key of {origin} is being asked for; try again")
+        if isinstance(found, MaskedLarkError):
+            raise found.with_traceback(None)
+        return found
+
+    def _refresh(self, origin: str, known: _Known) -> None:
+        if not known.lock.acquire(timeout=self._wait_s if known.found is None else 0):
+            return
+        try:
             if not self._is_fresh(known):
-                known.asked = self._clock.now()
-                known.found = self._ask(origin)
-            if isinstance(known.found, MaskedLarkError):
-                raise known.found.with_traceback(None)
-            assert known.found is not None
-            return known.found
+                found = self._ask(origin)
+                known.asked, known.found = self._clock.now(), found
+        finally:
+            known.lock.release()
 
     def _ask(self, origin: str) -> VerifyingKey | MaskedLarkError:
         try:

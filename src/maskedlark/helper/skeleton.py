@@ -24,6 +24,7 @@ folder = "state"
 # anchor = "/other/disk/anchor"                     # best not on the disk of the database
 # functions = ["ours.medians"]                      # modules with more functions
 # fresh_s = 60                                      # an ad server's old key stops working within this time
+# most_leap_days = 30                               # a clock further ahead than this deletes nothing
 # keep_days = 180                                   # old keys open late reports for so long
 
 #! parameter_service = "https://parameters.example"

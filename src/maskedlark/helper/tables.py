@@ -22,7 +22,7 @@ from sqlalchemy import (
 from maskedlark.wire.datasets import MOST_DATASET_NAME
 from maskedlark.wire.report import MOST_ORIGIN
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 TABLES = MetaData()
 
 DATASETS = Table(
@@ -32,6 +32,7 @@ DATASETS = Table(
     Column("number", Integer, primary_key=True, autoincrement=True),
     Column("origin", String(MOST_ORIGIN), nullable=False),
     Column("name", String(MOST_DATASET_NAME), nullable=False),
+    Column("opening", LargeBinary, nullable=False),
     Column("purpose", String(16), nullable=False),
     Column("parameters", LargeBinary, nullable=False),
     Column("state", String(16), nullable=False),
@@ -66,6 +67,13 @@ CHUNKS = Table(
 Index("chunks_by_claim", CHUNKS.c.claim, unique=True)
 Index("chunks_by_expiry", CHUNKS.c.expires)
 
+ABORTED_OPENINGS = Table(
+    "aborted_openings",
+    TABLES,
+    Column("origin", String(MOST_ORIGIN), primary_key=True),
+    Column("opening", LargeBinary, primary_key=True),
+    Column("until", BigInteger, nullable=False),
+)
 MARK = Table(
     "ids_mark",
     TABLES,

@@ -12,7 +12,7 @@ from sqlalchemy import delete, func, select, update
 from maskedlark.helper import rows
 from maskedlark.helper.ids import Ids
 from maskedlark.helper.rows import ABORTED, EXPIRED, OPEN, SEALED
-from maskedlark.helper.tables import CHUNKS, DATASETS
+from maskedlark.helper.tables import ABORTED_OPENINGS, CHUNKS, DATASETS
 from maskedlark.storage.engine import Database
 
 
@@ -40,14 +40,16 @@ class Upkeep:
                 self._busy[number] -= 1
 
     def expire(self, now: int) -> None:
-        """A sealed dataset goes when its first report is past its lifetime, an open one when all are."""
-        newest = select(func.max(CHUNKS.c.expires)).where(CHUNKS.c.dataset == DATASETS.c.number)
-        last = func.coalesce(newest.scalar_subquery(), DATASETS.c.expires)
+        """A sealed dataset goes when its first report is past its lifetime, an open one when a chunk is."""
+        # Not when all are: whoever sends a chunk more now and then would keep the first one for ever.
+        first = select(func.min(CHUNKS.c.expires)).where(CHUNKS.c.dataset == DATASETS.c.number)
+        end = func.coalesce(first.scalar_subquery(), DATASETS.c.expires)
         with self._database.write() as connection:
             sealed = update(DATASETS).where(DATASETS.c.state == SEALED, DATASETS.c.expires <= now)
             connection.execute(sealed.values(state=EXPIRED, folder=None, contents=None))
-            unsealed = update(DATASETS).where(DATASETS.c.state == OPEN, last <= now)
+            unsealed = update(DATASETS).where(DATASETS.c.state == OPEN, end <= now)
             connection.execute(unsealed.values(state=ABORTED))
+            connection.execute(delete(ABORTED_OPENINGS).where(ABORTED_OPENINGS.c.until <= now))
 
     def finish_aborts(self) -> None:
         """Free the ids of aborted datasets, some at a time, and remove them."""

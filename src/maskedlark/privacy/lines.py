@@ -90,15 +90,15 @@ class Line:
 
 def check_anchor(connection: Connection, origin: str, mark: Mark | None) -> None:
     """Refuse a chain that lacks what left, or whose anchor is not there to tell."""
-    if mark is None:
-        if receipt_at(connection, origin, 1) is not None:
-            raise LedgerBehind(
-                f"there are receipts for {origin}, but nothing says how far they got: put the anchor back. "
-                "If it is lost and this ledger is surely the newest, run `maskedlark helper accept-ledger`"
-            )
+    if mark is None and receipt_at(connection, origin, 1) is not None:
+        raise LedgerBehind(
+            f"there are receipts for {origin}, but nothing says how far they got: put the anchor back. "
+            "If it is lost and this ledger is surely the newest, run `maskedlark helper accept-ledger`"
+        )
+    if mark is None or mark.number == 0:
         return
     found = receipt_at(connection, origin, mark.number)
-    if (found.digest if found else NOTHING) != mark.digest:
+    if found is None or found.digest != mark.digest:
         raise LedgerBehind(
             f"the ledger lacks receipt {mark.number} for {origin}, which was signed and may have left: "
             "it is an old copy. Put the newest one back; a budget is never reset"

@@ -25,6 +25,7 @@ class Database(ABC):
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self._beginning = False
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
@@ -61,6 +62,7 @@ class Database(ABC):
     @contextmanager
     def beginning(self) -> Iterator[None]:
         """While a party starts: what no second try would mend says what it is, in one line."""
+        self._beginning = True
         try:
             yield
         except ProgrammingError as error:
@@ -70,6 +72,8 @@ class Database(ABC):
             if isinstance(cause, DBAPIError) and self.is_refusal(str(cause.orig)):
                 raise UnsupportedDatabase(f"the database refuses: {_line(cause)}") from None
             raise
+        finally:
+            self._beginning = False
 
     @abstractmethod
     def is_refusal(self, words: str) -> bool:
@@ -102,8 +106,9 @@ class Database(ABC):
         except (IntegrityError, ProgrammingError):
             raise
         except DBAPIError as error:
-            # For the operator alone: strangers see the message of ours.
-            _LOG.warning("the database cannot answer: %s", error.orig)
+            # For the operator alone: strangers see the message of ours. A refusal at the start says so.
+            if not (self._beginning and self.is_refusal(str(error.orig))):
+                _LOG.warning("the database cannot answer: %s", error.orig)
             raise StorageUnavailable("the database cannot answer; try again later") from error
         except PoolTimeout as error:
             raise StorageUnavailable("all connections to the database are busy; try again later") from error

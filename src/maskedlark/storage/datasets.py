@@ -6,7 +6,7 @@ A dataset is a selection that is over, so its chunks never change and are read a
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from sqlalchemy import (
@@ -27,19 +27,22 @@ from sqlalchemy import (
 )
 
 from maskedlark.core.purpose import Purpose
+from maskedlark.randomness import Randomness, SystemRandomness
 from maskedlark.storage.engine import Database
 from maskedlark.storage.errors import NotFrozen
 from maskedlark.storage.reports import Mark, Selection
 from maskedlark.storage.schema import prepare
 from maskedlark.wire.datasets import MOST_DATASET_NAME, ChunkAnswer
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MOST_HELPER_NAME = 64
+OPENING_BYTES = 16
 _TABLES = MetaData()
 _DATASETS = Table(
     "datasets",
     _TABLES,
     Column("name", String(MOST_DATASET_NAME), primary_key=True),
+    Column("opening", LargeBinary, nullable=False),
     Column("purpose", String(16), nullable=False),
     Column("parameters", LargeBinary, nullable=False),
     Column("start", BigInteger, nullable=False),
@@ -97,14 +100,16 @@ class Dataset:
     """Of a sealed one: by which helpers know it."""
     records: int | None = None
     """What all helpers accepted."""
+    opening: bytes = field(default=b"", compare=False)
+    """Random, of this freezing alone: by which helpers tell it from an aborted one of its name."""
 
 
 class Datasets:
     """The table of datasets in an open database. Any thread may use it."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, rng: Randomness | None = None) -> None:
         prepare(database, "datasets", SCHEMA_VERSION, _TABLES)
-        self._database = database
+        self._database, self._rng = database, rng or SystemRandomness()
 
     def add(self, name: str, selection: Selection, marks: Sequence[Mark]) -> Dataset | None:
         """Keep a new dataset. Returns one that is in its way: of its name, or of the same time."""
@@ -115,6 +120,7 @@ class Datasets:
             _forget(connection, name)
             row = _DATASETS.insert().values(
                 name=name,
+                opening=self._rng.bytes(OPENING_BYTES),
                 purpose=selection.purpose.value,
                 parameters=selection.parameters,
                 start=selection.start,
@@ -229,7 +235,8 @@ def _forget(connection: Connection, name: str) -> None:
 def _dataset(row: Row[tuple[object, ...]]) -> Dataset:
     selection = Selection(Purpose(row.purpose), bytes(row.parameters), row.start, row.end)
     digest = None if row.digest is None else bytes(row.digest)
-    return Dataset(row.name, selection, row.reports, Standing(row.state), digest, row.records)
+    state, opening = Standing(row.state), bytes(row.opening)
+    return Dataset(row.name, selection, row.reports, state, digest, row.records, opening)
 
 
 def _answer(row: Row[tuple[object, ...]]) -> ChunkAnswer:

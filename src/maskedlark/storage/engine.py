@@ -11,12 +11,23 @@ from sqlalchemy.exc import ArgumentError
 
 from maskedlark.storage.database import Database
 from maskedlark.storage.errors import UnsupportedDatabase
-from maskedlark.storage.postgresql import open_postgresql
-from maskedlark.storage.sqlite import open_sqlite
 
 __all__ = ["Database", "open_database", "parse"]
 
-_OPENERS: dict[str, Callable[[URL, bool], Database]] = {"sqlite": open_sqlite, "postgresql": open_postgresql}
+
+def _sqlite(url: URL, make: bool) -> Database:
+    from maskedlark.storage.sqlite import open_sqlite  # noqa: PLC0415 - one of them is used, and both are slow
+
+    return open_sqlite(url, make)
+
+
+def _postgresql(url: URL, make: bool) -> Database:  # noqa: ARG001 - a server has it, or has not
+    from maskedlark.storage.postgresql import open_postgresql  # noqa: PLC0415
+
+    return open_postgresql(url)
+
+
+_OPENERS: dict[str, Callable[[URL, bool], Database]] = {"sqlite": _sqlite, "postgresql": _postgresql}
 
 
 def parse(url: str | URL) -> URL:

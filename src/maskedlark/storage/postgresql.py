@@ -26,7 +26,7 @@ _VALUES = ("22", "23")
 """Classes of SQLSTATE whose messages quote values: bad data, and broken constraints."""
 
 
-def open_postgresql(url: URL, make: bool = True) -> Database:  # noqa: ARG001 - it must be there anyhow
+def open_postgresql(url: URL) -> Database:
     """The database of a server. The server must have it already; our tables are made where they miss."""
     if url.drivername not in _DRIVERS:
         raise UnsupportedDatabase(f"no {url.drivername}: here; begin the URL with postgresql:")

@@ -4,16 +4,17 @@ Within the window a request can be sent again by whoever saw it. So every reques
 harm twice: the gate says who speaks, and the request id or dataset inside says whether it was heard before.
 """
 
+import asyncio
 import hashlib
 from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from maskedlark.clock import Clock
 from maskedlark.errors import BadSignature
-from maskedlark.web import body, request_signature
+from maskedlark.web import request_signature
 from maskedlark.web.errors import (
     BadRequestSignature,
     NotForUs,
@@ -82,18 +83,10 @@ class Gate:
             )
 
 
-async def admit(request: Request, gate: Gate) -> Admitted:
+async def admit(request: Request, gate: Gate, hands: Executor) -> Admitted:
     """Who signed this request; nothing of its body is read. Run by a helper."""
     scope = request.scope
-    # Not the decoded path: what was sent was signed. A thread of its own: the origin's key may be fetched.
-    return await run_in_threadpool(
-        gate.admit, scope["method"], scope["raw_path"], scope["query_string"], scope["headers"]
-    )
-
-
-async def signed_body(request: Request, gate: Gate, most_bytes: int, within_s: float) -> tuple[str, bytes]:
-    """The request's origin, and its body as the origin signed it. Run by a helper."""
-    admitted = await admit(request, gate)
-    found = await body.read(request, most_bytes, within_s)
-    await run_in_threadpool(admitted.check, found)
-    return admitted.origin, found
+    # Not the decoded path: what was sent was signed. In threads of the gate's own: the origin's key may be
+    # fetched, and who needs none must not wait for that.
+    sent = scope["method"], scope["raw_path"], scope["query_string"], scope["headers"]
+    return await asyncio.get_running_loop().run_in_executor(hands, gate.admit, *sent)

@@ -15,6 +15,8 @@ from maskedlark.web.errors import ServiceAway, StrangeAnswer
 
 MOST_ANSWER = 8 << 20
 TIMEOUT_S = 10.0
+CONNECT_S = 10.0
+"""To be let in: nobody thinks meanwhile, so who does not answer then is away."""
 ANSWER_WITHIN_S = 60.0
 _HEADERS = {"user-agent": "maskedlark", "accept-encoding": "identity"}
 
@@ -28,7 +30,7 @@ class Patience:
     most_bytes: int = MOST_ANSWER
     """Of one answer."""
     timeout_s: float = TIMEOUT_S
-    """Without a byte from the service: also what it may take to think before it answers."""
+    """Without a byte from the service that let us in: also what it may take to think before it answers."""
     within_s: float = ANSWER_WITHIN_S
     """From the request to the last byte of the answer: one that drips would hold its reader for ever."""
 
@@ -100,7 +102,7 @@ class Remote:
                 params=query,
                 content=body,
                 headers=_HEADERS | headers,
-                timeout=patience.timeout_s,
+                timeout=httpx.Timeout(patience.timeout_s, connect=min(CONNECT_S, patience.timeout_s)),
             )
         except (httpx.InvalidURL, ValueError):
             raise self._no_address() from None

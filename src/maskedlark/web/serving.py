@@ -9,6 +9,10 @@ from fastapi import FastAPI
 
 STOP_WITHIN_S = 10
 BACKLOG = 2048
+IDLE_S = 15
+"""A connection on which nothing is asked for so long is closed."""
+MOST_CONNECTIONS = 1024
+"""Whoever comes beyond is sent away at once, with 503."""
 
 
 class _Announced(uvicorn.Server):
@@ -21,7 +25,7 @@ class _Announced(uvicorn.Server):
             print(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
 
 
-def serve(app: FastAPI, host: str, port: int) -> None:
+def serve(app: FastAPI, host: str, port: int, most_connections: int = MOST_CONNECTIONS) -> None:
     """Serve until SIGINT or SIGTERM; requests under way are answered. Port 0 is any free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named as TCP: only then does asyncio send small answers at once, instead of up to 40 ms later.
@@ -29,11 +33,22 @@ def serve(app: FastAPI, host: str, port: int) -> None:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
         listening.listen(BACKLOG)
-        config = uvicorn.Config(
-            app, log_level="warning", access_log=False, timeout_graceful_shutdown=STOP_WITHIN_S
-        )
+        config = _config(app, most_connections)
         # uvicorn raises the signal again when it has stopped; to have been told to stop is no failure, and
         # to be told before it has started is reason enough to end at once.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: sys.exit(0))
         _Announced(config).run(sockets=[listening])
+
+
+def _config(app: FastAPI, most_connections: int) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        # Named, so that what else is installed does not decide which parser strangers talk to.
+        http="h11",
+        limit_concurrency=most_connections,
+        timeout_keep_alive=IDLE_S,
+        timeout_graceful_shutdown=STOP_WITHIN_S,
+    )

@@ -32,12 +32,14 @@ SEAL_TYPE = "application/vnd.maskedlark.seal"
 JSON_TYPE = "application/json"
 VERSION = 1
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+OPENING_PATTERN = r"^[0-9a-f]{32}$"
 _MOST_REASONS = 128
 """Names of errors in one answer: there are fewer."""
 _MOST_FAULTS = 3
 _LENGTH = struct.Struct(">H")
 _DOMAIN = b"maskedlark v1 dataset"
 
+Hex16 = Annotated[str, StringConstraints(pattern=OPENING_PATTERN)]
 Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Bitmap = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2})*$", max_length=MOST_PARTS // 4)]
 DatasetName = Annotated[
@@ -81,6 +83,8 @@ class _Message(BaseModel):
 class Opening(_Message):
     """A new dataset: reports of one purpose, made under one document. Sent by the ad server."""
 
+    opening: Hex16
+    """Random. Chunks, seal and abort name it, so that one of an aborted dataset is nothing to the next."""
     parameters: Hex32
     purpose: Literal["aggregate", "train"]
 
@@ -101,6 +105,7 @@ class State(_Message):
     most_commas = MOST_CHUNKS + _MOST_REASONS
 
     name: DatasetName
+    opening: Hex16
     parameters: Hex32
     purpose: Literal["aggregate", "train"]
     state: Literal["open", "sealed", "expired"]

@@ -16,21 +16,22 @@ from maskedlark.adserver.remote_helper import Retries
 from maskedlark.clock import FixedClock
 from maskedlark.core import field
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import MaskedLarkError
+from maskedlark.errors import Expired, MaskedLarkError
 from maskedlark.functions.sums import Sums
-from maskedlark.privacy import ledger, messages, receipt
+from maskedlark.privacy import messages, receipt
 from maskedlark.privacy.accountant import Charge
 from maskedlark.privacy.budget import Entry
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.function import Function
 from maskedlark.privacy.ledger import Ledger
-from maskedlark.privacy.lines import Charging
+from maskedlark.privacy.lines import Charging, Mark
 from maskedlark.privacy.messages import Answer, AnswerTable
 from maskedlark.privacy.receipt import Balance, Certificate
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.storage.engine import open_database
 from maskedlark.storage.reports import Reports
 from maskedlark.web import problem
+from maskedlark.web.errors import SealMismatch
 from maskedlark.web.gate import Gate
 from maskedlark.wire import datasets as wire
 from maskedlark.wire import report, uploads
@@ -58,15 +59,15 @@ class Memory:
     """An anchor that is forgotten with the test."""
 
     def __init__(self) -> None:
-        self.marks: dict[str, ledger.Mark] = {}
+        self.marks: dict[str, Mark] = {}
 
     def origins(self) -> list[str]:
         return list(self.marks)
 
-    def read(self, origin: str) -> ledger.Mark | None:
+    def read(self, origin: str) -> Mark | None:
         return self.marks.get(origin)
 
-    def write(self, origin: str, mark: ledger.Mark) -> None:
+    def write(self, origin: str, mark: Mark) -> None:
         self.marks[origin] = mark
 
 
@@ -103,6 +104,8 @@ class Helper:
         """By id: the error that a report is refused with."""
         self.tables: list[tuple[list[tuple[Any, ...]], list[list[list[int]]]]] = []
         """By table: rows, and this helper's share of every column."""
+        self.expired: set[str] = set()
+        """Datasets, by name, whose age is over here."""
         self.log: list[str] = []
         self.fail: list[str | None] = []
         """For the requests to come: 'before' does nothing and is away, 'after' does it and is away."""
@@ -164,9 +167,10 @@ class Helper:
         opening, sealed = self.opened[name], self.sealed.get(name)
         found = State(
             name=name,
+            opening=opening.opening,
             parameters=opening.parameters,
             purpose=opening.purpose,
-            state="sealed" if sealed else "open",
+            state="expired" if name in self.expired else "sealed" if sealed else "open",
             chunks=() if sealed else tuple(sorted(self.chunks[name])),
             received=0,
             accepted=0,
@@ -203,7 +207,8 @@ class Helper:
         assert not set(kept) & self.refused.keys(), "only what this helper accepted may be sealed"
         members = np.frombuffer(b"".join(self.members[each] for each in kept), np.uint8).reshape(-1, 52)
         found = wire.digest(ORIGIN, self.document.digest, Purpose.AGGREGATE, members)
-        assert sealing.digest in (None, found.hex())
+        if sealing.digest not in (None, found.hex()):
+            raise SealMismatch("this helper finds another dataset: nothing was sealed")
         with self.database.write() as connection:
             signed = self.ledger.seal(connection, self.document, Purpose.AGGREGATE, found, len(kept))
         self.ledger.remember(ORIGIN, signed)
@@ -212,6 +217,8 @@ class Helper:
     def release(self, body: bytes) -> bytes:
         self.received.append(body)
         request = messages.decode_request(body)
+        if {self.sealed[name].digest for name in self.expired} & set(request.datasets):
+            raise Expired("a dataset holds a report that is past its lifetime: it is gone")
         question = self.function.ask(self.document, request.arguments)
         mechanism = self.document.mechanisms["aggregate"]
         charging = Charging(
@@ -313,7 +320,7 @@ class World:
         self.clock.seconds = before
         return sorted(each.public.id for each in made)
 
-    def sealed(self, name: str = "monday", count: int = 20, at: int = NOW) -> None:
+    def sealed(self, name: str = "monday", count: int = 60, at: int = NOW) -> None:
         """A dataset that questions can be asked of."""
         self.receive(count, name.encode(), at)
         self.clock.seconds = at + 10

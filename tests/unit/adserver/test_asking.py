@@ -8,6 +8,7 @@ import pytest
 from maskedlark.adserver.asking import Wish
 from maskedlark.adserver.errors import HelperAway, HelpersDiffer, NotSealed, UnknownRequest
 from maskedlark.adserver.requests import Course, Requests
+from maskedlark.errors import Expired
 from maskedlark.functions.sums import Sums
 from maskedlark.privacy import accountant, receipt, trail
 from maskedlark.privacy.accountant import Charge
@@ -17,12 +18,14 @@ from maskedlark.privacy.errors import (
     BudgetExhausted,
     MixedDatasets,
     NoiseTooSmall,
+    TooFewRecords,
     UnknownFunction,
 )
 from maskedlark.privacy.messages import Answer, AnswerTable, decode_request
 from maskedlark.privacy.receipt import ReleaseReceipt
+from maskedlark.storage.datasets import Standing
 from maskedlark.storage.engine import open_database
-from maskedlark.web.errors import UnknownDataset
+from maskedlark.web.errors import AlreadySealed, UnknownDataset
 from tests.unit.adserver.measuring import ROWS, World
 from tests.unit.web.service import NOW
 
@@ -197,9 +200,113 @@ def test_all_sealed_datasets_are_asked_unless_some_are_named(world):
     world.sealed("tuesday", at=NOW + 100)
     digests = [each.digest.hex() for each in world.client.datasets()]
     world.client.query(["purchase"], "campaign")
-    world.client.query(["purchase"], "campaign", datasets=["tuesday"])
+    world.client.query(["purchase"], "campaign", datasets=["tuesday", "tuesday"])
     asked = [decode_request(body).datasets for body in world.helpers[0].received]
-    assert asked == [tuple(digests), (digests[1],)]
+    assert asked == [tuple(sorted(digests)), (digests[1],)]
+
+
+def left_pending(world, **options):
+    """A question that helper 1 left pending, and helper 0 charged."""
+    world.helpers[1].fail = ["before"] * 3
+    with pytest.raises(HelperAway):
+        world.client.query(["purchase"], "campaign", **options)
+    return world.client.pending()[-1]
+
+
+def test_datasets_in_another_order_are_the_same_wish(world):
+    world.sealed("tuesday", at=NOW + 100)
+    pending = left_pending(world, datasets=["tuesday", "monday"])
+    table = world.client.query(["purchase"], "campaign", datasets=["monday", "tuesday", "monday"])
+    assert table.request == pending.id
+    assert len(spent(world)) == 1
+
+
+def test_a_pending_question_over_other_datasets_is_named(world, caplog):
+    pending = left_pending(world)
+    world.sealed("tuesday", at=NOW + 100)
+    assert pending.id not in caplog.text
+    world.client.query(["purchase"], "campaign", noise=2.0)
+    assert pending.id not in caplog.text
+    table = world.client.query(["purchase"], "campaign")
+    assert table.request != pending.id
+    assert f"pending over other datasets (request {pending.id})" in caplog.text
+    assert world.client.resume(pending.id)[0].request == pending.id
+
+
+def test_an_error_that_leaves_a_question_pending_names_it_and_the_ways_out(world):
+    world.helpers[1].fail = ["before"] * 3
+    with pytest.raises(HelperAway) as caught:
+        world.client.query(["purchase"], "campaign")
+    (pending,) = world.client.pending()
+    assert f"`maskedlark query --resume {pending.id}` finishes it" in str(caught.value)
+    assert "`--forget` lets go of it, and what was charged stays so" in str(caught.value)
+
+
+def test_what_is_forgotten_is_not_pending_and_stays_charged(world):
+    pending = left_pending(world)
+    world.client.forget(pending.id)
+    assert world.client.pending() == []
+    table = world.client.query(["purchase"], "campaign")
+    assert table.request != pending.id
+    assert len(spent(world)) == 2
+    assert world.client.resume(pending.id)[0].request == pending.id, "its id still finds it"
+    with pytest.raises(UnknownRequest, match="was answered"):
+        world.client.forget(table.request)
+    with pytest.raises(UnknownRequest, match="no request 'abc'"):
+        world.client.forget("abc")
+
+
+def test_a_refused_question_that_is_asked_again_is_pending_until_it_is_answered(world):
+    def no(body):
+        raise TooFewRecords("fewer than k records")
+
+    with pytest.MonkeyPatch.context() as patch:
+        for helper in world.helpers:
+            patch.setattr(helper, "release", no)
+        with pytest.raises(TooFewRecords):
+            world.client.query(["purchase"], "campaign")
+    with world.client._database.read() as connection:
+        (refused,) = connection.exec_driver_sql("SELECT id FROM requests").scalars()
+    assert world.client.pending() == []
+    world.helpers[1].fail = ["before"] * 3
+    with pytest.raises(HelperAway):
+        world.client.resume(refused)
+    assert [each.id for each in world.client.pending()] == [refused]
+    assert world.client.query(["purchase"], "campaign").request == refused
+    assert [len(spent(world, place)) for place in range(2)] == [1, 1]
+
+
+def test_a_dataset_that_has_expired_is_left_out_from_then_on(world, caplog):
+    world.sealed("tuesday", at=NOW + 100)
+    world.helpers[1].expired = world.helpers[0].expired = {"monday"}
+    with pytest.raises(Expired, match=r"past its lifetime.* \(monday\)\. .* ask again"):
+        world.client.query(["purchase"], "campaign")
+    assert world.client.pending() == [], "all refused it"
+    assert [each.state for each in world.client.datasets()] == [Standing.EXPIRED, Standing.SEALED]
+    world.client.query(["purchase"], "campaign")
+    assert len(decode_request(world.helpers[0].received[-1]).datasets) == 1
+    assert "left out, because their reports have expired: monday" in caplog.text
+    with pytest.raises(NotSealed, match="monday is expired, not sealed: a report of it is past its lifetime"):
+        world.client.query(["purchase"], datasets=["monday"])
+    with pytest.raises(AlreadySealed):
+        world.client.abort("monday")
+    assert world.client.send("monday").state is Standing.EXPIRED
+
+
+def test_an_expiry_at_one_helper_alone_is_noticed_by_resuming_too(world):
+    pending = left_pending(world)
+    world.helpers[1].expired = {"monday"}
+    with pytest.raises(Expired, match="monday"):
+        world.client.resume(pending.id)
+    assert world.client.datasets()[0].state is Standing.EXPIRED
+    assert world.client.pending() == [pending], "the other helper has charged it"
+
+
+def test_more_datasets_than_a_question_takes_is_one_clear_error(world, monkeypatch):
+    monkeypatch.setattr("maskedlark.adserver.client.MOST_DATASETS", 1)
+    world.sealed("tuesday", at=NOW + 100)
+    with pytest.raises(BadArguments, match="2 datasets, and one question is over at most 1: name fewer"):
+        world.client.query(["purchase"])
 
 
 def test_a_budget_that_is_spent_says_what_is_left_and_what_fits(world):
@@ -229,6 +336,8 @@ def test_a_refusal_of_one_helper_leaves_the_question_pending(world):
         world.client.query(["purchase"], "campaign")
     (pending,) = world.client.pending()
     assert pending.state is Course.PENDING
+    world.client.forget(pending.id)
+    assert world.client.pending() == []
 
 
 @pytest.mark.parametrize("before", [0, 3])
@@ -324,6 +433,7 @@ RELEASED = {"mechanism": "laplace", "noise": 1.0, "columns": 1}
         ({"number": 1, "previous": None}, "two histories"),
         ({"previous": "ab" * 32}, "does not follow"),
         ({"number": 9}, "lacks receipts"),
+        ({"number": 1 << 40}, "that is no chain"),
         ({"time": NOW + (1 << 32)}, "outside its time"),
     ],
 )
@@ -369,6 +479,23 @@ def test_receipts_that_others_got_are_fetched_and_kept(world):
         assert len(kept) == 7
         found = trail.verify(kept, "ads.example", helper.name, [world.document])
         assert found.spent()[world.document.digest.hex()].epsilon == pytest.approx(2.0)
+
+
+def test_receipts_without_end_are_not_read_without_end(world):
+    one, asked = world.helpers[1], []
+    real = one.ledger.receipts("ads.example")[0]
+
+    def endless(origin, after):
+        asked.append(after)
+        said = json.loads(real.encode())
+        said["receipt"] = json.dumps(json.loads(said["receipt"]) | {"number": after + 1})
+        return json.dumps({"receipts": [said], "more": True}).encode()
+
+    one.receipts = endless
+    resigned(world, number=9)
+    with pytest.raises(BadReceipt, match="helper-1"):
+        world.client.query(["purchase"], "campaign")
+    assert len(asked) == 8
 
 
 def test_an_answer_that_is_no_message_of_ours_is_named(world):

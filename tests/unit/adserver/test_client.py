@@ -1,5 +1,8 @@
+import traceback
+from functools import partial
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 
@@ -8,17 +11,22 @@ from maskedlark.adserver import Between, Client
 from maskedlark.adserver import config as settings
 from maskedlark.adserver.errors import BadSettings, HelperAway
 from maskedlark.adserver.table import tables
+from maskedlark.clock import FixedClock
 from maskedlark.core.purpose import Purpose
+from maskedlark.errors import BadSignature
 from maskedlark.privacy.errors import BadArguments
 from maskedlark.privacy.function import Column, Function, Plan, Question
 from maskedlark.privacy.mechanisms import Sensitivity
 from maskedlark.privacy.messages import decode_request
 from maskedlark.randomness import FixedRandomness
-from maskedlark.storage.errors import UnsupportedDatabase
+from maskedlark.storage.engine import open_database
+from maskedlark.storage.errors import UnsupportedDatabase, UnusedDatabase
+from maskedlark.storage.reports import Reports
 from maskedlark.web import key_file
-from maskedlark.web.errors import BadKeyFile, StrangeAnswer
+from maskedlark.web.errors import BadKeyFile, CorruptCache, StrangeAnswer
 from tests.unit.adserver.measuring import World
-from tests.unit.privacy.cases import ORIGIN_KEY, SERVICE_KEY
+from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, SERVICE_KEY
+from tests.unit.web.service import NOW
 
 CONFIG = f"""
 origin = "ads.example"
@@ -57,11 +65,51 @@ def test_a_configuration_is_read_with_its_paths_beside_it(path):
 
 def test_a_client_opens_what_its_configuration_names(path):
     key_file.create(path.parent / "origin.key", FixedRandomness(b"key"))
+    used(path.parent / "ads.db")
     with Client.from_config(path) as client:
         assert client.origin == "ads.example"
         assert client.datasets() == []
         assert client.pending() == []
-    assert (path.parent / "ads.db").exists()
+
+
+def used(path):
+    """A database that an ad server has opened."""
+    database = open_database(f"sqlite:///{path}")
+    Reports(database, FixedClock(NOW))
+    database.close()
+
+
+def test_a_database_of_no_ad_server_is_refused_and_not_made(path):
+    key_file.create(path.parent / "origin.key", FixedRandomness(b"key"))
+    with pytest.raises(UnusedDatabase, match=r"no database .*ads\.db: check the path"):
+        Client.from_config(path)
+    assert not (path.parent / "ads.db").exists()
+    open_database(f"sqlite:///{path.parent / 'ads.db'}").close()
+    with pytest.raises(UnusedDatabase, match="no ad server has used this database"):
+        Client.from_config(path)
+
+
+@pytest.mark.parametrize("setting", ["service_key", "origin_key"])
+def test_a_key_that_is_anothers_names_the_settings(world, path, setting, monkeypatch):
+    key_file.create(path.parent / "origin.key", FixedRandomness(b"key"))
+    wrong = HELPER_KEYS[0].verifying.public.hex()
+    lines = [f'{setting} = "{wrong}"' if line.startswith(setting) else line for line in CONFIG.splitlines()]
+    monkeypatch.setattr(httpx, "Client", partial(httpx.Client, transport=world.transport))
+    for cache, error in (("another", BadSignature), ("cache", CorruptCache)):
+        path.write_text("\n".join(lines).replace('"cache"', f'"{cache}"'))
+        with (
+            Client.from_config(path) as client,
+            pytest.raises(error, match="check service_key and origin_key"),
+        ):
+            client.freeze("tuesday")
+
+
+def test_a_url_with_a_port_that_is_none_is_not_shown(path):
+    key_file.create(path.parent / "origin.key", FixedRandomness(b"key"))
+    path.write_text(CONFIG.replace("sqlite:///ads.db", "postgresql://me:secret@host:port/ads"))
+    with pytest.raises(UnsupportedDatabase) as caught:
+        Client.from_config(path)
+    assert "secret" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_other_databases_stay_as_they_are(path):

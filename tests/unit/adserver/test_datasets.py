@@ -48,10 +48,25 @@ def test_overlapping_datasets_are_refused_and_the_other_is_named(world):
     world.receive(5, b"one", NOW - 10)
     world.receive(5, b"two", NOW - 3)
     world.client.freeze("monday", NOW - 20, NOW - 5)
-    with pytest.raises(Overlapping, match=f"monday holds .* {NOW - 20} to {NOW - 5}"):
+    with pytest.raises(
+        Overlapping, match=r"monday holds .* 2030-03-17 17:46:20 until 2030-03-17 17:46:35 UTC"
+    ):
         world.client.freeze("tuesday", NOW - 10, NOW)
-    with pytest.raises(NameTaken, match="monday already"):
-        world.client.freeze("monday", NOW - 5, NOW - 1)
+    for start, end in ((NOW - 5, NOW - 1), (NOW - 5, NOW + 100), (NOW - 5, NOW - 5)):
+        with pytest.raises(NameTaken, match="monday already"):
+            world.client.freeze("monday", start, end)
+
+
+def test_a_frozen_dataset_stays_as_it_is_though_a_clock_steps_back(world):
+    world.receive(5, b"one", NOW - 10)
+    world.client.freeze("monday", 0, NOW)
+    late = world.receive(3, b"late", NOW - 10)
+    world.client.send("monday")
+    assert world.client.datasets()[0].records == 5
+    world.clock.seconds = NOW + 10
+    assert world.client.freeze("tuesday").reports == 3
+    world.client.send("tuesday")
+    assert world.helpers[0].chunks["tuesday"][0][0] == late
 
 
 @pytest.mark.parametrize("times", [(NOW - 5, NOW), (NOW - 5, NOW - 5), (NOW - 5, NOW - 8)])

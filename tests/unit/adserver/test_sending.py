@@ -3,13 +3,15 @@ import threading
 import pytest
 
 from maskedlark.adserver import datasets as freezing
-from maskedlark.adserver import sending
-from maskedlark.adserver.errors import EmptyDataset, HelperAway, HelpersDiffer
+from maskedlark.adserver import sealing, sending
+from maskedlark.adserver.errors import EmptyDataset, HelperAway, HelpersDiffer, Overlapping
 from maskedlark.errors import WrongType
 from maskedlark.privacy.errors import BadReceipt
 from maskedlark.privacy.receipt import SealedReceipt
-from maskedlark.storage.datasets import Standing
-from maskedlark.web.errors import AlreadySealed, DatasetRefused, UnknownDataset
+from maskedlark.storage.datasets import Datasets, Standing
+from maskedlark.storage.engine import open_database
+from maskedlark.storage.errors import NotFrozen
+from maskedlark.web.errors import AlreadySealed, DatasetRefused, SealMismatch, UnknownDataset
 from maskedlark.wire.datasets import ChunkAnswer, Sealed
 from tests.unit.adserver.measuring import World
 from tests.unit.web.service import NOW
@@ -211,11 +213,12 @@ def test_a_database_that_lacks_answers_to_a_sealed_dataset_is_an_old_copy(world)
 
 
 def test_another_dataset_under_the_name_is_noticed(world):
-    world.receive(5, b"other", NOW - 20)
-    world.client.freeze("sunday", NOW - 20, NOW - 10)
-    world.client.send("sunday")
+    world.receive(5, b"other", NOW + 20)
+    world.clock.seconds = NOW + 30
+    world.client.freeze("tuesday")
+    world.client.send("tuesday")
     helper = world.helpers[1]
-    helper.opened["monday"] = helper.opened["sunday"].model_copy(update={"purpose": "train"})
+    helper.opened["monday"] = helper.opened["tuesday"].model_copy(update={"purpose": "train"})
     helper.chunks["monday"] = {}
     with pytest.raises(HelpersDiffer, match="helper-1 has another dataset"):
         world.client.send("monday")
@@ -256,6 +259,77 @@ def test_another_digest_or_size_is_refused(world, values):
     world.helpers[1].change = {}
     world.client.send("monday")
     check_sealed(world)
+
+
+def lie(helper, place):
+    """The helper takes one report for another: its digest is another than everybody else's."""
+    take = helper.take
+
+    def changed(name, number, body):
+        found = take(name, number, body)
+        helper.members[place] = bytes(52)
+        return found
+
+    helper.take = changed
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_helper_that_finds_another_dataset_seals_nothing(world, place):
+    lie(world.helpers[place], world.ids[7])
+    with pytest.raises(SealMismatch, match=f"helper-{place}"):
+        world.client.send("monday")
+    assert not world.helpers[place].sealed
+    assert world.client.datasets()[0].state is Standing.FROZEN
+    if place == 0:
+        assert not world.helpers[1].sealed, "refused before anybody seals"
+        world.client.abort("monday")
+
+
+def test_what_only_some_have_sealed_can_be_given_up(world):
+    lie(world.helpers[1], world.ids[7])
+    for _ in range(2):
+        with pytest.raises(SealMismatch, match="helper-1"):
+            world.client.send("monday")
+    with pytest.raises(AlreadySealed, match=r"helper-0 has sealed .* --give-up"):
+        world.client.abort("monday")
+    assert world.client.abort("monday", give_up=True) == ["helper-0"]
+    assert world.client.datasets()[0].state is Standing.LOST
+    assert not world.helpers[1].opened
+    with pytest.raises(UnknownDataset, match="given up"):
+        world.client.send("monday")
+    with pytest.raises(Overlapping, match="monday"):
+        world.client.freeze("again", NOW - 10, NOW)
+    world.receive(5, b"later", NOW)
+    world.clock.seconds = NOW + 5
+    world.client.freeze("tuesday")
+    world.client.send("tuesday")
+
+
+def test_giving_up_what_nobody_has_sealed_takes_it_back(world):
+    kill_after(world, 6)
+    assert world.client.abort("monday", give_up=True) == []
+    assert world.client.datasets()[0].state is Standing.ABORTED
+
+
+def test_a_helper_that_is_away_keeps_nobody_from_giving_up(world):
+    kill_after(world, 2 + 2 * CHUNKS + 1)
+    world.helpers[1].fail = ["before"] * 100
+    assert world.client.abort("monday", give_up=True) == ["helper-0", "helper-1"]
+    assert world.client.datasets()[0].state is Standing.LOST
+
+
+def test_what_another_client_took_back_meanwhile_is_not_called_sealed(world, monkeypatch):
+    check = sealing._check
+
+    def slow(*given):
+        check(*given)
+        other = open_database(world.url)
+        Datasets(other).abort("monday")
+        other.close()
+
+    monkeypatch.setattr(sealing, "_check", slow)
+    with pytest.raises(NotFrozen, match="monday is aborted"):
+        world.client.send("monday")
 
 
 def test_a_receipt_that_does_not_hold_is_refused(world):

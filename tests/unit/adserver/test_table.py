@@ -38,7 +38,7 @@ def receipt(left):
     )
 
 
-def answered(plan, rows, *columns):
+def answered(plan, rows, *columns, arguments=None):
     combined = Combined(
         plan,
         rows,
@@ -48,7 +48,7 @@ def answered(plan, rows, *columns):
         ),
     )
     receipts = {"helper-0": receipt(6.5), "helper-1": receipt(6.25)}
-    return Answered("ab" * 16, DOCUMENT, "laplace", 4.0, (combined,), receipts)
+    return Answered("ab" * 16, DOCUMENT, "laplace", 4.0, arguments or {}, (combined,), receipts)
 
 
 def table(plan, rows, *columns, confidence=0.95):
@@ -157,8 +157,22 @@ def test_no_group_reaches_k():
     found = table(Plan(("campaign",), (COUNT,)), [], np.empty((0, 1)))
     assert len(found) == 0
     assert list(found) == []
-    assert "k = 50" in str(found)
+    assert "No group has k = 50 records" in str(found)
+    assert "filter" not in str(found)
     assert list(found.to_pandas().columns) == ["campaign", "count", "count_error", "count_low", "count_high"]
+
+
+def test_an_empty_table_says_how_filters_match():
+    plan, nothing = Plan(("campaign",), (COUNT,)), np.empty((0, 1))
+    wanted = {"values": ["count"], "where": [{"key": "campaign", "least": 1}]}
+    (found,) = module.tables(answered(plan, [], nothing, arguments=wanted), 0.95)
+    assert "A filter matches whole entries: the text 7 is not the number 7" in str(found)
+    (found,) = module.tables(answered(plan, [("autumn",)], [[321]], arguments=wanted), 0.95)
+    assert "A filter" not in str(found)
+
+
+def test_a_table_says_by_which_id_it_can_be_seen_again(spring):
+    assert f"Request {'ab' * 16}: `maskedlark query --resume` shows it again" in str(spring)
 
 
 def test_a_total_has_no_keys():

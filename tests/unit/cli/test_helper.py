@@ -110,7 +110,9 @@ def test_every_command_has_help_and_an_example(command):
 
 
 def test_the_commands_are_these():
-    assert [getattr(command.callback, "__name__", None) for command in app.registered_commands] == COMMANDS
+    assert [
+        command.name or getattr(command.callback, "__name__", None) for command in app.registered_commands
+    ] == COMMANDS
 
 
 def test_init_makes_settings_that_only_have_to_be_filled_in(world, tmp_path):

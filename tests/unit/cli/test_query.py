@@ -5,6 +5,7 @@ from typer.testing import CliRunner
 
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.question import Between
+from maskedlark.adserver.table import Table
 from maskedlark.cli import app
 from maskedlark.cli.query import parse_where
 from maskedlark.privacy.errors import BadArguments
@@ -89,8 +90,82 @@ def test_several_tables_are_asked_at_once(measured):
         helper.tables.append(([("a", 1), ("b", 2)], columns))
     options = ("--group-by", "campaign", "--group-by", "campaign,place", "--value", "purchase")
     found = json.loads(run("query", *options, "--json").stdout)
+    assert list(found) == ["tables"]
+    found = found["tables"]
     assert [each["by"] for each in found] == [["campaign"], ["campaign", "place"]]
     assert found[1]["rows"][0]["purchase"] == 500
+
+
+def test_one_table_is_the_same_object_of_json(measured):
+    found = json.loads(run("query", "--group-by", "campaign", "--value", "purchase", "--json").stdout)
+    assert [len(table["rows"]) for table in found["tables"]] == [2]
+
+
+QUERY = ("query", "--group-by", "campaign", "--value", "purchase")
+
+
+def spent(world, place=0):
+    return len(world.helpers[place].ledger.receipts("ads.example")) - 1
+
+
+def left_pending(world):
+    world.helpers[1].fail = ["before"] * 3
+    line = complains(*QUERY)
+    (pending,) = world.client.pending()
+    assert line.startswith("HelperAway: helper-1 stays away")
+    assert f"`maskedlark query --resume {pending.id}`" in line
+    return pending.id
+
+
+def test_what_is_pending_is_listed_and_finished(measured):
+    assert run("query", "--pending").stdout == ""
+    pending = left_pending(measured)
+    shown = run("query", "--pending").stdout
+    assert shown.startswith(f"{pending}  2030-03-17 17:46:50 UTC\n  sums {{")
+    assert "over 1 dataset, noise 1" in shown
+    (found,) = json.loads(run("query", "--pending", "--json").stdout)["pending"]
+    assert (found["id"], found["asked"], found["noise"]) == (pending, "2030-03-17T17:46:50Z", 1.0)
+    done = run("query", "--resume", pending)
+    assert done.stdout.splitlines()[1].startswith("autumn         500")
+    assert json.loads(run("query", "--resume", pending, "--json").stdout)["tables"][0]["request"] == pending
+    assert run("query", "--pending").stdout == ""
+    assert [spent(measured, place) for place in range(2)] == [1, 1]
+
+
+def test_what_is_forgotten_stays_charged_and_says_so(measured):
+    pending = left_pending(measured)
+    assert "what helpers have charged for it stays charged" in run("query", "--forget", pending).stderr
+    assert run("query", "--pending").stdout == ""
+    assert complains("query", "--forget", "abc").startswith("UnknownRequest: no request 'abc'")
+
+
+def test_an_answer_that_cannot_be_written_is_not_lost(measured, monkeypatch):
+    def full(table):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Table, "__str__", full)
+        done = run(*QUERY, code=1)
+    request, line = done.stderr.splitlines()
+    assert line.endswith("No space left on device")
+    shown = run("query", "--resume", request.removeprefix("request ")).stdout
+    assert "autumn         500" in shown
+    assert request.removeprefix("request ") in shown
+    assert spent(measured) == 1
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--pending", "--value", "count"), ("--resume", "x", "--forget", "x")]
+)
+def test_one_thing_is_done_at_a_time(measured, options):
+    assert "--pending, --resume" in run("query", *options, code=2).stderr
+
+
+def test_an_empty_answer_says_why(measured):
+    measured.shares([], rows=[])
+    shown = run(*QUERY, "--where", "place=1..3").stdout
+    assert "No group has k = 50 records" in shown
+    assert "A filter matches whole entries" in shown
 
 
 def test_explaining_asks_nothing(measured):
@@ -168,16 +243,50 @@ def test_a_dataset_is_frozen_sent_listed_and_kept(world):
     ids = world.receive(20, at=NOW - 10)
     world.helpers[1].refused = {ids[0]: "CannotOpen"}
     shown = run("datasets", "freeze", "monday", "--start", "2020-01-01", "--end", str(NOW)).stdout
-    assert shown == "monday: 20 reports to aggregate, from 2020-01-01 00:00:00 until 2030-03-17 17:46:40\n"
+    assert (
+        shown == "monday: 20 reports to aggregate, from 2020-01-01 00:00:00 until 2030-03-17 17:46:40 UTC\n"
+    )
     shown = run("datasets", "send", "monday").stdout
     assert shown.splitlines() == [
         "monday: 19 of 20 reports sealed at every helper",
         "helper-1 refused 1 (CannotOpen)",
     ]
-    heads, row = run("datasets", "list").stdout.splitlines()
-    assert heads.split() == ["name", "purpose", "from", "until", "reports", "state", "records", "refused"]
-    assert row.split()[-6:] == ["sealed", "19", "helper-1", "refused", "1", "(CannotOpen)"]
+    lines = run("datasets", "list").stdout.splitlines()
+    assert lines == [
+        "monday  sealed  19 of 20 reports to aggregate",
+        "  from 2020-01-01 00:00:00 until 2030-03-17 17:46:40 UTC",
+        "  helper-1 refused 1 (CannotOpen)",
+    ]
+    assert max(map(len, lines)) <= 80
     assert complains("datasets", "abort", "monday").startswith("AlreadySealed: monday is sealed")
+
+
+def test_datasets_for_programs(world):
+    world.receive(20, at=NOW - 10)
+    found = json.loads(run("datasets", "freeze", "monday", "--start", "2020-01-01", "--json").stdout)
+    assert (found["name"], found["state"], found["reports"]) == ("monday", "frozen", 20)
+    assert (found["start"], found["end"]) == ("2020-01-01T00:00:00Z", "2030-03-17T17:46:40Z")
+    sent = json.loads(run("datasets", "send", "monday", "--json").stdout)
+    assert (sent["state"], sent["records"], sent["digest"]) == (
+        "sealed",
+        20,
+        world.helpers[0].sealed["monday"].digest,
+    )
+    assert json.loads(run("datasets", "list", "--json").stdout) == {"datasets": [sent]}
+    assert complains("datasets", "freeze", "tuesday", "--start", found["start"]).startswith(
+        "Overlapping: monday"
+    )
+
+
+def test_a_dataset_is_given_up(world):
+    world.receive(20, at=NOW - 10)
+    run("datasets", "freeze", "monday")
+    world.helpers[1].fail = [None, None, *["before"] * 3]
+    complains("datasets", "send", "monday")
+    assert "--give-up" in complains("datasets", "abort", "monday")
+    shown = run("datasets", "abort", "monday", "--give-up").stdout
+    assert shown == "monday: given up; its reports stay taken at helper-0, and answer nothing\n"
+    assert run("datasets", "list").stdout.startswith("monday  lost  20 reports")
 
 
 def test_a_dataset_is_aborted(world):
@@ -194,7 +303,7 @@ def test_a_dataset_is_aborted(world):
         (["freeze", "monday", "--parameters", "abc"], "NotDeclared: 'abc' is no digest"),
         (["freeze", "monday"], "EmptyDataset: no report to aggregate"),
         (["freeze", "a b"], "WrongType: 'a b' is no name of a dataset"),
-        (["freeze", "monday", "--end", "2999-01-01"], "NotOver: the end of monday"),
+        (["freeze", "monday", "--end", "2999-01-01"], "NotOver: 2999-01-01 00:00:00 UTC, the end of monday"),
         (["send", "monday"], "UnknownDataset: no dataset 'monday' here; there are none"),
         (["abort", "monday"], "UnknownDataset: no dataset 'monday' here"),
     ],

@@ -82,6 +82,26 @@ def test_a_stranger_verifies_what_a_helper_shows(world):
     assert run("verify", "ads.example", *SERVICE).stdout.splitlines() == COST
 
 
+def test_what_was_verified_for_programs(world):
+    assert json.loads(run("verify", "ads.example", *SERVICE, "--json").stdout) == {
+        "origin": "ads.example",
+        "helper": "helper-0",
+        "receipts": 4,
+        "datasets_sealed": 1,
+        "questions_answered": 3,
+        "spent": [{"version": 1, "epsilon": 1.0, "delta": 0.0, "budget_epsilon": 8.0, "budget_delta": 1e-06}],
+    }
+
+
+def test_more_receipts_than_wanted_are_not_read(world, tmp_path):
+    words = "StrangeAnswer: helper-0 shows more than 3 receipts: if it has so many, give a larger --most"
+    assert complains("verify", "ads.example", *SERVICE, "--most", 3) == words
+    out = tmp_path / "receipts.jsonl"
+    assert complains("fetch", "ads.example", *SERVICE, "--out", out, "--most", 3) == words
+    assert not out.exists()
+    run("verify", "ads.example", *SERVICE, "--most", 4)
+
+
 def test_a_stranger_verifies_files_without_a_network(files, world):
     world.router.handle_request = None
     assert verify(files).stdout.splitlines() == COST
@@ -114,7 +134,7 @@ RELEASED = {"mechanism": "laplace", "noise": 40.0, "columns": 1}
         (lambda kept: kept[1:], "BadReceipt: receipt 2 does not follow the 0 before it"),
         (lambda kept: [kept[0], kept[2], kept[1]], "BadReceipt: receipt 3 does not follow"),
         (lambda kept: [*kept[:3], kept[3][:-9]], "BadReceipt: line 4 of"),
-        (lambda kept: [kept[0].replace(b"20", b"21"), *kept[1:]], "Bad"),
+        (lambda kept: [kept[0].replace(b"60", b"61"), *kept[1:]], "Bad"),
         (
             lambda kept: [*kept[:3], resigned(kept[3], released=RELEASED)],
             "BadReceipt: receipt 4 says another cost",
@@ -132,6 +152,9 @@ def test_what_is_wrong_is_said_in_one_line(files, change, words):
 
 def test_other_pinned_keys_verify_nothing(files):
     other = HELPER_KEYS[0].verifying.public.hex()
+    words = "check --service-key and --origin-key"
+    assert words in complains("verify", "ads.example", *SERVICE, keys=(*KEYS[:3], other))
+    assert words in refuses(files, keys=(*KEYS[:3], other))
     assert refuses(files, keys=(*KEYS[:3], other)).startswith("BadSignature: ")
     assert refuses(files, keys=(KEYS[0], other, *KEYS[2:])).startswith("BadSignature: ")
     assert refuses(files, keys=(*KEYS[:3], "abc")).startswith("BadKeyFile: 'abc' is no public key")

@@ -16,9 +16,10 @@ from maskedlark.privacy.ledger import Ledger
 from maskedlark.privacy.receipt import Certificate, SignedCertificate, certify
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.storage.engine import open_database
+from maskedlark.web.errors import UnknownDataset
 from maskedlark.wire import batch, report, uploads
 from maskedlark.wire.batch import Envelope
-from maskedlark.wire.datasets import Sealing, pack, unpack
+from maskedlark.wire.datasets import ChunkAnswer, Sealed, Sealing, State, pack, unpack
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.report import Recipient
 from maskedlark.wire.signatures import SigningKey
@@ -45,8 +46,32 @@ class Signer:
         return self._key, self._certificate
 
 
+class Sent(Datasets):
+    """Datasets whose sender keeps to the newest opening of a name, and takes a new one for every other."""
+
+    def open(self, document: Document, name: str, purpose: Purpose, opening: bytes | None = None) -> State:
+        return super().open(document, name, purpose, opening or self._opening(document.origin, name))
+
+    def add(
+        self, origin: str, name: str, number: int, body: bytes, opening: bytes | None = None
+    ) -> ChunkAnswer:
+        return super().add(origin, name, number, body, opening or self._opening(origin, name))
+
+    def seal(self, origin: str, name: str, sealing: Sealing, opening: bytes | None = None) -> Sealed:
+        return super().seal(origin, name, sealing, opening or self._opening(origin, name))
+
+    def abort(self, origin: str, name: str, opening: bytes | None = None) -> None:
+        super().abort(origin, name, opening or self._opening(origin, name))
+
+    def _opening(self, origin: str, name: str) -> bytes:
+        try:
+            return bytes.fromhex(self.state(origin, name).opening)
+        except UnknownDataset:
+            return SystemRandomness().bytes(16)
+
+
 class Helper(NamedTuple):
-    datasets: Datasets
+    datasets: Sent
     ledger: Ledger
     clock: FixedClock
 
@@ -58,7 +83,7 @@ def helper(folder: Path, url: str, place: int = 0, now: int = NOW, workers: int 
     ledger = Ledger(database, FileAnchor(folder / "anchor"), Signer(place), clock, SystemRandomness())
     ledger.check()
     keys = {KEYS[place].key_id: KEYS[place]}
-    made = Datasets(folder / "columns", database, ledger, lambda: keys, f"helper-{place}", clock, workers)
+    made = Sent(folder / "columns", database, ledger, lambda: keys, f"helper-{place}", clock, workers)
     try:
         yield Helper(made, ledger, clock)
     finally:

@@ -71,7 +71,7 @@ def test_two_receipts_with_one_number_are_noticed(tmp_path):
         b"\xff",
         b'{"origin":"ads.example","number":1}',
         b'{"origin":"ads.example","number":"1","digest":"' + b"00" * 32 + b'"}',
-        b'{"origin":"ads.example","number":0,"digest":"' + b"00" * 32 + b'"}',
+        b'{"origin":"ads.example","number":-1,"digest":"' + b"00" * 32 + b'"}',
         b'{"origin":"ads.example","number":1,"digest":"00"}',
         b'{"origin":"ads.example","number":1,"digest":"' + b"00" * 32 + b'","more":1}',
     ],

@@ -33,8 +33,9 @@ from maskedlark.web.errors import (
     WrongContentType,
     WrongDigest,
 )
+from maskedlark.web.signed_remote import SignedRemote
 from maskedlark.wire import keys, uploads
-from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, ChunkAnswer, State
+from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, SEAL_TYPE, ChunkAnswer, Sealing, State
 from maskedlark.wire.signatures import SigningKey
 from tests.unit.helper.world import (
     DAY_S,
@@ -44,6 +45,7 @@ from tests.unit.helper.world import (
     OTHER,
     OTHER_KEY,
     begin,
+    opened,
     opening,
     question,
     running,
@@ -51,6 +53,7 @@ from tests.unit.helper.world import (
     world,
 )
 from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, make
+from tests.unit.web.service import AppTransport
 
 PUBLIC = {"/health", "/v1/keys", "/v1/origins/{origin}/receipts"}
 
@@ -145,14 +148,44 @@ def test_an_aborted_dataset_is_gone_and_its_reports_may_come_again(helper):
     remote, body = helper.remote(), uploads.encode_batch(helper.reports(document))
     for name in ("monday", "tuesday"):
         begin(remote, document, name)
-        answer = ChunkAnswer.decode(remote.post(f"/v1/datasets/{name}/chunks/0", body, CHUNK_TYPE))
+        answer = ChunkAnswer.decode(
+            remote.post(f"/v1/datasets/{name}/chunks/0", body, CHUNK_TYPE, opened(name))
+        )
         assert (answer.parts, answer.refused) == (60, {})
         assert ChunkAnswer.decode(remote.get(f"/v1/datasets/{name}/chunks/0")) == answer
         with pytest.raises(UnknownChunk):
             remote.get(f"/v1/datasets/{name}/chunks/1")
-        assert remote.delete(f"/v1/datasets/{name}") == b""
+        assert remote.delete(f"/v1/datasets/{name}", opened(name)) == b""
         with refused(UnknownDataset):
             remote.get(f"/v1/datasets/{name}")
+
+
+def test_what_is_sent_again_does_nothing_to_the_next_dataset_of_its_name(helper):
+    """Whoever saw signed requests can send them again for some minutes."""
+    document = helper.publish(fake_rate=0.0)
+    seen: list[httpx.Request] = []
+    http = httpx.Client(
+        transport=AppTransport(helper.app), timeout=None, event_hooks={"request": [seen.append]}
+    )
+    remote = SignedRemote("http://helper.test", NAME, ORIGIN, ORIGIN_KEY, helper.clock, http)
+    body, chunk = uploads.encode_batch(helper.reports(document)), "/v1/datasets/monday/chunks/0"
+    begin(remote, document)
+    remote.post(chunk, body, CHUNK_TYPE, opened())
+    remote.delete("/v1/datasets/monday", opened())
+    replayed = [*seen]
+    # Aborted, and nothing in its place: it does not come back to take the ids.
+    assert [helper.http().send(each).status_code for each in replayed] == [409, 404, 404]
+    begin(remote, document, again=1)
+    answer = ChunkAnswer.decode(remote.post(chunk, body, CHUNK_TYPE, opened(again=1)))
+    assert (answer.parts, answer.refused) == (60, {})
+    # Another in its place: it stays.
+    assert [helper.http().send(each).status_code for each in replayed] == [409, 404, 404]
+    state = State.decode(remote.get("/v1/datasets/monday"))
+    assert (state.opening, state.accepted) == (opened(again=1)["opening"], 60)
+    sealing = Sealing(accepted=(answer.accepted,)).encode()
+    with refused(UnknownDataset):
+        remote.post("/v1/datasets/monday/seal", sealing, SEAL_TYPE, opened())
+    remote.post("/v1/datasets/monday/seal", sealing, SEAL_TYPE, opened(again=1))
 
 
 # Who may ask.
@@ -164,7 +197,9 @@ def test_all_but_what_is_public_needs_a_signature(helper):
     private = [(path, method) for path in paths if path not in PUBLIC for method in paths[path]]
     assert len(private) == 8
     for path, method in private:
-        answer = helper.http().request(method.upper(), path.format(name="monday", number=0), content=b"")
+        answer = helper.http().request(
+            method.upper(), path.format(name="monday", number=0), content=b"", params=opened()
+        )
         assert (answer.status_code, answer.json()["type"]) == (401, "/problems/unsigned-request"), path
         assert answer.headers["content-type"] == problem.MEDIA_TYPE
 
@@ -223,7 +258,7 @@ def test_an_origin_sees_its_own_datasets_alone(helper):
     other = helper.remote(OTHER_KEY, OTHER)
     for use in (
         lambda: other.get("/v1/datasets/monday"),
-        lambda: other.delete("/v1/datasets/monday"),
+        lambda: other.delete("/v1/datasets/monday", opened()),
         lambda: other.post("/v1/releases", question(sealed.digest), JSON_TYPE),
         lambda: other.post("/v1/explain", question(sealed.digest), JSON_TYPE),
     ):
@@ -319,7 +354,7 @@ def test_bodies_have_limits(helper, tmp_path):
         document = small.publish()
         begin(small.remote(), document)
         with pytest.raises(BodyTooLarge):
-            small.remote().post("/v1/datasets/monday/chunks/0", bytes(2049), CHUNK_TYPE)
+            small.remote().post("/v1/datasets/monday/chunks/0", bytes(2049), CHUNK_TYPE, opened())
 
 
 @pytest.mark.parametrize("path", ["/v1/releases", "/v1/explain"])
@@ -448,7 +483,7 @@ def test_what_is_past_its_time_is_forgotten_while_it_runs(helper, monkeypatch):
 
     async def run():
         async with app.router.lifespan_context(app):
-            await asyncio.to_thread(seen.wait, 30)
+            assert await asyncio.to_thread(seen.wait, 30)
         seen.clear()
         await asyncio.sleep(0.05)
 
@@ -470,7 +505,7 @@ def test_a_failure_to_forget_does_not_end_forgetting(helper, monkeypatch, caplog
 
     async def run():
         async with app.router.lifespan_context(app):
-            await asyncio.to_thread(seen.wait, 30)
+            assert await asyncio.to_thread(seen.wait, 30)
 
     asyncio.run(run())
     assert len(calls) > 2
@@ -557,6 +592,37 @@ def test_others_are_answered_while_a_question_takes_long(helper, monkeypatch):
     others, asked = asyncio.run(run())
     assert [each.status_code for each in others] == [200, 200]
     assert {each.content for each in asked} == {b"answer"}
+
+
+def test_health_is_answered_while_the_parameter_service_hangs(helper, monkeypatch):
+    helper.publish()
+    inside, leave, real = threading.Event(), threading.Event(), helper.service.parameters.chain
+
+    def slow(origin):
+        inside.set()
+        assert leave.wait(30)
+        return real(origin)
+
+    monkeypatch.setattr(helper.service.parameters, "chain", slow)
+    app, path = create_app(helper.service), "/v1/datasets/monday"
+    stranger = SigningKey.generate(SystemRandomness())
+    headers = request_signature.sign(
+        "GET", path, request_signature.NO_BODY_TYPE, b"", ORIGIN, NAME, NOW, stranger
+    )
+
+    async def run():
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://helper.test") as client:
+            # More than there are threads for endpoints.
+            asked = [asyncio.create_task(client.get(path, headers=headers)) for _ in range(60)]
+            assert await asyncio.to_thread(inside.wait, 30)
+            healthy = await client.get("/health")
+            assert not all(each.done() for each in asked)
+            leave.set()
+            await asyncio.gather(*asked)
+            return healthy
+
+    assert asyncio.run(run()).status_code == 200
 
 
 def test_receipts_come_in_pages(helper, monkeypatch):

@@ -1,5 +1,6 @@
 """A dataset from its first chunk to its end, at one helper and at two, whatever happens in between."""
 
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,8 @@ from maskedlark.core.records import Measured, Trained
 from maskedlark.errors import Expired, OutOfRange, WrongLength
 from maskedlark.helper import chunk_file
 from maskedlark.helper.columns import MeasuredWriter
-from maskedlark.helper.errors import DamagedDataset
+from maskedlark.helper.datasets import ABORTED_S
+from maskedlark.helper.errors import Busy, ClockLeapt, DamagedDataset
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web.errors import (
     AlreadySealed,
@@ -27,6 +29,7 @@ from maskedlark.web.errors import (
     UnknownChunk,
     UnknownDataset,
 )
+from maskedlark.web.gate import WINDOW_S
 from maskedlark.wire.datasets import Sealing, pack, unpack
 from maskedlark.wire.terms import LEAST_LIFE_S
 from tests.unit.helper import cases, dying
@@ -206,7 +209,7 @@ def test_sealing_is_once_and_frees_what_is_left_out(tmp_path, database_url):
 
 
 def test_helpers_that_hold_other_columns_do_not_seal_one_dataset(tmp_path, sqlite_url, monkeypatch):
-    """Two reports with one id, as a browser or the ad server can make them: other columns, or another hour."""
+    """Two reports with one id, as a browser or the ad server can make them: other columns, another hour."""
     ids = np.frombuffer(bytes(range(48)), np.uint8).reshape(3, 16)
     rows = sharing.random_rows
     monkeypatch.setattr(
@@ -525,3 +528,147 @@ def test_a_seal_meets_no_later_dataset_of_its_name(tmp_path, sqlite_url, monkeyp
             seal_all(datasets, 1)
         assert ledger.receipts(ORIGIN) == []
         assert datasets.state(ORIGIN, NAME).state == "open"
+
+
+def test_what_comes_in_one_chunk_more_keeps_no_old_one(tmp_path, sqlite_url):
+    """An open dataset is not kept alive by a chunk that is sent now and then."""
+    with helper(tmp_path, sqlite_url) as (datasets, _, clock):
+        filled(datasets, measured(2))
+        clock.seconds = (HOUR + 1) * 3600 + LIFETIME - 7200
+        late = measured(1, [clock.seconds // 3600])
+        datasets.add(ORIGIN, NAME, 1, late.chunk(0))
+        datasets.forget()
+        assert datasets.state(ORIGIN, NAME).accepted == 3
+        clock.seconds += 7200
+        datasets.forget()
+        with pytest.raises(UnknownDataset):
+            datasets.state(ORIGIN, NAME)
+        assert [*(tmp_path / "columns").iterdir()] == []
+        filled(datasets, late)
+        assert datasets.state(ORIGIN, NAME).accepted == 1, "what is not past its lifetime may come again"
+
+
+def test_a_claim_that_is_told_after_its_abort_leaves_no_ghost(tmp_path, sqlite_url, monkeypatch):
+    with helper(tmp_path, sqlite_url) as (datasets, _, _):
+        datasets.open(DOCUMENT, NAME, AGGREGATE)
+        told, reports = datasets._ids.claimed, measured(5)
+
+        def late(*arguments):
+            datasets.abort(ORIGIN, NAME)
+            told(*arguments)
+
+        monkeypatch.setattr(datasets._ids, "claimed", late)
+        datasets.add(ORIGIN, NAME, 0, reports.chunk(0))
+        monkeypatch.undo()
+        datasets.open(DOCUMENT, "april", AGGREGATE)
+        assert datasets.add(ORIGIN, "april", 0, reports.chunk(0)).refused == {}
+
+
+def test_a_name_that_is_being_aborted_can_be_opened(tmp_path, database_url, monkeypatch):
+    with helper(tmp_path, database_url) as (datasets, _, _):
+        reports = measured(2)
+        filled(datasets, reports)
+        finish = datasets._upkeep.finish_aborts
+        monkeypatch.setattr(datasets._upkeep, "finish_aborts", lambda: None)
+        datasets.abort(ORIGIN, NAME)  # Marked, and no more: its process is slow, or ended there.
+        monkeypatch.setattr(datasets._upkeep, "finish_aborts", finish)
+        filled(datasets, reports)
+        assert datasets.state(ORIGIN, NAME).accepted == 2
+
+
+def test_a_seal_whose_commit_fails_leaves_nothing(tmp_path, sqlite_url, monkeypatch):
+    with helper(tmp_path, sqlite_url) as (datasets, ledger, _):
+        filled(datasets, measured(2))
+
+        def fails(*_):
+            raise StorageUnavailable("away")
+
+        monkeypatch.setattr(ledger, "seal", fails)
+        for _ in range(2):
+            with pytest.raises(StorageUnavailable):
+                seal_all(datasets, 1)
+        assert [path.name[:6] for path in (tmp_path / "columns" / "1").iterdir()] == ["chunk-"]
+        monkeypatch.undo()
+        assert seal_all(datasets, 1).records == 2
+
+
+def test_names_of_new_folders_are_durable(tmp_path, sqlite_url, monkeypatch):
+    synced, fsync = [], os.fsync
+
+    def record(handle):
+        synced.append(str(Path(f"/proc/self/fd/{handle}").readlink()).removeprefix(str(tmp_path)))
+        fsync(handle)
+
+    with helper(tmp_path, sqlite_url) as (datasets, _, _):
+        datasets.open(DOCUMENT, NAME, AGGREGATE)
+        monkeypatch.setattr(os, "fsync", record)
+        datasets.add(ORIGIN, NAME, 0, measured(2).chunk(0))
+        assert {"/columns", "/columns/1"} <= set(synced)
+        synced.clear()
+        seal_all(datasets, 1)
+        assert "/columns/1" in synced
+
+
+def test_nobody_waits_for_a_seal(tmp_path, sqlite_url, monkeypatch):
+    with helper(tmp_path, sqlite_url) as (datasets, _, _):
+        for name in (NAME, "april"):
+            filled(datasets, measured(2), name)
+        commit = datasets._commit
+
+        def meanwhile(*arguments):
+            for use in (
+                lambda: seal_all(datasets, 1),
+                lambda: seal_all(datasets, 1, "april"),
+                lambda: datasets.abort(ORIGIN, NAME),
+                lambda: datasets.abort(ORIGIN, "april"),
+            ):
+                with pytest.raises(Busy, match="again"):
+                    use()
+            commit(*arguments)
+
+        monkeypatch.setattr(datasets, "_commit", meanwhile)
+        sealed = seal_all(datasets, 1)
+        monkeypatch.undo()
+        assert seal_all(datasets, 1) == sealed
+        assert seal_all(datasets, 1, "april").records == 2
+
+
+def test_a_clock_that_leaps_deletes_nothing(tmp_path, sqlite_url):
+    with helper(tmp_path, sqlite_url) as (datasets, _, clock):
+        datasets.forget()
+        filled(datasets, measured(2))
+        digest = bytes.fromhex(seal_all(datasets, 1).digest)
+        clock.seconds += 3650 * 86_400
+        with pytest.raises(ClockLeapt, match=r"3650 days ahead.*most_leap_days = 3651 in helper\.toml"):
+            datasets.forget()
+        clock.seconds = NOW + 29 * 86_400
+        datasets.forget()
+        clock.seconds = NOW
+        datasets.open(DOCUMENT, "april", AGGREGATE)
+        assert datasets.add(ORIGIN, "april", 0, measured(2).chunk(0)).refused == {}
+        assert datasets.find(ORIGIN, digest).size(None) == 2
+
+
+def test_an_opening_stands_for_one_dataset(tmp_path, database_url):
+    first, second = b"1" * 16, b"2" * 16
+    with helper(tmp_path, database_url) as (datasets, _, clock):
+        state = datasets.open(DOCUMENT, NAME, AGGREGATE, first)
+        assert datasets.open(DOCUMENT, NAME, AGGREGATE, first) == state
+        with pytest.raises(DatasetConflict, match="opening"):
+            datasets.open(DOCUMENT, NAME, AGGREGATE, second)
+        for use in (
+            lambda: datasets.add(ORIGIN, NAME, 0, measured(1).chunk(0), second),
+            lambda: datasets.seal(ORIGIN, NAME, Sealing(accepted=("80",)), second),
+            lambda: datasets.abort(ORIGIN, NAME, second),
+        ):
+            with pytest.raises(UnknownDataset, match="another opening"):
+                use()
+        datasets.abort(ORIGIN, NAME, first)
+        clock.seconds += 2 * WINDOW_S
+        datasets.forget()
+        with pytest.raises(DatasetConflict, match="aborted"):
+            datasets.open(DOCUMENT, NAME, AGGREGATE, first)
+        assert datasets.open(DOCUMENT, NAME, AGGREGATE, second).opening == second.hex()
+        clock.seconds += ABORTED_S
+        datasets.forget()
+        assert datasets.open(DOCUMENT, "april", AGGREGATE, first).opening == first.hex()

@@ -26,6 +26,7 @@ class Desk:
                 "number": 1,
                 "origin": "a",
                 "name": "a",
+                "opening": b"",
                 "purpose": "train",
                 "parameters": b"",
                 "document": b"",
@@ -155,7 +156,8 @@ def test_to_free_a_few_leaves_long_runs_where_they_are(desk, monkeypatch):
 @pytest.mark.parametrize("seed", range(3))
 def test_claims_and_frees_in_any_order(desk, monkeypatch, seed):
     monkeypatch.setattr(room, "MAPPED", 20)
-    rng, held = np.random.default_rng(seed), set()
+    rng = np.random.default_rng(seed)
+    held: set[int] = set()
     for _ in range(60):
         number = int(rng.integers(8))
         tell = bool(rng.integers(4))

@@ -92,12 +92,22 @@ def test_a_key_opens_late_reports_and_is_then_gone_from_the_disk(tmp_path):
     assert old.key_id not in keyring.opening_keys(end + KEEP_S)
     assert keyring.forget(end - 1) == 0
     assert keyring.forget(end) == 1  # The receipt key: nothing is signed with it any more.
+    assert keyring.forget(end + KEEP_S) == 0, "what is published is not deleted"
+    rotate(keyring, end)
     assert keyring.forget(end + KEEP_S - 1) == 0
     assert secret in path(tmp_path).read_text()
     assert keyring.forget(end + KEEP_S) == 1
     assert secret not in path(tmp_path).read_text()
-    assert len(keyring.opening_keys(end + KEEP_S)) == 1
+    assert len(keyring.opening_keys(end + KEEP_S)) == 2
     keyring.current(end + KEEP_S)
+
+
+def test_a_clock_far_ahead_costs_no_key_that_is_published(tmp_path):
+    keyring = ring(tmp_path)
+    published = rotate(keyring).current(NOW)
+    assert keyring.forget(NOW + 4000 * DAY_S) == 0
+    assert published.key_id in keyring.opening_keys(NOW)
+    keyring.current(NOW)
 
 
 def test_a_rotation_deletes_what_is_past_its_time_too(tmp_path):

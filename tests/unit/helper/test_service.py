@@ -9,7 +9,7 @@ import pytest
 
 from maskedlark.clock import FixedClock
 from maskedlark.helper.errors import FolderInUse
-from tests.unit.helper.world import NOW, running, settings, world
+from tests.unit.helper.world import DAY_S, NOW, running, settings, world
 
 _HOLDER = """
 import sys, time
@@ -60,3 +60,21 @@ def test_the_database_is_ours_alone_wherever_it_is(tmp_path):
         os.umask(before)
     assert modes["helper.sqlite"] == modes["helper.sqlite-wal"] == "0o600"
     assert set(modes.values()) == {"0o600"}
+
+
+def test_a_clock_that_leaps_is_an_error_for_the_operator_and_deletes_nothing(tmp_path, caplog):
+    with world(tmp_path) as helper:
+        before = helper.http().get("/v1/keys").content
+        helper.clock.seconds += 4000 * DAY_S
+        helper.service.forget()
+        (record,) = caplog.records
+        assert record.levelname == "ERROR"
+        assert "most_leap_days = 4001 in helper.toml" in record.message
+        helper.clock.seconds = NOW
+        assert helper.http().get("/health").status_code == 200
+        assert helper.http().get("/v1/keys").content == before
+    caplog.clear()
+    # Told that it is right, it goes on.
+    late = FixedClock(NOW + 40 * DAY_S)
+    with running(tmp_path, settings(tmp_path, most_leap_days=41), late):
+        assert caplog.records == []

@@ -89,16 +89,59 @@ def test_a_failure_is_remembered_for_a_moment(signers, chains, clock):
 
 
 def test_many_who_ask_at_once_are_one_question(chains, clock):
-    leave = threading.Event()
+    inside, leave = threading.Semaphore(0), threading.Event()
 
     def chain(origin):
-        found = chains(origin)
-        leave.wait(30)
-        return found
+        inside.release()
+        assert leave.wait(30)
+        return chains(origin)
 
-    signers = Signers([ORIGIN], chain, FRESH_S, clock)
+    signers = Signers([ORIGIN], chain, FRESH_S, clock, wait_s=30)
     with ThreadPoolExecutor(8) as pool:
         asked = [pool.submit(signers.key_of, ORIGIN) for _ in range(8)]
+        assert inside.acquire(timeout=30)
+        assert not inside.acquire(timeout=0.5), "another one asks too"
         leave.set()
         assert {each.result() for each in asked} == {ORIGIN_KEY.verifying}
     assert chains.asked == 1
+
+
+@pytest.fixture
+def hanging(chains, clock):
+    """A thread that asks, and gets no answer until the test is over."""
+    inside, leave, hang = threading.Event(), threading.Event(), threading.Event()
+
+    def chain(origin):
+        if hang.is_set():
+            inside.set()
+            assert leave.wait(30)
+        return chains(origin)
+
+    signers = Signers([ORIGIN], chain, FRESH_S, clock, wait_s=0.05)
+    with ThreadPoolExecutor(2) as pool:
+
+        def begin():
+            hang.set()
+            asked = pool.submit(signers.key_of, ORIGIN)
+            assert inside.wait(30)
+            return pool, asked
+
+        yield signers, begin
+        leave.set()
+
+
+def test_while_one_asks_others_go_on_with_the_old_key(hanging, clock):
+    signers, begin = hanging
+    signers.key_of(ORIGIN)
+    clock.seconds += FRESH_S
+    pool, asked = begin()
+    assert pool.submit(signers.key_of, ORIGIN).result(30) == ORIGIN_KEY.verifying
+    assert not asked.done()
+
+
+def test_without_an_old_key_nobody_waits_for_long(hanging):
+    signers, begin = hanging
+    pool, asked = begin()
+    with pytest.raises(ServiceAway, match="again"):
+        pool.submit(signers.key_of, ORIGIN).result(30)
+    assert not asked.done()

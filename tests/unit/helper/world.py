@@ -1,5 +1,6 @@
 """A helper with all its parts, a parameter service and an ad server's requests, without a socket."""
 
+import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,6 @@ import numpy as np
 from fastapi import FastAPI
 
 from maskedlark.clock import FixedClock
-from maskedlark.core.purpose import Purpose
 from maskedlark.helper.app import create_app
 from maskedlark.helper.config import Config
 from maskedlark.helper.keyring import Keyring
@@ -32,7 +32,6 @@ from maskedlark.wire.datasets import (
     JSON_TYPE,
     SEAL_TYPE,
     ChunkAnswer,
-    Opening,
     Sealed,
     Sealing,
     State,
@@ -106,9 +105,11 @@ class World:
         remote = self.remote()
         begin(remote, document, name)
         body = uploads.encode_batch(self.reports(document, count))
-        answer = ChunkAnswer.decode(remote.post(f"/v1/datasets/{name}/chunks/0", body, CHUNK_TYPE))
+        answer = ChunkAnswer.decode(
+            remote.post(f"/v1/datasets/{name}/chunks/0", body, CHUNK_TYPE, opened(name))
+        )
         sealing = Sealing(accepted=(answer.accepted,)).encode()
-        return Sealed.decode(remote.post(f"/v1/datasets/{name}/seal", sealing, SEAL_TYPE))
+        return Sealed.decode(remote.post(f"/v1/datasets/{name}/seal", sealing, SEAL_TYPE, opened(name)))
 
 
 @contextmanager
@@ -134,12 +135,19 @@ def running(folder: Path, config: Config, clock: FixedClock) -> Iterator[World]:
         store.close()
 
 
-def opening(document: Document, purpose: Purpose = Purpose.AGGREGATE) -> bytes:
-    return Opening(parameters=document.digest.hex(), purpose=purpose.value).encode()
+def opened(name: str = "monday", again: int = 0) -> dict[str, str | int]:
+    """The query of what is about a dataset's opening."""
+    return {"opening": hashlib.sha256(f"{name} {again}".encode()).hexdigest()[:32]}
 
 
-def begin(remote: SignedRemote, document: Document, name: str = "monday") -> State:
-    return State.decode(remote.post(f"/v1/datasets/{name}", opening(document), JSON_TYPE))
+def opening(document: Document, name: str = "monday", again: int = 0) -> bytes:
+    given = {"parameters": document.digest.hex(), "purpose": "aggregate"}
+    return json.dumps(given | opened(name, again)).encode()
+
+
+def begin(remote: SignedRemote, document: Document, name: str = "monday", again: int = 0) -> State:
+    body = opening(document, name, again)
+    return State.decode(remote.post(f"/v1/datasets/{name}", body, JSON_TYPE))
 
 
 def question(*digests: str, number: int = 1, noise: float = 20.0, **arguments: Any) -> bytes:

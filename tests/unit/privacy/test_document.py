@@ -77,3 +77,9 @@ def test_what_is_no_document_is_refused(data):
 def test_the_digest_names_the_bytes():
     assert make().digest == make().digest
     assert make(k=51).digest != make().digest
+
+
+def test_a_flood_of_faults_is_refused_before_it_is_parsed(monkeypatch):
+    monkeypatch.setattr(document.Document, "model_validate_json", lambda *_: pytest.fail("it was parsed"))
+    with pytest.raises(InvalidDocument, match="commas"):
+        document.parse(b'{"keys":[' + b"0," * 100_000 + b"0]}")

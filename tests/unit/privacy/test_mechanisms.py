@@ -242,7 +242,7 @@ def test_senseless_arguments_are_refused():
     ],
 )
 def test_the_same_engine_draws_the_same_noise_for_ever(kind, noise, width, digest):
-    """Where this fails, noise was changed: then `engine` has to change too, or old charges get fresh noise."""
+    """Where this fails, noise changed: then `engine` has to change too, or old charges get fresh noise."""
     if kind == "gaussian" and mechanisms.engine("gaussian") != "gaussian 1, numpy 2.4.6":
         pytest.skip("Gaussian noise is pinned for the numpy of the lock")
     drawn = mechanisms.draw(kind, noise, Sensitivity(width, float(width)), bytes(range(32)), 100_000)

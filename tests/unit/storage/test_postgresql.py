@@ -61,7 +61,7 @@ def test_a_server_that_is_not_there_is_an_error_of_ours(tmp_path, caplog):
         ({"username": "nobody"}, "nobody"),
     ],
 )
-def test_what_a_server_will_not_have_is_one_line(postgresql_url, change, says):
+def test_what_a_server_will_not_have_is_one_line(postgresql_url, caplog, change, says):
     url = make_url(postgresql_url)
     if "query" in change:
         change = {"query": {**url.query, **change["query"]}}
@@ -69,6 +69,7 @@ def test_what_a_server_will_not_have_is_one_line(postgresql_url, change, says):
         open_database(url.set(**change))
     assert says in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
+    assert caplog.text == "", "one line, not two"
 
 
 def test_a_user_who_may_not_make_tables_is_told_so(postgresql_url):

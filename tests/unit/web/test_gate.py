@@ -1,21 +1,17 @@
 """Who gets through a helper's gate: the origin that signed it, for us, now, and nothing that was changed."""
 
-import asyncio
 import hashlib
-import json
 from typing import Any
 
 import pytest
-from fastapi import FastAPI, Request
 from hypothesis import given
 from hypothesis import strategies as st
 
 from maskedlark.clock import FixedClock
 from maskedlark.randomness import FixedRandomness
-from maskedlark.web import answers, request_signature
+from maskedlark.web import request_signature
 from maskedlark.web.errors import (
     BadRequestSignature,
-    BodyTooLarge,
     NotForUs,
     RequestRefused,
     StaleRequest,
@@ -24,7 +20,7 @@ from maskedlark.web.errors import (
     UnsignedRequest,
     WrongDigest,
 )
-from maskedlark.web.gate import WINDOW_S, Admitted, Gate, signed_body
+from maskedlark.web.gate import WINDOW_S, Admitted, Gate
 from maskedlark.wire.signatures import SigningKey
 
 NOW = 1_900_000_000
@@ -197,103 +193,3 @@ def test_changed_bytes_are_refused_with_a_type_or_change_nothing(headers):
 def test_any_headers_are_refused_with_a_type(headers):
     with pytest.raises((RequestRefused, UnknownOrigin)):
         admit(headers)
-
-
-def scope(headers, **changes):
-    """As uvicorn makes it."""
-    parts = {
-        "type": "http",
-        "http_version": "1.1",
-        "method": "POST",
-        "path": "/v1/a/b",
-        "raw_path": b"/v1/a%2Fb",
-        "query_string": b"x=1",
-        "root_path": "",
-        "headers": headers,
-        "server": ("helper.example", 80),
-        "client": None,
-        "state": {},
-    }
-    return parts | changes
-
-
-async def never():
-    raise AssertionError("the body was read before the request was admitted")
-
-
-def receiving(body):
-    async def receive():
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return receive
-
-
-def test_a_body_comes_with_its_origin():
-    request = Request(scope(signed()), receiving(BODY))
-    assert asyncio.run(signed_body(request, GATE, 8, 1.0)) == ("ads.example", BODY)
-    with pytest.raises(WrongDigest):
-        asyncio.run(signed_body(Request(scope(signed()), receiving(b"another")), GATE, 8, 1.0))
-    with pytest.raises(BodyTooLarge):
-        asyncio.run(signed_body(Request(scope(signed()), receiving(BODY + b"x")), GATE, 8, 1.0))
-
-
-BAD = {
-    "unsigned": (signed()[:-1], 401, "unsigned-request"),
-    "stale": (signed(created=NOW - 301), 401, "stale-request"),
-    "bad signature": (changed(signed(), b"signature", OTHER_SIGNATURE), 401, "bad-request-signature"),
-    "another key": (signed(key=OTHER_KEY), 401, "undeclared-key"),
-    "not for us": (signed(helper="helper-1"), 421, "not-for-us"),
-    "an unknown origin": (signed(origin="nobody.example"), 404, "unknown-origin"),
-}
-
-
-@pytest.mark.parametrize(("headers", "status", "kind"), BAD.values(), ids=BAD)
-def test_the_body_of_what_is_not_admitted_is_not_read(headers, status, kind):
-    with pytest.raises((RequestRefused, UnknownOrigin)):
-        asyncio.run(signed_body(Request(scope(headers), never), GATE, 8, 1.0))
-    began, body = asyncio.run(conversation(scope([*headers, (b"content-length", b"8")]), never))
-    assert (began["status"], json.loads(body)["type"]) == (status, f"/problems/{kind}")
-    # Else the server would read it after all, to throw it away.
-    assert (b"connection", b"close") in began["headers"]
-
-
-def test_a_wrong_body_was_read_and_the_connection_stays():
-    """As the ones above are refused, but all of the body is read: nothing is left in the connection."""
-    headers = [*signed(), (b"content-length", b"8")]
-    began, body = asyncio.run(conversation(scope(headers), receiving(b"the Body")))
-    assert (began["status"], json.loads(body)["type"]) == (401, "/problems/wrong-digest")
-    assert b"connection" not in dict(began["headers"])
-
-
-@pytest.mark.parametrize(
-    ("method", "headers", "closes"),
-    [
-        ("GET", [], False),
-        ("DELETE", [(b"content-length", b"0")], False),
-        ("POST", [(b"content-length", b"0")], False),
-        ("POST", [], True),
-        ("GET", [(b"content-length", b"1")], True),
-        ("DELETE", [(b"transfer-encoding", b"chunked")], True),
-    ],
-)
-def test_a_connection_is_closed_where_a_body_may_be_left_in_it(method, headers, closes):
-    began, _ = asyncio.run(conversation(scope(headers, method=method), never))
-    assert began["status"] == 401
-    assert (b"connection" in dict(began["headers"])) is closes
-
-
-async def conversation(scope, receive):
-    app = FastAPI()
-    answers.install(app)
-
-    @app.api_route("/v1/{rest:path}", methods=["GET", "POST", "DELETE"])
-    async def take(request: Request):
-        await signed_body(request, GATE, 8, 1.0)
-
-    sent = []
-
-    async def send(message):
-        sent.append(message)
-
-    await app(scope, receive, send)
-    return sent[0], b"".join(each.get("body", b"") for each in sent[1:])

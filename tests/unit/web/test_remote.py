@@ -84,6 +84,7 @@ def test_how_long_a_client_waits_for_a_byte_is_an_argument():
 
     def answer(request):
         seen.append(request.extensions["timeout"]["read"])
+        assert request.extensions["timeout"]["connect"] == 10.0, "nobody thinks before it lets us in"
         return httpx.Response(200)
 
     asking = of(answer, Patience(timeout_s=70))

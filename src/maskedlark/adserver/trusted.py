@@ -1,0 +1,37 @@
+"""Whom the ad server trusts: a signature that does not verify says which settings to look at."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from maskedlark.errors import BadSignature
+from maskedlark.privacy.document import Document
+from maskedlark.web.errors import CorruptCache
+from maskedlark.web.parameters import ParameterClient
+
+
+@contextmanager
+def naming(service_key: str, origin_key: str) -> Iterator[None]:
+    """Name the two keys as the caller knows them, if a document does not verify."""
+    try:
+        yield
+    except BadSignature as error:
+        raise type(error)(
+            f"{error}: check {service_key} and {origin_key}, one of them is another's"
+        ) from None
+    except CorruptCache as error:
+        # What is kept was verified with other keys, if it was not changed.
+        raise CorruptCache(f"{error}; or check {service_key} and {origin_key}") from None
+
+
+class TrustedParameters(ParameterClient):
+    """The parameter client of who reads its keys from `adserver.toml`."""
+
+    def chain(self, origin: str) -> list[Document]:
+        """Every document of an origin, the first first."""
+        with naming("service_key", "origin_key"):
+            return super().chain(origin)
+
+    def by_digest(self, digest: bytes) -> Document:
+        """The document of this digest."""
+        with naming("service_key", "origin_key"):
+            return super().by_digest(digest)
