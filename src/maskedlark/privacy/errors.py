@@ -70,10 +70,8 @@ class BudgetExhausted(ReleaseRefused):
     """The question would cost more than is left of a source's budget."""
 
     def __init__(self, left: float, wanted: float, noise: float | None) -> None:
-        fits = "nothing more" if noise is None else f"the same question with noise {noise:g}"
-        super().__init__(
-            f"this would cost ε = {wanted:.4g}; {left:.4g} is left of a source's budget. {fits} would fit"
-        )
+        fits = "Nothing more would fit" if noise is None else f"With noise {noise:g} it would fit"
+        super().__init__(f"this would cost ε = {wanted:.4g}; {left:.4g} is left of a source's budget. {fits}")
         self._facts = {"wanted_epsilon": wanted, "left_epsilon": left, "noise_that_fits": noise}
 
     def facts(self) -> Mapping[str, float | None]:

@@ -1,0 +1,219 @@
+"""What must hold after every step, and at the end, whatever happened: checked from outside, without faults."""
+
+from collections import Counter
+
+from maskedlark.adserver.table import Table
+from maskedlark.core import field, sharing
+from maskedlark.core.purpose import Purpose
+from maskedlark.errors import Expired
+from maskedlark.functions.sums import Sums
+from maskedlark.helper.anchor import FileAnchor
+from maskedlark.privacy import accountant, messages, receipt, trail
+from maskedlark.privacy.accountant import Charge
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.receipt import ReleaseReceipt, SealedReceipt, SignedReceipt
+from maskedlark.storage.datasets import Standing
+from maskedlark.storage.reports import Selection
+from tests.simulation.life import CAMPAIGNS, Broken, Life
+from tests.simulation.network import UNEXPECTED, Heard, receipt_of, request_of
+from tests.simulation.parties import MOST_VALUE, ORIGINS, AdServer, Helper
+
+END = 1 << 40
+BY_CAMPAIGN = {"values": ["purchase", "count"], "by": [["campaign"]]}
+FAR = 60
+"""Scales of Laplace noise: none of all draws of all runs is so far out, but for one in e⁶⁰."""
+
+
+class Invariants:
+    """What was seen so far, with which the present must agree."""
+
+    def __init__(self, life: Life) -> None:
+        self._life, self._world = life, life.world
+        self._answers: dict[tuple[str, str], bytes] = {}
+        self._left: dict[tuple[str, str], dict[int, bytes]] = {}
+        """The receipts that left a helper with an answer, by helper and origin, and number."""
+        self._chains: dict[tuple[str, str], list[bytes]] = {}
+        self._checked: set[tuple[str, bytes]] = set()
+        self._tables: set[str] = set()
+
+    def after_a_step(self, expects_errors: bool) -> None:
+        """Cheap: looks at what is new, where something was asked."""
+        network = self._world.network
+        touched = {message.host for message in network.delivered}
+        for heard in network.heard:
+            self._hear(heard, expects_errors)
+        for helper in self._world.helpers:
+            if helper.app is not None and helper.host in touched:
+                self._receipts(helper)
+        if network.heard:
+            self._anchors()
+        network.heard.clear()
+        network.delivered.clear()
+        for name in self._life.shown.keys() - self._tables:
+            self._close(self._life.shown[name])
+            self._tables.add(name)
+
+    def at_the_end(self) -> None:
+        """Everything, from what is stored."""
+        for adserver in self._world.adservers:
+            self._reports(adserver)
+            self._sealed(adserver)
+        for helper in self._world.helpers:
+            for origin in ORIGINS[: len(self._world.adservers)]:
+                self._chain(helper, origin)
+
+    # Answers.
+
+    def _hear(self, heard: Heard, expects_errors: bool) -> None:
+        if heard.status == UNEXPECTED and not expects_errors:
+            raise Broken(f"{heard.message.host} answered {heard.message.target!r} with a bare 500")
+        request = request_of(heard)
+        if request is not None:
+            self._life.asked.append(heard.message)
+            before = self._answers.setdefault((heard.message.host, request), heard.body)
+            if before != heard.body:
+                raise Broken(f"{heard.message.host} answered request {request} with other bytes")
+        if (data := receipt_of(heard)) is not None:
+            claimed = receipt.decode(data).claimed()
+            numbers = self._left.setdefault((heard.message.host, claimed.origin), {})
+            if numbers.setdefault(claimed.number, data) != data:
+                raise Broken(f"{heard.message.host} signed two receipts with number {claimed.number}")
+
+    def _anchors(self) -> None:
+        """Never behind what left."""
+        for (host, origin), numbers in self._left.items():
+            helper = next(each for each in self._world.helpers if each.host == host)
+            mark = FileAnchor(helper.config().anchor_folder).read(origin)
+            if mark is None or mark.number < max(numbers):
+                raise Broken(f"the anchor of {host} is behind receipt {max(numbers)} for {origin}")
+            if mark.number in numbers and receipt.decode(numbers[mark.number]).digest != mark.digest:
+                raise Broken(f"the anchor of {host} is at another receipt {mark.number}")
+
+    def _close(self, tables: list[Table]) -> None:
+        """A shown answer is near the truth: shares that do not fit together are anywhere in the field."""
+        digests = [
+            bytes.fromhex(each)
+            for message in self._life.asked
+            if tables[0].request.encode() in message.body
+            for each in _datasets(message.body)
+        ]
+        names = frozenset[bytes]().union(*(self._life.members[each] for each in digests))
+        for table in tables:
+            groups = self._truth(names) if table.by else {"": self._total(names)}
+            wanted = {(name,) if table.by else (): each for name, each in groups.items()}
+            for row in table.rows:
+                count, value = wanted[row.group]
+                if abs(row.numbers[0].estimate - value) > FAR * table.noise * MOST_VALUE * table.helpers:
+                    raise Broken(f"request {table.request}: an answer is far from the truth")
+                if count < table.k:
+                    raise Broken(f"request {table.request}: a group of {count} is shown")
+            if len(table.rows) != sum(count >= table.k for count, _ in wanted.values()):
+                raise Broken(f"request {table.request}: other groups are shown than have {table.k} records")
+
+    # Receipts and datasets.
+
+    def _receipts(self, helper: Helper) -> None:
+        for origin in ORIGINS[: len(self._world.adservers)]:
+            known = self._chains.setdefault((helper.host, origin), [])
+            for signed in helper.service.ledger.receipts(origin, len(known)):
+                known.append(signed.encode())
+                claimed = signed.claimed()
+                if isinstance(claimed, SealedReceipt):
+                    self._dataset(helper, origin, bytes.fromhex(claimed.dataset), claimed.records)
+
+    def _dataset(self, helper: Helper, origin: str, digest: bytes, records: int) -> None:
+        """A dataset that a helper has sealed: the same at all, and no report of it in another."""
+        try:
+            found = helper.service.datasets.find(origin, digest)
+        except Expired:
+            return
+        measured = found.records(None)
+        names = frozenset(each.tobytes() for each in measured.ids)
+        if len(names) != records or len(measured.ids) != records:
+            raise Broken(f"{helper.host} sealed {records} records, and has {len(names)}")
+        if self._life.members.setdefault(digest, names) != names:
+            raise Broken(f"{helper.host} sealed other reports under the digest of another helper's")
+        for other, theirs in self._life.members.items():
+            if other != digest and theirs & names:
+                raise Broken(f"{helper.host}: a report is in two datasets")
+
+    def _sealed(self, adserver: AdServer) -> None:
+        """Of every sealed dataset, the shares of all helpers add up to the truth, without noise."""
+        for dataset in adserver.client.datasets():
+            if dataset.state is Standing.SEALED and dataset.digest is not None:
+                document = next(
+                    each for each in adserver.documents if each.digest == dataset.selection.parameters
+                )
+                self._adds_up(adserver.origin, document, dataset.digest)
+
+    def _adds_up(self, origin: str, document: Document, digest: bytes) -> None:
+        question = Sums().ask(document, BY_CAMPAIGN)
+        try:
+            found = [each.service.datasets.find(origin, digest) for each in self._world.helpers]
+        except Expired:
+            return
+        tables = [question.share([each.records(None)], 1)[0] for each in found]
+        sums, counts = (
+            field.to_signed(sharing.combine([table.shares[place] for table in tables])).ravel().tolist()
+            for place in (0, 1)
+        )
+        rows = [str(row[0]) for row in tables[0].rows]
+        says = dict(zip(rows, zip(counts, sums, strict=True), strict=True))
+        if says != self._truth(self._life.members[digest]):
+            raise Broken(f"dataset {digest.hex()[:8]} of {origin}: shares add up to something else")
+
+    def _truth(self, names: frozenset[bytes]) -> dict[str, tuple[int, int]]:
+        made = [self._life.made[name] for name in names]
+        grouped = {name: [each.value for each in made if each.campaign == name] for name in CAMPAIGNS}
+        return {name: (len(values), sum(values)) for name, values in grouped.items() if values}
+
+    def _total(self, names: frozenset[bytes]) -> tuple[int, int]:
+        return len(names), sum(self._life.made[name].value for name in names)
+
+    def _reports(self, adserver: AdServer) -> None:
+        """What was acknowledged is stored once, as it came, and nothing else is."""
+        stored: Counter[bytes] = Counter()
+        for document in adserver.documents:
+            selection = Selection(Purpose.AGGREGATE, document.digest, 0, END)
+            for each in adserver.reports.read(selection):
+                stored[each.id] += 1
+                if self._life.made[each.id].data != each.data:
+                    raise Broken("a report was stored with other bytes")
+        mine = {name for name in self._life.acknowledged if self._life.made[name].origin == adserver.origin}
+        if lost := mine - stored.keys():
+            raise Broken(f"{len(lost)} acknowledged reports are not stored")
+        if stored and (max(stored.values()) > 1 or adserver.reports.count() != len(stored)):
+            raise Broken("a report is stored twice")
+
+    def _chain(self, helper: Helper, origin: str) -> None:
+        """All receipts verify, no budget is exceeded, and none that was seen is missing or another."""
+        found: list[SignedReceipt] = []
+        while page := helper.service.ledger.receipts(origin, len(found)):
+            found += page
+        seen = self._chains.get((helper.host, origin), [])
+        if [each.encode() for each in found[: len(seen)]] != seen:
+            raise Broken(f"{helper.host} shows another history for {origin}")
+        for number, data in self._left.get((helper.host, origin), {}).items():
+            if number > len(found) or found[number - 1].encode() != data:
+                raise Broken(f"receipt {number} of {helper.host} left, and is not in its ledger")
+        adserver = next(each for each in self._world.adservers if each.origin == origin)
+        trail.verify(found, origin, helper.name, adserver.documents)
+        self._within_budget(found, adserver)
+
+    def _within_budget(self, found: list[SignedReceipt], adserver: AdServer) -> None:
+        """No dataset cost more than its document allows: added up here, without the ledger's own account."""
+        documents = {each.digest.hex(): each for each in adserver.documents}
+        charges: dict[tuple[str, str], list[Charge]] = {}
+        for claimed in (each.claimed() for each in found):
+            if isinstance(claimed, ReleaseReceipt):
+                for dataset in claimed.datasets:
+                    charges.setdefault((claimed.parameters, dataset), []).append(claimed.entry().charge)
+        for (parameters, _), each in charges.items():
+            budget = documents[parameters].budget
+            if accountant.epsilon(each, budget.delta) > budget.epsilon * (1 + 1e-9):
+                raise Broken(f"a source of {adserver.origin} cost more than {budget.epsilon:g}")
+
+
+def _datasets(body: bytes) -> list[str]:
+
+    return list(messages.decode_request(body).datasets)

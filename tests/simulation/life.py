@@ -1,0 +1,136 @@
+"""A world and what is known of it from outside: who made which report, what was acknowledged and shown."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from maskedlark.adserver.client import Client
+from maskedlark.adserver.errors import HelpersDiffer
+from maskedlark.adserver.table import Table
+from maskedlark.clock import hour_of
+from maskedlark.core.purpose import Purpose
+from maskedlark.errors import BadSignature, BrokenChain, MaskedLarkError
+from maskedlark.helper.errors import DamagedDataset
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.errors import BadReceipt, LedgerBehind
+from maskedlark.storage.datasets import Dataset, Standing
+from maskedlark.web.errors import CorruptCache, SealMismatch
+from maskedlark.web.signed_remote import SignedRemote
+from maskedlark.wire import batch, report
+from maskedlark.wire.batch import Envelope
+from maskedlark.wire.report import Recipient
+from tests.simulation.faults import Crash
+from tests.simulation.network import Message
+from tests.simulation.world import DAY, MOST_VALUE, ORIGIN_KEYS, AdServer, Helper, Party, World
+
+NEVER = (
+    BadReceipt,
+    BadSignature,
+    BrokenChain,
+    CorruptCache,
+    DamagedDataset,
+    HelpersDiffer,
+    LedgerBehind,
+    SealMismatch,
+)
+CAMPAIGNS = ("autumn", "spring")
+NAMES = 30
+NOISES = (None, 1.5, 4.0, 20.0)
+PASSING = (1, 1, 1, 5, 5, 30, 61, 61, 301, 3600, 6 * 3600, DAY)
+OFFSETS = (-30, 30, -200, 200, -3600, 7200, -DAY, DAY, 3 * DAY)
+
+
+class Broken(AssertionError):
+    """Something that must hold does not."""
+
+
+class Made(NamedTuple):
+    """A report, and what is true of it."""
+
+    origin: str
+    parameters: bytes
+    data: bytes
+    campaign: str
+    value: int
+
+
+@dataclass
+class Life:
+    """A world, and what is known of it from outside."""
+
+    world: World
+    made: dict[bytes, Made] = field(default_factory=dict)
+    """By id."""
+    acknowledged: set[bytes] = field(default_factory=set)
+    members: dict[bytes, frozenset[bytes]] = field(default_factory=dict)
+    """The ids in every dataset that a helper has sealed, by its digest."""
+    shown: dict[str, list[Table]] = field(default_factory=dict)
+    """What was answered to a request, by its id."""
+    asked: list[Message] = field(default_factory=list)
+    """Questions as they went to helpers."""
+    errors: dict[str, int] = field(default_factory=dict)
+
+    @contextmanager
+    def acting(self, party: Party | None) -> Iterator[None]:
+        """A party does something: it may be refused, and it may end. None stands for browsers."""
+        try:
+            with self.world.faults.running(party.host) if party else nullcontext():
+                yield
+        except Crash as crash:
+            self.world.party(str(crash)).end()
+        except NEVER as error:
+            raise Broken(f"{type(error).__name__}: {error}") from error
+        except (MaskedLarkError, OSError) as error:
+            if isinstance(error, OSError) and error.errno != errno.ENOSPC:
+                raise
+            self.errors[type(error).__name__] = self.errors.get(type(error).__name__, 0) + 1
+
+    def adserver(self, a: int) -> AdServer:
+        return self.world.adservers[a % len(self.world.adservers)]
+
+    def helper(self, a: int) -> Helper:
+        return self.world.helpers[a % len(self.world.helpers)]
+
+    def make(self, adserver: AdServer, count: int) -> list[bytes]:
+        document, now, rng = adserver.documents[-1], self.world.clock.now(), self.world.browsers
+        published = [helper.published for helper in self.world.helpers]
+        if any(each is None or not any(key.valid_at(now) for key in each.keys) for each in published):
+            return []
+        recipients = tuple(Recipient(each.helper, each.current(now)) for each in published if each)
+        campaigns = [CAMPAIGNS[int(i)] for i in rng.below(len(CAMPAIGNS), count)]
+        values = rng.below(MOST_VALUE, count)
+        secrets = document.measure.lift([values], np.ones(count, np.bool_))
+        encoded = batch.aggregate_columns(document.measure, [campaigns], count)
+        envelope = _envelope(document, recipients)
+        made = batch.seal(envelope, encoded, secrets, [hour_of(now)] * count, rng)
+        names = [report.decode_public(report.decode(data).public).id for data in made]
+        for name, data, campaign, value in zip(names, made, campaigns, values.tolist(), strict=True):
+            self.made[name] = Made(adserver.origin, document.digest, data, campaign, value)
+        return names
+
+    def show(self, tables: list[Table]) -> None:
+        before = self.shown.setdefault(tables[0].request, tables)
+        if [table.rows for table in before] != [table.rows for table in tables]:
+            raise Broken(f"request {tables[0].request} was answered with other numbers")
+
+    def client(self, adserver: AdServer) -> Client:
+        if adserver.app is None:
+            raise Crash(adserver.host)
+        return adserver.client
+
+    def chosen(self, adserver: AdServer, state: Standing, b: int) -> list[Dataset]:
+        found = [each for each in self.client(adserver).datasets() if each.state is state]
+        return [found[b % len(found)]] if found else []
+
+    def remote(self, adserver: AdServer, helper: Helper) -> SignedRemote:
+        key, address = ORIGIN_KEYS[adserver.origin], f"http://{helper.host}"
+        return SignedRemote(address, helper.name, adserver.origin, key, adserver.clock, adserver.http())
+
+
+def _envelope(document: Document, recipients: tuple[Recipient, ...]) -> Envelope:
+    size = document.payload_size(Purpose.AGGREGATE)
+    return Envelope(document.origin, Purpose.AGGREGATE, document.digest, recipients, size)

@@ -1,0 +1,253 @@
+"""The parties of a simulation, each over a folder of its own: nothing else outlives its end."""
+
+import json
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import httpx
+from fastapi import FastAPI
+
+from maskedlark.adserver.app import create_app as adserver_app
+from maskedlark.adserver.client import Client
+from maskedlark.adserver.remote_helper import Retries
+from maskedlark.clock import FixedClock
+from maskedlark.helper.app import create_app as helper_app
+from maskedlark.helper.config import Config
+from maskedlark.helper.errors import NoReceiptKey
+from maskedlark.helper.keyring import Keyring, Span
+from maskedlark.helper.service import Service, open_service
+from maskedlark.parameter_service.app import create_app as parameter_app
+from maskedlark.parameter_service.pinned import Pinned
+from maskedlark.parameter_service.store import Store
+from maskedlark.privacy import chain
+from maskedlark.privacy.document import Document
+from maskedlark.randomness import FixedRandomness, Randomness
+from maskedlark.storage.engine import open_database
+from maskedlark.storage.reports import Reports
+from maskedlark.web.parameters import ParameterClient
+from maskedlark.web.remote import Remote
+from maskedlark.wire.keys import KeyConfiguration
+from maskedlark.wire.signatures import SigningKey
+from tests.simulation.faults import Crash, Faults
+from tests.simulation.network import Network
+from tests.unit.privacy.cases import HELPER_KEYS, SERVICE_KEY, make
+
+NOW = 1_900_000_000
+DAY = 86_400
+SERVICE = "parameters.test"
+ORIGINS = ("ads.example", "other.example")
+ORIGIN_KEYS = {name: SigningKey(FixedRandomness(name.encode()).bytes(32)) for name in ORIGINS}
+SPAN = Span(valid_s=5 * DAY, overlap_s=10 * DAY)
+MOST_VALUE = 1 << 40
+ATTEMPTS = 2
+
+
+@dataclass
+class Skewed:
+    """A party's own clock: the simulation's, and how far off it is."""
+
+    base: FixedClock
+    offset: int = 0
+
+    def now(self) -> int:
+        return self.base.now() + self.offset
+
+
+class Surroundings(Protocol):
+    """What a party needs of its world."""
+
+    seed: int
+    faults: Faults
+    network: Network
+    helpers: list["Helper"]
+
+
+@dataclass
+class Party:
+    """One party: what it keeps is in its folder, and all else goes when it ends."""
+
+    host: str
+    folder: Path
+    clock: Skewed
+    world: "Surroundings"
+    app: FastAPI | None = None
+    starts: int = 0
+    _stack: ExitStack = field(default_factory=ExitStack)
+
+    def start(self) -> None:
+        """Begin from what is in the folder. An end on the way leaves what was done so far."""
+        self.starts += 1
+        try:
+            with self.world.faults.running(self.host), ExitStack() as stack:
+                self.app = self._open(stack)
+                self._stack = stack.pop_all()
+        except Crash:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """Nothing is left but the folder."""
+        self.app = None
+        self.world.faults.dead.discard(self.host)
+        self._stack.close()
+
+    def rng(self) -> Randomness:
+        """Other draws every time it starts: what repeats would be mistaken for what was there."""
+        return FixedRandomness(f"{self.world.seed} {self.host} {self.starts}".encode())
+
+    def http(self) -> httpx.Client:
+        return httpx.Client(transport=self.world.network)
+
+    def _open(self, stack: ExitStack) -> FastAPI:
+        raise NotImplementedError
+
+    def _parameters(self, pins: tuple[str, ...]) -> ParameterClient:
+        pinned = {name: ORIGIN_KEYS[name].verifying for name in pins}
+        return ParameterClient(
+            f"http://{SERVICE}",
+            SERVICE_KEY.verifying,
+            self.folder / "cache",
+            self.clock,
+            pinned,
+            http=self.http(),
+        )
+
+
+class ParameterService(Party):
+    def _open(self, stack: ExitStack) -> FastAPI:
+        identities = {each.name: each.identity.verifying for each in self.world.helpers}
+        pinned = Pinned({name: key.verifying for name, key in ORIGIN_KEYS.items()}, identities)
+        store = Store(self.folder / "parameters.sqlite")
+        stack.callback(store.close)
+        return parameter_app(store, SERVICE_KEY, self.clock, pinned)
+
+
+@dataclass
+class Helper(Party):
+    place: int = 0
+    published: KeyConfiguration | None = None
+    """The keys that browsers see."""
+
+    @property
+    def name(self) -> str:
+        return f"helper-{self.place}"
+
+    @property
+    def identity(self) -> SigningKey:
+        return HELPER_KEYS[self.place]
+
+    def config(self) -> Config:
+        given = {
+            "name": self.name,
+            "folder": str(self.folder / "state"),
+            "address": f"http://{self.host}",
+            "parameter_service": f"http://{SERVICE}",
+            "service_key": SERVICE_KEY.verifying.public.hex(),
+            "origins": {name: key.verifying.public.hex() for name, key in ORIGIN_KEYS.items()},
+            "policy": {
+                "trusted_helpers": [key.verifying.public.hex() for key in HELPER_KEYS],
+                "most": {"epsilon": 100, "delta": 1e-3},
+                "most_coalition": {"epsilon": 100, "delta": 1e-3},
+                "least_k": 1,
+            },
+            "workers": 1,
+            "keep_days": 5,
+        }
+        return Config.model_validate_json(json.dumps(given))
+
+    def rotate(self) -> None:
+        """New keys, made durable and then published."""
+        self.starts += 1
+        made = Keyring(self.config().keys_folder, self.name, 5 * DAY).rotate(
+            self.identity, f"http://{self.host}", self.clock.now(), self.rng(), SPAN
+        )
+        self.publish(made)
+
+    def publish(self, made: KeyConfiguration) -> None:
+        with Remote(f"http://{SERVICE}", self.http()) as remote:
+            remote.post("/v1/keys", made.sign(self.identity), "application/cbor", {"helper": self.name})
+        self.published = made
+
+    def _open(self, stack: ExitStack) -> FastAPI:
+        try:
+            return self._serve(stack)
+        except NoReceiptKey:
+            # What its operator does when the helper says so.
+            self.rotate()
+            return self._serve(stack)
+
+    def _serve(self, stack: ExitStack) -> FastAPI:
+        self.service: Service = stack.enter_context(
+            open_service(self.config(), self.clock, self.rng(), self.http())
+        )
+        # The app's own task would forget by the machine's clock: steps do.
+        return helper_app(self.service)
+
+
+@dataclass
+class AdServer(Party):
+    """Both processes of an origin: the one that takes uploads, and the one that measures."""
+
+    documents: list[Document] = field(default_factory=list)
+    """All that were published, as its owner knows them."""
+    _drafted: Document | None = None
+
+    @property
+    def origin(self) -> str:
+        return self.host
+
+    def publish(self, **changes: Any) -> None:
+        """The next version, or the one before if nobody heard whether it was published."""
+        if self.documents:
+            before = self.documents[-1]
+            changes |= {"version": before.version + 1, "previous": before.digest.hex()}
+        self._drafted = self._drafted or make(**(settings(self.origin, len(self.world.helpers)) | changes))
+        signed = chain.sign(self._drafted, ORIGIN_KEYS[self.origin])
+        with Remote(f"http://{SERVICE}", self.http()) as remote:
+            remote.post("/v1/documents", signed.encode(), "application/json")
+        self.documents.append(self._drafted)
+        self._drafted = None
+
+    def _open(self, stack: ExitStack) -> FastAPI:
+        url = f"sqlite:///{self.folder / 'ads.sqlite'}"
+        taking = open_database(url)
+        stack.callback(taking.close)
+        self.reports = Reports(taking, self.clock)
+        self.client = stack.enter_context(
+            Client(
+                self.origin,
+                open_database(url),
+                ORIGIN_KEYS[self.origin],
+                self._parameters((self.origin,)),
+                self.clock,
+                self.rng(),
+                self.http(),
+                Retries(ATTEMPTS, sleep=lambda _: None),
+            )
+        )
+        return adserver_app(self.origin, self.reports, self.clock)
+
+
+def settings(origin: str, helpers: int) -> dict[str, Any]:
+    """A document with little in it: small k, a small budget, short lives."""
+    return {
+        "origin": origin,
+        "not_after": NOW + 1000 * DAY,
+        "signing_key": ORIGIN_KEYS[origin].verifying.public.hex(),
+        "helpers": [
+            {"name": f"helper-{i}", "identity": HELPER_KEYS[i].verifying.public.hex()} for i in range(helpers)
+        ],
+        "k": 2,
+        "budget": {"epsilon": 2.0, "delta": 1e-6},
+        "training": None,
+        "mechanisms": {"aggregate": {"kind": "laplace", "noise_floor": 1.0}},
+        "most_records": 1 << 10,
+        "keys": ["campaign"],
+        "values": [{"name": "purchase", "low": 0, "high": MOST_VALUE}],
+        "models": [],
+        "decoys": [],
+        "fake_rate": 0.0,
+        "report_lifetime_s": DAY,
+    }

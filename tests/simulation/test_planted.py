@@ -1,0 +1,45 @@
+"""The simulation finds mistakes that are planted: one that finds none would prove nothing."""
+
+from contextlib import suppress
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from maskedlark.helper.ids import Ids
+from maskedlark.privacy import lines
+from maskedlark.privacy.budget import Account
+from maskedlark.privacy.ledger import Ledger
+from maskedlark.storage.reports import Outcome, Reports
+from tests.simulation.schedule import draw
+from tests.simulation.shrinking import failure
+
+SEEDS = range(12)
+
+
+def forgets_what_it_stored(self: Reports, batch: Any) -> list[Outcome]:
+    return [Outcome.STORED] * len(batch)
+
+
+def takes_ids_again(self: Ids, connection: Any, mark: Any, ids: Any) -> Any:
+    return np.zeros(len(ids), np.bool_)
+
+
+PLANTED = {
+    "an upload is acknowledged and not stored": (Reports, "store", forgets_what_it_stored, "not stored"),
+    "a receipt leaves before the anchor knows": (Ledger, "remember", lambda *_: None, "anchor"),
+    "a budget is never used up": (Account, "fits", lambda *_: True, "cost more"),
+    "a question is charged anew every time": (lines, "find", lambda *_: None, ""),
+    "a report may be in two datasets": (Ids, "taken", takes_ids_again, "two datasets"),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_mistake_is_found(name):
+    where, what, mistake, words = PLANTED[name]
+    with mock.patch.object(where, what, mistake), suppress(StopIteration):
+        found = next(filter(None, (failure(draw(seed)) for seed in SEEDS)))
+        assert words in found
+        return
+    pytest.fail("nothing was found")
