@@ -1,8 +1,8 @@
 """Browsers upload to a running ad server: how many a second, and how long they wait, also while it ingests.
 
-The ad server is `python -m maskedlark.adserver` over SQLite. Uploads come as from browsers that know nothing of
-each other: at random moments, whether or not those before were answered, and an upload's time runs from the
-moment at which it should have been sent. The highest rate is searched for whose p99 stays within a bar.
+The ad server is `python -m maskedlark.adserver` over SQLite. Uploads come as from browsers that know nothing
+of each other: at random moments, whether or not those before were answered, and an upload's time runs from
+the moment at which it should have been sent. The highest rate is searched for whose p99 stays within a bar.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 from benches.timing import seconds
 from maskedlark.adserver.client import Client
+from maskedlark.adserver.sending import Progress
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import SystemRandomness
@@ -43,9 +44,9 @@ MOST_REPORTS = 4
 """In an upload: a browser has one or a few that are due."""
 P99_BAR_MS = 250.0
 CONNECTIONS = 256
-"""Browsers at a time, each with a connection that stays. More than the ad server takes bodies at once, so what
-it refuses is seen here."""
-FIRST_RATE, MOST_RATE = 50.0, 12_800.0
+"""Browsers at a time, each with a connection that stays. More than the ad server takes bodies at once, so
+what it refuses is seen here."""
+FIRST_RATE, LEAST_RATE, MOST_RATE = 100.0, 10.0, 12_800.0
 CLOSE = 1.06
 """The search ends when the rate that held and the one that did not are so close."""
 STEP_S, LAST_STEP_S, SEARCH_S = 3.0, 6.0, 45.0
@@ -71,7 +72,7 @@ def measure(progress: Callable[[str], None]) -> dict[str, object]:
         commits = [_bare_commits(Path(folder), load)]
         alone = _search(load)
         commits.append(_bare_commits(Path(folder), load))
-        with _ingesting(load, Path(folder)) as ingested:
+        with _ingesting(load) as ingested:
             beside = _search(load)
         with closing(sqlite3.connect(Path(folder) / "reports.sqlite")) as database:
             (stored,) = database.execute("SELECT count(*) FROM reports").fetchone()
@@ -117,21 +118,35 @@ def _figures(step: _Step, suffix: str, lost: int) -> dict[str, object]:
 
 
 def _search(load: "_Load") -> _Step:
-    """Twice the rate until it does not hold, then halfway between; the rate that is left is tried for longer."""
+    """Between a rate that holds and one that does not, ever closer; what is left is tried for longer."""
     end = time.monotonic() + SEARCH_S
-    low, high = 0.0, FIRST_RATE
-    while high <= MOST_RATE and load.step(high, STEP_S).held:
-        low, high = high, 2 * high
-    while low and high / low > CLOSE and time.monotonic() < end:
-        between = (low * high) ** 0.5
-        low, high = (between, high) if load.step(between, STEP_S).held else (low, between)
-    rate = low or FIRST_RATE
-    for _ in range(TRIES):
-        last = load.step(rate, LAST_STEP_S)
+    low, high = _between(load)
+    while high / low > CLOSE and time.monotonic() < end:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if _holds(load, middle) else (low, middle)
+    last = load.step(low, LAST_STEP_S)
+    for attempt in range(1, TRIES):
         if last.held:
             break
-        rate /= CLOSE
+        last = load.step(low / CLOSE**attempt, LAST_STEP_S)
     return last
+
+
+def _between(load: "_Load") -> tuple[float, float]:
+    """Twice the rate until it does not hold; or half of it until it does."""
+    low = high = FIRST_RATE
+    if _holds(load, FIRST_RATE):
+        while high < MOST_RATE and _holds(load, high := 2 * low):
+            low = high
+        return low, high
+    while low > LEAST_RATE and not _holds(load, low := high / 2):
+        high = low
+    return low, high
+
+
+def _holds(load: "_Load", rate: float) -> bool:
+    """A shared machine has slow spells: only what fails twice does not hold."""
+    return load.step(rate, STEP_S).held or load.step(rate, STEP_S).held
 
 
 # The browsers' side.
@@ -162,10 +177,8 @@ class _Load:
         self.sent, self.acknowledged = self.sent + len(requests), self.acknowledged + sum(taken)
         waited = sorted(1000 * answer.waited_s for answer in answers)
         step = _Step(rate, waited, len(requests) - len(taken))
-        self.progress(
-            f"{rate:.0f} uploads a second: p50 {step.quantile(0.5):.1f} ms, p99 {step.quantile(0.99):.1f} ms, "
-            f"{step.errors} errors"
-        )
+        p50, p99 = step.quantile(0.5), step.quantile(0.99)
+        self.progress(f"{rate:.0f}/s: p50 {p50:.1f} ms, p99 {p99:.1f} ms, {step.errors} errors")
         return step
 
     def reports(self, count: int) -> list[bytes]:
@@ -258,14 +271,14 @@ async def _exchange(connection: Connection, request: bytes, size: int) -> tuple[
 
 
 @contextmanager
-def _ingesting(load: _Load, folder: Path) -> Iterator[Callable[[], float]]:
+def _ingesting(load: _Load) -> Iterator[Callable[[], float]]:
     """Helpers ingest while the block runs; yields how many parts a second both took together."""
     load.progress(f"making a dataset of {DATASET} reports")
     start = _next_second()
     reports = load.reports(DATASET)
     load.acknowledged += load.made.upload([reports[at : at + 1000] for at in range(0, DATASET, 1000)])
     end, over = _next_second(), threading.Event()
-    sent, began = [0], time.monotonic()
+    taken, began = [0], time.monotonic()
 
     def send(client: Client) -> None:
         number = 0
@@ -273,14 +286,14 @@ def _ingesting(load: _Load, folder: Path) -> Iterator[Callable[[], float]]:
             number += 1
             client.freeze(f"again-{number}", start, end, Purpose.AGGREGATE)
             with suppress(_Enough):
-                client.send(f"again-{number}", _stop_early(over, sent))
+                client.send(f"again-{number}", _stop_early(over, taken))
             client.abort(f"again-{number}")
 
     with load.made.client() as client:
         sending = threading.Thread(target=send, args=(client,))
         sending.start()
         try:
-            yield lambda: sent[0] / (ended - began)
+            yield lambda: taken[0] / (ended - began)
         finally:
             assert sending.is_alive(), "the helpers stopped to ingest"
             over.set()
@@ -292,13 +305,13 @@ class _Enough(Exception):
     """The last chunk was sent: the dataset is taken back instead of sealed, so its reports can come again."""
 
 
-def _stop_early(over: threading.Event, sent: list[int]) -> Callable[[str, int, int], None]:
+def _stop_early(over: threading.Event, taken: list[int]) -> Progress:
     there: dict[str, int] = {}
 
-    def progress(helper: str, count: int, reports: int) -> None:
-        sent[0] += count - there.get(helper, count)
-        there[helper] = count
-        if over.is_set() or count == reports:
+    def progress(helper: str, sent: int, reports: int) -> None:
+        taken[0] += sent - there.get(helper, sent)
+        there[helper] = sent
+        if over.is_set() or sent == reports:
             raise _Enough
 
     return progress

@@ -113,7 +113,7 @@ class Faults:
 
 
 class Inline:
-    """An executor that does everything at once, one call after another: a schedule runs the same each time."""
+    """An executor that does everything at once, one call after another: runs are alike."""
 
     def __init__(self, _workers: int) -> None:
         """As many as there are calls."""

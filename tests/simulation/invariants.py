@@ -1,4 +1,4 @@
-"""What must hold after every step, and at the end, whatever happened: checked from outside, without faults."""
+"""What must hold after every step, and at the end, whatever happened: checked from outside."""
 
 from collections import Counter
 
@@ -11,6 +11,7 @@ from maskedlark.helper.anchor import FileAnchor
 from maskedlark.privacy import accountant, messages, receipt, trail
 from maskedlark.privacy.accountant import Charge
 from maskedlark.privacy.document import Document
+from maskedlark.privacy.function import Group
 from maskedlark.privacy.receipt import ReleaseReceipt, SealedReceipt, SignedReceipt
 from maskedlark.storage.datasets import Standing
 from maskedlark.storage.reports import Selection
@@ -100,7 +101,9 @@ class Invariants:
         names = frozenset[bytes]().union(*(self._life.members[each] for each in digests))
         for table in tables:
             groups = self._truth(names) if table.by else {"": self._total(names)}
-            wanted = {(name,) if table.by else (): each for name, each in groups.items()}
+            wanted: dict[Group, tuple[int, int]] = {
+                (name,) if table.by else (): each for name, each in groups.items()
+            }
             for row in table.rows:
                 count, value = wanted[row.group]
                 if abs(row.numbers[0].estimate - value) > FAR * table.noise * MOST_VALUE * table.helpers:

@@ -326,7 +326,7 @@ class Play:
         self.settle()
 
     def kill_while_starting(self, place: int, delay_s: float) -> None:
-        """A helper dies with nothing to do, and again while it starts: what it mends then is left half done."""
+        """A helper dies with nothing to do, and again while it starts: what it mends is left half done."""
         process = self.stage.helpers[place].process
         self.kill("starting", process)
         time.sleep(delay_s)

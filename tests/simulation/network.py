@@ -1,4 +1,4 @@
-"""The network of a simulation: every party behind its host, one request at a time, some lost, late or twice."""
+"""The network of a simulation: every party behind its host; requests get lost, late or twice."""
 
 import asyncio
 import json
@@ -109,10 +109,10 @@ class Loop(asyncio.SelectorEventLoop):
         finally:
             asyncio._set_running_loop(waiting)
 
-    def run_in_executor(self, _executor: object, call: Callable[..., T], *arguments: Any) -> Any:
+    def run_in_executor(self, executor: object, func: Callable[..., T], *args: Any) -> Any:  # type: ignore[override]
         future = self.create_future()
         try:
-            future.set_result(call(*arguments))
+            future.set_result(func(*args))
         except Exception as error:  # noqa: BLE001 - as an executor does
             future.set_exception(error)
         return future

@@ -8,13 +8,8 @@ import json
 
 import numpy as np
 
-from maskedlark.adserver.errors import HelpersDiffer
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import BadSignature, BrokenChain
-from maskedlark.helper.errors import DamagedDataset
-from maskedlark.privacy.errors import BadReceipt, LedgerBehind
 from maskedlark.storage.datasets import Standing
-from maskedlark.web.errors import CorruptCache, SealMismatch
 from maskedlark.web.remote import Query, Remote
 from maskedlark.wire import report, uploads
 from maskedlark.wire.datasets import (
@@ -28,20 +23,10 @@ from maskedlark.wire.datasets import (
     unpack,
 )
 from maskedlark.wire.uploads import Verdict
+from tests.simulation.life import Broken, Life
 from tests.simulation.network import Message
-from tests.simulation.world import DAY, AdServer
+from tests.simulation.parties import DAY, AdServer
 
-NEVER = (
-    BadReceipt,
-    BadSignature,
-    BrokenChain,
-    CorruptCache,
-    DamagedDataset,
-    HelpersDiffer,
-    LedgerBehind,
-    SealMismatch,
-)
-CAMPAIGNS = ("autumn", "spring")
 NAMES = 30
 NOISES = (None, 1.5, 4.0, 20.0)
 PASSING = (1, 1, 1, 5, 5, 30, 61, 61, 301, 3600, 6 * 3600, DAY)

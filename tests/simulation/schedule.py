@@ -104,10 +104,10 @@ def _fault(kind: Kind, at: float) -> Fault:
     return Fault(kind, int(PLACES.get(kind, FEW) * at**2))
 
 
-def run(schedule: Schedule) -> Totals:
+def run(schedule: Schedule, is_strict: bool = False) -> Totals:
     """Run a schedule in a fresh world. Raises `Broken`, or whatever a party should not have raised."""
     with _folder() as folder, world(folder, schedule.seed, schedule.helpers, schedule.origins) as made:
-        life = Operations(made)
+        life = Operations(made, is_strict=is_strict)
         invariants = Invariants(life)
         for step in schedule.steps:
             _take(life, invariants, step)
@@ -124,7 +124,8 @@ def _take(life: Operations, invariants: Invariants, step: Step) -> None:
     made.faults.arm(step.fault)
     getattr(life, step.operation)(step.a, step.b)
     made.faults.arm(None)
-    invariants.after_a_step(step.fault is not None and step.fault.kind in (Kind.FULL, Kind.AWAY))
+    is_full = step.fault is not None and step.fault.kind is Kind.FULL
+    invariants.after_a_step(is_full and not life.is_strict)
 
 
 def _heal(life: Operations, invariants: Invariants) -> None:

@@ -54,7 +54,8 @@ FAR = 3
 """Laplace noise of scale 0.1 is never so far out, but for once in e³⁰."""
 FEWEST, MOST = 6, 10
 SCHEDULES, STAGES = 50, 10
-QUICK = 3
+QUICK = 80
+"""Seven kills, one at every stage."""
 SEED = "MASKEDLARK_KILLS_SEED"
 
 
@@ -340,7 +341,7 @@ def playing(folder: Path, helpers: int, workers: int) -> Iterator[tuple[Play, In
     holding = folder / "holding"
     holding.mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
         patch.setenv(HOLDING, str(holding))
         patch.setattr("maskedlark.adserver.datasets.PARTS", CHUNK)
         with stage(folder, SETTINGS, SystemRandomness(), helpers, helper_settings=settings) as made:

@@ -17,9 +17,8 @@ from pydantic import Field, StringConstraints, ValidationError
 
 from maskedlark.adserver.errors import BadSettings
 from maskedlark.privacy.document import Origin
-from maskedlark.privacy.settings import PublicKey, Settings
-from maskedlark.storage.engine import parse
-from maskedlark.storage.errors import UnsupportedDatabase
+from maskedlark.privacy.settings import PublicKey, Settings, faults
+from maskedlark.storage.engine import beside
 
 _Text = Annotated[str, StringConstraints(min_length=1)]
 
@@ -47,23 +46,7 @@ def read(path: Path) -> Config:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadSettings(f"{path} is no TOML: {error}") from None
     except ValidationError as error:
-        raise BadSettings(f"{path}: {'; '.join(_fault(fault) for fault in error.errors())}") from None  # type: ignore[arg-type]
+        raise BadSettings(f"{path}: {faults(error)}") from None
     folder = path.absolute().parent
     changed = {"key": str(folder / found.key), "cache": str(folder / found.cache)}
-    return found.model_copy(update=changed | {"database": _database(found.database, folder)})
-
-
-def _database(text: str, folder: Path) -> str:
-    """A file of SQLite is relative to the configuration, like every path in it."""
-    try:
-        url = parse(text)
-    except UnsupportedDatabase:
-        return text  # What is wrong with it, the one who opens it says.
-    if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
-        return text
-    return url.set(database=str(folder / url.database)).render_as_string(hide_password=False)
-
-
-def _fault(fault: dict[str, object]) -> str:
-    place = ".".join(str(part) for part in fault["loc"])  # type: ignore[attr-defined]
-    return f"{place}: {fault['msg']}"
+    return found.model_copy(update=changed | {"database": beside(found.database, folder)})

@@ -24,8 +24,6 @@ from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, ValidationError
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
 
 from maskedlark.errors import MaskedLarkError
 from maskedlark.helper.errors import BadConfig
@@ -34,6 +32,7 @@ from maskedlark.helper.keyring import DAY_S, KEEP_S
 from maskedlark.privacy.document import Origin
 from maskedlark.privacy.policy import Policy
 from maskedlark.privacy.settings import Name, PublicKey, Settings
+from maskedlark.storage.engine import beside, parse
 from maskedlark.wire.keys import MOST_ADDRESS
 from maskedlark.wire.signatures import VerifyingKey
 
@@ -53,10 +52,7 @@ def _address(text: str) -> str:
 
 
 def _database(text: str) -> str:
-    try:
-        make_url(text)
-    except ArgumentError:
-        raise ValueError("not the URL of a database") from None
+    parse(text)
     return text
 
 
@@ -164,7 +160,7 @@ class Config(Settings):
         changes = {
             "folder": folder / self.folder,
             "anchor": anchor,
-            "database": _beside(self.database, folder),
+            "database": None if self.database is None else beside(self.database, folder),
         }
         return self.model_copy(update=changes)
 
@@ -196,10 +192,3 @@ def _fault(fault: Any) -> str:  # noqa: ANN401 - pydantic's own record
         return f"{place} is not known; there are {', '.join(Config.model_fields)}"
     wrong = str(fault["msg"]).removeprefix("Value error, ")
     return f"{place}: {wrong}. Write {field.description}"
-
-
-def _beside(url: str | None, folder: Path) -> str | None:
-    parsed = None if url is None else make_url(url)
-    if parsed is None or parsed.get_backend_name() != "sqlite" or parsed.database in (None, "", ":memory:"):
-        return url
-    return parsed.set(database=str(folder / str(parsed.database))).render_as_string(hide_password=False)

@@ -4,10 +4,8 @@ import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import httpx
-from sqlalchemy.engine import make_url
 
 from maskedlark import functions
 from maskedlark.clock import Clock
@@ -28,7 +26,7 @@ from maskedlark.privacy.ledger import Ledger
 from maskedlark.privacy.messages import Request
 from maskedlark.privacy.release import Dataset, Desk
 from maskedlark.randomness import Randomness
-from maskedlark.storage.engine import Database, open_database
+from maskedlark.storage.engine import Database, file_of, open_database
 from maskedlark.web.errors import DocumentOfAnother, NotNamed
 from maskedlark.web.gate import Gate
 from maskedlark.web.parameters import ParameterClient
@@ -36,7 +34,6 @@ from maskedlark.wire.datasets import Opening, State
 
 MOST_COMMAS = 1 << 14
 """Of a question: as many datasets, values, groupings and filters as any function takes have fewer."""
-_MEMORY = ":memory:"
 _log = logging.getLogger(__name__)
 
 
@@ -157,9 +154,8 @@ def _question(body: bytes) -> Request:
 
 def _made(url: str) -> str:
     """The URL, its file made if it is one of SQLite: ours alone, since seeds of noise are in it."""
-    parsed = make_url(url)
-    if parsed.get_backend_name() == "sqlite" and (parsed.database or _MEMORY) != _MEMORY:
-        path = Path(str(parsed.database))
+    path = file_of(url)
+    if path is not None:
         path.parent.mkdir(0o700, parents=True, exist_ok=True)
         path.touch(0o600)  # One that is there keeps its mode. SQLite gives its other files the same.
     return url

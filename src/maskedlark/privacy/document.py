@@ -247,7 +247,8 @@ def decode(data: bytes) -> Document:
 def parse(data: bytes | str) -> Document:
     """A document from any JSON: for drafts. Says what is wrong, and where."""
     # Before it is parsed: of a list of a million wrong things a million errors would be made.
-    if data.count(b"," if isinstance(data, bytes) else ",") > MOST_COMMAS:
+    text = data if isinstance(data, bytes) else data.encode(errors="replace")
+    if text.count(b",") > MOST_COMMAS:
         raise InvalidDocument(f"more than {MOST_COMMAS} commas: no document declares so much")
     try:
         return Document.model_validate_json(data)

@@ -5,6 +5,7 @@ logs, whatever they hold.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
@@ -12,7 +13,7 @@ from sqlalchemy.exc import ArgumentError
 from maskedlark.storage.database import Database
 from maskedlark.storage.errors import UnsupportedDatabase
 
-__all__ = ["Database", "open_database", "parse"]
+__all__ = ["Database", "beside", "file_of", "open_database", "parse"]
 
 
 def _sqlite(url: URL, make: bool) -> Database:
@@ -41,6 +42,22 @@ def parse(url: str | URL) -> URL:
     if "@" in (found.host or ""):
         raise UnsupportedDatabase("a URL with two @: in a password, write it as %40")
     return found
+
+
+def file_of(url: str | URL) -> Path | None:
+    """The file that a URL of SQLite names; none for any other."""
+    found = parse(url)
+    if found.get_backend_name() != "sqlite" or not found.database or found.database == ":memory:":
+        return None
+    return Path(found.database)
+
+
+def beside(url: str, folder: Path) -> str:
+    """The same URL, a file of SQLite relative to this folder. For configurations, whose paths all are."""
+    file = file_of(url)
+    if file is None:
+        return url
+    return parse(url).set(database=str(folder / file)).render_as_string(hide_password=False)
 
 
 def open_database(url: str | URL, make: bool = True) -> Database:
