@@ -149,9 +149,12 @@ class Play:
         """Looks at what a dead process left, before it is started again."""
         self._traps: list[Trap] = []
         self._starting: list[Process] = []
+        self._killing = threading.Lock()
         self._workers = ThreadPoolExecutor(8)
         self._later: list[Future[None]] = []
         self.is_service_away = False
+        self._used: set[bytes] = set()
+        """Documents that every party has seen."""
         self.client = connected(made.config, self._see, self._see)
 
     def close(self) -> None:
@@ -162,13 +165,14 @@ class Play:
 
     def kill(self, stage: str, process: Process) -> None:
         """End it at once, look at what it left, and begin to start it again."""
-        workers = _children(process.pid)
-        process.kill()
-        self.kills[stage] += 1
-        self.after_kill(process)
-        process.launch()
-        if process not in self._starting:  # It may be killed while it starts.
-            self._starting.append(process)
+        with self._killing:  # Two may want to kill the same one at once.
+            workers = _children(process.pid)
+            process.kill()
+            self.kills[stage] += 1
+            self.after_kill(process)
+            process.launch()
+            if process not in self._starting:  # It may be killed while it starts.
+                self._starting.append(process)
         _check_gone(workers)
 
     def kill_soon(self, stage: str, process: Process, delay_s: float) -> None:
@@ -292,6 +296,7 @@ class Play:
         sent = self.client.send(name)
         if sent.records != len(self.frozen[name]):
             raise Broken(f"{name} has {sent.records} records of {len(self.frozen[name])}")
+        self._used |= {self.made[each].parameters for each in self.frozen[name]}
         self.settle()
 
     def ask(self, name: str) -> None:
@@ -403,10 +408,12 @@ class Play:
         self.stage.documents.append(found)
 
     def take_service_away(self) -> None:
-        """Nobody needs it for what was published before."""
+        """Nobody needs it for what was used before; what is new to somebody has to be asked for."""
         self.stage.service.kill()
         self.kills["service"] += 1
         self.is_service_away = True
+        if self.stage.document.digest not in self._used:
+            self.bring_service_back()
 
     def bring_service_back(self) -> None:
         if self.is_service_away:

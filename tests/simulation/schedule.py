@@ -174,8 +174,11 @@ def _folder() -> Iterator[Path]:
     """In memory where that can be: nothing here outlives the process."""
     where = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
     folder = Path(tempfile.mkdtemp(dir=where, prefix="maskedlark-simulation-"))
+    gc.disable()
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        gc.collect()  # Apps and engines are in circles: a thousand worlds would not fit.
+        # Once a world: apps and engines are in circles, and looking for them all the time takes a tenth.
+        gc.enable()
+        gc.collect()

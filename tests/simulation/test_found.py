@@ -1,4 +1,4 @@
-"""What simulations found, each with the shortest schedule that shows it. `strict` ones are not mended yet."""
+"""What simulations found, each with the shortest schedule that shows it. What `xfail` marks is not mended yet."""
 
 import pytest
 

@@ -12,8 +12,8 @@ from maskedlark.privacy import lines
 from maskedlark.privacy.budget import Account
 from maskedlark.privacy.ledger import Ledger
 from maskedlark.storage.reports import Outcome, Reports
-from tests.simulation.schedule import draw
-from tests.simulation.shrinking import failure
+from tests.simulation.schedule import draw, run
+from tests.simulation.shrinking import failure, shrink
 
 SEEDS = range(12)
 
@@ -43,3 +43,15 @@ def test_a_planted_mistake_is_found(name):
         assert words in found
         return
     pytest.fail("nothing was found")
+
+
+def test_what_fails_is_made_short():
+    where, what, mistake, words = PLANTED["an upload is acknowledged and not stored"]
+    with mock.patch.object(where, what, mistake):
+        short = shrink(draw(0, 40))
+        assert [step.operation for step in short.steps] in (["upload"], ["upload_again"])
+        assert words in (failure(short) or "")
+
+
+def test_a_schedule_runs_the_same_each_time():
+    assert run(draw(7, 80)) == run(draw(7, 80))
