@@ -206,9 +206,7 @@ def _send(
     path, clock = f"/v1/datasets/{name}", SystemClock()
     with SignedRemote(url, NAME, ORIGIN, ORIGIN_KEY, clock) as remote:
         query: Query = {"opening": SystemRandomness().bytes(16).hex()}
-        opening = Opening(
-            opening=str(query["opening"]), parameters=document.digest.hex(), purpose="train"
-        )
+        opening = Opening(opening=str(query["opening"]), parameters=document.digest.hex(), purpose="train")
         State.decode(remote.post(path, opening.encode(), JSON_TYPE))
 
         def chunk(numbered: tuple[int, bytes]) -> str:

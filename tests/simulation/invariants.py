@@ -37,12 +37,12 @@ class Invariants:
         self._checked: set[tuple[str, bytes]] = set()
         self._tables: set[str] = set()
 
-    def after_a_step(self, expects_errors: bool) -> None:
+    def after_a_step(self) -> None:
         """Cheap: looks at what is new, where something was asked."""
         network = self._world.network
         touched = {message.host for message in network.delivered}
         for heard in network.heard:
-            self._hear(heard, expects_errors)
+            self._hear(heard)
         for helper in self._world.helpers:
             if helper.app is not None and helper.host in touched:
                 self._receipts(helper)
@@ -65,8 +65,8 @@ class Invariants:
 
     # Answers.
 
-    def _hear(self, heard: Heard, expects_errors: bool) -> None:
-        if heard.status == UNEXPECTED and not expects_errors:
+    def _hear(self, heard: Heard) -> None:
+        if heard.status == UNEXPECTED:
             raise Broken(f"{heard.message.host} answered {heard.message.target!r} with a bare 500")
         request = request_of(heard)
         if request is not None:

@@ -52,8 +52,11 @@ from tests.integration.waiting import next_second
 PATIENCE_S = 60.0
 """No assertion is about time; who waits for so long has failed."""
 CAMPAIGNS = ("autumn", "spring")
-BY_CAMPAIGN = {"values": ["count"], "by": [["campaign"]]}
+BY_CAMPAIGN = {"values": ["count", "number"], "by": [["campaign"]]}
 NOISE = 0.1
+"""So little that counts are nearly exact. The numbers are large, and so is their noise: no two are alike."""
+COST = 2 / NOISE
+"""Of a question: two columns."""
 BATCH, SENDERS = 8, 3
 HOLDING = "MASKEDLARK_TEST_HOLDING"
 HERE = "here\n"
@@ -169,10 +172,12 @@ class Play:
             workers = _children(process.pid)
             process.kill()
             self.kills[stage] += 1
-            self.after_kill(process)
-            process.launch()
-            if process not in self._starting:  # It may be killed while it starts.
-                self._starting.append(process)
+            try:
+                self.after_kill(process)
+            finally:
+                process.launch()
+                if process not in self._starting:  # It may be killed while it starts.
+                    self._starting.append(process)
         _check_gone(workers)
 
     def kill_soon(self, stage: str, process: Process, delay_s: float) -> None:

@@ -1,6 +1,5 @@
 """A world and what is known of it from outside: who made which report, what was acknowledged and shown."""
 
-import errno
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -71,8 +70,6 @@ class Life:
     asked: list[Message] = field(default_factory=list)
     """Questions as they went to helpers."""
     errors: dict[str, int] = field(default_factory=dict)
-    is_strict: bool = False
-    """Whether a full disk, too, must be told with an error of ours: see `test_found`."""
 
     @contextmanager
     def acting(self, party: Party | None) -> Iterator[None]:
@@ -84,9 +81,7 @@ class Life:
             self.world.party(str(crash)).end()
         except NEVER as error:
             raise Broken(f"{type(error).__name__}: {error}") from error
-        except (MaskedLarkError, OSError) as error:
-            if isinstance(error, OSError) and (self.is_strict or error.errno != errno.ENOSPC):
-                raise
+        except MaskedLarkError as error:
             self.errors[type(error).__name__] = self.errors.get(type(error).__name__, 0) + 1
 
     def adserver(self, a: int) -> AdServer:

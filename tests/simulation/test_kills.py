@@ -37,14 +37,14 @@ from maskedlark.storage.engine import open_database
 from maskedlark.storage.reports import Reports, Selection
 from maskedlark.web.remote import Remote
 from maskedlark.wire import keys
-from tests.simulation.kills import CAMPAIGNS, HOLDING, NOISE, Broken, Play, chance
+from tests.simulation.kills import CAMPAIGNS, COST, HOLDING, NOISE, Broken, Play, chance
 
 QUESTIONS = 4
 """So many fit into a budget."""
 SETTINGS = f"""
 keys = ["campaign"]
 k = 10
-budget = {{epsilon = {QUESTIONS / NOISE}, delta = 0.0}}
+budget = {{epsilon = {QUESTIONS * COST}, delta = 0.0}}
 mechanisms = {{aggregate = {{kind = "laplace", noise_floor = {NOISE}}}}}
 [values]
 number = [0, 1048576]
@@ -57,6 +57,7 @@ SCHEDULES, STAGES = 50, 10
 QUICK = 80
 """Seven kills, one at every stage."""
 SEED = "MASKEDLARK_KILLS_SEED"
+TOTALS: Counter[str] = Counter()
 
 
 class Step(NamedTuple):
@@ -394,6 +395,7 @@ def test_many_schedules(number, tmp_path, capsys):
     with playing(tmp_path, 3 if number % 4 == 3 else 2, 1 + number % 2) as (play, invariants):
         for seed in range(100 + number * each, 100 + (number + 1) * each):
             run(play, invariants, seed)
+    taken = (time.monotonic() - began) / each
+    TOTALS.update(play.kills, schedules=each)
     with capsys.disabled():
-        taken = (time.monotonic() - began) / each
-        print(f" {each} schedules of {taken:.1f} s, kills {dict(play.kills)}", end=" ")
+        print(f" {each} schedules of {taken:.1f} s, so far {dict(TOTALS)}", end=" ")

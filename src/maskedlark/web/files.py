@@ -2,6 +2,7 @@
 
 import fcntl
 import hashlib
+import logging
 import os
 import tempfile
 from collections.abc import Iterator
@@ -9,9 +10,28 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
+from maskedlark.storage.errors import StorageUnavailable
+
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """A disk that is full, or away, is an error of ours: ask again later."""
+    try:
+        yield
+    except OSError as error:
+        _log.warning("%s cannot be written: %s", path, error.strerror)  # For the operator alone.
+        raise StorageUnavailable("a file cannot be written now; try again later") from error
+
 
 def write(path: Path, data: bytes) -> None:
     """Put the bytes at the path, durably, before returning."""
+    with _named(path):
+        _write(path, data)
+
+
+def _write(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
     try:
@@ -38,8 +58,10 @@ def _sync(folder: Path) -> None:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Alone in the folder, among all processes that ask the same way."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as file:
+    with _named(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / ".lock").open("w")
+    with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

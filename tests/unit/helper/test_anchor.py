@@ -11,6 +11,7 @@ from maskedlark.privacy.ledger import Ledger
 from maskedlark.privacy.lines import Mark
 from maskedlark.randomness import SystemRandomness
 from maskedlark.storage.engine import open_database
+from maskedlark.storage.errors import StorageUnavailable
 from tests.unit.privacy import cases, ledgers
 
 FIRST, SECOND = Mark(1, b"\1" * 32), Mark(2, b"\2" * 32)
@@ -111,7 +112,7 @@ def test_what_a_crash_leaves_behind_is_no_mark(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(StorageUnavailable):
             anchor.write("ads.example", SECOND)
     assert anchor.origins() == ["ads.example"]
     assert anchor.read("ads.example") == FIRST

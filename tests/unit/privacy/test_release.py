@@ -275,7 +275,7 @@ def test_rows_below_k_are_dropped_whatever_the_function_does(bench):
 
 
 def test_an_answer_that_nobody_could_read_is_refused_before_the_charge(bench, monkeypatch):
-    monkeypatch.setattr(release, "MOST_ANSWER", release.MOST_REQUEST + 100)
+    monkeypatch.setattr(release, "MOST_ANSWER", messages.MOST_REQUEST + 100)
     with pytest.raises(AnswerTooLarge):
         bench.ask(request())
     assert len(bench.ledgers[0].receipts("ads.example")) == 2

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import httpx
@@ -13,7 +14,7 @@ from maskedlark.clock import FixedClock
 from maskedlark.privacy.errors import BudgetExhausted
 from maskedlark.randomness import FixedRandomness
 from maskedlark.storage.errors import StorageUnavailable
-from maskedlark.web import answers
+from maskedlark.web import answers, body
 from maskedlark.web.errors import (
     BodyTooLarge,
     NotForUs,
@@ -23,7 +24,7 @@ from maskedlark.web.errors import (
     UndeclaredKey,
     UnsignedRequest,
 )
-from maskedlark.web.gate import Gate, signed_body
+from maskedlark.web.gate import Gate, admit
 from maskedlark.web.remote import Patience, Remote
 from maskedlark.web.signed_remote import SignedRemote
 from maskedlark.wire.signatures import SigningKey
@@ -31,6 +32,7 @@ from maskedlark.wire.signatures import SigningKey
 NOW = 1_900_000_000
 KEY, OTHER_KEY = (SigningKey.generate(FixedRandomness(seed)) for seed in (b"ads", b"other"))
 MOST_BODY = 1 << 20
+HANDS = ThreadPoolExecutor(2)
 
 
 def helper_app():
@@ -41,9 +43,17 @@ def helper_app():
 
     @app.api_route("/v1/{rest:path}", methods=["GET", "POST", "DELETE"])
     async def echo(request: Request, rest: str):
-        origin, body = await signed_body(request, gate, MOST_BODY, 10.0)
-        said = [origin, request.method, rest, request.headers["content-type"], *request.query_params.values()]
-        return Response("\n".join(said).encode() + b"\n" + body)
+        admitted = await admit(request, gate, HANDS)
+        found = await body.read(request, MOST_BODY, 10.0)
+        admitted.check(found)
+        said = [
+            admitted.origin,
+            request.method,
+            rest,
+            request.headers["content-type"],
+            *request.query_params.values(),
+        ]
+        return Response("\n".join(said).encode() + b"\n" + found)
 
     @app.get("/budget")
     async def budget():
