@@ -52,7 +52,7 @@ def test_a_short_run(seed, record_property):
 
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(LONG // BLOCK))
-def test_a_thousand_schedules(block, record_property):
+def test_many_schedules(block, record_property):
     first = FIRST_LONG + block * BLOCK
     totals = check(range(first, first + BLOCK))
     # A world in which nothing happens would find nothing.
