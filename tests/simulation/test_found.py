@@ -24,3 +24,7 @@ def test_a_full_disk_under_a_helpers_cache_is_no_mistake_of_the_helper():
 def test_a_full_disk_under_the_ad_servers_cache_is_an_error_of_ours(operation):
     steps = BEGUN[:2] if operation == "freeze" else BEGUN
     run(Schedule(0, 2, 1, (*steps, Step(operation, 0, 0, Fault(Kind.FULL, 0)))))
+
+
+def test_a_full_disk_when_a_helper_starts_is_an_error_of_ours():
+    run(Schedule(1159, 3, 1, (Step("restart", 53678, 18596, Fault(Kind.FULL, 2)),)))

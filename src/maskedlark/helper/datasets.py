@@ -72,7 +72,10 @@ class Datasets:
         most_leap_s: int = MOST_LEAP_S,
     ) -> None:
         prepare(database, "datasets", SCHEMA_VERSION, TABLES)
-        _make(folder)
+        try:
+            _make(folder)
+        except OSError as error:
+            raise StorageUnavailable("the folder of columns cannot be written; try again later") from error
         self._folder, self._database, self._ledger = folder, database, ledger
         self._keys, self._helper, self._clock = keys, helper, clock
         self._ids = Ids(database, folder, most_leap_s)
