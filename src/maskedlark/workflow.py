@@ -6,16 +6,17 @@ party has seen what one user did. Each stage is the code that the services run.
 What is not here yet: k, noise and budget. The answers are exact, so this is a test bench and no release.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from maskedlark.clock import Clock, hour_of
-from maskedlark.core import field, sharing
+from maskedlark.core import field, lemma, sharing
 from maskedlark.core.declared import COUNT, Measure, Model
 from maskedlark.core.field import FieldArray
+from maskedlark.core.lemma import Row
 from maskedlark.core.records import Measured, Records, Trained
 from maskedlark.errors import FieldOverflow, NotDeclared
 from maskedlark.randomness import Randomness
@@ -25,8 +26,6 @@ from maskedlark.wire.columns import Key
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.report import Opener, Recipient
 
-Function = Callable[[NDArray[np.uint8], NDArray[np.int64]], NDArray[np.int64]]
-"""The paper's f: features (n, d) and one candidate a record (n,) to integer rows (n, outputs)."""
 Group = tuple[Key, ...]
 
 
@@ -54,29 +53,21 @@ class Helper:
         totals = [field.total_by(share, index, len(groups)) for share in self.opened.shares.T]
         return [groups[i] for i in order], np.stack(totals, axis=1)[order]
 
-    def masked_sum(self, function: Function, label: int = 0) -> FieldArray:
+    def masked_sum(self, function: Row, label: int = 0) -> FieldArray:
         """Its share of the sum of f(x, true label): V^T w for its own masks w. Section 4.2, the lemma."""
         assert isinstance(self.opened, Trained)
-        masks, candidates = self.opened.masks(label), self.opened.candidates[label]
-        shares = []
-        # Every candidate counts, each times its mask. A helper does not know which of them is true.
-        for column in range(masks.shape[1]):
-            labels = np.broadcast_to(candidates[:, column], len(masks))
-            rows = field.from_signed(_rows(function, self.opened.features, labels))
-            shares.append(field.total(field.multiply(rows, masks[:, [column]])))
-        return sharing.combine(shares)
+        return lemma.masked_sum(_in_range(function, len(self.opened)), self.opened, label)
 
 
-def _rows(function: Function, features: NDArray[np.uint8], labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    rows = function(features, labels)
-    if rows.dtype != np.int64:  # A float would lose its low bits, and masks cancel to the bit or not at all.
-        raise NotDeclared(
-            f"f returns {rows.dtype}; return int64: cast with astype(np.int64) before computing"
-        )
-    if rows.ndim != 2 or len(rows) != len(features):
-        raise NotDeclared(f"f returns an array of shape {rows.shape}; return one row a record: (n, outputs)")
-    _check_range(len(rows), int(np.abs(rows).max(initial=0)))
-    return rows
+def _in_range(function: Row, records: int) -> Row:
+    """The same function, refused where its sum over all records could leave the field."""
+
+    def checked(features: NDArray[np.uint8], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+        rows = lemma.integer_rows(function, features, labels)
+        _check_range(records, int(np.abs(rows).max(initial=0)))
+        return rows
+
+    return checked
 
 
 def _check_range(records: int, largest: int) -> None:
@@ -110,7 +101,7 @@ class Workflow:
         rows = [dict(zip(names, row, strict=True)) for row in totals.tolist()]
         return dict(zip(answers[0][0], rows, strict=True))
 
-    def masked_sum(self, function: Function, label: int = 0) -> NDArray[np.int64]:
+    def masked_sum(self, function: Row, label: int = 0) -> NDArray[np.int64]:
         """The sum of f(x, y) over what users truly did, from shares that say nothing alone."""
         if not isinstance(self.declared, Model):
             raise NotDeclared("a masked sum is over reports to train; these were made to aggregate")

@@ -1,6 +1,7 @@
 """The parties of a simulation, each over a folder of its own: nothing else outlives its end."""
 
 import json
+from abc import ABC, abstractmethod
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,7 +66,7 @@ class Surroundings(Protocol):
 
 
 @dataclass
-class Party:
+class Party(ABC):
     """One party: what it keeps is in its folder, and all else goes when it ends."""
 
     host: str
@@ -100,8 +101,9 @@ class Party:
     def http(self) -> httpx.Client:
         return httpx.Client(transport=self.world.network)
 
+    @abstractmethod
     def _open(self, stack: ExitStack) -> FastAPI:
-        raise NotImplementedError
+        """Its app, over what is in the folder; the stack closes it."""
 
     def _parameters(self, pins: tuple[str, ...]) -> ParameterClient:
         pinned = {name: ORIGIN_KEYS[name].verifying for name in pins}

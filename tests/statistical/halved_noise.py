@@ -2,6 +2,7 @@
 
 from maskedlark.core.purpose import Purpose
 from maskedlark.privacy import mechanisms
+from maskedlark.privacy.errors import BadArguments
 from maskedlark.privacy.function import Function
 
 _draw = mechanisms.draw
@@ -21,4 +22,4 @@ class Nothing(Function):
     purpose = Purpose.AGGREGATE
 
     def ask(self, document, arguments):
-        raise NotImplementedError
+        raise BadArguments("this function is asked by nobody")

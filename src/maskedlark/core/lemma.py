@@ -22,8 +22,8 @@ Row = Callable[[NDArray[np.uint8], NDArray[np.int64]], NDArray[np.int64]]
 
 def masked_sum(row: Row, records: Trained, label: int = 0) -> FieldArray:
     """A helper's share of the sum of f(x, true label): every candidate counts, each times its mask."""
-    shares = [field.total(field.from_signed(integer_rows(row, records.features[:0], np.zeros(0, np.int64))))]
-    for start in range(0, len(records), BLOCK):
+    shares = []
+    for start in range(0, max(1, len(records)), BLOCK):  # Once without records too: the row has its width.
         features = records.features[start : start + BLOCK]
         masks = records.masks(label)[start : start + BLOCK]
         shown = records.candidates[label]

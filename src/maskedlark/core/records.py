@@ -3,7 +3,7 @@
 Arrays may be memory-mapped. The first axis is the record, in the same order at every helper.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,13 @@ from maskedlark.core.sharing import ByteRows
 
 Entry = str | int
 """The value of an aggregation key."""
+
+
+def in_order(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """Numbers before texts: as helpers store them, and as answers list groups. Quick if it is so already."""
+    found = list(entries)
+    numbers = sorted(entry for entry in found if isinstance(entry, int))
+    return (*numbers, *sorted(entry for entry in found if isinstance(entry, str)))
 
 
 @dataclass(frozen=True, repr=False)

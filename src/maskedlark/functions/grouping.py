@@ -1,6 +1,6 @@
 """Records by group: one number a record that says which, over the union of datasets, filters applied."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from maskedlark.core import field
 from maskedlark.core.field import FieldArray
-from maskedlark.core.records import Coded, Entry, Measured
+from maskedlark.core.records import Coded, Entry, Measured, in_order
 from maskedlark.privacy.function import Group
 
 DENSE = 1 << 20
@@ -44,7 +44,7 @@ class Keys:
     def column(self, name: str) -> Coded:
         """One key of every record that passes, its entries in order."""
         coded = [records.keys[name] for records in self._datasets]
-        entries = _ordered(dict.fromkeys(entry for each in coded for entry in each.entries))
+        entries = in_order(dict.fromkeys(entry for each in coded for entry in each.entries))
         return Coded(self.selected([_translated(each, entries) for each in coded]), entries)
 
 
@@ -103,13 +103,6 @@ def _passing(records: Measured, filters: Sequence[Filter]) -> NDArray[np.bool_] 
         found = np.array([allows(entry) for entry in coded.entries], np.bool_)[coded.codes]
         passing = found if passing is None else passing & found
     return passing
-
-
-def _ordered(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """Numbers before texts, each in their order. Helpers store them so, and then this is quick."""
-    found = list(entries)
-    numbers = sorted(entry for entry in found if isinstance(entry, int))
-    return (*numbers, *sorted(entry for entry in found if isinstance(entry, str)))
 
 
 def _translated(column: Coded, entries: tuple[Entry, ...]) -> NDArray[np.int32]:

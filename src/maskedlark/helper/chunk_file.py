@@ -20,6 +20,7 @@ from maskedlark.core.declared import Model
 from maskedlark.core.records import Coded, Measured, Trained
 from maskedlark.core.sharing import ByteRows
 from maskedlark.helper.errors import DamagedDataset
+from maskedlark.web import files
 from maskedlark.wire import datasets
 from maskedlark.wire.opening import Opened
 
@@ -35,17 +36,8 @@ def write(folder: Path, opened: Opened) -> str:
         np.savez(file, allow_pickle=False, **_arrays(opened))
         file.flush()
         os.fsync(file.fileno())
-    sync(folder)
+    files.sync(folder)
     return Path(path).name
-
-
-def sync(folder: Path) -> None:
-    """A new name is durable only when its folder is."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _arrays(opened: Opened) -> dict[str, Array]:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from maskedlark.core.candidates import All
 from maskedlark.core.declared import Measure, Model
-from maskedlark.core.records import Coded, Entry, Measured, Trained
+from maskedlark.core.records import Coded, Entry, Measured, Trained, in_order
 from maskedlark.core.sharing import ID_BYTES
 from maskedlark.helper.errors import DamagedDataset
 
@@ -122,7 +122,7 @@ class MeasuredWriter:
 
     def close(self) -> Contents:
         """Durable when this returns, but for the folder's own name."""
-        ordered = [sorted(known, key=in_order) for known in self._known]
+        ordered = [in_order(known) for known in self._known]
         for known, entries, writer in zip(self._known, ordered, self._codes, strict=True):
             rank = {entry: place for place, entry in enumerate(entries)}
             writer.translate(np.array([rank[entry] for entry in known], np.int32))
@@ -205,11 +205,6 @@ def _merged(coded: Coded, known: dict[Entry, int]) -> NDArray[np.int32]:
     used, codes = np.unique(coded.codes, return_inverse=True)
     numbers = [known.setdefault(coded.entries[code], len(known)) for code in used.tolist()]
     return np.array(numbers, np.int32)[codes]
-
-
-def in_order(entry: Entry) -> tuple[bool, Entry]:
-    """Numbers before texts: the order in which entries are stored, and in which questions group."""
-    return isinstance(entry, str), entry
 
 
 def _create(path: Path) -> None:

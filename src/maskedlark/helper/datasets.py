@@ -21,7 +21,7 @@ from sqlalchemy import insert, select, update
 from maskedlark.clock import SECONDS_AN_HOUR, Clock
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import Expired, OutOfRange, PastLifetime
-from maskedlark.helper import chunk_file, rows, sealing
+from maskedlark.helper import rows, sealing
 from maskedlark.helper.columns import Contents
 from maskedlark.helper.errors import Busy, Replayed
 from maskedlark.helper.ids import MOST_LEAP_S, Ids
@@ -39,6 +39,7 @@ from maskedlark.privacy.release import Dataset
 from maskedlark.storage.engine import Database
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.storage.schema import prepare
+from maskedlark.web import files
 from maskedlark.web.errors import (
     AlreadySealed,
     ChunksMissing,
@@ -391,7 +392,7 @@ def _answer(taken: Taken, past: NDArray[np.bool_], replayed: NDArray[np.bool_]) 
 def _make(folder: Path) -> None:
     """A folder that is ours alone; its name is durable when this returns."""
     folder.mkdir(0o700, parents=True, exist_ok=True)
-    chunk_file.sync(folder.parent)
+    files.sync(folder.parent)
 
 
 def _over(digest: bytes) -> Expired:

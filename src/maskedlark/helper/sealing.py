@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from maskedlark.clock import SECONDS_AN_HOUR
 from maskedlark.core.purpose import Purpose
-from maskedlark.helper.chunk_file import ChunkFile, sync
+from maskedlark.helper.chunk_file import ChunkFile
 from maskedlark.helper.columns import Contents, MeasuredWriter, TrainedWriter
 from maskedlark.privacy.document import Document
+from maskedlark.web import files
 from maskedlark.web.errors import ChunksMissing, NotAccepted, NothingToSeal
 from maskedlark.wire import datasets
 from maskedlark.wire.datasets import Sealing
@@ -87,8 +88,8 @@ def merge(
             members.append(file.members())
             oldest.append(int(file.hours().min()))
     contents = writer.close()
-    sync(target)
-    sync(target.parent)
+    files.sync(target)
+    files.sync(target.parent)
     name = datasets.digest(document.origin, document.digest, purpose, np.concatenate(members))
     return Merged(name, records, expiry(min(oldest), document), contents)
 

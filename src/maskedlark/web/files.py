@@ -43,10 +43,10 @@ def _write(path: Path, data: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    _sync(path.parent)
+    sync(path.parent)
 
 
-def _sync(folder: Path) -> None:
+def sync(folder: Path) -> None:
     """The new name is durable only when its folder is."""
     handle = os.open(folder, os.O_RDONLY)
     try:
