@@ -172,7 +172,7 @@ def test_a_crash_leaves_the_old_keys_or_the_new_ones(tmp_path, monkeypatch, poin
         where = {
             "fsync": (os, "fsync"),  # the new file is half there
             "replace": (Path, "replace"),  # it is whole, and has no name
-            "sync": (files, "_sync"),  # it has its name, which may be lost
+            "sync": (files, "sync"),  # it has its name, which may be lost
             "sign": (keys.KeyConfiguration, "sign"),  # secrets are made, nothing is signed
         }
         patch.setattr(*where[point], _crash)
