@@ -1,6 +1,6 @@
 """Browsers upload to a running ad server: how many a second, and how long they wait, also while it ingests.
 
-The ad server is `python -m maskedlark.adserver` over SQLite. Uploads come as from browsers that know nothing
+The ad server is `maskedlark adserver serve` over SQLite. Uploads come as from browsers that know nothing
 of each other: at random moments, whether or not those before were answered, and an upload's time runs from
 the moment at which it should have been sent. The highest rate is searched for whose p99 stays within a bar.
 """

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from maskedlark.adserver.errors import Conflict, UploadRefused, WrongHour, WrongOrigin
 from maskedlark.adserver.limits import Limits
+from maskedlark.adserver.together import Together
 from maskedlark.clock import Clock, hour_of
 from maskedlark.errors import DecodeError
 from maskedlark.storage.reports import Arrival, Outcome, Reports
@@ -27,7 +28,7 @@ class Door:
 
     def __init__(self, origin: str, reports: Reports, clock: Clock, limits: Limits) -> None:
         self._origin = origin
-        self._reports = reports
+        self._together = Together(reports, limits.reports, limits.body_bytes)
         self._clock = clock
         self._limits = limits
 
@@ -36,7 +37,7 @@ class Door:
         framed = uploads.decode_batch(body, self._limits.reports, self._limits.report_bytes)
         refused: dict[int, Answer] = {}
         arrivals = self._arrivals(framed, refused)
-        stored = self._reports.store(arrivals) if arrivals else []
+        stored = self._together.store(arrivals) if arrivals else []
         # Only here, behind the commit, does anything say "stored": who hears it forgets the report.
         answers = [_ANSWERS[outcome] for outcome in stored]
         for place, answer in refused.items():

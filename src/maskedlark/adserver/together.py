@@ -1,0 +1,94 @@
+"""Uploads that wait for the disk are stored together: one transaction, and so one wait, for many.
+
+Run by the ad server. A commit costs the disk about as much for a hundred uploads as for one, and SQLite has
+one at a time. So an upload that finds one under way waits, and the first to wake stores for all who wait.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+
+from maskedlark.storage.errors import StorageUnavailable
+from maskedlark.storage.reports import Arrival, Outcome, Reports
+
+_LOG = logging.getLogger(__name__)
+
+
+class _Upload:
+    """What one caller wants stored, and what became of it."""
+
+    def __init__(self, batch: Sequence[Arrival]) -> None:
+        self.batch = batch
+        self.bytes = sum(len(each.data) for each in batch)
+        self.over = False
+        """Nobody else stores it any more. Without outcomes and without a failure, its caller does, alone."""
+        self.outcomes: list[Outcome] | None = None
+        self.failure: StorageUnavailable | None = None
+
+
+class Together:
+    """Stores batches for many threads. Each hears what it would hear if they came one after the other.
+
+    There is no thread of its own: who waits for longest is stored by whoever wakes first.
+    """
+
+    def __init__(self, reports: Reports, most_reports: int, most_bytes: int) -> None:
+        self._reports = reports
+        self._most_reports, self._most_bytes = most_reports, most_bytes
+        self._waiting: deque[_Upload] = deque()
+        self._storing = False
+        self._changed = threading.Condition()
+
+    def store(self, batch: Sequence[Arrival]) -> list[Outcome]:
+        """Store a batch, durable when this returns: as `Reports.store`, and raises what that would."""
+        mine = _Upload(batch)
+        with self._changed:
+            self._waiting.append(mine)
+        while group := self._turn(mine):
+            self._store(group)
+        if mine.failure is not None:
+            # An error of its own: threads that raise the same one would write into each other's traceback.
+            raise StorageUnavailable(str(mine.failure)) from mine.failure
+        # One of the group may have been the reason why nothing was stored: it must spoil no other.
+        return self._reports.store(batch) if mine.outcomes is None else mine.outcomes
+
+    def _turn(self, mine: _Upload) -> list[_Upload]:
+        """Wait until somebody has stored ours, or nobody stores: then we do, the first in the row first."""
+        with self._changed:
+            self._changed.wait_for(lambda: mine.over or not self._storing)
+            if mine.over:
+                return []
+            self._storing = True
+            return self._next()
+
+    def _next(self) -> list[_Upload]:
+        """The first upload, and those behind it that fit: no more than one upload alone may be."""
+        group = [self._waiting.popleft()]
+        reports, size = len(group[0].batch), group[0].bytes
+        while self._waiting:
+            reports, size = reports + len(self._waiting[0].batch), size + self._waiting[0].bytes
+            if reports > self._most_reports or size > self._most_bytes:
+                break
+            group.append(self._waiting.popleft())
+        return group
+
+    def _store(self, group: Sequence[_Upload]) -> None:
+        try:
+            # In the order in which they came: of reports with the same id the first is the stored one.
+            outcomes = iter(self._reports.store([each for upload in group for each in upload.batch]))
+            for upload in group:
+                upload.outcomes = list(islice(outcomes, len(upload.batch)))
+        except StorageUnavailable as failure:
+            # Not again one by one: each would wait as long for a database that is away.
+            for upload in group:
+                upload.failure = failure
+        except Exception as error:  # noqa: BLE001 - whose it is, each finds out alone
+            _LOG.warning("%d uploads cannot be stored together: %s", len(group), type(error).__name__)
+        finally:
+            with self._changed:
+                for upload in group:
+                    upload.over = True
+                self._storing = False
+                self._changed.notify_all()

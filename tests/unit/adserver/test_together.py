@@ -1,0 +1,156 @@
+"""Uploads stored together hear what they would hear one after the other, and spoil nothing for each other."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import event
+from sqlalchemy.exc import IntegrityError, OperationalError
+
+from maskedlark.adserver.together import Together
+from maskedlark.storage.errors import StorageUnavailable
+from maskedlark.storage.reports import Outcome
+from tests.unit.adserver.crowd import Held, at_once
+from tests.unit.storage.cases import arrivals, opened
+
+ROOT = Path(__file__).parents[3]
+STORED, DUPLICATE, CONFLICT = Outcome.STORED, Outcome.DUPLICATE, Outcome.CONFLICT
+MOST_REPORTS, MOST_BYTES = 100, 1 << 20
+
+
+@pytest.fixture
+def database_and_reports(database_url):
+    database, reports = opened(database_url)
+    yield database, reports
+    database.close()
+
+
+@pytest.fixture
+def held(database_and_reports):
+    return Held(database_and_reports[1])
+
+
+def test_those_who_wait_are_stored_in_one_transaction(held):
+    batches = [arrivals(each + 1, b"%d" % each) for each in range(5)]
+    heard = at_once(Together(held, MOST_REPORTS, MOST_BYTES), held, batches)
+    assert heard == [[STORED] * len(batch) for batch in batches]
+    assert held.groups == [1, 2 + 3 + 4 + 5]
+    assert held.count() == 15
+
+
+def test_one_alone_is_stored_at_once(held):
+    held.free.set()
+    together = Together(held, MOST_REPORTS, MOST_BYTES)
+    batch = arrivals(3)
+    assert together.store(batch) == [STORED] * 3
+    assert together.store(batch[::-1]) == [DUPLICATE] * 3
+    assert held.groups == [3, 3]
+
+
+def test_the_first_of_an_id_is_the_stored_one_whoever_sent_it(held):
+    one, two, three = arrivals(3)
+    other = two._replace(data=arrivals(1, b"other")[0].data)
+    heard = at_once(
+        Together(held, MOST_REPORTS, MOST_BYTES), held, [[one], [two, one], [other, three], [three, two]]
+    )
+    assert heard == [[STORED], [STORED, DUPLICATE], [CONFLICT, STORED], [DUPLICATE, DUPLICATE]]
+    assert held.groups == [1, 6]
+
+
+def test_a_group_is_bounded_in_number(held):
+    batches = [arrivals(2, b"%d" % each) for each in range(8)]
+    assert at_once(Together(held, 6, MOST_BYTES), held, batches) == [[STORED] * 2] * 8
+    assert held.groups == [2, 6, 6, 2]
+
+
+def test_a_group_is_bounded_in_bytes_but_one_upload_always_goes(held):
+    batches = [arrivals(3, b"%d" % each) for each in range(4)]
+    size = sum(len(each.data) for each in batches[0])
+    assert at_once(Together(held, MOST_REPORTS, size - 1), held, batches) == [[STORED] * 3] * 4
+    assert held.groups == [3] * 4
+
+
+def test_a_database_that_is_away_is_told_to_each_as_an_error_of_its_own(database_and_reports, held):
+    database, reports = database_and_reports
+
+    def fails(_connection):
+        raise OperationalError("COMMIT", None, Exception("disk I/O error"))
+
+    event.listen(database.engine, "commit", fails)
+    batches = [arrivals(2, b"%d" % each) for each in range(4)]
+    together = Together(held, MOST_REPORTS, MOST_BYTES)
+    heard = at_once(together, held, batches)
+    assert [type(each) for each in heard] == [StorageUnavailable] * 4
+    assert len({id(each) for each in heard}) == 4
+    assert held.groups == [2, 6], "nobody waits for it once more"
+    event.remove(database.engine, "commit", fails)
+    assert reports.count() == 0
+    assert together.store(batches[0]) == [STORED] * 2, "and it goes on when the database is back"
+
+
+def test_an_upload_that_cannot_be_stored_spoils_no_other(held, caplog):
+    """None gets past the door; if one did, the others must not be held up by it for ever."""
+    bad = [each._replace(public=each.public._replace(origin=None)) for each in arrivals(1, b"bad")]  # type: ignore[arg-type]
+    batches = [arrivals(2, b"%d" % each) for each in range(3)]
+    heard = at_once(Together(held, MOST_REPORTS, MOST_BYTES), held, [batches[0], batches[1], bad, batches[2]])
+    assert [heard[0], heard[1], heard[3]] == [[STORED] * 2] * 3
+    assert isinstance(heard[2], IntegrityError)
+    assert held.count() == 6
+    assert "3 uploads cannot be stored together" in caplog.text
+
+
+CRASH = """
+import os, signal, sys, threading
+from sqlalchemy import event
+from maskedlark.adserver.together import Together
+from tests.unit.storage.cases import arrivals, opened
+
+url, commits = sys.argv[1], int(sys.argv[2])
+database, reports = opened(url)
+together = Together(reports, 100, 1 << 20)
+seen = []
+
+def commit(_connection):
+    seen.append(None)
+    if len(seen) == commits:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+event.listen(database.engine, "commit", commit)
+
+def upload(thread):
+    for number in range(1000):
+        batch = arrivals(2, b"%d-%d" % (thread, number))
+        together.store(batch)
+        # One call, so nothing is half said.
+        os.write(1, b"".join(each.public.id for each in batch))
+
+for each in range(8):
+    threading.Thread(target=upload, args=(each,)).start()
+"""
+
+
+@pytest.mark.parametrize("commits", [1, 20])
+def test_a_killed_process_has_what_it_acknowledged(database_url, commits):
+    child = subprocess.run(
+        [sys.executable, "-c", CRASH, database_url, str(commits)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        check=False,
+    )
+    assert child.returncode == -signal.SIGKILL, child.stderr
+    said = {child.stdout[at : at + 16] for at in range(0, len(child.stdout), 16)}
+    database, reports = opened(database_url)
+    assert bool(said) == (commits > 1)
+    again = [each for thread in range(8) for number in range(100) for each in _sent(thread, number)]
+    known = [each for each in again if each.public.id in said]
+    assert len(known) == len(said)
+    assert reports.store(known) == [DUPLICATE] * len(known)
+    database.close()
+
+
+def _sent(thread, number):
+    return arrivals(2, b"%d-%d" % (thread, number))
