@@ -24,7 +24,7 @@ class Door:
 
     def __init__(self, keeper: Gate, limits: Limits) -> None:
         self._gate = keeper
-        self._room = Room(limits.bodies)
+        self._room = Room(limits.bodies * max(limits.chunk_bytes, limits.sealing_bytes))
         self._share = max(1, limits.bodies // 2)
         self._held: Counter[str] = Counter()
         self._hands = ThreadPoolExecutor(KNOCKING, "knocking")
@@ -44,14 +44,14 @@ class Door:
         if request.headers.get("content-type", "") != media_type:
             raise WrongContentType(f"send this as {media_type}")
         # Only those who signed take a place: a stranger cannot fill the room.
-        with self._room.place(), self._place_of(admitted.origin):
-            found = await body.read(request, most_bytes, self._within_s)
+        with self._place_of(admitted.origin), self._room.place() as place:
+            found = await body.read(request, most_bytes, self._within_s, place)
             await run_in_threadpool(admitted.check, found)
             yield admitted.origin, found
 
     @contextmanager
     def _place_of(self, origin: str) -> Iterator[None]:
-        """One origin takes half of the room at most. In the loop's thread alone, so nothing is locked."""
+        """One origin has half of the bodies at most. In the loop's thread alone, so nothing is locked."""
         if self._held[origin] >= self._share:
             raise TooManyUploads(f"{origin} has {self._share} bodies here already; try again later")
         self._held[origin] += 1

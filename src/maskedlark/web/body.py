@@ -2,40 +2,107 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterable, Iterator
+import time
+from collections.abc import AsyncIterable, Callable, Iterator
 from contextlib import contextmanager
 
 from starlette.requests import ClientDisconnect, Request
 
-from maskedlark.web.errors import BodyCutOff, BodyTooLarge, BodyTooSlow, TooManyUploads
+from maskedlark.web.errors import BodyCutOff, BodyTooLarge, BodyTooSlow, TooManyUploads, WrongContentType
+
+GRACE_S = 2.0
+"""For so long a body may come in peace, however many others want its room."""
 
 
 class Room:
-    """Places for bodies. Who finds none is sent away at once, to come again later."""
+    """Room for bodies, in bytes: what was not sent takes none. It bounds what strangers make us hold.
 
-    def __init__(self, places: int) -> None:
-        self._free = threading.Semaphore(places)
+    When none is left, the body that has been coming for longest gives way: who sends a little now and then,
+    or stops before the end, cannot keep out those who send and go.
+    """
+
+    def __init__(self, most_bytes: int, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._free = most_bytes
+        self._coming: dict[Place, None] = {}
+        """In the order in which they began."""
+        self._lock = threading.Lock()
 
     @contextmanager
-    def place(self) -> Iterator[None]:
-        """One place, for as long as the block runs."""
-        if not self._free.acquire(blocking=False):
-            raise TooManyUploads("too many uploads at once; try again later")
+    def place(self) -> Iterator["Place"]:
+        """Room for one body, for as long as the block runs."""
+        place = Place(self, self._now())
+        with self._lock:
+            self._coming[place] = None
         try:
-            yield
+            yield place
         finally:
-            self._free.release()
+            with self._lock:
+                self._empty(place)
+
+    def take(self, place: "Place", size: int) -> None:
+        """So many bytes more. Raises if it gave way, or if there is no room and nobody who should."""
+        with self._lock:
+            while self._free < size and (longest := self._longest(place)) is not None:
+                self._empty(longest)
+                longest.give_way()
+            if self._free < size or place.gave_way:
+                raise _no_room()
+            self._free -= size
+            place.held += size
+
+    def came(self, place: "Place") -> None:
+        """The body is whole: it keeps its room, and gives way to nobody."""
+        with self._lock:
+            self._coming.pop(place, None)
+
+    def _longest(self, taker: "Place") -> "Place | None":
+        longest = next((each for each in self._coming if each is not taker and each.held), None)
+        return longest if longest and self._now() - longest.since > GRACE_S else None
+
+    def _empty(self, place: "Place") -> None:
+        self._free += place.held
+        place.held = 0
+        self._coming.pop(place, None)
 
 
-async def read(request: Request, most_bytes: int, within_s: float) -> bytes:
+class Place:
+    """The room that one body takes."""
+
+    def __init__(self, room: Room, since: float) -> None:
+        self._room = room
+        self._clock: asyncio.Timeout | None = None
+        self.since = since
+        self.held = 0
+        self.gave_way = False
+
+    def give_way(self) -> None:
+        """Stop to read it, in the loop's thread: others need the room."""
+        self.gave_way = True
+        if self._clock is not None:
+            self._clock.reschedule(0)
+
+    async def fill(self, chunks: AsyncIterable[bytes], most_bytes: int, within_s: float) -> bytes:
+        """What comes, once all is there."""
+        async with asyncio.timeout(within_s) as self._clock:
+            found = await _collect(chunks, most_bytes, lambda size: self._room.take(self, size))
+        self._room.came(self)
+        return found
+
+
+async def read(request: Request, most_bytes: int, within_s: float, place: Place) -> bytes:
     """The request's body. Run by every service."""
     # What a header promises is refused before a byte is read; what it does not promise, while it comes.
     if _promised(request) > most_bytes:
         raise _too_large(most_bytes)
+    # A few bytes would become many, at our cost.
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise WrongContentType("send it as it is, not compressed")
     try:
-        async with asyncio.timeout(within_s):
-            found = await _collect(request.stream(), most_bytes)
+        found = await place.fill(request.stream(), most_bytes, within_s)
     except TimeoutError:
+        if place.gave_way:
+            raise _no_room() from None
         raise BodyTooSlow(f"a body has {within_s:g} seconds; send less") from None
     except ClientDisconnect:
         request.state.body_ended = True
@@ -53,11 +120,12 @@ def is_left(request: Request) -> bool:
     return "transfer-encoding" in request.headers or request.headers.get("content-length", unsaid) != "0"
 
 
-async def _collect(chunks: AsyncIterable[bytes], most_bytes: int) -> bytes:
+async def _collect(chunks: AsyncIterable[bytes], most_bytes: int, take: Callable[[int], None]) -> bytes:
     body = bytearray()
     async for chunk in chunks:
         if len(body) + len(chunk) > most_bytes:
             raise _too_large(most_bytes)
+        take(len(chunk))
         body += chunk
     return bytes(body)
 
@@ -69,3 +137,7 @@ def _promised(request: Request) -> int:
 
 def _too_large(most_bytes: int) -> BodyTooLarge:
     return BodyTooLarge(f"a body has at most {most_bytes} bytes; send less at once")
+
+
+def _no_room() -> TooManyUploads:
+    return TooManyUploads("too many uploads at once; try again later")

@@ -1,54 +1,182 @@
 """Running a service: on a socket of its own, announced when it answers, stopped without losing a request."""
 
+import asyncio
+import logging
+import math
+import os
+import resource
 import signal
 import socket
+import ssl
 import sys
+import threading
+import time
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
+from prometheus_client import start_http_server
+from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 
-STOP_WITHIN_S = 10
+from maskedlark.web import certificate
+from maskedlark.web.certificate import Handshake
+from maskedlark.web.connections import Connection, Waiting
+from maskedlark.web.errors import CannotListen
+from maskedlark.web.listening import Serving
+
+__all__ = ["Serving", "serve"]
+
 BACKLOG = 2048
-IDLE_S = 15
-"""A connection on which nothing is asked for so long is closed."""
-MOST_CONNECTIONS = 1024
-"""Whoever comes beyond is sent away at once, with 503."""
+MOST_HEAD = 1 << 14
+"""Bytes of a request's first line and headers that are kept until it is whole."""
+OTHER_FILES = 256
+"""That a service has open beside its connections: databases, columns, the processes that work for it."""
+LET_IN_TURNS = 2
+"""Of the loop: more than asyncio takes from accepting a connection to making it."""
+ENDS_WITHIN_S = 5.0
+"""Behind `stop_within_s`: for what the caller closes."""
+
+_log = logging.getLogger(__name__)
 
 
-class _Announced(uvicorn.Server):
+def serve(app: FastAPI, settings: Serving) -> None:
+    """Serve until SIGINT or SIGTERM; requests under way are answered. Run by every service, last."""
+    secured = None
+    if settings.certificate is not None and settings.certificate_key is not None:
+        secured = certificate.context(settings.certificate, settings.certificate_key)
+    waiting = Waiting(_places(settings.most_connections), settings.idle_s)
+    with _listen(settings.host, settings.port) as listening:
+        server = _Server(app, settings, waiting, secured)
+        # To be told to stop before it has started is reason enough to end at once, and no failure.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: sys.exit(0))
+        server.run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
     """Says where it listens once it does: whoever started it reads the port there."""
 
+    def __init__(
+        self, app: FastAPI, settings: Serving, waiting: Waiting, secured: ssl.SSLContext | None
+    ) -> None:
+        super().__init__(_config(app, settings))
+        self._state = app.state
+        self._settings = settings
+        self._waiting = waiting
+        self._secured = secured
+        self._metrics = _show_metrics(app, settings)
+        self._stop_at = math.inf
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        """Begin to listen, with connections of ours."""
+        await super().startup(sockets=[])
         for each in sockets or []:
-            host, port = each.getsockname()[:2]
-            print(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
+            loop = asyncio.get_running_loop()
+            self.servers.append(await loop.create_server(self._connection, sock=each, backlog=BACKLOG))
+            print(f"listening on {'https' if self._secured else 'http'}://{_name(each)}", flush=True)
+        if self._metrics is not None:
+            print(f"metrics on http://{_name(self._metrics)}", flush=True)
+
+    def handle_exit(self, sig: int, _frame: FrameType | None) -> None:
+        """Told to stop: drain first. Told again: end, as a power cut would; nothing durable is lost."""
+        if self._stop_at < math.inf:
+            os._exit(128 + sig)
+        self._stop_at = time.monotonic() + self._settings.drain_s
+        self._state.draining = True
+        self._say_goodbye()
+        threading.Thread(target=self._end_anyway, name="ending", daemon=True).start()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second: whether to stop."""
+        if counter % 10 == 0:
+            self._waiting.sweep()
+        self.should_exit = time.monotonic() >= self._stop_at
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop to listen; answer what is under way; end."""
+        # First nobody more is let in, and who was is made known to the server: else it would be closed in
+        # between, and asyncio would forget that connection as it is, neither answered nor closed.
+        for each in sockets or []:
+            asyncio.get_running_loop().remove_reader(each)
+        for _ in range(LET_IN_TURNS):
+            await asyncio.sleep(0)
+        await super().shutdown(sockets)
+
+    def _connection(self) -> asyncio.BaseProtocol:
+        made = Connection(self.config, self.server_state, self.lifespan.state, self._waiting)
+        if self._secured is None:
+            return made
+        return Handshake(made, self._secured, self._waiting, self._settings.idle_s)
+
+    def _say_goodbye(self) -> None:
+        """From now every answer says that it is the last on its connection: who has more looks elsewhere."""
+        self.config.encoded_headers = [*self.config.encoded_headers, CLOSE_HEADER]
+        self.server_state.default_headers = [*self.server_state.default_headers, CLOSE_HEADER]
+
+    def _end_anyway(self) -> None:
+        """A thread that computes cannot be stopped, and Python would wait for it. As in a power cut."""
+        time.sleep(self._settings.drain_s + self._settings.stop_within_s + ENDS_WITHIN_S)
+        _log.error("work did not end within stop_within_s: it is given up; who asked may ask again")
+        os._exit(1)
 
 
-def serve(app: FastAPI, host: str, port: int, most_connections: int = MOST_CONNECTIONS) -> None:
-    """Serve until SIGINT or SIGTERM; requests under way are answered. Port 0 is any free one."""
+def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named as TCP: only then does asyncio send small answers at once, instead of up to 40 ms later.
-    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
         listening.listen(BACKLOG)
-        config = _config(app, most_connections)
-        # uvicorn raises the signal again when it has stopped; to have been told to stop is no failure, and
-        # to be told before it has started is reason enough to end at once.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: sys.exit(0))
-        _Announced(config).run(sockets=[listening])
+    except OSError as error:
+        listening.close()
+        raise _cannot_listen(host, port, error) from None
+    return listening
 
 
-def _config(app: FastAPI, most_connections: int) -> uvicorn.Config:
+def _show_metrics(app: FastAPI, settings: Serving) -> socket.socket | None:
+    """Where they are shown, by a thread of its own: also while the loop has much to do."""
+    if settings.metrics_port is None:
+        return None
+    try:
+        server, _ = start_http_server(settings.metrics_port, settings.metrics_host, app.state.metrics)
+    except OSError as error:
+        raise _cannot_listen(settings.metrics_host, settings.metrics_port, error) from None
+    return server.socket
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> CannotListen:
+    return CannotListen(f"cannot listen on port {port} of {host}: {error.strerror}; choose another")
+
+
+def _places(wanted: int) -> int:
+    """As many connections as may be open here, if that is less than wanted."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if hard == resource.RLIM_INFINITY or wanted + OTHER_FILES <= hard:
+        return wanted
+    most = max(1, hard - OTHER_FILES)
+    _log.warning("only %d files may be open: most_connections is %d, not %d", hard, most, wanted)
+    return most
+
+
+def _name(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _config(app: FastAPI, settings: Serving) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         log_level="warning",
+        log_config=None,
         access_log=False,
+        server_header=False,
         # Named, so that what else is installed does not decide which parser strangers talk to.
         http="h11",
-        limit_concurrency=most_connections,
-        timeout_keep_alive=IDLE_S,
-        timeout_graceful_shutdown=STOP_WITHIN_S,
+        ws="none",
+        h11_max_incomplete_event_size=MOST_HEAD,
+        timeout_keep_alive=math.ceil(settings.idle_s),
+        timeout_graceful_shutdown=math.ceil(settings.stop_within_s),
     )

@@ -6,7 +6,7 @@ from maskedlark import errors
 from maskedlark.errors import BadSignature, KTooSmall, MaskedLarkError, NotMersenne, Truncated
 from maskedlark.features.errors import ColumnDoesNotFit
 from maskedlark.privacy import errors as privacy_errors
-from maskedlark.privacy.errors import BudgetExhausted
+from maskedlark.privacy.errors import BudgetExhausted, DeltaExhausted
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web import errors as web_errors
 from maskedlark.web import problem
@@ -22,9 +22,16 @@ OURS = [cls for cls in below(MaskedLarkError) if cls.__module__ in ROOMS]
 CROSSING = [cls for cls in OURS if any(parent in problem.STATUS for parent in cls.__mro__)]
 
 
+MADE = {
+    BudgetExhausted: lambda: BudgetExhausted(1.0, 2.0, None),
+    DeltaExhausted: lambda: DeltaExhausted(1.0, 2.0),
+}
+"""Those that are made of numbers."""
+
+
 @pytest.mark.parametrize("cls", CROSSING)
 def test_an_error_crosses_and_comes_back_as_itself(cls):
-    found = problem.of(BudgetExhausted(1.0, 2.0, None) if cls is BudgetExhausted else cls("what to do"))
+    found = problem.of(MADE[cls]() if cls in MADE else cls("what to do"))
     assert 400 <= found.status < 600
     assert found.type.startswith("/problems/")
     assert found.title.endswith(".")

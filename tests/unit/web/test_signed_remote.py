@@ -44,7 +44,8 @@ def helper_app():
     @app.api_route("/v1/{rest:path}", methods=["GET", "POST", "DELETE"])
     async def echo(request: Request, rest: str):
         admitted = await admit(request, gate, HANDS)
-        found = await body.read(request, MOST_BODY, 10.0)
+        with body.Room(MOST_BODY).place() as place:
+            found = await body.read(request, MOST_BODY, 10.0, place)
         admitted.check(found)
         said = [
             admitted.origin,

@@ -1,0 +1,68 @@
+"""Turns at long work: each origin in its turn, however much another has waiting."""
+
+import asyncio
+import threading
+from collections import Counter, deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+
+class _Job(NamedTuple):
+    answer: "Future[Any]"
+    work: Callable[[], Any]
+
+
+class Turns:
+    """Threads for one kind of work. Run by a helper.
+
+    A free thread takes from the origin that has the fewest at work; equals go round. One origin has at most
+    `workers` of the threads, and there is one more: who has none at work waits for nobody, unless two others
+    have taken all.
+    """
+
+    def __init__(self, workers: int, name: str) -> None:
+        self._most = workers
+        self._pool = ThreadPoolExecutor(workers + 1, name)
+        self._waiting: dict[str, deque[_Job]] = {}
+        """By origin; the one whose turn it was is the last."""
+        self._working: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    async def run(self, origin: str, work: Callable[[], T]) -> T:
+        """What the work returns, once it had its turn."""
+        answer: Future[T] = Future()
+        with self._lock:
+            self._waiting.setdefault(origin, deque()).append(_Job(answer, work))
+        self._pool.submit(self._work)
+        return await asyncio.wrap_future(answer)
+
+    def _work(self) -> None:
+        """As long as it is anyone's turn: what waits for a turn is found by the thread that ends one."""
+        origin = None
+        while (turn := self._next(origin)) is not None:
+            origin, job = turn
+            if not job.answer.set_running_or_notify_cancel():
+                continue  # Nobody waits for it any more.
+            try:
+                job.answer.set_result(job.work())
+            except BaseException as error:  # noqa: BLE001 - whoever asked is told, whatever it is
+                job.answer.set_exception(error)
+            del job, turn  # Else its body would be held until this thread has more to do.
+
+    def _next(self, done: str | None) -> tuple[str, _Job] | None:
+        with self._lock:
+            if done is not None:
+                self._working -= Counter([done])
+            ready = [each for each in self._waiting if self._working[each] < self._most]
+            if not ready:
+                return None
+            origin = min(ready, key=self._working.__getitem__)
+            jobs = self._waiting.pop(origin)
+            job = jobs.popleft()
+            if jobs:
+                self._waiting[origin] = jobs
+            self._working[origin] += 1
+            return origin, job

@@ -1,0 +1,73 @@
+"""TLS: the certificate of a service, and connections that have not proved yet that they speak it."""
+
+import asyncio
+import math
+import ssl
+from asyncio.sslproto import SSLProtocol
+from pathlib import Path
+
+from maskedlark.web.connections import READ_WITHIN_S, Connection, Waiting
+from maskedlark.web.errors import BadCertificate
+
+
+def context(certificate: Path, key: Path) -> ssl.SSLContext:
+    """What a service shows to who connects: TLS 1.2 and later. Raises if the files are of no use."""
+    for path in (certificate, key):
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            raise BadCertificate(f"{path} cannot be read: {error.strerror}") from None
+    made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    made.minimum_version = ssl.TLSVersion.TLSv1_2
+    # Else a stranger could ask for new keys all the time, at our cost.
+    made.options |= ssl.OP_NO_RENEGOTIATION
+    try:
+        # A password that is wrong rather than none: OpenSSL would ask for it on the terminal.
+        made.load_cert_chain(certificate, key, password="")
+    except ssl.SSLError as error:
+        raise BadCertificate(_reason(certificate, key, error)) from None
+    return made
+
+
+def _reason(certificate: Path, key: Path, error: ssl.SSLError) -> str:
+    if error.reason == "KEY_VALUES_MISMATCH":
+        return f"{key} is not the key of the first certificate in {certificate}: give the pair"
+    return f"{certificate} and {key} are no certificate and key in PEM, the key without password"
+
+
+class Handshake(SSLProtocol):
+    """A connection from its first byte: asyncio shows it to what is inside only after the handshake."""
+
+    def __init__(
+        self, inside: Connection, secured: ssl.SSLContext, waiting: Waiting, within_s: float
+    ) -> None:
+        super().__init__(
+            asyncio.get_running_loop(),
+            inside,
+            secured,
+            None,  # type: ignore[arg-type]  # nobody waits for it
+            server_side=True,
+            ssl_handshake_timeout=math.ceil(within_s),
+            ssl_shutdown_timeout=math.ceil(READ_WITHIN_S),
+        )
+        self._waiting = waiting
+        inside.handshake = self
+
+    def cut(self) -> None:
+        """End it at once."""
+        assert isinstance(self._transport, asyncio.Transport), "it was made before it could be ended"
+        self._transport.abort()
+
+    def unread(self) -> int:
+        """Of an answer: there is none yet."""
+        return 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It is there, and owes us a handshake."""
+        super().connection_made(transport)
+        self._waiting.come(self)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """It is gone, in the middle or in the end."""
+        self._waiting.leave(self)
+        super().connection_lost(exc)

@@ -1,0 +1,145 @@
+"""Whom we wait for, how long, and who goes when there are too many."""
+
+import pytest
+
+from maskedlark.web.connections import MOST_UNREAD, READ_WITHIN_S, Awaited, Waiting
+
+IDLE_S = 10.0
+
+
+class Time:
+    """Seconds that pass when told to."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+class Peer:
+    """A connection that remembers that it was cut."""
+
+    def __init__(self, unread=0):
+        self.is_cut = False
+        self._unread = unread
+
+    def cut(self):
+        self.is_cut = True
+
+    def unread(self):
+        return self._unread
+
+
+@pytest.fixture
+def time():
+    return Time()
+
+
+@pytest.fixture
+def waiting(time):
+    return Waiting(3, IDLE_S, time)
+
+
+def come(waiting, *peers):
+    for each in peers:
+        waiting.come(each)
+    return peers
+
+
+def cut(peers):
+    return [each.is_cut for each in peers]
+
+
+def test_a_connection_that_asks_nothing_is_cut_in_time_and_what_it_sends_gives_it_no_more(waiting, time):
+    silent, dripping = come(waiting, Peer(), Peer())
+    for _ in range(10):
+        time.now += 1
+        waiting.wait(dripping, Awaited.HEAD)
+        waiting.sweep()
+    assert cut([silent, dripping]) == [False, False]
+    time.now += 0.1
+    waiting.sweep()
+    assert cut([silent, dripping]) == [True, True]
+    assert len(waiting) == 0
+
+
+def test_an_answer_begins_the_time_anew_and_none_runs_while_it_is_our_turn(waiting, time):
+    (peer,) = come(waiting, Peer())
+    time.now += 9
+    waiting.wait(peer, None)
+    time.now += 1000
+    waiting.sweep()
+    assert not peer.is_cut
+    waiting.wait(peer, Awaited.HEAD)
+    time.now += 10
+    waiting.sweep()
+    assert not peer.is_cut
+    time.now += 1
+    waiting.sweep()
+    assert peer.is_cut
+
+
+def test_an_answer_is_read_in_time_or_not_at_all(waiting, time):
+    (peer,) = come(waiting, Peer())
+    waiting.wait(peer, Awaited.READING)
+    time.now += READ_WITHIN_S
+    waiting.sweep()
+    assert not peer.is_cut
+    time.now += 1
+    waiting.sweep()
+    assert peer.is_cut
+
+
+def test_how_long_a_body_takes_is_for_its_reader_to_say(waiting, time):
+    (peer,) = come(waiting, Peer())
+    waiting.wait(peer, Awaited.BODY)
+    time.now += 1000
+    waiting.sweep()
+    assert not peer.is_cut
+
+
+@pytest.mark.parametrize("owed", Awaited)
+def test_for_a_newcomer_who_keeps_us_waiting_longest_goes(waiting, time, owed):
+    peers = come(waiting, Peer(), Peer(), Peer())
+    waiting.wait(peers[0], None)
+    time.now += 1
+    waiting.wait(peers[0], owed)
+    come(waiting, Peer())
+    assert cut(peers) == [False, True, False]
+    come(waiting, Peer())
+    assert cut(peers) == [False, True, True]
+    come(waiting, Peer())
+    assert cut(peers) == [True, True, True]
+    assert len(waiting) == 3
+
+
+def test_nobody_we_work_for_is_cut_and_one_too_many_is_the_next_to_go(waiting):
+    working = come(waiting, Peer(), Peer(), Peer())
+    for each in working:
+        waiting.wait(each, None)
+    first, second = come(waiting, Peer(), Peer())
+    assert not any(cut(working))
+    assert cut([first, second]) == [True, False]
+    assert len(waiting) == waiting.most + 1
+
+
+def test_who_left_or_was_cut_does_not_come_back(waiting):
+    gone, other = come(waiting, Peer(), Peer())
+    waiting.leave(gone)
+    waiting.leave(gone)
+    waiting.wait(gone, Awaited.HEAD)
+    assert len(waiting) == 1
+    come(waiting, Peer(), Peer(), Peer())
+    assert cut([gone, other]) == [False, True]
+
+
+def test_too_much_that_is_not_read_goes_before_its_time_longest_first(waiting, time):
+    peers = come(waiting, *(Peer(MOST_UNREAD // 2) for _ in range(3)))
+    for each in (peers[1], peers[0], peers[2]):
+        time.now += 1
+        waiting.wait(each, Awaited.READING)
+    waiting.sweep()
+    assert cut(peers) == [False, True, False]
+    waiting.sweep()
+    assert cut(peers) == [False, True, False]

@@ -1,0 +1,248 @@
+"""Serving, in a process of its own: TLS, limits of connections, and every way to stop."""
+
+import contextlib
+import resource
+import signal
+import socket
+import ssl
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from maskedlark.web.errors import BadCertificate, CannotListen
+from maskedlark.web.serving import MOST_HEAD, OTHER_FILES, Serving, serve
+from tests.unit.web import pem
+from tests.unit.web.served import HOST, app, request, rest, served, whole
+
+PLACES = 12
+IDLE_S = 1
+
+
+def test_a_certificate_and_its_key_come_together_and_lie_beside_the_file():
+    for alone in ("certificate", "certificate_key"):
+        with pytest.raises(ValidationError, match="give both, or none"):
+            Serving.model_validate_json(f'{{"{alone}": "a.pem"}}')
+    found = Serving.model_validate_json('{"certificate": "a.pem", "certificate_key": "/b.pem"}')
+    beside = found.beside(Path("/etc/helper"))
+    assert (beside.certificate, beside.certificate_key) == (Path("/etc/helper/a.pem"), Path("/b.pem"))
+    assert Serving().beside(Path("/etc")) == Serving()
+
+
+def test_every_setting_says_what_to_write():
+    for name, field in Serving.model_fields.items():
+        assert f": {name} = " in (field.description or ""), name
+
+
+@pytest.fixture(scope="module")
+def plain():
+    with served({"most_connections": PLACES, "idle_s": IDLE_S, "metrics_port": 0}) as made:
+        yield made
+
+
+def ok(answer):
+    return answer.startswith(b"HTTP/1.1 200 ")
+
+
+def test_metrics_are_on_a_port_of_their_own(plain):
+    announced = plain.lines()
+    assert announced.startswith("metrics on http://127.0.0.1:")
+    with socket.create_connection((HOST, int(announced.rpartition(":")[2])), timeout=30) as connection:
+        connection.sendall(request("/metrics"))
+        assert b"served_total 0.0" in rest(connection)
+    assert plain.ask("/metrics").startswith(b"HTTP/1.1 404 ")
+
+
+def test_a_port_that_is_taken_is_said_plainly(plain):
+    for settings in (Serving(port=plain.port), Serving(metrics_port=plain.port)):
+        with pytest.raises(CannotListen, match=rf"port {plain.port} of 127\.0\.0\.1: Address already in use"):
+            serve(app(), settings)
+
+
+def test_a_connection_that_says_nothing_or_too_little_is_closed(plain):
+    with plain.connect() as silent, plain.connect() as partial_head, plain.connect() as kept:
+        partial_head.sendall(request("/health")[:-2])
+        kept.sendall(request("/health", headers=""))
+        assert (rest(silent), rest(partial_head)) == (b"", b"")
+        assert ok(rest(kept))
+
+
+def test_a_head_that_drips_is_closed_however_steadily_it_comes(plain):
+    with plain.connect() as dripping, contextlib.suppress(ConnectionError):
+        for byte in request("/health", headers=f"x: {'x' * 10_000}\r\n"):
+            dripping.sendall(bytes([byte]))
+            time.sleep(0.05)
+        pytest.fail("it was let in")
+
+
+def test_a_head_that_does_not_end_is_refused(plain):
+    with plain.connect() as connection, contextlib.suppress(ConnectionError):
+        connection.sendall(b"GET / HTTP/1.1\r\n")
+        for _ in range(MOST_HEAD // 1000 + 2):
+            connection.sendall(b"x-a: %s\r\n" % (b"x" * 1000))
+            time.sleep(0.001)
+        assert rest(connection).startswith(b"HTTP/1.1 400 ")
+
+
+def test_idle_connections_shut_nobody_out(plain):
+    with contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(plain.connect()) for _ in range(3 * PLACES)]
+        assert ok(plain.ask("/health"))
+        # The first to come were the first to go.
+        assert [rest(each) for each in idle[: 2 * PLACES]] == [b""] * 2 * PLACES
+
+
+def test_bodies_that_do_not_come_and_answers_that_are_not_read_shut_nobody_out(plain):
+    with contextlib.ExitStack() as stack:
+        for place in range(2 * PLACES):
+            connection = stack.enter_context(plain.connect())
+            if place % 2:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
+                connection.sendall(request(f"/big/{16 << 20}"))
+            else:
+                connection.sendall(request("/length", "content-length: 9\r\n", "POST") + b"x")
+        assert ok(plain.ask("/health"))
+
+
+def until_begun(connection, number):
+    """Ask, on a connection that stays, until so many requests are held."""
+    while True:
+        connection.sendall(request("/begun", headers=""))
+        if connection.recv(1 << 16).endswith(b"\r\n\r\n%d" % number):
+            return
+
+
+def test_where_all_are_worked_for_a_newcomer_is_told_and_nobody_is_cut(plain):
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(plain.connect()) for _ in range(PLACES)]
+        for each in held[1:]:
+            each.sendall(request("/held"))
+        until_begun(held[0], PLACES - 1)
+        held[0].sendall(request("/held"))
+        assert plain.ask("/health").startswith(b"HTTP/1.1 503 ")
+        # A newcomer takes the one place too many from who says nothing on it.
+        silent = stack.enter_context(plain.connect())
+        assert plain.ask("/health").startswith(b"HTTP/1.1 503 ")
+        assert rest(silent) == b""
+        held[0].close()
+        while not ok(plain.ask("/leave")):
+            time.sleep(0.01)  # It is not known yet that one went away.
+        assert [rest(each).endswith(b"answered") for each in held[1:]] == [True] * (PLACES - 1)
+
+
+def test_what_is_no_http_in_the_middle_of_an_answer_ends_the_connection_alone(plain):
+    with plain.connect() as connection:
+        chunked = request(f"/big/{8 << 20}", "transfer-encoding: chunked\r\n")
+        connection.sendall(chunked)
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
+        connection.sendall(b"nonsense\r\n")
+        rest(connection)
+    assert ok(plain.ask("/health"))
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory):
+    pair = pem.make(tmp_path_factory.mktemp("tls"))
+    settings = {
+        "certificate": str(pair.certificate),
+        "certificate_key": str(pair.key),
+        "most_connections": PLACES,
+        "idle_s": IDLE_S,
+    }
+    with served(settings) as made:
+        trusting = ssl.create_default_context(cafile=pair.certificate)
+        yield made, trusting
+
+
+def test_tls_is_announced_and_spoken_from_1_2_on(secured):
+    made, trusting = secured
+    assert made.announced.startswith("listening on https://127.0.0.1:")
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        trusting.minimum_version = trusting.maximum_version = version
+        assert ok(made.ask("/health", trusting))
+    with contextlib.suppress(ConnectionError):
+        assert made.ask("/health") == b""  # In plain text there is no answer at all.
+    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+    old.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+        old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        made.ask("/health", old)
+
+
+def test_who_never_ends_the_handshake_is_closed_and_shuts_nobody_out(secured):
+    made, trusting = secured
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(made.connect()) for _ in range(3 * PLACES)]
+        assert ok(made.ask("/health", trusting))
+        assert [rest(each) for each in silent] == [b""] * 3 * PLACES
+        kept = stack.enter_context(made.connect(trusting))
+        assert rest(kept) == b""
+
+
+def test_a_service_does_not_begin_with_a_certificate_that_is_wrong(tmp_path):
+    pair = pem.make(tmp_path)
+    pair.key.unlink()
+    with pytest.raises(BadCertificate, match="cannot be read"):
+        serve(app(), Serving(certificate=pair.certificate, certificate_key=pair.key))
+
+
+def test_told_to_stop_it_drains_and_answers_what_is_under_way():
+    with served({"drain_s": 3, "stop_within_s": 30}) as made, made.connect() as held, made.connect() as begun:
+        held.sendall(request("/held", headers=""))
+        begun.sendall(b"GET /he")
+        assert ok(made.ask("/ready"))
+        made.signal()
+        while not (answer := made.ask("/ready")).startswith(b"HTTP/1.1 503 "):
+            assert ok(answer)  # The signal has not been seen yet.
+        assert b"/problems/draining" in answer
+        with made.connect() as kept:
+            kept.sendall(request("/health", headers=""))
+            answer = whole(kept)
+            assert ok(answer)
+            assert b"connection: close" in answer
+        with contextlib.suppress(ConnectionError):
+            while True:
+                assert ok(made.ask("/health"))
+        # It listens no more, and none that it let in was left without an answer. What began is answered.
+        begun.sendall(request("/health")[len(b"GET /he") :])
+        assert ok(rest(begun))
+        begun.close()
+        assert made.process.poll() is None  # One is held; told again, it does not wait for that.
+        made.signal(signal.SIGINT)
+        assert made.end()[0] == 128 + signal.SIGINT
+
+
+def test_a_stop_closes_what_is_idle_waits_for_what_is_not_and_is_no_failure():
+    with served({"stop_within_s": 30}) as made, made.connect() as asked, made.connect() as idle:
+        asked.sendall(request("/length", "content-length: 9\r\n", "POST") + b"123")
+        assert ok(made.ask("/health"))
+        made.signal()
+        assert rest(idle) == b""
+        asked.sendall(b"456789")
+        assert rest(asked).endswith(b"\r\n\r\n9")
+        assert made.end() == (0, "")
+
+
+def test_work_that_does_not_end_is_given_up():
+    with served({"stop_within_s": 0}) as made, made.connect() as held, made.connect() as asking:
+        held.sendall(request("/held"))
+        until_begun(asking, 1)
+        made.signal()
+        code, said = made.end()
+    assert code == 1
+    assert "it is given up" in said
+
+
+def test_too_few_files_lower_the_number_of_connections():
+    few = OTHER_FILES + 7
+    lower = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (100, few))
+    with served({}, preexec_fn=lower) as made:
+        assert ok(made.ask("/health"))
+        made.signal()
+        code, said = made.end()
+    assert code == 0
+    assert f"only {few} files may be open: most_connections is 7, not 1024" in said
