@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from maskedlark.privacy import mechanisms
+from maskedlark.privacy.gaussian import Gaussian
 from maskedlark.privacy.mechanisms import Sensitivity
 
 DRAWS = 400_000
@@ -134,8 +135,9 @@ def test_gaussian_noise_is_a_rounded_gaussian_variable(sigma):
 
 @pytest.mark.parametrize("sensitivity", [Sensitivity(1000, 1000.0), WIDE, HUGE])
 def test_gaussian_noise_has_its_moments_and_its_whole_distribution(sensitivity):
-    drawn = mechanisms.draw("gaussian", 1.0, sensitivity, seed(8), DRAWS).astype(float)
-    drawn /= mechanisms.scale_of("gaussian", 1.0, sensitivity)
+    law = mechanisms.law("gaussian", 1.0, sensitivity)
+    assert isinstance(law, Gaussian)
+    drawn = mechanisms.draw("gaussian", 1.0, sensitivity, seed(8), DRAWS) / law.sigma
     assert abs(drawn.mean()) < 5 / math.sqrt(DRAWS)
     assert abs(drawn.var() - 1) < 5 * math.sqrt(2 / DRAWS)
     assert abs((drawn**4).mean() - 3) < 5 * math.sqrt(96 / DRAWS)

@@ -3,17 +3,20 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, FastAPI, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from maskedlark.helper import receipts
+from maskedlark.helper import receipts, sessions
 from maskedlark.helper.door import Door
+from maskedlark.helper.metrics import HelperCounts
 from maskedlark.helper.service import Service
-from maskedlark.web import answers
+from maskedlark.helper.turns import Turns
+from maskedlark.privacy import messages
+from maskedlark.web import answers, health, metrics
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
     JSON_TYPE,
@@ -30,8 +33,7 @@ from maskedlark.wire.report import MOST_ORIGIN
 CBOR_TYPE = "application/cbor"
 FORGET_EVERY_S = 3600.0
 MOST_OPENING = 1 << 12
-MOST_QUESTION = 1 << 18
-"""As many datasets as a question may name take a tenth of it; the rest is for its arguments."""
+MOST_QUESTION = messages.MOST_REQUEST
 _NO_STORE = {"cache-control": "no-store"}
 _log = logging.getLogger(__name__)
 
@@ -47,16 +49,16 @@ class Hands:
     """Threads for work that takes long, a few of each kind: the loop and short work never wait for them."""
 
     def __init__(self, workers: int) -> None:
-        self._taking = ThreadPoolExecutor(2 * workers, "taking")
-        self._answering = ThreadPoolExecutor(workers, "answering")
+        self._taking = Turns(2 * workers, "taking")
+        self._answering = Turns(workers, "answering")
 
-    async def take(self, work: Callable[[], T]) -> T:
+    async def take(self, origin: str, work: Callable[[], T]) -> T:
         """Work on a dataset that is sent."""
-        return await asyncio.get_running_loop().run_in_executor(self._taking, work)
+        return await self._taking.run(origin, work)
 
-    async def answer(self, work: Callable[[], T]) -> T:
+    async def answer(self, origin: str, work: Callable[[], T]) -> T:
         """Work on a question."""
-        return await asyncio.get_running_loop().run_in_executor(self._answering, work)
+        return await self._answering.run(origin, work)
 
 
 def create_app(service: Service, forget_every_s: float = FORGET_EVERY_S) -> FastAPI:
@@ -69,10 +71,13 @@ def create_app(service: Service, forget_every_s: float = FORGET_EVERY_S) -> Fast
         lifespan=lambda _: _forgetting(service, forget_every_s),
     )
     answers.install(app)
+    counts = HelperCounts(service, metrics.install(app, "helper"))
     door, hands = Door(service.gate(), service.config.limits), Hands(service.config.workers)
+    app.include_router(health.router(service.check))
     app.include_router(_public(service))
-    app.include_router(_datasets(service, door, hands), prefix="/v1/datasets/{name}")
-    app.include_router(_questions(service, door, hands), prefix="/v1")
+    app.include_router(_datasets(service, door, hands, counts), prefix="/v1/datasets/{name}")
+    app.include_router(_questions(service, door, hands, counts), prefix="/v1")
+    app.include_router(sessions.router(service, door, hands.answer), prefix="/v1")
     return app
 
 
@@ -101,13 +106,6 @@ def _public(service: Service) -> APIRouter:
     """What anyone may ask: nothing of it is secret, and receipts are there to be verified."""
     router = APIRouter()
 
-    @router.get("/health")
-    def health() -> dict[str, str]:
-        """Whether the helper can answer now: its database, and a key to sign receipts with."""
-        service.database.check()
-        service.keyring.current(service.clock.now())
-        return {"status": "ok"}
-
     @router.get("/v1/keys")
     def keys() -> Response:
         """The helper's key configuration, as its identity signed it."""
@@ -121,7 +119,7 @@ def _public(service: Service) -> APIRouter:
     return router
 
 
-def _datasets(service: Service, door: Door, hands: Hands) -> APIRouter:
+def _datasets(service: Service, door: Door, hands: Hands, counts: HelperCounts) -> APIRouter:
     """Sending a dataset: open, chunks, seal; or abort."""
     router, datasets = APIRouter(), service.datasets
 
@@ -130,26 +128,29 @@ def _datasets(service: Service, door: Door, hands: Hands) -> APIRouter:
         """Begin a dataset; again, say where it stands."""
         async with door.body(request, JSON_TYPE, MOST_OPENING) as (origin, body):
             opening = Opening.decode(body)
-            return _json(await hands.take(lambda: service.open_dataset(origin, name, opening).encode()))
+            return _json(
+                await hands.take(origin, lambda: service.open_dataset(origin, name, opening).encode())
+            )
 
     @router.get("")
     async def state(name: Name, request: Request) -> Response:
         """Where a dataset stands."""
         origin = await door.caller(request)
-        return _json(await hands.take(lambda: datasets.state(origin, name).encode()))
+        return _json(await hands.take(origin, lambda: datasets.state(origin, name).encode()))
 
     @router.post("/chunks/{number}", openapi_extra=_taking(CHUNK_TYPE))
     async def add(name: Name, number: Number, opening: Opened, request: Request) -> Response:
         """Take a chunk: which of its parts were accepted, once those are durable."""
         most, opened = service.config.limits.chunk_bytes, bytes.fromhex(opening)
         async with door.body(request, CHUNK_TYPE, most) as (origin, body):
-            return _json(await hands.take(lambda: datasets.add(origin, name, number, body, opened).encode()))
+            chunk = partial(datasets.add, origin, name, number, body, opened)
+            return _json(await hands.take(origin, lambda: counts.taken(chunk).encode()))
 
     @router.get("/chunks/{number}")
     async def answered(name: Name, number: Number, request: Request) -> Response:
         """What was answered for a chunk, for an ad server that did not hear it."""
         origin = await door.caller(request)
-        return _json(await hands.take(lambda: datasets.chunk(origin, name, number).encode()))
+        return _json(await hands.take(origin, lambda: datasets.chunk(origin, name, number).encode()))
 
     @router.post("/seal", openapi_extra=_taking(SEAL_TYPE))
     async def seal(name: Name, opening: Opened, request: Request) -> Response:
@@ -157,19 +158,21 @@ def _datasets(service: Service, door: Door, hands: Hands) -> APIRouter:
         most, opened = service.config.limits.sealing_bytes, bytes.fromhex(opening)
         async with door.body(request, SEAL_TYPE, most) as (origin, body):
             wanted = Sealing.decode(body)
-            return _json(await hands.take(lambda: datasets.seal(origin, name, wanted, opened).encode()))
+            return _json(
+                await hands.take(origin, lambda: datasets.seal(origin, name, wanted, opened).encode())
+            )
 
     @router.delete("", status_code=204)
     async def abort(name: Name, opening: Opened, request: Request) -> Response:
         """Take back a dataset that is not sealed: its reports may be sent in another."""
         origin = await door.caller(request)
-        await hands.take(lambda: datasets.abort(origin, name, bytes.fromhex(opening)))
+        await hands.take(origin, lambda: datasets.abort(origin, name, bytes.fromhex(opening)))
         return Response(status_code=204)
 
     return router
 
 
-def _questions(service: Service, door: Door, hands: Hands) -> APIRouter:
+def _questions(service: Service, door: Door, hands: Hands, counts: HelperCounts) -> APIRouter:
     """Asking: the only way out for anything that depends on a secret."""
     router = APIRouter()
 
@@ -177,14 +180,18 @@ def _questions(service: Service, door: Door, hands: Hands) -> APIRouter:
     async def release(request: Request) -> Response:
         """A share of the answer to a question, and its receipt."""
         async with door.body(request, JSON_TYPE, MOST_QUESTION) as (origin, body):
-            answer = await hands.answer(lambda: service.release(origin, body))
+            answer = await hands.answer(origin, lambda: released(origin, body))
             return Response(answer, 200, _NO_STORE, CBOR_TYPE)
+
+    def released(origin: str, body: bytes) -> bytes:
+        with counts.answering(body):
+            return service.release(origin, body)
 
     @router.post("/explain", openapi_extra=_taking(JSON_TYPE))
     async def explain(request: Request) -> Response:
         """What a question would cost, and how exact its answer would be."""
         async with door.body(request, JSON_TYPE, MOST_QUESTION) as (origin, body):
-            return _json(await hands.answer(lambda: service.explain(origin, body)))
+            return _json(await hands.answer(origin, lambda: service.explain(origin, body)))
 
     return router
 

@@ -6,11 +6,12 @@ from fastapi import Depends, FastAPI, Path, Query, Response
 from fastapi.routing import APIRouter
 
 from maskedlark.clock import Clock
+from maskedlark.parameter_service import metrics as published
 from maskedlark.parameter_service.desk import Desk
 from maskedlark.parameter_service.pinned import Pinned
 from maskedlark.parameter_service.store import Store
 from maskedlark.privacy import chain
-from maskedlark.web import answers
+from maskedlark.web import answers, health, metrics
 from maskedlark.wire.report import MOST_ORIGIN
 from maskedlark.wire.signatures import SigningKey
 
@@ -34,24 +35,12 @@ def create_app(store: Store, service_key: SigningKey, clock: Clock, pinned: Pinn
     app = FastAPI(title="maskedlark parameter service", version="1", docs_url=None, redoc_url=None)
     answers.install(app)
     desk = Desk(store, service_key, clock, pinned)
-    app.include_router(_health(store))
+    published.install(store, store.check, metrics.install(app, "parameters"))
+    app.include_router(health.router(store.check))
     app.include_router(_publishing(desk), prefix="/v1")
     app.include_router(_documents(store), prefix="/v1")
     app.include_router(_keys(desk), prefix="/v1")
     return app
-
-
-def _health(store: Store) -> APIRouter:
-    router = APIRouter()
-
-    @router.get("/health")
-    def health() -> dict[str, str]:
-        """Whether the service can read its store."""
-        with store.reading() as view:
-            view.check()
-            return {"status": "ok"}
-
-    return router
 
 
 def _publishing(desk: Desk) -> APIRouter:

@@ -1,7 +1,6 @@
 """What every service does around its endpoints: bounded bodies, problem documents, silence on mistakes."""
 
 import logging
-import traceback
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 
@@ -11,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from maskedlark.errors import MaskedLarkError
-from maskedlark.web import body, problem
+from maskedlark.web import body, logs, problem
 from maskedlark.web.errors import BadRequest
 from maskedlark.web.problem import MEDIA_TYPE, Problem
 
@@ -27,13 +26,16 @@ _log = logging.getLogger(__name__)
 
 async def read_body(request: Request) -> AsyncIterator[bytes]:
     """The request's body, within the limits. A dependency: its place is free again after the endpoint."""
-    with request.app.state.room.place():
-        yield await body.read(request, MOST_BODY, BODY_WITHIN_S)
+    with request.app.state.room.place() as place:
+        yield await body.read(request, MOST_BODY, BODY_WITHIN_S, place)
 
 
 def install(app: FastAPI) -> None:
     """Let the app answer every error with a problem document. Run by every service, once."""
-    app.state.room = body.Room(BODIES)
+    app.state.room = body.Room(BODIES * MOST_BODY)
+    app.state.draining = False
+    # Nobody here follows a redirect, and to make one the query is decoded, which may be no text.
+    app.router.redirect_slashes = False
     app.add_exception_handler(MaskedLarkError, _ours)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _plain)
@@ -43,6 +45,7 @@ def install(app: FastAPI) -> None:
 def _answer(request: Request, found: Problem, headers: dict[str, str] | None = None) -> Response:
     # Else the server goes on reading, and throwing away, what is left of the body: it may have no end.
     closing = {"connection": "close"} if body.is_left(request) else {}
+    request.state.problem = found.name
     return Response(found.encode(), found.status, (headers or {}) | closing, MEDIA_TYPE)
 
 
@@ -51,6 +54,9 @@ async def _ours(request: Request, error: Exception) -> Response:
     found = problem.of(error)
     if found is problem.UNEXPECTED:
         _report(error)
+    elif found.status == 500:
+        # For the operator to mend, and its words are ours.
+        _log.error("%s: %s", type(error).__name__, error)
     return _answer(request, found, {"retry-after": str(RETRY_AFTER_S)} if found.status == 503 else {})
 
 
@@ -69,9 +75,7 @@ async def _plain(request: Request, error: Exception) -> Response:
 
 def _report(error: Exception) -> None:
     """Say where it happened, not what it said: a message that nobody checked may hold a secret."""
-    last = traceback.extract_tb(error.__traceback__)[-1:]
-    place = f"{last[0].filename}:{last[0].lineno}" if last else "an unknown place"
-    _log.error("an unexpected %s at %s", type(error).__name__, place)
+    _log.error("an unexpected %s at %s", type(error).__name__, logs.place(error))
 
 
 class _Quiet:

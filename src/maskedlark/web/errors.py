@@ -6,6 +6,7 @@ MaskedLarkError
 │   ├── UnknownDocument         no document of that version or digest
 │   ├── UnknownHelper           no identity is pinned for the helper, or it has published no keys
 │   ├── UnknownDataset          the origin has no dataset of that name or digest
+│   ├── DatasetLost             it was sealed, and lost with the helper's disk: nobody can ask about it
 │   └── UnknownChunk            no chunk of that number was received
 ├── NotOurs                     a document under which this helper must not work for the caller
 │   ├── DocumentOfAnother       declared by another origin than the one that signed the request
@@ -17,6 +18,7 @@ MaskedLarkError
 │   ├── NotAccepted             a seal over parts that this helper has not accepted
 │   ├── NothingToSeal           a seal over no record at all
 │   ├── SealMismatch            another helper found another dataset: nothing was sealed
+│   ├── NoSeed                  no seed of batches is here yet: relay it from the first helper
 │   └── AlreadySealed           it is sealed, and never changes
 ├── BadRequest                  a path, query or method that the service does not have
 ├── RequestRefused              a request that a helper cannot tell to be an ad server's, and to itself
@@ -31,10 +33,16 @@ MaskedLarkError
 ├── BodyTooSlow                 a body whose bytes did not come in time
 ├── BodyCutOff                  a body whose sender went away in the middle
 ├── ServiceAway                 the service does not answer, or says that it cannot: try the same again
-│   └── TooManyUploads          other bodies are being read: come again
+│   ├── TooManyUploads          other bodies are being read: come again
+│   └── NotReady                the service answers, and cannot do its work now
+│       └── Draining            it is about to stop: send nothing more here
 ├── StrangeAnswer               an answer that is not what this service says
+├── CannotServe                 a service that cannot begin to listen
+│   ├── CannotListen            the address is taken, or is none of this machine
+│   └── BadCertificate          a certificate or its key that is missing, unreadable, or no pair
 ├── CorruptCache                a file of ours that is damaged, or was changed: nothing of it is trusted
-└── BadKeyFile                  a key file that is missing, damaged, open to others, or in the way
+├── BadKeyFile                  a key file that is missing, damaged, open to others, or in the way
+└── BadConfig                   a party's settings that cannot be read, or that it cannot run with
 """
 
 from maskedlark.errors import MaskedLarkError
@@ -58,6 +66,10 @@ class UnknownHelper(NotThere):
 
 class UnknownDataset(NotThere):
     """The origin has no dataset of that name or digest."""
+
+
+class DatasetLost(NotThere):
+    """The dataset was sealed, and lost with the helper's disk. Its reports are in no other."""
 
 
 class UnknownChunk(NotThere):
@@ -102,6 +114,10 @@ class NothingToSeal(DatasetRefused):
 
 class SealMismatch(DatasetRefused):
     """Another helper found another dataset. Nothing was sealed."""
+
+
+class NoSeed(DatasetRefused):
+    """The dataset has no seed of batches here yet: get it from the first helper, and relay it."""
 
 
 class AlreadySealed(DatasetRefused):
@@ -168,8 +184,28 @@ class TooManyUploads(ServiceAway):
     """As many other bodies are being read as the service has room for."""
 
 
+class NotReady(ServiceAway):
+    """The service answers, and cannot do its work now: its operator has to look."""
+
+
+class Draining(NotReady):
+    """The service is about to stop. What is under way is answered; what is new goes elsewhere, or later."""
+
+
 class StrangeAnswer(MaskedLarkError):
     """An answer that is not what this service says."""
+
+
+class CannotServe(MaskedLarkError):
+    """A service cannot begin to listen."""
+
+
+class CannotListen(CannotServe):
+    """The address is taken, or is none of this machine."""
+
+
+class BadCertificate(CannotServe):
+    """A certificate or its key is missing, unreadable, or they are no pair."""
 
 
 class CorruptCache(MaskedLarkError):
@@ -178,3 +214,7 @@ class CorruptCache(MaskedLarkError):
 
 class BadKeyFile(MaskedLarkError):
     """A key file that is missing, damaged, open to others, or in the way."""
+
+
+class BadConfig(MaskedLarkError, ValueError):
+    """A party's settings that cannot be read, or that it cannot run with. Says what to write."""

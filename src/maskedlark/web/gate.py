@@ -89,4 +89,6 @@ async def admit(request: Request, gate: Gate, hands: Executor) -> Admitted:
     # Not the decoded path: what was sent was signed. In threads of the gate's own: the origin's key may be
     # fetched, and who needs none must not wait for that.
     sent = scope["method"], scope["raw_path"], scope["query_string"], scope["headers"]
-    return await asyncio.get_running_loop().run_in_executor(hands, gate.admit, *sent)
+    admitted = await asyncio.get_running_loop().run_in_executor(hands, gate.admit, *sent)
+    request.state.origin = admitted.origin  # For logs and counts, which name nobody who did not sign.
+    return admitted

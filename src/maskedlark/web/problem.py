@@ -43,14 +43,20 @@ STATUS: dict[type[MaskedLarkError], int] = {
     errors.BadSignature: 403,
     errors.OutsidePolicy: 403,
     privacy_errors.BudgetExhausted: 403,
+    privacy_errors.DeltaExhausted: 403,
     web_errors.NotOurs: 403,
     privacy_errors.UnknownFunction: 404,
+    privacy_errors.NoSuchSession: 404,
+    privacy_errors.NoSuchStep: 404,
     web_errors.NotThere: 404,
     web_errors.BodyTooSlow: 408,
     errors.BrokenChain: 409,
     errors.NoValidKey: 409,
     web_errors.DatasetRefused: 409,
     privacy_errors.RequestIdReused: 409,
+    privacy_errors.StepTaken: 409,
+    privacy_errors.SessionClosed: 409,
+    privacy_errors.SlotsMoved: 409,
     errors.Expired: 410,
     web_errors.BodyTooLarge: 413,
     web_errors.WrongContentType: 415,
@@ -89,6 +95,11 @@ class Problem:
         assert all(_FACT.fullmatch(name) and name not in _RESERVED for name in self.facts), (
             f"facts are named in small letters, and not {', '.join(sorted(_RESERVED))}"
         )
+
+    @property
+    def name(self) -> str:
+        """The last part of its type, for logs and counts; of one without a type, its status."""
+        return self.type.removeprefix(_TYPES) if self.type.startswith(_TYPES) else f"status-{self.status}"
 
     def encode(self) -> bytes:
         """JSON for the wire."""

@@ -94,7 +94,7 @@ class Remote:
         headers: dict[str, str],
         patience: Patience,
     ) -> httpx.Request:
-        """The request as it is sent. Those who sign it do so here."""
+        """The request as it is sent."""
         try:
             request = self._http.build_request(
                 method,
@@ -107,7 +107,11 @@ class Remote:
         except (httpx.InvalidURL, ValueError):
             raise self._no_address() from None
         request.headers.pop("cookie", None)  # It would tie all requests of a browser together.
+        self._sign(request)
         return request
+
+    def _sign(self, request: httpx.Request) -> None:
+        """Nothing here. Those who sign do it now: all that is sent is settled."""
 
     def _send(self, request: httpx.Request, patience: Patience) -> tuple[int, bytes]:
         """Status and body of the answer: no redirect is followed."""

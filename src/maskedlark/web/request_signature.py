@@ -126,7 +126,8 @@ def read(
 ) -> tuple[SignedRequest, bytes]:
     """What the headers say, and the signature; path and query as sent. Strict. Run by a helper."""
     found = _once(headers)
-    values = (method, _ascii("the path", path), _ascii("the query", b"?" + query), *found[:4])
+    named = _ascii("the method", method.encode("latin-1", "replace"))
+    values = (named, _ascii("the path", path), _ascii("the query", b"?" + query), *found[:4])
     match = _INPUT.fullmatch(found[4])
     if match is None:
         raise UnsignedRequest(

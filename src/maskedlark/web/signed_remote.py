@@ -35,26 +35,16 @@ class SignedRemote(Remote):
         """What the service answers when what stands at this path is to go."""
         return self._ask("DELETE", path, query, None, {}, patience)
 
-    def _request(
-        self,
-        method: str,
-        path: str,
-        query: Query | None,
-        body: bytes | None,
-        headers: dict[str, str],
-        patience: Patience,
-    ) -> httpx.Request:
-        request = super()._request(method, path, query, body, headers, patience)
-        # After it was built: the path and query that are sent are signed, however they were written.
+    def _sign(self, request: httpx.Request) -> None:
+        # As it was built: the path and query that are sent are signed, however they were written.
         signed = request_signature.sign(
-            method,
+            request.method,
             request.url.raw_path.decode("ascii"),
-            headers.get("content-type", NO_BODY_TYPE),
-            body or b"",
+            request.headers.get("content-type", NO_BODY_TYPE),
+            request.content,
             self._origin,
             self._helper,
             self._clock.now(),
             self._key,
         )
         request.headers.update(signed)
-        return request

@@ -1,0 +1,112 @@
+"""What a helper counts, beside its requests. Run by a helper.
+
+Why none of it is a secret: how many parts were taken or refused, and why, is in the answer that an ad server
+gets; so is every refusal of a question. Datasets and lines of the ledger are in receipts, which are public,
+and so are the ends of keys. Times are those of answers. No value, share, budget or id is counted, and no
+label comes from a body unless it is a name that this helper knows.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from sqlalchemy import func, select
+
+from maskedlark.errors import MaskedLarkError
+from maskedlark.helper.rows import EXPIRED, OPEN, SEALED
+from maskedlark.helper.service import Service, question
+from maskedlark.helper.tables import DATASETS
+from maskedlark.privacy.lines import HEADS
+from maskedlark.web import metrics, problem
+from maskedlark.web.counts import SECONDS
+from maskedlark.web.metrics import Asked, Labels
+from maskedlark.wire.datasets import ChunkAnswer, unpack
+
+ANSWERED, UNKNOWN = "answered", "unknown"
+_STATES = (OPEN, SEALED, EXPIRED)
+
+
+class HelperCounts:
+    """The counts of one helper's app."""
+
+    def __init__(self, service: Service, registry: CollectorRegistry) -> None:
+        self._service = service
+        self._parts = Counter(
+            "maskedlark_reports",
+            "Parts of reports in chunks that were answered; what is sent again counts again.",
+            ["outcome", "reason"],
+            registry=registry,
+        )
+        self._ingest = Histogram(
+            "maskedlark_ingest_seconds",
+            "To open a chunk and make it durable.",
+            registry=registry,
+            buckets=SECONDS,
+        )
+        self._releases = Counter(
+            "maskedlark_releases",
+            "Questions by function: answered, or the kind of problem. budget-exhausted is the budget's word.",
+            ["function", "outcome"],
+            registry=registry,
+        )
+        _shown(service, registry)
+
+    def taken(self, take: Callable[[], ChunkAnswer]) -> ChunkAnswer:
+        """Take a chunk, and count what became of its parts."""
+        with self._ingest.time():
+            answer = take()
+        accepted = int(unpack(answer.accepted, answer.parts).sum())
+        self._parts.labels("taken", "").inc(accepted)
+        for reason, count in answer.refused.items():
+            self._parts.labels("refused", reason).inc(count)
+        return answer
+
+    @contextmanager
+    def answering(self, body: bytes) -> Iterator[None]:
+        """Count how a question ends."""
+        outcome = UNKNOWN
+        try:
+            yield
+            outcome = ANSWERED
+        except MaskedLarkError as error:
+            outcome = problem.of(error).name
+            raise
+        finally:
+            self._releases.labels(self._function(body), outcome).inc()
+
+    def _function(self, body: bytes) -> str:
+        try:
+            name = question(body).function
+        except MaskedLarkError:
+            return UNKNOWN
+        return name if name in self._service.desk.names else UNKNOWN
+
+
+def _shown(service: Service, registry: CollectorRegistry) -> None:
+    """What is looked up when the page is asked for."""
+
+    def datasets() -> dict[Labels, float]:
+        query = select(DATASETS.c.state, func.count().label("datasets")).group_by(DATASETS.c.state)
+        with service.database.read() as connection:
+            found: dict[str, int] = {row.state: row.datasets for row in connection.execute(query)}
+        return {(state,): float(found.get(state, 0)) for state in _STATES}
+
+    def lines() -> dict[Labels, float]:
+        with service.database.read() as connection:
+            return {(): float(connection.scalar(select(func.sum(HEADS.c.number))) or 0)}
+
+    def keys() -> dict[Labels, float]:
+        now = service.clock.now()
+        return {(kind,): float(end - now) for kind, end in service.keyring.ends().items()}
+
+    Asked("maskedlark_datasets", "Datasets by where they stand.", ("state",), datasets, registry)
+    Asked("maskedlark_ledger_lines", "Receipts of all origins together.", (), lines, registry)
+    Asked(
+        "maskedlark_keys_end_seconds",
+        "Until the last key of its kind ends: rotate before that.",
+        ("kind",),
+        keys,
+        registry,
+    )
+    metrics.ready(service.check, registry)
+    metrics.disk(service.config.folder, registry)

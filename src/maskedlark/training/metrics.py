@@ -1,0 +1,124 @@
+"""What a noisy histogram of (score bucket, label) says of a model, and how far noise and buckets put it off.
+
+Run by the ad server. Error bars are standard errors of the noise of all helpers, carried through each measure
+to first order (AUC: to second), and, apart, how far buckets can hide where in them a score lies.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number, the standard error that noise gives it, and how far buckets may put it off."""
+
+    value: float
+    error: float
+    coarse: float = 0.0
+
+    def within(self, truth: float, errors: float = 3.0) -> bool:
+        """Whether the truth lies within so many standard errors, and what buckets hide."""
+        return abs(self.value - truth) <= errors * self.error + self.coarse
+
+    def __str__(self) -> str:
+        return f"{self.value:.4f} ± {2 * self.error + self.coarse:.4f}"
+
+
+@dataclass(frozen=True, eq=False)
+class Binary:
+    """A binary label: how many records of label 0 and 1 lie in each bucket of predicted probability."""
+
+    counts: Floats
+    """(buckets, 2), with noise."""
+    deviation: float
+    """The standard deviation of the noise of all helpers in one cell."""
+
+    @property
+    def edges(self) -> Floats:
+        """Where buckets begin and end: one more than there are buckets."""
+        return np.linspace(0, 1, len(self.counts) + 1)
+
+    @property
+    def records(self) -> Measure:
+        """How many records there were."""
+        return Measure(float(self.counts.sum()), self.deviation * math.sqrt(self.counts.size))
+
+    @property
+    def accuracy(self) -> Measure:
+        """How often the likelier label was the true one."""
+        middle = (self.edges[:-1] + self.edges[1:]) / 2
+        likely = middle >= 0.5
+        split = float(np.abs(self.counts[np.isclose(middle, 0.5)]).sum())
+        right = np.stack([~likely, likely], axis=1).astype(float)
+        measure = self._mean(right)
+        return Measure(measure.value, measure.error, split / self._total / 2)
+
+    @property
+    def log_loss(self) -> Measure:
+        """The mean negative logarithm of what was predicted for the true label, scores spread in buckets."""
+        low, high = self.edges[:-1], self.edges[1:]
+        inner = np.stack([low + (high - low) * part for part in (np.arange(16) + 0.5) / 16])
+        losses = -np.log(np.stack([1 - inner, inner], axis=2))
+        measure = self._mean(losses.mean(axis=0))
+        spread = losses.std(axis=0)
+        # Inside a bucket a score may be anywhere; that all are at the same side is the worst that is likely.
+        coarse = float((np.clip(self.counts, 0, None) * spread).sum() / self._total)
+        return Measure(measure.value, measure.error, coarse)
+
+    @property
+    def auc(self) -> Measure:
+        """How often a record of label 1 has a higher score than one of label 0; equals count half."""
+        zeros, ones = self.counts[:, 0], self.counts[:, 1]
+        below, above = np.cumsum(zeros) - zeros / 2, ones[::-1].cumsum()[::-1] - ones / 2
+        pairs = max(float(zeros.sum()), 1.0) * max(float(ones.sum()), 1.0)
+        value = float(ones @ below) / pairs
+        of_one = (below - value * zeros.sum()) / pairs
+        of_zero = (above - value * ones.sum()) / pairs
+        buckets = len(self.counts)
+        second = self.deviation**2 * math.sqrt(buckets * (buckets - 1) / 2 + buckets / 4) / pairs
+        first = self.deviation * math.sqrt(float(of_one @ of_one + of_zero @ of_zero))
+        ties = float(np.clip(zeros, 0, None) @ np.clip(ones, 0, None)) / pairs / 2
+        return Measure(value, math.hypot(first, second), ties)
+
+    def calibration(self, least: float = 0.0) -> list[tuple[float, Measure]]:
+        """For every bucket of at least so many records: its middle, and how many of them had label 1."""
+        found = []
+        for low, high, (zero, one) in zip(self.edges, self.edges[1:], self.counts, strict=False):
+            total = float(zero + one)
+            if total >= max(least, 4 * self.deviation, 1.0):
+                part = float(one) / total
+                error = self.deviation * math.sqrt(part**2 + (1 - part) ** 2) / total
+                found.append((float(low + high) / 2, Measure(part, error)))
+        return found
+
+    @property
+    def _total(self) -> float:
+        return max(float(self.counts.sum()), 1.0)
+
+    def _mean(self, of_cell: Floats) -> Measure:
+        """The mean over records of a number that depends on their cell alone."""
+        value = float((self.counts * of_cell).sum()) / self._total
+        slope = (of_cell - value) / self._total
+        return Measure(value, self.deviation * math.sqrt(float((slope * slope).sum())))
+
+
+@dataclass(frozen=True, eq=False)
+class Classes:
+    """A categorical label: how many records of each class were taken for each class."""
+
+    counts: Floats
+    """(predicted, true), with noise."""
+    deviation: float
+
+    @property
+    def accuracy(self) -> Measure:
+        """How often the likeliest class was the true one."""
+        total = max(float(self.counts.sum()), 1.0)
+        value = float(np.trace(self.counts)) / total
+        slope = (np.eye(len(self.counts)) - value) / total
+        return Measure(value, self.deviation * math.sqrt(float((slope * slope).sum())))

@@ -1,0 +1,43 @@
+"""`/health`: the process answers. `/ready`: it can do its work now. For machines that restart and route."""
+
+import logging
+from collections.abc import Callable
+
+from fastapi import APIRouter, Request
+
+from maskedlark.errors import MaskedLarkError
+from maskedlark.web import problem
+from maskedlark.web.errors import Draining, NotReady
+
+_log = logging.getLogger(__name__)
+
+
+def router(check: Callable[[], None]) -> APIRouter:
+    """Both endpoints. `check` raises an error of ours while the service cannot do its work; it may block."""
+    made = APIRouter()
+
+    @made.get("/health")
+    async def health() -> dict[str, str]:
+        """Whether the process answers. Looks at nothing else: a restart would not bring a database back."""
+        return {"status": "ok"}
+
+    @made.get("/ready")
+    def ready(request: Request) -> dict[str, str]:
+        """Whether requests should be sent here now."""
+        if request.app.state.draining:
+            raise Draining("this service is about to stop; ask again later")
+        _raise_as_away(check)
+        return {"status": "ready"}
+
+    return made
+
+
+def _raise_as_away(check: Callable[[], None]) -> None:
+    """Whatever is wrong is 503 here. What only the operator should read, such as a path, is in the log."""
+    try:
+        check()
+    except (MaskedLarkError, OSError) as error:
+        if isinstance(error, MaskedLarkError) and problem.of(error).status == 503:
+            raise
+        _log.error("not ready: %s: %s", type(error).__name__, error)
+        raise NotReady(f"this service cannot do its work now: {type(error).__name__}") from error

@@ -1,0 +1,49 @@
+"""Functions that tell, for helpers of tests to load: one by its time, one by its words."""
+
+import time
+
+import numpy as np
+
+from maskedlark.core.records import Measured
+from maskedlark.functions.sums import Sums, SumsQuestion
+
+LEAK_S = 0.005
+
+
+class Leaky(Sums):
+    """Sums that take longer when a helper's share is odd."""
+
+    name = "leaky"
+
+    def ask(self, document, arguments):
+        asked = super().ask(document, arguments)
+        assert isinstance(asked, SumsQuestion)
+        return _LeakyQuestion(asked.document, asked.arguments)
+
+
+class _LeakyQuestion(SumsQuestion):
+    def share(self, datasets, k):
+        if sum(parity(each.shares) for each in datasets if isinstance(each, Measured)) % 2:
+            time.sleep(LEAK_S)
+        return super().share(datasets, k)
+
+
+class Loud(Sums):
+    """Sums that fail, and say all that they know."""
+
+    name = "loud"
+
+    def ask(self, document, arguments):
+        asked = super().ask(document, arguments)
+        assert isinstance(asked, SumsQuestion)
+        return _LoudQuestion(asked.document, asked.arguments)
+
+
+class _LoudQuestion(SumsQuestion):
+    def share(self, datasets, k):
+        raise ValueError([(each.keys, each.shares) for each in datasets if isinstance(each, Measured)])
+
+
+def parity(shares: np.ndarray) -> int:
+    """Of the sum of all; that it overflows does not change it."""
+    return int(shares.sum()) % 2
