@@ -1,0 +1,45 @@
+"""A copy of a database as it is at one moment, while others write to it. Run by an operator."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from maskedlark.storage.database import Database
+from maskedlark.storage.errors import StorageUnavailable, UnsupportedDatabase
+from maskedlark.storage.sqlite import SQLite
+
+
+def copy(database: Database, path: Path) -> None:
+    """Write a copy of one state to a new file, ours alone. Writers do not wait. `finish` comes after it."""
+    if not isinstance(database, SQLite):
+        raise UnsupportedDatabase("this database is a server's: make its copy with pg_dump")
+    path.touch(0o600, exist_ok=False)
+    reading = database.engine.raw_connection()
+    try:
+        with _named(), closing(sqlite3.connect(path)) as target:
+            driver = reading.driver_connection
+            assert isinstance(driver, sqlite3.Connection)
+            # All pages at once, from one state: page by page it would begin anew whenever somebody writes.
+            driver.backup(target, pages=-1)
+    finally:
+        reading.close()
+
+
+def finish(path: Path) -> None:
+    """Make a copy one whole file, durable: what is copied on from here must not lack its journal."""
+    with _named(), closing(sqlite3.connect(path)) as target:
+        target.execute("PRAGMA journal_mode = DELETE")
+        if target.execute("PRAGMA quick_check").fetchone() != ("ok",):
+            raise StorageUnavailable("the copy of the database is damaged, so the database may be")
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StorageUnavailable(f"the database cannot be copied now: {error}") from error
