@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import httpx
 import numpy as np
@@ -47,12 +48,31 @@ mechanisms = {aggregate = {kind = "laplace", noise_floor = 0.1}}
 bought = [0, 1]
 """
 OTHER = "other.example"
+ORIGINS = [f"ads-{place}.example" for place in range(8)]
 RECORDS = 400
 
 
+@pytest.fixture(scope="module")
+def services(tmp_path_factory) -> Iterator[tuple[Stage, Iterator[str]]]:
+    """Processes that tests share, and origins that nothing was published for yet."""
+    folder = tmp_path_factory.mktemp("services")
+    with stage(folder, SETTINGS, SystemRandomness(), 2, others=[OTHER, *ORIGINS]) as made:
+        yield made, iter(ORIGINS)
+
+
 @pytest.fixture
-def running(tmp_path) -> Iterator[Stage]:
-    with stage(tmp_path, SETTINGS, SystemRandomness(), 2, others=[OTHER]) as made:
+def running(services) -> Stage:
+    """For each test an origin of its own: budgets, datasets and receipts are kept by origin."""
+    made, unused = services
+    own: Stage = replace(made, origin=next(unused), documents=[])
+    own.publish(SETTINGS)
+    return own
+
+
+@pytest.fixture
+def alone(tmp_path) -> Iterator[Stage]:
+    """Processes of its own, for a test that breaks them."""
+    with stage(tmp_path, SETTINGS, SystemRandomness(), 2) as made:
         yield made
 
 
@@ -262,9 +282,9 @@ def test_another_parameter_version(running):
     assert spent(running) == {old.digest.hex(): pytest.approx(8), new.digest.hex(): pytest.approx(8)}
 
 
-def test_a_ledger_restored_from_an_old_copy(running, tmp_path, capfd):
-    attacker, helper = Attacker(running), running.helpers[0]
-    digest = attacker.dataset("all", running.document, reports(running))
+def test_a_ledger_restored_from_an_old_copy(alone, tmp_path, capfd):
+    attacker, helper = Attacker(alone), alone.helpers[0]
+    digest = attacker.dataset("all", alone.document, reports(alone))
     database = helper.folder / "database" / "helper.sqlite"
     helper.process.stop()
     shutil.copytree(database.parent, tmp_path / "copy")

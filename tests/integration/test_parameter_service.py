@@ -37,16 +37,16 @@ class Running:
         self.service_key = key_file.create(folder / "service.key", SystemRandomness()).verifying
         pins = f'[origins]\n"{ORIGIN}" = "{ORIGIN_KEY.verifying.public.hex()}"\n'
         pins += f'[helpers]\nhelper-0 = "{HELPER_KEYS[0].verifying.public.hex()}"\n'
-        (folder / "pinned.toml").write_text(pins)
+        service = 'key = "service.key"\ndatabase = "sqlite:///parameters.db"\n'
+        (folder / "parameters.toml").write_text(service + pins)
         self.clients: list[ParameterClient] = []
         self.port = 0
         self.start()
 
     def start(self) -> None:
-        options = {"key": "service.key", "pinned": "pinned.toml", "database": "parameters.db"}
-        named = [part for name, file in options.items() for part in (f"--{name}", str(self.folder / file))]
+        options = ["--config", str(self.folder / "parameters.toml"), "--log-level", "WARNING"]
         self.process = subprocess.Popen(
-            [*COMMAND, *named, "--port", str(self.port)],
+            [*COMMAND, *options, "--port", str(self.port)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -1,6 +1,7 @@
 """Uploads to a real ad server process on loopback, which is killed, stopped and talked to badly."""
 
 import contextlib
+import json
 import logging
 import signal
 import socket
@@ -17,9 +18,10 @@ from maskedlark.browser.upload import Progress, Settings, Uploader
 from maskedlark.clock import SystemClock, hour_of
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import SystemRandomness
-from maskedlark.storage.engine import open_database
+from maskedlark.storage.engine import file_of, open_database
 from maskedlark.storage.reports import Reports, Selection
 from maskedlark.wire.uploads import CONTENT_TYPE, encode_batch
+from tests.unit.privacy.cases import ORIGIN_KEY
 from tests.unit.storage.cases import DIGEST, ORIGIN, arrivals
 from tests.unit.storage.waiting import MemoryPending
 
@@ -39,11 +41,23 @@ def url(tmp_path):
     return f"sqlite:///{tmp_path / 'reports.db'}"
 
 
+def command(database: str, folder: Path) -> list[str]:
+    """What an operator types, with settings in this folder."""
+    key = ORIGIN_KEY.verifying.public.hex()
+    (folder / "adserver.toml").write_text(
+        f'origin = "{ORIGIN}"\ndatabase = "{database}"\nkey = "origin.key"\ncache = "cache"\n'
+        f'parameter_service = "http://127.0.0.1:1"\nservice_key = "{key}"\norigin_key = "{key}"\n'
+    )
+    words = ["-m", "maskedlark", "adserver", "serve", "--config", str(folder / "adserver.toml")]
+    return [sys.executable, *words, "--log-level", "WARNING"]
+
+
 @contextlib.contextmanager
 def ad_server(database: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """A process of its own, ended with the block whatever happens."""
-    command = [sys.executable, "-m", "maskedlark.adserver", "--origin", ORIGIN, "--database", database]
-    with subprocess.Popen([*command, "--port", "0"], stdout=subprocess.PIPE, text=True) as process:
+    file = file_of(database)
+    assert file is not None
+    with subprocess.Popen(command(database, file.parent), stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
@@ -161,18 +175,20 @@ def test_a_body_over_the_limit_is_refused_while_it_comes(url):
 
 
 @pytest.mark.parametrize("database", ["mysql://somewhere/reports", "sqlite:////nowhere/at/all/reports.db"])
-def test_a_database_that_cannot_be_used_is_named_without_a_traceback(database):
-    command = [sys.executable, "-m", "maskedlark.adserver", "--origin", ORIGIN, "--database", database]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+def test_a_database_that_cannot_be_used_is_named_without_a_traceback(database, tmp_path):
+    ended = subprocess.run(
+        command(database, tmp_path), capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert ended.returncode == 1
     # What the driver says, for the log alone, and what is wrong.
-    lines = ended.stderr.splitlines()
-    assert 1 <= len(lines) <= 2
-    assert all(line.startswith("maskedlark.adserver: ") for line in lines)
+    *logged, said = ended.stderr.splitlines()
+    assert len(logged) <= 1
+    assert all(json.loads(line)["service"] == "adserver" for line in logged)
+    assert said.startswith("UnsupportedDatabase: ")
 
 
 def test_an_ad_server_starts_without_torch():
-    code = "import sys, maskedlark.adserver.__main__; sys.exit('torch' in sys.modules)"
+    code = "import sys, maskedlark.cli.adserver; sys.exit('torch' in sys.modules)"
     assert (
         subprocess.run([sys.executable, "-c", code], check=False, cwd=Path(__file__).parent).returncode == 0
     )

@@ -10,9 +10,14 @@ from typer.main import get_command, get_group
 import maskedlark
 
 _COMMANDS = {
-    "parameters": "Privacy settings that anyone can verify: make keys, draft, publish, show, verify, serve.",
+    "parameters": (
+        "Privacy settings that anyone can verify: make keys, draft, publish, show, verify; run the service."
+    ),
     "helper": (
         "A helper opens reports, enforces privacy, answers with shares: set it up, rotate keys, run it."
+    ),
+    "adserver": (
+        "An ad server takes reports that it cannot read: set it up, run it. To measure: datasets, query."
     ),
     "datasets": "Reports that never change: freeze them, send them to all helpers, list, abort.",
     "receipts": "What helpers have answered, signed by them: anyone can fetch it and add up what it cost.",

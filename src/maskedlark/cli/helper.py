@@ -1,12 +1,11 @@
 """`maskedlark helper`: set one up, rotate its keys, publish them, run it."""
 
-import logging
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from maskedlark.cli import backup, running
 from maskedlark.cli.plainly import plainly
 from maskedlark.clock import SystemClock
 from maskedlark.helper import config as configuration
@@ -20,6 +19,7 @@ from maskedlark.privacy.ledger import Ledger
 from maskedlark.randomness import SystemRandomness
 from maskedlark.storage.engine import open_database
 from maskedlark.web import key_file, serving
+from maskedlark.web import skeleton as settings_file
 from maskedlark.web.errors import NotThere
 from maskedlark.web.remote import Remote
 from maskedlark.wire import keys
@@ -45,19 +45,29 @@ Overlap = Annotated[int, typer.Option(min=1, max=3650, help="Days more for which
 )
 @plainly
 def init(
-    folder: Annotated[Path, typer.Argument(help="The new folder for its settings and data.")],
+    folder: running.NewFolder,
     name: Annotated[str, typer.Option("--name", help="Its name, as documents will name it.")],
     address: Annotated[str, typer.Option("--address", help="Where ad servers will reach it.")],
     identity: Annotated[
         Path | None, typer.Option("--identity", help="Make an identity key too, in this new file.")
     ] = None,
+    parameter_service: running.ServiceAddress = None,
+    service_key: running.ServiceKey = None,
+    origins: running.Origins = [],  # noqa: B006 - typer reads it and never changes it
+    trusted: Annotated[
+        list[str], typer.Option("--trust", help="The identity of a helper that it trusts. Repeat for more.")
+    ] = [],  # noqa: B006
 ) -> None:
     """Make a folder and settings to fill in. Prints the identity's public half if one is made."""
-    path = skeleton.place(folder, name, address)
-    public = key_file.create(identity, SystemRandomness()).verifying if identity else None
-    skeleton.write(path, name, address, public)
+    said = skeleton.Said(
+        name, address, parameter_service, service_key, settings_file.origins(origins), trusted
+    )
+    skeleton.check(said)
+    path = settings_file.place(folder, skeleton.FILE)
+    public = key_file.create(identity, SystemRandomness()).verifying.public.hex() if identity else None
+    settings_file.write(path, skeleton.text(said, public))
     if public is not None:
-        typer.echo(public.public.hex())
+        typer.echo(public)
     typer.echo(f"fill in {path}, then run `maskedlark helper rotate`", err=True)
 
 
@@ -95,18 +105,15 @@ def publish(config: ConfigFile) -> None:
 @plainly
 def serve(
     config: ConfigFile,
-    host: Annotated[str | None, typer.Option(help="The address to listen on, if not the settings'.")] = None,
-    port: Annotated[
-        int | None, typer.Option(min=0, max=65_535, help="The port, if not the settings'; 0 is any free one.")
-    ] = None,
+    host: running.Host = None,
+    port: running.Port = None,
+    log_level: running.LogLevel = running.Level.INFO,
 ) -> None:
     """Run the helper. Prints where it listens; SIGINT or SIGTERM stops it. Needs no identity."""
-    logging.basicConfig(format="maskedlark helper: %(message)s")
-    os.umask(0o077)  # Whatever it writes is secret, or leads to what is.
+    running.begin("helper", log_level)
     settings = configuration.read(config)
     with open_service(settings, SystemClock(), SystemRandomness()) as service:
-        app = create_app(service)
-        serving.serve(app, host or settings.host, settings.port if port is None else port)
+        serving.serve(create_app(service), running.listening(settings.serving, host, port))
 
 
 @app.command(
@@ -128,6 +135,9 @@ def accept_ledger(config: ConfigFile) -> None:
     finally:
         database.close()
     typer.echo(f"anchored {', '.join(origins) or 'nothing: the ledger is empty'}")
+
+
+backup.hang_into(app)
 
 
 def _keyring(settings: Config) -> Keyring:

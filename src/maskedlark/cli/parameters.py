@@ -13,25 +13,29 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from maskedlark.cli import running
 from maskedlark.cli.plainly import plainly
 from maskedlark.clock import SystemClock
 from maskedlark.errors import InvalidDocument
-from maskedlark.parameter_service import pinned
+from maskedlark.parameter_service import config as configuration
 from maskedlark.parameter_service.app import JSON, create_app
 from maskedlark.parameter_service.draft import draft as draft_document
 from maskedlark.parameter_service.meaning import WARNING, meaning
+from maskedlark.parameter_service.skeleton import FILE
+from maskedlark.parameter_service.skeleton import text as settings_text
 from maskedlark.parameter_service.store import Store
 from maskedlark.privacy import chain, document
 from maskedlark.privacy.document import Document
 from maskedlark.randomness import SystemRandomness
-from maskedlark.web import files, key_file, pages, serving
+from maskedlark.web import files, key_file, pages, serving, skeleton
 from maskedlark.web.errors import UnknownDocument
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.remote import Remote
 
+KEY = "service.key"
 app = typer.Typer(
     name="parameters",
-    help="Privacy settings that anyone can verify: make keys, draft, publish, show, verify, serve.",
+    help="Privacy settings that anyone can verify: make keys, draft, publish, show, verify; run the service.",
     no_args_is_help=True,
 )
 
@@ -161,26 +165,44 @@ def verify(
 
 
 @app.command(
-    epilog="Example: maskedlark parameters serve --key service.key --pinned pinned.toml "
-    "--database parameters.db --port 8000"
+    epilog="Example: maskedlark parameters init parameters --origin ads.example=9d61… --helper helper-0=d75a…"
 )
 @plainly
+def init(
+    folder: running.NewFolder,
+    origins: running.Origins = [],  # noqa: B006 - typer reads it and never changes it
+    helpers: Annotated[
+        list[str], typer.Option("--helper", help="NAME=KEY of a helper's identity. Repeat for more.")
+    ] = [],  # noqa: B006
+    key: Annotated[
+        Path | None, typer.Option("--key", help="The service's key, if there is one; else one is made.")
+    ] = None,
+) -> None:
+    """Make a folder, settings and a signing key for the service. Prints the key's public half."""
+    pinned = skeleton.origins(origins), skeleton.helpers(helpers)
+    path = skeleton.place(folder, FILE)
+    signing = key_file.read(key) if key else key_file.create(folder / KEY, SystemRandomness())
+    skeleton.write(path, settings_text(key.absolute() if key else Path(KEY), *pinned))
+    typer.echo(signing.verifying.public.hex())
+    typer.echo(f"pin origins and helpers in {path}, then run `maskedlark parameters serve`", err=True)
+
+
+@app.command(epilog="Example: maskedlark parameters serve --config parameters/parameters.toml --port 8000")
+@plainly
 def serve(
-    key: Key,
-    pins: Annotated[
-        Path, typer.Option("--pinned", help="TOML: tables origins and helpers, name = public key.")
-    ],
-    database: Annotated[
-        str, typer.Option("--database", help="An SQLite file, made if there is none; or a database's URL.")
-    ],
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="0 is any free port.")] = 0,
+    config: Annotated[Path, typer.Option("--config", help="The service's settings, in TOML.")],
+    host: running.Host = None,
+    port: running.Port = None,
+    log_level: running.LogLevel = running.Level.INFO,
 ) -> None:
     """Run the parameter service. Prints where it listens; SIGINT or SIGTERM stops it."""
-    service_key, known = key_file.read(key), pinned.read(pins)
-    store = Store(database)
+    running.begin("parameters", log_level)
+    settings = configuration.read(config)
+    service_key = key_file.read(settings.key)
+    store = Store(settings.database)
     try:
-        serving.serve(create_app(store, service_key, SystemClock(), known), host, port)
+        made = create_app(store, service_key, SystemClock(), settings.pinned)
+        serving.serve(made, running.listening(settings.serving, host, port))
     finally:
         store.close()
 

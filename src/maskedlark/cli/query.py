@@ -9,7 +9,7 @@ import typer
 
 from maskedlark.adserver import dates
 from maskedlark.adserver.client import CONFIDENCE, Client
-from maskedlark.adserver.question import Between
+from maskedlark.adserver.question import Between, Options
 from maskedlark.adserver.requests import Kept
 from maskedlark.adserver.table import Table
 from maskedlark.cli.plainly import plainly
@@ -76,12 +76,13 @@ def query(
         elif resume is not None:
             _show(client.resume(resume, confidence), as_json)
         else:
-            asked = (value or [], by, filters, dataset, noise, epsilon, confidence)
+            asked = (value or [], by, filters)
+            options = Options(datasets=dataset, noise=noise, epsilon=epsilon, confidence=confidence)
             if explain:
-                found = client.explain(*asked)
+                found = client.explain(*asked, **options)
                 typer.echo(found.to_json() if as_json else str(found))
             else:
-                _show(client.query(*asked), as_json)
+                _show(client.query(*asked, **options), as_json)
 
 
 def _show(tables: Sequence[Table], as_json: bool) -> None:
@@ -137,5 +138,6 @@ def _between(text: str, wanted: str) -> Between:
 def _among(wanted: str) -> list[Entry]:
     """Every entry as text, and as a number where it is one: the command line cannot tell which was meant."""
     texts = wanted.split(",")
-    numbers = [int(text) for text in texts if text.removeprefix("-").isdecimal() and str(int(text)) == text]
+    short = [text for text in texts if len(text) <= 20 and text.removeprefix("-").isdecimal()]
+    numbers = [int(text) for text in short if str(int(text)) == text]
     return [*texts, *numbers]

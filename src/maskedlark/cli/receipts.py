@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from maskedlark.adserver import receipt_pages
+from maskedlark.adserver.client import Client
 from maskedlark.adserver.receipt_pages import MOST_RECEIPTS
 from maskedlark.adserver.trusted import naming
 from maskedlark.cli.plainly import plainly
@@ -18,7 +19,7 @@ from maskedlark.privacy import chain, receipt, trail
 from maskedlark.privacy.budget import Spent
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.errors import BadReceipt
-from maskedlark.privacy.receipt import ReleaseReceipt, SignedReceipt
+from maskedlark.privacy.receipt import ReleaseReceipt, SealedReceipt, SignedReceipt
 from maskedlark.privacy.trail import Trail
 from maskedlark.web import files, key_file, pages
 from maskedlark.web.errors import StrangeAnswer, UnknownDocument, UnknownHelper
@@ -100,12 +101,28 @@ def verify(
         assert file is not None
         assert chain_file is not None
         documents = _documents(chain_file, origin, service_key, origin_key)
-        found = _lines(file)
+        found = read_lines(file)
     verified = trail.verify(found, origin, helper, documents)
     if as_json:
         typer.echo(json.dumps(_fields(verified, documents)))
     else:
         _report(verified, documents)
+
+
+@app.command(
+    epilog="Example: maskedlark receipts kept --config adserver.toml --helper helper-a --out receipts.jsonl"
+)
+@plainly
+def kept(
+    config: Annotated[Path, typer.Option("--config", help="The ad server's adserver.toml.")],
+    helper: HelperName,
+    out: Annotated[Path, typer.Option("--out", help="Write the receipts here, one a line.")],
+) -> None:
+    """Write down the receipts that the ad server has of a helper: also of one that lost them itself."""
+    with Client.from_config(config) as client:
+        found = client.receipts(helper)
+    files.write(out, b"".join(each.encode() + b"\n" for each in found))
+    typer.echo(f"{len(found)} receipts of {helper}")
 
 
 @contextmanager
@@ -152,7 +169,8 @@ def _documents(path: Path, origin: str, service_key: str, origin_key: str) -> li
     return found
 
 
-def _lines(path: Path) -> list[SignedReceipt]:
+def read_lines(path: Path) -> list[SignedReceipt]:
+    """Receipts in a file, one a line. Nothing is verified."""
     found = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
@@ -168,6 +186,8 @@ def _report(found: Trail, documents: Sequence[Document]) -> None:
         f"{len(found.receipts)} receipts of {found.helper} for {found.origin} verified: "
         f"{sealed} datasets sealed, {released} questions answered"
     )
+    if found.lost:
+        typer.echo(f"{found.lost} receipts were lost, as the helper says: what they cost is not in the sums")
     for document, cost in _spent(found, documents):
         budget = document.budget
         typer.echo(
@@ -195,6 +215,7 @@ def _fields(found: Trail, documents: Sequence[Document]) -> dict[str, object]:
         "receipts": len(found.receipts),
         "datasets_sealed": sealed,
         "questions_answered": released,
+        "receipts_lost": found.lost,
         "spent": spent,
     }
 
@@ -202,7 +223,7 @@ def _fields(found: Trail, documents: Sequence[Document]) -> dict[str, object]:
 def _counts(found: Trail) -> tuple[int, int]:
     """How many datasets were sealed, and how many questions answered."""
     released = sum(isinstance(each, ReleaseReceipt) for each in found.receipts)
-    return len(found.receipts) - released, released
+    return sum(isinstance(each, SealedReceipt) for each in found.receipts), released
 
 
 def _spent(found: Trail, documents: Sequence[Document]) -> list[tuple[Document, Spent]]:

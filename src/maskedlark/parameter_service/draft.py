@@ -53,6 +53,8 @@ def draft(toml: str, signing_key: VerifyingKey | None, before: Document | None, 
         given = tomllib.loads(toml)
     except tomllib.TOMLDecodeError as error:
         raise InvalidDocument(f"the settings are no TOML: {error}") from None
+    except RecursionError:
+        raise InvalidDocument("the settings are nested deeper than any document") from None
     if placed := given.keys() & {"format", "version", "previous"}:
         raise InvalidDocument(f"{min(placed)} is not for you to set: it follows from the document before")
     settings = DEFAULTS | _by_purpose(given) | _place(before) | _signer(signing_key) | given
@@ -116,3 +118,5 @@ def _json(settings: dict[str, Any]) -> str:
         return json.dumps(settings)
     except TypeError:
         raise InvalidDocument("a date or time has no place in the settings: give numbers") from None
+    except (ValueError, RecursionError):  # A whole number in hexadecimal may have more digits than text may.
+        raise InvalidDocument("the settings hold a number or a list that no document has") from None

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Select, insert, select
+from sqlalchemy import Connection, Select, func, insert, select
 
 from maskedlark.errors import MaskedLarkError
 from maskedlark.parameter_service.tables import configurations, documents, open_tables
@@ -62,6 +62,14 @@ class View:
         """Return if the store can be read."""
         self._connection.execute(select(documents.c.version).limit(1)).first()
 
+    def counts(self) -> tuple[int, int]:
+        """How many documents and how many key configurations there are."""
+        found = [
+            self._connection.scalar(select(func.count()).select_from(each))
+            for each in (documents, configurations)
+        ]
+        return found[0] or 0, found[1] or 0
+
     def add(self, found: Document, signed: Signed, moment: int) -> None:
         """Add a document that was checked in this very transaction."""
         row = {
@@ -106,6 +114,11 @@ class Store:
         with self._database.write() as connection:
             self._database.alone(connection, "parameters")
             yield View(connection)
+
+    def check(self) -> None:
+        """Return if the store can be read; raise if not."""
+        with self.reading() as view:
+            view.check()
 
     def close(self) -> None:
         """Let the connections go."""

@@ -17,7 +17,7 @@ class Process:
     """One running service. Its port stays the same when it is started again."""
 
     def __init__(self, arguments: Sequence[object]) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         self.address = f"http://127.0.0.1:{self.port}"
         self._command = [sys.executable, *map(str, arguments), "--port", str(self.port)]
         self._running: subprocess.Popen[str] | None = None
@@ -83,7 +83,8 @@ class Process:
             self.stop()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens on now."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port: int = listening.getsockname()[1]
         return port

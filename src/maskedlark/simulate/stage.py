@@ -144,11 +144,14 @@ def stage(
     helper_settings: str = "",
     least_k: int = 1,
     others: Sequence[str] = (),
+    log_level: str = "WARNING",
+    serving: str = "",
 ) -> Iterator[Stage]:
     """Make keys, start every service, publish; stop what was started in the end.
 
     `settings` is the TOML of `maskedlark parameters draft`, without origin and helpers; `others` are origins
-    that all services know as well, and that have published nothing yet.
+    that all services know as well, and that have published nothing yet. `serving` is each one's table of that
+    name. Services log to standard error.
     """
     service_key = key_file.create(folder / "service.key", rng)
     origins = {name: key_file.create(folder / f"{name}.key", rng) for name in (ORIGIN, *others)}
@@ -156,20 +159,22 @@ def stage(
     identities = [key_file.create(folder / f"{name}.key", rng) for name in names]
     with ExitStack() as stack:
         service = stack.enter_context(
-            _parameter_service(folder, origins, dict(zip(names, identities, strict=True)))
+            _parameter_service(folder, origins, dict(zip(names, identities, strict=True)), log_level, serving)
         )
-        adserver = stack.enter_context(_adserver(database or f"sqlite:///{folder / 'reports.sqlite'}"))
+        adserver = _process("adserver", folder / "adserver.toml", log_level)
         pinned = {name: key.verifying for name, key in origins.items()}
         parameters = ParameterClient(
             service.address, service_key.verifying, folder / "cache", SystemClock(), pinned
         )
         stack.callback(parameters.close)
         running = tuple(
-            _helper(folder / name, name, identity) for name, identity in zip(names, identities, strict=True)
+            _helper(folder / name, name, identity, log_level)
+            for name, identity in zip(names, identities, strict=True)
         )
         http = stack.enter_context(httpx.Client(timeout=60, follow_redirects=False))
         made = Stage(folder, ORIGIN, origins, service, service_key, adserver, running, parameters, http, rng)
-        _write_configs(made, database, helper_settings, least_k)
+        _write_configs(made, database, helper_settings, least_k, serving)
+        stack.enter_context(adserver)
         for helper in running:
             helper.rotate(service.address, rng)
         for helper in running:
@@ -185,32 +190,33 @@ def _listed(keys: Mapping[str, SigningKey]) -> str:
 
 
 def _parameter_service(
-    folder: Path, origins: Mapping[str, SigningKey], helpers: Mapping[str, SigningKey]
+    folder: Path,
+    origins: Mapping[str, SigningKey],
+    helpers: Mapping[str, SigningKey],
+    log_level: str,
+    serving: str,
 ) -> Process:
-    pinned = folder / "pinned.toml"
-    pinned.write_text(f"[origins]\n{_listed(origins)}\n[helpers]\n{_listed(helpers)}\n")
-    return Process([
-        "-m", "maskedlark", "parameters", "serve", "--key", folder / "service.key", "--pinned", pinned,
-        "--database", folder / "parameters.sqlite",
-    ])  # fmt: skip
+    config = folder / "parameters.toml"
+    config.write_text(
+        'key = "service.key"\ndatabase = "sqlite:///parameters.sqlite"\n'
+        f"[origins]\n{_listed(origins)}\n[helpers]\n{_listed(helpers)}\n[serving]\n{serving}\n"
+    )
+    return _process("parameters", config, log_level)
 
 
-def _adserver(database: str) -> Process:
-    return Process(["-m", "maskedlark.adserver", "--origin", ORIGIN, "--database", database])
-
-
-def _helper(folder: Path, name: str, identity: SigningKey) -> RunningHelper:
+def _helper(folder: Path, name: str, identity: SigningKey, log_level: str) -> RunningHelper:
     folder.mkdir(0o700)
     config = folder / "helper.toml"
-    return RunningHelper(
-        name,
-        identity,
-        config,
-        Process(["-m", "maskedlark", "helper", "serve", "--config", config]),
-    )
+    return RunningHelper(name, identity, config, _process("helper", config, log_level))
 
 
-def _write_configs(made: Stage, database: str | None, helper_settings: str, least_k: int) -> None:
+def _process(party: str, config: Path, log_level: str) -> Process:
+    return Process(["-m", "maskedlark", party, "serve", "--config", config, "--log-level", log_level])
+
+
+def _write_configs(
+    made: Stage, database: str | None, helper_settings: str, least_k: int, serving: str
+) -> None:
     trusted = tuple(each.identity.verifying.public.hex() for each in made.helpers)
     service = (
         f'parameter_service = "{made.service.address}"\n'
@@ -219,7 +225,7 @@ def _write_configs(made: Stage, database: str | None, helper_settings: str, leas
     made.config.write_text(
         f'origin = "{made.origin}"\ndatabase = "{database or "sqlite:///reports.sqlite"}"\n'
         f'key = "{made.origin}.key"\ncache = "cache"\n{service}'
-        f'origin_key = "{made.key.verifying.public.hex()}"\n'
+        f'origin_key = "{made.key.verifying.public.hex()}"\n[serving]\n{serving}\n'
     )
     for helper in made.helpers:
         helper.config.write_text(
@@ -227,5 +233,5 @@ def _write_configs(made: Stage, database: str | None, helper_settings: str, leas
             f"{helper_settings}\n[origins]\n{_listed(made.keys)}\n"
             f"[policy]\ntrusted_helpers = {list(trusted)!r}\nleast_k = {least_k}\n"
             f"most = {{epsilon = {MOST.epsilon}, delta = {MOST.delta}}}\n"
-            f"most_coalition = {{epsilon = {MOST.epsilon}, delta = {MOST.delta}}}\n"
+            f"most_coalition = {{epsilon = {MOST.epsilon}, delta = {MOST.delta}}}\n[serving]\n{serving}\n"
         )

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Table, text
-from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from maskedlark.storage.errors import StorageUnavailable, UnsupportedDatabase
@@ -108,10 +108,15 @@ class Database(ABC):
         except DBAPIError as error:
             # For the operator alone: strangers see the message of ours. A refusal at the start says so.
             if not (self._beginning and self.is_refusal(str(error.orig))):
-                _LOG.warning("the database cannot answer: %s", error.orig)
+                _LOG.warning("the database cannot answer: %s", _words(error))
             raise StorageUnavailable("the database cannot answer; try again later") from error
         except PoolTimeout as error:
             raise StorageUnavailable("all connections to the database are busy; try again later") from error
+
+
+def _words(error: DBAPIError) -> str:
+    """What the database says of itself; of what is wrong with a value the class alone, lest it is quoted."""
+    return _line(error) if isinstance(error, OperationalError) else type(error).__name__
 
 
 def _line(error: DBAPIError) -> str:

@@ -28,8 +28,9 @@ from sqlalchemy import (
 
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import Randomness, SystemRandomness
+from maskedlark.storage import floor
 from maskedlark.storage.engine import Database
-from maskedlark.storage.errors import NotFrozen
+from maskedlark.storage.errors import BelowFloor, NotFrozen
 from maskedlark.storage.reports import Mark, Selection
 from maskedlark.storage.schema import prepare
 from maskedlark.wire.datasets import MOST_DATASET_NAME, ChunkAnswer
@@ -104,11 +105,23 @@ class Dataset:
     """Random, of this freezing alone: by which helpers tell it from an aborted one of its name."""
 
 
+def make(database: Database) -> None:
+    """Make the tables where they are missing. Run by a party at its start."""
+    floor.make(database)
+    prepare(database, "datasets", SCHEMA_VERSION, _TABLES)
+
+
+def frozen(connection: Connection) -> list[Selection]:
+    """What is fixed and not yet sealed everywhere: its reports are still read."""
+    query = select(_DATASETS).where(_DATASETS.c.state == Standing.FROZEN.value)
+    return [_dataset(row).selection for row in connection.execute(query)]
+
+
 class Datasets:
     """The table of datasets in an open database. Any thread may use it."""
 
     def __init__(self, database: Database, rng: Randomness | None = None) -> None:
-        prepare(database, "datasets", SCHEMA_VERSION, _TABLES)
+        make(database)
         self._database, self._rng = database, rng or SystemRandomness()
 
     def add(self, name: str, selection: Selection, marks: Sequence[Mark]) -> Dataset | None:
@@ -117,6 +130,9 @@ class Datasets:
             self._database.alone(connection, "datasets")
             if (before := _in_the_way(connection, name, selection)) is not None:
                 return before
+            # Since its marks were read, reports below may have gone.
+            if (lowest := floor.read(connection).moment) > selection.start:
+                raise BelowFloor(f"reports from before second {lowest} are being deleted: begin later")
             _forget(connection, name)
             row = _DATASETS.insert().values(
                 name=name,
@@ -131,6 +147,11 @@ class Datasets:
             connection.execute(row)
             self._database.insert_new(connection, _CHUNKS, [(name, i, *mark) for i, mark in enumerate(marks)])
         return None
+
+    def floor(self) -> int:
+        """What was received before is being deleted: no dataset begins there."""
+        with self._database.read() as connection:
+            return floor.read(connection).moment
 
     def get(self, name: str) -> Dataset | None:
         """The dataset of this name; none if there is none."""

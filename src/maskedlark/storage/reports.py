@@ -19,6 +19,7 @@ from sqlalchemy import (
     String,
     Table,
     and_,
+    delete,
     func,
     inspect,
     select,
@@ -105,6 +106,14 @@ class Mark(NamedTuple):
 
 
 Position = StoredReport | Mark
+_NEVER = 1 << 62
+
+
+class Kind(NamedTuple):
+    """What reports of one selection share, whatever its time."""
+
+    purpose: Purpose
+    parameters: bytes
 
 
 @dataclass(frozen=True)
@@ -133,12 +142,40 @@ def check_used(database: Database) -> None:
             raise UnusedDatabase("no ad server has used this database: check its path in the configuration")
 
 
+def make(database: Database) -> None:
+    """Make the tables where they are missing. Run by a party at its start."""
+    prepare(database, "reports", SCHEMA_VERSION, _TABLES)
+    prepare(database, "reports_over", SCHEMA_VERSION, _OVERS)
+
+
+def kinds(connection: Connection) -> Iterator[Kind]:
+    """Every purpose and document of which there are reports. A step in the index each, not a scan."""
+    named = _REPORTS.c.purpose, _REPORTS.c.parameters
+    query = select(*named).order_by(*named).limit(1)
+    row = connection.execute(query).one_or_none()
+    while row is not None:
+        yield Kind(Purpose(row.purpose), bytes(row.parameters))
+        row = connection.execute(query.where(tuple_(*named) > tuple(row))).one_or_none()
+
+
+def newest(connection: Connection) -> int:
+    """When the last report was received; 0 if there is none."""
+    latest = select(func.max(_REPORTS.c.received))
+    same = (Selection(*kind, 0, _NEVER) for kind in kinds(connection))
+    return max((connection.scalar(latest.where(each.where())) or 0 for each in same), default=0)
+
+
+def delete_some(connection: Connection, selection: Selection, limit: int) -> int:
+    """Delete the first reports of a selection; returns how many."""
+    first = select(_REPORTS.c.id).where(selection.where()).order_by(*_ORDER).limit(limit)
+    return connection.execute(delete(_REPORTS).where(_REPORTS.c.id.in_(first))).rowcount
+
+
 class Reports:
     """The table of reports in an open database. Any thread may use it."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
-        prepare(database, "reports", SCHEMA_VERSION, _TABLES)
-        prepare(database, "reports_over", SCHEMA_VERSION, _OVERS)
+        make(database)
         self._database = database
         self._clock = clock
 

@@ -1,5 +1,6 @@
 """SQLite: a file, one writer at a time, readers that never wait."""
 
+import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,12 +11,12 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Table, create_engine, event
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError
 
 from maskedlark.storage import database
 from maskedlark.storage.database import Database
 from maskedlark.storage.errors import StorageUnavailable, UnsupportedDatabase, UnusedDatabase
 
-_WRITES = "maskedlark_writes"
 _REFUSALS = ("readonly", "unable to open", "not a database")
 
 
@@ -30,7 +31,6 @@ def open_sqlite(url: URL, make: bool = True) -> Database:
         raise UnusedDatabase(f"there is no database {path}: check the path")
     engine = create_engine(url, hide_parameters=True, connect_args={"timeout": database.BUSY_TIMEOUT_S})
     event.listen(engine, "connect", _set_up)
-    event.listen(engine, "begin", _begin)
     return SQLite(engine)
 
 
@@ -59,14 +59,16 @@ class SQLite(Database):
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
-        with self._turn(), self.engine.connect() as connection:
-            connection.execution_options(**{_WRITES: True})
-            with connection.begin():
-                yield connection
+        with self._turn(), self.engine.connect() as connection, connection.begin():
+            # A writer takes the lock at once: one that first reads and then writes could find its view
+            # outdated.
+            _begin(connection, "BEGIN IMMEDIATE")
+            yield connection
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
         with self.engine.connect() as connection, connection.begin():
+            _begin(connection, "BEGIN")
             yield connection
 
     @contextmanager
@@ -91,10 +93,15 @@ def _set_up(connection: Any, _record: object) -> None:  # noqa: ANN401
     connection.execute("PRAGMA foreign_keys = ON")
 
 
-def _begin(connection: Connection) -> None:
-    # A writer takes the lock at once: one that first reads and then writes could find its view outdated.
-    writes = connection.get_execution_options().get(_WRITES, False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+def _begin(connection: Connection, words: str) -> None:
+    """Straight to the driver, without an event of SQLAlchemy's: one costs every statement some time."""
+    driver: Any = connection.connection.driver_connection
+    try:
+        driver.execute(words)
+    except sqlite3.Error as error:
+        raise DBAPIError.instance(
+            words, None, error, sqlite3.Error, hide_parameters=True, dialect=connection.dialect
+        ) from error
 
 
 @lru_cache

@@ -14,19 +14,19 @@ from maskedlark.cli.helper import app
 from maskedlark.clock import SystemClock
 from maskedlark.helper import config
 from maskedlark.helper.anchor import FileAnchor
-from maskedlark.helper.errors import BadConfig
 from maskedlark.parameter_service.app import create_app
 from maskedlark.parameter_service.pinned import Pinned
 from maskedlark.parameter_service.store import Store
 from maskedlark.privacy.lines import Mark
 from maskedlark.randomness import SystemRandomness
 from maskedlark.web import key_file, remote, serving
+from maskedlark.web.errors import BadConfig
 from maskedlark.wire import keys
 from tests.unit.privacy.cases import ORIGIN_KEY, SERVICE_KEY
 from tests.unit.web.service import AppTransport, away
 
 RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
-COMMANDS = ["init", "rotate", "publish", "serve", "accept-ledger"]
+COMMANDS = ["init", "rotate", "publish", "serve", "accept-ledger", "backup", "restore", "recover"]
 FILLED = f"""
 parameter_service = "http://parameters.test"
 service_key = "{SERVICE_KEY.verifying.public.hex()}"
@@ -131,6 +131,19 @@ def test_settings_that_are_not_filled_in_say_what_to_write(tmp_path):
         config.read(tmp_path / "helper.toml")
 
 
+def test_init_with_all_that_is_needed_leaves_nothing_to_fill_in(tmp_path):
+    key = SERVICE_KEY.verifying.public.hex()
+    said = ["--parameter-service", "https://parameters.example", "--service-key", key, "--trust", key]
+    said += ["--origin", f"ads.example={ORIGIN_KEY.verifying.public.hex()}"]
+    address = ["--name", "helper-0", "--address", "https://h.example"]
+    done = RUN(app, ["init", str(tmp_path / "h"), *address, *said])
+    assert done.exit_code == 0, done.output
+    found = config.read(tmp_path / "h" / "helper.toml")
+    assert (found.parameter_service, found.service_key) == ("https://parameters.example", key)
+    assert found.policy.trusted_helpers == (key,)
+    assert found.pinned == {"ads.example": ORIGIN_KEY.verifying}
+
+
 def test_init_overwrites_nothing(world, tmp_path):
     before = world.toml.read_bytes()
     again = ["--name", "helper-1", "--address", "https://h.example"]
@@ -197,10 +210,10 @@ def test_serve_needs_no_identity(world, monkeypatch):
     world.run("rotate", *world.config, *world.identity)
     (world.folder / "identity.key").unlink()
     seen = []
-    monkeypatch.setattr(serving, "serve", lambda *given: seen.append(given[1:]))
+    monkeypatch.setattr(serving, "serve", lambda _, found: seen.append((found.host, found.port)))
     world.run("serve", *world.config)
     world.run("serve", *world.config, "--host", "::1", "--port", "8001")
-    world.toml.write_text('host = "0.0.0.0"\nport = 9\n' + world.toml.read_text())
+    world.toml.write_text(world.toml.read_text() + 'host = "0.0.0.0"\nport = 9\n')
     world.run("serve", *world.config)
     world.run("serve", *world.config, "--port", "0")
     assert seen == [("127.0.0.1", 0), ("::1", 8001), ("0.0.0.0", 9), ("0.0.0.0", 0)]

@@ -8,14 +8,15 @@ from typer.testing import CliRunner
 from maskedlark.cli.parameters import app
 from maskedlark.clock import SystemClock
 from maskedlark.parameter_service.app import create_app
-from maskedlark.parameter_service.pinned import Pinned, read
+from maskedlark.parameter_service.config import read
+from maskedlark.parameter_service.pinned import Pinned
 from maskedlark.parameter_service.store import Store
 from maskedlark.privacy import document
 from maskedlark.web import key_file, remote, serving
 from tests.unit.web.service import AppTransport
 
 RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
-COMMANDS = ["keys", "draft", "publish", "show", "verify", "serve"]
+COMMANDS = ["keys", "draft", "publish", "show", "verify", "init", "serve"]
 
 
 class World:
@@ -224,31 +225,76 @@ def test_usage_is_exit_code_2(world):
     world.run("serve", "--port", "99999", code=2)
 
 
+PINS = """
+key = "service.key"
+database = "sqlite:///new.db"
+"""
+
+
+def configured(world, text=""):
+    path = world.path("parameters.toml")
+    path.write_text(PINS + text)
+    return ["--config", path]
+
+
 @pytest.mark.parametrize(
-    "text", ["[", "[other]\n", "origins = 3\n", "[origins]\na = 3\n", '[helpers]\na = "00"\n']
+    ("text", "word"),
+    [
+        ("[", "no TOML"),
+        ("[other]\n", "other is not known; there are key, database, origins, helpers, serving"),
+        ("origins = 3\n", "origins: "),
+        ("[origins]\na = 3\n", "origins.a: "),
+        ('[helpers]\na = "00"\n', "helpers.a: "),
+        (f'[helpers]\na = "{"00" * 32}"\n', "small order"),
+    ],
 )
-def test_bad_pins_do_not_start_a_service(world, text):
-    pins = world.path("pinned.toml")
-    pins.write_text(text)
-    options = ["--key", world.path("service.key"), "--pinned", pins, "--database", world.path("new.db")]
-    one_line(world.run("serve", *options, code=1), "")
+def test_bad_settings_do_not_start_a_service(world, text, word):
+    one_line(world.run("serve", *configured(world, text), code=1), word)
     assert not world.path("new.db").exists()
 
 
 def test_pins_are_read_by_name(world):
-    pins = world.path("pinned.toml")
     key = world.public["origin"]
-    pins.write_text(f'[origins]\n"ads.example" = "{key}"\n[helpers]\nhelper-0 = "{key}"\n')
+    _, path = configured(world, f'[origins]\n"ads.example" = "{key}"\n[helpers]\nhelper-0 = "{key}"\n')
     expected = key_file.public(key)
-    assert read(pins) == Pinned({"ads.example": expected}, {"helper-0": expected})
+    found = read(path)
+    assert found.pinned == Pinned({"ads.example": expected}, {"helper-0": expected})
+    assert (found.key, found.database) == (world.path("service.key"), f"sqlite:///{world.path('new.db')}")
 
 
 def test_serve_closes_its_store(world, monkeypatch):
-    pins = world.path("pinned.toml")
-    pins.write_text("")
     seen = []
-    monkeypatch.setattr(serving, "serve", lambda *given: seen.append(given[1:]))
-    options = ["--key", world.path("service.key"), "--pinned", pins, "--database", world.path("new.db")]
-    world.run("serve", *options)
-    assert seen == [("127.0.0.1", 0)]
+    monkeypatch.setattr(serving, "serve", lambda _, found: seen.append((found.host, found.port)))
+    world.run("serve", *configured(world))
+    world.run("serve", *configured(world, "[serving]\nport = 7\n"), "--host", "::1")
+    assert seen == [("127.0.0.1", 0), ("::1", 7)]
     assert not world.path("new.db-wal").exists()
+
+
+def test_init_makes_settings_that_serve(world, monkeypatch):
+    folder, pins = world.path("service"), world.public
+    said = ["--origin", f"ads.example={pins['origin']}", "--helper", f"helper-0={pins['helper-0']}"]
+    public = world.run("init", folder, *said).stdout.strip()
+    found = read(folder / "parameters.toml")
+    assert key_file.read(found.key).verifying.public.hex() == public
+    assert {name: key.public.hex() for name, key in found.pinned.helpers.items()} == {
+        "helper-0": pins["helper-0"]
+    }
+    assert [*found.pinned.origins] == ["ads.example"]
+    monkeypatch.setattr(serving, "serve", lambda *_: None)
+    world.run("serve", "--config", folder / "parameters.toml")
+    assert (folder / "parameters.sqlite").exists()
+    one_line(world.run("init", folder, code=1), "exists already")
+
+
+def test_init_takes_a_key_that_was_made_before(world):
+    done = world.run("init", world.path("service"), "--key", world.path("service.key"))
+    assert done.stdout.strip() == world.public["service"]
+    assert read(world.path("service") / "parameters.toml").key == world.path("service.key")
+
+
+@pytest.mark.parametrize("said", ["ads.example", "ads.example=12", "Ads Example={key}"])
+def test_init_refuses_pins_that_are_none(world, said):
+    given = said.format(key=world.public["origin"])
+    one_line(world.run("init", world.path("service"), "--origin", given, code=1), "--origin ")
+    assert not world.path("service").exists()

@@ -214,7 +214,7 @@ def test_a_budget_that_is_spent_is_one_clear_line(measured):
 def test_a_configuration_that_is_not_there_is_one_clear_line(tmp_path):
     done = RUN(app, ["query", "--value", "count", "--config", str(tmp_path / "adserver.toml")])
     assert done.exit_code == 1
-    assert done.stderr.startswith("BadSettings: ")
+    assert done.stderr.startswith("BadConfig: ")
     assert len(done.stderr.splitlines()) == 1
 
 

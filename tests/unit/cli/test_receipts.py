@@ -1,9 +1,11 @@
 import json
+from contextlib import nullcontext
 
 import httpx
 import pytest
 from typer.testing import CliRunner
 
+from maskedlark.adserver.client import Client
 from maskedlark.cli import app
 from maskedlark.privacy import receipt
 from maskedlark.privacy.receipt import ReleaseReceipt
@@ -89,6 +91,7 @@ def test_what_was_verified_for_programs(world):
         "receipts": 4,
         "datasets_sealed": 1,
         "questions_answered": 3,
+        "receipts_lost": 0,
         "spent": [{"version": 1, "epsilon": 1.0, "delta": 0.0, "budget_epsilon": 8.0, "budget_delta": 1e-06}],
     }
 
@@ -182,3 +185,13 @@ def test_either_a_service_or_files_are_read(world, options):
 def test_a_page_that_is_none_is_one_clear_line(world, page):
     world.helpers[0].receipts = lambda origin, after: page
     assert complains("verify", "ads.example", *SERVICE).startswith("StrangeAnswer: a page of receipts")
+
+
+def test_what_the_ad_server_keeps_is_what_a_helper_is_recovered_with(files, world, tmp_path, monkeypatch):
+    monkeypatch.setattr(Client, "from_config", lambda path: nullcontext(world.client))
+    done = RUN(app, [
+        "receipts", "kept", "--config", "adserver.toml", "--helper", "helper-0",
+        "--out", str(tmp_path / "kept"),
+    ])  # fmt: skip
+    assert done.output == "4 receipts of helper-0\n"
+    assert (tmp_path / "kept").read_bytes() == files[0].read_bytes()

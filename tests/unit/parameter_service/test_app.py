@@ -132,7 +132,7 @@ def test_a_mistake_of_ours_says_nothing(http, service, monkeypatch, caplog):
         raise RuntimeError("the secret is 42")
 
     monkeypatch.setattr(type(service.store), "reading", broken)
-    answer = http.get("/health")
+    answer = http.get("/ready")
     problem(answer, 500, "about:blank")
     assert "42" not in answer.text + caplog.text
     assert "an unexpected RuntimeError at" in caplog.text
@@ -156,11 +156,14 @@ def test_the_client_may_hang_up(service):
     problem(asyncio.run(send()), 413, "body-too-large")
 
 
-async def held_back(app, reading, finish):
+async def held_back(app, reading, finish, first=b"{"):
     """The status of an upload whose bytes come only when told to, and then it is broken off."""
-    statuses = []
+    statuses, begun = [], []
 
     async def receive():
+        if not begun:
+            begun.append(True)
+            return {"type": "http.request", "body": first, "more_body": True}
         reading.set()
         await finish.wait()
         return {"type": "http.disconnect"}
@@ -183,13 +186,14 @@ def test_a_body_that_stops_coming_is_given_up(service, monkeypatch):
     assert asyncio.run(silence()) == [(408, b"close")]
 
 
-def test_bodies_above_the_number_at_once_are_sent_away_and_room_comes_back(tmp_path, monkeypatch):
+def test_bodies_above_what_there_is_room_for_are_sent_away_and_room_comes_back(tmp_path, monkeypatch):
     monkeypatch.setattr(answers, "BODIES", 2)
     service = Service(tmp_path / "parameters.db", FixedClock(NOW))
 
     async def crowd():
+        whole = bytes(answers.MOST_BODY)
         finish, reading = asyncio.Event(), [asyncio.Event() for _ in range(2)]
-        held = [asyncio.create_task(held_back(service.app, each, finish)) for each in reading]
+        held = [asyncio.create_task(held_back(service.app, each, finish, whole)) for each in reading]
         for each in reading:
             await each.wait()
         above = await held_back(service.app, asyncio.Event(), finish)
