@@ -1,0 +1,50 @@
+"""The table of all decoders: what reads bytes of another party, or of a file. What is not in it, and why."""
+
+from functools import cache
+
+from tests.fuzz import of_files, of_functions, of_privacy, of_web, of_wire
+from tests.fuzz.running import Decoder
+
+_BITMAPS = "reads bitmaps with wire.datasets.unpack, which is in the table"
+_ENDPOINT = "reads the body of a request; fuzzed as an endpoint"
+_HASHED = "reads files of this party whose digests it has: a changed one is refused before it is read"
+_NAME = "takes a name, and reads nothing"
+_OWN = "reads a row that this party wrote itself into its own database"
+_WRITTEN = "reads what this very process has just written"
+EXEMPT = {
+    "adserver.body.read_upload": _ENDPOINT,
+    "adserver.sealing._agreed": _BITMAPS,
+    "adserver.sealing._members": _BITMAPS,
+    "adserver.sending._check_answer": _BITMAPS,
+    "browser.store.Store.take_triggers": _OWN,
+    "browser.store._source": _OWN,
+    "cli.__init__.load": _NAME,
+    "cli.parameters.show": _WRITTEN,
+    "cli.query._show": _WRITTEN,
+    "exact.device.ready": _NAME,
+    "helper.backup._rows": _OWN,
+    "helper.columns.read_measured": _HASHED,
+    "helper.columns.read_trained": _HASHED,
+    "helper.datasets.Datasets._load": _OWN,
+    "helper.metrics.HelperCounts.taken": _WRITTEN,
+    "helper.rows.answer": _OWN,
+    "helper.rows.state": _OWN,
+    "helper.sealing.agree": _BITMAPS,
+    "privacy.ledger.Anchor.read": "a protocol: helper.anchor.FileAnchor.read is in the table",
+    "storage.datasets._refused": _OWN,
+    "training.predictor.load": "not fuzzed yet: a file that the ad server saved itself",
+    "web.answers.read_body": _ENDPOINT,
+    "web.body.read": _ENDPOINT,
+}
+"""Functions that `walk` finds and that have no place in the table. Short, and each with its reason."""
+
+
+@cache
+def table() -> dict[str, Decoder]:
+    """By name."""
+    found = [
+        each for room in (of_wire, of_privacy, of_web, of_files, of_functions) for each in room.decoders()
+    ]
+    names = [each.name for each in found]
+    assert len(set(names)) == len(names), "two decoders of one name would share their seeds"
+    return {each.name: each for each in found}

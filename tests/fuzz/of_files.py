@@ -1,0 +1,391 @@
+"""Decoders of files: what a party wrote itself, or its operator, and a disk or a person may have changed."""
+
+import atexit
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+from maskedlark.adserver import config as adserver_config
+from maskedlark.cli import query
+from maskedlark.cli.receipts import read_lines
+from maskedlark.core.declared import Measure
+from maskedlark.errors import DecodeError, InvalidDocument
+from maskedlark.exact import onnx_model
+from maskedlark.exact.errors import ModelDoesNotFit, OutOfField, WeightsDoNotFit
+from maskedlark.exact.losses import BinaryCrossEntropy
+from maskedlark.features import Encoder, Hashed, OneHot
+from maskedlark.features.errors import NotAnEncoder
+from maskedlark.helper import chunk_file, key_store, manifest
+from maskedlark.helper import config as helper_config
+from maskedlark.helper.anchor import FileAnchor
+from maskedlark.helper.chunk_file import ChunkFile
+from maskedlark.helper.errors import BadBackup, DamagedAnchor, DamagedDataset
+from maskedlark.helper.keyring import Keyring
+from maskedlark.parameter_service import config as parameters_config
+from maskedlark.parameter_service.draft import draft
+from maskedlark.privacy.errors import BadArguments, BadReceipt
+from maskedlark.privacy.lines import Mark
+from maskedlark.randomness import FixedRandomness
+from maskedlark.storage import engine
+from maskedlark.storage.errors import UnsupportedDatabase
+from maskedlark.web import key_file
+from maskedlark.web.chain_cache import ChainCache
+from maskedlark.web.errors import BadConfig, BadKeyFile, CorruptCache
+from maskedlark.web.key_cache import KeyCache
+from maskedlark.wire.opening import open_parts
+from tests.fuzz.of_privacy import SIGNED, _receipts
+from tests.fuzz.of_wire import _opener
+from tests.fuzz.running import Decoder
+from tests.fuzz.trees import ONNX, TOML
+from tests.unit.features import tables
+from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, SERVICE_KEY
+from tests.unit.web.service import NOW, configuration
+from vectors import load
+
+T = TypeVar("T")
+
+
+@cache
+def _folder() -> Path:
+    """In memory where there is such a folder: these files need not last."""
+    fast = Path("/dev/shm")
+    made = Path(tempfile.mkdtemp(dir=fast if fast.is_dir() else None))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return made
+
+
+def _in_file(name: str, read: Callable[[Path], T]) -> Callable[[bytes], T]:
+    """Reads what stands in a file of this name."""
+
+    def decode(data: bytes) -> T:
+        path = _folder() / name
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_bytes(data)
+        path.chmod(0o600)
+        return read(path)
+
+    return decode
+
+
+def _keys() -> list[Decoder]:
+    secret = b"maskedlark-signing-key-1 " + b"3c" * 32 + b"\n"
+    folder = _folder() / "keyring"
+    Keyring(folder, "helper-0").rotate(
+        HELPER_KEYS[0], "https://helper-0.example", NOW, FixedRandomness(b"keys")
+    )
+    stored = (folder / key_store.NAME).read_bytes()
+    return [
+        Decoder(
+            "key file", ("web.key_file.read",), (secret,), _in_file("a.key", key_file.read), (BadKeyFile,)
+        ),
+        Decoder(
+            "keys of a helper",
+            ("helper.key_store.read",),
+            (stored,),
+            _in_file("keyring/keys.json", lambda path: key_store.read(path.parent, "helper-0")),
+            (BadKeyFile,),
+            weight=0.1,
+        ),
+    ]
+
+
+def _caches() -> list[Decoder]:
+    def chain(path: Path) -> list[Any]:
+        made = ChainCache(path.parent.parent, "ads.example", ORIGIN_KEY.verifying, SERVICE_KEY.verifying)
+        made.load()
+        return made.documents
+
+    made = ChainCache(_folder() / "origins", "ads.example", ORIGIN_KEY.verifying, SERVICE_KEY.verifying)
+    where = made.folder.relative_to(_folder())
+    seen = ChainCache(_folder() / "seen", "ads.example", ORIGIN_KEY.verifying, SERVICE_KEY.verifying)
+    seen.append(SIGNED[0])
+    keys = KeyCache(_folder() / "helpers", "helper-0", HELPER_KEYS[0].verifying)
+    return [
+        Decoder(
+            "cached document",
+            ("privacy.chain.decode",),
+            (SIGNED[0].encode(),),
+            _in_file(f"{where}/1.json", chain),
+            (CorruptCache,),
+            weight=0.1,
+        ),
+        Decoder(
+            "seen version",
+            ("privacy.chain.decode",),
+            (b"1\n",),
+            _in_file(str(seen.folder.relative_to(_folder()) / "seen"), chain),
+            (CorruptCache,),
+            weight=0.1,
+        ),
+        Decoder(
+            "cached keys",
+            ("wire.keys.verify",),
+            (configuration(0, 1),),
+            _in_file(str(keys.folder.relative_to(_folder()) / "keys.cbor"), lambda _: keys.load()),
+            (CorruptCache,),
+            weight=0.3,
+        ),
+    ]
+
+
+def _helper() -> list[Decoder]:
+    anchor = FileAnchor(_folder() / "anchor")
+    anchor.write("ads.example", Mark(7, bytes(32)))
+    [mark] = (_folder() / "anchor").glob("*.json")
+    found = [
+        Decoder(
+            "mark of an anchor",
+            ("helper.anchor.FileAnchor.read", "helper.anchor._read"),
+            (mark.read_bytes(),),
+            _in_file(f"anchor/{mark.name}", lambda _: (anchor.read("ads.example"), anchor.origins())),
+            (DamagedAnchor,),
+            weight=0.4,
+        )
+    ]
+    (_folder() / "chunks").mkdir()
+    for number, vector in enumerate(load("reports")):
+        opener = _opener(number)
+        opened = open_parts(opener, [bytes.fromhex(vector["helpers"][0]["part"])] * 3)
+        name = chunk_file.write(_folder() / "chunks", opened)
+        found.append(
+            Decoder(
+                f"chunk file to {vector['purpose']} {number}",
+                ("helper.chunk_file._load", "helper.chunk_file._parsed"),
+                ((_folder() / "chunks" / name).read_bytes(),),
+                _in_file(f"chunks/{number}", partial(_chunk, opener.declared)),
+                (DamagedDataset,),
+                weight=0.05,
+            )
+        )
+    return found
+
+
+def _chunk(declared: Any, path: Path) -> object:
+    made = ChunkFile(path, np.array([True, False, True]))
+    made.members()
+    return made.measured() if isinstance(declared, Measure) else made.trained({declared.tag: declared})
+
+
+DRAFT = f"""
+origin = "ads.example"
+keys = ["campaign"]
+valid_days = 30
+[helpers]
+helper-0 = "{HELPER_KEYS[0].verifying.public.hex()}"
+helper-1 = "{HELPER_KEYS[1].verifying.public.hex()}"
+[values]
+purchase = [0, 50000]
+[models.clicks]
+features = 100
+[budget]
+epsilon = 8.0
+delta = 1e-6
+"""
+
+
+HELPER = f"""
+name = "helper-0"
+folder = "state"
+address = "https://helper-0.example"
+parameter_service = "http://127.0.0.1:8000"
+service_key = "{SERVICE_KEY.verifying.public.hex()}"
+workers = 2
+[origins]
+"ads.example" = "{ORIGIN_KEY.verifying.public.hex()}"
+[policy]
+trusted_helpers = ["{HELPER_KEYS[0].verifying.public.hex()}", "{HELPER_KEYS[1].verifying.public.hex()}"]
+most = {{epsilon = 8, delta = 1e-6}}
+most_coalition = {{epsilon = 40, delta = 1e-6}}
+[serving]
+port = 8000
+"""
+ADSERVER = f"""
+origin = "ads.example"
+database = "sqlite:///reports.sqlite"
+key = "origin.key"
+cache = "cache"
+parameter_service = "https://parameters.example"
+service_key = "{SERVICE_KEY.verifying.public.hex()}"
+origin_key = "{ORIGIN_KEY.verifying.public.hex()}"
+[limits]
+uploads = 64
+[serving]
+port = 8000
+"""
+PARAMETERS = f"""
+key = "service.key"
+database = "sqlite:///parameters.sqlite"
+[origins]
+"ads.example" = "{ORIGIN_KEY.verifying.public.hex()}"
+[helpers]
+"helper-0" = "{HELPER_KEYS[0].verifying.public.hex()}"
+[serving]
+idle_s = 15.0
+"""
+
+
+def _configs() -> list[Decoder]:
+    given: list[tuple[str, str, Callable[[Path], object]]] = [
+        ("helper", HELPER, helper_config.read),
+        ("adserver", ADSERVER, adserver_config.read),
+        ("parameter_service", PARAMETERS, parameters_config.read),
+    ]
+    return [
+        Decoder(
+            f"configuration of {party}",
+            (f"{party}.config.read", "web.config.read"),
+            (text.encode(),),
+            _in_file(f"{party}.toml", read),
+            (BadConfig,),
+            weight=0.3,
+            form=TOML,
+        )
+        for party, text, read in given
+    ]
+
+
+def _settings() -> list[Decoder]:
+    def drafted(data: bytes) -> object:
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            raise InvalidDocument("no text") from None
+        return draft(text, ORIGIN_KEY.verifying, None, NOW)
+
+    def url(data: bytes) -> object:
+        return engine.parse(data.decode(errors="replace"))
+
+    def where(data: bytes) -> object:
+        return query.parse_where(data.decode(errors="surrogateescape").split("\n"))
+
+    urls = (b"sqlite:///reports.db", b"postgresql+psycopg://me:word@host:5432/name?sslmode=require")
+    filters = (b"campaign=spring,7\nplace=18..30\nage=..9",)
+    return [
+        Decoder(
+            "settings to draft",
+            ("parameter_service.draft.draft",),
+            (DRAFT.encode(),),
+            drafted,
+            (InvalidDocument,),
+            weight=0.3,
+            form=TOML,
+        ),
+        Decoder("address of a database", ("storage.engine.parse",), urls, url, (UnsupportedDatabase,)),
+        Decoder("filters", (), filters, where, (BadArguments,)),
+    ]
+
+
+def _backups() -> list[Decoder]:
+    file = {"size": 12, "sha256": "0" * 64}
+    made = {"format": 1, "helper": "helper-0", "taken": NOW, "database": "sqlite"}
+    listed = json.dumps({**made, "files": {"database/helper.sqlite": file, "anchor/a.json": file}}).encode()
+    receipts = b"\n".join(each.encode() for each in _receipts())
+    return [
+        Decoder(
+            "manifest of a backup",
+            ("helper.manifest.read",),
+            (listed,),
+            _in_file("backup/manifest.json", lambda path: manifest.read(path.parent, "helper-0")),
+            (BadBackup,),
+            weight=0.4,
+        ),
+        Decoder(
+            "receipts in a file",
+            ("cli.receipts.read_lines",),
+            (receipts,),
+            _in_file("receipts.jsonl", read_lines),
+            (BadReceipt,),
+            weight=0.3,
+        ),
+    ]
+
+
+def _features() -> list[Decoder]:
+    made = Encoder.fit(tables.columns(), {"region": OneHot(), "agent": Hashed(16)})
+    return [
+        Decoder(
+            "encoder",
+            (
+                "features.encoder.Encoder.load",
+                "features.encoder.Encoder.from_json",
+                "features.saved.decode",
+                "features.saved.load",
+            ),
+            (made.to_json().encode(),),
+            _in_file("encoder.json", Encoder.load),
+            (DecodeError, NotAnEncoder),
+            lambda _, found: Encoder.from_json(found.to_json()).to_json() == found.to_json(),
+            0.4,
+        )
+    ]
+
+
+def _models() -> list[Decoder]:
+    """A network of two layers as torch writes it, and one as Keras does."""
+    rng = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(rng.normal(size=shape).astype(np.float32), name)
+        for name, shape in {
+            "w0": (3, 4),
+            "b0": (3,),
+            "w1": (1, 3),
+            "v0": (4, 3),
+            "v1": (3, 1),
+            "c1": (1,),
+        }.items()
+    ]
+    torch_like = [
+        helper.make_node("Gemm", ["x", "w0", "b0"], ["h"], "first", transB=1),
+        helper.make_node("Relu", ["h"], ["r"], "between"),
+        helper.make_node("Gemm", ["r", "w1"], ["y"], "last", transB=1),
+    ]
+    keras_like = [
+        helper.make_node("MatMul", ["x", "v0"], ["h"], "first"),
+        helper.make_node("Tanh", ["h"], ["r"], "between"),
+        helper.make_node("MatMul", ["r", "v1"], ["s"], "last"),
+        helper.make_node("Add", ["s", "c1"], ["t"], "bias"),
+        helper.make_node("Sigmoid", ["t"], ["y"], "end"),
+    ]
+    examples = tuple(_model(nodes, weights) for nodes in (torch_like, keras_like))
+    covers = ("exact.onnx_model.read", "exact.onnx_graph.Graph.__init__")
+    read = partial(onnx_model.read, losses=[BinaryCrossEntropy()])
+    return [
+        Decoder(
+            "ONNX model",
+            covers,
+            examples,
+            read,
+            (ModelDoesNotFit, OutOfField, WeightsDoNotFit),
+            weight=0.1,
+            form=ONNX,
+        )
+    ]
+
+
+def _model(nodes: list[Any], weights: list[Any]) -> bytes:
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])]
+    made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    used = {name for node in nodes for name in node.input}
+    kept = [each for each in weights if each.name in used]
+    return bytes(helper.make_model(helper.make_graph(nodes, "net", given, made, kept)).SerializeToString())
+
+
+def decoders() -> list[Decoder]:
+    """All of these."""
+    return [
+        *_keys(),
+        *_caches(),
+        *_helper(),
+        *_configs(),
+        *_settings(),
+        *_backups(),
+        *_features(),
+        *_models(),
+    ]

@@ -1,0 +1,172 @@
+"""Decoders of functions: what a question brings beside its settings, and the seed that helpers hand on."""
+
+import base64
+import json
+from functools import cache
+
+import numpy as np
+
+from maskedlark.adserver import remote_helper
+from maskedlark.core.batches import SEED_BYTES
+from maskedlark.errors import CannotOpen, DecodeError, NotDeclared
+from maskedlark.exact.errors import WeightsDoNotFit
+from maskedlark.exact.losses import BinaryCrossEntropy
+from maskedlark.exact.network import Layer, Linear, Network
+from maskedlark.exact.operations import Relu
+from maskedlark.exact.quantise import Quantised
+from maskedlark.functions import model, weights
+from maskedlark.functions.evaluation import Evaluation
+from maskedlark.privacy import batch_seed, messages
+from maskedlark.privacy.batch_seed import SeedMessage, SignedSeed
+from maskedlark.privacy.errors import BadArguments, BadReceipt, BadSeed
+from maskedlark.privacy.messages import Request
+from maskedlark.randomness import FixedRandomness
+from maskedlark.web.errors import StrangeAnswer
+from maskedlark.wire import steps
+from maskedlark.wire.hpke import OpeningKey
+from tests.fuzz.of_privacy import FIRST
+from tests.fuzz.running import Decoder
+from tests.unit.privacy import ledgers
+
+NETWORK = Network(
+    (Layer(Linear("w0", "b0", 4, 3), None), Layer(Linear("w1", "b1", 3, 1), Relu())), (BinaryCrossEntropy(),)
+)
+
+
+@cache
+def _weights() -> bytes:
+    values = np.arange(NETWORK.size, dtype=np.int16) % 100
+    return weights.encode(Quantised(values, (6,) * len(NETWORK.parameters), (6,), 8))
+
+
+def _models() -> list[Decoder]:
+    described = model.describe(NETWORK).model_dump_json().encode()
+
+    def asked(data: bytes) -> object:
+        """As a helper reads it: out of a question."""
+        request = messages.decode_request(data)
+        return Evaluation().ask(FIRST, request.arguments).plans
+
+    arguments = {
+        "tag": "clicks",
+        "model": json.loads(described),
+        "weights": base64.b64encode(_weights()).decode(),
+        "scales": [{"buckets": 8}],
+    }
+    question = Request(
+        id="0" * 32, datasets=("1" * 64,), function="evaluation", arguments=arguments, noise=20.0
+    ).encode()
+    return [
+        Decoder(
+            "weights",
+            ("functions.weights.decode",),
+            (_weights(),),
+            lambda data: weights.decode(NETWORK, data),
+            (DecodeError, WeightsDoNotFit),
+            lambda data, found: weights.encode(found) == data,
+        ),
+        Decoder(
+            "description of a model",
+            ("functions.model.decode",),
+            (described,),
+            lambda data: model.decode(_parsed(data)),
+            (BadArguments, NotDeclared),
+            weight=0.5,
+        ),
+        Decoder(
+            "question of an evaluation",
+            ("functions.evaluation.Evaluation.ask", "functions.evaluation.EvaluationArguments.quantised"),
+            (question,),
+            asked,
+            (BadArguments, NotDeclared, DecodeError),
+            weight=0.3,
+        ),
+    ]
+
+
+def _sessions() -> list[Decoder]:
+    given = {
+        "id": "0" * 32,
+        "datasets": ["1" * 64],
+        "function": "gradient",
+        "tag": "clicks",
+        "arguments": {"rate": 0.5},
+        "noise": 20.0,
+        "sampling": {"kind": "poisson", "rate": 0.01, "held_out": 0.1},
+        "steps": 100,
+    }
+    return [
+        Decoder(
+            "session",
+            ("privacy.messages.decode_session",),
+            (json.dumps(given).encode(),),
+            messages.decode_session,
+            (BadArguments,),
+            weight=0.5,
+        ),
+        Decoder(
+            "records by model",
+            ("adserver.remote_helper._counted",),
+            (b'{"records": {"clicks": 60, "basket": 7}}',),
+            remote_helper._counted,
+            (StrangeAnswer,),
+        ),
+        Decoder(
+            "ranges of a step",
+            ("wire.steps.decode_ranges",),
+            (b"0-100,250-300", b"7-8"),
+            lambda data: steps.decode_ranges(data.decode("latin-1")),
+            (DecodeError,),
+            lambda data, found: steps.encode_ranges(found).encode() == data,
+        ),
+    ]
+
+
+def _parsed(data: bytes) -> dict[str, object]:
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        raise BadArguments("no JSON") from None
+    if not isinstance(found, dict):
+        raise BadArguments("no object")
+    return found
+
+
+def _seeds() -> list[Decoder]:
+    key, dataset, signs = OpeningKey.generate(FixedRandomness(b"seed")), bytes(32), ledgers.Signs()
+    signed = batch_seed.make(
+        bytes(SEED_BYTES), FIRST, dataset, {"helper-1": key.sealing}, signs.current(0), ledgers.NOW
+    )
+
+    def unseal(data: bytes) -> bytes:
+        return batch_seed.unseal(data, FIRST, dataset, "helper-1", {key.key_id: key})
+
+    def hostile(body: bytes) -> bytes:
+        """What the first helper signs, whatever it is."""
+        try:
+            text = body.decode()
+        except UnicodeDecodeError:
+            raise BadSeed("no text") from None
+        signature = signs.key.sign(batch_seed.LABEL, body).hex()
+        return unseal(SignedSeed(message=text, signature=signature, certificate=signs.certificate).encode())
+
+    assert SeedMessage.model_validate_json(signed.message).encode() == signed.message.encode()
+    covers = (
+        "privacy.batch_seed._decode",
+        "privacy.batch_seed._verified",
+        "privacy.batch_seed.SeedMessage.encode",
+    )
+    return [
+        Decoder("batch seed", covers[:1], (signed.encode(),), unseal, _SEED_ERRORS, weight=0.2),
+        Decoder(
+            "seed of a hostile helper", covers, (signed.message.encode(),), hostile, _SEED_ERRORS, weight=0.2
+        ),
+    ]
+
+
+_SEED_ERRORS = (BadSeed, BadReceipt, CannotOpen)
+
+
+def decoders() -> list[Decoder]:
+    """All of this room."""
+    return [*_models(), *_seeds(), *_sessions()]

@@ -1,0 +1,287 @@
+"""Decoders of privacy: documents, chains, questions, answers, receipts."""
+
+import json
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from maskedlark.adserver import combining, explained, receipt_pages
+from maskedlark.adserver.errors import HelpersDiffer
+from maskedlark.core import field
+from maskedlark.core.purpose import Purpose
+from maskedlark.errors import (
+    BadSignature,
+    BrokenChain,
+    DecodeError,
+    InvalidDocument,
+)
+from maskedlark.functions.sums import Sums
+from maskedlark.privacy import chain, document, messages, receipt, trail
+from maskedlark.privacy.chain import ORIGIN_LABEL, Signed
+from maskedlark.privacy.errors import BadArguments, BadReceipt
+from maskedlark.privacy.messages import Answer, AnswerTable, Request
+from maskedlark.privacy.receipt import SignedCertificate, SignedReceipt
+from maskedlark.web import pages
+from maskedlark.web.errors import StrangeAnswer
+from tests.fuzz.running import Decoder
+from tests.unit.privacy import cases, ledgers
+from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, SERVICE_KEY
+
+FIRST = cases.make(k=1)
+SECOND = cases.make(k=1, version=2, previous=FIRST.digest.hex())
+SIGNED = [chain.countersign(chain.sign(each, ORIGIN_KEY), SERVICE_KEY) for each in (FIRST, SECOND)]
+
+
+def _documents() -> list[Decoder]:
+    text, draft = FIRST.encode(), json.dumps(cases.settings(), indent=1).encode()
+    return [
+        Decoder(
+            "draft of a document",
+            ("privacy.document.parse",),
+            (draft, text),
+            document.parse,
+            (InvalidDocument,),
+            lambda _, found: document.decode(found.encode()) == found,
+            0.2,
+        ),
+        Decoder(
+            "document",
+            ("privacy.document.decode", "privacy.document.Document.encode"),
+            (text, SECOND.encode()),
+            document.decode,
+            (InvalidDocument,),
+            lambda data, found: found.encode() == data,
+            0.2,
+        ),
+        Decoder(
+            "signed document",
+            ("privacy.chain.decode", "privacy.chain.Signed.names"),
+            tuple(each.encode() for each in SIGNED),
+            _named,
+            (InvalidDocument,),
+            lambda _, found: chain.decode(found.encode()) == found,
+        ),
+        Decoder(
+            "document of a hostile origin",
+            ("privacy.chain.verify", "privacy.document.decode"),
+            (text,),
+            _hostile_origin,
+            (InvalidDocument, BrokenChain),
+            weight=0.2,
+        ),
+        Decoder(
+            "page of a chain",
+            ("web.pages.decode_page", "web.pages._json"),
+            (pages.page(SIGNED).encode(),),
+            pages.decode_page,
+            (InvalidDocument,),
+            lambda _, found: pages.decode_page(found.encode()) == found,
+            0.6,
+        ),
+        Decoder(
+            "chain in a file",
+            ("web.pages.decode_chain", "privacy.chain.verify"),
+            (pages.encode_chain(SIGNED),),
+            _whole_chain,
+            (InvalidDocument, BadSignature, BrokenChain),
+            weight=0.2,
+        ),
+    ]
+
+
+def _named(data: bytes) -> Signed:
+    signed = chain.decode(data)
+    signed.names()
+    return signed
+
+
+def _hostile_origin(body: bytes) -> object:
+    """Whatever an origin signs, and a service countersigns."""
+    signed = chain.countersign(Signed(body, ORIGIN_KEY.sign(ORIGIN_LABEL, body)), SERVICE_KEY)
+    return chain.verify([signed], "ads.example", ORIGIN_KEY.verifying, SERVICE_KEY.verifying)
+
+
+def _whole_chain(data: bytes) -> object:
+    found = pages.decode_chain(data)
+    return chain.verify(found, "ads.example", ORIGIN_KEY.verifying, SERVICE_KEY.verifying)
+
+
+def _questions() -> list[Decoder]:
+    request = _request()
+    return [
+        Decoder(
+            "question",
+            ("privacy.messages.decode_request", "functions.sums.Sums.ask"),
+            (request.encode(),),
+            _asked,
+            (BadArguments,),
+            lambda _, found: messages.decode_request(found.encode()) == found,
+        ),
+        Decoder(
+            "explanation",
+            ("adserver.explained.decode",),
+            (_EXPLANATION,),
+            partial(explained.decode, "helper-0"),
+            (StrangeAnswer,),
+        ),
+    ]
+
+
+_EXPLANATION = json.dumps(
+    {
+        "records": 60,
+        "k": 50,
+        "cost": {"after": {"epsilon": 1.5, "delta": 0}, "charged_epsilon": 0.5, "left_epsilon": None},
+        "noise_that_fits": 2.5,
+        "tables": [{"by": ["campaign"], "columns": [{"name": "count", "width": 1}]}],
+    }
+).encode()
+
+
+def _request() -> Request:
+    where = [{"key": "campaign", "among": ["spring", 7]}, {"key": "place", "least": 1, "most": 9}]
+    arguments = {"values": ["purchase", "count"], "by": [["campaign"], ["campaign", "place"]], "where": where}
+    return Request(id="0" * 32, datasets=("1" * 64,), function="sums", arguments=arguments, noise=20.0)
+
+
+def _asked(data: bytes) -> Request:
+    request = messages.decode_request(data)
+    question = Sums().ask(FIRST, request.arguments)
+    assert question.plans
+    return request
+
+
+def _answers() -> list[Decoder]:
+    first = _receipts()[0]
+    answer = Answer(first, [_table([("spring",), ("été",)]), _table([(7,), (-9,)])])
+    plans = Sums().ask(FIRST, {"values": ["purchase"], "by": [["campaign"], ["place"]]}).plans
+
+    def combined(data: bytes) -> Answer:
+        found = messages.decode_answer(data)
+        combining.combine(plans, {"helper-0": answer, "helper-1": found})
+        return found
+
+    return [
+        Decoder(
+            "answer",
+            ("privacy.messages.decode_answer",),
+            (answer.encode(),),
+            messages.decode_answer,
+            (DecodeError, BadReceipt),
+            lambda _, found: messages.decode_answer(found.encode()).encode() == found.encode(),
+            0.5,
+        ),
+        Decoder(
+            "answer that is added up",
+            ("privacy.messages.decode_answer",),
+            (answer.encode(),),
+            combined,
+            (DecodeError, BadReceipt, HelpersDiffer),
+            weight=0.5,
+        ),
+    ]
+
+
+def _table(rows: list[tuple[str | int, ...]]) -> AnswerTable:
+    column = field.from_signed(np.arange(len(rows))).reshape(-1, 1)
+    return AnswerTable(rows, [column])
+
+
+def _receipts() -> list[SignedReceipt]:
+    """A chain of receipts: three sealed datasets and three answers."""
+    with TemporaryDirectory() as folder:
+        ledger, database, _ = ledgers.at(Path(folder))
+        ledgers.seal(ledger, database, FIRST, *ledgers.DATASETS[:2])
+        ledgers.seal(ledger, database, FIRST, ledgers.DATASETS[2], purpose=Purpose.TRAIN)
+        ledger.charge(FIRST, ledgers.question(1))
+        found = ledgers.chain(ledger)
+        database.close()
+    return found
+
+
+def _receipt_decoders() -> list[Decoder]:
+    receipts = _receipts()
+    identity, signs = HELPER_KEYS[0], ledgers.Signs()
+    certificate = signs.certificate.certificate.encode()
+    page = receipt_pages.Page(receipts=tuple(receipts), more=False).model_dump_json().encode()
+
+    def signed(body: bytes) -> SignedReceipt:
+        signature = signs.key.sign(receipt.RECEIPT_LABEL, body).hex()
+        made = {"receipt": _text(body), "signature": signature, "certificate": signs.certificate}
+        return SignedReceipt(**made)  # type: ignore[arg-type]
+
+    def certified(body: bytes) -> object:
+        signature = identity.sign(receipt.CERTIFICATE_LABEL, body).hex()
+        return SignedCertificate(certificate=_text(body), signature=signature).open(
+            "helper-0", identity.verifying
+        )
+
+    def followed(body: bytes) -> object:
+        """A hostile helper's receipt in an honest place of its chain."""
+        return trail.verify([*receipts[:3], signed(body)], "ads.example", "helper-0", [FIRST])
+
+    bodies = tuple(each.receipt.encode() for each in receipts)
+    claimed = ("privacy.receipt.SignedReceipt.claimed", "privacy.receipt._Canonical.encode")
+    return [
+        Decoder(
+            "signed receipt",
+            ("privacy.receipt.decode",),
+            tuple(each.encode() for each in receipts),
+            receipt.decode,
+            (BadReceipt,),
+            lambda _, found: receipt.decode(found.encode()) == found,
+        ),
+        Decoder(
+            "receipt of a hostile helper",
+            claimed,
+            bodies,
+            lambda body: signed(body).open("helper-0", identity.verifying),
+            (BadReceipt,),
+            lambda data, found: found.encode() == data,
+            0.2,
+        ),
+        Decoder(
+            "certificate of a hostile helper",
+            ("privacy.receipt.SignedCertificate.claimed", "privacy.receipt._Canonical.encode"),
+            (certificate,),
+            certified,
+            (BadReceipt,),
+            lambda data, found: found.encode() == data,
+            0.3,
+        ),
+        Decoder("trail", ("privacy.trail.verify",), bodies[3:4], followed, (BadReceipt,), weight=0.04),
+        Decoder(
+            "page of receipts",
+            ("adserver.receipt_pages._page",),
+            (page,),
+            lambda data: list(receipt_pages.fetch(_Answering(data), "ads.example", most=9)),  # type: ignore[arg-type]
+            (StrangeAnswer, BadReceipt),
+            weight=0.5,
+        ),
+    ]
+
+
+class _Answering:
+    """A helper that answers every request with these bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def get(self, path: str, query: Any = None, patience: Any = None) -> bytes:
+        return self._data
+
+
+def _text(body: bytes) -> str:
+    """As JSON would have brought it: no half letters."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        raise BadReceipt("no text") from None
+
+
+def decoders() -> list[Decoder]:
+    """All of this room."""
+    return [*_documents(), *_questions(), *_answers(), *_receipt_decoders()]

@@ -1,0 +1,180 @@
+"""The three services, each with requests that reach behind its checks, and a good use of it at the end."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+from fastapi import FastAPI
+
+from maskedlark.adserver import Limits
+from maskedlark.adserver import create_app as adserver_app
+from maskedlark.clock import FixedClock
+from maskedlark.privacy import chain
+from maskedlark.web import request_signature
+from maskedlark.wire import uploads
+from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, SEAL_TYPE, Sealing
+from tests.fuzz.asking import Asking, Sent, changed
+from tests.unit.helper import world as helpers
+from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY
+from tests.unit.storage import cases as stored
+from tests.unit.web import service as parameters
+
+DATASETS = ["monday", "tuesday", "w.1"]
+
+
+@dataclass(frozen=True)
+class Fuzzed:
+    """A service that runs."""
+
+    name: str
+    app: FastAPI
+    requests: list[Sent]
+    well: Callable[[], None]
+    """A whole good use of it: run at the end, when it has seen everything."""
+    drawn: Callable[[Sent, list[Sent], Random], Sent] = changed
+    """How a request is made a hostile one."""
+
+
+@contextmanager
+def adserver(folder: Path) -> Iterator[Fuzzed]:
+    """Takes uploads of reports in the right form."""
+    database, reports = stored.opened(f"sqlite:///{folder / 'reports.db'}")
+    limits = Limits(body_bytes=20_000, reports=20, report_bytes=2000)
+    app = adserver_app(stored.ORIGIN, reports, stored.clock(), limits)
+    sent = [
+        Sent.to("POST", "/reports", uploads.CONTENT_TYPE, uploads.encode_batch(stored.data(5))),
+        Sent.to("POST", "/reports", uploads.CONTENT_TYPE, uploads.encode_batch(stored.data(1, b"other"))),
+        *(Sent.to("GET", path) for path in ("/health", "/ready", "/openapi.json", "/metrics")),
+    ]
+
+    def well() -> None:
+        new = stored.data(3, b"a good batch")
+        with Asking(app) as asking:
+            got = asking.ask(Sent.to("POST", "/reports", uploads.CONTENT_TYPE, uploads.encode_batch(new)))
+        answers = uploads.decode_answers(got.body, 3)
+        assert [each.outcome for each in answers] == [uploads.Verdict.STORED] * 3
+
+    with ExitStack() as stack:
+        stack.callback(database.close)
+        yield Fuzzed("ad server", app, sent, well)
+
+
+@contextmanager
+def parameter_service(folder: Path) -> Iterator[Fuzzed]:
+    """Publishes documents and keys; one of each is there."""
+    service = parameters.Service(folder / "parameters.db", FixedClock(parameters.NOW))
+    first, second, third = parameters.chained(3)
+    service.publish(first)
+    handed = [chain.sign(each, ORIGIN_KEY).encode() for each in (first, second)]
+    keys = [parameters.configuration(0, sequence) for sequence in (1, 2)]
+    service.desk.publish_keys("helper-0", keys[0])
+    sent = [
+        *(Sent.to("POST", "/v1/documents", JSON_TYPE, body) for body in handed),
+        *(Sent.to("POST", "/v1/keys?helper=helper-0", "application/cbor", body) for body in keys),
+        Sent.to("GET", f"/v1/documents/{first.digest.hex()}"),
+        Sent.to("GET", "/v1/origins/ads.example/documents?after=0"),
+        Sent.to("GET", "/v1/origins/ads.example/documents/latest"),
+        Sent.to("GET", "/v1/origins/ads.example/documents/1"),
+        Sent.to("GET", "/v1/keys?helper=helper-0"),
+        *(Sent.to("GET", path) for path in ("/health", "/ready", "/openapi.json", "/metrics")),
+    ]
+
+    def drawn(request: Sent, others: list[Sent], rng: Random) -> Sent:
+        """Some documents and keys are signed by whom they should be: they are read to the end."""
+        found = changed(request, others, rng)
+        if found.path == b"/v1/documents" and rng.random() < 0.5:
+            text = replace(found, body=second.encode())
+            body = changed(text, [text], rng).body
+            signed = chain.Signed(body, ORIGIN_KEY.sign(chain.ORIGIN_LABEL, body))
+            try:
+                return replace(found, body=signed.encode())
+            except UnicodeDecodeError:  # What is no text cannot be handed in at all.
+                return found
+        return found
+
+    def well() -> None:
+        for document in (second, third):
+            service.publish(document)
+        service.desk.publish_keys("helper-1", parameters.configuration(1, 1))
+        with service.http() as http:
+            assert (
+                http.get("/v1/origins/ads.example/documents/latest").json()["document"]
+                == third.encode().decode()
+            )
+
+    try:
+        yield Fuzzed("parameter service", service.app, sent, well, drawn)
+    finally:
+        service.store.close()
+
+
+@contextmanager
+def helper(folder: Path) -> Iterator[Fuzzed]:
+    """Takes datasets and questions of an origin that signs; one dataset is sealed, one is open."""
+    with helpers.world(folder) as world:
+        document = world.publish(fake_rate=0.0)
+        sealed = world.sealed(document, "sealed")
+        chunk = uploads.encode_batch(world.reports(document, 8))
+        sent = _to_helper(world, document, sealed.digest, chunk)
+
+        def drawn(request: Sent, others: list[Sent], rng: Random) -> Sent:
+            """Most are signed when they are wrong already; of others the signature itself is changed."""
+            kind = rng.random()
+            if kind < 0.1:  # As it is: what is open, sealed and aborted differs from request to request.
+                return signed(request, rng)
+            if kind < 0.7:
+                return signed(changed(request, others, rng), rng)
+            return changed(signed(request, rng) if kind < 0.9 else request, others, rng)
+
+        def well() -> None:
+            found = world.sealed(document, "afterwards")
+            body = helpers.question(found.digest, number=1 << 100)
+            world.remote().post("/v1/explain", body, JSON_TYPE)
+
+        yield Fuzzed("helper", world.app, sent, well, drawn)
+
+
+def _to_helper(world: helpers.World, document: object, digest: str, chunk: bytes) -> list[Sent]:
+    bitmap = Sealing(accepted=("ff",)).encode()
+    asked = [helpers.question(digest, number=number, noise=1e5) for number in (1, 2)]
+    asked.append(
+        helpers.question(digest, number=3, noise=1e5, where=[{"key": "campaign", "among": ["spring"]}])
+    )
+    found = [
+        *(
+            Sent.to("POST", path, JSON_TYPE, body)
+            for path in ("/v1/releases", "/v1/explain")
+            for body in asked
+        ),
+        *(Sent.to("GET", path) for path in ("/health", "/ready", "/openapi.json", "/v1/keys")),
+        Sent.to("GET", "/v1/origins/ads.example/receipts?after=0"),
+    ]
+    for name in DATASETS:
+        query = f"opening={helpers.opened(name)['opening']}"
+        found += [
+            Sent.to("POST", f"/v1/datasets/{name}", JSON_TYPE, helpers.opening(document, name)),  # type: ignore[arg-type]
+            Sent.to("GET", f"/v1/datasets/{name}"),
+            Sent.to("POST", f"/v1/datasets/{name}/chunks/0?{query}", CHUNK_TYPE, chunk),
+            Sent.to("GET", f"/v1/datasets/{name}/chunks/0"),
+            Sent.to("POST", f"/v1/datasets/{name}/seal?{query}", SEAL_TYPE, bitmap),
+            Sent.to("DELETE", f"/v1/datasets/{name}?{query}"),
+        ]
+    return found
+
+
+def signed(sent: Sent, rng: Random) -> Sent:
+    """Signed by its origin, now and then by somebody else or for somebody else."""
+    key = HELPER_KEYS[0] if rng.random() < 0.02 else ORIGIN_KEY
+    to = "helper-1" if rng.random() < 0.02 else helpers.NAME
+    given = dict(sent.headers).get(b"content-type", request_signature.NO_BODY_TYPE.encode()).decode("latin-1")
+    try:
+        made = request_signature.sign(
+            sent.method, sent.target, given, sent.body, helpers.ORIGIN, to, helpers.NOW, key
+        )
+    except AssertionError:  # Not printable: nobody can sign it.
+        return sent
+    names = {name.encode() for name in made}
+    kept = [(name, value) for name, value in sent.headers if name not in names]
+    return replace(sent, headers=(*kept, *((name.encode(), value.encode()) for name, value in made.items())))
