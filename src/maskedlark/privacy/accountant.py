@@ -22,8 +22,9 @@ from maskedlark.privacy.mechanisms import LEAST_NOISE, MOST_NOISE, Kind, check_n
 
 DIGITS = 4
 """Multipliers that `noise_for` finds have so many significant digits."""
-_TENFOLD = 9 * 10 ** (DIGITS - 1)
+_TENFOLD: int = 9 * 10 ** (DIGITS - 1)
 """As many numbers of that many digits lie from one power of ten to the next."""
+MOST_INDEX: int = round(math.log10(MOST_NOISE / LEAST_NOISE)) * _TENFOLD
 _SLACK = 1e-9
 _SEARCHED = 2e-12
 """The closed form is searched for ε: relatively and absolutely, so much covers where the search ends."""
@@ -80,19 +81,19 @@ def noise_for(kind: Kind, count: int, epsilon: float, delta: float, before: Iter
     charged = tuple(before)
 
     def fits(index: int) -> bool:
-        return _composed((*charged, Charge(kind, _multiplier(index), count)), delta) <= epsilon
+        return _composed((*charged, Charge(kind, multiplier(index), count)), delta) <= epsilon
 
-    low, high = 0, round(math.log10(MOST_NOISE / LEAST_NOISE)) * _TENFOLD
+    low, high = 0, MOST_INDEX
     if not fits(high):
         raise NotDeclared("no noise fits what is left of the budget: ask fewer columns, or none")
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if fits(middle) else (middle + 1, high)
-    return _multiplier(high)
+    return multiplier(high)
 
 
-def _multiplier(index: int) -> float:
-    """Numbers of four digits in order: the first is the least noise."""
+def multiplier(index: int) -> float:
+    """Numbers of four digits in order: the first is the least noise, that of `MOST_INDEX` the most."""
     power, digits = divmod(index, _TENFOLD)
     exponent = round(math.log10(LEAST_NOISE)) + power - (DIGITS - 1)
     return float(f"{digits + 10 ** (DIGITS - 1)}e{exponent}")

@@ -7,7 +7,7 @@ return, and computes a helper's share of it. What is below k, the charge and the
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,15 @@ class Column:
     largest: int
     """The most that one record adds to a coordinate, up or down."""
     width: int = 1
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of a model's records: those that are kept out of all batches, or the others."""
+
+    which: Literal["held_out", "training"]
+    held_out: float
+    """The share that is kept out."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,11 @@ class Question(ABC):
         """The model whose records are asked for; none to aggregate."""
         return None
 
+    @property
+    def part(self) -> Part | None:
+        """Which of the records are asked for; none for all."""
+        return None
+
     @abstractmethod
     def share(self, datasets: Sequence[Records], k: int) -> list[Table]:
         """A helper's share of every table, over the union of datasets. Linear in the records' shares.
@@ -90,3 +104,31 @@ class Function(ABC):
     @abstractmethod
     def ask(self, document: Document, arguments: Arguments) -> Question:
         """The question that these arguments make under a document. Raises what is wrong with them."""
+
+
+class Steps(ABC):
+    """A stepped function with what a session fixes: checked before the session is opened."""
+
+    @property
+    @abstractmethod
+    def most_bytes(self) -> int:
+        """The largest body that a step may bring."""
+
+    @abstractmethod
+    def at(self, body: bytes, shared: bytes) -> Question:
+        """The question of one step. Raises what is wrong with its body, before the step is taken.
+
+        `shared` is a secret of all helpers, another for every step: what it makes random is the same at each.
+        """
+
+
+class SteppedFunction(ABC):
+    """A function that is asked again and again over batches: each step brings the rest of its arguments."""
+
+    name: ClassVar[str]
+    purpose: ClassVar[Purpose]
+    version: ClassVar[int] = 1
+
+    @abstractmethod
+    def begin(self, document: Document, tag: str, arguments: Arguments) -> Steps:
+        """What these arguments make under a document. Raises what is wrong with them."""

@@ -7,19 +7,25 @@ the chain got: a ledger that was put back from an old copy is behind it, and ans
 """
 
 import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, select
 
 from maskedlark.clock import Clock
 from maskedlark.core.purpose import Purpose
-from maskedlark.privacy import lines, receipt
+from maskedlark.privacy import lines, receipt, recovered, slots
 from maskedlark.privacy.budget import Account, Cost, Entry
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.lines import Charging, Line, Mark
 from maskedlark.privacy.receipt import (
     Balance,
+    OpenedReceipt,
     Receipt,
+    RecoveredReceipt,
     Released,
     ReleaseReceipt,
     SealedReceipt,
@@ -72,6 +78,20 @@ class _Known(NamedTuple):
     account: Account
 
 
+@dataclass(frozen=True)
+class Turn:
+    """A transaction that holds the lock of an origin's chain, at its end. Run by sessions."""
+
+    connection: Connection
+    document: Document
+    account: Account
+    """Everything that is charged, at this moment."""
+    place: Callable[[], dict[str, Any]]
+    """What the next receipt says of itself and of its place in the chain."""
+    append: Callable[..., SignedReceipt]
+    """Sign a receipt and write it behind the last one, with its line's `request` and `question`."""
+
+
 class Ledger:
     """Durable, and safe to share: threads and processes that write to one origin's chain take turns."""
 
@@ -79,6 +99,8 @@ class Ledger:
         self, database: Database, anchor: Anchor, signer: Signer, clock: Clock, rng: Randomness
     ) -> None:
         prepare(database, "ledger", SCHEMA_VERSION, lines.TABLES)
+        prepare(database, "sessions", slots.SCHEMA_VERSION, slots.TABLES)
+        prepare(database, "recovered ledger", recovered.SCHEMA_VERSION, recovered.TABLES)
         self._database = database
         self._anchor = anchor
         self._signer = signer
@@ -89,10 +111,12 @@ class Ledger:
 
     def charge(self, document: Document, charging: Charging) -> Line:
         """The line of this question: the one that is there, or a new one if the budget allows it."""
+        self.warm(document)
         with self._database.write() as connection:
             head = self._head(connection, document.origin)
             line = lines.find(connection, document.origin, charging)
             if line is None:
+                recovered.refuse_closed(connection, document)
                 account, entry = self._account(connection, document, head), charging.entry()
                 if account.fits(entry):
                     line = self._release(connection, document, head, charging, account.cost(entry))
@@ -106,10 +130,31 @@ class Ledger:
 
     def explain(self, document: Document, entry: Entry) -> tuple[Cost, float | None]:
         """What a question would cost now, and the least noise with which it would fit. Charges nothing."""
+        self.warm(document)
         with self._database.write() as connection:
             head = self._head(connection, document.origin)
+            recovered.refuse_closed(connection, document)
             account = self._account(connection, document, head).copy()
         return account.cost(entry), account.noise_that_fits(entry)
+
+    def warm(self, document: Document) -> None:
+        """Compute what courses have cost, where nobody waits: after a start a figure takes a while."""
+        if (document.origin, document.digest) not in self._known:
+            with self._database.read() as connection:
+                end = lines.end(connection, document.origin)
+                found = list(lines.entries(connection, document, 0, end.number))
+            account = Account(document)
+            account.add(found)
+            account.spent()
+
+    @contextmanager
+    def turn(self, document: Document) -> Iterator[Turn]:
+        """The origin's chain for one writer alone; what it writes is durable when the block ends."""
+        with self._database.write() as connection:
+            head = self._head(connection, document.origin)
+            account = self._account(connection, document, head)
+            place = partial(self._place, document, head)
+            yield Turn(connection, document, account, place, partial(self._append, connection))
 
     def seal(
         self, connection: Connection, document: Document, purpose: Purpose, dataset: bytes, records: int
@@ -122,7 +167,7 @@ class Ledger:
             dataset=dataset.hex(),
             records=records,
         )
-        return self._append(connection, made, {})
+        return self._append(connection, made)
 
     def remember(self, origin: str, signed: SignedReceipt) -> None:
         """Anchor a receipt that is durable, before it leaves."""
@@ -149,23 +194,49 @@ class Ledger:
 
     def check(self) -> None:
         """Return if no origin's chain is behind its anchor; raise if one is. Run at the start."""
-        for origin in sorted({*self._anchor.origins(), *self._origins()}):
+        with self._database.read() as connection:
+            recovered.refuse_copy(connection)
+        for origin in sorted({*self._anchor.origins(), *self.origins()}):
             mark = self._anchor.read(origin)
             with self._database.read() as connection:
                 lines.check_anchor(connection, origin, mark)
 
     def accept(self) -> list[str]:
         """Anchor every chain where it stands: for an operator who lost the anchor, not the ledger."""
-        origins = self._origins()
+        with self._database.read() as connection:
+            recovered.refuse_copy(connection)
+        origins = self.origins()
         for origin in origins:
             with self._database.read() as connection:
-                query = select(lines.HEADS.c.number).where(lines.HEADS.c.origin == origin)
-                number = connection.execute(query).scalar_one()
-                last = lines.receipt_at(connection, origin, number)
-            self._anchor.write(origin, Mark(number, last.digest if last else lines.NOTHING))
+                end = lines.end(connection, origin)
+            self._anchor.write(origin, end)
         return origins
 
-    def _origins(self) -> list[str]:
+    def put_back(self, connection: Connection, origin: str, found: Sequence[SignedReceipt]) -> None:
+        """Write receipts of ours, which were lost and handed in, behind the last one. Run by a recovery."""
+        self._database.insert_new(connection, lines.HEADS, [(origin, 0)])
+        for signed in found:
+            lines.put_back(connection, signed)
+            if isinstance(made := signed.claimed(), OpenedReceipt):
+                slots.put_back(self._database, connection, made)
+
+    def close(self, connection: Connection, document: Document, before: Mark) -> SignedReceipt:
+        """Go on behind receipts that are lost: what they may have cost counts as spent. Run by a recovery.
+
+        `before` is the last receipt that is known to have been signed; `document` the origin's newest.
+        """
+        self._database.insert_new(connection, lines.HEADS, [(document.origin, 0)])
+        kept = lines.end(connection, document.origin)
+        last = lines.receipt_at(connection, document.origin, kept.number)
+        place = self._place(document, _Head(kept.number, last))
+        place |= {"number": before.number + 1, "previous": before.digest.hex() if before.number else None}
+        digest = kept.digest.hex() if kept.number else None
+        made = RecoveredReceipt(**place, kept=kept.number, kept_digest=digest)
+        recovered.close(connection, document)
+        return self._append(connection, made)
+
+    def origins(self) -> list[str]:
+        """All origins that have a chain."""
         with self._database.read() as connection:
             return list(connection.scalars(select(lines.HEADS.c.origin)))
 
@@ -227,18 +298,10 @@ class Ledger:
             "seed": seed,
             "engine": charging.engine,
         }
-        return Line(self._append(connection, made, secret), seed)
+        return Line(self._append(connection, made, **secret), seed)
 
-    def _append(self, connection: Connection, made: Receipt, secret: dict[str, bytes | str]) -> SignedReceipt:
+    def _append(self, connection: Connection, made: Receipt, **secret: bytes | str) -> SignedReceipt:
         key, certificate = self._signer.current(made.time)
         signed = receipt.sign(made, key, certificate)
-        line = {
-            "origin": made.origin,
-            "number": made.number,
-            "parameters": bytes.fromhex(made.parameters),
-            "receipt": signed.encode(),
-        }
-        connection.execute(insert(lines.LINES).values(**line, **secret))
-        heads = update(lines.HEADS).where(lines.HEADS.c.origin == made.origin)
-        connection.execute(heads.values(number=made.number))
+        lines.append(connection, signed, **secret)
         return signed

@@ -13,15 +13,17 @@ from sqlalchemy import (
     String,
     Table,
     UniqueConstraint,
+    insert,
     select,
+    update,
 )
 
 from maskedlark.privacy import mechanisms, receipt
 from maskedlark.privacy.accountant import Charge
-from maskedlark.privacy.budget import Entry
+from maskedlark.privacy.budget import Closing, Entry
 from maskedlark.privacy.document import Document
-from maskedlark.privacy.errors import CannotRepeat, LedgerBehind, RequestIdReused
-from maskedlark.privacy.receipt import ReleaseReceipt, SignedReceipt
+from maskedlark.privacy.errors import AnswerLost, CannotRepeat, LedgerBehind, RequestIdReused
+from maskedlark.privacy.receipt import ClosedReceipt, OpenedReceipt, ReleaseReceipt, SignedReceipt
 from maskedlark.wire.report import MOST_ORIGIN
 
 NOTHING = bytes(32)
@@ -93,16 +95,58 @@ def check_anchor(connection: Connection, origin: str, mark: Mark | None) -> None
     if mark is None and receipt_at(connection, origin, 1) is not None:
         raise LedgerBehind(
             f"there are receipts for {origin}, but nothing says how far they got: put the anchor back. "
-            "If it is lost and this ledger is surely the newest, run `maskedlark helper accept-ledger`"
+            "If it is lost and this ledger is surely the newest, run `maskedlark helper accept-ledger`; if "
+            "the ledger is an old copy, `maskedlark helper recover`"
         )
     if mark is None or mark.number == 0:
         return
-    found = receipt_at(connection, origin, mark.number)
-    if found is None or found.digest != mark.digest:
+    if digest_at(connection, origin, mark.number) != mark.digest:
         raise LedgerBehind(
-            f"the ledger lacks receipt {mark.number} for {origin}, which was signed and may have left: "
-            "it is an old copy. Put the newest one back; a budget is never reset"
+            f"the ledger lacks receipt {mark.number} for {origin}, which was signed and may have left: it is "
+            "an old copy. Put the newest one back, or run `maskedlark helper recover` with the receipts that "
+            "were signed since; a budget is never reset"
         )
+
+
+def digest_at(connection: Connection, origin: str, number: int) -> bytes | None:
+    """The digest of the receipt of that number; of one that was lost, as the next one names it."""
+    if found := receipt_at(connection, origin, number):
+        return found.digest
+    following = receipt_at(connection, origin, number + 1)
+    previous = following.claimed().previous if following else None
+    return None if previous is None else bytes.fromhex(previous)
+
+
+def end(connection: Connection, origin: str) -> Mark:
+    """The last receipt of an origin's chain."""
+    number = connection.scalar(select(HEADS.c.number).where(HEADS.c.origin == origin)) or 0
+    last = receipt_at(connection, origin, number)
+    return Mark(number, last.digest if last else NOTHING)
+
+
+def append(connection: Connection, signed: SignedReceipt, **secret: bytes | str) -> None:
+    """Put a receipt behind the last one, with what only the helper knows of it. Under the chain's lock."""
+    made = signed.claimed()
+    line = {
+        "origin": made.origin,
+        "number": made.number,
+        "parameters": bytes.fromhex(made.parameters),
+        "receipt": signed.encode(),
+    }
+    connection.execute(insert(LINES).values(**line, **secret))
+    connection.execute(update(HEADS).where(HEADS.c.origin == made.origin).values(number=made.number))
+
+
+def put_back(connection: Connection, signed: SignedReceipt) -> None:
+    """A receipt that was lost and handed in: it counts, but its question is answered no more."""
+    made = signed.claimed()
+    if isinstance(made, ReleaseReceipt | OpenedReceipt):
+        request, question = bytes.fromhex(made.request), bytes.fromhex(made.question)
+        append(connection, signed, request=request, question=question)
+    elif isinstance(made, ClosedReceipt):
+        append(connection, signed, question=bytes.fromhex(made.digest))
+    else:
+        append(connection, signed)
 
 
 def receipt_at(connection: Connection, origin: str, number: int) -> SignedReceipt | None:
@@ -110,6 +154,17 @@ def receipt_at(connection: Connection, origin: str, number: int) -> SignedReceip
     query = select(LINES.c.receipt).where(LINES.c.origin == origin, LINES.c.number == number)
     found = connection.scalar(query)
     return None if found is None else receipt.decode(bytes(found))
+
+
+def asked(connection: Connection, origin: str, request: bytes, question: bytes) -> SignedReceipt | None:
+    """The receipt of a request that was charged before. Refuses another question under its id."""
+    query = select(LINES).where(LINES.c.origin == origin, LINES.c.request == request)
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        return None
+    if bytes(row.question) != question:
+        raise RequestIdReused(f"request {request.hex()} asked something else; use another id")
+    return receipt.decode(bytes(row.receipt))
 
 
 def find(connection: Connection, origin: str, charging: Charging) -> Line | None:
@@ -120,6 +175,11 @@ def find(connection: Connection, origin: str, charging: Charging) -> Line | None
         return None
     if bytes(row.question) != charging.question:
         raise RequestIdReused(f"request {charging.request.hex()} asked something else; use another id")
+    if row.seed is None:
+        raise AnswerLost(
+            f"request {charging.request.hex()} was answered and charged, but its noise was lost since: ask "
+            "anew under another id, which is charged again"
+        )
     signed = receipt.decode(bytes(row.receipt))
     before = signed.claimed()
     assert isinstance(before, ReleaseReceipt), "only releases have a request"
@@ -132,16 +192,17 @@ def find(connection: Connection, origin: str, charging: Charging) -> Line | None
     return Line(signed, bytes(row.seed))
 
 
-def entries(connection: Connection, document: Document, after: int, until: int) -> Iterator[Entry]:
-    """The releases under a document between two places of its origin's chain."""
+def entries(connection: Connection, document: Document, after: int, until: int) -> Iterator[Entry | Closing]:
+    """The releases, and the sessions, under a document between two places of its origin's chain."""
     query = select(LINES.c.receipt).where(
         LINES.c.origin == document.origin,
         LINES.c.parameters == document.digest,
-        LINES.c.request.is_not(None),
+        LINES.c.question.is_not(None),
         LINES.c.number > after,
         LINES.c.number <= until,
     )
     for row in connection.execute(query.order_by(LINES.c.number)):
         found = receipt.decode(bytes(row.receipt)).claimed()
-        assert isinstance(found, ReleaseReceipt), "only releases have a request"
-        yield found.entry()
+        assert isinstance(found, ReleaseReceipt | OpenedReceipt | ClosedReceipt), "only these cost anything"
+        if (entry := found.entry()) is not None:
+            yield entry

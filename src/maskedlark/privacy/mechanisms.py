@@ -59,12 +59,6 @@ def check_noise(noise: float) -> None:
         raise NotDeclared(f"a noise multiplier is from {LEAST_NOISE:g} to {MOST_NOISE:g}")
 
 
-def scale_of(kind: Kind, noise: float, sensitivity: Sensitivity) -> float:
-    """Laplace's b or Gauss's σ, in units of the answer."""
-    found = law(kind, noise, sensitivity)
-    return found.scale if isinstance(found, Laplace) else found.sigma
-
-
 def deviation(kind: Kind, noise: float, sensitivity: Sensitivity) -> float:
     """The standard deviation of one helper's noise."""
     return law(kind, noise, sensitivity).deviation

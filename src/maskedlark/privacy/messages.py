@@ -18,16 +18,19 @@ from maskedlark.core.declared import MOST_NAMES
 from maskedlark.core.field import FieldArray
 from maskedlark.errors import WrongLength, WrongType
 from maskedlark.privacy import receipt
+from maskedlark.privacy.course import MOST_STEPS
 from maskedlark.privacy.errors import BadArguments
 from maskedlark.privacy.function import Group
 from maskedlark.privacy.mechanisms import LEAST_NOISE, MOST_NOISE
 from maskedlark.privacy.receipt import Hex16, SignedReceipt
+from maskedlark.privacy.sampling import Sampling
 from maskedlark.privacy.settings import Hex32, Name, Settings, faults
 from maskedlark.wire import codec
 from maskedlark.wire.codec import Fields, Reader
 
 MOST_DATASETS = 366
-MOST_REQUEST = 1 << 20
+MOST_REQUEST = 1 << 22
+"""Room for the weights of a model that is evaluated."""
 MOST_ANSWER = 64 << 20
 MOST_TABLES = 64
 MOST_COLUMNS = 1 << 10
@@ -58,6 +61,36 @@ def decode_request(body: bytes) -> Request:
     """Run by a helper."""
     try:
         return Request.model_validate_json(body)
+    except ValidationError as error:
+        raise BadArguments(faults(error)) from None
+
+
+class SessionRequest(Settings):
+    """A stepped function over batches of a model's records: so many steps. Made by the ad server."""
+
+    format: Literal[1] = 1
+    id: Hex16
+    """Random: the same id is the same session."""
+    datasets: Annotated[tuple[Hex32, ...], Field(min_length=1, max_length=MOST_DATASETS)]
+    function: Name
+    tag: Name
+    arguments: dict[str, Any]
+    noise: Annotated[float, Field(ge=LEAST_NOISE, le=MOST_NOISE)] | None
+    """None where the model's labels were randomised in the browser: then nothing is charged."""
+    sampling: Sampling
+    steps: Annotated[int, Field(ge=1, le=MOST_STEPS)]
+    delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The session's own part of the model's δ."""
+
+    def encode(self) -> bytes:
+        """JSON for the wire. Sent again, it is sent as these very bytes."""
+        return self.model_dump_json().encode()
+
+
+def decode_session(body: bytes) -> SessionRequest:
+    """Run by a helper."""
+    try:
+        return SessionRequest.model_validate_json(body)
     except ValidationError as error:
         raise BadArguments(faults(error)) from None
 

@@ -1,8 +1,9 @@
 """Receipts: what a helper has answered, signed and chained, so that anyone can add up what it cost.
 
-A helper's receipts for one origin form a chain by hash. Two kinds: a dataset was sealed; a question was
-answered. None says who is in a dataset or in a batch. They are signed by a key that the helper's identity
-certifies, so that the identity itself can stay off the machine that answers.
+A helper's receipts for one origin form a chain by hash. Five kinds: a dataset was sealed; a question was
+answered; a session was opened, and closed; receipts were lost. None says who is in a dataset or in a batch.
+They are signed by a key that the helper's identity certifies, so that the identity itself can stay off the
+machine that answers.
 """
 
 import hashlib
@@ -14,10 +15,12 @@ from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 
 from maskedlark.errors import BadSignature, WeakKey
 from maskedlark.privacy.accountant import Charge
-from maskedlark.privacy.budget import Cost, Entry
+from maskedlark.privacy.budget import Closing, Cost, Entry
+from maskedlark.privacy.course import MOST_STEPS, Closed, Course
 from maskedlark.privacy.document import Origin
 from maskedlark.privacy.errors import BadReceipt
 from maskedlark.privacy.mechanisms import LEAST_NOISE, MOST_NOISE
+from maskedlark.privacy.sampling import Sampling
 from maskedlark.privacy.settings import MOST_NUMBER, Hex32, Name, PublicKey, Seconds, Settings
 from maskedlark.wire.signatures import SIGNATURE_BYTES, SigningKey, VerifyingKey
 
@@ -71,6 +74,8 @@ class Balance(Settings):
 
     charged_epsilon: Annotated[float, Field(ge=0)]
     spent_epsilon: Annotated[float, Field(ge=0)]
+    spent_coalition_epsilon: Annotated[float, Field(ge=0)]
+    """Against who knows the batches of sessions: the ad server with all helpers but one."""
     spent_delta: Annotated[float, Field(ge=0)]
     left_epsilon: float
 
@@ -80,6 +85,7 @@ class Balance(Settings):
         return cls(
             charged_epsilon=max(0.0, cost.after.epsilon - cost.before.epsilon),
             spent_epsilon=cost.after.epsilon,
+            spent_coalition_epsilon=cost.after.coalition,
             spent_delta=cost.after.delta,
             left_epsilon=cost.left,
         )
@@ -105,7 +111,104 @@ class ReleaseReceipt(_Placed):
         return Entry(self.tag, tuple(bytes.fromhex(dataset) for dataset in self.datasets), charge)
 
 
-Receipt = SealedReceipt | ReleaseReceipt
+class Reserved(Settings):
+    """A course, as a session reserved it."""
+
+    mechanism: Literal["laplace", "gaussian"]
+    noise: Annotated[float, Field(ge=LEAST_NOISE, le=MOST_NOISE)]
+    rate: Annotated[float, Field(gt=0, le=1)]
+    """What is accounted: 1 where sampling hides nothing."""
+    steps: Annotated[int, Field(ge=1, le=MOST_STEPS)]
+    batches: Annotated[int, Field(ge=0, le=MOST_STEPS)]
+    delta: Annotated[float, Field(ge=0, lt=1)]
+
+    @classmethod
+    def of(cls, course: Course) -> "Reserved":
+        """What a receipt says of a course."""
+        return cls(
+            mechanism=course.kind,
+            noise=course.noise,
+            rate=course.rate,
+            steps=course.steps,
+            batches=course.batches,
+            delta=course.delta,
+        )
+
+    def course(self) -> Course:
+        """As the budget knows it."""
+        return Course(self.mechanism, self.noise, self.rate, self.steps, self.batches, self.delta)
+
+
+class OpenedReceipt(_Placed):
+    """A session was opened: all that it may cost is reserved."""
+
+    kind: Literal["opened"] = "opened"
+    request: Hex16
+    """The session's name from here on."""
+    question: Hex32
+    """The digest of the whole request."""
+    function: Name
+    tag: Name
+    datasets: Annotated[tuple[Hex32, ...], Field(min_length=1)]
+    slots: Annotated[tuple[Annotated[int, Field(ge=0, le=MOST_NUMBER)], ...], Field(min_length=1)]
+    """In each dataset, the slot of its first step: with other slots, helpers would draw other batches."""
+    steps: Annotated[int, Field(ge=1, le=MOST_STEPS)]
+    sampling: Sampling
+    course: Reserved | None
+    """None where labels were randomised in the browser: nothing is charged."""
+    balance: Balance
+
+    def entry(self) -> Entry | None:
+        """As the budget sees it; none where nothing is charged."""
+        if self.course is None:
+            return None
+        datasets = tuple(bytes.fromhex(dataset) for dataset in self.datasets)
+        return Entry(self.tag, datasets, self.course.course(), bytes.fromhex(self.request))
+
+
+class Kept(Settings):
+    """What is kept of a course that was closed."""
+
+    steps: Annotated[int, Field(ge=0, le=MOST_STEPS)]
+    batches: Annotated[int, Field(ge=0, le=MOST_STEPS)]
+
+
+class ClosedReceipt(_Placed):
+    """A session was closed: what it did not use is given back."""
+
+    kind: Literal["closed"] = "closed"
+    request: Hex16
+    """The session's."""
+    used: Annotated[int, Field(ge=0, le=MOST_STEPS)]
+    """Steps up to the last one that was taken."""
+    digest: Hex32
+    """Over the steps that were taken and the digests of their bodies, in order."""
+    course: Reserved | None
+    """As it was opened."""
+    kept: Kept | None
+    balance: Balance
+
+    def entry(self) -> Closing | None:
+        """As the budget sees it; none where nothing was charged."""
+        if self.course is None or self.kept is None:
+            return None
+        closed = Closed(self.course.course(), self.kept.steps, self.kept.batches)
+        return Closing(bytes.fromhex(self.request), closed)
+
+
+class RecoveredReceipt(_Placed):
+    """The helper lost its receipts between one that it kept and this one: it says so itself.
+
+    From here on nothing is answered under the document that it names, nor under an earlier one.
+    """
+
+    kind: Literal["recovered"] = "recovered"
+    kept: Annotated[int, Field(ge=0, le=MOST_NUMBER)]
+    """The number of the last receipt before those that were lost; 0 if there is none."""
+    kept_digest: Hex32 | None
+
+
+Receipt = SealedReceipt | ReleaseReceipt | OpenedReceipt | ClosedReceipt | RecoveredReceipt
 _RECEIPT: TypeAdapter[Receipt] = TypeAdapter(Annotated[Receipt, Field(discriminator="kind")])
 
 

@@ -6,18 +6,19 @@ one charge: after a crash everything is computed again from the seed, and all of
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from maskedlark.core import field
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Records
 from maskedlark.errors import FieldOverflow
-from maskedlark.privacy import mechanisms
+from maskedlark.privacy import mechanisms, parts
 from maskedlark.privacy.accountant import Charge
 from maskedlark.privacy.budget import Cost, Entry
 from maskedlark.privacy.document import Document
@@ -36,6 +37,10 @@ from maskedlark.privacy.lines import Charging
 from maskedlark.privacy.messages import MOST_ANSWER, MOST_REQUEST, Answer, AnswerTable, Request
 from maskedlark.privacy.settings import Mechanism
 from maskedlark.wire.columns import MOST_KEY_TEXT
+
+Seeds = Callable[[str, bytes], bytes]
+"""The seed of the batches of an origin's dataset."""
+Rows = NDArray[np.intp] | range
 
 
 class Dataset(Protocol):
@@ -86,9 +91,15 @@ class Explained:
 class Desk:
     """Where questions are answered."""
 
-    def __init__(self, ledger: Ledger, functions: Mapping[str, Function]) -> None:
+    def __init__(self, ledger: Ledger, functions: Mapping[str, Function], seeds: Seeds | None = None) -> None:
         self._ledger = ledger
         self._functions = functions
+        self._seeds = seeds
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The functions that are known here."""
+        return frozenset(self._functions)
 
     def answer(self, body: bytes, request: Request, datasets: Sequence[Dataset]) -> Answer:
         """A helper's share of the answer. `body` is the request as it came: its digest is what is charged."""
@@ -126,7 +137,7 @@ class Desk:
         mechanism = first.document.mechanisms[first.purpose.value]
         if request.noise < mechanism.noise_floor:
             raise NoiseTooSmall(f"noise {request.noise:g} is below the declared {mechanism.noise_floor:g}")
-        records = sum(each.size(question.tag) for each in datasets)
+        records = sum(map(len, self._rows(question, datasets)))
         _check_size(first.document, records)
         for column in question.columns:
             _check_range(first.document, mechanism, request.noise, column)
@@ -143,9 +154,22 @@ class Desk:
             raise OtherPurpose(f"{name} is over reports to {self._functions[name].purpose}, not to {purpose}")
         return self._functions[name]
 
-    @staticmethod
-    def _share(asked: Asked) -> list[Table]:
+    def _rows(self, question: Question, datasets: Sequence[Dataset]) -> list[Rows]:
+        """Which records are asked for, by dataset. By seed and number alone: no record is looked at."""
+        part, tag = question.part, question.tag
+        if part is None or tag is None:
+            return [range(each.size(tag)) for each in datasets]
+        assert self._seeds is not None, "who answers about parts has seeds"
+        return [
+            parts.rows_of(part, self._seeds(each.document.origin, each.digest), tag, each.size(tag))
+            for each in datasets
+        ]
+
+    def _share(self, asked: Asked) -> list[Table]:
         records = [dataset.records(asked.question.tag) for dataset in asked.datasets]
+        if asked.question.part is not None:
+            rows = self._rows(asked.question, asked.datasets)
+            records = [parts.take(each, chosen) for each, chosen in zip(records, rows, strict=True)]
         return asked.question.share(records, asked.document.k)
 
 

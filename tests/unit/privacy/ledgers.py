@@ -10,6 +10,9 @@ from maskedlark.privacy.ledger import Ledger
 from maskedlark.privacy.lines import Charging, Mark
 from maskedlark.privacy.mechanisms import Kind
 from maskedlark.privacy.receipt import Certificate, SignedCertificate, SignedReceipt, certify
+from maskedlark.privacy.sampling import Sampling
+from maskedlark.privacy.sampling import course as reserved
+from maskedlark.privacy.sessions import Opening, Sessions
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.storage.engine import Database, open_database
 from maskedlark.wire.signatures import SigningKey
@@ -88,6 +91,40 @@ def question(
         tag=tag,
         datasets=datasets or (DATASETS[0],),
         charge=Charge(kind, noise, columns),
+    )
+
+
+def sessions(ledger: Ledger, database: Database) -> Sessions:
+    return Sessions(database, ledger, SystemRandomness())
+
+
+def opening(
+    number: int,
+    *datasets: bytes,
+    noise: float = 4.0,
+    steps: int = 40,
+    delta: float = 1e-8,
+    sampling: Sampling | None = None,
+    tag: str = "clicks",
+    records: int = 100_000,
+    k: int = 1,
+    charged: bool = True,
+    version: int = 1,
+) -> Opening:
+    """A session of its own id, over Poisson batches; the same number is the same session."""
+    sampling = sampling or Sampling(kind="poisson", rate=0.02)
+    course = reserved(sampling, "gaussian", noise, steps, delta, records=records, k=k) if charged else None
+    return Opening(
+        request=(1 << 64 | number).to_bytes(16, "big"),
+        question=repr((number, noise, steps)).encode().ljust(32)[:32],
+        function="gradient",
+        version=version,
+        tag=tag,
+        datasets=datasets or (DATASETS[0],),
+        steps=steps,
+        sampling=sampling,
+        course=course,
+        body=b"the request",
     )
 
 

@@ -9,6 +9,7 @@ from scipy import integrate, stats
 
 from maskedlark.errors import NotDeclared
 from maskedlark.privacy import intervals, mechanisms
+from maskedlark.privacy.gaussian import Gaussian
 from maskedlark.privacy.mechanisms import Sensitivity
 
 ONE = Sensitivity(1, 1.0)
@@ -73,9 +74,10 @@ def test_one_laplace_variable_has_its_closed_form():
 
 def test_coarse_gaussian_noise_counts_its_uniform_bits():
     sensitivity = Sensitivity(1 << 45, 2.0**45, 100)
-    sigma = mechanisms.scale_of("gaussian", 1.0, sensitivity)
+    law = mechanisms.law("gaussian", 1.0, sensitivity)
+    assert isinstance(law, Gaussian)
     found = intervals.half_width("gaussian", 1.0, sensitivity, 4, 0.95)
-    exact = 2 * sigma * stats.norm.isf(0.025)
+    exact = 2 * law.sigma * stats.norm.isf(0.025)
     assert exact < found < exact * (1 + 1e-6)
 
 

@@ -145,8 +145,10 @@ def test_deviations_are_those_of_the_rounded_law(noise):
 
 def test_the_scale_is_the_multiplier_times_the_sensitivity():
     sensitivity = Sensitivity(6, 2.0, 3)
-    assert mechanisms.scale_of("laplace", 1.5, sensitivity) == 9
-    assert mechanisms.scale_of("gaussian", 1.5, sensitivity) == 3
+    sharp, wide = mechanisms.law("laplace", 1.5, sensitivity), mechanisms.law("gaussian", 1.5, sensitivity)
+    assert isinstance(sharp, Laplace)
+    assert isinstance(wide, Gaussian)
+    assert (sharp.scale, wide.sigma) == (9, 3)
 
 
 @pytest.mark.parametrize("touched", [1, 10_000])

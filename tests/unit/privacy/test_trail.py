@@ -132,7 +132,7 @@ def test_going_over_the_budget_is_found_out(tmp_path, chain):
             released__noise=1.0,
             balance={
                 "charged_epsilon": 1.0, "spent_epsilon": number + 1.0,
-                "spent_delta": 0.0, "left_epsilon": 7.0 - number,
+                "spent_coalition_epsilon": number + 1.0, "spent_delta": 0.0, "left_epsilon": 7.0 - number,
             },
         )  # fmt: skip
         bent.append(item)

@@ -1,0 +1,278 @@
+"""Sessions in the ledger: opened for all their steps at once, a slot a step, closed. Run by a helper.
+
+Opening reserves the whole course in one transaction: budget, slots, receipt. A step is then one small durable
+commit: it is taken by one body, ever, and the noise of its answer follows from the session's seed, the step
+and that body. Closing gives back what the quarters that were not begun would have cost.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from sqlalchemy import Connection
+
+from maskedlark.privacy import lines, mechanisms, recovered, sampling, slots
+from maskedlark.privacy.budget import Closing, Entry
+from maskedlark.privacy.course import Closed, Course, adserver_epsilon, coalition_epsilon
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.errors import (
+    CannotRepeat,
+    NoSuchSession,
+    NoSuchStep,
+    SessionClosed,
+    SessionLost,
+    SlotsMoved,
+)
+from maskedlark.privacy.ledger import SEED_BYTES, Ledger, Turn
+from maskedlark.privacy.receipt import (
+    Balance,
+    ClosedReceipt,
+    Kept,
+    OpenedReceipt,
+    Reserved,
+    SignedReceipt,
+)
+from maskedlark.privacy.sampling import Sampling
+from maskedlark.privacy.slots import LOST, Stored
+from maskedlark.randomness import Randomness
+from maskedlark.storage.engine import Database
+
+_LABEL = b"maskedlark v1 step noise"
+
+_TRIES = 16
+"""So often others may be faster before an opening gives up."""
+
+Largest = Callable[[int], int]
+"""The most batches, of a session's first so many steps, that one record is in: from the batch seed."""
+Drawn = Callable[[tuple[int, ...]], int]
+"""The same of all its steps, if these are the slots of its first one."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A session to be opened: checked in every other way already."""
+
+    request: bytes
+    question: bytes
+    """The digest of the request's bytes."""
+    function: str
+    version: int
+    tag: str
+    datasets: tuple[bytes, ...]
+    steps: int
+    sampling: Sampling
+    course: Course | None
+    """None where labels were randomised in the browser: nothing is charged."""
+    body: bytes
+    """The request's bytes, kept: steps are answered by it."""
+
+    @property
+    def engine(self) -> str:
+        """What the same answers are made with."""
+        return engine(self.course, self.function, self.version)
+
+    def entry(self) -> Entry | None:
+        """As the budget sees it."""
+        if self.course is None:
+            return None
+        return Entry(self.tag, self.datasets, self.course, self.request)
+
+
+def engine(course: Course | None, function: str, version: int) -> str:
+    """What the same answers are made with: another engine must not answer a step again."""
+    noise = mechanisms.engine(course.kind) if course else "no noise"
+    return f"{noise}; {function} {version}"
+
+
+@dataclass(frozen=True)
+class SessionLine:
+    """A session: its receipt, and how far it got."""
+
+    receipt: SignedReceipt
+    opened: OpenedReceipt
+    body: bytes
+    """The request that opened it."""
+    used: int
+    """Steps up to the last one that was taken: the next is free."""
+    closed: bool
+
+
+class Sessions:
+    """The sessions of a ledger. Threads and processes may share it."""
+
+    def __init__(self, database: Database, ledger: Ledger, rng: Randomness) -> None:
+        self._database, self._ledger, self._rng = database, ledger, rng
+
+    def open(self, document: Document, opening: Opening, drawn: Drawn | None = None) -> SessionLine:
+        """The session of this request: the one that is there, or a new one if the budget allows it.
+
+        `drawn` counts Poisson batches: a seed that puts a record in more of them than its course says is
+        charged for it.
+        """
+        self._ledger.warm(document)
+        for _ in range(_TRIES):
+            with self._database.read() as connection:
+                signed = _signed(connection, document.origin, opening)
+                firsts = slots.following(connection, document.origin, opening.datasets)
+            if signed is None:
+                # Out here: batches and figures take a while, and others wait to write.
+                signed = self._try(document, _counted(opening, firsts, drawn), firsts)
+            if signed is not None:
+                self._ledger.remember(document.origin, signed)
+                return self.find(document.origin, opening.request)
+        raise SlotsMoved("others open sessions over these datasets at this moment: try again")
+
+    def _try(self, document: Document, opening: Opening, firsts: tuple[int, ...]) -> SignedReceipt | None:
+        """The receipt; none if somebody else got the slots."""
+        with self._ledger.turn(document) as turn:
+            signed = _signed(turn.connection, document.origin, opening)
+            if signed is not None:
+                return signed
+            if slots.following(turn.connection, document.origin, opening.datasets) != firsts:
+                return None
+            recovered.refuse_closed(turn.connection, document)
+            entry = opening.entry()
+            if entry is None or turn.account.fits(entry):
+                return self._open(turn, opening, entry)
+            account = turn.account.copy()
+        raise account.refusal(entry)
+
+    def _open(self, turn: Turn, opening: Opening, entry: Entry | None) -> SignedReceipt:
+        origin = turn.document.origin
+        made = OpenedReceipt(
+            **turn.place(),
+            request=opening.request.hex(),
+            question=opening.question.hex(),
+            function=opening.function,
+            tag=opening.tag,
+            datasets=tuple(dataset.hex() for dataset in opening.datasets),
+            slots=slots.reserve(self._database, turn.connection, origin, opening.datasets, opening.steps),
+            steps=opening.steps,
+            sampling=opening.sampling,
+            course=Reserved.of(opening.course) if opening.course else None,
+            balance=Balance.of(turn.account.cost(entry)),
+        )
+        seed = self._rng.bytes(SEED_BYTES)
+        stored = Stored(made.number, None, opening.steps, seed, opening.engine)
+        slots.add(turn.connection, origin, opening.request, stored, opening.body)
+        return turn.append(made, request=opening.request, question=opening.question)
+
+    def find(self, origin: str, session: bytes) -> SessionLine:
+        """A session, as it is now."""
+        with self._database.read() as connection:
+            return _line(connection, origin, session)
+
+    def take(self, origin: str, session: bytes, step: int, body: bytes, engine: str) -> bytes:
+        """Let a step be this body's, durably, and return the seed of its noise. `body` is a digest.
+
+        The same body gets the same seed, also when the session is closed. Run before a step is answered.
+        """
+        with self._database.write() as connection:
+            stored = slots.find(connection, origin, session, "shared")
+            if not 0 <= step < stored.steps:
+                raise NoSuchStep(f"the session has {stored.steps} steps, numbered from 0: there is no {step}")
+            if stored.engine != engine:
+                raise CannotRepeat(
+                    f"session {session.hex()} was opened by another version ({stored.engine}): close it, "
+                    "and open another"
+                )
+            if stored.closed is not None and slots.taken(connection, origin, session, step) is None:
+                raise SessionClosed(f"session {session.hex()} is closed: no step of it is taken any more")
+            slots.take(self._database, connection, origin, session, step, body)
+        # The body too: were a step ever answered for a second body, its noise would not cancel out.
+        return hashlib.sha256(_LABEL + stored.seed + step.to_bytes(8, "big") + body).digest()
+
+    def close(self, document: Document, session: bytes, largest: Largest) -> SignedReceipt:
+        """Close a session and give back what it did not use. Again: the same receipt."""
+        origin = document.origin
+        self._ledger.warm(document)
+        kept = self._kept(origin, session, largest)
+        with self._ledger.turn(document) as turn:
+            stored = slots.find(turn.connection, origin, session, "alone")
+            _, opened = _opened(turn.connection, origin, stored)
+            if opened.parameters != document.digest.hex():
+                raise NoSuchSession(f"session {session.hex()} was opened under another document")
+            if stored.closed == LOST:
+                raise SessionLost(f"session {session.hex()} was lost, and counts whole")
+            if stored.closed is None:
+                signed = self._close(turn, opened, kept)
+            else:
+                found = lines.receipt_at(turn.connection, origin, stored.closed)
+                assert found is not None, "a closing receipt is written with its mark"
+                signed = found
+        self._ledger.remember(origin, signed)
+        return signed
+
+    def _kept(self, origin: str, session: bytes, largest: Largest) -> Kept | None:
+        """What would be kept of a session now. Out of the turn: drawing batches takes a while."""
+        line = self.find(origin, session)
+        if line.opened.course is None:
+            return None
+        opened, sampled = line.opened.course.course(), line.opened.sampling
+        steps = sampled.steps(opened.kept(sampled.uses(line.used)))
+        most = largest(min(steps, line.opened.steps)) if sampled.kind == "poisson" else 0
+        closed = sampling.closed(sampled, opened, line.used, most)
+        adserver_epsilon(closed), coalition_epsilon(closed)
+        return Kept(steps=closed.steps, batches=closed.batches)
+
+    def _close(self, turn: Turn, opened: OpenedReceipt, kept: Kept | None) -> SignedReceipt:
+        origin, session = opened.origin, bytes.fromhex(opened.request)
+        used = slots.used(turn.connection, origin, session)
+        closing = None
+        if opened.course is not None and kept is not None:
+            course = opened.course.course()
+            if kept.steps != course.kept(opened.sampling.uses(used)):
+                # A step of a later quarter was taken meanwhile: nothing is given back.
+                kept = Kept(steps=course.steps, batches=course.batches)
+            closing = Closing(session, Closed(course, kept.steps, kept.batches))
+        made = ClosedReceipt(
+            **turn.place(),
+            request=opened.request,
+            used=used,
+            digest=slots.digest(turn.connection, origin, session).hex(),
+            course=opened.course,
+            kept=kept,
+            balance=Balance.of(turn.account.cost(closing)),
+        )
+        slots.close(turn.connection, origin, session, made.number)
+        return turn.append(made, question=bytes.fromhex(made.digest))
+
+
+def _counted(opening: Opening, firsts: tuple[int, ...], drawn: Drawn | None) -> Opening:
+    """With the batches of the seed, if they are more; its figures are computed."""
+    course = opening.course
+    if course is None:
+        return opening
+    assert course.steps == opening.sampling.uses(opening.steps), "a course is its sampling's"
+    if drawn is not None and opening.sampling.kind == "poisson":
+        course = replace(course, batches=max(course.batches, drawn(firsts)))
+    adserver_epsilon(course), coalition_epsilon(course)
+    return replace(opening, course=course)
+
+
+def _signed(connection: Connection, origin: str, opening: Opening) -> SignedReceipt | None:
+    """The receipt of a session that was opened before. Refuses another request under its id."""
+    found = lines.asked(connection, origin, opening.request, opening.question)
+    if found is None:
+        return None
+    if not slots.is_here(connection, origin, opening.request):
+        raise SessionLost(
+            f"session {opening.request.hex()} was opened and charged, but its steps were lost since: open "
+            "another under another id, which is charged again"
+        )
+    return found
+
+
+def _line(connection: Connection, origin: str, session: bytes) -> SessionLine:
+    stored = slots.find(connection, origin, session)
+    signed, opened = _opened(connection, origin, stored)
+    body, used = slots.body(connection, origin, session), slots.used(connection, origin, session)
+    return SessionLine(signed, opened, body, used, stored.closed is not None)
+
+
+def _opened(connection: Connection, origin: str, stored: Stored) -> tuple[SignedReceipt, OpenedReceipt]:
+    signed = lines.receipt_at(connection, origin, stored.opened)
+    assert signed is not None, "an opening receipt is written with its session"
+    opened = signed.claimed()
+    assert isinstance(opened, OpenedReceipt), "a session's line is its opening"
+    return signed, opened
