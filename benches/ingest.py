@@ -269,7 +269,8 @@ def _helper(folder: Path, service: str, workers: int, cores: set[int]) -> Iterat
     keyring = Keyring(folder / "state" / "keys", NAME, 180 * DAY_S)
     keyring.rotate(HELPER_KEYS[PLACE], "http://127.0.0.1", clock.now(), SystemRandomness())
     (key,) = keyring.opening_keys(clock.now()).values()
-    command = [sys.executable, "-m", "maskedlark", "helper", "serve", "--config", str(folder / "helper.toml")]
+    words = ["helper", "serve", "--config", str(folder / "helper.toml"), "--log-level", "WARNING"]
+    command = [sys.executable, "-m", "maskedlark", *words]
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)  # A new process stays where its parent was.
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -21,6 +21,7 @@ from unittest import mock
 from sqlalchemy.exc import OperationalError
 
 from maskedlark.adserver import datasets, sending
+from maskedlark.helper import turns
 from maskedlark.storage.database import Database
 
 CHUNK_BYTES = 5000
@@ -115,8 +116,8 @@ class Faults:
 class Inline:
     """An executor that does everything at once, one call after another: runs are alike."""
 
-    def __init__(self, _workers: int) -> None:
-        """As many as there are calls."""
+    def __init__(self, *_: object) -> None:
+        """However many there are, and whatever they are called."""
 
     def __enter__(self) -> "Inline":
         return self
@@ -180,6 +181,7 @@ def installed(faults: Faults) -> Iterator[None]:
             (Path, "unlink", unlinking),
             (shutil, "rmtree", removing),
             (sending, "ThreadPoolExecutor", Inline),
+            (turns, "ThreadPoolExecutor", Inline),
             (datasets, "CHUNK_BYTES", CHUNK_BYTES),
         ):
             stack.enter_context(mock.patch.object(target, name, changed))

@@ -16,7 +16,14 @@ from maskedlark.privacy.receipt import ReleaseReceipt, SealedReceipt, SignedRece
 from maskedlark.storage.datasets import Standing
 from maskedlark.storage.reports import Selection
 from tests.simulation.life import CAMPAIGNS, Broken, Life
-from tests.simulation.network import UNEXPECTED, Heard, receipt_of, request_of
+from tests.simulation.network import (
+    UNEXPECTED,
+    Heard,
+    is_to_be_signed,
+    receipt_of,
+    request_of,
+    signer_of,
+)
 from tests.simulation.parties import MOST_VALUE, ORIGINS, AdServer, Helper
 
 END = 1 << 40
@@ -34,20 +41,21 @@ class Invariants:
         self._left: dict[tuple[str, str], dict[int, bytes]] = {}
         """The receipts that left a helper with an answer, by helper and origin, and number."""
         self._chains: dict[tuple[str, str], list[bytes]] = {}
-        self._checked: set[tuple[str, bytes]] = set()
+        self._taken: dict[tuple[str, str], int] = {}
+        """The newest key of an origin that a helper has taken requests of."""
         self._tables: set[str] = set()
 
     def after_a_step(self) -> None:
         """Cheap: looks at what is new, where something was asked."""
         network = self._world.network
-        touched = {message.host for message in network.delivered}
+        # What else a helper is asked for, it signs no receipt of.
+        touched = {message.host for message in network.delivered if is_to_be_signed(message)}
         for heard in network.heard:
             self._hear(heard)
         for helper in self._world.helpers:
             if helper.app is not None and helper.host in touched:
                 self._receipts(helper)
-        if network.heard:
-            self._anchors()
+        self._anchors(touched)
         network.heard.clear()
         network.delivered.clear()
         for name in self._life.shown.keys() - self._tables:
@@ -68,6 +76,7 @@ class Invariants:
     def _hear(self, heard: Heard) -> None:
         if heard.status == UNEXPECTED:
             raise Broken(f"{heard.message.host} answered {heard.message.target!r} with a bare 500")
+        self._signed(heard)
         request = request_of(heard)
         if request is not None:
             self._life.asked.append(heard.message)
@@ -80,9 +89,24 @@ class Invariants:
             if numbers.setdefault(claimed.number, data) != data:
                 raise Broken(f"{heard.message.host} signed two receipts with number {claimed.number}")
 
-    def _anchors(self) -> None:
+    def _signed(self, heard: Heard) -> None:
+        """Who has taken an origin's new key takes an older one no more."""
+        signer = signer_of(heard)
+        if signer is None:
+            return
+        origin, key = signer
+        adserver = next(each for each in self._world.adservers if each.origin == origin)
+        number = [each.verifying.public.hex() for each in adserver.known_keys].index(key)
+        newest = self._taken.get((heard.message.host, origin), 0)
+        if number < newest:
+            raise Broken(f"{heard.message.host} took a key of {origin} that a newer one replaced")
+        self._taken[heard.message.host, origin] = number
+
+    def _anchors(self, touched: set[str]) -> None:
         """Never behind what left."""
         for (host, origin), numbers in self._left.items():
+            if host not in touched:
+                continue
             helper = next(each for each in self._world.helpers if each.host == host)
             mark = FileAnchor(helper.config().anchor_folder).read(origin)
             if mark is None or mark.number < max(numbers):
@@ -209,8 +233,10 @@ class Invariants:
         charges: dict[tuple[str, str], list[Charge]] = {}
         for claimed in (each.claimed() for each in found):
             if isinstance(claimed, ReleaseReceipt):
+                charge = claimed.entry().charge
+                assert isinstance(charge, Charge), "no session was opened here"
                 for dataset in claimed.datasets:
-                    charges.setdefault((claimed.parameters, dataset), []).append(claimed.entry().charge)
+                    charges.setdefault((claimed.parameters, dataset), []).append(charge)
         for (parameters, _), each in charges.items():
             budget = documents[parameters].budget
             if accountant.epsilon(each, budget.delta) > budget.epsilon * (1 + 1e-9):
@@ -218,5 +244,4 @@ class Invariants:
 
 
 def _datasets(body: bytes) -> list[str]:
-
     return list(messages.decode_request(body).datasets)

@@ -22,9 +22,10 @@ from maskedlark.web.signed_remote import SignedRemote
 from maskedlark.wire import batch, report
 from maskedlark.wire.batch import Envelope
 from maskedlark.wire.report import Recipient
+from maskedlark.wire.signatures import SigningKey
 from tests.simulation.faults import Crash
 from tests.simulation.network import Message
-from tests.simulation.parties import MOST_VALUE, ORIGIN_KEYS, AdServer, Helper, Party
+from tests.simulation.parties import MOST_VALUE, AdServer, Helper, Party
 from tests.simulation.world import World
 
 # Errors that say that parties no longer agree: no fault may lead to one.
@@ -121,8 +122,8 @@ class Life:
         found = [each for each in self.client(adserver).datasets() if each.state is state]
         return [found[b % len(found)]] if found else []
 
-    def remote(self, adserver: AdServer, helper: Helper) -> SignedRemote:
-        key, address = ORIGIN_KEYS[adserver.origin], f"http://{helper.host}"
+    def remote(self, adserver: AdServer, helper: Helper, key: SigningKey | None = None) -> SignedRemote:
+        key, address = key or adserver.keys[-1], f"http://{helper.host}"
         return SignedRemote(address, helper.name, adserver.origin, key, adserver.clock, adserver.http())
 
 

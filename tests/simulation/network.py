@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
@@ -13,6 +14,8 @@ from maskedlark.privacy import messages
 from tests.simulation.faults import Crash, Faults, Kind
 
 UNEXPECTED = 500
+RELEASES = b"/v1/releases"
+_KEY = re.compile(rb'keyid="([0-9a-f]{64})"')
 T = TypeVar("T")
 
 
@@ -154,19 +157,32 @@ async def _call(app: FastAPI, message: Message) -> tuple[int, bytes]:
     return status, b"".join(part.get("body", b"") for part in said if part["type"] == "http.response.body")
 
 
+def is_to_be_signed(message: Message) -> bool:
+    """Whether it asks for something that a helper writes a receipt of: a release, or a seal."""
+    path = message.target.partition(b"?")[0]
+    return message.method == "POST" and (path == RELEASES or path.endswith(b"/seal"))
+
+
 def request_of(heard: Heard) -> str | None:
     """The id of the question that was answered; none for anything else, and for refusals."""
-    if heard.status != httpx.codes.OK or heard.message.target != b"/v1/releases":
+    if heard.status != httpx.codes.OK or heard.message.target != RELEASES:
         return None
     return messages.decode_request(heard.message.body).id
 
 
 def receipt_of(heard: Heard) -> bytes | None:
     """The receipt that left with an answer."""
-    if heard.status != httpx.codes.OK or heard.message.method != "POST":
+    if heard.status != httpx.codes.OK or not is_to_be_signed(heard.message):
         return None
-    if heard.message.target == b"/v1/releases":
+    if heard.message.target == RELEASES:
         return messages.decode_answer(heard.body).receipt.encode()
-    if heard.message.target.partition(b"?")[0].endswith(b"/seal"):
-        return str(json.loads(heard.body)["receipt"]).encode()
-    return None
+    return str(json.loads(heard.body)["receipt"]).encode()
+
+
+def signer_of(heard: Heard) -> tuple[str, str] | None:
+    """Whose request it was that was taken, and signed with which key; none if it was refused, or unsigned."""
+    headers = dict(heard.message.headers)
+    found = _KEY.search(headers.get(b"signature-input", b""))
+    if found is None or not httpx.codes.is_success(heard.status):
+        return None
+    return headers[b"maskedlark-origin"].decode(), found[1].decode()

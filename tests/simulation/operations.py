@@ -9,7 +9,10 @@ import json
 import numpy as np
 
 from maskedlark.core.purpose import Purpose
+from maskedlark.privacy.errors import LedgerBehind
 from maskedlark.storage.datasets import Standing
+from maskedlark.storage.errors import StorageUnavailable
+from maskedlark.web.errors import ServiceAway
 from maskedlark.web.remote import Query, Remote
 from maskedlark.wire import report, uploads
 from maskedlark.wire.datasets import (
@@ -23,9 +26,11 @@ from maskedlark.wire.datasets import (
     unpack,
 )
 from maskedlark.wire.uploads import Verdict
+from tests.simulation.copies import is_behind
+from tests.simulation.faults import Crash
 from tests.simulation.life import Broken, Life
 from tests.simulation.network import Message
-from tests.simulation.parties import DAY, AdServer
+from tests.simulation.parties import DAY, AdServer, Helper
 
 NAMES = 30
 NOISES = (None, 1.5, 4.0, 20.0)
@@ -92,14 +97,15 @@ class Operations(Life):
             if names:
                 by = ["campaign"] if b % 2 else []
                 chosen = names if b % 3 else None
-                found = self.client(adserver).query(["purchase"], by, None, chosen, NOISES[b % len(NOISES)])
+                noise = NOISES[b % len(NOISES)]
+                found = self.client(adserver).query(["purchase"], by, datasets=chosen, noise=noise)
                 self.show([found])
 
     def explain(self, a: int, b: int) -> None:
         adserver = self.adserver(a)
         with self.acting(adserver):
             if names := [each.name for each in self.chosen(adserver, Standing.SEALED, b)]:
-                self.client(adserver).explain(["purchase", "count"], (), None, names)
+                self.client(adserver).explain(["purchase", "count"], datasets=names)
 
     def resume(self, a: int, b: int) -> None:
         """A question that was begun is finished, or one that was answered is seen again."""
@@ -134,8 +140,9 @@ class Operations(Life):
         if b % 7 == 0:
             body = json.dumps(json.loads(body) | {"noise": 31.0}).encode()
         adserver = next(each for each in self.world.adservers if each.origin == origin)
+        key = adserver.keys[a % len(adserver.keys)] if b % 5 == 0 else None
         with self.acting(adserver):
-            self.remote(adserver, helper).post("/v1/releases", body, "application/json")
+            self.remote(adserver, helper, key).post("/v1/releases", body, "application/json")
             if b % 7 == 0 and any(each.body == old.body and each.host == helper.host for each in self.asked):
                 raise Broken("two questions were answered under one id")
 
@@ -175,8 +182,35 @@ class Operations(Life):
             self.helper(a).rotate()
 
     def publish(self, a: int, b: int) -> None:
-        with self.acting(self.adserver(a)):
-            self.adserver(a).publish(k=2 + b % 2, report_lifetime_s=(1 + b % 3) * DAY)
+        """Now and then with a new key, which the old one signs for."""
+        adserver = self.adserver(a)
+        with self.acting(adserver):
+            adserver.publish(b % 4 == 0, k=2 + b % 2, report_lifetime_s=(1 + b % 3) * DAY)
+            adserver.finish()
+
+    def put_back(self, a: int, b: int) -> None:
+        """A copy of a helper's database is made, or an old one is put in its place while it is down."""
+        helper = self.helper(a)
+        if helper.server is not None:
+            return  # Its copies are on the server.
+        helper.end()
+        if b % 3 == 0 or not helper.copy.kept.exists():
+            helper.copy.keep()
+            return
+        with helper.copy.in_place():
+            if is_behind(helper.config()):
+                self._refuses(helper)
+
+    def _refuses(self, helper: Helper) -> None:
+        """Behind what left it, it answers nothing: budgets would be spent twice."""
+        try:
+            helper.start()
+        except LedgerBehind:
+            self.errors["old copy"] = self.errors.get("old copy", 0) + 1
+        except (Crash, ServiceAway, StorageUnavailable):
+            helper.end()  # The step's fault came first.
+        else:
+            raise Broken(f"{helper.host} starts with an old copy of its database")
 
     def forget(self, a: int, b: int) -> None:
         helper = self.helper(a)

@@ -4,6 +4,7 @@ import json
 from abc import ABC, abstractmethod
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,6 +32,7 @@ from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.remote import Remote
 from maskedlark.wire.keys import KeyConfiguration
 from maskedlark.wire.signatures import SigningKey
+from tests.simulation.copies import Copy
 from tests.simulation.faults import Crash, Faults
 from tests.simulation.network import Network
 from tests.unit.privacy.cases import HELPER_KEYS, SERVICE_KEY, make
@@ -39,10 +41,17 @@ NOW = 1_900_000_000
 DAY = 86_400
 SERVICE = "parameters.test"
 ORIGINS = ("ads.example", "other.example")
-ORIGIN_KEYS = {name: SigningKey(FixedRandomness(name.encode()).bytes(32)) for name in ORIGINS}
 SPAN = Span(valid_s=5 * DAY, overlap_s=10 * DAY)
 MOST_VALUE = 1 << 40
 ATTEMPTS = 2
+FRESH_S = (0, 60, 60, 60, 60)
+"""How long an ad server trusts what it heard of the parameter service: in one world of five, not at all."""
+
+
+@cache
+def origin_key(origin: str, number: int = 0) -> SigningKey:
+    """The keys that an origin signs with, one after another."""
+    return SigningKey(FixedRandomness(f"{origin} {number}".encode()).bytes(32))
 
 
 @dataclass
@@ -73,6 +82,8 @@ class Party(ABC):
     folder: Path
     clock: Skewed
     world: "Surroundings"
+    server: str | None = None
+    """The URL of its database, where that is no file of its folder."""
     app: FastAPI | None = None
     starts: int = 0
     _stack: ExitStack = field(default_factory=ExitStack)
@@ -106,22 +117,23 @@ class Party(ABC):
         """Its app, over what is in the folder; the stack closes it."""
 
     def _parameters(self, pins: tuple[str, ...]) -> ParameterClient:
-        pinned = {name: ORIGIN_KEYS[name].verifying for name in pins}
+        pinned = {name: origin_key(name).verifying for name in pins}
         return ParameterClient(
             f"http://{SERVICE}",
             SERVICE_KEY.verifying,
             self.folder / "cache",
             self.clock,
             pinned,
-            http=self.http(),
+            FRESH_S[self.world.seed % len(FRESH_S)],
+            self.http(),
         )
 
 
 class ParameterService(Party):
     def _open(self, stack: ExitStack) -> FastAPI:
         identities = {each.name: each.identity.verifying for each in self.world.helpers}
-        pinned = Pinned({name: key.verifying for name, key in ORIGIN_KEYS.items()}, identities)
-        store = Store(self.folder / "parameters.sqlite")
+        pinned = Pinned({name: origin_key(name).verifying for name in ORIGINS}, identities)
+        store = Store(self.server or f"sqlite:///{self.folder / 'parameters.sqlite'}")
         stack.callback(store.close)
         return parameter_app(store, SERVICE_KEY, self.clock, pinned)
 
@@ -147,7 +159,7 @@ class Helper(Party):
             "address": f"http://{self.host}",
             "parameter_service": f"http://{SERVICE}",
             "service_key": SERVICE_KEY.verifying.public.hex(),
-            "origins": {name: key.verifying.public.hex() for name, key in ORIGIN_KEYS.items()},
+            "origins": {name: origin_key(name).verifying.public.hex() for name in ORIGINS},
             "policy": {
                 "trusted_helpers": [key.verifying.public.hex() for key in HELPER_KEYS],
                 "most": {"epsilon": 100, "delta": 1e-3},
@@ -156,6 +168,7 @@ class Helper(Party):
             },
             "workers": 1,
             "keep_days": 5,
+            "database": self.server,
         }
         return Config.model_validate_json(json.dumps(given))
 
@@ -171,6 +184,11 @@ class Helper(Party):
         with Remote(f"http://{SERVICE}", self.http()) as remote:
             remote.post("/v1/keys", made.sign(self.identity), "application/cbor", {"helper": self.name})
         self.published = made
+
+    @property
+    def copy(self) -> Copy:
+        """The old copy of its database that an operator keeps, who may put it back by mistake."""
+        return Copy(self.folder / "state" / "database", self.folder / "copy")
 
     def _open(self, stack: ExitStack) -> FastAPI:
         try:
@@ -194,34 +212,58 @@ class AdServer(Party):
 
     documents: list[Document] = field(default_factory=list)
     """All that were published, as its owner knows them."""
+    signing: SigningKey | None = None
+    """The key that it was started with."""
     _drafted: Document | None = None
 
     @property
     def origin(self) -> str:
         return self.host
 
-    def publish(self, **changes: Any) -> None:
+    @property
+    def keys(self) -> list[SigningKey]:
+        """All that it has signed with, the newest last: each was declared by a document."""
+        declared = dict.fromkeys(each.signing_key for each in self.documents)
+        return [origin_key(self.origin, number) for number in range(max(1, len(declared)))]
+
+    @property
+    def known_keys(self) -> list[SigningKey]:
+        """Those, and the next one: who published a document has not always heard that it did."""
+        return [*self.keys, origin_key(self.origin, len(self.keys))]
+
+    def publish(self, new_key: bool = False, **changes: Any) -> None:
         """The next version, or the one before if nobody heard whether it was published."""
+        keys = self.keys
+        declared = origin_key(self.origin, len(keys)) if new_key else keys[-1]
+        changes |= {"signing_key": declared.verifying.public.hex()}
         if self.documents:
             before = self.documents[-1]
             changes |= {"version": before.version + 1, "previous": before.digest.hex()}
         self._drafted = self._drafted or make(**(settings(self.origin, len(self.world.helpers)) | changes))
-        signed = chain.sign(self._drafted, ORIGIN_KEYS[self.origin])
+        signed = chain.sign(self._drafted, keys[-1])
         with Remote(f"http://{SERVICE}", self.http()) as remote:
             remote.post("/v1/documents", signed.encode(), "application/json")
         self.documents.append(self._drafted)
         self._drafted = None
 
+    def finish(self) -> None:
+        """What its operator does: a document that was begun is published, and its key is the one in use."""
+        if self._drafted is not None:
+            self.publish()
+        if self.app is not None and self.signing is not self.keys[-1]:
+            self.end()
+
     def _open(self, stack: ExitStack) -> FastAPI:
-        url = f"sqlite:///{self.folder / 'ads.sqlite'}"
+        url = self.server or f"sqlite:///{self.folder / 'ads.sqlite'}"
         taking = open_database(url)
         stack.callback(taking.close)
         self.reports = Reports(taking, self.clock)
+        self.signing = self.keys[-1]
         self.client = stack.enter_context(
             Client(
                 self.origin,
                 open_database(url),
-                ORIGIN_KEYS[self.origin],
+                self.signing,
                 self._parameters((self.origin,)),
                 self.clock,
                 self.rng(),
@@ -237,7 +279,6 @@ def settings(origin: str, helpers: int) -> dict[str, Any]:
     return {
         "origin": origin,
         "not_after": NOW + 1000 * DAY,
-        "signing_key": ORIGIN_KEYS[origin].verifying.public.hex(),
         "helpers": [
             {"name": f"helper-{i}", "identity": HELPER_KEYS[i].verifying.public.hex()} for i in range(helpers)
         ],

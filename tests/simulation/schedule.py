@@ -3,16 +3,15 @@
 A schedule is a plain list of steps with their numbers, so any part of it can be run alone.
 """
 
-import gc
 import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-
-from fastapi.dependencies import models
+from types import MappingProxyType
 
 from maskedlark.errors import MaskedLarkError
 from maskedlark.randomness import FixedRandomness
@@ -21,17 +20,18 @@ from tests.simulation.faults import Fault, Kind
 from tests.simulation.invariants import Invariants
 from tests.simulation.life import Broken
 from tests.simulation.operations import Operations
+from tests.simulation.thrift import collected
 from tests.simulation.totals import Totals
-from tests.simulation.world import world
+from tests.simulation.world import Servers, world
 
 LENGTH = 200
 WEIGHTS = {
     "upload": 22,
     "upload_again": 4,
     "freeze": 12,
-    "send": 18,
+    "send": 15,
     "abort": 4,
-    "query": 14,
+    "query": 11,
     "explain": 1,
     "resume": 5,
     "drop": 1,
@@ -39,9 +39,10 @@ WEIGHTS = {
     "smuggle": 2,
     "deliver": 7,
     "rotate": 2,
-    "publish": 1,
+    "publish": 2,
     "forget": 4,
     "restart": 3,
+    "put_back": 2,
     "sleep": 1,
     "advance": 14,
     "skew": 2,
@@ -106,9 +107,10 @@ def _fault(kind: Kind, at: float) -> Fault:
     return Fault(kind, int(PLACES.get(kind, FEW) * at**2))
 
 
-def run(schedule: Schedule) -> Totals:
+def run(schedule: Schedule, servers: Servers = MappingProxyType({})) -> Totals:
     """Run a schedule in a fresh world. Raises `Broken`, or whatever a party should not have raised."""
-    with _folder() as folder, world(folder, schedule.seed, schedule.helpers, schedule.origins) as made:
+    begun = partial(world, seed=schedule.seed, helpers=schedule.helpers, origins=schedule.origins)
+    with collected(), _folder() as folder, begun(folder, servers=servers) as made:
         life = Operations(made)
         invariants = Invariants(life)
         for step in schedule.steps:
@@ -139,6 +141,9 @@ def _heal(life: Operations, invariants: Invariants) -> None:
         party.clock.offset = 0
         party.end()
     made.clock.seconds += 1
+    made.revive()
+    for adserver in made.adservers:
+        adserver.finish()
     made.revive()
     for place, adserver in enumerate(made.adservers):
         life.resume(place, 0)
@@ -175,19 +180,7 @@ def _folder() -> Iterator[Path]:
     """In memory where that can be: nothing here outlives the process."""
     where = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
     folder = Path(tempfile.mkdtemp(dir=where, prefix="maskedlark-simulation-"))
-    gc.disable()
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        # Once a world: apps and engines are in circles, and looking for them all the time takes a tenth.
-        gc.enable()
-        _let_go()
-        gc.collect()
-
-
-def _let_go() -> None:
-    """FastAPI remembers thousands of endpoints, and so every app of a world that is over."""
-    for each in vars(models).values():
-        if hasattr(each, "cache_clear"):
-            each.cache_clear()

@@ -12,6 +12,8 @@ from maskedlark.privacy import lines
 from maskedlark.privacy.budget import Account
 from maskedlark.privacy.ledger import Ledger
 from maskedlark.storage.reports import Outcome, Reports
+from maskedlark.web import request_signature
+from maskedlark.web.gate import Admitted, Gate
 from tests.simulation.schedule import draw, run
 from tests.simulation.shrinking import failure, shrink
 
@@ -26,12 +28,19 @@ def takes_ids_again(self: Ids, connection: Any, mark: Any, ids: Any) -> Any:
     return np.zeros(len(ids), np.bool_)
 
 
+def takes_any_key(self: Gate, *request: Any) -> Admitted:
+    signed, _ = request_signature.read(*request)
+    return Admitted(signed.origin, signed.digest)
+
+
 PLANTED = {
     "an upload is acknowledged and not stored": (Reports, "store", forgets_what_it_stored, "not stored"),
     "a receipt leaves before the anchor knows": (Ledger, "remember", lambda *_: None, "anchor"),
     "a budget is never used up": (Account, "fits", lambda *_: True, "cost more"),
     "a question is charged anew every time": (lines, "find", lambda *_: None, ""),
     "a report may be in two datasets": (Ids, "taken", takes_ids_again, "two datasets"),
+    "an old copy of a ledger is taken": (lines, "check_anchor", lambda *_: None, "old copy"),
+    "a key that was replaced is taken": (Gate, "admit", takes_any_key, "newer one replaced"),
 }
 
 

@@ -3,7 +3,7 @@
 A party that ends loses everything but its folder, and begins again from there.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from unittest import mock
@@ -15,6 +15,7 @@ from maskedlark.clock import FixedClock
 from maskedlark.randomness import FixedRandomness
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web.errors import ServiceAway
+from tests.simulation import thrift
 from tests.simulation.faults import Crash, Faults, installed
 from tests.simulation.network import Network, at_once
 from tests.simulation.parties import (
@@ -28,11 +29,16 @@ from tests.simulation.parties import (
     Skewed,
 )
 
+Servers = Mapping[str, str]
+"""URLs of databases by host. Who is not there has a file."""
+
 
 class World:
     """All parties, and the clock that they share."""
 
-    def __init__(self, folder: Path, seed: int, helpers: int, origins: int, faults: Faults) -> None:
+    def __init__(
+        self, folder: Path, seed: int, helpers: int, origins: int, faults: Faults, servers: Servers
+    ) -> None:
         self.seed, self.faults, self.clock = seed, faults, FixedClock(NOW)
         self.network = Network(faults, self._app, crashed=self._crashed)
         self.browsers = FixedRandomness(f"{seed} browsers".encode())
@@ -45,6 +51,8 @@ class World:
         for host in ORIGINS[:origins]:
             self.adservers.append(AdServer(host, _folder(folder, host), Skewed(self.clock), self))
         self.parties: list[Party] = [self.service, *self.helpers, *self.adservers]
+        for party in self.parties:
+            party.server = servers.get(party.host)
         self.stays_down = False
         """Whoever ends in this step begins again in the next."""
         self.asleep: dict[str, int] = {}
@@ -112,11 +120,11 @@ def _folder(folder: Path, host: str) -> Path:
 
 
 @contextmanager
-def world(folder: Path, seed: int, helpers: int, origins: int) -> Iterator[World]:
+def world(folder: Path, seed: int, helpers: int, origins: int, servers: Servers) -> Iterator[World]:
     """A world that runs, under faults that can be armed."""
     faults = Faults()
-    with installed(faults), mock.patch.object(anyio.to_thread, "run_sync", at_once):
-        made = World(folder, seed, helpers, origins, faults)
+    with installed(faults), thrift.installed(), mock.patch.object(anyio.to_thread, "run_sync", at_once):
+        made = World(folder, seed, helpers, origins, faults, servers)
         try:
             made.start()
             yield made

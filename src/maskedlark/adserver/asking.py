@@ -22,6 +22,7 @@ from maskedlark.adserver.sending import at_once
 from maskedlark.clock import Clock
 from maskedlark.errors import Expired, FieldOverflow, MaskedLarkError, NotDeclared
 from maskedlark.privacy import accountant, messages
+from maskedlark.privacy.accountant import Charge
 from maskedlark.privacy.budget import Account, Entry
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.errors import BadArguments, BadReceipt, NoiseTooSmall, ReleaseRefused
@@ -170,7 +171,8 @@ class Asking:
         entries = [*self._entries(wish.document, question.tag)]
         found = []
         for dataset in wish.datasets:
-            before = [entry.charge for entry in entries if dataset in entry.datasets]
+            charges = [entry.charge for entry in entries if dataset in entry.datasets]
+            before = [charge for charge in charges if isinstance(charge, Charge)]
             room = accountant.epsilon(before, delta) + epsilon
             try:
                 found.append(accountant.noise_for(wish.mechanism.kind, count, room, delta, before))

@@ -1,7 +1,10 @@
-"""The receipts that the ad server keeps of every helper: a chain each, without gaps, verified as it grows.
+"""The receipts that the ad server keeps of every helper: a chain each, verified as it grows.
 
-A helper that shows two histories is caught here: a receipt that is kept never changes.
+It has no gaps but those that the helper declares itself, by a receipt that it lost some. A helper that shows
+two histories is caught here: a receipt that is kept never changes.
 """
+
+from collections.abc import Mapping
 
 from sqlalchemy import BigInteger, Column, LargeBinary, MetaData, String, Table, func, select
 
@@ -11,7 +14,7 @@ from maskedlark.errors import MaskedLarkError
 from maskedlark.privacy import receipt
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.errors import BadReceipt
-from maskedlark.privacy.receipt import Receipt, SignedReceipt
+from maskedlark.privacy.receipt import Receipt, RecoveredReceipt, SignedReceipt
 from maskedlark.storage.datasets import MOST_HELPER_NAME
 from maskedlark.storage.engine import Database
 from maskedlark.storage.schema import prepare
@@ -48,7 +51,7 @@ class Book:
         if number > last + 1:
             self._fill(helper, last, number)
         elif number == last + 1:
-            self._append(helper.name, [signed])
+            self._append(helper.name, last, [signed])
         kept = self.receipt(helper.name, number)
         if kept is None or kept.digest != signed.digest:
             raise BadReceipt(
@@ -80,28 +83,43 @@ class Book:
             raise BadReceipt(
                 f"{helper.name} names receipt {number}, and {last} was the last: that is no chain"
             )
-        fetched = helper.receipts(self._origin, last, wanted)
-        if len(fetched) < wanted:
+        fetched = [each for each in helper.receipts(self._origin, last, wanted) if _number(each) <= number]
+        if not fetched or _number(fetched[-1]) < number:
             raise BadReceipt(f"{helper.name} lacks receipts between {last} and {number}")
         for each in fetched:
             if _opened(helper, each).origin != self._origin:
                 raise BadReceipt(f"{helper.name} has a receipt of another origin among ours")
-        self._append(helper.name, fetched)
+        self._append(helper.name, last, fetched)
 
-    def _append(self, helper: str, behind: list[SignedReceipt]) -> None:
+    def _append(self, helper: str, last: int, behind: list[SignedReceipt]) -> None:
         """Keep receipts that follow each other and the last one. One transaction: all or none."""
-        first = behind[0].claimed().number
-        before = self.receipt(helper, first - 1)
-        for place, signed in enumerate(behind):
-            claimed = signed.claimed()
-            previous = None if before is None else before.digest.hex()
-            if claimed.number != first + place or claimed.previous != previous:
-                raise BadReceipt(f"receipt {claimed.number} of {helper} does not follow the one before it")
-            before = signed
-        rows = [(helper, first + place, signed.encode()) for place, signed in enumerate(behind)]
+        new: dict[int, SignedReceipt] = {}
+        for signed in behind:
+            if not self._follows(helper, signed.claimed(), last, new):
+                raise BadReceipt(f"receipt {_number(signed)} of {helper} does not follow the one before it")
+            last = _number(signed)
+            new[last] = signed
+        rows = [(helper, _number(signed), signed.encode()) for signed in behind]
         with self._database.write() as connection:
             # Another process of ours may have kept some: they are compared when they are read again.
             self._database.insert_new(connection, _RECEIPTS, rows)
+
+    def _follows(self, helper: str, found: Receipt, last: int, new: Mapping[int, SignedReceipt]) -> bool:
+        """Whether a receipt is the next; or the one by which the helper says that it lost some."""
+        if found.number == last + 1:
+            return found.previous == self._digest(helper, last, new)
+        if not isinstance(found, RecoveredReceipt) or not found.kept <= last < found.number:
+            return False
+        return found.kept_digest == self._digest(helper, found.kept, new)
+
+    def _digest(self, helper: str, number: int, new: Mapping[int, SignedReceipt]) -> str | None:
+        """Of a receipt that is about to be kept, or is; none of what is before the first."""
+        signed = new.get(number) or self.receipt(helper, number)
+        return None if signed is None else signed.digest.hex()
+
+
+def _number(signed: SignedReceipt) -> int:
+    return signed.claimed().number
 
 
 def _opened(helper: RemoteHelper, signed: SignedReceipt) -> Receipt:

@@ -4,13 +4,12 @@ It opens the ad server's database, holds the origin's signing key and talks to h
 process takes uploads only: nobody outside can spend a budget.
 """
 
-import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Self, overload
+from typing import Any, Self, Unpack, overload
 
 import httpx
 
@@ -18,24 +17,24 @@ from maskedlark import functions
 from maskedlark.adserver import config, datasets, explained, question, sealing, table
 from maskedlark.adserver.asking import Asking, Wish
 from maskedlark.adserver.book import Book
+from maskedlark.adserver.choosing import Choosing
 from maskedlark.adserver.combining import Answered
-from maskedlark.adserver.errors import NotSealed, UnknownRequest
+from maskedlark.adserver.errors import UnknownRequest
 from maskedlark.adserver.explained import Explained
-from maskedlark.adserver.question import Grouping, Groupings, Where
+from maskedlark.adserver.question import Grouping, Groupings, Options, Where
 from maskedlark.adserver.remote_helper import Connections, Retries
 from maskedlark.adserver.requests import Course, Kept, Requests
 from maskedlark.adserver.sending import Progress, Sending, at_once, silent
+from maskedlark.adserver.session import Session
 from maskedlark.adserver.table import Table
 from maskedlark.adserver.trusted import TrustedParameters
 from maskedlark.clock import Clock, SystemClock
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import Expired
 from maskedlark.functions.sums import Sums
 from maskedlark.privacy import messages
 from maskedlark.privacy.document import Document
-from maskedlark.privacy.errors import BadArguments, MixedDatasets, UnknownFunction
+from maskedlark.privacy.errors import UnknownFunction
 from maskedlark.privacy.function import Arguments, Function
-from maskedlark.privacy.messages import MOST_DATASETS
 from maskedlark.privacy.receipt import SignedReceipt
 from maskedlark.randomness import Randomness, SystemRandomness
 from maskedlark.storage.datasets import Dataset, Datasets, Standing
@@ -47,7 +46,6 @@ from maskedlark.web.parameters import ParameterClient
 from maskedlark.wire.signatures import SigningKey
 
 CONFIDENCE = 0.95
-_LOG = logging.getLogger(__name__)
 
 
 class Client:
@@ -68,12 +66,14 @@ class Client:
         self._database = database
         self._parameters = parameters
         self._clock = clock
+        self._rng = rng
         self._http = http or httpx.Client(follow_redirects=False)
         self._datasets = Datasets(database)
         self._reports = Reports(database, clock)
         self._requests = Requests(database)
         self._functions: dict[str, Function] = functions.load()
         self._connections = Connections(origin, key, parameters, clock, self._http, retries or Retries())
+        self._choosing = Choosing(origin, self._datasets, parameters, self._connections)
         self._book = Book(database, origin)
         self._asking = Asking(self._requests, self._book, self._connections, clock, rng)
 
@@ -135,6 +135,28 @@ class Client:
         sealing.seal(self._datasets, self._reports, self._book, found, document, helpers)
         return datasets.known(self._datasets, name)
 
+    def training(self, model: Any, **options: Any) -> Any:  # noqa: ANN401 - torch's, which is not loaded here
+        """A training run over sealed datasets: see `maskedlark.training.begin.begin`. Needs torch."""
+        # By name: whoever only measures starts without torch.
+        return import_module("maskedlark.training.begin").begin(self, model, **options)
+
+    def sealed_to_train(self, names: Sequence[str] | None) -> tuple[Document, tuple[bytes, ...]]:
+        """The document and digests of these datasets, or of all that are sealed."""
+        return self._choosing.sealed(Purpose.TRAIN, names)
+
+    def records(self, document: Document, digests: Sequence[bytes], tag: str) -> int:
+        """How many records of a model these datasets have, by the first helper's word."""
+        helper = self._connections.helpers(document)[0]
+        return sum(helper.records(digest.hex()).get(tag, 0) for digest in digests)
+
+    def session(self, document: Document, body: bytes) -> Session:
+        """A training session by its request, as it is sent to helpers. Nothing is sent yet."""
+        return Session(document, body, self._connections.helpers(document), self._book)
+
+    def new_id(self) -> str:
+        """Of a request that was never made before."""
+        return self._rng.bytes(16).hex()
+
     def abort(self, name: str, give_up: bool = False) -> list[str]:
         """Take a dataset back that is not sealed anywhere: its reports are free for another.
 
@@ -152,26 +174,12 @@ class Client:
 
     @overload
     def query(
-        self,
-        values: Sequence[str],
-        by: Grouping = ...,
-        where: Where | None = ...,
-        datasets: Sequence[str] | None = ...,
-        noise: float | None = ...,
-        epsilon: float | None = ...,
-        confidence: float = ...,
+        self, values: Sequence[str], by: Grouping = ..., where: Where | None = ..., **options: Unpack[Options]
     ) -> Table: ...
 
     @overload
     def query(
-        self,
-        values: Sequence[str],
-        by: Groupings,
-        where: Where | None = ...,
-        datasets: Sequence[str] | None = ...,
-        noise: float | None = ...,
-        epsilon: float | None = ...,
-        confidence: float = ...,
+        self, values: Sequence[str], by: Groupings, where: Where | None = ..., **options: Unpack[Options]
     ) -> list[Table]: ...
 
     def query(
@@ -179,20 +187,15 @@ class Client:
         values: Sequence[str],
         by: Grouping | Groupings = (),
         where: Where | None = None,
-        datasets: Sequence[str] | None = None,
-        noise: float | None = None,
-        epsilon: float | None = None,
-        confidence: float = CONFIDENCE,
+        **options: Unpack[Options],
     ) -> Table | list[Table]:
         """Sums of values (`count` is the number of records) by group: a table for every grouping.
 
-        Over the datasets named, or all that are sealed. The noise is the document's floor, or what is given,
-        or as much as keeps the cost at `epsilon`. What was begun and not finished is finished, not charged
-        again.
+        The options are `datasets`, `noise` or `epsilon`, and `confidence`: `question.Options` says what they
+        mean. What was begun and not finished is finished, not charged again.
         """
-        table.check_confidence(confidence)
-        answered = self.ask(Sums(), question.sums(values, by, where), datasets, noise, epsilon)
-        found = table.tables(answered, confidence)
+        wish, confidence = self._sums(values, by, where, **options)
+        found = table.tables(self._ask(wish), confidence)
         return found if question.is_several(by) else found[0]
 
     def explain(
@@ -200,14 +203,10 @@ class Client:
         values: Sequence[str],
         by: Grouping | Groupings = (),
         where: Where | None = None,
-        datasets: Sequence[str] | None = None,
-        noise: float | None = None,
-        epsilon: float | None = None,
-        confidence: float = CONFIDENCE,
+        **options: Unpack[Options],
     ) -> Explained:
         """What the same query would cost, and how exact it would be. Spends nothing."""
-        table.check_confidence(confidence)
-        wish = self._wish(Sums(), question.sums(values, by, where), datasets, noise, epsilon)
+        wish, confidence = self._sums(values, by, where, **options)
         wish.question()
         request = self._asking.request(wish)
         helpers = self._connections.helpers(wish.document)
@@ -227,10 +226,7 @@ class Client:
         epsilon: float | None = None,
     ) -> Answered:
         """The answer of any function that the helpers know, as numbers. `table.tables` shows it."""
-        self._functions[function.name] = function
-        wish = self._wish(function, arguments, datasets, noise, epsilon)
-        with self._noticing_age(wish.datasets):
-            return self._asking.ask(wish)
+        return self._ask(self._choosing.wish(function, arguments, datasets, noise, epsilon))
 
     def pending(self) -> list[Kept]:
         """Questions that were begun and not answered, the oldest first."""
@@ -246,7 +242,7 @@ class Client:
                 f"request {request} asked {asked.function}: use `ask` with that function first"
             )
         document = self._parameters.by_digest(kept.parameters)
-        with self._noticing_age([bytes.fromhex(each) for each in asked.datasets]):
+        with self._choosing.noticing_age([bytes.fromhex(each) for each in asked.datasets]):
             answered = self._asking.finish(kept, self._functions[asked.function], document)
         return table.tables(answered, confidence)
 
@@ -274,6 +270,26 @@ class Client:
     ) -> None:
         self.close()
 
+    def _sums(
+        self,
+        values: Sequence[str],
+        by: Grouping | Groupings,
+        where: Where | None,
+        datasets: Sequence[str] | None = None,
+        noise: float | None = None,
+        epsilon: float | None = None,
+        confidence: float = CONFIDENCE,
+    ) -> tuple[Wish, float]:
+        """The wish of a query, and the confidence of its intervals."""
+        table.check_confidence(confidence)
+        arguments = question.sums(values, by, where)
+        return self._choosing.wish(Sums(), arguments, datasets, noise, epsilon), confidence
+
+    def _ask(self, wish: Wish) -> Answered:
+        self._functions[wish.function.name] = wish.function
+        with self._choosing.noticing_age(wish.datasets):
+            return self._asking.ask(wish)
+
     def _document(self, digest: bytes | None) -> Document:
         if digest is None:
             return self._parameters.latest(self.origin)
@@ -291,32 +307,6 @@ class Client:
             raise UnknownRequest(f"no request {name!r} was asked from this database")
         return kept
 
-    @contextmanager
-    def _noticing_age(self, digests: Sequence[bytes]) -> Iterator[None]:
-        """If a helper says that something has expired, find out what: it is left out from then on."""
-        try:
-            yield
-        except Expired as error:
-            asked = [each for each in self._datasets.all() if each.digest in digests]
-            gone = [each.name for each in asked if each.state is Standing.SEALED and self._has_expired(each)]
-            if not gone:
-                raise
-            for name in gone:
-                self._datasets.expire(name)
-            raise Expired(
-                f"{error} ({', '.join(gone)}). It is marked so here, and left out of questions that name no "
-                "dataset: ask again"
-            ) from None
-
-    def _has_expired(self, dataset: Dataset) -> bool:
-        document = self._parameters.by_digest(dataset.selection.parameters)
-        helpers = self._connections.helpers(document)
-        # One is enough: a question needs all of them.
-        return any(
-            state.state == "expired"
-            for state in at_once([partial(each.state, dataset.name) for each in helpers])
-        )
-
     def _present(self, name: str) -> Dataset:
         found = datasets.known(self._datasets, name)
         if found.state is Standing.ABORTED:
@@ -324,43 +314,3 @@ class Client:
         if found.state is Standing.LOST:
             raise UnknownDataset(f"{name} was given up: its reports are lost, freeze later ones")
         return found
-
-    def _wish(
-        self,
-        function: Function,
-        arguments: Arguments,
-        names: Sequence[str] | None,
-        noise: float | None,
-        epsilon: float | None,
-    ) -> Wish:
-        chosen = self._sealed(function.purpose) if names is None else self._named(names)
-        if len(chosen) > MOST_DATASETS:
-            raise BadArguments(
-                f"{len(chosen)} datasets, and one question is over at most {MOST_DATASETS}: name fewer"
-            )
-        digests = tuple(sorted(each.digest for each in chosen if each.digest is not None))
-        document = self._parameters.by_digest(chosen[0].selection.parameters)
-        return Wish(function, arguments, document, digests, noise, epsilon)
-
-    def _named(self, names: Sequence[str]) -> list[Dataset]:
-        found = [datasets.sealed(self._datasets, name) for name in dict.fromkeys(names)]
-        if not found:
-            raise NotSealed("name at least one dataset, or none for all that are sealed")
-        if len({(each.selection.purpose, each.selection.parameters) for each in found}) > 1:
-            raise MixedDatasets("these datasets are of several purposes or documents: ask for each apart")
-        return found
-
-    def _sealed(self, purpose: Purpose) -> list[Dataset]:
-        """All sealed ones of a purpose, of the newest document that has any."""
-        found = [each for each in self._datasets.all() if each.selection.purpose is purpose]
-        for document in reversed(self._parameters.chain(self.origin)):
-            same = [each for each in found if each.selection.parameters == document.digest]
-            if sealed := [each for each in same if each.state is Standing.SEALED]:
-                _mention_expired(same)
-                return sealed
-        raise NotSealed(f"no dataset to {purpose} is sealed yet: freeze and send one first")
-
-
-def _mention_expired(found: Sequence[Dataset]) -> None:
-    if names := [each.name for each in found if each.state is Standing.EXPIRED]:
-        _LOG.warning("left out, because their reports have expired: %s", ", ".join(names))

@@ -1,52 +1,77 @@
-"""The ad server's configuration: who it is, where it keeps things, and whom it trusts. One TOML file.
+"""`adserver.toml`: who the ad server is, where it keeps things and how long, and whom it trusts.
 
 origin = "ads.example"
-database = "sqlite:///reports.db"               # paths are relative to the file
-key = "origin.key"
+database = "sqlite:///reports.sqlite"           # paths are relative to the file
+key = "origin.key"                              # to measure; the process that takes uploads never reads it
 cache = "cache"
-parameter_service = "http://127.0.0.1:8000"
-service_key = "3b6a…"                           # from the operator of the parameter service
-origin_key = "9d61…"                            # the one that signed the origin's first document
+parameter_service = "https://parameters.example"
+service_key = "64 hexadecimal digits"           # from the operator of the parameter service
+origin_key = "64 hexadecimal digits"            # the one that signed the origin's first document
+
+[serving]
+port = 8000
 """
 
-import tomllib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field, StringConstraints, ValidationError
+from pydantic import Field
 
-from maskedlark.adserver.errors import BadSettings
+from maskedlark.adserver.limits import Limits
 from maskedlark.privacy.document import Origin
-from maskedlark.privacy.settings import PublicKey, Settings, faults
+from maskedlark.privacy.settings import PublicKey
 from maskedlark.storage.engine import beside
+from maskedlark.web import config
+from maskedlark.web.config import Address, DatabaseUrl, PartyConfig
+from maskedlark.web.listening import Serving
 
-_Text = Annotated[str, StringConstraints(min_length=1)]
+KEEP_DAYS = 180
+"""As long as a helper keeps the keys that open a report: what is older, nobody can use."""
+MOST_LEAP_DAYS = 30
+_KEY = "64 hexadecimal digits"
 
 
-class Config(Settings):
-    """All that a measuring client needs. Secrets stay in the key file."""
+class Config(PartyConfig):
+    """All that taking uploads and measuring need. Secrets stay in the key file."""
 
-    origin: Origin
-    database: Annotated[_Text, Field(repr=False)]
-    """A URL; it may hold a password, so it is not printed."""
-    key: _Text
-    """The file of the key that the origin declares now."""
-    cache: _Text
-    parameter_service: _Text
-    service_key: PublicKey
-    origin_key: PublicKey
+    origin: Origin = Field(description='whose reports it takes: origin = "ads.example"')
+    database: DatabaseUrl = Field(
+        repr=False, description='where it keeps them: database = "sqlite:///reports.sqlite"'
+    )
+    key: Path = Field(description='the file of the key that the origin declares now: key = "origin.key"')
+    cache: Path = Field(description='where it remembers which documents it has seen: cache = "cache"')
+    parameter_service: Address = Field(
+        description='the service\'s address: parameter_service = "https://parameters.example"'
+    )
+    service_key: PublicKey = Field(description=f'the service\'s public key: service_key = "{_KEY}"')
+    origin_key: PublicKey = Field(
+        description=f'the public key that signed the origin\'s first document: origin_key = "{_KEY}"'
+    )
+    keep_days: Annotated[int, Field(ge=1, le=3650)] = Field(
+        default=KEEP_DAYS, description="days after which a report is deleted: keep_days = 180"
+    )
+    most_leap_days: Annotated[int, Field(ge=1, le=36_500)] = Field(
+        default=MOST_LEAP_DAYS,
+        description="days that may pass between two times of deleting what is old: most_leap_days = 30",
+    )
+    limits: Limits = Field(
+        default=Limits(), description="how much it takes at once: [limits] uploads = 64, body_bytes = 4194304"
+    )
+    serving: Serving = Field(
+        default=Serving(), description='where it listens: [serving] host = "127.0.0.1", port = 8000'
+    )
+
+    def beside(self, folder: Path) -> Self:
+        """The same with absolute paths: relative ones are relative to this folder."""
+        changes = {
+            "database": beside(self.database, folder),
+            "key": folder / self.key,
+            "cache": folder / self.cache,
+            "serving": self.serving.beside(folder),
+        }
+        return self.model_copy(update=changes)
 
 
 def read(path: Path) -> Config:
-    """The configuration in a file, its paths resolved. Run by the ad server's own people."""
-    try:
-        found = Config.model_validate(tomllib.loads(path.read_text()))
-    except OSError as error:
-        raise BadSettings(f"{path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadSettings(f"{path} is no TOML: {error}") from None
-    except ValidationError as error:
-        raise BadSettings(f"{path}: {faults(error)}") from None
-    folder = path.absolute().parent
-    changed = {"key": str(folder / found.key), "cache": str(folder / found.cache)}
-    return found.model_copy(update=changed | {"database": beside(found.database, folder)})
+    """The settings in an `adserver.toml`. Run by the ad server's own people."""
+    return config.read(path, Config)

@@ -1,5 +1,7 @@
 """Freezing: reports of one purpose and one document, received in one span of time, become a dataset."""
 
+from dataclasses import replace
+
 from pydantic import TypeAdapter, ValidationError
 
 from maskedlark.adserver.dates import shown
@@ -8,6 +10,7 @@ from maskedlark.clock import Clock
 from maskedlark.errors import WrongType
 from maskedlark.privacy.document import Document
 from maskedlark.storage.datasets import Dataset, Datasets, Standing
+from maskedlark.storage.errors import BelowFloor
 from maskedlark.storage.reports import Reports, Selection
 from maskedlark.web.errors import UnknownDataset
 from maskedlark.wire.datasets import MOST_CHUNKS, PARTS, DatasetName
@@ -37,16 +40,31 @@ def freeze(
         raise EmptyDataset(f"{name} would end before it begins")
     # Before it is read: from here on no clock can add to it.
     reports.end(selection.end)
-    marks = reports.marks(selection, parts)
+    while not _fixed(datasets, reports, name, selection, parts):
+        pass  # What is old went meanwhile, which happens once an hour: it begins behind that.
+    return known(datasets, name)
+
+
+def _fixed(datasets: Datasets, reports: Reports, name: str, selection: Selection, parts: int) -> bool:
+    """Whether the dataset is kept, from the first report on that is not being deleted."""
+    lowest = datasets.floor()
+    kept = replace(selection, start=max(selection.start, lowest))
+    if kept.start >= kept.end:
+        raise EmptyDataset(f"reports from before {shown(lowest)} UTC are deleted: choose a later time")
+    marks = reports.marks(kept, parts)
     if not marks:
         raise EmptyDataset(f"no report to {selection.purpose} under that document was received in that time")
     if len(marks) > MOST_CHUNKS:
         raise TooLarge(
             f"{name} would have {len(marks)} chunks, at most {MOST_CHUNKS} fit: freeze a shorter time"
         )
-    if (other := datasets.add(name, selection, marks)) is not None:
+    try:
+        other = datasets.add(name, kept, marks)
+    except BelowFloor:
+        return False
+    if other is not None:
         raise _in_the_way(name, other)
-    return known(datasets, name)
+    return True
 
 
 def parts_of(document: Document, selection: Selection) -> int:

@@ -5,7 +5,6 @@ MaskedLarkError
 │   ├── WrongOrigin         made for another ad server
 │   ├── WrongHour           its hour is too far from ours
 │   └── Conflict            its id is taken by a report of other bytes, and the first stays
-├── BadSettings             a configuration file with a key that is unknown, missing or senseless
 ├── DatasetRefused          a dataset that cannot be frozen, sent, aborted or asked as it is
 │   ├── NameTaken           a dataset of that name is there already
 │   ├── NotOver             its end is not in the past: reports may still come
@@ -37,10 +36,6 @@ class WrongHour(UploadRefused):
 
 class Conflict(UploadRefused):
     """The report's id is taken by a report of other bytes. The first stays."""
-
-
-class BadSettings(MaskedLarkError, ValueError):
-    """A configuration file with a key that is unknown, missing or senseless. Says which."""
 
 
 class NameTaken(DatasetRefused):

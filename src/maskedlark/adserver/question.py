@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from maskedlark.core.records import Entry
 from maskedlark.privacy.errors import BadArguments
@@ -20,6 +20,19 @@ Grouping = str | list[str] | tuple[str, ...]
 Groupings = list[list[str]] | list[tuple[str, ...]] | tuple[tuple[str, ...], ...]
 Where = Mapping[str, Entry | Sequence[Entry] | Between]
 """By key: an entry, several of which one has to match, or a span of numbers."""
+
+
+class Options(TypedDict, total=False):
+    """What a query may say besides its values, groupings and filters."""
+
+    datasets: Sequence[str] | None
+    """Over these, by name. Without: over all that are sealed, of the newest document that has any."""
+    noise: float | None
+    """The scale in units of the sensitivity. Without: the document's floor."""
+    epsilon: float | None
+    """Or as much noise as keeps the cost at this."""
+    confidence: float
+    """Of the intervals."""
 
 
 def sums(values: Sequence[str], by: Grouping | Groupings, where: Where | None) -> dict[str, Any]:

@@ -3,23 +3,27 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Annotated, TypeVar
 from urllib.parse import quote
 
 import httpx
+from pydantic import Field, ValidationError
 
 from maskedlark.adserver import receipt_pages
-from maskedlark.adserver.errors import HelperAway
+from maskedlark.adserver.errors import HelperAway, HelpersDiffer
 from maskedlark.clock import Clock
+from maskedlark.core import field
+from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import MaskedLarkError
 from maskedlark.privacy import messages
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.receipt import SignedReceipt
-from maskedlark.privacy.settings import HelperIdentity
-from maskedlark.web.errors import ServiceAway
+from maskedlark.privacy.settings import MOST_NUMBER, HelperIdentity, Name, Settings
+from maskedlark.web.errors import ServiceAway, StrangeAnswer
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.remote import Patience, Query
+from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.web.signed_remote import SignedRemote
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
@@ -32,6 +36,7 @@ from maskedlark.wire.datasets import (
     State,
 )
 from maskedlark.wire.signatures import SigningKey, VerifyingKey
+from maskedlark.wire.steps import STEP_TYPE, Ranges, encode_ranges
 
 T = TypeVar("T")
 _CHUNK = Patience(timeout_s=120.0, within_s=300.0)
@@ -113,6 +118,39 @@ class RemoteHelper:
         """What a question would cost; nothing is charged."""
         return self._ask(lambda: self._remote.post("/v1/explain", body, JSON_TYPE))
 
+    def records(self, dataset: str) -> dict[str, int]:
+        """How many records of each model a sealed dataset has, by tag."""
+        return self._ask(lambda: _counted(self._remote.get(f"/v1/records/{dataset}")))
+
+    def make_seed(self, dataset: str) -> bytes:
+        """The first helper's seed of a dataset's batches, sealed to the others. Always the same."""
+        return self._ask(lambda: self._remote.post(f"/v1/seeds/{dataset}", b"", NO_BODY_TYPE))
+
+    def take_seed(self, dataset: str, message: bytes) -> None:
+        """Relay the first helper's seed."""
+        self._ask(lambda: self._remote.post(f"/v1/seeds/{dataset}/message", message, JSON_TYPE))
+
+    def open_session(self, body: bytes) -> bytes:
+        """Open a session, or hear again that it is open."""
+        return self._ask(lambda: self._remote.post("/v1/sessions", body, JSON_TYPE, patience=_RELEASE))
+
+    def step(self, session: str, number: int, body: bytes, size: int, chosen: Ranges = ()) -> FieldArray:
+        """A share of a step: so many field elements. The same bytes get the same share."""
+        path = f"/v1/sessions/{session}/steps/{number}"
+        query: Query = {"records": encode_ranges(chosen)} if chosen else {}
+        patience = Patience(field.BYTES * size, timeout_s=600.0, within_s=900.0)
+        share = field.from_bytes(
+            self._ask(lambda: self._remote.post(path, body, STEP_TYPE, query, patience=patience))
+        )
+        if len(share) != size:
+            raise HelpersDiffer(f"{self.name} answered with {len(share)} numbers, not with {size}")
+        return share
+
+    def close_session(self, session: str) -> bytes:
+        """Close a session, or hear again how it was closed."""
+        path = f"/v1/sessions/{session}/close"
+        return self._ask(lambda: self._remote.post(path, b"", NO_BODY_TYPE, patience=_RELEASE))
+
     def receipts(self, origin: str, after: int, most: int) -> list[SignedReceipt]:
         """The receipts behind the one of that number, so many at most."""
         return self._ask(lambda: list(receipt_pages.fetch(self._remote, origin, after, most)))
@@ -141,6 +179,17 @@ class Connections:
         address = self.parameters.keys(named.name, identity).address
         remote = SignedRemote(address, named.name, self.origin, self.key, self.clock, self.http)
         return RemoteHelper(named.name, place, identity, remote, self.retries)
+
+
+class _Counted(Settings):
+    records: dict[Name, Annotated[int, Field(ge=0, le=MOST_NUMBER)]]
+
+
+def _counted(data: bytes) -> dict[str, int]:
+    try:
+        return _Counted.model_validate_json(data).records
+    except ValidationError:
+        raise StrangeAnswer("no numbers of records by model") from None
 
 
 def _query(opening: bytes) -> Query:

@@ -93,7 +93,7 @@ class Graph:
             raise ModelDoesNotFit(name, "is stored in another file; export with external_data=False")
         try:
             return numpy_helper.to_array(tensor)
-        except (ValueError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:  # A key: of a type that ONNX does not know.
             raise ModelDoesNotFit(name, "is damaged; export the model again") from error
 
     def number(self, node: NodeProto, name: str) -> float:

@@ -6,8 +6,10 @@ of it is accepted is in the chunk's row, since it depends on what other chunks h
 
 import json
 import os
+import struct
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,17 @@ from maskedlark.wire import datasets
 from maskedlark.wire.opening import Opened
 
 PREFIX = "chunk-"
+_DAMAGE = (
+    OSError,
+    EOFError,
+    KeyError,
+    RuntimeError,
+    ValueError,
+    struct.error,
+    zlib.error,
+    zipfile.BadZipFile,
+)
+"""What a changed zip or array ends in. A runtime error: a version, cipher or packing not known."""
 Array = NDArray[Any]
 Index = NDArray[np.intp]
 
@@ -116,13 +129,28 @@ class ChunkFile:
         )
 
 
-def _load(path: Path) -> dict[str, Array]:
+class _Arrays(dict[str, Array]):
+    """Arrays by name. The zip's checksums are of contents: a damaged name is an array that is not there."""
+
+    def __init__(self, file: str, arrays: Mapping[str, Array]) -> None:
+        super().__init__(arrays)
+        self._file = file
+
+    def __missing__(self, name: str) -> Array:
+        raise _damaged(self._file)
+
+
+def _load(path: Path) -> _Arrays:
     """All arrays of a chunk, whose checksums hold."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return dict(arrays)
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile):
-        raise DamagedDataset(f"{path.name} is missing or damaged: abort the dataset, send it again") from None
+            return _Arrays(path.name, dict(arrays))
+    except _DAMAGE:
+        raise _damaged(path.name) from None
+
+
+def _damaged(name: str) -> DamagedDataset:
+    return DamagedDataset(f"{name} is missing or damaged: abort the dataset, send it again")
 
 
 def _parsed(text: Array) -> Any:  # noqa: ANN401

@@ -13,64 +13,56 @@ service_key = "64 hexadecimal digits, from the service's operator"
 trusted_helpers = ["64 hexadecimal digits", "…"]
 most = {epsilon = 8, delta = 1e-6}
 most_coalition = {epsilon = 40, delta = 1e-6}
+
+[serving]
+port = 8001
 """
 
-import json
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
-from urllib.parse import urlsplit
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import Field
 
-from maskedlark.errors import MaskedLarkError
-from maskedlark.helper.errors import BadConfig
 from maskedlark.helper.ids import MOST_LEAP_S
 from maskedlark.helper.keyring import DAY_S, KEEP_S
 from maskedlark.privacy.document import Origin
 from maskedlark.privacy.policy import Policy
 from maskedlark.privacy.settings import Name, PublicKey, Settings
-from maskedlark.storage.engine import beside, parse
-from maskedlark.wire.keys import MOST_ADDRESS
+from maskedlark.storage.engine import beside
+from maskedlark.web import config
+from maskedlark.web.config import Address, DatabaseUrl, PartyConfig
+from maskedlark.web.listening import Serving
 from maskedlark.wire.signatures import VerifyingKey
 
 FRESH_S = 60
 _KEY = "64 hexadecimal digits"
 
 
-def _address(text: str) -> str:
-    try:
-        url = urlsplit(text)
-        wanted = url.scheme in ("http", "https") and url.hostname and url.port != 0
-    except ValueError:
-        wanted = None
-    if not (wanted and text.isascii() and text.isprintable()) or "@" in text or "?" in text or "#" in text:
-        raise ValueError("not an address that begins with https:// (or http://) and names a host")
-    return text
-
-
-def _database(text: str) -> str:
-    parse(text)
-    return text
-
-
-Address = Annotated[str, Field(max_length=MOST_ADDRESS), AfterValidator(_address)]
-
-
 class Limits(Settings):
     """How much a helper takes at once. Times each other, bodies and their size bound its memory."""
 
-    chunk_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 30)] = 16 << 20
-    sealing_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 30)] = 32 << 20
-    """Of a seal: the bitmaps of as many chunks as a dataset may have, each of the usual size."""
-    bodies: Annotated[int, Field(ge=1, le=1 << 10)] = 16
-    body_within_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
-    """From the first to the last byte of a body."""
+    chunk_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 30)] = Field(
+        default=16 << 20, description="the largest chunk of a dataset: chunk_bytes = 16777216"
+    )
+    sealing_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 30)] = Field(
+        default=32 << 20,
+        description="the largest seal: the bitmaps of as many chunks as a dataset may have, each of the "
+        "usual size: sealing_bytes = 33554432",
+    )
+    step_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 30)] = Field(
+        default=8 << 20, description="the largest step of a session, its weights: step_bytes = 8388608"
+    )
+    bodies: Annotated[int, Field(ge=1, le=1 << 10)] = Field(
+        default=16, description="bodies that are read at the same time: bodies = 16"
+    )
+    body_within_s: Annotated[float, Field(gt=0, le=3600)] = Field(
+        default=60.0, description="seconds from the first to the last byte of a body: body_within_s = 60"
+    )
 
 
-class Config(Settings):
+class Config(PartyConfig):
     """A helper's settings. What each `description` says stands behind an error about that key."""
 
     name: Name = Field(description='the helper\'s name, as documents name it: name = "helper-0"')
@@ -91,32 +83,39 @@ class Config(Settings):
         description=f'what is accepted at most: [policy] trusted_helpers = ["{_KEY}"], '
         "most = {epsilon = 8, delta = 1e-6}, most_coalition = {epsilon = 40, delta = 1e-6}"
     )
-    database: Annotated[str, AfterValidator(_database)] | None = Field(
-        None, description='its URL, as in database = "postgresql://host/helper"; else SQLite in the folder'
+    database: DatabaseUrl | None = Field(
+        default=None,
+        repr=False,
+        description='its URL, as in database = "postgresql://host/helper"; else SQLite in the folder',
     )
     anchor: Path | None = Field(
-        None, description='a folder on another disk than the database\'s: anchor = "/other/disk/anchor"'
+        default=None,
+        description='a folder on another disk than the database\'s: anchor = "/other/disk/anchor"',
     )
-    host: str = Field("127.0.0.1", description='the address to listen on: host = "127.0.0.1"')
-    port: Annotated[int, Field(ge=0, le=65_535)] = Field(0, description="0 is any free port: port = 8001")
     workers: Annotated[int, Field(ge=1, le=1 << 10)] = Field(
         default_factory=lambda: os.cpu_count() or 1, description="processes that open reports: workers = 4"
     )
-    functions: tuple[str, ...] = Field((), description='modules with more: functions = ["ours.medians"]')
+    functions: tuple[str, ...] = Field(
+        default=(), description='modules with more: functions = ["ours.medians"]'
+    )
     fresh_s: Annotated[int, Field(ge=1, le=DAY_S)] = Field(
-        FRESH_S, description="seconds until an ad server's key is asked for again: fresh_s = 60"
+        default=FRESH_S, description="seconds until an ad server's key is asked for again: fresh_s = 60"
     )
     keep_days: Annotated[int, Field(ge=1, le=3650)] = Field(
-        KEEP_S // DAY_S, description="days for which old keys still open late reports: keep_days = 180"
+        default=KEEP_S // DAY_S,
+        description="days for which old keys still open late reports: keep_days = 180",
     )
     most_leap_days: Annotated[int, Field(ge=1, le=36_500)] = Field(
-        MOST_LEAP_S // DAY_S,
+        default=MOST_LEAP_S // DAY_S,
         description="days that may pass between two times of deleting what is old: most_leap_days = 30",
     )
     limits: Limits = Field(
-        Limits(),
+        default=Limits(),
         description="[limits] chunk_bytes = 16777216, sealing_bytes = 33554432, bodies = 16, "
         "body_within_s = 60",
+    )
+    serving: Serving = Field(
+        default=Serving(), description='where it listens: [serving] host = "127.0.0.1", port = 8001'
     )
 
     @property
@@ -161,34 +160,11 @@ class Config(Settings):
             "folder": folder / self.folder,
             "anchor": anchor,
             "database": None if self.database is None else beside(self.database, folder),
+            "serving": self.serving.beside(folder),
         }
         return self.model_copy(update=changes)
 
 
 def read(path: Path) -> Config:
-    """The settings in a file. Says which key is wrong, and what to write."""
-    try:
-        table = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise BadConfig(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise BadConfig(f"{path} is no TOML: {error}") from None
-    try:
-        # Through JSON, which has lists where Python has tuples: strict about everything else.
-        return Config.model_validate_json(json.dumps(table)).beside(path.parent.absolute())
-    except ValidationError as error:
-        raise BadConfig(f"{path}: {'; '.join(map(_fault, error.errors()))}") from None
-    except TypeError:
-        raise BadConfig(f"{path}: a date or time has no place here") from None
-    except MaskedLarkError as error:
-        raise BadConfig(f"{path}: {error}") from None
-
-
-def _fault(fault: Any) -> str:  # noqa: ANN401 - pydantic's own record
-    place = ".".join(map(str, fault["loc"]))
-    first = str(fault["loc"][0]) if fault["loc"] else ""
-    field = Config.model_fields.get(first)
-    if field is None:
-        return f"{place} is not known; there are {', '.join(Config.model_fields)}"
-    wrong = str(fault["msg"]).removeprefix("Value error, ")
-    return f"{place}: {wrong}. Write {field.description}"
+    """The settings in a `helper.toml`. Run by every command of a helper."""
+    return config.read(path, Config)

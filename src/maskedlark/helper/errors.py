@@ -1,10 +1,7 @@
 """What a helper's own files and keys can be wrong about. What it refuses to callers is in `web/errors.py`.
 
 MaskedLarkError
-├── InvalidDocument
-│   └── BadConfig               a configuration file that is unreadable, or that no helper can run with
 ├── FolderInUse                 another process runs on the helper's folder: two would destroy each other
-├── ClockLeapt                  the clock is far ahead of the last time that something was deleted
 ├── Busy                        a dataset is being sealed: come again
 ├── NoReceiptKey                no key that signs receipts is certified for this moment: rotate
 ├── NotThere
@@ -19,8 +16,10 @@ MaskedLarkError
 │   ├── SealMismatch            another helper found another dataset: nothing was sealed
 │   └── AlreadySealed           it was sealed with other content, and never changes
 ├── Refused
-│   └── Replayed                a report whose id is in a dataset already, in this one or in another
+│   ├── Replayed                a report whose id is in a dataset already, in this one or in another
+│   └── BeforeRecovery          a report that may have been in a dataset that the helper lost
 ├── IngestInterrupted           a process that opened a chunk has ended: send the chunk again
+├── BadBackup                   a backup that cannot be made there, or that is not whole
 ├── DamagedDataset              a file of a dataset is missing or was changed: nothing is computed from it
 ├── BadKeyFile
 │   └── NoKeys                  a helper that was never rotated: it has nothing to open reports with
@@ -28,22 +27,14 @@ MaskedLarkError
     └── DamagedAnchor           the file that says how far receipts got is damaged: nothing is guessed
 """
 
-from maskedlark.errors import InvalidDocument, MaskedLarkError, Refused
+from maskedlark.errors import MaskedLarkError, Refused
 from maskedlark.privacy.errors import LedgerBehind
 from maskedlark.web import problem
 from maskedlark.web.errors import BadKeyFile, CorruptCache
 
 
-class BadConfig(InvalidDocument):
-    """A configuration file that cannot be read, or that no helper can run with."""
-
-
 class FolderInUse(MaskedLarkError):
     """Another process runs on the helper's folder: stop it first, or name another folder."""
-
-
-class ClockLeapt(MaskedLarkError):
-    """The clock is far ahead of when something was last deleted. Nothing is, until the operator says so."""
 
 
 class Busy(MaskedLarkError):
@@ -56,6 +47,14 @@ class NoReceiptKey(MaskedLarkError):
 
 class Replayed(Refused):
     """The report's id is in a dataset already, in this one or in another."""
+
+
+class BeforeRecovery(Refused):
+    """The report may have been in a dataset that this helper lost: which ones were is not known any more."""
+
+
+class BadBackup(MaskedLarkError):
+    """A backup that cannot be made there, or that is not whole: nothing of it is put back."""
 
 
 class IngestInterrupted(MaskedLarkError):

@@ -14,12 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Connection, Row, func, select, update
 
 from maskedlark.core.sharing import ID_BYTES, ByteRows
-from maskedlark.helper.errors import ClockLeapt
-from maskedlark.helper.tables import CHUNKS, MARK
+from maskedlark.helper.tables import CHUNKS, FLOOR, MARK, RECOVERY, RECOVERY_VERSION
 from maskedlark.storage.engine import Database
+from maskedlark.storage.errors import ClockLeapt
+from maskedlark.storage.schema import prepare
 
 Names = NDArray[np.bytes_]
 """One number of 16 bytes an id. Never taken out as Python bytes: these would lose zeros at their end."""
@@ -65,6 +66,7 @@ class Ids:
         self._runs: list[Names] = []
         self._gone = _none()
         self._claims, self._freed = 0, -1
+        prepare(database, "recovery", RECOVERY_VERSION, RECOVERY)
         with database.write() as connection:
             database.insert_new(connection, MARK, [(_ONLY, 0, 0, 0)])
 
@@ -72,6 +74,15 @@ class Ids:
         """The greatest moment at which ids were pruned: what was too old then is refused for ever."""
         with self._database.read() as connection:
             return _mark(connection.execute(select(MARK)).one()).watermark
+
+    def floor(self, connection: Connection) -> int:
+        """The hour up to which ids may have been lost: no report of it, or of before, is taken. Often -1."""
+        found = connection.scalar(select(func.max(FLOOR.c.hour)))
+        return -1 if found is None else found
+
+    def raise_floor(self, connection: Connection, hour: int) -> None:
+        """Take no report any more that may have been in a dataset which was lost. Run by a recovery."""
+        self._database.insert_new(connection, FLOOR, [(hour,)])
 
     def lock(self, connection: Connection) -> Mark:
         """Hold the mark until the transaction ends: nobody else claims, frees or prunes."""

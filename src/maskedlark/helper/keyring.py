@@ -73,6 +73,15 @@ class Keyring:
             f"no key of {self.helper} is certified to sign receipts now: run `maskedlark helper rotate`"
         )
 
+    def ends(self) -> Mapping[str, int]:
+        """When the last key of each kind ends: those that browsers seal to, and those that sign receipts."""
+        stored = self._stored()
+        sealing = max(each.not_after for each in stored.configuration.keys)
+        return {
+            "reports": sealing,
+            "receipts": max(each.certificate.claimed().not_after for each in stored.writing),
+        }
+
     def rotate(
         self,
         identity: SigningKey,

@@ -1,9 +1,11 @@
 """A helper with all its parts: what the endpoints do, without HTTP. All of it blocks: run it in threads."""
 
+import json
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import httpx
 
@@ -16,8 +18,8 @@ from maskedlark.helper.alone import alone
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.config import Config
 from maskedlark.helper.datasets import Datasets
-from maskedlark.helper.errors import ClockLeapt
 from maskedlark.helper.keyring import DAY_S, Keyring
+from maskedlark.helper.seeds import Seeds
 from maskedlark.helper.signers import Signers
 from maskedlark.privacy import messages
 from maskedlark.privacy.document import Document
@@ -25,12 +27,17 @@ from maskedlark.privacy.errors import BadArguments
 from maskedlark.privacy.ledger import Ledger
 from maskedlark.privacy.messages import Request
 from maskedlark.privacy.release import Dataset, Desk
+from maskedlark.privacy.sessions import Sessions
+from maskedlark.privacy.steps import StepDesk
 from maskedlark.randomness import Randomness
 from maskedlark.storage.engine import Database, file_of, open_database
+from maskedlark.storage.errors import ClockLeapt
 from maskedlark.web.errors import DocumentOfAnother, NotNamed
 from maskedlark.web.gate import Gate
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.wire.datasets import Opening, State
+from maskedlark.wire.hpke import SealingKey
+from maskedlark.wire.signatures import VerifyingKey
 
 MOST_COMMAS = 1 << 14
 """Of a question: as many datasets, values, groupings and filters as any function takes have fewer."""
@@ -48,6 +55,8 @@ class Service:
     ledger: Ledger
     datasets: Datasets
     desk: Desk
+    steps: StepDesk
+    seeds: Seeds
     parameters: ParameterClient
 
     def gate(self) -> Gate:
@@ -55,6 +64,14 @@ class Service:
         config = self.config
         signers = Signers(config.origins, self.parameters.chain, config.fresh_s, self.clock)
         return Gate(config.name, signers.key_of, self.clock)
+
+    def check(self) -> None:
+        """Return if questions can be answered now: database, ledger, anchor, a key to sign receipts with.
+
+        Not whether the parameter service is there: documents and keys that were seen are kept.
+        """
+        self.ledger.check()
+        self.keyring.current(self.clock.now())
 
     def open_dataset(self, origin: str, name: str, opening: Opening) -> State:
         """Begin a dataset under a document of the caller's, if this helper may work by it."""
@@ -67,13 +84,39 @@ class Service:
 
     def release(self, origin: str, body: bytes) -> bytes:
         """A share of the answer to a question. The same question gets the same bytes."""
-        request = _question(body)
+        request = question(body)
         return self.desk.answer(body, request, self._asked(origin, request)).encode()
 
     def explain(self, origin: str, body: bytes) -> bytes:
         """What a question would cost and how exact it would be. Charges nothing."""
-        request = _question(body)
+        request = question(body)
         return explanation.encode(self.desk.explain(request, self._asked(origin, request)))
+
+    def open_session(self, origin: str, body: bytes) -> bytes:
+        """Open a training session: its receipt. The same request gets the same one."""
+        _check_commas(body)
+        return self.steps.open(origin, body, messages.decode_session(body)).encode()
+
+    def make_seed(self, origin: str, dataset: bytes) -> bytes:
+        """The seed of a dataset's batches for the other helpers, sealed to each."""
+        return self.seeds.make(self.find(origin, dataset).document, dataset)
+
+    def take_seed(self, origin: str, dataset: bytes, message: bytes) -> None:
+        """Keep the first helper's seed."""
+        self.seeds.take(self.find(origin, dataset).document, dataset, message)
+
+    def records(self, origin: str, dataset: bytes) -> bytes:
+        """How many records a sealed dataset has, of each model."""
+        found = self.find(origin, dataset)
+        return json.dumps(
+            {"records": {tag: found.size(tag) for tag in found.document.declared_models}}
+        ).encode()
+
+    def find(self, origin: str, digest: bytes) -> Dataset:
+        """A dataset of the caller's, under a document that still passes."""
+        found = self.datasets.find(origin, digest)
+        self._check(origin, found.document)
+        return found
 
     def forget(self) -> None:
         """Delete datasets and keys that are past their time. Run at the start, and every hour."""
@@ -139,17 +182,47 @@ def open_service(
             http=http,
         )
         stack.callback(parameters.close)
-        desk = Desk(ledger, computed)
-        service = Service(config, clock, database, keyring, ledger, datasets, desk, parameters)
+        seeds = Seeds(
+            database,
+            keyring,
+            lambda: keyring.opening_keys(clock.now()),
+            partial(_others_keys, parameters, clock, config.name),
+            clock,
+            rng,
+        )
+        desk = Desk(ledger, functions.OnDemand(computed, functions.EVALUATION), seeds.of)
+        stepped = functions.OnDemand(functions.load_stepped(config.functions), functions.GRADIENT)
+
+        def find(origin: str, digest: bytes) -> Dataset:
+            return service.find(origin, digest)  # Which is made of this desk, and so after it.
+
+        steps = StepDesk(Sessions(database, ledger, rng), stepped, seeds.of, find)
+        service = Service(config, clock, database, keyring, ledger, datasets, desk, steps, seeds, parameters)
         service.forget()
         yield service
 
 
-def _question(body: bytes) -> Request:
+def _others_keys(
+    parameters: ParameterClient, clock: Clock, name: str, document: Document
+) -> dict[str, SealingKey]:
+    """What the seed of batches is sealed to: the keys of a document's other helpers, as they are now."""
+    others = [helper for helper in document.helpers if helper.name != name]
+    return {
+        each.name: parameters.keys(each.name, VerifyingKey(bytes.fromhex(each.identity))).current(clock.now())
+        for each in others
+    }
+
+
+def question(body: bytes) -> Request:
+    """What is asked. Says what is wrong with it and where, never what stood there."""
+    _check_commas(body)
+    return messages.decode_request(body)
+
+
+def _check_commas(body: bytes) -> None:
     # Before it is parsed: of a list of wrong things an error each would be made.
     if body.count(b",") > MOST_COMMAS:
         raise BadArguments(f"a question has at most {MOST_COMMAS} commas: ask less at once")
-    return messages.decode_request(body)
 
 
 def _made(url: str) -> str:

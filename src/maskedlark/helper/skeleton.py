@@ -1,15 +1,12 @@
 """A `helper.toml` to be filled in: what the operator has not said stands there as a comment."""
 
 import json
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from pydantic import TypeAdapter, ValidationError
-
-from maskedlark.helper.config import Address
-from maskedlark.helper.errors import BadConfig
-from maskedlark.privacy.settings import Name
-from maskedlark.web import files
-from maskedlark.wire.signatures import VerifyingKey
+from maskedlark.privacy.settings import Name, PublicKey
+from maskedlark.web import config
+from maskedlark.web.skeleton import KEY, SERVING, given, pins
 
 FILE = "helper.toml"
 _TEXT = """\
@@ -17,8 +14,6 @@ _TEXT = """\
 name = {name}
 address = {address}
 folder = "state"
-# host = "127.0.0.1"
-# port = 8001
 # workers = 4                                       # as many as there are processors
 # database = "postgresql://user@host/helper"        # else SQLite in the folder
 # anchor = "/other/disk/anchor"                     # best not on the disk of the database
@@ -27,44 +22,68 @@ folder = "state"
 # most_leap_days = 30                               # a clock further ahead than this deletes nothing
 # keep_days = 180                                   # old keys open late reports for so long
 
-#! parameter_service = "https://parameters.example"
-#! service_key = "64 hexadecimal digits"            # from the operator of the parameter service
+{parameter_service}
+{service_key}
 
 [origins]                                           # for whom it works: the key of the first document
-#! "ads.example" = "64 hexadecimal digits"
+{origins}
 
 [policy]                                            # what it accepts, whatever a document declares
 trusted_helpers = [
-{own}#!     "64 hexadecimal digits",                # the identity of every other helper that it trusts
-]
+{trusted}]
 most = {{epsilon = 8.0, delta = 1e-6}}                # of one source, against an ad server
 most_coalition = {{epsilon = 40.0, delta = 1e-6}}     # the same, with all helpers but one
 least_k = 20
 least_helpers = 2
-"""
+# whole_label_space = true                          # refuse models that show only some of their labels
+
+[limits]
+# chunk_bytes = 16777216
+# sealing_bytes = 33554432
+# bodies = 16                                       # times chunk_bytes, it bounds memory
+# body_within_s = 60
+
+{serving}"""
 
 
-def place(folder: Path, name: str, address: str) -> Path:
-    """Where the new settings go. Refuses a folder that has some, and what no helper could run with."""
-    _check("name", TypeAdapter(Name), name)
-    _check("address", TypeAdapter(Address), address)
-    path = folder / FILE
-    if path.exists():
-        raise BadConfig(f"{path} exists already: change it, or name another folder")
-    folder.mkdir(0o700, parents=True, exist_ok=True)
-    return path
+@dataclass(frozen=True)
+class Said:
+    """What the operator said on the command line."""
+
+    name: str
+    address: str
+    parameter_service: str | None = None
+    service_key: str | None = None
+    origins: Mapping[str, str] = field(default_factory=dict)
+    trusted: Sequence[str] = ()
 
 
-def write(path: Path, name: str, address: str, identity: VerifyingKey | None) -> None:
-    """The settings, with this helper among those that it trusts."""
-    own = "" if identity is None else f'    "{identity.public.hex()}",  # its own\n'
-    text = _TEXT.format(name=json.dumps(name), address=json.dumps(address), own=own)
-    files.write(path, text.encode())
+def check(said: Said) -> None:
+    """Refuse what no helper could run with."""
+    config.check("name", Name, said.name)
+    config.check("address", config.Address, said.address)
+    if said.parameter_service is not None:
+        config.check("--parameter-service", config.Address, said.parameter_service)
+    if said.service_key is not None:
+        config.check("--service-key", PublicKey, said.service_key)
+    for identity in said.trusted:
+        config.check("--trust", PublicKey, identity)
 
 
-def _check(what: str, form: TypeAdapter[str], text: str) -> None:
-    try:
-        form.validate_python(text, strict=True)
-    except ValidationError as error:
-        wrong = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise BadConfig(f"{what}: {wrong}") from None
+def text(said: Said, own: str | None) -> str:
+    """The settings, with this helper's own identity, if it was made, among those that it trusts."""
+    trusted = [f'    "{own}",  # its own\n'] if own else []
+    trusted += [f'    "{each}",\n' for each in said.trusted if each != own]
+    if not said.trusted:
+        trusted.append(
+            f'#!     "{KEY}",                # the identity of every other helper that it trusts\n'
+        )
+    return _TEXT.format(
+        name=json.dumps(said.name),
+        address=json.dumps(said.address),
+        parameter_service=given("parameter_service", said.parameter_service, "https://parameters.example"),
+        service_key=given("service_key", said.service_key, KEY, "from the operator of the parameter service"),
+        origins=pins(said.origins, "ads.example"),
+        trusted="".join(trusted),
+        serving=SERVING,
+    )

@@ -139,13 +139,17 @@ class Ledger:
 
     def warm(self, document: Document) -> None:
         """Compute what courses have cost, where nobody waits: after a start a figure takes a while."""
-        if (document.origin, document.digest) not in self._known:
-            with self._database.read() as connection:
-                end = lines.end(connection, document.origin)
-                found = list(lines.entries(connection, document, 0, end.number))
-            account = Account(document)
-            account.add(found)
-            account.spent()
+        name = document.origin, document.digest
+        if name in self._known:
+            return
+        with self._database.read() as connection:
+            end = lines.end(connection, document.origin)
+            found = list(lines.entries(connection, document, 0, end.number))
+        account = Account(document)
+        account.add(found)
+        account.spent()
+        with self._lock:
+            self._known.setdefault(name, _Known(end.number, account))
 
     @contextmanager
     def turn(self, document: Document) -> Iterator[Turn]:

@@ -1,6 +1,5 @@
 import asyncio
 import sqlite3
-from dataclasses import replace
 
 import pytest
 
@@ -140,14 +139,16 @@ def test_other_paths_and_methods_are_problems_too(client):
     assert client.get("/docs").status_code == 404
 
 
-def test_health(client, reports, monkeypatch):
-    assert client.get("/health").json() == {"status": "ok"}
+def test_without_its_database_it_is_alive_and_not_ready(client, reports, monkeypatch):
+    assert client.get("/ready").json() == {"status": "ready"}
 
     def away():
         raise StorageUnavailable("the database cannot answer; try again later")
 
-    monkeypatch.setattr(reports, "check", away)
-    assert client.get("/health").status_code == 503
+    monkeypatch.setattr(reports._database, "check", away)
+    answer = client.get("/ready")
+    assert (answer.status_code, answer.json()["type"]) == (503, "/problems/storage-unavailable")
+    assert client.get("/health").json() == {"status": "ok"}
 
 
 def test_a_busy_database_acknowledges_nothing_and_says_when_to_come_again(tmp_path, monkeypatch):
@@ -230,7 +231,7 @@ def test_a_sender_that_goes_away_stores_nothing(reports):
 
 
 def test_a_body_that_stops_coming_is_given_up(reports):
-    app = create_app(ORIGIN, reports, clock(), replace(LIMITS, body_timeout_s=0.01))
+    app = create_app(ORIGIN, reports, clock(), LIMITS.model_copy(update={"body_within_s": 0.01}))
 
     async def silent(turn):
         return b"\x01" if turn == 1 else await asyncio.Event().wait()
@@ -239,15 +240,17 @@ def test_a_body_that_stops_coming_is_given_up(reports):
     assert reports.count() == 0
 
 
-def test_uploads_above_the_number_at_once_are_sent_away_and_room_comes_back(reports):
+def test_uploads_above_what_there_is_room_for_are_sent_away_and_room_comes_back(reports):
     app = create_app(ORIGIN, reports, clock(), LIMITS)
 
     async def crowd():
         reading, finish = asyncio.Semaphore(0), asyncio.Event()
 
-        async def holding(_turn):
-            reading.release()
-            await finish.wait()
+        async def holding(turn):
+            if turn > 1:
+                reading.release()
+                await finish.wait()
+            return bytes(LIMITS.body_bytes) if turn == 1 else None
 
         held = [asyncio.create_task(speak(app, holding)) for _ in range(LIMITS.uploads)]
         for _ in held:
@@ -257,6 +260,6 @@ def test_uploads_above_the_number_at_once_are_sent_away_and_room_comes_back(repo
         return above, [await each for each in held], await speak(app, endless)
 
     above, held, behind = asyncio.run(crowd())
-    assert above == ([503], 0)
-    assert held == [([400], 1)] * LIMITS.uploads
+    assert above == ([503], 1)
+    assert held == [([400], 2)] * LIMITS.uploads
     assert behind == ([413], 21)

@@ -5,7 +5,9 @@ from maskedlark.adserver.errors import EmptyDataset, NameTaken, NotOver, Overlap
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import WrongType
 from maskedlark.storage.datasets import Standing
-from maskedlark.storage.reports import Selection
+from maskedlark.storage.engine import open_database
+from maskedlark.storage.reports import Reports, Selection
+from maskedlark.storage.retention import DAY_S, Retention
 from maskedlark.web.errors import UnknownDataset
 from tests.unit.adserver.measuring import World
 from tests.unit.privacy.cases import make
@@ -113,3 +115,35 @@ def test_an_unknown_dataset_is_named_with_those_that_there_are(world):
     for call in (world.client.send, world.client.abort, world.client.refusals):
         with pytest.raises(UnknownDataset, match="there are monday"):
             call("tuesday")
+
+
+@pytest.fixture
+def retention(world):
+    database = open_database(world.url)
+    yield Retention(database, 10 * DAY_S, 30 * DAY_S)
+    database.close()
+
+
+def test_a_dataset_begins_behind_what_is_being_deleted(world, retention):
+    world.receive(5, b"old", NOW - 20 * DAY_S)
+    world.receive(7, b"new", NOW - 5)
+    retention.forget(NOW)
+    with pytest.raises(EmptyDataset, match=r"reports from before .* are deleted"):
+        world.client.freeze("gone", 0, NOW - 15 * DAY_S)
+    found = world.client.freeze("monday", 0, NOW)
+    assert (found.reports, found.selection.start) == (7, NOW - 10 * DAY_S)
+
+
+def test_deleting_that_begins_while_a_dataset_is_frozen_is_noticed(world, retention, monkeypatch):
+    world.receive(5, b"old", NOW - 20 * DAY_S)
+    world.receive(7, b"new", NOW - 5)
+    marks = Reports.marks
+
+    def meanwhile(self, selection, every):
+        found = marks(self, selection, every)
+        retention.forget(NOW)
+        return found
+
+    monkeypatch.setattr(Reports, "marks", meanwhile)
+    found = world.client.freeze("monday", 0, NOW)
+    assert (found.reports, found.selection.start) == (7, NOW - 10 * DAY_S)

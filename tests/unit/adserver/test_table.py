@@ -20,7 +20,13 @@ COUNT = Column("count", Sensitivity(1, 1.0), 1)
 
 
 def receipt(left):
-    balance = Balance(charged_epsilon=0.5, spent_epsilon=8 - left, spent_delta=1e-6, left_epsilon=left)
+    balance = Balance(
+        charged_epsilon=0.5,
+        spent_epsilon=8 - left,
+        spent_coalition_epsilon=8 - left,
+        spent_delta=1e-6,
+        left_epsilon=left,
+    )
     return ReleaseReceipt(
         helper="helper-0",
         origin="ads.example",

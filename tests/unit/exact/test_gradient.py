@@ -44,10 +44,10 @@ def weights_of(network: Network, bits: int = 8) -> Quantised:
 def test_roads_blocks_and_threads_do_not_matter(
     network: Network, candidates: int, norm: Norm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    weights, records = weights_of(network), random_records(network, candidates, 333)
+    weights, records = weights_of(network), random_records(network, candidates, 133)
     clip, before = Clip(1.0, norm), torch.get_num_threads()
     wanted = gradient(network, weights, records, clip)
-    for threads, block, least in ((1, 333, 0), (2, 100, 0), (1, 57, 1 << 60), (2, 1 << 20, 1 << 60)):
+    for threads, block, least in ((1, 133, 0), (2, 40, 0), (1, 23, 1 << 60), (2, 1 << 20, 1 << 60)):
         monkeypatch.setattr(digits, "_LEAST_WORK", least)
         torch.set_num_threads(threads)
         try:

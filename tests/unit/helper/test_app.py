@@ -55,7 +55,7 @@ from tests.unit.helper.world import (
 from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, make
 from tests.unit.web.service import AppTransport
 
-PUBLIC = {"/health", "/v1/keys", "/v1/origins/{origin}/receipts"}
+PUBLIC = {"/health", "/ready", "/v1/keys", "/v1/origins/{origin}/receipts"}
 
 
 @pytest.fixture
@@ -204,8 +204,9 @@ def test_all_but_what_is_public_needs_a_signature(helper):
         assert answer.headers["content-type"] == problem.MEDIA_TYPE
 
 
-def test_health_and_keys_are_for_anyone(helper):
+def test_health_readiness_and_keys_are_for_anyone(helper):
     assert helper.http().get("/health").json() == {"status": "ok"}
+    assert helper.http().get("/ready").json() == {"status": "ready"}
     found = helper.http().get("/v1/keys")
     assert found.headers["content-type"] == "application/cbor"
     configuration = keys.verify(found.content, NAME, HELPER_KEYS[0].verifying)
@@ -521,9 +522,10 @@ def test_a_ledger_that_was_put_back_answers_nothing(tmp_path):
         pytest.fail("it must not start")
 
 
-def test_without_a_key_for_receipts_it_is_not_well(helper):
+def test_without_a_key_for_receipts_it_is_not_ready(helper):
     helper.clock.seconds += 400 * DAY_S
-    answer = helper.http().get("/health")
+    assert helper.http().get("/health").status_code == 200
+    answer = helper.http().get("/ready")
     assert (answer.status_code, answer.json()["type"]) == (503, "/problems/no-receipt-key")
     assert "retry-after" in answer.headers
 
@@ -584,7 +586,7 @@ def test_others_are_answered_while_a_question_takes_long(helper, monkeypatch):
             asked = [asyncio.create_task(client.post(path, content=body, headers=signed[0])) for _ in "abc"]
             assert await asyncio.to_thread(inside.wait, 30)
             # More questions wait than there are hands for them; nobody else does.
-            others = [await client.get("/health"), await client.get("/v1/datasets/monday", headers=signed[1])]
+            others = [await client.get("/ready"), await client.get("/v1/datasets/monday", headers=signed[1])]
             assert not any(each.done() for each in asked)
             leave.set()
             return others, await asyncio.gather(*asked)
@@ -594,7 +596,7 @@ def test_others_are_answered_while_a_question_takes_long(helper, monkeypatch):
     assert {each.content for each in asked} == {b"answer"}
 
 
-def test_health_is_answered_while_the_parameter_service_hangs(helper, monkeypatch):
+def test_it_is_ready_while_the_parameter_service_hangs(helper, monkeypatch):
     helper.publish()
     inside, leave, real = threading.Event(), threading.Event(), helper.service.parameters.chain
 
@@ -616,7 +618,7 @@ def test_health_is_answered_while_the_parameter_service_hangs(helper, monkeypatc
             # More than there are threads for endpoints.
             asked = [asyncio.create_task(client.get(path, headers=headers)) for _ in range(60)]
             assert await asyncio.to_thread(inside.wait, 30)
-            healthy = await client.get("/health")
+            healthy = await client.get("/ready")
             assert not all(each.done() for each in asked)
             leave.set()
             await asyncio.gather(*asked)

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from maskedlark.helper import config
-from maskedlark.helper.errors import BadConfig
+from maskedlark.web.errors import BadConfig
 from maskedlark.wire.signatures import VerifyingKey
 from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, SERVICE_KEY
 
@@ -57,6 +57,14 @@ def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
     assert found.database_url == f"sqlite:///{tmp_path / 'deep' / 'data' / 'h.db'}"
 
 
+def test_certificates_are_relative_to_the_file_too(tmp_path):
+    found = read(
+        tmp_path, TOP + TABLES + '[serving]\ncertificate = "tls/chain.pem"\ncertificate_key = "/key.pem"\n'
+    )
+    assert found.serving.certificate == tmp_path / "tls" / "chain.pem"
+    assert found.serving.certificate_key == Path("/key.pem")
+
+
 def test_the_database_is_in_a_folder_of_its_own_and_the_anchor_elsewhere(tmp_path):
     found = read(tmp_path, TOP + TABLES)
     assert found.database_url == f"sqlite:///{tmp_path / 'state' / 'database' / 'helper.sqlite'}"
@@ -67,6 +75,7 @@ def test_what_is_absolute_stays(tmp_path):
     url = "postgresql://user:word@host/helper"
     found = read(tmp_path, f'anchor = "/marks"\ndatabase = "{url}"\n' + TOP + TABLES)
     assert (found.anchor_folder, found.database_url) == (Path("/marks"), url)
+    assert "word" not in repr(found)
 
 
 @pytest.mark.parametrize("key", ["name", "folder", "address", "parameter_service", "service_key"])
@@ -86,13 +95,15 @@ def test_a_missing_table_is_named_with_what_to_write(tmp_path, table):
     ("line", "place"),
     [
         ("colour = 1", "colour is not known; there are name, folder,"),
-        ("port = 65536", "port: "),
-        ('port = "8000"', "port: "),
+        ("port = 8000", "port is not known; there are name, folder,"),
+        ("serving = {port = 65536}", "serving.port: "),
+        ("serving = {port = '8000'}", "serving.port: "),
+        ("serving = {ports = 8000}", "serving.ports is not known; [serving] has host, port,"),
         ("workers = 0", "workers: "),
         ("fresh_s = 0", "fresh_s: "),
         ("functions = 'ours'", "functions: "),
         ("limits = {bodies = 0}", "limits.bodies: "),
-        ("limits = {chunks = 1}", "limits.chunks: "),
+        ("limits = {chunks = 1}", "limits.chunks is not known; [limits] has chunk_bytes,"),
         ("database = 'reports'", "database: not the URL of a database"),
         ("anchor = 2026-01-01", "a date or time has no place here"),
     ],
@@ -117,7 +128,12 @@ def test_a_wrong_key_is_named(tmp_path, line, place):
         (ORIGIN_KEY.verifying.public.hex(), "ab", "origins.ads.example: "),
         ('"ads.example"', '"Ads Example"', "origins."),
         ("epsilon = 8,", "epsilon = 0,", "policy.most.epsilon: "),
-        ("[policy]", "[policy]\nmost_k = 3", "policy.most_k: "),
+        ("[policy]", "[policy]\nmost_k = 3", "policy.most_k is not known; [policy] has trusted_helpers,"),
+        (
+            "epsilon = 8,",
+            "epsilon = 8, k = 1,",
+            "policy.most.k is not known; [policy.most] has epsilon, delta",
+        ),
     ],
 )
 def test_a_wrong_value_is_named(tmp_path, before, after, place):

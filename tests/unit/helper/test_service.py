@@ -29,7 +29,7 @@ def test_two_processes_do_not_run_on_one_folder(tmp_path):
     ):
         pytest.fail("it must not start")
     with running(tmp_path, settings(tmp_path), first.clock) as again:
-        assert again.http().get("/health").status_code == 200
+        assert again.http().get("/ready").status_code == 200
 
 
 def test_a_process_that_was_killed_lets_go_of_its_folder(tmp_path):
@@ -43,7 +43,7 @@ def test_a_process_that_was_killed_lets_go_of_its_folder(tmp_path):
             pytest.fail("it must not start")
         holder.send_signal(signal.SIGKILL)
     with running(tmp_path, settings(tmp_path), FixedClock(NOW)) as again:
-        assert again.http().get("/health").status_code == 200
+        assert again.http().get("/ready").status_code == 200
 
 
 def test_the_database_is_ours_alone_wherever_it_is(tmp_path):
@@ -71,7 +71,7 @@ def test_a_clock_that_leaps_is_an_error_for_the_operator_and_deletes_nothing(tmp
         assert record.levelname == "ERROR"
         assert "most_leap_days = 4001 in helper.toml" in record.message
         helper.clock.seconds = NOW
-        assert helper.http().get("/health").status_code == 200
+        assert helper.http().get("/ready").status_code == 200
         assert helper.http().get("/v1/keys").content == before
     caplog.clear()
     # Told that it is right, it goes on.

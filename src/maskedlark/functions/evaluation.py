@@ -1,0 +1,158 @@
+"""Evaluation: a masked histogram of (score bucket, label), from which every measure of a model follows.
+
+The row of V is the one-hot of (score bucket, candidate label); the secret is the one-hot truth. It is asked
+of all records, of those that are kept out of every batch, or of the others.
+"""
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import sqrt
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field, ValidationError, model_validator
+
+from maskedlark.core import field
+from maskedlark.core.declared import MOST_NAMES
+from maskedlark.core.field import FieldArray
+from maskedlark.core.labels import LabelSpace
+from maskedlark.core.purpose import Purpose
+from maskedlark.core.records import Records, Trained
+from maskedlark.exact import evaluation as exact
+from maskedlark.exact import gradient
+from maskedlark.exact.evaluation import Scale
+from maskedlark.exact.network import Network
+from maskedlark.exact.quantise import Quantised
+from maskedlark.functions import weights
+from maskedlark.functions.model import DescribedModel
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.errors import BadArguments
+from maskedlark.privacy.function import Arguments, Column, Function, Part, Plan, Question, Table
+from maskedlark.privacy.mechanisms import Sensitivity
+from maskedlark.privacy.settings import Name, Settings, faults
+
+MOST_CELLS = 1 << 16
+"""Of one label's histogram."""
+
+
+class DescribedScale(Settings):
+    """How one label's scores are cut into buckets."""
+
+    buckets: Annotated[int, Field(ge=1, le=1 << 12)]
+    low: Annotated[int, Field(ge=-(1 << 31), le=1 << 31)] = 0
+    high: Annotated[int, Field(ge=-(1 << 31), le=1 << 31)] = 1
+
+    def scale(self) -> Scale:
+        """As the engine knows it."""
+        return Scale(self.buckets, self.low, self.high)
+
+
+class EvaluationArguments(Settings):
+    """A model with its weights, how scores are cut, and over which records."""
+
+    tag: Name
+    model: DescribedModel
+    weights: str
+    """As a step sends them, in base64."""
+    scales: Annotated[tuple[DescribedScale, ...], Field(min_length=1, max_length=MOST_NAMES)]
+    part: Literal["all", "held_out", "training"] = "all"
+    held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+    @model_validator(mode="after")
+    def _fitting(self) -> "EvaluationArguments":
+        if (self.part == "all") != (self.held_out == 0):
+            raise ValueError(
+                "a part goes with held_out, the share that is kept out of batches; 'all' without"
+            )
+        return self
+
+    def quantised(self) -> Quantised:
+        """The weights."""
+        try:
+            sent = base64.b64decode(self.weights, validate=True)
+        except ValueError:  # Also of a text that is not ASCII, which is no error of binascii's.
+            raise BadArguments("weights are base64") from None
+        return weights.decode(self.model.network, sent)
+
+
+@dataclass(frozen=True)
+class EvaluationQuestion(Question):
+    """Histograms of one model, one a label."""
+
+    model: str
+    network: Network
+    weights: Quantised
+    scales: tuple[Scale, ...]
+    spaces: tuple[LabelSpace, ...]
+    of: Part | None
+
+    @property
+    def tag(self) -> str:
+        """The model whose records are asked for."""
+        return self.model
+
+    @property
+    def part(self) -> Part | None:
+        """Which of the records."""
+        return self.of
+
+    @cached_property
+    def plans(self) -> tuple[Plan, ...]:
+        """One row; a vector for every label: bucket by bucket, labels in their space's order."""
+        columns = []
+        for number, (scale, space) in enumerate(zip(self.scales, self.spaces, strict=True)):
+            # Another label takes 1 out of one cell, and puts it into another.
+            sensitivity = Sensitivity(2, sqrt(2), touched=2)
+            columns.append(Column(f"label {number}", sensitivity, 1, scale.buckets * len(space)))
+        return (Plan((), tuple(columns)),)
+
+    def share(self, datasets: Sequence[Records], k: int) -> list[Table]:  # noqa: ARG002
+        """Over the union of datasets."""
+        trained = [records for records in datasets if isinstance(records, Trained)]
+        assert len(trained) == len(datasets), "evaluations are over reports to train"
+        totals: list[FieldArray] = [np.zeros(column.width, np.int64) for column in self.columns]
+        for records in trained:
+            totals = [field.add(*both) for both in zip(totals, self._of(records), strict=True)]
+        counted = np.array([sum(map(len, trained))], np.int64)
+        return [Table([()], counted, tuple(total[None, :] for total in totals))]
+
+    def _of(self, records: Trained) -> list[FieldArray]:
+        shown = [np.broadcast_to(each, (len(records), each.shape[1])) for each in records.candidates]
+        masked = gradient.Records(records.features, shown, records.shares)
+        found = exact.buckets(self.network, self.weights, records.features, self.scales)
+        return [
+            exact.histogram(found[label], masked, label, scale, space)
+            for label, (scale, space) in enumerate(zip(self.scales, self.spaces, strict=True))
+        ]
+
+
+class Evaluation(Function):
+    """Masked histograms of scores and labels."""
+
+    name = "evaluation"
+    purpose = Purpose.TRAIN
+
+    def ask(self, document: Document, arguments: Arguments) -> Question:
+        """Refuses a network that is not the model's, and weights that are not the network's."""
+        try:
+            # Through JSON, which has lists where Python has tuples: strict about everything else.
+            found = EvaluationArguments.model_validate_json(json.dumps(arguments))
+        except ValidationError as error:
+            raise BadArguments(faults(error)) from None
+        found.model.check(document, found.tag)
+        spaces = tuple(label.space() for label in document.trained(found.tag).labels)
+        scales = tuple(scale.scale() for scale in found.scales)
+        _check_scales(scales, spaces)
+        part = None if found.part == "all" else Part(found.part, found.held_out)
+        return EvaluationQuestion(found.tag, found.model.network, found.quantised(), scales, spaces, part)
+
+
+def _check_scales(scales: Sequence[Scale], spaces: Sequence[LabelSpace]) -> None:
+    if len(scales) != len(spaces):
+        raise BadArguments(f"the model has {len(spaces)} labels: give a scale for each, not {len(scales)}")
+    for scale, space in zip(scales, spaces, strict=True):
+        if scale.buckets * len(space) > MOST_CELLS:
+            raise BadArguments(f"a histogram has at most {MOST_CELLS} cells: use fewer buckets")

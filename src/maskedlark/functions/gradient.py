@@ -1,0 +1,126 @@
+"""The masked, clipped gradient of a batch (the paper's section 4.2, algorithm 3). A session's step asks it.
+
+The row of V is the clipped gradient of the loss at every candidate label; the secret is the one-hot truth.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import isqrt
+
+import numpy as np
+
+from maskedlark.core import field
+from maskedlark.core.field import FieldArray
+from maskedlark.core.purpose import Purpose
+from maskedlark.core.records import Records, Trained
+from maskedlark.exact import device as devices
+from maskedlark.exact import gradient as exact
+from maskedlark.exact.clip import Clip, Norm
+from maskedlark.exact.forward import Seed
+from maskedlark.exact.network import Network
+from maskedlark.exact.plan import Plan as StepPlan
+from maskedlark.exact.plan import plan
+from maskedlark.exact.quantise import Quantised
+from maskedlark.functions import model, weights
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.function import (
+    Arguments,
+    Column,
+    Plan,
+    Question,
+    SteppedFunction,
+    Steps,
+    Table,
+)
+from maskedlark.privacy.mechanisms import Kind, Sensitivity
+
+NORMS: dict[Kind, Norm] = {"laplace": Norm.L1, "gaussian": Norm.L2}
+"""Laplace noise covers a bound in L1, Gaussian noise one in L2."""
+
+
+@dataclass(frozen=True)
+class GradientQuestion(Question):
+    """The gradient of one model at these weights, over whatever batch is given."""
+
+    model: str
+    network: Network
+    weights: Quantised
+    clipping: Clip
+    dropout_seed: bytes | None = None
+
+    @property
+    def tag(self) -> str:
+        """The model whose records are asked for."""
+        return self.model
+
+    @cached_property
+    def step(self) -> StepPlan:
+        """Every exponent and bound, from the weights alone."""
+        return plan(self.network, self.weights, self.clipping)
+
+    @cached_property
+    def plans(self) -> tuple[Plan, ...]:
+        """One row, one vector: a number for every parameter."""
+        top, size = self.step.row_top, self.network.size
+        # Another label moves the sum from one row to another, each of the bound's length at most. What is
+        # clipped in L1 is no longer in L2; what is clipped in L2 is at most √d times as long in L1.
+        l1 = 2 * top * (1 if self.clipping.norm is Norm.L1 else isqrt(size - 1) + 1)
+        sensitivity = Sensitivity(l1, float(2 * top), size)
+        return (Plan((), (Column("gradient", sensitivity, top, size),)),)
+
+    def share(self, datasets: Sequence[Records], k: int) -> list[Table]:  # noqa: ARG002
+        """The sum over all records, whatever their number: `release` looks at k."""
+        trained = [records for records in datasets if isinstance(records, Trained)]
+        assert len(trained) == len(datasets), "gradients are over reports to train"
+        total = np.zeros(self.network.size, np.int64)
+        engine = exact.Engine(self.step, devices.ready("cpu"))
+        for records in trained:
+            total = field.add(total, self._of(engine, records))
+        counted = np.array([sum(map(len, trained))], np.int64)
+        return [Table([()], counted, (total[None, :],))]
+
+    def _of(self, engine: exact.Engine, records: Trained) -> FieldArray:
+        shown = [np.broadcast_to(each, (len(records), each.shape[1])) for each in records.candidates]
+        seed = None if self.dropout_seed is None else Seed(self.dropout_seed, records.ids)
+        batch = exact.Records(records.features, shown, records.shares, seed)
+        batch.check(self.network)
+        return engine.share(batch, exact.BLOCK)
+
+
+@dataclass(frozen=True)
+class GradientSteps(Steps):
+    """A network under a document, that waits for weights."""
+
+    model: str
+    network: Network
+    clipping: Clip
+
+    @property
+    def most_bytes(self) -> int:
+        """16-bit weights are the largest."""
+        return weights.size(self.network, 16)
+
+    def at(self, body: bytes, shared: bytes) -> Question:
+        """The gradient at these weights."""
+        found = weights.decode(self.network, body)
+        question = GradientQuestion(
+            self.model, self.network, found, self.clipping, shared if self.network.has_dropout else None
+        )
+        question.plans  # noqa: B018 - weights that leave the field are refused here, before a step is taken
+        return question
+
+
+class Gradient(SteppedFunction):
+    """Gradients, step by step."""
+
+    name = "gradient"
+    purpose = Purpose.TRAIN
+
+    def begin(self, document: Document, tag: str, arguments: Arguments) -> Steps:
+        """The arguments are a network's description."""
+        described = model.decode(arguments)
+        described.check(document, tag)
+        bound = document.trained(tag).gradient_bound
+        norm = NORMS[document.mechanisms[Purpose.TRAIN.value].kind]
+        return GradientSteps(tag, described.network, described.clip(bound, norm))

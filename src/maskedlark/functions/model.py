@@ -1,0 +1,177 @@
+"""A network as it crosses the wire: layers, losses and clipping, without weights. Made by the ad server.
+
+A helper takes no file that it would have to trust: it builds the network from these few settings.
+"""
+
+import json
+from functools import cached_property
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from maskedlark.core.declared import MOST_FEATURES, MOST_NAMES
+from maskedlark.exact.clip import Clip, Norm
+from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy, SquaredError
+from maskedlark.exact.network import Layer, Linear, Network
+from maskedlark.exact.operations import Activation, Dropout, Elu, Identity, LeakyRelu, Relu, Sigmoid, Tanh
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.errors import BadArguments
+from maskedlark.privacy.function import Arguments
+from maskedlark.privacy.settings import Settings, faults
+
+MOST_LAYERS = 64
+MOST_PARAMETERS = 1 << 22
+"""Numbers of a gradient: eight bytes each, of every step."""
+_Between = Literal["relu", "identity", "sigmoid", "tanh", "leaky_relu", "elu"]
+_PLAIN: dict[_Between, type[Activation]] = {
+    "relu": Relu,
+    "identity": Identity,
+    "sigmoid": Sigmoid,
+    "tanh": Tanh,
+}
+_SLOPED: dict[_Between, type[LeakyRelu | Elu]] = {"leaky_relu": LeakyRelu, "elu": Elu}
+_Slope = Annotated[int, Field(ge=0, le=1024)]
+
+
+class DescribedLayer(Settings):
+    """A linear layer, and what makes its input out of the layer before."""
+
+    outputs: Annotated[int, Field(ge=1, le=MOST_FEATURES)]
+    bias: bool = True
+    transposed: bool = False
+    """Whether the weight is (inputs, outputs): it decides in which order a gradient's numbers come."""
+    activation: _Between | None = None
+    """Before this layer; none before the first."""
+    slope: _Slope | None = None
+    """Of leaky_relu and elu, in units of 1/256."""
+    dropout: Annotated[int, Field(ge=1, le=255)] | None = None
+    """The probability that an input is dropped, in units of 1/256."""
+
+    @model_validator(mode="after")
+    def _fitting(self) -> "DescribedLayer":
+        if (self.activation in _SLOPED) != (self.slope is not None):
+            raise ValueError("leaky_relu and elu have a slope, in units of 1/256; nothing else has")
+        return self
+
+    def layer(self, number: int, inputs: int) -> Layer:
+        """As the engine knows it."""
+        bias = f"b{number}" if self.bias else None
+        linear = Linear(f"w{number}", bias, inputs, self.outputs, self.transposed)
+        return Layer(linear, self._activation(), None if self.dropout is None else Dropout(self.dropout))
+
+    def _activation(self) -> Activation | None:
+        if self.activation is None:
+            return None
+        if self.slope is not None:
+            return _SLOPED[self.activation](self.slope)
+        return _PLAIN[self.activation]()
+
+
+class DescribedLoss(Settings):
+    """The loss of one label."""
+
+    kind: Literal["bce", "mse", "softmax"]
+    classes: Annotated[int, Field(ge=2, le=1 << 12)] | None = None
+
+    @model_validator(mode="after")
+    def _fitting(self) -> "DescribedLoss":
+        if (self.kind == "softmax") != (self.classes is not None):
+            raise ValueError("softmax has classes; no other loss has")
+        return self
+
+    def loss(self) -> Loss:
+        """As the engine knows it."""
+        if self.classes is not None:
+            return SoftmaxCrossEntropy(self.classes)
+        return BinaryCrossEntropy() if self.kind == "bce" else SquaredError()
+
+
+class DescribedModel(Settings):
+    """A network, and how its rows are clipped beside the declared bound."""
+
+    features: Annotated[int, Field(ge=1, le=MOST_FEATURES)]
+    layers: Annotated[tuple[DescribedLayer, ...], Field(min_length=1, max_length=MOST_LAYERS)]
+    losses: Annotated[tuple[DescribedLoss, ...], Field(min_length=1, max_length=MOST_NAMES)]
+    fraction: Annotated[int, Field(ge=1, le=30)] = 20
+    """Fractional bits of a clipped error."""
+    depth: Annotated[int, Field(ge=0, le=MOST_LAYERS)] = 0
+    """For softmax: layers through which a candidate's error runs back in the clear before it is masked."""
+
+    @model_validator(mode="after")
+    def _bounded(self) -> "DescribedModel":
+        inputs, size = self.features, 0
+        for layer in self.layers:
+            size += (inputs + layer.bias) * layer.outputs
+            inputs = layer.outputs
+        if size > MOST_PARAMETERS:
+            raise ValueError(f"a model has at most {MOST_PARAMETERS} parameters, not {size}: make it smaller")
+        return self
+
+    @cached_property
+    def network(self) -> Network:
+        """As the engine knows it. Raises what does not fit together."""
+        inputs, layers = self.features, []
+        for number, described in enumerate(self.layers):
+            layers.append(described.layer(number, inputs))
+            inputs = described.outputs
+        return Network(tuple(layers), tuple(loss.loss() for loss in self.losses))
+
+    def clip(self, bound: float, norm: Norm) -> Clip:
+        """The declared bound, in the norm that the declared noise covers."""
+        return Clip(bound, norm, self.fraction, self.depth)
+
+    def check(self, document: Document, tag: str) -> None:
+        """Refuse a network that is not made for the records of this model."""
+        declared = document.trained(tag)
+        if declared.features != self.features:
+            raise BadArguments(f"{tag} has {declared.features} features, the network takes {self.features}")
+        if len(declared.labels) != len(self.losses):
+            raise BadArguments(
+                f"{tag} has {len(declared.labels)} labels, the network {len(self.losses)} losses"
+            )
+        for label, loss in zip(declared.labels, self.network.losses, strict=True):
+            values = label.space().values
+            low, high = loss.label_range
+            if not low <= min(values) <= max(values) <= high:
+                raise BadArguments(f"{loss} takes labels {low} … {high}; {tag} declares {label.kind} ones")
+
+
+def decode(arguments: Arguments) -> DescribedModel:
+    """A description as it came. Run by helpers."""
+    try:
+        # Through JSON, which has lists where Python has tuples: strict about everything else.
+        found = DescribedModel.model_validate_json(json.dumps(arguments))
+    except ValidationError as error:
+        raise BadArguments(faults(error)) from None
+    found.network  # noqa: B018 - what does not fit together is refused here
+    return found
+
+
+def describe(network: Network, fraction: int = 20, depth: int = 0) -> DescribedModel:
+    """A network of the engine as it crosses. Run by the ad server."""
+    return DescribedModel(
+        features=network.features,
+        layers=tuple(map(_described_layer, network.layers)),
+        losses=tuple(map(_described_loss, network.losses)),
+        fraction=fraction,
+        depth=depth,
+    )
+
+
+def _described_layer(layer: Layer) -> DescribedLayer:
+    linear, activation = layer.linear, layer.activation
+    named = {cls: name for name, cls in (*_PLAIN.items(), *_SLOPED.items())}
+    return DescribedLayer(
+        outputs=linear.outputs,
+        bias=linear.bias is not None,
+        transposed=linear.transposed,
+        activation=None if activation is None else named[type(activation)],
+        slope=activation.k if isinstance(activation, LeakyRelu | Elu) else None,
+        dropout=layer.dropout.k if layer.dropout else None,
+    )
+
+
+def _described_loss(loss: Loss) -> DescribedLoss:
+    if isinstance(loss, SoftmaxCrossEntropy):
+        return DescribedLoss(kind="softmax", classes=loss.classes)
+    return DescribedLoss(kind="bce" if isinstance(loss, BinaryCrossEntropy) else "mse")

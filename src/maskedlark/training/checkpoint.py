@@ -1,0 +1,64 @@
+"""A run on disk: its session's request, and, after every few steps, model and optimiser as they were.
+
+A run that was killed anywhere is begun again over the same folder. It opens the same session, loads the last
+checkpoint and asks the steps behind it again: the same weights make the same bytes, which get the same.
+"""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from maskedlark.training.errors import OtherRun
+from maskedlark.web import files
+
+_REQUEST, _STATE = "session.json", "checkpoint.pt"
+
+
+class Stateful(Protocol):
+    """What torch's optimisers, schedulers and modules are."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """All of its state."""
+
+    def load_state_dict(self, state: dict[str, Any], /) -> object:
+        """Be as it was."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """The folder of a run. One process at a time uses it."""
+
+    folder: Path
+
+    def request(self, made: bytes) -> bytes:
+        """The session's request: the one that is kept, or this one, kept from now on."""
+        path = self.folder / _REQUEST
+        if not path.exists():
+            # Before it is sent: an id that was charged and forgotten would be charged again.
+            files.write(path, made)
+        return path.read_bytes()
+
+    def save(self, step: int, kept: Sequence[Stateful]) -> None:
+        """Everything as it is before this step, durably: the old file or the new one, never half of each."""
+        held = io.BytesIO()
+        torch.save({"step": step, "kept": [each.state_dict() for each in kept]}, held)
+        files.write(self.folder / _STATE, held.getvalue())
+
+    def load(self, kept: Sequence[Stateful]) -> int:
+        """Put everything back as it was, and return the step that comes next; 0 if nothing was saved."""
+        path = self.folder / _STATE
+        if not path.exists():
+            return 0
+        found = torch.load(path, weights_only=True)
+        if len(found["kept"]) != len(kept):
+            raise OtherRun(
+                f"{path} holds {len(found['kept'])} states, {len(kept)} are kept now: keep the same model, "
+                "optimiser and scheduler, in the same order, or begin in another folder"
+            )
+        for each, state in zip(kept, found["kept"], strict=True):
+            each.load_state_dict(state)
+        return int(found["step"])

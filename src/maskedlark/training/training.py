@@ -1,0 +1,148 @@
+"""Training through helpers: the user keeps model, optimiser and loop; `step.backward()` asks the helpers.
+
+training = client.training(model, loss="bce", datasets=["2026-11-14"], tag="ConversionModel11005",
+                           sampling_rate=0.02, steps=500, epsilon=2.0, delta=1e-6, against="adserver")
+print(training.plan())
+for step in training:
+    optimizer.zero_grad()
+    step.backward()
+    optimizer.step()
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from maskedlark.core.field import FieldArray
+from maskedlark.exact.clip import Clip
+from maskedlark.exact.local import calibrate, lift
+from maskedlark.exact.network import Network
+from maskedlark.exact.quantise import Quantised, quantise
+from maskedlark.features.encoder import Encoder
+from maskedlark.functions import weights
+from maskedlark.privacy.receipt import ClosedReceipt, OpenedReceipt
+from maskedlark.training import network as networks
+from maskedlark.training.checkpoint import Run, Stateful
+from maskedlark.training.plan import Plan
+from maskedlark.training.predictor import Predictor
+from maskedlark.training.progress import Shown, silent
+from maskedlark.wire.steps import Ranges
+
+CHECKPOINT_EVERY = 10
+
+
+class Sums(Protocol):
+    """Where steps are asked: helpers over HTTP, or, in a test, in memory."""
+
+    def open(self) -> Mapping[str, OpenedReceipt]:
+        """Open the session, or find it open."""
+
+    def step(self, number: int, body: bytes, size: int, chosen: Ranges = ()) -> FieldArray:
+        """The sum of one step."""
+
+    def close(self) -> Mapping[str, ClosedReceipt]:
+        """Give back what was not used."""
+
+    def stop(self) -> None:
+        """Let go of what is held here."""
+
+
+@dataclass(eq=False)
+class Training:
+    """One run. Iterate over it once: every step is asked once, ever."""
+
+    model: nn.Module
+    network: Network
+    clip: Clip
+    planned: Plan
+    sums: Sums
+    loss: str
+    tag: str
+    sample: NDArray[np.uint8]
+    """Public rows of features, by which activations get their scale."""
+    bits: int = 8
+    encoder: Encoder | None = None
+    run: Run | None = None
+    every: int = CHECKPOINT_EVERY
+    shown: Callable[[Plan, int], Shown] = silent
+    receipts: Mapping[str, OpenedReceipt] = field(default_factory=dict)
+    _kept: list[Stateful] = field(default_factory=list)
+
+    def plan(self) -> Plan:
+        """Both ε figures, noise, expected signal and bytes. Nothing was charged yet."""
+        return self.planned
+
+    def keep(self, *others: Stateful) -> Self:
+        """What belongs to the run beside the model: optimiser, scheduler. Call it before iterating."""
+        self._kept.extend(others)
+        return self
+
+    def __len__(self) -> int:
+        return self.planned.steps
+
+    def __iter__(self) -> Iterator["Step"]:
+        kept = [self.model, *self._kept]
+        self.receipts = self.sums.open()
+        first = self.run.load(kept) if self.run else 0
+        with self.shown(self.planned, first) as progress:
+            for number in range(first, len(self)):
+                if self.run and number % self.every == 0 and number > first:
+                    self.run.save(number, kept)
+                yield Step(self, number)
+                progress.advance()
+        if self.run:
+            self.run.save(len(self), kept)
+
+    def quantised(self) -> Quantised:
+        """The model's weights, as they travel."""
+        parameters = networks.parameters(self.network, self.model)
+        return quantise(self.network, parameters, calibrate(self.network, parameters, self.sample), self.bits)
+
+    def gradient(self, number: int, chosen: Ranges = ()) -> NDArray[np.float64]:
+        """The private mean gradient of a step at the model's weights, flat."""
+        quantised = self.quantised()
+        total = self.sums.step(number, weights.encode(quantised), self.network.size, chosen)
+        size = sum(stop - start for start, stop in chosen) or self.planned.batch
+        return lift(self.network, quantised, self.clip, total) / size
+
+    def predictor(self) -> Predictor:
+        """The model as it is, with the encoder of its features."""
+        return Predictor(self.model, self.loss, self.tag, self.encoder)
+
+    def save(self, path: str | Path) -> None:
+        """Model and encoder in one file, for `maskedlark.training.load`."""
+        self.predictor().save(path)
+
+    def close(self) -> Mapping[str, ClosedReceipt]:
+        """End the session early: what its last quarters would have cost comes back."""
+        return self.sums.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.sums.stop()
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a run."""
+
+    training: Training
+    number: int
+
+    def backward(self, chosen: Ranges = ()) -> None:
+        """Fill `param.grad` with the private gradient, added to what is there as torch's own does.
+
+        `chosen`: the batch's records, for a run whose batches the caller chooses.
+        """
+        found = self.training.gradient(self.number, chosen)
+        networks.fill(self.training.network, self.training.model, found)

@@ -1,0 +1,39 @@
+"""Sums that wait while they are told to. Helpers load this module."""
+
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from maskedlark.core.records import Records
+from maskedlark.functions.sums import Sums, SumsQuestion
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.function import Arguments, Question, Table
+from tests.simulation.kills.waiting import PATIENCE_S
+
+HOLDING = "MASKEDLARK_TEST_HOLDING"
+BY_CAMPAIGN = {"values": ["count", "number"], "by": [["campaign"]]}
+NOISE = 0.1
+"""So little that counts are nearly exact. The numbers are large, and so is their noise: no two are alike."""
+COST = 2 / NOISE
+"""Of a question: two columns."""
+
+
+class Held(Sums):
+    """Sums that wait while they are told to: whoever is killed then has charged, and has not answered."""
+
+    name = "held-sums"
+
+    def ask(self, document: Document, arguments: Arguments) -> Question:
+        asked = super().ask(document, arguments)
+        assert isinstance(asked, SumsQuestion)
+        return HeldQuestion(document, asked.arguments)
+
+
+class HeldQuestion(SumsQuestion):
+    def share(self, datasets: Sequence[Records], k: int) -> list[Table]:
+        wanted = Path(os.environ[HOLDING]) / str(os.getpid())
+        if wanted.exists():
+            wanted.rename(wanted.with_suffix(".held"))
+            threading.Event().wait(PATIENCE_S)
+        return super().share(datasets, k)

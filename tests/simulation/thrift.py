@@ -1,0 +1,88 @@
+"""What a thousand worlds need not do a thousand times. Nothing here changes what a party does or remembers.
+
+Patches of pure functions, and of what SQLAlchemy keeps of statements: no state of a party is in them.
+"""
+
+import gc
+import inspect
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache, lru_cache
+from types import CodeType
+from typing import Any
+from unittest import mock
+
+import sqlalchemy
+from fastapi.dependencies import models
+from sqlalchemy import Engine
+
+from maskedlark.storage import sqlite
+from maskedlark.wire.signatures import VerifyingKey
+
+_FIRST: list[Engine] = []
+MOST = 1 << 14
+
+
+def create_engine(*arguments: Any, **options: Any) -> Engine:
+    """Every database's own engine, with statements that any of them has compiled."""
+    made = sqlalchemy.create_engine(*arguments, **options)
+    if not _FIRST:
+        _FIRST.append(made)
+    made.dialect, made._compiled_cache = _FIRST[0].dialect, _FIRST[0]._compiled_cache
+    return made
+
+
+_verify = lru_cache(MOST)(VerifyingKey.verify)
+"""The same bytes are verified by everybody who gets them. What does not verify is never remembered."""
+
+
+_lines = inspect.getsourcelines
+
+
+@cache
+def _lines_of(code: CodeType) -> tuple[list[str], int]:
+    return _lines(code)
+
+
+def lines(called: Any) -> tuple[list[str], int]:
+    """FastAPI reads the source of every endpoint that is asked, to name it in an error."""
+    return _lines_of(called.__code__) if inspect.isfunction(called) else _lines(called)
+
+
+@contextmanager
+def installed() -> Iterator[None]:
+    with ExitStack() as stack:
+        for target, name, changed in (
+            (sqlite, "create_engine", create_engine),
+            (VerifyingKey, "verify", _verify),
+            (inspect, "getsourcelines", lines),
+        ):
+            stack.enter_context(mock.patch.object(target, name, changed))
+        yield
+
+
+@contextmanager
+def collected() -> Iterator[None]:
+    """Look for what is in circles once a world: apps and engines are, and looking all the time is slow."""
+    _keep()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        _let_go()
+        gc.collect()
+
+
+@cache
+def _keep() -> None:
+    """What the process has before its first world stays: nobody looks at it again."""
+    gc.collect()
+    gc.freeze()
+
+
+def _let_go() -> None:
+    """FastAPI remembers thousands of endpoints, and so every app of a world that is over."""
+    for each in vars(models).values():
+        if hasattr(each, "cache_clear"):
+            each.cache_clear()

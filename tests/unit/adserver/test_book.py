@@ -1,0 +1,73 @@
+"""The ad server's own copy of a helper's receipts, when the helper lost some of them."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from maskedlark.adserver.book import Book
+from maskedlark.privacy.errors import BadReceipt
+from maskedlark.privacy.receipt import SignedReceipt
+from maskedlark.storage.engine import open_database
+from maskedlark.wire.signatures import VerifyingKey
+from tests.unit.privacy import cases, ledgers
+from tests.unit.privacy.ledgers import DATASETS, question
+from tests.unit.privacy.test_recovered import DOCUMENT, NEXT, ORIGIN, Lost, bent
+
+
+@dataclass
+class Shows:
+    """A helper that shows these receipts."""
+
+    shown: list[SignedReceipt]
+    name: str = "helper-0"
+    identity: VerifyingKey = cases.HELPER_KEYS[0].verifying
+
+    def receipts(self, origin: str, after: int, most: int) -> list[SignedReceipt]:
+        assert origin == ORIGIN
+        return [each for each in self.shown if each.claimed().number > after][:most]
+
+
+@pytest.fixture
+def lost(tmp_path):
+    """The helper kept the first two of four, and went on."""
+    (tmp_path / "helper").mkdir()
+    made = Lost(tmp_path / "helper")
+    made.put_back(2)
+    made.close()
+    ledgers.seal(made.ledger, made.database, NEXT, DATASETS[1])
+    made.ledger.charge(NEXT, question(10, DATASETS[1]))
+    yield made
+    made.database.close()
+
+
+@pytest.mark.parametrize("held", range(5))
+def test_a_book_goes_on_behind_what_a_helper_lost(lost, held, sqlite_url):
+    """Whatever the ad server got: none, those that the helper kept, some that it lost, or all."""
+    database = open_database(sqlite_url)
+    book, before = Book(database, ORIGIN), Shows(lost.signed)
+    for signed in lost.signed[:held]:
+        book.enter(before, signed)
+    shown = ledgers.chain(lost.ledger)
+    book.enter(Shows(shown), shown[-1])
+    kept = [each.claimed().number for each in book.receipts("helper-0")]
+    assert kept == [*range(1, max(held, 2) + 1), 5, 6, 7]
+    database.close()
+
+
+def test_a_helper_that_only_says_that_it_lost_some_is_not_believed(lost, sqlite_url):
+    database = open_database(sqlite_url)
+    book, before = Book(database, ORIGIN), Shows(lost.signed)
+    for signed in lost.signed[:3]:
+        book.enter(before, signed)
+    shown = ledgers.chain(lost.ledger)
+    gap = shown[2]
+    for changes in ({"kept": 1}, {"kept_digest": "ab" * 32}, {"kept": 4}):
+        lie = bent(gap, **changes)
+        with pytest.raises(BadReceipt, match="does not follow"):
+            book.enter(Shows([*shown[:2], lie]), lie)
+    # A gap that no receipt declares.
+    with pytest.raises(BadReceipt, match="does not follow"):
+        book.enter(Shows([*shown[:2], *shown[3:]]), shown[-1])
+    assert len(book.receipts("helper-0")) == 3
+    assert DOCUMENT.origin == ORIGIN
+    database.close()

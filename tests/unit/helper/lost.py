@@ -1,0 +1,84 @@
+"""A helper that was backed up, went on, and lost its disk but for the anchor."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from maskedlark.clock import FixedClock
+from maskedlark.helper import backup
+from maskedlark.helper.handed_in import Asked
+from maskedlark.helper.recovery import Recovered, recover
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.receipt import SignedReceipt
+from maskedlark.randomness import SystemRandomness
+from maskedlark.wire import uploads
+from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, SEAL_TYPE, ChunkAnswer, Sealed, Sealing
+from tests.unit.helper.world import NOW, ORIGIN, World, begin, opened, question, settings, world
+
+LITTLE_NOISE = {
+    "mechanisms": {
+        "aggregate": {"kind": "laplace", "noise_floor": 0.125},
+        "train": {"kind": "gaussian", "noise_floor": 0.5},
+    }
+}
+"""A question may take all of a budget at once."""
+
+
+def send(at: World, document: Document, name: str, parts: Sequence[bytes]) -> ChunkAnswer:
+    remote = at.remote()
+    begin(remote, document, name)
+    body = uploads.encode_batch(parts)
+    return ChunkAnswer.decode(remote.post(f"/v1/datasets/{name}/chunks/0", body, CHUNK_TYPE, opened(name)))
+
+
+def seal(at: World, name: str, answer: ChunkAnswer) -> str:
+    sealing = Sealing(accepted=(answer.accepted,)).encode()
+    answered = at.remote().post(f"/v1/datasets/{name}/seal", sealing, SEAL_TYPE, opened(name))
+    return Sealed.decode(answered).digest
+
+
+def ask(at: World, *digests: str, number: int, noise: float = 1.0) -> bytes:
+    """One column: ε = 1 / noise of 8."""
+    body = question(*digests, number=number, noise=noise, values=["visit"])
+    return at.remote().post("/v1/releases", body, JSON_TYPE)
+
+
+class Lost:
+    """Monday was sealed and asked before the backup; asked again, and Tuesday sealed and asked, after it."""
+
+    def __init__(self, folder: Path, **changes: str) -> None:
+        self.folder = folder
+        self.changes = {"anchor": str(folder / "anchor"), **changes}
+        self.config = settings(folder, **self.changes)
+        self.clock = FixedClock(NOW)
+        with world(folder, **self.changes) as at:
+            self.document = at.publish(**LITTLE_NOISE)
+            self.monday = seal(at, "monday", send(at, self.document, "monday", at.reports(self.document)))
+            self.first = ask(at, self.monday, number=1)
+            send(at, self.document, "open", at.reports(self.document))
+            self.back_up()
+            self.parts = at.reports(self.document)
+            self.tuesday = seal(at, "tuesday", send(at, self.document, "tuesday", self.parts))
+            ask(at, self.monday, number=2)
+            ask(at, self.tuesday, number=3, noise=1 / 8)
+            self.receipts = at.service.ledger.receipts(ORIGIN)
+
+    def back_up(self) -> None:
+        backup.back_up(self.config, self.folder / "backup", self.clock)
+
+    def put_back(self) -> None:
+        for name in ("database", "columns", "parameters"):
+            shutil.rmtree(self.config.folder / name)
+        backup.put_back(self.config, self.folder / "backup")
+
+    def recover(self, receipts: Sequence[SignedReceipt] | None = None, **asked: object) -> Recovered:
+        given = self.receipts if receipts is None else receipts
+        published = {ORIGIN: [self.document]}
+        return recover(
+            self.config,
+            given,
+            Asked(**asked),  # type: ignore[arg-type]
+            lambda origin: published.get(origin, []),
+            self.clock,
+            SystemRandomness(),
+        )

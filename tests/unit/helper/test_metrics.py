@@ -1,0 +1,106 @@
+import shutil
+from contextlib import suppress
+
+import pytest
+
+from maskedlark.errors import MaskedLarkError
+from maskedlark.wire import uploads
+from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE
+from tests.unit.helper.world import begin, opened, question, world
+from tests.unit.web.observing import of, samples
+
+
+@pytest.fixture
+def helper(tmp_path):
+    with world(tmp_path) as made:
+        yield made
+
+
+def refused(helper, body):
+    with pytest.raises(MaskedLarkError):
+        helper.remote().post("/v1/releases", body, JSON_TYPE)
+
+
+def test_parts_are_counted_by_what_became_of_them(helper):
+    document = helper.publish(fake_rate=0.0)
+    remote, parts = helper.remote(), helper.reports(document, 60)
+    begin(remote, document)
+    body = uploads.encode_batch([*parts, parts[0], b"\x01"])
+    remote.post("/v1/datasets/monday/chunks/0", body, CHUNK_TYPE, opened())
+    assert of(helper.app, "maskedlark_reports_total") == {
+        ("taken", ""): 60, ("refused", "Replayed"): 1, ("refused", "Truncated"): 1,
+    }  # fmt: skip
+    assert of(helper.app, "maskedlark_ingest_seconds_count") == {(): 1}
+    remote.post("/v1/datasets/monday/chunks/0", body, CHUNK_TYPE, opened())
+    assert of(helper.app, "maskedlark_reports_total")["taken", ""] == 120
+
+
+def test_questions_are_counted_by_function_and_outcome(helper):
+    digest = helper.sealed(helper.publish(fake_rate=0.0)).digest
+    helper.remote().post("/v1/releases", question(digest), JSON_TYPE)
+    refused(helper, question(digest, number=2, noise=0.1))
+    for number in range(10, 20):  # Each costs more than a tenth of the budget.
+        with suppress(MaskedLarkError):
+            helper.remote().post("/v1/releases", question(digest, number=number, noise=1.1), JSON_TYPE)
+    refused(helper, question("00" * 32, number=4))
+    refused(helper, question(digest, number=5).replace(b'"sums"', b'"a stranger wrote this"'))
+    refused(helper, b"{")
+    refused(helper, b"," * 100_000)
+    found = of(helper.app, "maskedlark_releases_total")
+    assert 1 < found["sums", "answered"] < 11
+    assert found["sums", "answered"] + found["sums", "budget-exhausted"] == 11
+    assert found["sums", "noise-too-small"] == 1
+    assert found["sums", "unknown-dataset"] == 1
+    assert found["unknown", "unknown-function"] == 1
+    assert {function for function, _ in found} == {"sums", "unknown"}
+    assert sum(found.values()) == 16
+
+
+def test_datasets_lines_keys_and_the_disk_are_shown(helper):
+    document = helper.publish(fake_rate=0.0)
+    helper.sealed(document)
+    begin(helper.remote(), document, "tuesday")
+    assert of(helper.app, "maskedlark_datasets") == {("open",): 1, ("sealed",): 1, ("expired",): 0}
+    assert of(helper.app, "maskedlark_ledger_lines") == {(): 1}
+    end = 60 * 86_400
+    assert of(helper.app, "maskedlark_keys_end_seconds") == {("receipts",): end, ("reports",): end}
+    helper.clock.seconds += 61 * 86_400
+    assert of(helper.app, "maskedlark_keys_end_seconds")["reports",] == -86_400
+    assert of(helper.app, "maskedlark_disk_free_bytes")[()] > 0
+
+
+def test_readiness_is_shown_as_ready_says_it(helper):
+    assert of(helper.app, "maskedlark_ready") == {(): 1}
+    helper.clock.seconds += 400 * 86_400
+    assert of(helper.app, "maskedlark_ready") == {(): 0}
+
+
+def test_only_origins_that_are_pinned_are_labels(helper):
+    document = helper.publish(fake_rate=0.0)
+    begin(helper.remote(), document)
+    with pytest.raises(MaskedLarkError):
+        begin(helper.remote(origin="stranger.example"), document)
+    assert of(helper.app, "maskedlark_signed_requests_total") == {("ads.example",): 1}
+    assert "stranger" not in str(samples(helper.app))
+
+
+def test_the_page_comes_while_keys_are_away(helper):
+    shutil.rmtree(helper.service.config.keys_folder)
+    assert of(helper.app, "maskedlark_keys_end_seconds") == {}
+    assert of(helper.app, "maskedlark_ready") == {(): 0}
+    assert of(helper.app, "maskedlark_ledger_lines") == {(): 0}
+
+
+def test_every_route_is_a_declared_path(helper):
+    document = helper.publish(fake_rate=0.0)
+    digest = helper.sealed(document).digest
+    for path in ("/v1/releases", "/v1/explain"):
+        helper.remote().post(path, question(digest), JSON_TYPE)
+    begin(helper.remote(), document, "tuesday")
+    helper.remote().get("/v1/datasets/tuesday")
+    helper.remote().delete("/v1/datasets/tuesday", opened("tuesday"))
+    for path in ("/health", "/ready", "/v1/keys", "/v1/origins/ads.example/receipts", "/nothing"):
+        helper.http().get(path)
+    declared = helper.app.openapi()["paths"].keys()
+    routes = {route for (route,) in of(helper.app, "maskedlark_request_body_bytes_total")}
+    assert routes - {"other"} == declared
