@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from tests.fuzz import of_files, of_functions, of_privacy, of_web, of_wire
+from tests.fuzz import of_files, of_functions, of_privacy, of_training, of_web, of_wire
 from tests.fuzz.running import Decoder
 
 _BITMAPS = "reads bitmaps with wire.datasets.unpack, which is in the table"
@@ -32,7 +32,6 @@ EXEMPT = {
     "helper.sealing.agree": _BITMAPS,
     "privacy.ledger.Anchor.read": "a protocol: helper.anchor.FileAnchor.read is in the table",
     "storage.datasets._refused": _OWN,
-    "training.predictor.load": "not fuzzed yet: a file that the ad server saved itself",
     "web.answers.read_body": _ENDPOINT,
     "web.body.read": _ENDPOINT,
 }
@@ -42,9 +41,8 @@ EXEMPT = {
 @cache
 def table() -> dict[str, Decoder]:
     """By name."""
-    found = [
-        each for room in (of_wire, of_privacy, of_web, of_files, of_functions) for each in room.decoders()
-    ]
+    rooms = (of_wire, of_privacy, of_web, of_files, of_functions, of_training)
+    found = [each for room in rooms for each in room.decoders()]
     names = [each.name for each in found]
     assert len(set(names)) == len(names), "two decoders of one name would share their seeds"
     return {each.name: each for each in found}

@@ -12,9 +12,12 @@ from maskedlark.adserver import Limits
 from maskedlark.adserver import create_app as adserver_app
 from maskedlark.clock import FixedClock
 from maskedlark.privacy import chain
+from maskedlark.privacy.messages import SessionRequest
+from maskedlark.privacy.sampling import Sampling
 from maskedlark.web import request_signature
 from maskedlark.wire import uploads
 from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, SEAL_TYPE, Sealing
+from maskedlark.wire.steps import STEP_TYPE
 from tests.fuzz.asking import Asking, Sent, changed
 from tests.unit.helper import world as helpers
 from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY
@@ -150,6 +153,7 @@ def _to_helper(world: helpers.World, document: object, digest: str, chunk: bytes
         ),
         *(Sent.to("GET", path) for path in ("/health", "/ready", "/openapi.json", "/v1/keys")),
         Sent.to("GET", "/v1/origins/ads.example/receipts?after=0"),
+        *_sessions(digest),
     ]
     for name in DATASETS:
         query = f"opening={helpers.opened(name)['opening']}"
@@ -162,6 +166,23 @@ def _to_helper(world: helpers.World, document: object, digest: str, chunk: bytes
             Sent.to("DELETE", f"/v1/datasets/{name}?{query}"),
         ]
     return found
+
+
+def _sessions(digest: str) -> list[Sent]:
+    asked = SessionRequest(
+        id="5" * 32, datasets=(digest,), function="gradient", tag="clicks", arguments={}, noise=20.0,
+        sampling=Sampling(kind="poisson", rate=0.1), steps=3,
+    )  # fmt: skip
+    step = f"/v1/sessions/{asked.id}/steps/0"
+    return [
+        Sent.to("GET", f"/v1/records/{digest}"),
+        Sent.to("POST", f"/v1/seeds/{digest}"),
+        Sent.to("POST", f"/v1/seeds/{digest}/message", JSON_TYPE, b"{}"),
+        Sent.to("POST", "/v1/sessions", JSON_TYPE, asked.encode()),
+        Sent.to("POST", step, STEP_TYPE, bytes(64)),
+        Sent.to("POST", f"{step}?records=0-9,20-30", STEP_TYPE, bytes(64)),
+        Sent.to("POST", f"/v1/sessions/{asked.id}/close"),
+    ]
 
 
 def signed(sent: Sent, rng: Random) -> Sent:

@@ -20,9 +20,11 @@ from hypothesis import strategies as st
 from schemathesis.checks import not_a_server_error
 from schemathesis.generation import GenerationMode
 
-from maskedlark.privacy.messages import Request
+from maskedlark.privacy.batch_seed import SignedSeed
+from maskedlark.privacy.messages import Request, SessionRequest
 from maskedlark.wire import uploads
 from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, SEAL_TYPE, Opening
+from maskedlark.wire.steps import STEP_TYPE
 from tests.fuzz import services, totals
 from tests.fuzz.asking import Asking, Got, Sent, check
 from tests.fuzz.running import watched
@@ -36,7 +38,7 @@ SERVICES = {
 Wrapping = Callable[[Sent], Sent]
 
 # Bodies in forms of our own, which no description spells out: any bytes, and some that begin right.
-for _media_type in (uploads.CONTENT_TYPE, CHUNK_TYPE, SEAL_TYPE, "application/cbor"):
+for _media_type in (uploads.CONTENT_TYPE, CHUNK_TYPE, SEAL_TYPE, STEP_TYPE, "application/cbor"):
     schemathesis.openapi.media_type(
         _media_type, st.one_of(st.binary(), st.binary().map(lambda data: b"\1" + data))
     )
@@ -47,6 +49,8 @@ JSON_BODIES: dict[str, dict[str, Any]] = {
     "/v1/datasets/{name}": Opening.model_json_schema(),
     "/v1/releases": Request.model_json_schema(),
     "/v1/explain": Request.model_json_schema(),
+    "/v1/sessions": SessionRequest.model_json_schema(),
+    "/v1/seeds/{dataset}/message": SignedSeed.model_json_schema(),
     "/v1/documents": {
         "type": "object",
         "properties": {

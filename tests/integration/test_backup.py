@@ -5,12 +5,14 @@ import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from typer.testing import CliRunner
 
 import maskedlark.cli
+from maskedlark.clock import hour_of
 from maskedlark.errors import MaskedLarkError
 from maskedlark.privacy import trail
 from maskedlark.privacy.receipt import RecoveredReceipt, SignedReceipt, decode
@@ -29,7 +31,7 @@ def running(tmp_path) -> Iterator[Stage]:
         yield made
 
 
-def run(command: str, helper: RunningHelper, *arguments: object, code: int = 0, **options: str) -> str:
+def run(command: str, helper: RunningHelper, *arguments: object, code: int = 0, **options: Any) -> str:
     line = ["helper", command, "--config", helper.config, *arguments]
     done = RUN(maskedlark.cli.app, [*map(str, line)], **options)
     assert done.exit_code == code, done.output
@@ -160,8 +162,7 @@ def test_reports_of_after_a_recovery_are_taken(running, tmp_path, monkeypatch):
     helper = running.helpers[0]
     attacker, _, _, stored, held = lose(running, tmp_path / "copy")
     days = 20 * 86_400
-    real = maskedlark.helper.recovery.hour_of
-    monkeypatch.setattr("maskedlark.helper.recovery.hour_of", lambda seconds: real(seconds - days))
+    monkeypatch.setattr("maskedlark.helper.recovery.hour_of", lambda seconds: hour_of(seconds - days))
     run("recover", helper, "--receipts", written(tmp_path / "held.jsonl", held))
     helper.process.start()
     fresh = attacker.dataset("fresh", running.document, reports(running))

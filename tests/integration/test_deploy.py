@@ -36,6 +36,7 @@ HARD = {
 }
 # What belongs to nobody's image: whatever is copied comes from these.
 BUILT_FROM = {"pyproject.toml", "README.md", "LICENSE", "requirements.lock", "src"}
+EXTRAS = {"parameters": "'.[postgresql]'", "adserver": "'.[postgresql]'", "helper": '".[$EXTRAS]"'}
 
 
 def unit(party: str) -> dict[str, list[str]]:
@@ -127,7 +128,8 @@ def test_no_image_holds_more_than_the_package(party):
     let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert let_in == BUILT_FROM
     [install] = [rest for word, rest in instructions(party) if "pip install" in rest]
-    assert "--constraint constraints.txt '.[postgresql]'" in install
+    assert f"--constraint constraints.txt {EXTRAS[party]}" in install
+    assert (("ARG", "EXTRAS=postgresql,train") in instructions(party)) == (party == "helper")
 
 
 def test_versions_of_an_image_are_those_of_the_lock(tmp_path):
@@ -151,7 +153,7 @@ def test_the_health_of_a_container_is_asked_where_it_listens(party):
     assert f"http://127.0.0.1:{command[command.index('--port') + 1]}/health" in code
 
 
-def test_a_helper_s_image_needs_no_torch():
+def test_a_helper_that_measures_needs_no_torch():
     code = (
         "import sys, maskedlark.cli.helper, maskedlark.functions as functions; functions.load(); "
         "sys.exit('torch' in sys.modules)"

@@ -34,7 +34,8 @@ def start(url, tmp_path):
 def test_who_heeds_ready_is_answered_to_the_last_request(start, url):
     """A router asks `/ready`, and sends nothing more when it says no: not one request goes wrong."""
     sent = made(2000)
-    draining, taken = threading.Event(), []
+    draining = threading.Event()
+    taken: list[bytes] = []
 
     def browser(place: int) -> int:
         with httpx.Client(timeout=PATIENCE_S) as client:

@@ -6,6 +6,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -22,7 +24,10 @@ def run(*command: object, cwd: Path, **env: str) -> str:
     return done.stdout
 
 
-def test_the_wheel_runs_outside_the_clone(tmp_path):
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory) -> Path:
+    """A folder with nothing but the wheel, unpacked."""
+    folder: Path = tmp_path_factory.mktemp("wheel")
     run(
         sys.executable,
         "-m",
@@ -31,25 +36,35 @@ def test_the_wheel_runs_outside_the_clone(tmp_path):
         "--target",
         "wheel",
         "--directory",
-        tmp_path / "dist",
+        folder / "dist",
         cwd=ROOT,
     )
-    [wheel] = (tmp_path / "dist").glob("*.whl")
+    [wheel] = (folder / "dist").glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert all(name.startswith(("maskedlark/", "maskedlark-")) for name in names)
     assert "maskedlark/py.typed" in names
-    target = tmp_path / "installed"
-    zipfile.ZipFile(wheel).extractall(target)
+    zipfile.ZipFile(wheel).extractall(folder / "installed")
+    return folder / "installed"
+
+
+def test_the_wheel_runs_outside_the_clone(installed, tmp_path):
     # The wheel comes first on the path; what it depends on is the environment's.
-    where = run(
-        sys.executable,
-        "-c",
-        "import maskedlark; print(maskedlark.__file__)",
-        cwd=tmp_path,
-        PYTHONPATH=str(target),
-    )
-    assert where.startswith(str(target))
-    shown = run(
-        sys.executable, "-m", "maskedlark", "demo", "--users", "1500", cwd=tmp_path, PYTHONPATH=str(target)
-    )
+    code = "import maskedlark; print(maskedlark.__file__)"
+    where = run(sys.executable, "-c", code, cwd=tmp_path, PYTHONPATH=str(installed))
+    assert where.startswith(str(installed))
+    init = ["-m", "maskedlark", "parameters", "keys", "service.key"]
+    assert len(run(sys.executable, *init, cwd=tmp_path, PYTHONPATH=str(installed)).strip()) == 64
+
+
+def test_the_wheel_holds_every_module(installed):
+    source = ROOT / "src"
+    wanted = {path.relative_to(source) for path in source.rglob("*.py")}
+    assert {path.relative_to(installed) for path in installed.rglob("*.py")} == wanted
+
+
+@pytest.mark.long
+def test_the_demo_runs_from_the_wheel(installed, tmp_path):
+    demo = [sys.executable, "-m", "maskedlark", "demo", "--users", "1500"]
+    shown = " ".join(run(*demo, cwd=tmp_path, PYTHONPATH=str(installed)).split())
+    assert "The receipts of all 2 helpers verify" in shown
     assert "finds no state" in shown

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 PRIVACY = "src/maskedlark/privacy/"
 HELPER = "src/maskedlark/helper/"
+STORAGE = "src/maskedlark/storage/"
 WIRE = "src/maskedlark/wire/"
 WEB = "src/maskedlark/web/"
 
@@ -137,6 +138,34 @@ MUTANTS = (
         "course.batches >= least",
         "True",
         "tests/unit/privacy/test_session_trail.py",
+    ),
+    Mutant(
+        "a step: over a batch below k, the sum is not in its answer",
+        PRIVACY + "steps.py",
+        "if enough else np.zeros(share.shape[1], np.int64)",
+        "if enough or True else np.zeros(share.shape[1], np.int64)",
+        "tests/unit/privacy/test_steps.py",
+    ),
+    Mutant(
+        "a backup: its ledger answers nothing before it is recovered",
+        PRIVACY + "recovered.py",
+        "    if is_copy(connection):\n        raise LedgerBehind(",
+        "    if False:\n        raise LedgerBehind(",
+        "tests/unit/privacy/test_recovered.py",
+    ),
+    Mutant(
+        "a recovery: reports that it may have taken before are not taken again",
+        HELPER + "recovery.py",
+        "hour_of(max(self.clock.now(), watermark, *times)) + MOST_HOURS_AHEAD",
+        "hour_of(self.clock.now()) - MOST_HOURS_AHEAD",
+        "tests/unit/helper/test_recovery.py",
+    ),
+    Mutant(
+        "the retention: a dataset that is being sent keeps its reports",
+        STORAGE + "retention.py",
+        "for each in sorted(same, key=lambda each: each.start):",
+        "for each in ():",
+        "tests/unit/storage/test_retention.py",
     ),
     Mutant(
         "the noise: is added",

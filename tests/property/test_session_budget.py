@@ -13,6 +13,7 @@ from maskedlark.privacy.accountant import Charge
 from maskedlark.privacy.budget import Account, Closing, Entry
 from maskedlark.privacy.course import Course, adserver_epsilon, coalition_epsilon, sampled_epsilon
 from maskedlark.privacy.errors import ReleaseRefused, SessionClosed, StepTaken
+from maskedlark.privacy.mechanisms import Kind
 from tests.unit.privacy import cases, ledgers
 from tests.unit.privacy.ledgers import DATASETS, opening, question
 
@@ -42,7 +43,7 @@ class Shadow:
 
     def cost(self, coalition):
         """The sum over streams of the dearest dataset: used steps alone, at the whole δ of each course."""
-        places = {}
+        places: dict[tuple[str, bytes], float] = {}
         for stream, datasets, course, used in self.sessions.values():
             known = accountant.epsilon(
                 [Charge(course.kind, course.noise, min(used, course.batches))], course.delta
@@ -55,7 +56,7 @@ class Shadow:
             for dataset in datasets:
                 figure = known if coalition else min(known, hidden)
                 places[stream, dataset] = places.get((stream, dataset), 0.0) + figure
-        dearest = {}
+        dearest: dict[str, float] = {}
         for (stream, _), figure in places.items():
             dearest[stream] = max(dearest.get(stream, 0.0), figure)
         return sum(dearest.values())
@@ -64,7 +65,8 @@ class Shadow:
 @settings(deadline=None, max_examples=60)
 @given(MOVES)
 def test_no_order_of_moves_exceeds_a_ceiling_or_forgets_what_was_used(moves):
-    account, shadow, open_ones = Account(DOCUMENT), Shadow(), []
+    account, shadow = Account(DOCUMENT), Shadow()
+    open_ones: list[bytes] = []
     for number, (move, first, second, third) in enumerate(moves):
         before = account.spent()
         if move == "close":
@@ -83,7 +85,7 @@ def test_no_order_of_moves_exceeds_a_ceiling_or_forgets_what_was_used(moves):
             assert after.coalition <= before.coalition
         else:
             session = bytes([number]) * 16
-            kind = "laplace" if first is None else "gaussian"
+            kind: Kind = "laplace" if first is None else "gaussian"
             entry = Entry(first, second, third if move == "open" else Charge(kind, third, 1), session)
             if not account.fits(entry):
                 continue
@@ -117,7 +119,8 @@ def test_a_third_party_finds_every_ledgers_history_within_the_budget(moves):
     with tempfile.TemporaryDirectory() as folder:
         ledger, database, marks = ledgers.at(Path(folder))
         ledgers.seal(ledger, database, DOCUMENT, DATASETS[0], purpose=Purpose.TRAIN)
-        sessions, won, engine = ledgers.sessions(ledger, database), {}, opening(0).engine
+        sessions, engine = ledgers.sessions(ledger, database), opening(0).engine
+        won: dict[tuple[int, int], tuple[bytes, bytes]] = {}
         for move, which, second, third in moves:
             request = opening(which, steps=16).request
             try:

@@ -44,7 +44,7 @@ def epsilon(sigma: float, rate: float, steps: int, delta: float, widest: float) 
     np.add.at(grid, low % _POINTS, mass * (low + 1 - place))
     np.add.at(grid, (low + 1) % _POINTS, mass * (place - low))
     composed = np.fft.irfft(np.fft.rfft(grid) ** steps, _POINTS)
-    losses = np.fft.fftfreq(_POINTS, 1 / (_POINTS * width))
+    losses: Array = np.fft.fftfreq(_POINTS, 1 / (_POINTS * width)).astype(np.float64)
     return _root(losses, composed, delta)
 
 

@@ -140,6 +140,10 @@ class Client:
         # By name: whoever only measures starts without torch.
         return import_module("maskedlark.training.begin").begin(self, model, **options)
 
+    def evaluate(self, model: Any, **options: Any) -> Any:  # noqa: ANN401 - as above
+        """How good a model is on sealed datasets: see `maskedlark.training.evaluating.evaluate`."""
+        return import_module("maskedlark.training.evaluating").evaluate(self, model, **options)
+
     def sealed_to_train(self, names: Sequence[str] | None) -> tuple[Document, tuple[bytes, ...]]:
         """The document and digests of these datasets, or of all that are sealed."""
         return self._choosing.sealed(Purpose.TRAIN, names)

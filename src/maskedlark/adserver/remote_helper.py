@@ -20,6 +20,7 @@ from maskedlark.privacy import messages
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.receipt import SignedReceipt
 from maskedlark.privacy.settings import MOST_NUMBER, HelperIdentity, Name, Settings
+from maskedlark.web import problem
 from maskedlark.web.errors import ServiceAway, StrangeAnswer
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.remote import Patience, Query
@@ -138,7 +139,9 @@ class RemoteHelper:
         """A share of a step: so many field elements. The same bytes get the same share."""
         path = f"/v1/sessions/{session}/steps/{number}"
         query: Query = {"records": encode_ranges(chosen)} if chosen else {}
-        patience = Patience(field.BYTES * size, timeout_s=600.0, within_s=900.0)
+        # Also of the smallest model: a refusal has to be read whole to be told from a strange answer.
+        most = max(problem.MOST_PROBLEM, field.BYTES * size)
+        patience = Patience(most, timeout_s=600.0, within_s=900.0)
         share = field.from_bytes(
             self._ask(lambda: self._remote.post(path, body, STEP_TYPE, query, patience=patience))
         )

@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeVar
 
 from maskedlark.adserver.book import Book
@@ -40,7 +40,7 @@ class Session:
     def __post_init__(self) -> None:
         self._hands = ThreadPoolExecutor(len(self.helpers), "helper")
 
-    @property
+    @cached_property
     def request(self) -> SessionRequest:
         """What is asked."""
         return decode_session(self.body)

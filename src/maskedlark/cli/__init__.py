@@ -22,7 +22,9 @@ _COMMANDS = {
     "datasets": "Reports that never change: freeze them, send them to all helpers, list, abort.",
     "receipts": "What helpers have answered, signed by them: anyone can fetch it and add up what it cost.",
     "query": "Ask the helpers for sums by group. Shows errors, intervals, the cost, and what is left.",
-    "demo": "Follow the reports of a small population through running services, ask, and attack.",
+    "train": "Train a model on labels that nobody holds: shows the cost, trains, and saves it.",
+    "evaluate": "Ask the helpers how good a trained model is: AUC, log-loss, accuracy, with error bars.",
+    "demo": "Follow a small population's reports through running services: measure, train, attack.",
 }
 """What the list of commands says of each: a test holds it to what the command itself says."""
 _ALONE = {"demo": "Example: maskedlark demo --users 5000 --helpers 3"}

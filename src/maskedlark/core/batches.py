@@ -30,9 +30,9 @@ def held_out(seed: bytes, tag: str, share: float, records: int) -> NDArray[np.bo
 
 def poisson(seed: bytes, tag: str, slot: int, rate: float, records: int) -> Rows:
     """A batch in which every record is by itself, with this probability."""
-    words = _words(seed, "poisson", tag, slot, records)
-    # At rate 1 the threshold is one more than the largest word, and no word can hold it.
-    return np.arange(records) if rate == 1 else np.flatnonzero(words < _threshold(rate))
+    if rate == 1:  # The threshold would be one more than the largest word, and no word can hold it.
+        return np.arange(records)
+    return np.flatnonzero(_words(seed, "poisson", tag, slot, records) < _threshold(rate))
 
 
 def partition(seed: bytes, tag: str, slot: int, batches: int, records: int) -> list[Rows]:
@@ -68,5 +68,6 @@ def _words(seed: bytes, kind: str, tag: str, slot: int, records: int) -> NDArray
     key = hashlib.sha256(
         _LABEL + seed + bound + slot.to_bytes(8, "big") + records.to_bytes(8, "big")
     ).digest()
+    # The keystream of ChaCha20 under this key, block counter and nonce 0: eight bytes a word, low byte first.
     words: NDArray[np.uint64] = ChaCha(key=int.from_bytes(key, "little"), rounds=_ROUNDS).random_raw(records)
     return words

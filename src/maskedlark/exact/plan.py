@@ -7,6 +7,7 @@ not hold exactly, or the field could not hold with its noise, is refused here.
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,14 +63,14 @@ class Plan(ForwardPlan):
     clip: Clip
     heads: tuple[HeadPlan, ...]
 
-    @property
+    @cached_property
     def masked_exponents(self) -> tuple[int, ...]:
         """The exponent of every layer's masked error, all labels together."""
         return tuple(
             max(of_layer) for of_layer in zip(*(h.masked_exponents for h in self.heads), strict=True)
         )
 
-    @property
+    @cached_property
     def parameter_exponents(self) -> tuple[int, ...]:
         """The exponent in which each parameter's gradient arises."""
         found = []
@@ -78,12 +79,12 @@ class Plan(ForwardPlan):
             found.extend([] if layer.linear.bias is None else [masked])
         return tuple(found)
 
-    @property
+    @cached_property
     def exponent(self) -> int:
         """The gradient is its integers times 2^-exponent: one exponent for the whole vector."""
         return max(self.parameter_exponents)
 
-    @property
+    @cached_property
     def row_top(self) -> int:
         """No row has a larger norm, in the gradient's integers."""
         return math.ceil(Fraction(self.clip.psi) * (1 << self.exponent))

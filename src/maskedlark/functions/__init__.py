@@ -1,5 +1,6 @@
 """The functions that helpers compute, one file each. A helper's operator may add others by their module."""
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -13,6 +14,7 @@ BUILT_IN: tuple[type[Function], ...] = (Sums,)
 EVALUATION = {"evaluation": ("maskedlark.functions.evaluation", "Evaluation")}
 GRADIENT = {"gradient": ("maskedlark.functions.gradient", "Gradient")}
 F = TypeVar("F", Function, SteppedFunction)
+_log = logging.getLogger(__name__)
 
 
 def load(modules: Iterable[str] = ()) -> dict[str, Function]:
@@ -34,8 +36,12 @@ class OnDemand(Mapping[str, F]):
     """
 
     def __init__(self, known: Mapping[str, F], later: Mapping[str, tuple[str, str]]) -> None:
+        if taken := sorted(set(known) & set(later)):
+            raise NotDeclared(f"the function {taken[0]!r} has a name that is taken: give it another")
         self._known: dict[str, F] = dict(known)
         self._later = later if find_spec("torch") else {}
+        if not self._later:
+            _log.warning("not served here, because torch is not installed: %s", ", ".join(later))
 
     def __getitem__(self, name: str) -> F:
         if name not in self._known and name in self._later:

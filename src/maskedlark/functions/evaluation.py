@@ -119,6 +119,11 @@ class EvaluationQuestion(Question):
         counted = np.array([sum(map(len, trained))], np.int64)
         return [Table([()], counted, tuple(total[None, :] for total in totals))]
 
+    def try_out(self) -> None:
+        """Score one row: weights and scales that leave the numbers' range are refused before a charge."""
+        row = np.zeros((1, self.network.features), np.uint8)
+        exact.buckets(self.network, self.weights, row, self.scales)
+
     def _of(self, records: Trained) -> list[FieldArray]:
         shown = [np.broadcast_to(each, (len(records), each.shape[1])) for each in records.candidates]
         masked = gradient.Records(records.features, shown, records.shares)
@@ -147,7 +152,9 @@ class Evaluation(Function):
         scales = tuple(scale.scale() for scale in found.scales)
         _check_scales(scales, spaces)
         part = None if found.part == "all" else Part(found.part, found.held_out)
-        return EvaluationQuestion(found.tag, found.model.network, found.quantised(), scales, spaces, part)
+        question = EvaluationQuestion(found.tag, found.model.network, found.quantised(), scales, spaces, part)
+        question.try_out()
+        return question
 
 
 def _check_scales(scales: Sequence[Scale], spaces: Sequence[LabelSpace]) -> None:

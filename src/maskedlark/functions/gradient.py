@@ -96,11 +96,6 @@ class GradientSteps(Steps):
     network: Network
     clipping: Clip
 
-    @property
-    def most_bytes(self) -> int:
-        """16-bit weights are the largest."""
-        return weights.size(self.network, 16)
-
     def at(self, body: bytes, shared: bytes) -> Question:
         """The gradient at these weights."""
         found = weights.decode(self.network, body)

@@ -111,8 +111,8 @@ class Config(PartyConfig):
     )
     limits: Limits = Field(
         default=Limits(),
-        description="[limits] chunk_bytes = 16777216, sealing_bytes = 33554432, bodies = 16, "
-        "body_within_s = 60",
+        description="[limits] chunk_bytes = 16777216, sealing_bytes = 33554432, step_bytes = 8388608, "
+        "bodies = 16, body_within_s = 60",
     )
     serving: Serving = Field(
         default=Serving(), description='where it listens: [serving] host = "127.0.0.1", port = 8001'

@@ -17,6 +17,8 @@ from maskedlark.web.request_signature import NO_BODY_TYPE
 
 KNOCKING = 32
 """Threads that look who is there. One an origin may hang on its key; the others must not be all."""
+HASHED_HERE = 1 << 15
+"""A body of so many bytes is hashed before a thread that would do it has begun."""
 
 
 class Door:
@@ -24,7 +26,7 @@ class Door:
 
     def __init__(self, keeper: Gate, limits: Limits) -> None:
         self._gate = keeper
-        self._room = Room(limits.bodies * max(limits.chunk_bytes, limits.sealing_bytes))
+        self._room = Room(limits.bodies * max(limits.chunk_bytes, limits.sealing_bytes, limits.step_bytes))
         self._share = max(1, limits.bodies // 2)
         self._held: Counter[str] = Counter()
         self._hands = ThreadPoolExecutor(KNOCKING, "knocking")
@@ -46,7 +48,10 @@ class Door:
         # Only those who signed take a place: a stranger cannot fill the room.
         with self._place_of(admitted.origin), self._room.place() as place:
             found = await body.read(request, most_bytes, self._within_s, place)
-            await run_in_threadpool(admitted.check, found)
+            if len(found) <= HASHED_HERE:
+                admitted.check(found)
+            else:
+                await run_in_threadpool(admitted.check, found)
             yield admitted.origin, found
 
     @contextmanager

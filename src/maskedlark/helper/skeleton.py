@@ -40,7 +40,8 @@ least_helpers = 2
 [limits]
 # chunk_bytes = 16777216
 # sealing_bytes = 33554432
-# bodies = 16                                       # times chunk_bytes, it bounds memory
+# step_bytes = 8388608                              # a session's weights
+# bodies = 16                                       # times the largest of these, it bounds memory
 # body_within_s = 60
 
 {serving}"""

@@ -13,10 +13,10 @@ import rfc8785
 from pydantic import Field, StringConstraints, ValidationError
 
 from maskedlark.core.batches import SEED_BYTES
-from maskedlark.errors import BadSignature
+from maskedlark.errors import BadSignature, CannotOpen, WeakKey
 from maskedlark.privacy.document import Document, Origin
-from maskedlark.privacy.errors import BadSeed
-from maskedlark.privacy.receipt import Hex16, Hex64, SignedCertificate
+from maskedlark.privacy.errors import BadReceipt, BadSeed
+from maskedlark.privacy.receipt import Certificate, Hex16, Hex64, SignedCertificate
 from maskedlark.privacy.settings import Hex32, Name, Seconds, Settings
 from maskedlark.wire.hpke import OVERHEAD, OpeningKey, SealingKey
 from maskedlark.wire.signatures import SigningKey, VerifyingKey
@@ -101,22 +101,24 @@ def unseal(
         dataset.hex(),
     ):
         raise BadSeed("the seed is for another dataset: relay the one that was made for this")
-    if helper not in message.sealed:
-        raise BadSeed(f"the seed is not for {helper}")
+    if helper not in message.sealed or set(message.sealed) != {each.name for each in document.helpers[1:]}:
+        raise BadSeed("the seed is not for all helpers of the document but the first")
     found = message.sealed[helper]
     key = keys.get(bytes.fromhex(found.key))
     if key is None:
         raise BadSeed("the seed is sealed to a key that is gone")
-    return key.open(bytes.fromhex(found.seed), _info(document, dataset, helper, key.sealing))
+    try:
+        return key.open(bytes.fromhex(found.seed), _info(document, dataset, helper, key.sealing))
+    except CannotOpen:
+        raise BadSeed(f"the seed does not open: it was not sealed to {helper} for this dataset") from None
 
 
 def _verified(signed: SignedSeed, document: Document) -> SeedMessage:
-    first = document.helpers[0]
-    certificate = signed.certificate.open(first.name, VerifyingKey(bytes.fromhex(first.identity)))
+    first, certificate = document.helpers[0], _certificate(signed, document)
     body = signed.message.encode()
     try:
         VerifyingKey(bytes.fromhex(certificate.key)).verify(LABEL, body, bytes.fromhex(signed.signature))
-    except BadSignature:
+    except (BadSignature, WeakKey):
         raise BadSeed(f"the seed was not signed by {first.name}") from None
     try:
         message = SeedMessage.model_validate_json(body)
@@ -129,11 +131,23 @@ def _verified(signed: SignedSeed, document: Document) -> SeedMessage:
     return message
 
 
+def _certificate(signed: SignedSeed, document: Document) -> Certificate:
+    first = document.helpers[0]
+    try:
+        return signed.certificate.open(first.name, VerifyingKey(bytes.fromhex(first.identity)))
+    except BadReceipt as error:
+        raise BadSeed(f"the seed's certificate is not {first.name}'s: {error}") from None
+
+
 def _decode(data: bytes) -> SignedSeed:
     try:
-        return SignedSeed.model_validate_json(data)
+        found = SignedSeed.model_validate_json(data)
     except ValidationError:
         raise BadSeed("no signed seed") from None
+    # One form alone: whoever relays it must not be able to make two messages of one.
+    if found.encode() != data:
+        raise BadSeed("a signed seed that is not in its one form: relay it as it came")
+    return found
 
 
 def _info(document: Document, dataset: bytes, helper: str, key: SealingKey) -> bytes:

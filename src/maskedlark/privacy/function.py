@@ -109,11 +109,6 @@ class Function(ABC):
 class Steps(ABC):
     """A stepped function with what a session fixes: checked before the session is opened."""
 
-    @property
-    @abstractmethod
-    def most_bytes(self) -> int:
-        """The largest body that a step may bring."""
-
     @abstractmethod
     def at(self, body: bytes, shared: bytes) -> Question:
         """The question of one step. Raises what is wrong with its body, before the step is taken.

@@ -78,12 +78,17 @@ class Gaussian:
         """So many draws. Run by helpers."""
         normal = np.random.Generator(bits).standard_normal((self._draws, count))
         normal *= self._steps / math.sqrt(self._draws)
-        steps: NDArray[np.int64] = np.rint(normal).astype(np.int64).sum(axis=0)
+        np.rint(normal, out=normal)
+        steps: NDArray[np.int64] = normal.astype(np.int64).sum(axis=0)
         if self.coarse == 0:
             return steps
+        # In place: a gradient's noise is megabytes, and every copy of it takes as long as drawing a bit more.
         words: NDArray[np.uint64] = bits.random_raw(count)
-        below = (words >> np.uint64(64 - self.coarse)).astype(np.int64) - (1 << (self.coarse - 1))
-        return (steps << np.int64(self.coarse)) + below
+        words >>= np.uint64(64 - self.coarse)
+        steps <<= np.int64(self.coarse)
+        steps += words.view(np.int64)
+        steps -= 1 << (self.coarse - 1)
+        return steps
 
 
 def covering(noise: float, l2: float, touched: int) -> Gaussian:

@@ -17,8 +17,9 @@ from maskedlark.core import batches, field
 from maskedlark.core.batches import Rows
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
+from maskedlark.core.records import Trained
 from maskedlark.errors import FieldOverflow
-from maskedlark.privacy import mechanisms, parts, sampling
+from maskedlark.privacy import mechanisms, parts, randomised, sampling
 from maskedlark.privacy.course import Course
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.errors import (
@@ -27,6 +28,7 @@ from maskedlark.privacy.errors import (
     NoiseTooSmall,
     OtherPurpose,
     TooFewRecords,
+    TooManyRecords,
     UnknownFunction,
 )
 from maskedlark.privacy.function import Column, Question, SteppedFunction, Steps
@@ -39,6 +41,8 @@ from maskedlark.wire.steps import Ranges
 
 MOST_PREPARED = 64
 """Sessions whose networks and datasets are kept in memory."""
+MOST_DRAWN = 1 << 34
+"""Words that are drawn to count a session's Poisson batches: minutes of one helper's thread, not days."""
 _SHARED = b"maskedlark v1 step randomness"
 
 
@@ -82,6 +86,15 @@ class Prepared:
         for start, stop in chosen:
             wanted[start:stop] = True
         return [rows[wanted[ends[place] + rows]] for place, rows in enumerate(found)]
+
+    def take(self, dataset: Dataset, rows: Rows) -> Trained:
+        """A dataset's part of a batch; labels that browsers randomised are unbiased."""
+        found = parts.take(dataset.records(self.request.tag), rows)
+        if self.request.noise is None:
+            return randomised.unbiased(
+                found, self.document.trained(self.request.tag), len(self.document.helpers)
+            )
+        return found
 
 
 class StepDesk:
@@ -144,10 +157,6 @@ class StepDesk:
         noise = mechanisms.draw(prepared.kind, prepared.request.noise, column.sensitivity, seed, share.size)
         return field.add(share, field.from_signed(noise))
 
-    def most_bytes(self, origin: str, session: bytes) -> int:
-        """The largest body that a step of this session may bring."""
-        return self.prepare(origin, session).steps.most_bytes
-
     def close(self, origin: str, session: bytes) -> SignedReceipt:
         """Give back what was not used."""
         prepared = self.prepare(origin, session)
@@ -202,13 +211,11 @@ class StepDesk:
     @staticmethod
     def _course(request: SessionRequest, document: Document, datasets: Sequence[Dataset]) -> Course | None:
         """What a session is charged as."""
-        declared, mechanism = document.trained(request.tag), document.mechanisms[Purpose.TRAIN.value]
+        mechanism = document.mechanisms[Purpose.TRAIN.value]
         records = sum(dataset.size(request.tag) for dataset in datasets)
-        if records < document.k:
-            raise TooFewRecords(f"fewer than k = {document.k} records: nothing is released over so few")
+        _check_size(request, document, records)
         if request.noise is None:
-            if declared.randomised_response is None:
-                raise NoiseTooSmall(f"labels of {request.tag} are not randomised: ask with noise")
+            randomised.check(document, request.tag)
             return None
         if request.noise < mechanism.noise_floor:
             raise NoiseTooSmall(f"noise {request.noise:g} is below the declared {mechanism.noise_floor:g}")
@@ -225,10 +232,7 @@ class StepDesk:
 
 def _share(prepared: Prepared, question: Question, rows: Sequence[Rows]) -> FieldArray:
     """The batch's sum; below k nothing, after the same work: time must not tell what the answer hides."""
-    records = [
-        parts.take(dataset.records(prepared.request.tag), each)
-        for dataset, each in zip(prepared.datasets, rows, strict=True)
-    ]
+    records = [prepared.take(dataset, each) for dataset, each in zip(prepared.datasets, rows, strict=True)]
     (table,) = question.share(records, prepared.document.k)
     (share,) = table.shares
     enough = sum(map(len, rows)) >= prepared.document.k
@@ -240,12 +244,25 @@ def _only_column(question: Question) -> Column:
     return column
 
 
+def _check_size(request: SessionRequest, document: Document, records: int) -> None:
+    if records < document.k:
+        raise TooFewRecords(f"fewer than k = {document.k} records: nothing is released over so few")
+    if records > document.most_records:
+        raise TooManyRecords(f"a step is over at most {document.most_records} records: ask over fewer")
+    if request.sampling.rate is not None and request.steps * records > MOST_DRAWN:
+        raise BadArguments(
+            f"{request.steps} steps over {records} records: steps times records are at most {MOST_DRAWN}"
+        )
+
+
 def _check_range(prepared: Prepared, column: Column) -> None:
     """Before a step is taken: no sum over all records, with the noise of all helpers, may leave the field."""
-    noise = prepared.request.noise
-    helpers = len(prepared.document.helpers)
-    tail = mechanisms.tail(prepared.kind, noise, column.sensitivity, helpers) if noise else 0
-    if sum(prepared.sizes) * column.largest + tail > field.HALF:
+    noise, largest, tail = prepared.request.noise, column.largest, 0
+    if noise is None:
+        largest *= randomised.growth(prepared.document.trained(prepared.request.tag))
+    else:
+        tail = mechanisms.tail(prepared.kind, noise, column.sensitivity, len(prepared.document.helpers))
+    if sum(prepared.sizes) * largest + tail > field.HALF:
         raise FieldOverflow(
             "so many records, with this noise, could leave the field: send coarser weights, lower the "
             "fraction, or ask over fewer records"

@@ -178,10 +178,11 @@ def stage(
         for helper in running:
             helper.rotate(service.address, rng)
         for helper in running:
-            helper.process.launch()
+            # Held before it answers: if publishing fails, it is stopped too.
+            stack.push(helper.process.launch())
         made.publish(settings)
         for helper in running:
-            stack.enter_context(helper.process)
+            helper.process.wait()
         yield made
 
 

@@ -1,1 +1,32 @@
-"""The PyTorch side of the ad server: a user's model and loop, gradients from helpers, labels with nobody."""
+"""The PyTorch side of the ad server: a user's model and loop, gradients from helpers, labels with nobody.
+
+`Training` is what `client.training(...)` returns; `load` and `Predictor` are for who serves a trained model.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from maskedlark.training.begin import begin as begin
+    from maskedlark.training.plan import Plan as Plan
+    from maskedlark.training.predictor import Predictor as Predictor
+    from maskedlark.training.predictor import load as load
+    from maskedlark.training.training import Step as Step
+    from maskedlark.training.training import Training as Training
+
+_HOMES = {
+    "Plan": "plan",
+    "Predictor": "predictor",
+    "Step": "training",
+    "Training": "training",
+    "begin": "begin",
+    "load": "predictor",
+}
+__all__ = ["Plan", "Predictor", "Step", "Training", "begin", "load"]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has that name
+    # When it is asked for: torch takes seconds to start, and metrics do without it.
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -2,18 +2,20 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from maskedlark.adserver.client import Client
+from maskedlark.core.purpose import Purpose
 from maskedlark.exact.clip import Clip
 from maskedlark.exact.network import Network
 from maskedlark.features.encoder import Encoder
 from maskedlark.functions import model as described
 from maskedlark.functions import weights
 from maskedlark.functions.gradient import NORMS, Gradient
+from maskedlark.privacy.course import MOST_STEPS, Course
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.errors import BadArguments
 from maskedlark.privacy.messages import SessionRequest, decode_session
@@ -22,19 +24,35 @@ from maskedlark.training import network as networks
 from maskedlark.training import plan as plans
 from maskedlark.training.checkpoint import Run
 from maskedlark.training.errors import OtherRun
-from maskedlark.training.plan import Plan
+from maskedlark.training.plan import Plan, Wish
 from maskedlark.training.progress import bar
-from maskedlark.training.training import CHECKPOINT_EVERY, Training
+from maskedlark.training.training import CHECKPOINT_EVERY, Sums, Training
 
 _EVEN = (0, 85, 170, 255)
 """Rows of equal bytes, where no public sample of features is given."""
 
 
+class Home(Protocol):
+    """Where datasets and helpers are: the ad server's client; in tests, memory."""
+
+    def sealed_to_train(self, names: Sequence[str] | None) -> tuple[Document, tuple[bytes, ...]]:
+        """The document and digests of these datasets, or of all that are sealed."""
+
+    def records(self, document: Document, digests: Sequence[bytes], tag: str) -> int:
+        """How many records of a model these datasets have."""
+
+    def session(self, document: Document, body: bytes) -> Sums:
+        """A session by its request. Nothing is sent yet."""
+
+    def new_id(self) -> str:
+        """Of a request that was never made before."""
+
+
 def begin(
-    client: Client,
+    home: Home,
     model: nn.Module,
     *,
-    loss: str,
+    loss: str | Sequence[str],
     tag: str,
     steps: int,
     datasets: Sequence[str] | None = None,
@@ -59,26 +77,15 @@ def begin(
     Batches: `sampling_rate` draws each record by itself; `batches` splits all records anew every so many
     steps; `sampling="whole"` takes all, `"chosen"` what each step names. `folder` makes it survive a kill.
     """
-    document, digests = client.sealed_to_train(datasets)
+    _check(steps, bits, checkpoint_every)
+    drawn = plans.drawn(sampling_rate, batches, sampling, held_out)
+    document, digests = home.sealed_to_train(datasets)
     network = networks.network(model, networks.losses(loss, model), document.trained(tag).features)
-    drawn = _sampling(sampling_rate, batches, sampling, held_out)
-    clip = Clip(
-        document.trained(tag).gradient_bound, NORMS[document.mechanisms["train"].kind], fraction, depth
-    )
-    records = client.records(document, digests, tag)
-    planned = Plan(
-        plans.course(
-            document, tag, drawn, steps, delta, records, noise=noise, epsilon=epsilon, against=against
-        ),
-        drawn,
-        steps,
-        records,
-        clip.psi,
-        network.size,
-        len(document.helpers),
-        plans.bytes_a_step(weights.size(network, bits), network.size, len(document.helpers)),
-    )
-    request = _request(client, document, digests, tag, network, clip, planned)
+    clip = _clip(document, tag, fraction, depth)
+    records = home.records(document, digests, tag)
+    charged = plans.course(document, tag, drawn, steps, Wish(noise, epsilon, delta, against), records)
+    planned = _plan(document, network, clip, drawn, charged, steps, records, bits)
+    request = _request(home.new_id(), document, digests, tag, network, clip, planned)
     run = Run(Path(folder)) if folder is not None else None
     body = request.encode() if run is None else _same(run, request)
     return Training(
@@ -86,7 +93,7 @@ def begin(
         network,
         clip,
         planned,
-        client.session(document, body),
+        home.session(document, body),
         loss,
         tag,
         _sample(sample, network),
@@ -98,22 +105,37 @@ def begin(
     )
 
 
-def _sampling(rate: float | None, batches: int | None, kind: str | None, held_out: float) -> Sampling:
-    if sum(each is not None for each in (rate, batches, kind)) != 1:
-        raise BadArguments(
-            "say how batches are made: sampling_rate, batches, or sampling='whole' or 'chosen'"
-        )
-    if rate is not None:
-        return Sampling(kind="poisson", rate=rate, held_out=held_out)
-    if batches is not None:
-        return Sampling(kind="partition", batches=batches, held_out=held_out)
-    if kind not in ("whole", "chosen"):
-        raise BadArguments(f"sampling={kind!r}: there are 'whole' and 'chosen'")
-    return Sampling(kind="whole" if kind == "whole" else "chosen", held_out=held_out)
+def _check(steps: int, bits: int, every: int) -> None:
+    if not 1 <= steps <= MOST_STEPS:
+        raise BadArguments(f"steps={steps}: a run has 1 to {MOST_STEPS}")
+    if bits not in (8, 16):
+        raise BadArguments(f"bits={bits}: weights travel with 8 or 16")
+    if every < 1:
+        raise BadArguments(f"checkpoint_every={every}: a checkpoint is after 1 step or more")
+
+
+def _clip(document: Document, tag: str, fraction: int, depth: int) -> Clip:
+    norm = NORMS[document.mechanisms[Purpose.TRAIN.value].kind]
+    return Clip(document.trained(tag).gradient_bound, norm, fraction, depth)
+
+
+def _plan(
+    document: Document,
+    network: Network,
+    clip: Clip,
+    drawn: Sampling,
+    charged: Course | None,
+    steps: int,
+    records: int,
+    bits: int,
+) -> Plan:
+    helpers = len(document.helpers)
+    traffic = plans.bytes_a_step(weights.size(network, bits), network.size, helpers)
+    return Plan(charged, drawn, steps, records, clip.psi, network.size, helpers, traffic)
 
 
 def _request(
-    client: Client,
+    name: str,
     document: Document,
     digests: Sequence[bytes],
     tag: str,
@@ -124,7 +146,7 @@ def _request(
     sent = described.describe(network, clip.fraction, clip.depth)
     sent.check(document, tag)
     return SessionRequest(
-        id=client.new_id(),
+        id=name,
         datasets=tuple(digest.hex() for digest in digests),
         function=Gradient.name,
         tag=tag,
@@ -139,8 +161,13 @@ def _request(
 def _same(run: Run, request: SessionRequest) -> bytes:
     """The request of the folder's run, if it is this one but for its id."""
     body = run.request(request.encode())
-    kept = decode_session(body)
-    if kept.model_copy(update={"id": request.id}) != request:
+    try:
+        kept = decode_session(body)
+    except BadArguments:
+        raise OtherRun(f"{run.folder} holds a damaged run: give another folder") from None
+    # As they cross: JSON has lists where Python has tuples.
+    asked = decode_session(request.encode())
+    if kept.model_copy(update={"id": asked.id}) != asked:
         raise OtherRun(
             f"{run.folder} holds a run with other settings or data: give another folder, or the settings it "
             "was begun with"

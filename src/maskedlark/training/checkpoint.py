@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 import torch
 
-from maskedlark.training.errors import OtherRun
+from maskedlark.training import saved
+from maskedlark.training.errors import NotAModel, OtherRun
 from maskedlark.web import files
 
 _REQUEST, _STATE = "session.json", "checkpoint.pt"
@@ -45,20 +46,35 @@ class Run:
     def save(self, step: int, kept: Sequence[Stateful]) -> None:
         """Everything as it is before this step, durably: the old file or the new one, never half of each."""
         held = io.BytesIO()
-        torch.save({"step": step, "kept": [each.state_dict() for each in kept]}, held)
+        states = [(type(each).__name__, each.state_dict()) for each in kept]
+        torch.save({"step": step, "kept": states}, held)
         files.write(self.folder / _STATE, held.getvalue())
 
-    def load(self, kept: Sequence[Stateful]) -> int:
-        """Put everything back as it was, and return the step that comes next; 0 if nothing was saved."""
+    def load(self, kept: Sequence[Stateful]) -> int | None:
+        """Put everything back as it was, and return the step that comes next; none if nothing was saved."""
         path = self.folder / _STATE
         if not path.exists():
-            return 0
-        found = torch.load(path, weights_only=True)
-        if len(found["kept"]) != len(kept):
+            return None
+        try:
+            found = saved.read(path)
+            step, states = int(found["step"]), [(str(kind), state) for kind, state in found["kept"]]
+        except (NotAModel, *saved.UNREADABLE):
+            raise OtherRun(f"{path} is no checkpoint of a run: begin in another folder") from None
+        there, now = [kind for kind, _ in states], [type(each).__name__ for each in kept]
+        if there != now:
             raise OtherRun(
-                f"{path} holds {len(found['kept'])} states, {len(kept)} are kept now: keep the same model, "
-                "optimiser and scheduler, in the same order, or begin in another folder"
+                f"{path} holds the state of {', '.join(there)}; kept now are {', '.join(now)}: keep the same "
+                "model, optimiser and scheduler, in the same order, or begin in another folder"
             )
-        for each, state in zip(kept, found["kept"], strict=True):
+        for each, (_, state) in zip(kept, states, strict=True):
+            self._put_back(each, state)
+        return step
+
+    def _put_back(self, each: Stateful, state: dict[str, Any]) -> None:
+        try:
             each.load_state_dict(state)
-        return int(found["step"])
+        except saved.UNREADABLE:
+            raise OtherRun(
+                f"{self.folder / _STATE} holds another {type(each).__name__} than this: make it as it was, "
+                "or begin in another folder"
+            ) from None

@@ -2,6 +2,7 @@
 
 MaskedLarkError
 ├── OtherRun                    a folder that holds another run, or another model or optimiser
+├── BadRun                      a description of a run that cannot be run: its model, optimiser or scheduler
 └── NotAModel                   a file that is no model saved by us
 """
 
@@ -9,7 +10,11 @@ from maskedlark.errors import DecodeError, MaskedLarkError
 
 
 class OtherRun(MaskedLarkError):
-    """The folder holds another run: another session, model or optimiser."""
+    """The folder holds another run: another session, model or optimiser, or a checkpoint that is damaged."""
+
+
+class BadRun(MaskedLarkError):
+    """A run is described by a model, an optimiser or a scheduler that cannot be made."""
 
 
 class NotAModel(DecodeError):

@@ -38,6 +38,9 @@ class Binary:
     deviation: float
     """The standard deviation of the noise of all helpers in one cell."""
 
+    def __str__(self) -> str:
+        return f"AUC {self.auc}, log-loss {self.log_loss}, accuracy {self.accuracy}"
+
     @property
     def edges(self) -> Floats:
         """Where buckets begin and end: one more than there are buckets."""
@@ -115,6 +118,9 @@ class Classes:
     """(predicted, true), with noise."""
     deviation: float
 
+    def __str__(self) -> str:
+        return f"accuracy {self.accuracy}"
+
     @property
     def accuracy(self) -> Measure:
         """How often the likeliest class was the true one."""
@@ -122,3 +128,51 @@ class Classes:
         value = float(np.trace(self.counts)) / total
         slope = (np.eye(len(self.counts)) - value) / total
         return Measure(value, self.deviation * math.sqrt(float((slope * slope).sum())))
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """A label that is a number: how many records of each value lie in each bucket of predicted value."""
+
+    counts: Floats
+    """(buckets, values), with noise."""
+    deviation: float
+    edges: Floats
+    """Where buckets begin and end; a prediction outside counts for the first or the last."""
+    values: Floats
+
+    def __str__(self) -> str:
+        return f"squared error {self.squared_error}, bias {self.bias}"
+
+    @property
+    def squared_error(self) -> Measure:
+        """The mean of (prediction - value)^2, a prediction taken for the middle of its bucket."""
+        apart = np.abs(self._middles[:, None] - self.values[None, :])
+        coarse = self._mean(self._half * (2 * apart + self._half))
+        measure = self._mean(apart**2)
+        return Measure(measure.value, measure.error, max(coarse.value, 0.0))
+
+    @property
+    def bias(self) -> Measure:
+        """The mean of prediction - value."""
+        measure = self._mean(self._middles[:, None] - self.values[None, :])
+        return Measure(measure.value, measure.error, self._half)
+
+    @property
+    def _middles(self) -> Floats:
+        return (self.edges[:-1] + self.edges[1:]) / 2
+
+    @property
+    def _half(self) -> float:
+        """Half of a bucket's width."""
+        return float(self.edges[1] - self.edges[0]) / 2
+
+    def _mean(self, of_cell: Floats) -> Measure:
+        total = max(float(self.counts.sum()), 1.0)
+        value = float((self.counts * of_cell).sum()) / total
+        slope = (of_cell - value) / total
+        return Measure(value, self.deviation * math.sqrt(float((slope * slope).sum())))
+
+
+Measured = Binary | Classes | Values
+"""What an evaluation says of one label."""

@@ -3,7 +3,7 @@
 Parameters keep their names, so that a gradient finds its way back into `param.grad`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +18,7 @@ from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.operations import Activation, Dropout, Elu, Identity, LeakyRelu, Relu, Sigmoid, Tanh
 
 _UNITS = 256
+_OTHER_NAMES = {"ce": "softmax", "cross_entropy": "softmax"}
 _TRACED = {
     functional.relu: Relu(),
     torch.relu: Relu(),
@@ -38,30 +39,41 @@ _ADVICE = {
 
 def network(model: nn.Module, losses: Sequence[Loss], features: int) -> Network:
     """What helpers compute for this model. Raises what they cannot, by its name. Run by the ad server."""
+    reader = _Reader(model, features)
+    if isinstance(model, nn.Linear):  # A logistic regression: there is nothing in it to be traced.
+        reader.linear("", model)
+        return Network(tuple(reader.layers), tuple(losses))
     try:
         graph = fx.Tracer().trace(model)
     except (fx.proxy.TraceError, TypeError) as error:
         raise ModelDoesNotFit(
             "the model", f"does not always do the same: {error}; write forward without conditions"
         ) from None
-    reader = _Reader(model, features)
     for node in graph.nodes:
         reader.take(node)
     reader.end(losses)
     return Network(tuple(reader.layers), tuple(losses))
 
 
-def losses(names: str | Sequence[str], model: nn.Module) -> tuple[Loss, ...]:
-    """Losses by their names: bce, mse, or softmax, which takes all outputs of the last layer."""
-    found: list[Loss] = []
-    for name in [names] if isinstance(names, str) else names:
-        if name in ("softmax", "ce", "cross_entropy"):
-            found.append(SoftmaxCrossEntropy(_outputs(model)))
-        elif name in ("bce", "mse"):
-            found.append(BinaryCrossEntropy() if name == "bce" else SquaredError())
-        else:
+def names(loss: str | Sequence[str]) -> tuple[str, ...]:
+    """The names of losses as we write them, one a label."""
+    found = tuple(_OTHER_NAMES.get(name, name) for name in ([loss] if isinstance(loss, str) else loss))
+    for name in found:
+        if name not in ("bce", "mse", "softmax"):
             raise ModelDoesNotFit(repr(name), "is no loss; there are bce, mse and softmax")
-    return tuple(found)
+    if "softmax" in found and len(found) > 1:
+        raise ModelDoesNotFit("softmax", "takes all outputs, and stands alone; give every label a model")
+    return found
+
+
+def losses(loss: str | Sequence[str], model: nn.Module) -> tuple[Loss, ...]:
+    """Losses by their names: bce, mse, or softmax, which takes all outputs of the last layer."""
+    made: dict[str, Callable[[], Loss]] = {
+        "bce": BinaryCrossEntropy,
+        "mse": SquaredError,
+        "softmax": lambda: SoftmaxCrossEntropy(_outputs(model)),
+    }
+    return tuple(made[name]() for name in names(loss))
 
 
 def parameters(network: Network, model: nn.Module) -> dict[str, NDArray[np.float64]]:
@@ -124,7 +136,7 @@ class _Reader:
     def _module(self, name: str, module: nn.Module) -> None:
         match module:
             case nn.Linear():
-                self._linear(name, module)
+                self.linear(f"{name}.", module)
             case nn.ReLU():
                 self._between(name, Relu())
             case nn.Sigmoid():
@@ -160,15 +172,16 @@ class _Reader:
             raise ModelDoesNotFit(str(node.target), "is not in the table of operations; replace or drop it")
         self._between(str(node.target), _METHODS[str(node.target)])
 
-    def _linear(self, name: str, module: nn.Linear) -> None:
+    def linear(self, place: str, module: nn.Linear) -> None:
+        """The next layer: its parameters are named by its place in the model."""
         inputs = self.layers[-1].linear.outputs if self.layers else self.features
         if module.in_features != inputs:
             raise ModelDoesNotFit(
-                name, f"takes {module.in_features} numbers, and gets {inputs}; make them equal"
+                f"{place}weight", f"takes {module.in_features} numbers, and gets {inputs}; make them equal"
             )
         has_bias = "bias" in dict(module.named_parameters())
-        bias = f"{name}.bias" if has_bias else None
-        linear = Linear(f"{name}.weight", bias, module.in_features, module.out_features)
+        bias = f"{place}bias" if has_bias else None
+        linear = Linear(f"{place}weight", bias, module.in_features, module.out_features)
         activation = self._activation or (Identity() if self.layers else None)
         self.layers.append(Layer(linear, activation, self._dropout))
         self._activation = self._dropout = None

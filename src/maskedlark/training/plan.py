@@ -2,14 +2,39 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any, Literal
 
 from maskedlark.core import field
+from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotDeclared
-from maskedlark.privacy import calibration, sampling
+from maskedlark.privacy import calibration, randomised, sampling
 from maskedlark.privacy.course import Course, adserver_epsilon, coalition_epsilon
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.errors import BadArguments, NoiseTooSmall
 from maskedlark.privacy.sampling import Sampling
+
+_ASKING_S = 0.015
+"""What a step takes beside its sums: two commits, two signatures, HTTP."""
+_PER_SECOND = 2e9
+"""Multiplications a second of the engine on one core, about: forward, backward and norms are counted."""
+_ROUNDED = 1e-9
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a run may cost, or how noisy it shall be."""
+
+    noise: float | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    against: str = "adserver"
+
+    def check(self) -> None:
+        """Refuse what leaves open what is meant."""
+        if (self.noise is None) == (self.epsilon is None):
+            raise BadArguments("give the noise, or the epsilon that it may cost: one follows from the other")
+        if self.against not in ("adserver", "coalition"):
+            raise BadArguments(f"against {self.against!r}: an epsilon is against 'adserver' or 'coalition'")
 
 
 @dataclass(frozen=True)
@@ -63,28 +88,81 @@ class Plan:
         """How long a step's mean gradient can be at most, over how long its noise is."""
         return math.inf if self.course is None else self.bound / (self.deviation * math.sqrt(self.size))
 
+    @property
+    def seconds(self) -> float:
+        """About how long it takes, with a core at every helper."""
+        return self.steps * (_ASKING_S + 6 * self.batch * self.size / _PER_SECOND)
+
+    def figures(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "steps": self.steps,
+            "records": self.records,
+            "batch": self.batch,
+            "sampling": self.sampling.model_dump(),
+            "noise": self.noise,
+            "epsilon": self.epsilon,
+            "coalition_epsilon": self.coalition_epsilon,
+            "delta": 0.0 if self.course is None else self.course.delta,
+            "deviation": self.deviation,
+            "signal": None if self.course is None else self.signal,
+            "bytes_a_step": self.bytes_a_step,
+            "seconds": self.seconds,
+        }
+
     def __str__(self) -> str:
+        drawn = f"{self.steps} steps of {self.batch:.0f} of {self.records} records, {self._drawn()}"
+        return "\n".join([drawn, *self._charged(), self._taken()])
+
+    def _charged(self) -> list[str]:
         if self.course is None:
-            return (
-                f"{self.steps} steps of {self.batch:.0f} records; labels were randomised: nothing is charged"
-            )
-        return (
-            f"{self.steps} steps of {self.batch:.0f} of {self.records} records, {self._drawn()}\n"
+            return ["labels were randomised in the browser: no noise is added, and nothing is charged"]
+        return [
             f"ε = {self.epsilon:.3g} against the ad server alone, {self.coalition_epsilon:.3g} against it "
-            f"with all helpers but one; δ = {self.course.delta:.3g}\n"
+            f"with all helpers but one; δ = {self.course.delta:.3g}",
             f"noise {self.course.noise:g} times the sensitivity at each of {self.helpers} helpers: "
-            f"{self.deviation:.3g} on every number of a mean gradient, which is at most {self.bound:g} long\n"
-            f"signal to noise at most {self.signal:.3g} a step; {self.bytes_a_step / 1e6:.2f} MB a step, "
-            f"{self.steps * self.bytes_a_step / 1e6:.0f} MB in all"
-        )
+            f"{self.deviation:.3g} on every number of a mean gradient, which is at most {self.bound:g} long; "
+            f"signal to noise at most {self.signal:.3g} a step",
+        ]
+
+    def _taken(self) -> str:
+        one, all_ = self.bytes_a_step / 1e6, self.steps * self.bytes_a_step / 1e6
+        return f"about {self.seconds:.0f} s, and {one:.2f} MB a step, {all_:.0f} MB in all"
 
     def _drawn(self) -> str:
-        kind = self.sampling.kind
-        if kind == "poisson":
-            return f"each drawn with probability {self.sampling.rate:g}"
-        if kind == "partition":
-            return f"each once in {self.sampling.batches} steps"
-        return "all of them" if kind == "whole" else "chosen by the caller, which hides nobody"
+        match self.sampling.kind:
+            case "poisson":
+                return f"each drawn with probability {self.sampling.rate:g}"
+            case "partition":
+                return f"each once in {self.sampling.batches} steps"
+            case "whole":
+                return "all of them"
+            case _:
+                return "chosen by the caller, which hides nobody"
+
+
+def drawn(
+    rate: float | None = None, batches: int | None = None, kind: str | None = None, held_out: float = 0.0
+) -> Sampling:
+    """How batches are made, as a caller says it: exactly one of these."""
+    if sum(each is not None for each in (rate, batches, kind)) != 1:
+        raise BadArguments(
+            "say how batches are made: sampling_rate, batches, or sampling='whole' or 'chosen'"
+        )
+    if kind not in (None, "whole", "chosen"):
+        raise BadArguments(f"sampling={kind!r}: there are 'whole' and 'chosen'")
+    if rate is not None and not 0 < rate <= 1:
+        raise BadArguments(f"sampling_rate={rate:g}: a rate is over 0, and 1 at most")
+    if batches is not None and batches < 1:
+        raise BadArguments(f"batches={batches}: an epoch has 1 or more")
+    if not 0 <= held_out < 1:
+        raise BadArguments(f"held_out={held_out:g}: a share is at least 0, and less than 1")
+    if rate is not None:
+        return Sampling(kind="poisson", rate=rate, held_out=held_out)
+    if batches is not None:
+        return Sampling(kind="partition", batches=batches, held_out=held_out)
+    chosen: Literal["whole", "chosen"] = "whole" if kind == "whole" else "chosen"
+    return Sampling(kind=chosen, held_out=held_out)
 
 
 def expected_batch(drawn: Sampling, records: int) -> float:
@@ -96,51 +174,58 @@ def expected_batch(drawn: Sampling, records: int) -> float:
 
 
 def course(
-    document: Document,
-    tag: str,
-    drawn: Sampling,
-    steps: int,
-    delta: float | None,
-    records: int,
-    *,
-    noise: float | None,
-    epsilon: float | None,
-    against: str,
+    document: Document, tag: str, drawn: Sampling, steps: int, wish: Wish, records: int
 ) -> Course | None:
     """What a session will be charged as: from the noise, or from what it may cost. Checks both ceilings."""
-    mechanism, declared = document.mechanisms["train"], document.trained(tag)
-    if noise is None and epsilon is None and declared.randomised_response is not None:
+    if wish.noise is None and wish.epsilon is None and randomised.missing(document, tag) is None:
         return None
-    if (noise is None) == (epsilon is None):
-        raise BadArguments("give the noise, or the epsilon that it may cost: one follows from the other")
-    if against not in ("adserver", "coalition"):
-        raise BadArguments(f"against {against!r}: an epsilon is against 'adserver' or 'coalition'")
-    ceilings = document.training
+    wish.check()
+    ceilings, mechanism = document.training, document.mechanisms[Purpose.TRAIN.value]
     assert ceilings is not None, "a document with models has ceilings"
-    most = document.training.adserver.delta / len(document.models) / 2 if document.training else 0.0
-    share = most if delta is None else delta
-    if noise is None:
-        noise = _noise(drawn, mechanism.kind, steps, share, epsilon or 0.0, against)
-        noise = max(noise, mechanism.noise_floor)
-    if noise < mechanism.noise_floor:
-        raise NoiseTooSmall(f"noise {noise:g} is below the declared {mechanism.noise_floor:g}")
-    found = sampling.course(drawn, mechanism.kind, noise, steps, share, records=records, k=document.k)
-    figures = adserver_epsilon(found), coalition_epsilon(found)
-    for what, figure, most_epsilon in (
-        ("the ad server", figures[0], ceilings.adserver.epsilon),
-        ("the ad server with all helpers but one", figures[1], ceilings.coalition.epsilon),
-    ):
-        if figure > most_epsilon:
-            raise BadArguments(
-                f"against {what} this costs ε = {figure:.4g}, and the document allows {most_epsilon:g}: take "
-                "more noise, fewer steps or a lower rate"
-            )
+    # Of a model's δ, half is for sessions.
+    delta = ceilings.adserver.delta / len(document.models) / 2 if wish.delta is None else wish.delta
+    try:
+        noise = _noise(drawn, mechanism.kind, steps, delta, wish) if wish.noise is None else wish.noise
+        noise = max(noise, mechanism.noise_floor) if wish.noise is None else noise
+        if noise < mechanism.noise_floor:
+            raise NoiseTooSmall(f"noise {noise:g} is below the declared {mechanism.noise_floor:g}")
+        found = sampling.course(drawn, mechanism.kind, noise, steps, delta, records=records, k=document.k)
+    except NotDeclared as error:
+        raise BadArguments(str(error)) from None
+    _check(found, drawn, wish, document, records)
     return found
 
 
-def _noise(drawn: Sampling, kind: str, steps: int, delta: float, epsilon: float, against: str) -> float:
+def _check(found: Course, drawn: Sampling, wish: Wish, document: Document, records: int) -> None:
+    """Refuse what costs more than was wished, or than the document allows."""
+    assert document.training is not None
+    alone, together = adserver_epsilon(found), coalition_epsilon(found)
+    wished = wish.epsilon if wish.epsilon is not None else math.inf
+    if (alone if wish.against == "adserver" else together) > wished * (1 + _ROUNDED):
+        raise BadArguments(
+            f"batches of {expected_batch(drawn, records):.0f} records may fall below k = {document.k}, so "
+            f"they amplify nothing, and this costs ε = {alone:.4g}: take a higher rate"
+        )
+    for what, name, figure, most in (
+        ("the ad server", "adserver", alone, document.training.adserver.epsilon),
+        (
+            "the ad server with all helpers but one",
+            "coalition",
+            together,
+            document.training.coalition.epsilon,
+        ),
+    ):
+        if figure > most:
+            raise BadArguments(
+                f"against {what} this costs ε = {figure:.4g}, and the document allows {most:g}: take more "
+                f"noise, fewer steps or a lower rate, or ask for epsilon={most:g}, against={name!r}"
+            )
+
+
+def _noise(drawn: Sampling, kind: str, steps: int, delta: float, wish: Wish) -> float:
+    epsilon = wish.epsilon or 0.0
     uses, rate = drawn.uses(steps), drawn.rate or 1.0
-    limits = (epsilon, math.inf) if against == "adserver" else (math.inf, epsilon)
+    limits = (epsilon, math.inf) if wish.against == "adserver" else (math.inf, epsilon)
     try:
         return calibration.noise_for_course(kind, rate, uses, delta, *limits)  # type: ignore[arg-type]
     except NotDeclared:

@@ -4,22 +4,36 @@ The same encoder made the bytes that browsers sent, so training and serving see 
 """
 
 import io
-import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field, ValidationError
 from torch import nn
 
+from maskedlark.core.declared import MOST_NAMES
 from maskedlark.exact.network import FEATURE_EXPONENT
 from maskedlark.features.encoder import Encoder
+from maskedlark.privacy.settings import Settings
+from maskedlark.training import network as networks
+from maskedlark.training import saved
 from maskedlark.training.errors import NotAModel
 from maskedlark.web import files
 
-_FORMAT = 1
+
+class _Said(Settings):
+    """What stands in a file beside the weights."""
+
+    format: Literal[1] = 1
+    losses: Annotated[
+        tuple[Literal["bce", "mse", "softmax"], ...], Field(min_length=1, max_length=MOST_NAMES)
+    ]
+    tag: str
+    encoder: str | None
 
 
 @dataclass(frozen=True)
@@ -27,25 +41,37 @@ class Predictor:
     """A model, ready to be asked."""
 
     model: nn.Module
-    loss: str
-    """bce, mse or softmax: what makes a prediction of an output."""
+    loss: str | Sequence[str]
+    """bce, mse or softmax: what makes a prediction of an output. Several, for a model of several labels."""
     tag: str
     encoder: Encoder | None = None
 
     def predict(self, table: Any) -> NDArray[np.float64]:  # noqa: ANN401 - a table, or bytes (n, d)
-        """Probabilities (bce: n, softmax: n by classes) or values (mse: n), one a row of the table."""
+        """Probabilities (bce) or values (mse), one a row of the table; softmax: one a class.
+
+        With several labels: a column each.
+        """
         features = self._features(table)
+        was_training = self.model.training
         self.model.eval()
-        with torch.inference_mode():
-            outputs: torch.Tensor = self.model(features).double()
-            if self.loss == "bce":
-                outputs = torch.sigmoid(outputs.reshape(len(features)))
-            elif self.loss == "softmax":
-                outputs = torch.softmax(outputs, dim=1)
-            else:
-                outputs = outputs.reshape(len(features))
-            found: NDArray[np.float64] = outputs.numpy()
-            return found
+        try:
+            with torch.inference_mode():
+                outputs = self.model(features).double().reshape(len(features), -1)
+        finally:
+            self.model.train(was_training)
+        return self._predictions(outputs)
+
+    def _predictions(self, outputs: torch.Tensor) -> NDArray[np.float64]:
+        losses = networks.names(self.loss)
+        if losses == ("softmax",):
+            classes: NDArray[np.float64] = torch.softmax(outputs, dim=1).numpy()
+            return classes
+        columns = [
+            torch.sigmoid(column) if loss == "bce" else column
+            for loss, column in zip(losses, outputs.T, strict=True)
+        ]
+        found: NDArray[np.float64] = torch.stack(columns, dim=1).numpy()
+        return found[:, 0] if len(losses) == 1 else found
 
     def _features(self, table: Any) -> torch.Tensor:  # noqa: ANN401
         if isinstance(table, np.ndarray) and table.dtype == np.uint8:
@@ -55,30 +81,35 @@ class Predictor:
         else:
             encoded = self.encoder.encode(table)
         first = next(self.model.parameters())
-        scaled: torch.Tensor = torch.from_numpy(encoded).to(first.dtype) / 2**FEATURE_EXPONENT
+        scaled: torch.Tensor = torch.from_numpy(encoded).to(first.device, first.dtype) / 2**FEATURE_EXPONENT
         return scaled
 
     def save(self, path: str | Path) -> None:
         """Model, encoder and what they are for, in one file."""
         held = io.BytesIO()
         encoder = None if self.encoder is None else self.encoder.to_json()
-        said = {"format": _FORMAT, "loss": self.loss, "tag": self.tag, "encoder": encoder}
-        torch.save({"said": json.dumps(said), "state": self.model.state_dict()}, held)
+        said = _Said(losses=networks.names(self.loss), tag=self.tag, encoder=encoder)  # type: ignore[arg-type]
+        torch.save({"said": said.model_dump_json(), "state": self.model.state_dict()}, held)
         files.write(Path(path), held.getvalue())
 
 
 def load(path: str | Path, model: nn.Module) -> Predictor:
     """A predictor as it was saved. `model` is one of the same shape: its weights are replaced."""
-    try:
-        found = torch.load(path, weights_only=True)
-        said, state = json.loads(found["said"]), found["state"]
-        if said["format"] != _FORMAT:
-            raise NotAModel(f"{path} is of another version than this package knows")
-        loss, tag, encoder = said["loss"], said["tag"], said["encoder"]
-    except (RuntimeError, KeyError, TypeError, ValueError, EOFError) as error:
-        raise NotAModel(f"{path} is no model saved by `Training.save`: {type(error).__name__}") from None
+    said, state = _read(Path(path))
+    encoder = None if said.encoder is None else Encoder.from_json(said.encoder)
     try:
         model.load_state_dict(state)
-    except RuntimeError:
+    except saved.UNREADABLE:
         raise NotAModel(f"{path} holds the weights of a model of another shape") from None
-    return Predictor(model, loss, tag, None if encoder is None else Encoder.from_json(encoder))
+    return Predictor(model, said.losses, said.tag, encoder)
+
+
+def _read(path: Path) -> tuple[_Said, Any]:
+    """What a file says, and its weights."""
+    found = saved.read(path)
+    try:
+        return _Said.model_validate_json(found["said"]), found["state"]
+    except ValidationError:
+        raise NotAModel(f"{path} is of another version than this package knows, or is damaged") from None
+    except saved.UNREADABLE as error:
+        raise NotAModel(f"{path} is no model saved by `Training.save`: {type(error).__name__}") from None

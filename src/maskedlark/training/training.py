@@ -9,7 +9,7 @@ for step in training:
     optimizer.step()
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +26,7 @@ from maskedlark.exact.network import Network
 from maskedlark.exact.quantise import Quantised, quantise
 from maskedlark.features.encoder import Encoder
 from maskedlark.functions import weights
+from maskedlark.privacy import randomised
 from maskedlark.privacy.receipt import ClosedReceipt, OpenedReceipt
 from maskedlark.training import network as networks
 from maskedlark.training.checkpoint import Run, Stateful
@@ -55,14 +56,14 @@ class Sums(Protocol):
 
 @dataclass(eq=False)
 class Training:
-    """One run. Iterate over it once: every step is asked once, ever."""
+    """One run. Iterate over it once: a step is one body's, ever. Other weights in it are refused."""
 
     model: nn.Module
     network: Network
     clip: Clip
     planned: Plan
     sums: Sums
-    loss: str
+    loss: str | Sequence[str]
     tag: str
     sample: NDArray[np.uint8]
     """Public rows of features, by which activations get their scale."""
@@ -89,15 +90,23 @@ class Training:
     def __iter__(self) -> Iterator["Step"]:
         kept = [self.model, *self._kept]
         self.receipts = self.sums.open()
-        first = self.run.load(kept) if self.run else 0
+        first = self._first(kept)
         with self.shown(self.planned, first) as progress:
             for number in range(first, len(self)):
-                if self.run and number % self.every == 0 and number > first:
-                    self.run.save(number, kept)
                 yield Step(self, number)
                 progress.advance()
-        if self.run:
-            self.run.save(len(self), kept)
+                if self.run and ((number + 1) % self.every == 0 or number + 1 == len(self)):
+                    self.run.save(number + 1, kept)
+
+    def _first(self, kept: Sequence[Stateful]) -> int:
+        """The step to begin with: 0, or where the checkpoint was made."""
+        if self.run is None:
+            return 0
+        first = self.run.load(kept)
+        if first is None:
+            # Before the first step: its weights may be drawn by chance, and it is asked with no others.
+            self.run.save(0, kept)
+        return first or 0
 
     def quantised(self) -> Quantised:
         """The model's weights, as they travel."""
@@ -109,7 +118,8 @@ class Training:
         quantised = self.quantised()
         total = self.sums.step(number, weights.encode(quantised), self.network.size, chosen)
         size = sum(stop - start for start, stop in chosen) or self.planned.batch
-        return lift(self.network, quantised, self.clip, total) / size
+        unit = randomised.UNIT if self.planned.course is None else 1
+        return lift(self.network, quantised, self.clip, total) / (size * unit)
 
     def predictor(self) -> Predictor:
         """The model as it is, with the encoder of its features."""

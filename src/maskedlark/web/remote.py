@@ -139,11 +139,12 @@ def _bounded(answer: httpx.Response, end: float, patience: Patience) -> bytes:
     """The answer's body. A service must not be able to fill our memory, or to keep us reading."""
     if answer.headers.get("content-encoding", "identity") != "identity":
         raise StrangeAnswer("the service compressed an answer that was asked for as it is")
-    found = bytearray()
+    found, size = [], 0
     for part in answer.iter_bytes():
         if time.monotonic() > end:
             raise ServiceAway(f"the service took over {patience.within_s:g} seconds to answer; try again")
-        if len(found) + len(part) > patience.most_bytes:
+        size += len(part)
+        if size > patience.most_bytes:
             raise StrangeAnswer(f"the service answered with more than {patience.most_bytes} bytes")
-        found += part
-    return bytes(found)
+        found.append(part)
+    return b"".join(found)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from maskedlark.adserver.book import Book
+from maskedlark.adserver.remote_helper import RemoteHelper
 from maskedlark.privacy.errors import BadReceipt
 from maskedlark.privacy.receipt import SignedReceipt
 from maskedlark.storage.engine import open_database
@@ -15,7 +16,7 @@ from tests.unit.privacy.test_recovered import DOCUMENT, NEXT, ORIGIN, Lost, bent
 
 
 @dataclass
-class Shows:
+class Shows(RemoteHelper):
     """A helper that shows these receipts."""
 
     shown: list[SignedReceipt]

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from maskedlark.clock import FixedClock
 from maskedlark.helper import backup
@@ -15,7 +16,7 @@ from maskedlark.wire import uploads
 from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, SEAL_TYPE, ChunkAnswer, Sealed, Sealing
 from tests.unit.helper.world import NOW, ORIGIN, World, begin, opened, question, settings, world
 
-LITTLE_NOISE = {
+LITTLE_NOISE: dict[str, Any] = {
     "mechanisms": {
         "aggregate": {"kind": "laplace", "noise_floor": 0.125},
         "train": {"kind": "gaussian", "noise_floor": 0.5},

@@ -19,7 +19,7 @@ from tests.unit.helper.world import DAY_S, NAME, running, settings, world
 @pytest.fixture
 def running_one(tmp_path):
     with world(tmp_path, anchor=str(tmp_path / "anchor")) as at:
-        at.document = at.publish(**LITTLE_NOISE)
+        at.publish(**LITTLE_NOISE)
         yield at
 
 
@@ -188,7 +188,7 @@ def test_newer_keys_are_not_replaced(running_one):
 
 def test_a_servers_database_is_dumped_by_its_own_tools(tmp_path, postgresql_url):
     with world(tmp_path, database=postgresql_url) as at:
-        at.document = at.publish(**LITTLE_NOISE)
+        at.publish(**LITTLE_NOISE)
         digest = filled(at, "monday")
         mine = settings(tmp_path, database=postgresql_url)
         with pytest.raises(BadBackup, match="first make its copy with pg_dump"):

@@ -101,6 +101,11 @@ def test_every_route_is_a_declared_path(helper):
     helper.remote().delete("/v1/datasets/tuesday", opened("tuesday"))
     for path in ("/health", "/ready", "/v1/keys", "/v1/origins/ads.example/receipts", "/nothing"):
         helper.http().get(path)
+    helper.http().get(f"/v1/records/{digest}")
+    for path in (f"seeds/{digest}", f"seeds/{digest}/message", "sessions"):
+        helper.http().post(f"/v1/{path}")
+    for path in ("steps/0", "close"):
+        helper.http().post(f"/v1/sessions/{'00' * 16}/{path}")
     declared = helper.app.openapi()["paths"].keys()
     routes = {route for (route,) in of(helper.app, "maskedlark_request_body_bytes_total")}
     assert routes - {"other"} == declared

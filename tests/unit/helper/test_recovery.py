@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -293,7 +294,7 @@ class Dumped(Lost):
 
     def back_up(self) -> None:
         backup.back_up(self.config, self.folder / "backup", self.clock, dumped=True)
-        self.rows: dict[Table, Sequence[Row]] = {}
+        self.rows: dict[Table, Sequence[Row[Any]]] = {}
         tables = MetaData()
         with self._connection() as connection:
             tables.reflect(connection)

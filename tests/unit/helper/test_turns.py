@@ -35,7 +35,8 @@ async def begun(work):
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_whoever_comes_first_to_it_is_answered_while_another_has_taken_all_it_may(workers):
     """The attack: A has more waiting than there are threads, and each of them takes as long as it likes."""
-    turns, log = Turns(workers, "test"), []
+    turns = Turns(workers, "test")
+    log: list[str] = []
 
     async def run():
         flood = [Work(log, f"a{number}") for number in range(4 * workers)]
@@ -54,7 +55,8 @@ def test_whoever_comes_first_to_it_is_answered_while_another_has_taken_all_it_ma
 
 
 def test_origins_take_turns():
-    turns, log = Turns(1, "test"), []
+    turns = Turns(1, "test")
+    log: list[str] = []
 
     async def run():
         works = {name: Work(log, name) for name in ("a0", "b0", "a1", "a2", "b1", "c0", "b2")}
@@ -94,7 +96,8 @@ def test_errors_reach_who_asked_and_nobody_else():
 
 
 def test_work_that_nobody_waits_for_any_more_is_not_begun():
-    turns, log = Turns(1, "test"), []
+    turns = Turns(1, "test")
+    log: list[str] = []
 
     async def run():
         first, second = Work(log, "first"), Work(log, "second")

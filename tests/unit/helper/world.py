@@ -75,15 +75,16 @@ class World:
     def __init__(self, folder: Path, service: Service, clock: FixedClock, desk: Desk) -> None:
         self.folder, self.service, self.clock, self.desk = folder, service, clock, desk
         self.app: FastAPI = create_app(service)
+        self.document: Document
 
     @property
     def keyring(self) -> Keyring:
         return self.service.keyring
 
     def publish(self, key: SigningKey = ORIGIN_KEY, **changes: Any) -> Document:
-        document = make(**changes)
-        self.desk.publish(chain.sign(document, key))
-        return document
+        self.document = make(**changes)
+        self.desk.publish(chain.sign(self.document, key))
+        return self.document
 
     def http(self) -> httpx.Client:
         return httpx.Client(transport=AppTransport(self.app), base_url="http://helper.test", timeout=None)

@@ -158,7 +158,8 @@ def test_the_client_may_hang_up(service):
 
 async def held_back(app, reading, finish, first=b"{"):
     """The status of an upload whose bytes come only when told to, and then it is broken off."""
-    statuses, begun = [], []
+    statuses: list[tuple[int, bytes | None]] = []
+    begun: list[bool] = []
 
     async def receive():
         if not begun:

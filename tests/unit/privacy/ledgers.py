@@ -5,6 +5,7 @@ from pathlib import Path
 from maskedlark.clock import FixedClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.privacy.accountant import Charge
+from maskedlark.privacy.course import Course
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.ledger import Ledger
 from maskedlark.privacy.lines import Charging, Mark
@@ -113,7 +114,6 @@ def opening(
 ) -> Opening:
     """A session of its own id, over Poisson batches; the same number is the same session."""
     sampling = sampling or Sampling(kind="poisson", rate=0.02)
-    course = reserved(sampling, "gaussian", noise, steps, delta, records=records, k=k) if charged else None
     return Opening(
         request=(1 << 64 | number).to_bytes(16, "big"),
         question=repr((number, noise, steps)).encode().ljust(32)[:32],
@@ -123,9 +123,15 @@ def opening(
         datasets=datasets or (DATASETS[0],),
         steps=steps,
         sampling=sampling,
-        course=course,
+        course=reserved(sampling, "gaussian", noise, steps, delta, records=records, k=k) if charged else None,
         body=b"the request",
     )
+
+
+def course(asked: Opening) -> Course:
+    """Of a session that is charged."""
+    assert asked.course is not None
+    return asked.course
 
 
 def chain(ledger: Ledger, origin: str = "ads.example") -> list[SignedReceipt]:

@@ -138,8 +138,9 @@ def test_a_course_without_amplification_may_have_batches_below_k(tmp_path):
     ledger, database, _ = ledgers.at(tmp_path)
     ledgers.seal(ledger, database, SPARSE, DATASETS[0], purpose=Purpose.TRAIN)
     asked = opening(1, records=1000, k=30, noise=6.0)
-    assert asked.course.rate == 1.0
-    assert asked.course.batches < asked.course.steps
+    course = ledgers.course(asked)
+    assert course.rate == 1.0
+    assert course.batches < course.steps
     balance = ledgers.sessions(ledger, database).open(SPARSE, asked).opened.balance
     assert balance.spent_epsilon == balance.spent_coalition_epsilon
     database.close()

@@ -27,7 +27,7 @@ from maskedlark.privacy.errors import (
 from maskedlark.privacy.receipt import ClosedReceipt, OpenedReceipt
 from maskedlark.privacy.sampling import Sampling
 from tests.unit.privacy import cases, ledgers
-from tests.unit.privacy.ledgers import DATASETS, opening, question
+from tests.unit.privacy.ledgers import DATASETS, course, opening, question
 
 ORIGIN = "ads.example"
 DOCUMENT = cases.make(k=1)
@@ -68,10 +68,10 @@ def test_a_session_is_reserved_whole_and_keeps_its_receipt(world):
     asked = opening(1, DATASETS[0], DATASETS[1])
     line = sessions.open(DOCUMENT, asked)
     assert (line.used, line.closed, line.body) == (0, False, asked.body)
-    assert line.opened.course.course() == asked.course
+    assert line.opened.course.course() == course(asked)
     balance = line.opened.balance
-    assert balance.spent_epsilon == balance.charged_epsilon == adserver_epsilon(asked.course)
-    assert balance.spent_coalition_epsilon == coalition_epsilon(asked.course) > balance.spent_epsilon
+    assert balance.spent_epsilon == balance.charged_epsilon == adserver_epsilon(course(asked))
+    assert balance.spent_coalition_epsilon == coalition_epsilon(course(asked)) > balance.spent_epsilon
     assert balance.spent_delta == 5e-7
     assert (
         sessions.open(DOCUMENT, asked).receipt == line.receipt == sessions.find(ORIGIN, asked.request).receipt
@@ -190,6 +190,7 @@ def test_a_step_and_a_close_at_once_leave_no_step_uncounted(world):
         assert receipt.used == max(
             (place + 1 for place, got in zip((0, 5), taken, strict=True) if got), default=0
         )
+        assert receipt.kept is not None
         assert receipt.kept.steps >= receipt.used
     trail.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT])
 
@@ -234,7 +235,7 @@ def test_sessions_opened_at_once_share_neither_slots_nor_budget(world):
 
     with ThreadPoolExecutor(6) as pool:
         opened = [each for each in pool.map(open_one, range(6)) if each]
-    one = adserver_epsilon(opening(0, noise=noise, steps=200).course)
+    one = adserver_epsilon(course(opening(0, noise=noise, steps=200)))
     assert len(opened) == int(4.0 / one) < 6
     assert sorted(each.slots for each in opened) == [(200 * place,) for place in range(len(opened))]
     assert max(each.balance.spent_epsilon for each in opened) <= 4.0
@@ -250,17 +251,18 @@ def test_a_closed_session_gives_back_what_it_did_not_begin(world):
     signed = sessions.close(DOCUMENT, asked.request, none)
     receipt = signed.claimed()
     assert isinstance(receipt, ClosedReceipt)
+    assert receipt.kept is not None
     assert (receipt.used, receipt.kept.steps) == (7, 10)
     bodies = b"".join(step.to_bytes(8, "big") + BODIES[0] for step in range(7))
     assert receipt.digest == hashlib.sha256(bodies).hexdigest()
     assert receipt.balance.spent_epsilon < before.spent_epsilon
     assert receipt.balance.spent_coalition_epsilon < before.spent_coalition_epsilon
     assert receipt.balance.charged_epsilon == 0
-    closed = sampling.closed(asked.sampling, asked.course, 7)
+    closed = sampling.closed(asked.sampling, course(asked), 7)
     assert receipt.balance.spent_epsilon == adserver_epsilon(closed)
     # The ledger counts it so for the next one, and so does who starts anew.
     after = sessions.open(DOCUMENT, opening(2)).opened.balance
-    assert after.spent_epsilon == pytest.approx(adserver_epsilon(closed) + adserver_epsilon(asked.course))
+    assert after.spent_epsilon == pytest.approx(adserver_epsilon(closed) + adserver_epsilon(course(asked)))
     trail.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT])
 
 
@@ -285,7 +287,7 @@ def test_steps_out_of_order_count_up_to_the_last(light):
     sessions.open(DOCUMENT, asked)
     take(sessions, asked, 35)
     receipt = sessions.close(DOCUMENT, asked.request, none).claimed()
-    assert (receipt.used, receipt.kept.steps, receipt.kept.batches) == (36, 40, asked.course.batches)
+    assert (receipt.used, receipt.kept.steps, receipt.kept.batches) == (36, 40, course(asked).batches)
 
 
 def test_a_seed_that_drew_more_than_was_announced_costs_more(light):
@@ -293,8 +295,8 @@ def test_a_seed_that_drew_more_than_was_announced_costs_more(light):
     asked = opening(1)
     sessions.open(DOCUMENT, asked)
     take(sessions, asked, 0)
-    receipt = sessions.close(DOCUMENT, asked.request, lambda steps: asked.course.batches).claimed()
-    least = sampling.closed(asked.sampling, asked.course, 1)
+    receipt = sessions.close(DOCUMENT, asked.request, lambda steps: course(asked).batches).claimed()
+    least = sampling.closed(asked.sampling, course(asked), 1)
     assert receipt.kept.batches > least.batches
     trail.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT])
 
@@ -303,11 +305,19 @@ def test_a_seed_that_draws_more_at_the_opening_is_charged_for_it(light):
     ledger, sessions, _, _ = light
     one, other = opening(1, DATASETS[0], DATASETS[1]), opening(2)
     asked = []
-    line = sessions.open(DOCUMENT, one, lambda firsts: asked.append(firsts) or one.course.batches + 2)
-    assert line.opened.course.batches == one.course.batches + 2
-    assert line.opened.balance.spent_coalition_epsilon > coalition_epsilon(one.course)
-    line = sessions.open(DOCUMENT, other, lambda firsts: asked.append(firsts) or 1)
-    assert line.opened.course.batches == other.course.batches
+
+    def draws(batches):
+        def drawn(firsts):
+            asked.append(firsts)
+            return batches
+
+        return drawn
+
+    line = sessions.open(DOCUMENT, one, draws(course(one).batches + 2))
+    assert line.opened.course.batches == course(one).batches + 2
+    assert line.opened.balance.spent_coalition_epsilon > coalition_epsilon(course(one))
+    line = sessions.open(DOCUMENT, other, draws(1))
+    assert line.opened.course.batches == course(other).batches
     assert asked == [(0, 0), (40,)]
     sessions.open(DOCUMENT, other, lambda firsts: pytest.fail("drawn again for a session that is there"))
     trail.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT])
@@ -330,7 +340,7 @@ def test_slots_that_moved_while_batches_were_drawn_are_drawn_again(light):
 
 
 def test_slots_that_move_for_ever_are_given_up(light):
-    ledger, sessions, _, _ = light
+    _, sessions, _, _ = light
     numbers = itertools.count(10)
 
     def drawn(firsts):
@@ -339,13 +349,14 @@ def test_slots_that_move_for_ever_are_given_up(light):
 
     with pytest.raises(SlotsMoved):
         sessions.open(DOCUMENT, opening(1), drawn)
-    assert all(each.claimed().request != opening(1).request.hex() for each in ledgers.chain(ledger)[2:])
+    with pytest.raises(NoSuchSession):
+        sessions.find(ORIGIN, opening(1).request)
 
 
 def test_a_partition_counts_epochs(light):
     ledger, sessions, _, _ = light
     asked = opening(1, steps=40, sampling=Sampling(kind="partition", batches=10), noise=20.0)
-    assert (asked.course.steps, asked.course.batches, asked.course.rate) == (4, 4, 1.0)
+    assert (course(asked).steps, course(asked).batches, course(asked).rate) == (4, 4, 1.0)
     sessions.open(DOCUMENT, asked)
     for step in range(11):
         take(sessions, asked, step)
@@ -381,7 +392,7 @@ def test_both_ceilings_hold(light):
     _, sessions, _, _ = light
     with pytest.raises(BudgetExhausted, match="a source's budget") as caught:
         sessions.open(DOCUMENT, opening(1, steps=2000, noise=0.6))
-    noise = caught.value.facts()["noise_that_fits"]
+    noise = float(caught.value.facts()["noise_that_fits"] or 0)
     assert sessions.open(DOCUMENT, opening(2, steps=2000, noise=noise)).opened.balance.left_epsilon >= 4.0
     asked = cases.make(k=1, training={
         "adserver": {"epsilon": 4.0, "delta": 1e-6}, "coalition": {"epsilon": 6.0, "delta": 1e-6}
@@ -389,7 +400,7 @@ def test_both_ceilings_hold(light):
     with pytest.raises(BudgetExhausted, match="against a coalition") as caught:
         sessions.open(asked, opening(3, steps=500, noise=2.0))
     assert caught.value.facts()["left_epsilon"] == 6.0
-    noise = caught.value.facts()["noise_that_fits"]
+    noise = float(caught.value.facts()["noise_that_fits"] or 0)
     assert (
         sessions.open(asked, opening(4, steps=500, noise=noise)).opened.balance.spent_coalition_epsilon <= 6.0
     )
@@ -402,9 +413,11 @@ def test_the_dearest_dataset_of_each_figure_counts(light):
     hidden = opening(2, DATASETS[1], steps=400, noise=2.0)
     sessions.open(DOCUMENT, known)
     balance = sessions.open(DOCUMENT, hidden).opened.balance
-    assert balance.spent_epsilon == adserver_epsilon(known.course) > adserver_epsilon(hidden.course)
+    assert balance.spent_epsilon == adserver_epsilon(course(known)) > adserver_epsilon(course(hidden))
     assert (
-        balance.spent_coalition_epsilon == coalition_epsilon(hidden.course) > coalition_epsilon(known.course)
+        balance.spent_coalition_epsilon
+        == coalition_epsilon(course(hidden))
+        > coalition_epsilon(course(known))
     )
 
 
@@ -414,7 +427,7 @@ def test_sessions_share_half_of_a_models_delta(light):
     sessions.open(DOCUMENT, opening(1, delta=2e-7, noise=20.0))
     with pytest.raises(DeltaExhausted) as caught:
         sessions.open(DOCUMENT, opening(2, delta=6e-8, noise=20.0))
-    left = caught.value.facts()["left_delta"]
+    left = float(caught.value.facts()["left_delta"] or 0)
     assert left == pytest.approx(5e-8)
     sessions.open(DOCUMENT, opening(3, delta=left, noise=20.0))
     sessions.open(DOCUMENT, opening(4, DATASETS[1], delta=2.5e-7, noise=20.0))
@@ -436,7 +449,7 @@ def test_releases_and_sessions_of_a_model_add_up(light):
     released = ledger.charge(DOCUMENT, asked).receipt.claimed().balance
     session = opening(1)
     balance = sessions.open(DOCUMENT, session).opened.balance
-    assert balance.spent_epsilon == pytest.approx(released.spent_epsilon + adserver_epsilon(session.course))
+    assert balance.spent_epsilon == pytest.approx(released.spent_epsilon + adserver_epsilon(course(session)))
     assert balance.spent_delta == released.spent_delta == 5e-7
     again = ledger.charge(DOCUMENT, question(2, noise=8.0, kind="gaussian", tag="clicks"))
     assert again.receipt.claimed().balance.spent_epsilon > balance.spent_epsilon
@@ -478,7 +491,9 @@ def test_receipts_that_were_put_back_count_whole_and_are_never_gone_on_with(data
         sessions.open(DOCUMENT, asked)
         take(sessions, asked, 0)
     sessions.close(DOCUMENT, first.request, none)
-    spent, signed = ledgers.chain(ledger)[-1].claimed().balance, ledgers.chain(ledger)
+    signed = ledgers.chain(ledger)
+    last = signed[-1].claimed()
+    assert isinstance(last, ClosedReceipt)
     database.close()
 
     ledger, database, _ = ledgers.at(tmp_path, url=database_url)
@@ -494,7 +509,9 @@ def test_receipts_that_were_put_back_count_whole_and_are_never_gone_on_with(data
     third = opening(3)
     opened = sessions.open(DOCUMENT, third).opened
     assert opened.slots == (80,)
-    assert opened.balance.spent_epsilon == pytest.approx(spent.spent_epsilon + adserver_epsilon(third.course))
+    assert opened.balance.spent_epsilon == pytest.approx(
+        last.balance.spent_epsilon + adserver_epsilon(course(third))
+    )
     database.close()
 
 
@@ -513,7 +530,7 @@ def test_an_open_session_of_a_copy_is_over_and_counts_whole(world):
     with pytest.raises(SessionLost):
         sessions.close(DOCUMENT, asked.request, none)
     balance = sessions.open(DOCUMENT, opening(2)).opened.balance
-    assert balance.spent_epsilon == pytest.approx(2 * adserver_epsilon(asked.course))
+    assert balance.spent_epsilon == pytest.approx(2 * adserver_epsilon(course(asked)))
 
 
 def test_an_account_that_is_closed_opens_no_session(light):

@@ -16,7 +16,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from prometheus_client import CollectorRegistry, Counter
 
-from maskedlark.web import answers, health
+from maskedlark.web import answers, body, health
 from maskedlark.web.errors import CannotServe
 from maskedlark.web.serving import Serving, serve
 
@@ -55,7 +55,7 @@ def app() -> FastAPI:
     @made.post("/length")
     async def length(request: Request) -> Response:
         with made.state.room.place() as place:
-            return Response(str(len(await answers.body.read(request, 1 << 20, 60.0, place))))
+            return Response(str(len(await body.read(request, 1 << 20, 60.0, place))))
 
     return made
 

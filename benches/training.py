@@ -1,0 +1,334 @@
+"""What it costs to train through helpers: an epoch over HTTP over an epoch of the same algorithm in memory.
+
+Over HTTP: two helper processes, each with one core, answer every step; the ad server's process, on either,
+quantises, signs, asks, adds up and descends. In memory: one process, on one core, does what one helper does
+in a step: weights read, batch drawn, masked gradients clipped and summed, noise. No HTTP, no signature, no
+database; nor is the ad server's own work counted there, so `cost_multiplier` is never flattered by it.
+`whole_loop` is the ratio with that work in both.
+
+The loops take turns, a few steps each, so that a slow spell of the machine hits both; figures are medians
+over rounds. An epoch is records / batch steps in both, so the ratio of steps is that of epochs. WBCD is
+scikit-learn's where that is installed, else random bytes of its shape. MNIST's pixels are random bytes here:
+no time depends on what a byte is.
+"""
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from benches.timing import seconds
+from maskedlark.adserver.client import Client
+from maskedlark.clock import SystemClock
+from maskedlark.core import batches, sharing
+from maskedlark.core import field as numbers
+from maskedlark.core.field import FieldArray
+from maskedlark.core.purpose import Purpose
+from maskedlark.core.records import Trained
+from maskedlark.functions.gradient import GradientSteps
+from maskedlark.privacy import mechanisms, parts
+from maskedlark.privacy.receipt import ClosedReceipt, OpenedReceipt
+from maskedlark.randomness import SystemRandomness
+from maskedlark.simulate.population import Population, processes
+from maskedlark.simulate.stage import Stage, stage
+from maskedlark.training.progress import silent
+from maskedlark.training.training import Training
+from maskedlark.wire.steps import Ranges
+
+TAG, DATASET = "m", "all"
+NOISE, DELTA = 20.0, 1e-6
+ROUNDS, WARM_UP = 20, 3
+"""A round is a few steps over HTTP, and then as many in memory."""
+
+
+class Case(NamedTuple):
+    """One network and its data, with what the paper's authors measured."""
+
+    sizes: tuple[int, ...]
+    records: int
+    round: int
+    """Steps of each loop in a round."""
+    authors: Mapping[int, float]
+    """Their cost multiplier by batch size, as read off the paper's figure of it."""
+
+
+CASES = {
+    "wbcd": Case((30, 50, 50, 1), 569, 10, {5: 29.5, 10: 20.0, 50: 8.7, 100: 7.5, 500: 6.6}),
+    "mnist": Case((784, 500, 10), 60_000, 3, {10: 45.1, 100: 39.6, 1000: 39.0}),
+}
+SETTINGS = """
+k = 1
+values = {{digit = [0, 9]}}
+budget = {{epsilon = 90.0, delta = 1e-3}}
+training = {{adserver = {{epsilon = 80.0, delta = 1e-3}}, coalition = {{epsilon = 90.0, delta = 1e-3}}}}
+[[models]]
+tag = "{tag}"
+features = {features}
+labels = [{label}]
+gradient_bound = 1.0
+[mechanisms]
+train = {{kind = "gaussian", noise_floor = 0.01}}
+aggregate = {{kind = "laplace", noise_floor = 1.0}}
+"""
+
+
+def measure(progress: Callable[[str], None]) -> dict[str, object]:
+    """By data: multipliers and bytes, each by batch size."""
+    threads, cores = torch.get_num_threads(), os.sched_getaffinity(0)
+    torch.set_num_threads(1)
+    try:
+        return {name: _measure(name, case, progress) for name, case in CASES.items()}
+    finally:
+        torch.set_num_threads(threads)
+        os.sched_setaffinity(0, cores)
+
+
+def _measure(name: str, case: Case, progress: Callable[[str], None]) -> dict[str, object]:
+    features, labels = _data(name, case)
+    declared = (
+        '{kind = "binary"}' if case.sizes[-1] == 1 else '{kind = "categorical", classes = 10, of = "digit"}'
+    )
+    settings = SETTINGS.format(tag=TAG, features=case.sizes[0], label=declared)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        stage(Path(folder), settings, SystemRandomness()) as made,
+        made.client() as client,
+    ):
+        traffic = _Traffic(client)
+        progress(f"{name}: {len(features)} reports are made and sent")
+        _send(made, client, features, labels)
+        uploaded = traffic.taken()
+        _pin(made)
+        alone = _records(features, case)
+        found = {}
+        for size in case.authors:
+            found[size] = _race(case, size, client, alone, traffic)
+            progress(f"{name}: batches of {size}: {found[size]}")
+    return _figures(case, found, uploaded)
+
+
+def _figures(case: Case, found: Mapping[int, "_Found"], uploaded: int) -> dict[str, object]:
+    def by_size(figure: Callable[[int, _Found], float]) -> dict[str, float]:
+        return {str(size): round(figure(size, each), 2) for size, each in found.items()}
+
+    return {
+        "cost_multiplier": by_size(lambda _, each: each.multiplier),
+        "authors": {str(size): theirs for size, theirs in case.authors.items()},
+        "whole_loop": by_size(lambda _, each: each.whole_loop),
+        "step_ms": by_size(lambda _, each: each.http_ms),
+        "in_memory_step_ms": by_size(lambda _, each: each.memory_ms),
+        "bytes": by_size(lambda _, each: each.bytes_a_step),
+        "bytes_with_upload": by_size(lambda size, each: each.bytes_a_step + uploaded / (case.records / size)),
+        "upload_bytes": uploaded,
+        "records": case.records,
+    }
+
+
+# Two runs of one loop.
+
+
+class _Found(NamedTuple):
+    multiplier: float
+    whole_loop: float
+    http_ms: float
+    memory_ms: float
+    bytes_a_step: float
+
+
+_Steps = Generator[None, None, None]
+"""A loop that stops after every step."""
+
+
+class _Turn(NamedTuple):
+    """Seconds a step, of one round."""
+
+    http: float
+    memory: float
+    memory_loop: float
+
+
+def _race(case: Case, size: int, client: Client, records: Trained, traffic: "_Traffic") -> _Found:
+    """Both loops in turns, at one batch size."""
+    over_http, in_memory = _begin(case, size, client), _begin(case, size, client)
+    in_memory.sums = alone = _Alone(in_memory, records)
+    theirs, ours = _steps(over_http), _steps(in_memory)
+    for _ in range(WARM_UP):
+        next(theirs), next(ours)
+    traffic.taken()
+    turns = [_turn(case.round, theirs, ours, alone) for _ in range(ROUNDS)]
+    travelled = traffic.taken() / (ROUNDS * case.round)
+    theirs.close()
+    ours.close()
+    return _Found(
+        statistics.median(turn.http / turn.memory for turn in turns),
+        statistics.median(turn.http / turn.memory_loop for turn in turns),
+        1000 * statistics.median(turn.http for turn in turns),
+        1000 * statistics.median(turn.memory for turn in turns),
+        travelled,
+    )
+
+
+def _turn(steps: int, theirs: _Steps, ours: _Steps, alone: "_Alone") -> _Turn:
+    def some(loop: _Steps) -> None:
+        for _ in range(steps):
+            next(loop)
+
+    http = seconds(lambda: some(theirs))
+    alone.took = 0.0
+    with _one_core():
+        memory_loop = seconds(lambda: some(ours))
+    return _Turn(http / steps, alone.took / steps, memory_loop / steps)
+
+
+def _begin(case: Case, size: int, client: Client) -> Training:
+    torch.manual_seed(0)
+    layers: list[torch.nn.Module] = []
+    for inputs, outputs in pairwise(case.sizes):
+        layers += [torch.nn.Linear(inputs, outputs), torch.nn.ReLU()]
+    made: Training = client.training(
+        torch.nn.Sequential(*layers[:-1]),
+        loss="bce" if case.sizes[-1] == 1 else "softmax",
+        tag=TAG,
+        sampling_rate=size / case.records,
+        steps=WARM_UP + ROUNDS * case.round,
+        noise=NOISE,
+        delta=DELTA,
+    )
+    made.shown = silent
+    return made
+
+
+def _steps(training: Training) -> _Steps:
+    """The user's loop. One helper's share is no gradient: weights stay where they are, in both loops."""
+    optimizer = torch.optim.SGD(training.model.parameters(), lr=0.0)
+    with training:
+        for step in training:
+            optimizer.zero_grad()
+            step.backward()
+            optimizer.step()
+            yield
+
+
+class _Alone:
+    """One helper's steps, in this process: what `StepDesk.answer` does, but for the database."""
+
+    def __init__(self, training: Training, records: Trained) -> None:
+        self.took = 0.0
+        self._records, self._seed = records, SystemRandomness().bytes(batches.SEED_BYTES)
+        self._steps = GradientSteps(TAG, training.network, training.clip)
+        self._sampling = training.planned.sampling
+
+    def open(self) -> Mapping[str, OpenedReceipt]:
+        """Nobody has to be asked."""
+        return {}
+
+    def step(self, number: int, body: bytes, size: int, chosen: Ranges = ()) -> FieldArray:  # noqa: ARG002
+        """The sum of one step, over this helper's shares alone."""
+        start = time.perf_counter()
+        question = self._steps.at(body, self._seed)
+        (column,) = question.columns
+        rows = parts.batch(self._sampling, self._seed, TAG, 0, number, len(self._records))
+        (table,) = question.share([parts.take(self._records, rows)], 1)
+        share = np.ascontiguousarray(table.shares[0][0])
+        seed = self._seed[:-8] + number.to_bytes(8, "big")
+        noise = mechanisms.draw("gaussian", NOISE, column.sensitivity, seed, share.size)
+        answer = numbers.add(share, numbers.from_signed(noise))
+        self.took += time.perf_counter() - start
+        return answer
+
+    def close(self) -> Mapping[str, ClosedReceipt]:
+        """Nothing was charged."""
+        return {}
+
+    def stop(self) -> None:
+        """Nothing is held."""
+
+
+# The data, and what travels.
+
+
+def _data(name: str, case: Case) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    rng = np.random.default_rng(0)
+    if name == "wbcd":
+        with suppress(ImportError):
+            from sklearn.datasets import load_breast_cancer  # noqa: PLC0415
+
+            values, labels = load_breast_cancer(return_X_y=True)
+            low, high = values.min(axis=0), values.max(axis=0)
+            return np.floor((values - low) / (high - low) * 255).astype(np.uint8), labels.astype(np.int64)
+    features = rng.integers(0, 256, (case.records, case.sizes[0]), dtype=np.uint8)
+    return features, rng.integers(0, max(2, case.sizes[-1]), case.records)
+
+
+def _records(features: NDArray[np.uint8], case: Case) -> Trained:
+    """As one helper holds them: its shares are uniform, whatever the labels are."""
+    rng, shown = SystemRandomness(), max(2, case.sizes[-1])
+    shares = rng.below(numbers.P, len(features) * shown).reshape(-1, shown)
+    return Trained(
+        sharing.random_rows(len(features), sharing.ID_BYTES, rng), features, (np.arange(shown)[None],), shares
+    )
+
+
+def _send(made: Stage, client: Client, features: NDArray[np.uint8], labels: NDArray[np.int64]) -> None:
+    """As browsers and the ad server do; the helpers hold a sealed dataset afterwards."""
+    document = made.document
+    seen = SystemClock().now() - document.attribution_window_s - document.delay.most_s - 3600
+    with processes(2) as makers:
+        population = Population(document, made.recipients(), seen, SystemRandomness(), makers)
+        made.upload(population.train(TAG, features, [labels]))
+    time.sleep(1.1)  # A dataset ends with a whole second.
+    client.freeze(DATASET, purpose=Purpose.TRAIN)
+    client.send(DATASET)
+
+
+def _pin(made: Stage) -> None:
+    """Every helper, all its threads, on a core of its own."""
+    cores = sorted(os.sched_getaffinity(0))
+    for place, helper in enumerate(made.helpers):
+        for thread in Path(f"/proc/{helper.process.pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), {cores[place % len(cores)]})
+
+
+@contextmanager
+def _one_core() -> Iterator[None]:
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(cores)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+class _Traffic:
+    """Bytes between the ad server and all helpers, both ways: bodies, and the lines and headers of HTTP."""
+
+    def __init__(self, client: Client) -> None:
+        self._bytes = 0
+        hooks: dict[str, list[Callable[..., Any]]] = {"request": [self._sent], "response": [self._came]}
+        client._http.event_hooks = hooks
+
+    def taken(self) -> int:
+        """Since it was asked last."""
+        found, self._bytes = self._bytes, 0
+        return found
+
+    def _sent(self, request: httpx.Request) -> None:
+        self._count(request.headers, len(request.method) + len(request.url.raw_path) + len("  HTTP/1.1rn"))
+
+    def _came(self, response: httpx.Response) -> None:
+        self._count(response.headers, len("HTTP/1.1 200 OKrn"))
+
+    def _count(self, headers: httpx.Headers, line: int) -> None:
+        # Of a header: colon, space, line's end; of all headers: an empty line.
+        said = sum(len(name) + len(value) + 4 for name, value in headers.raw)
+        self._bytes += line + said + 2 + int(headers.get("content-length", "0"))

@@ -1,0 +1,79 @@
+"""Simulated people for the demo: what is known of them, what ads they saw and what they did."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskedlark.features import Encoder, OneHot, Scaled
+from maskedlark.randomness import FixedRandomness, Randomness
+
+Columns = Mapping[str, NDArray[Any]]
+
+CAMPAIGNS = np.array(("autumn", "spring", "winter", "summer"))
+PULL = np.array((-0.6, 0.5, 0.0, 0.0))
+"""How much each campaign adds to the log-odds of buying."""
+RARE = 40
+"""So many people saw the last campaign: fewer than k."""
+DEVICES = np.array(("phone", "tablet", "desktop"))
+EASE = np.array((-0.9, -0.3, 0.9))
+"""How much each device adds."""
+MOST_VISITS = 10
+
+
+@dataclass(frozen=True)
+class People:
+    """One row a person."""
+
+    campaign: NDArray[np.str_]
+    known: Columns
+    """What an ad server knows of them when it shows an ad: the features of a model."""
+    bought: NDArray[np.int64]
+    """Only their browsers know this, and the next."""
+    euros: NDArray[np.int64]
+
+    def first_buyer(self) -> int:
+        """The row of the first person who bought."""
+        return int(np.argmax(self.bought))
+
+    def without(self, row: int) -> "People":
+        """Everybody else."""
+        known = {name: np.delete(column, row) for name, column in self.known.items()}
+        campaign, euros = np.delete(self.campaign, row), np.delete(self.euros, row)
+        return People(campaign, known, np.delete(self.bought, row), euros)
+
+
+def people(count: int, seed: bytes = b"the people of the demo") -> People:
+    """So many people, the same for the same seed; they buy by campaign, device, visits, age and hour."""
+    rng = FixedRandomness(seed)
+    campaign = rng.below(len(CAMPAIGNS) - 1, count)
+    campaign[:RARE] = len(CAMPAIGNS) - 1
+    known = _known(count, rng)
+    device = np.argmax(known["device"][:, None] == DEVICES, axis=1)
+    odds = PULL[campaign] + EASE[device] + 0.42 * known["visits"] - 0.03 * known["age"] + 0.06 * known["hour"]
+    bought = (rng.unit(count) < 1 / (1 + np.exp(2.15 - odds))).astype(np.int64)
+    euros = bought * (1 + rng.below(200, count))
+    return People(CAMPAIGNS[campaign], known, bought, euros)
+
+
+def _known(count: int, rng: Randomness) -> Columns:
+    visits = np.floor(-2.5 * np.log(1 - rng.unit(count))).astype(np.int64)
+    return {
+        "age": 18 + rng.below(62, count),
+        "device": DEVICES[np.array((0, 0, 0, 0, 0, 1, 2, 2, 2, 2))[rng.below(10, count)]],
+        "hour": rng.below(24, count),
+        "visits": np.minimum(visits, MOST_VISITS),
+    }
+
+
+def encoder(crowd: People) -> Encoder:
+    """What is known of a person as bytes. Labels have no part in it."""
+    kinds = {
+        "age": Scaled(18, 80),
+        "device": OneHot(),
+        "hour": Scaled(0, 23),
+        "visits": Scaled(0, MOST_VISITS),
+    }
+    return Encoder.fit(crowd.known, kinds)

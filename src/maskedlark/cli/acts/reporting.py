@@ -1,0 +1,82 @@
+"""The demo's browsers, one for real, step by step, and all others at once; and datasets of their reports."""
+
+import time
+
+from rich.console import Console
+
+from maskedlark.adserver.client import Client
+from maskedlark.browser import Browser, Kind, Outbox, Store
+from maskedlark.browser.upload import Uploader
+from maskedlark.cli.acts.declaring import MODEL
+from maskedlark.cli.acts.people import People
+from maskedlark.clock import FixedClock, SystemClock
+from maskedlark.core.purpose import Purpose
+from maskedlark.features import Encoder
+from maskedlark.privacy.policy import Policy
+from maskedlark.privacy.settings import Budget
+from maskedlark.simulate import Population, processes
+from maskedlark.simulate.stage import DAY_S, Stage
+
+SHOP = "shop.example"
+DATASETS = {Purpose.AGGREGATE: "demo", Purpose.TRAIN: "demo-training"}
+
+
+def act(console: Console, scene: Stage, client: Client, crowd: People, encoder: Encoder) -> None:
+    """Everybody's reports, over HTTP to the ad server; then a dataset for each purpose, at every helper."""
+    start = time.perf_counter()
+    sent = _report(scene, crowd, encoder)
+    console.print(
+        f"Browsers waited, faked, split and sealed; the ad server took [bold]{sent} reports[/] over HTTP "
+        f"in {time.perf_counter() - start:.0f} s. It cannot read one of them.\n"
+    )
+    start, end = time.perf_counter(), SystemClock().now() + 1
+    while SystemClock().now() < end:  # Only a second that is over gets no more reports.
+        time.sleep(0.05)
+    for purpose, name in DATASETS.items():
+        client.freeze(name, 0, end, purpose)
+    sealed = [client.send(name) for name in DATASETS.values()]
+    records = " and ".join(
+        f"{each.records} to {purpose}" for purpose, each in zip(DATASETS, sealed, strict=True)
+    )
+    console.print(
+        f"Every helper opened its part of all reports, fakes among them, and sealed the same two datasets: "
+        f"[bold]{records}[/], in {time.perf_counter() - start:.0f} s.\n"
+    )
+
+
+def _report(scene: Stage, crowd: People, encoder: Encoder) -> int:
+    buyer = crowd.first_buyer()
+    sent = _one_browser(scene, crowd, buyer, encoder)
+    others = crowd.without(buyer)
+    seen = SystemClock().now() - 8 * DAY_S - 3600
+    with processes(2) as pool:
+        population = Population(scene.document, scene.recipients(), seen, scene.rng, pool, progress=True)
+        sent += scene.upload(population.measure([others.campaign.tolist()], [others.bought, others.euros]))
+        return sent + scene.upload(population.train(MODEL, encoder.encode(others.known), [others.bought]))
+
+
+def _one_browser(scene: Stage, crowd: People, person: int, encoder: Encoder) -> int:
+    """A real browser: sees an ad, buys, is closed and opened again, waits, and reports."""
+    clock = FixedClock(SystemClock().now() - 9 * DAY_S)
+    document = scene.document
+    policy = Policy(
+        trusted_helpers=tuple(helper.identity for helper in document.helpers),
+        most=Budget(epsilon=10, delta=document.budget.delta),
+        most_coalition=Budget(epsilon=100, delta=document.budget.delta),
+    )
+    path = scene.folder / "browser.sqlite"
+    store = Store(path)
+    browser = Browser(store, scene.parameters, policy, clock, scene.rng)
+    features = encoder.encode(crowd.known)[person]
+    keys = {"campaign": str(crowd.campaign[person])}
+    browser.register_source(scene.origin, Kind.CLICK, SHOP, keys, {MODEL: features.tobytes()})
+    clock.seconds += 3600
+    browser.register_trigger(scene.origin, SHOP, {"bought": 1, "euros": int(crowd.euros[person])})
+    store.close()
+    clock.seconds = SystemClock().now()
+    store = Store(path)
+    Browser(store, scene.parameters, policy, clock, scene.rng).report_due()
+    outbox = Outbox(store, scene.origin)
+    sent = Uploader(scene.adserver.address, scene.http, SystemClock(), scene.rng, outbox).send_due()
+    store.close()
+    return sent.acknowledged

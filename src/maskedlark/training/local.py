@@ -1,0 +1,169 @@
+"""The same run without HTTP: all helpers in this process, with seeds that are given.
+
+Run by tests, experiments and benches, which hold what in life no one party holds. It goes its own short way,
+past sessions, ledger and services, and comes to the same bits: that is what it is for.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from maskedlark.core import field, sharing
+from maskedlark.core.batches import SEED_BYTES, Rows
+from maskedlark.core.field import FieldArray
+from maskedlark.core.purpose import Purpose
+from maskedlark.core.records import Trained
+from maskedlark.functions.gradient import Gradient
+from maskedlark.privacy import mechanisms, parts, randomised
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.function import Column, Question, Steps
+from maskedlark.privacy.messages import SessionRequest, decode_session
+from maskedlark.privacy.receipt import ClosedReceipt, OpenedReceipt
+from maskedlark.randomness import Randomness
+from maskedlark.wire.steps import Ranges
+
+
+@dataclass(frozen=True, repr=False)
+class LocalDataset:
+    """A dataset as all of its helpers hold it: the records of one model, and the seed of its batches."""
+
+    digest: bytes
+    helpers: Sequence[Trained]
+    """One a helper, in the document's order."""
+    seed: bytes
+    first: int = 0
+    """The slot of the session's first step."""
+
+    def __len__(self) -> int:
+        return len(self.helpers[0])
+
+
+def shared_out(
+    document: Document,
+    tag: str,
+    features: NDArray[np.uint8],
+    labels: Sequence[ArrayLike],
+    rng: Randomness,
+    digest: bytes = bytes(32),
+) -> LocalDataset:
+    """A dataset of these records, all real: masked and shared as browsers do it, and nothing sealed."""
+    declared, records = document.declared_models[tag], len(features)
+    shown, secrets = declared.mask(labels, np.ones(records, np.bool_), rng)
+    candidates = tuple(np.asarray(each, np.int64) for each in shown)
+    ids = sharing.random_rows(records, sharing.ID_BYTES, rng)
+    shares = sharing.split(secrets, ids, Purpose.TRAIN, len(document.helpers), rng)
+    others = [
+        sharing.expand(seeds, ids, Purpose.TRAIN, place, secrets.shape[1])
+        for place, seeds in enumerate(shares.seeds, 1)
+    ]
+    held = [Trained(ids, features, candidates, own) for own in (shares.explicit, *others)]
+    return LocalDataset(digest, held, rng.bytes(SEED_BYTES))
+
+
+@dataclass(frozen=True, repr=False)
+class LocalSession:
+    """A session in memory: what `adserver.session.Session` is over HTTP."""
+
+    document: Document
+    request: SessionRequest
+    datasets: Sequence[LocalDataset]
+    noise_seeds: Sequence[bytes]
+    """One a helper: what its noise follows from."""
+
+    @cached_property
+    def steps(self) -> Steps:
+        """The network, waiting for weights."""
+        return Gradient().begin(self.document, self.request.tag, self.request.arguments)
+
+    def open(self) -> Mapping[str, OpenedReceipt]:
+        """Nothing is charged here."""
+        return {}
+
+    def step(self, number: int, body: bytes, size: int, chosen: Ranges = ()) -> FieldArray:
+        """The sum of one step, with the noise of every helper."""
+        question = self.steps.at(body, self._shared(number))
+        rows = self._rows(number, chosen)
+        digest = _digest(body, chosen)
+        shares = [
+            self._noisy(self._share(question, rows, place), question.columns[0], seed, number, digest)
+            for place, seed in enumerate(self.noise_seeds)
+        ]
+        assert all(len(share) == size for share in shares), "a gradient has a number for every parameter"
+        return sharing.combine(shares)
+
+    def close(self) -> Mapping[str, ClosedReceipt]:
+        """Nothing was charged here."""
+        return {}
+
+    def stop(self) -> None:
+        """Nothing is held."""
+
+    def _shared(self, number: int) -> bytes:
+        slots = b"".join(each.seed + (each.first + number).to_bytes(8, "big") for each in self.datasets)
+        return hashlib.sha256(b"maskedlark v1 step randomness" + slots).digest()
+
+    def _rows(self, number: int, chosen: Ranges) -> list[Rows]:
+        drawn, tag, found, start = self.request.sampling, self.request.tag, [], 0
+        for each in self.datasets:
+            rows = parts.batch(drawn, each.seed, tag, each.first, number, len(each))
+            if drawn.kind == "chosen":
+                places = rows + start
+                named = [(low <= places) & (places < high) for low, high in chosen]
+                rows = rows[np.any(named, axis=0)]
+            start += len(each)
+            found.append(rows)
+        return found
+
+    def _share(self, question: Question, rows: Sequence[Rows], place: int) -> FieldArray:
+        batch = [parts.take(each.helpers[place], own) for each, own in zip(self.datasets, rows, strict=True)]
+        if self.request.noise is None:
+            declared, helpers = self.document.trained(self.request.tag), len(self.document.helpers)
+            batch = [randomised.unbiased(each, declared, helpers) for each in batch]
+        (table,) = question.share(batch, self.document.k)
+        enough = sum(map(len, rows)) >= self.document.k
+        return table.shares[0][0] if enough else np.zeros_like(table.shares[0][0])
+
+    def _noisy(
+        self, share: FieldArray, column: Column, seed: bytes, number: int, digest: bytes
+    ) -> FieldArray:
+        if self.request.noise is None:
+            return share
+        kind = self.document.mechanisms[Purpose.TRAIN.value].kind
+        own = hashlib.sha256(b"maskedlark v1 step noise" + seed + number.to_bytes(8, "big") + digest).digest()
+        noise = mechanisms.draw(kind, self.request.noise, column.sensitivity, own, len(share))
+        return field.add(share, field.from_signed(noise))
+
+
+@dataclass(frozen=True, repr=False)
+class Local:
+    """Datasets and helpers in memory: what `begin` needs of an ad server's client."""
+
+    document: Document
+    datasets: Sequence[LocalDataset]
+    noise_seeds: Sequence[bytes]
+    id: str = "00" * 16
+
+    def sealed_to_train(self, names: Sequence[str] | None) -> tuple[Document, tuple[bytes, ...]]:  # noqa: ARG002
+        """All of them, whatever they are called."""
+        return self.document, tuple(each.digest for each in self.datasets)
+
+    def records(self, document: Document, digests: Sequence[bytes], tag: str) -> int:  # noqa: ARG002
+        """How many records there are."""
+        return sum(map(len, self.datasets))
+
+    def session(self, document: Document, body: bytes) -> LocalSession:
+        """The session of this request."""
+        return LocalSession(document, decode_session(body), self.datasets, self.noise_seeds)
+
+    def new_id(self) -> str:
+        """Always the same: nobody else asks here."""
+        return self.id
+
+
+def _digest(body: bytes, chosen: Ranges) -> bytes:
+    named = b"".join(start.to_bytes(8, "big") + stop.to_bytes(8, "big") for start, stop in chosen)
+    return hashlib.sha256(len(named).to_bytes(8, "big") + named + body).digest()

@@ -1,0 +1,81 @@
+"""Making what a recipe names: the torch model, its optimiser, its scheduler. Run by the ad server."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from maskedlark.features.encoder import Encoder
+from maskedlark.privacy.document import Document
+from maskedlark.training import from_onnx, predictor
+from maskedlark.training.begin import Home, begin
+from maskedlark.training.errors import BadRun
+from maskedlark.training.predictor import Predictor
+from maskedlark.training.recipe import Options, Recipe
+from maskedlark.training.training import Training
+
+
+def training(recipe: Recipe, home: Home) -> tuple[Training, list[Any]]:
+    """The run, and what its loop steps: the optimiser, and the scheduler if there is one."""
+    document, _ = home.sealed_to_train(recipe.datasets)
+    made = model(recipe, document)
+    found = begin(home, made, encoder=encoder(recipe), **recipe.training)
+    steppers = [_made(torch.optim, "optimizer", torch.optim.Optimizer, recipe.optimizer, made.parameters())]
+    if recipe.scheduler is not None:
+        schedulers = torch.optim.lr_scheduler
+        steppers.append(_made(schedulers, "scheduler", schedulers.LRScheduler, recipe.scheduler, steppers[0]))
+    return found.keep(*steppers), steppers
+
+
+def trained(recipe: Recipe, document: Document) -> Predictor:
+    """What the run has saved."""
+    return predictor.load(recipe.out, model(recipe, document))
+
+
+def encoder(recipe: Recipe) -> Encoder | None:
+    """Of the model's features."""
+    return None if recipe.encoder is None else Encoder.load(recipe.encoder)
+
+
+def model(recipe: Recipe, document: Document) -> nn.Module:
+    """The model as it is before the first step: the same every time, by the recipe's seed."""
+    torch.manual_seed(recipe.seed)
+    path, _, name = recipe.model.rpartition(":")
+    if recipe.model.endswith(".onnx"):
+        return from_onnx.module(Path(recipe.model), recipe.loss, document.trained(recipe.tag))
+    if not path.endswith(".py"):
+        raise BadRun(f"model = {recipe.model!r}: write model = 'model.py:build', or an ONNX file")
+    made = _built(Path(path), name)
+    if not isinstance(made, nn.Module):
+        raise BadRun(f"{name} of {path} returned no torch.nn.Module but a {type(made).__name__}")
+    return made
+
+
+def _built(path: Path, name: str) -> object:
+    """What a function in a user's file returns."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None, "a name that ends in .py has a loader"
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        return getattr(module, name)()
+    except Exception as error:
+        # Their own code, and their own words about it.
+        raise BadRun(f"{path} could not make its model: {type(error).__name__}: {error}") from error
+
+
+def _made(home: Any, what: str, kind: type, options: Options, *given: Any) -> Any:  # noqa: ANN401 - torch's
+    """A class of torch's by its name, made with the options that stand beside it."""
+    name = options["name"]
+    cls = getattr(home, name, None)
+    if not (isinstance(cls, type) and issubclass(cls, kind)):
+        raise BadRun(f"{what} {name!r}: there is none of that name in {home.__name__}")
+    rest = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
+    del rest["name"]
+    try:
+        return cls(*given, **rest)
+    except (TypeError, ValueError) as error:
+        raise BadRun(f"{what} {name}: {error}") from None

@@ -1,0 +1,71 @@
+"""Decoders of training: a saved model, a checkpoint, and the TOML of a run."""
+
+from torch import nn
+
+from maskedlark.errors import DecodeError
+from maskedlark.features import Encoder, Hashed, OneHot
+from maskedlark.features.errors import NotAnEncoder
+from maskedlark.training import recipe
+from maskedlark.training.checkpoint import Run
+from maskedlark.training.errors import NotAModel, OtherRun
+from maskedlark.training.predictor import Predictor, load
+from maskedlark.web.errors import BadConfig
+from tests.fuzz.of_files import _folder, _in_file
+from tests.fuzz.running import Decoder
+from tests.fuzz.trees import TOML
+from tests.unit.features import tables
+
+RUN = b"""
+adserver = "adserver.toml"
+datasets = ["monday"]
+tag = "visits"
+model = "model.py:build"
+loss = ["bce", "mse"]
+steps = 4
+batches = 2
+noise = 0.5
+out = "model.pt"
+optimizer = {name = "Adam", lr = 0.01, betas = [0.8, 0.99]}
+"""
+
+
+def _model() -> nn.Module:
+    return nn.Linear(3, 1)
+
+
+def decoders() -> list[Decoder]:
+    """All of this room."""
+    encoder = Encoder.fit(tables.columns(), {"region": OneHot(), "agent": Hashed(16)})
+    saved, run = _folder() / "saved.pt", Run(_folder() / "run")
+    examples = []
+    for each in (None, encoder):
+        Predictor(_model(), "bce", "visits", each).save(saved)
+        examples.append(saved.read_bytes())
+    run.save(3, [_model()])
+    return [
+        Decoder(
+            "saved model",
+            ("training.predictor.load", "training.predictor._read", "training.saved.read"),
+            tuple(examples),
+            _in_file("saved.pt", lambda path: load(path, _model())),
+            (NotAModel, DecodeError, NotAnEncoder),
+            weight=0.02,
+        ),
+        Decoder(
+            "checkpoint",
+            ("training.saved.read",),
+            ((run.folder / "checkpoint.pt").read_bytes(),),
+            _in_file("run/checkpoint.pt", lambda path: Run(path.parent).load([_model()])),
+            (OtherRun,),
+            weight=0.02,
+        ),
+        Decoder(
+            "recipe of a run",
+            ("training.recipe.read",),
+            (RUN,),
+            _in_file("run.toml", recipe.read),
+            (BadConfig,),
+            weight=0.2,
+            form=TOML,
+        ),
+    ]

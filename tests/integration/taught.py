@@ -1,0 +1,137 @@
+"""What training needs beside services: labelled reports, a dataset of them, a look into helpers' files."""
+
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from maskedlark.adserver.client import Client
+from maskedlark.clock import SystemClock, hour_of
+from maskedlark.core.purpose import Purpose
+from maskedlark.core.records import Trained
+from maskedlark.helper.columns import Contents, read_trained
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.messages import SessionRequest
+from maskedlark.simulate.stage import RunningHelper, Stage
+from maskedlark.training.local import Local, LocalDataset
+from maskedlark.training.training import Training
+from maskedlark.wire import batch
+from maskedlark.wire.batch import Envelope
+from tests.integration.waiting import next_second
+
+FEATURES, RECORDS = 8, 240
+TAG = "visits"
+SETTINGS = f"""
+k = 20
+budget = {{epsilon = 90.0, delta = 1e-3}}
+training = {{adserver = {{epsilon = 80.0, delta = 1e-3}}, coalition = {{epsilon = 90.0, delta = 1e-3}}}}
+[[models]]
+tag = "{TAG}"
+features = {FEATURES}
+labels = [{{kind = "binary"}}]
+gradient_bound = 1.0
+[[models]]
+tag = "other"
+features = {FEATURES}
+labels = [{{kind = "binary"}}]
+gradient_bound = 1.0
+[mechanisms.train]
+kind = "gaussian"
+noise_floor = 0.1
+"""
+
+
+def table() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(1)
+    x = rng.integers(0, 256, (RECORDS, FEATURES), dtype=np.uint8)
+    z = (x / 256 - 0.5) @ rng.normal(0, 1, FEATURES) * 8
+    return x, (rng.random(RECORDS) < 1 / (1 + np.exp(-z))).astype(int)
+
+
+def sealed(made: Stage, client: Client, name: str) -> None:
+    """A dataset of the newest document: reports of the table, handed in, frozen and sent."""
+    document = made.document
+    x, y = table()
+    own = replace(made, helpers=made.helpers[: len(document.helpers)])
+    everyone = np.ones(RECORDS, np.bool_)
+    columns = []
+    secrets = []
+    for tag in (TAG, "other"):
+        shown, hidden = document.declared_models[tag].mask([y], everyone, made.rng)
+        columns.extend(batch.train_columns(tag, x, shown))
+        secrets.append(hidden)
+    size = document.payload_size(Purpose.TRAIN)
+    envelope = Envelope(document.origin, Purpose.TRAIN, document.digest, own.recipients(), size)
+    hours = [hour_of(SystemClock().now())] * len(columns)
+    made.upload([batch.seal(envelope, columns, np.concatenate(secrets), hours, made.rng)])
+    next_second()
+    client.freeze(name, purpose=Purpose.TRAIN, parameters=document.digest)
+    client.send(name)
+
+
+def model(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(FEATURES, 6), nn.ReLU(), nn.Dropout(0.25), nn.Linear(6, 1))
+
+
+def loop(training: Training, chosen: Any = None) -> np.ndarray:
+    """A user's loop: momentum and a scheduler. Returns the weights, bit by bit."""
+    optimiser = torch.optim.SGD(training.model.parameters(), lr=0.5, momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimiser, 3, gamma=0.5)
+    for step in training.keep(optimiser, scheduler):
+        optimiser.zero_grad()
+        step.backward(() if chosen is None else chosen(step.number))
+        optimiser.step()
+        scheduler.step()
+    return flat(training.model)
+
+
+def flat(net: nn.Module) -> np.ndarray:
+    return np.concatenate([each.detach().numpy().ravel() for each in net.parameters()]).view(np.uint32)
+
+
+def twin(made: Stage, document: Document, request: SessionRequest, firsts: tuple[int, ...]) -> Local:
+    """The same records and seeds as helpers have them, in this process."""
+    helpers = [each for each in made.helpers if each.name in {named.name for named in document.helpers}]
+    datasets = [
+        LocalDataset(
+            bytes.fromhex(digest),
+            [_records(helper, document, bytes.fromhex(digest), request.tag) for helper in helpers],
+            _one(helpers[0], "SELECT seed FROM batch_seeds WHERE dataset = ?", bytes.fromhex(digest)),
+            first,
+        )
+        for digest, first in zip(request.datasets, firsts, strict=True)
+    ]
+    asked = "SELECT seed FROM ledger_sessions WHERE request = ?"
+    seeds = [_one(helper, asked, bytes.fromhex(request.id)) for helper in helpers]
+    return Local(document, datasets, seeds)
+
+
+def _records(helper: RunningHelper, document: Document, digest: bytes, tag: str) -> Trained:
+    number = _one(helper, "SELECT number FROM datasets WHERE digest = ?", digest)
+    folder = _one(helper, "SELECT folder FROM datasets WHERE digest = ?", digest)
+    contents = Contents.model_validate_json(
+        _one(helper, "SELECT contents FROM datasets WHERE digest = ?", digest)
+    )
+    path: Path = helper.folder / "columns" / str(number) / folder
+    return read_trained(path, contents, document.declared_models, tag)
+
+
+def _one(helper: RunningHelper, query: str, argument: bytes) -> Any:
+    connection = sqlite3.connect(helper.folder / "database" / "helper.sqlite")
+    try:
+        [(found,)] = connection.execute(query, (argument,))
+    finally:
+        connection.close()
+    return found
+
+
+def taken(helper: RunningHelper, session: str) -> int:
+    """How many steps of a session a helper has written down."""
+    asked = "SELECT count(*) FROM ledger_steps WHERE session = ?"
+    found: int = _one(helper, asked, bytes.fromhex(session))
+    return found

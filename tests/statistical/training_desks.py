@@ -1,0 +1,177 @@
+"""Two helpers' desks for steps in one process: their ledgers are real, their datasets lie in memory."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from maskedlark.core import sharing
+from maskedlark.core.purpose import Purpose
+from maskedlark.core.records import Trained
+from maskedlark.exact.local import lift
+from maskedlark.exact.network import Network
+from maskedlark.exact.quantise import Quantised
+from maskedlark.functions import model, weights
+from maskedlark.functions.gradient import Gradient, GradientQuestion
+from maskedlark.privacy import mechanisms
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.messages import SessionRequest
+from maskedlark.privacy.receipt import OpenedReceipt
+from maskedlark.privacy.sampling import Sampling
+from maskedlark.privacy.sessions import Sessions
+from maskedlark.privacy.steps import StepDesk, _digest
+from maskedlark.randomness import FixedRandomness, Randomness
+from tests.unit.privacy import cases, ledgers
+
+TAG, DIGEST, SEED = "canaries", b"\x07" * 32, b"\x08" * 32
+DELTA = 1e-5
+
+
+def document(features: int, bound: float, k: int = 20) -> Document:
+    ceilings = {"epsilon": 1000.0, "delta": 1e-3}
+    return cases.make(
+        k=k,
+        budget=ceilings,
+        training={"adserver": ceilings, "coalition": ceilings},
+        mechanisms={"train": {"kind": "gaussian", "noise_floor": 0.01}},
+        models=[{"tag": TAG, "features": features, "labels": [{"kind": "binary"}], "gradient_bound": bound}],
+        keys=[],
+        values=[],
+        decoys=[],
+        fake_rate=0.0,
+    )
+
+
+@dataclass(frozen=True)
+class Held:
+    """A sealed dataset, as a desk wants it."""
+
+    document: Document
+    trained: Trained
+    digest: bytes = DIGEST
+    purpose: Purpose = Purpose.TRAIN
+
+    def size(self, tag: str | None) -> int:
+        return len(self.trained)
+
+    def records(self, tag: str | None) -> Trained:
+        return self.trained
+
+
+@dataclass
+class Desks:
+    """All helpers of one dataset, and a session that the ad server has with them."""
+
+    document: Document
+    held: Sequence[Held]
+    desks: Sequence[StepDesk]
+    sessions: Sequence[Sessions]
+    request: SessionRequest | None = None
+    opened: OpenedReceipt | None = None
+    bodies: list[bytes] = field(default_factory=list)
+
+    def begin(self, network: Network, sampling: Sampling, steps: int, noise: float, number: int = 0) -> None:
+        self.bodies = []
+        self.request = SessionRequest(
+            id=f"{number:032x}",
+            datasets=(DIGEST.hex(),),
+            function=Gradient.name,
+            tag=TAG,
+            arguments=model.describe(network).model_dump(),
+            noise=noise,
+            sampling=sampling,
+            steps=steps,
+            delta=DELTA,
+        )
+        body = self.request.encode()
+        receipts = [desk.open(self.document.origin, body, self.request) for desk in self.desks]
+        opened = receipts[0].claimed()
+        assert isinstance(opened, OpenedReceipt)
+        self.opened = opened
+
+    def step(self, quantised: Quantised) -> np.ndarray:
+        """What the ad server gets: the noisy sum, in reals."""
+        number, body = len(self.bodies), weights.encode(quantised)
+        self.bodies.append(body)
+        shares = [desk.answer(self.document.origin, self._session, number, body) for desk in self.desks]
+        question = self._question(number)
+        return lift(question.network, quantised, question.clipping, sharing.combine(shares))
+
+    def noiseless(self, quantised: Quantised, network: Network) -> np.ndarray:
+        """The same sum over all records, as a helper that skips noise would make it."""
+        steps = Gradient().begin(self.document, TAG, model.describe(network).model_dump())
+        question = steps.at(weights.encode(quantised), b"")
+        assert isinstance(question, GradientQuestion)
+        shares = [question.share([held.trained], 1)[0].shares[0][0] for held in self.held]
+        return lift(network, quantised, question.clipping, sharing.combine(shares))
+
+    def noise_of(self, helper: int) -> np.ndarray:
+        """What one helper added to every step so far, in reals: it tells those it colludes with."""
+        found = []
+        for number, body in enumerate(self.bodies):
+            question = self._question(number)
+            (column,) = question.columns
+            prepared = self.desks[helper].prepare(self.document.origin, self._session)
+            seed = self.sessions[helper].take(
+                self.document.origin, self._session, number, _digest(body, ()), prepared.engine
+            )
+            assert prepared.request.noise is not None
+            drawn = mechanisms.draw(
+                "gaussian", prepared.request.noise, column.sensitivity, seed, question.network.size
+            )
+            found.append(drawn * 2.0**-question.step.exponent)
+        return np.array(found)
+
+    def drawn(self) -> np.ndarray:
+        """Who was in each batch so far: helpers know."""
+        found = np.zeros((len(self.bodies), self.held[0].size(TAG)), bool)
+        prepared = self.desks[0].prepare(self.document.origin, self._session)
+        for number in range(len(self.bodies)):
+            found[number, prepared.rows(number, ())[0]] = True
+        return found
+
+    @property
+    def _session(self) -> bytes:
+        assert self.request is not None, "begin first"
+        return bytes.fromhex(self.request.id)
+
+    def _question(self, number: int) -> GradientQuestion:
+        prepared = self.desks[0].prepare(self.document.origin, self._session)
+        question = prepared.steps.at(self.bodies[number], b"")
+        assert isinstance(question, GradientQuestion)
+        return question
+
+
+@contextmanager
+def desks(folder: Path, made: Document, rows: np.ndarray, labels: np.ndarray, rng: Randomness):
+    """Helpers that hold these records."""
+    with ExitStack() as stack:
+        found, sessions = [], []
+        held = [Held(made, each) for each in _shared(made, rows, labels, rng)]
+        for place, dataset in enumerate(held):
+            (own := folder / str(place)).mkdir()
+            ledger, database, _ = ledgers.at(own, place=place)
+            stack.callback(database.close)
+            ledgers.seal(ledger, database, made, DIGEST, purpose=Purpose.TRAIN)
+            sessions.append(Sessions(database, ledger, FixedRandomness(f"noise {place}".encode())))
+            find = lambda origin, digest, dataset=dataset: dataset  # noqa: E731
+            found.append(StepDesk(sessions[-1], {"gradient": Gradient()}, lambda origin, dataset: SEED, find))
+        yield Desks(made, held, found, sessions)
+
+
+def _shared(made: Document, rows: np.ndarray, labels: np.ndarray, rng: Randomness) -> list[Trained]:
+    ids = sharing.random_rows(len(rows), sharing.ID_BYTES, rng)
+    shown, secrets = made.declared_models[TAG].mask([labels], np.ones(len(rows), bool), rng)
+    helpers = len(made.helpers)
+    carried = sharing.split(secrets, ids, Purpose.TRAIN, helpers, rng).carried()
+    return [
+        Trained(
+            ids,
+            rows,
+            tuple(each[:1] for each in shown),
+            sharing.recover(carried[place], ids, Purpose.TRAIN, place, secrets.shape[1]),
+        )
+        for place in range(helpers)
+    ]

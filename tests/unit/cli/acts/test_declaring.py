@@ -1,0 +1,11 @@
+import tomllib
+
+from maskedlark.cli.acts.declaring import MODEL, settings
+from maskedlark.cli.acts.people import encoder, people
+
+
+def test_decoys_are_rows_of_the_declared_model():
+    declared = tomllib.loads(settings(encoder(people(1500))))
+    rows = [decoy["features"] for decoy in declared["decoys"] if decoy.get("tag") == MODEL]
+    assert len(set(rows)) == len(rows) > 1
+    assert {len(bytes.fromhex(row)) for row in rows} == {declared["models"][MODEL]["features"]}

@@ -1,0 +1,80 @@
+import json
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from maskedlark.adserver.client import Client
+from maskedlark.cli import app
+from maskedlark.training import load
+from tests.unit.training.cases import document, home, model
+from tests.unit.training.test_making import BUILD, RUN, STEPPING
+
+INVOKE = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """A run, with helpers in memory where a client would be."""
+
+    class InMemory:
+        def __init__(self):
+            self.home = home(document())
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def __getattr__(self, name):
+            return getattr(self.home, name)
+
+    monkeypatch.setattr(Client, "from_config", lambda path: InMemory())
+    (tmp_path / "model.py").write_text(BUILD)
+    (tmp_path / "run.toml").write_text(RUN + STEPPING)
+    return tmp_path / "run.toml"
+
+
+def test_the_plan_alone_charges_and_writes_nothing(written):
+    done = INVOKE(app, ["train", str(written), "--plan"])
+    assert done.exit_code == 0, done.output
+    assert "4 steps of 150 of 300 records, each once in 2 steps" in done.stdout
+    assert "against the ad server alone" in done.stdout
+    found = json.loads(INVOKE(app, ["train", str(written), "--plan", "--json"]).stdout)
+    assert (found["plan"]["steps"], found["plan"]["noise"]) == (4, 0.5)
+    assert not (written.parent / "model.pt").exists()
+
+
+def test_a_run_is_trained_and_saved(written):
+    done = INVOKE(app, ["train", str(written)])
+    assert done.exit_code == 0, done.output
+    assert "model.pt: trained 4 steps" in done.stdout
+    assert "4 steps of 150" in done.stderr
+    assert load(written.parent / "model.pt", model()).tag == "visits"
+    found = json.loads(INVOKE(app, ["train", str(written), "--json"]).stdout)
+    assert found["out"].endswith("model.pt")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("steps = 3", "BadConfig: .*adserver: Field required"),
+        (RUN + STEPPING + "epsilon = 3.0", "BadArguments: give the noise, or the epsilon"),
+        (RUN + 'optimizer = {name = "Adamm"}', "BadRun: optimizer 'Adamm'"),
+        (RUN.replace("visits", "visit") + STEPPING, "visit"),
+    ],
+)
+def test_a_mistake_is_one_line(written, text, said):
+    written.write_text(text)
+    done = INVOKE(app, ["train", str(written)])
+    assert (done.exit_code, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert re.search(said, line), line
+
+
+def test_a_model_that_was_not_trained_yet_is_named(written):
+    done = INVOKE(app, ["evaluate", str(written)])
+    assert done.exit_code == 1
+    (line,) = done.stderr.splitlines()
+    assert line.endswith("model.pt: No such file or directory")

@@ -1,0 +1,301 @@
+"""Training over HTTP at one helper: seeds, sessions, steps, for the origin that signs and for nobody else."""
+
+import json
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from maskedlark.adserver.errors import HelpersDiffer
+from maskedlark.adserver.remote_helper import RemoteHelper, Retries
+from maskedlark.core import field, sharing
+from maskedlark.core.purpose import Purpose
+from maskedlark.errors import DecodeError, Expired, MaskedLarkError
+from maskedlark.exact.losses import BinaryCrossEntropy
+from maskedlark.functions import model
+from maskedlark.helper.sessions import MOST_SEED
+from maskedlark.parameter_service.pinned import Pinned
+from maskedlark.privacy import batch_seed, receipt
+from maskedlark.privacy.errors import (
+    BadArguments,
+    BadSeed,
+    NoSuchSession,
+    NoSuchStep,
+    OtherPurpose,
+    RequestIdReused,
+    SessionClosed,
+    StepTaken,
+    UnknownFunction,
+)
+from maskedlark.privacy.messages import SessionRequest
+from maskedlark.privacy.receipt import ClosedReceipt, OpenedReceipt
+from maskedlark.privacy.sampling import Sampling
+from maskedlark.randomness import SystemRandomness
+from maskedlark.web import problem
+from maskedlark.web.errors import BodyTooLarge, NoSeed, UnknownDataset, UnsignedRequest, WrongContentType
+from maskedlark.web.request_signature import NO_BODY_TYPE
+from maskedlark.wire import batch, report, uploads
+from maskedlark.wire.batch import Envelope
+from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, SEAL_TYPE, ChunkAnswer, Sealed, Sealing
+from maskedlark.wire.keys import KeyConfiguration, PublishedKey
+from maskedlark.wire.report import Recipient
+from maskedlark.wire.steps import STEP_TYPE
+from tests.unit.helper import world as worlds
+from tests.unit.helper.world import DAY_S, ELSEWHERE, NAME, NOW, OTHER, OTHER_KEY, opened, world
+from tests.unit.privacy.cases import HELPER_KEYS, settings
+from tests.unit.privacy.ledgers import Signs
+from tests.unit.privacy.stepping import body, network
+
+RECORDS = 60
+NETWORK = network(losses=(BinaryCrossEntropy(),))
+SENT = body(NETWORK)
+HELPERS = settings()["helpers"]
+
+
+def published(helper):
+    """The other helper's keys, as the parameter service has them."""
+    span = PublishedKey(ELSEWHERE.sealing, NOW - 1000, NOW + 300 * DAY_S)
+    made = KeyConfiguration("helper-1", HELPER_KEYS[1].verifying, "https://helper-1.example", 1, (span,))
+    helper.desk.publish_keys("helper-1", made.sign(HELPER_KEYS[1]))
+
+
+def sealed(helper, document, name="train", count=RECORDS):
+    """A dataset to train, on its whole way. Returns its digest."""
+    rng, place = SystemRandomness(), [each.name for each in document.helpers].index(NAME)
+    own = list(helper.keyring.opening_keys(helper.clock.now()).values())[-1].sealing
+    keys = {NAME: own, "helper-1": ELSEWHERE.sealing}
+    recipients = tuple(Recipient(each.name, keys[each.name]) for each in document.helpers)
+    size = document.payload_size(Purpose.TRAIN)
+    envelope = Envelope(document.origin, Purpose.TRAIN, document.digest, recipients, size)
+    features = sharing.random_rows(count, 4, rng)
+    shown, secrets = document.declared_models["clicks"].mask(
+        [rng.below(2, count)], np.ones(count, np.bool_), rng
+    )
+    columns = batch.train_columns("clicks", features, shown)
+    made = batch.seal(envelope, columns, secrets, [helper.clock.now() // 3600] * count, rng)
+    remote, query = helper.remote(), opened(name)
+    opening = {"parameters": document.digest.hex(), "purpose": "train"} | query
+    remote.post(f"/v1/datasets/{name}", json.dumps(opening).encode(), JSON_TYPE)
+    chunk = uploads.encode_batch([report.decode(each).part(place) for each in made])
+    answer = ChunkAnswer.decode(remote.post(f"/v1/datasets/{name}/chunks/0", chunk, CHUNK_TYPE, query))
+    sealing = Sealing(accepted=(answer.accepted,)).encode()
+    return Sealed.decode(remote.post(f"/v1/datasets/{name}/seal", sealing, SEAL_TYPE, query)).digest
+
+
+@pytest.fixture
+def _pinned(monkeypatch):
+    """The parameter service knows both helpers."""
+    helpers = {f"helper-{i}": key.verifying for i, key in enumerate(HELPER_KEYS)}
+    monkeypatch.setattr(worlds, "PINNED", Pinned(worlds.PINNED.origins, helpers))
+
+
+@pytest.fixture
+def first(tmp_path, _pinned):
+    """The document's first helper, with a sealed dataset."""
+    with world(tmp_path) as made:
+        published(made)
+        vars(made)["digest"] = sealed(made, made.publish(k=20))
+        yield made
+
+
+@pytest.fixture
+def second(tmp_path, _pinned):
+    """A helper that is not the document's first."""
+    with world(tmp_path) as made:
+        published(made)
+        made.document = made.publish(k=20, helpers=HELPERS[::-1])
+        vars(made)["digest"] = sealed(made, made.document)
+        yield made
+
+
+def request(helper, number=1, **changes):
+    given: dict[str, Any] = {
+        "id": f"{number:032x}",
+        "datasets": (helper.digest,),
+        "function": "gradient",
+        "tag": "clicks",
+        "arguments": model.describe(NETWORK).model_dump(mode="json"),
+        "noise": 8.0,
+        "sampling": Sampling(kind="whole"),
+        "steps": 4,
+        "delta": 1e-8,
+    }
+    return SessionRequest(**(given | changes))
+
+
+def start(helper, **changes):
+    """A session that is open."""
+    asked, remote = request(helper, **changes), helper.remote()
+    remote.post(f"/v1/seeds/{helper.digest}", b"", NO_BODY_TYPE)
+    return asked, receipt.decode(remote.post("/v1/sessions", asked.encode(), JSON_TYPE))
+
+
+def step(helper, asked, number=0, sent=SENT, **query):
+    return helper.remote().post(f"/v1/sessions/{asked.id}/steps/{number}", sent, STEP_TYPE, query)
+
+
+def refused(cls, ask):
+    with pytest.raises(MaskedLarkError) as caught:
+        ask()
+    assert problem.slug(type(caught.value)) == problem.slug(cls)
+
+
+def test_the_first_helper_makes_a_seed_that_the_others_open(first):
+    message = first.remote().post(f"/v1/seeds/{first.digest}", b"", NO_BODY_TYPE)
+    assert first.remote().post(f"/v1/seeds/{first.digest}", b"", NO_BODY_TYPE) == message
+    assert len(message) <= MOST_SEED
+    keys = {ELSEWHERE.key_id: ELSEWHERE}
+    digest = bytes.fromhex(first.digest)
+    seed = batch_seed.unseal(message, first.document, digest, "helper-1", keys)
+    assert seed == first.service.seeds.of("ads.example", digest)
+
+
+def relayed(helper, seed=b"s" * 32, dataset=None):
+    own = list(helper.keyring.opening_keys(NOW).values())[-1].sealing
+    digest = bytes.fromhex(dataset or helper.digest)
+    return batch_seed.make(seed, helper.document, digest, {NAME: own}, Signs(1).current(NOW), NOW).encode()
+
+
+def test_another_helper_takes_the_firsts_seed_once(second):
+    remote, path = second.remote(), f"/v1/seeds/{second.digest}/message"
+    message = relayed(second)
+    assert remote.post(path, message, JSON_TYPE) == b""
+    assert remote.post(path, message, JSON_TYPE) == b""
+    assert second.service.seeds.of("ads.example", bytes.fromhex(second.digest)) == b"s" * 32
+    refused(BadSeed, lambda: remote.post(path, relayed(second, b"t" * 32), JSON_TYPE))
+    refused(BadSeed, lambda: remote.post(path, relayed(second, dataset="ab" * 32), JSON_TYPE))
+    refused(BadSeed, lambda: remote.post(f"/v1/seeds/{second.digest}", b"", NO_BODY_TYPE))
+    refused(BodyTooLarge, lambda: remote.post(path, b" " * (MOST_SEED + 1), JSON_TYPE))
+
+
+def test_no_session_is_opened_without_a_seed(second):
+    asked = request(second)
+    refused(NoSeed, lambda: second.remote().post("/v1/sessions", asked.encode(), JSON_TYPE))
+    second.remote().post(f"/v1/seeds/{second.digest}/message", relayed(second), JSON_TYPE)
+    signed = receipt.decode(second.remote().post("/v1/sessions", asked.encode(), JSON_TYPE))
+    assert isinstance(signed.claimed(), OpenedReceipt)
+
+
+def test_records_are_counted_by_model(first):
+    found = json.loads(first.remote().get(f"/v1/records/{first.digest}"))
+    assert found == {"records": {"clicks": RECORDS, "basket": 0}}
+
+
+def test_a_session_is_opened_stepped_and_closed(first):
+    asked, signed = start(first)
+    assert isinstance(signed.claimed(), OpenedReceipt)
+    again = first.remote().post("/v1/sessions", asked.encode(), JSON_TYPE)
+    assert receipt.decode(again) == signed
+    answer = step(first, asked)
+    assert len(field.from_bytes(answer)) == NETWORK.size
+    assert step(first, asked) == answer
+    assert step(first, asked, 1) != answer
+    path = f"/v1/sessions/{asked.id}/close"
+    closed = receipt.decode(first.remote().post(path, b"", NO_BODY_TYPE)).claimed()
+    assert isinstance(closed, ClosedReceipt)
+    assert closed.used == 2
+    assert receipt.decode(first.remote().post(path, b"", NO_BODY_TYPE)).claimed() == closed
+    assert step(first, asked) == answer
+    refused(SessionClosed, lambda: step(first, asked, 2))
+
+
+def test_steps_name_records_where_they_are_chosen(first):
+    asked, _ = start(first, sampling=Sampling(kind="chosen"))
+    answer = step(first, asked, records="0-30,40-60")
+    assert step(first, asked, records="0-30,40-60") == answer
+    refused(StepTaken, lambda: step(first, asked, records="0-30,41-60"))
+    refused(BadArguments, lambda: step(first, asked, 1))
+    refused(BadArguments, lambda: step(first, asked, 1, records=f"0-{RECORDS + 1}"))
+    for text in ("5-5", "a-b", "7-9,0-3"):
+        with pytest.raises(DecodeError):
+            step(first, asked, 1, records=text)
+    whole, _ = start(first, number=2)
+    refused(BadArguments, lambda: step(first, whole, records="0-30"))
+
+
+def test_what_is_wrong_is_said_by_its_type(first):
+    asked, _ = start(first)
+    step(first, asked)
+    refused(StepTaken, lambda: step(first, asked, 0, body(NETWORK, b"others")))
+    refused(NoSuchStep, lambda: step(first, asked, 4))
+    refused(NoSuchSession, lambda: step(first, request(first, 9)))
+    refused(NoSuchSession, lambda: first.remote().post(f"/v1/sessions/{9:032x}/close", b"", NO_BODY_TYPE))
+    with pytest.raises(DecodeError):
+        step(first, asked, 1, SENT[:-1])
+    remote = first.remote()
+    refused(RequestIdReused, lambda: remote.post("/v1/sessions", request(first, steps=5).encode(), JSON_TYPE))
+    unknown = request(first, 2, function="sums")
+    refused(UnknownFunction, lambda: remote.post("/v1/sessions", unknown.encode(), JSON_TYPE))
+    refused(BadArguments, lambda: remote.post("/v1/sessions", b"{}", JSON_TYPE))
+    refused(BadArguments, lambda: remote.post("/v1/sessions", b"," * (1 << 15), JSON_TYPE))
+    path = f"/v1/sessions/{asked.id}/steps/1"
+    refused(WrongContentType, lambda: remote.post(path, SENT, JSON_TYPE))
+    refused(UnknownDataset, lambda: remote.post(f"/v1/seeds/{'ab' * 32}", b"", NO_BODY_TYPE))
+
+
+def test_another_origin_finds_nothing(first):
+    asked, _ = start(first)
+    first.publish(OTHER_KEY, origin=OTHER, signing_key=OTHER_KEY.verifying.public.hex())
+    other = first.remote(OTHER_KEY, OTHER)
+    refused(UnknownDataset, lambda: other.post(f"/v1/seeds/{first.digest}", b"", NO_BODY_TYPE))
+    refused(UnknownDataset, lambda: other.get(f"/v1/records/{first.digest}"))
+    refused(UnknownDataset, lambda: other.post("/v1/sessions", asked.encode(), JSON_TYPE))
+    refused(NoSuchSession, lambda: other.post(f"/v1/sessions/{asked.id}/steps/0", SENT, STEP_TYPE))
+    refused(NoSuchSession, lambda: other.post(f"/v1/sessions/{asked.id}/close", b"", NO_BODY_TYPE))
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/records/{digest}"),
+        ("POST", "/v1/seeds/{digest}"),
+        ("POST", "/v1/seeds/{digest}/message"),
+        ("POST", "/v1/sessions"),
+        ("POST", "/v1/sessions/{id}/steps/0"),
+        ("POST", "/v1/sessions/{id}/close"),
+    ],
+)
+def test_nobody_is_answered_without_a_signature(first, method, path):
+    asked, _ = start(first)
+    headers = {"content-type": STEP_TYPE if "steps" in path else JSON_TYPE}
+    with first.http() as http:
+        answer: httpx.Response = http.request(
+            method, path.format(digest=first.digest, id=asked.id), content=SENT, headers=headers
+        )
+    assert answer.status_code == 401
+    assert problem.slug(UnsignedRequest) in answer.json()["type"]
+    assert first.service.steps._sessions.find("ads.example", bytes.fromhex(asked.id)).used == 0
+
+
+def test_steps_end_with_their_dataset(first):
+    asked, _ = start(first)
+    step(first, asked)
+    first.clock.seconds += first.document.report_lifetime_s + DAY_S
+    refused(Expired, lambda: step(first, asked))
+
+
+def test_the_ad_server_hears_why_a_step_of_the_smallest_model_is_refused(first):
+    asked, _ = start(first)
+    helper = RemoteHelper(NAME, 0, HELPER_KEYS[0].verifying, first.remote(), Retries())
+    assert len(helper.step(asked.id, 0, SENT, NETWORK.size)) == NETWORK.size
+    with pytest.raises(NoSuchStep, match="helper-0: the session has 4 steps"):
+        helper.step(asked.id, 4, SENT, NETWORK.size)
+    with pytest.raises(HelpersDiffer, match="not with 7"):
+        helper.step(asked.id, 0, SENT, 7)
+    assert helper.records(first.digest)["clicks"] == RECORDS
+
+
+def test_a_dataset_to_aggregate_has_nothing_to_train(first):
+    digest = first.sealed(first.document, "monday").digest
+    found = json.loads(first.remote().get(f"/v1/records/{digest}"))
+    assert set(found["records"].values()) == {0}
+    start(first)
+    asked = request(first, 2, datasets=(digest,))
+    refused(OtherPurpose, lambda: first.remote().post("/v1/sessions", asked.encode(), JSON_TYPE))
+
+
+def test_a_dataset_without_records_of_a_model_adds_nothing(first):
+    found = first.service.find("ads.example", bytes.fromhex(first.digest))
+    assert found.size("basket") == 0
+    assert len(found.records("basket")) == 0

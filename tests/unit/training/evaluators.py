@@ -1,0 +1,72 @@
+"""A client whose helpers answer questions in memory: real desks over shares, ledgers and noise."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from maskedlark.adserver.combining import Answered, combine
+from maskedlark.core.records import Trained
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.function import Arguments, Function
+from maskedlark.privacy.messages import Request, decode_request
+from maskedlark.privacy.release import Desk
+from maskedlark.randomness import FixedRandomness
+from tests.unit.privacy.stepping import Rig
+
+
+class Evaluator:
+    """As much of a client as an evaluation needs. The same draws every time."""
+
+    def __init__(self, folder: Path, document: Document, sizes: Sequence[int] = (400,)) -> None:
+        self.rig, self.document, self.asked = Rig(folder, document, sizes), document, 0
+        for place, (ledger, _, _) in enumerate(self.rig.ledgers):
+            ledger._rng = FixedRandomness(b"noise of helper %d" % place)
+
+    def sealed_to_train(self, names: Sequence[str] | None) -> tuple[Document, tuple[bytes, ...]]:
+        return self.document, tuple(self.rig.digests)
+
+    def ask(
+        self,
+        function: Function,
+        arguments: Arguments,
+        datasets: Sequence[str] | None = None,
+        noise: float | None = None,
+        epsilon: float | None = None,
+    ) -> Answered:
+        self.asked += 1
+        request = Request(
+            id=f"{self.asked:032x}",
+            datasets=tuple(digest.hex() for digest in self.rig.digests),
+            function=function.name,
+            arguments=dict(arguments),
+            noise=noise or self.document.mechanisms["train"].noise_floor,
+        )
+        body = request.encode()
+        answers = {}
+        for place in self.rig.places:
+            ledger, _, _ = self.rig.ledgers[place]
+            desk = Desk(ledger, {function.name: function}, lambda _, digest: self.rig.seeds[digest])
+            answers[f"helper-{place}"] = desk.answer(body, decode_request(body), self.rig.held[place])
+        question = function.ask(self.document, request.arguments)
+        kind = self.document.mechanisms["train"].kind
+        tables = combine(question.plans, answers)
+        return Answered(request.id, self.document, kind, request.noise, request.arguments, tables, {})
+
+    def truth(self, tag: str) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Features of all real records, and their labels."""
+        held = [each[tag] for each in self.rig.truth]
+        labels = [
+            np.concatenate([_labels(each, place) for each in held])
+            for place in range(len(held[0].candidates))
+        ]
+        real = np.concatenate([each.shares.any(axis=1) for each in held])
+        return np.concatenate([each.features for each in held])[real], [each[real] for each in labels]
+
+    def close(self) -> None:
+        self.rig.close()
+
+
+def _labels(records: Trained, label: int) -> np.ndarray:
+    shown = np.broadcast_to(records.candidates[label], (len(records), records.candidates[label].shape[1]))
+    return np.take_along_axis(shown, records.masks(label).argmax(axis=1)[:, None], axis=1)[:, 0]

@@ -1,0 +1,42 @@
+import pytest
+import torch
+
+from maskedlark.training.checkpoint import Run
+from maskedlark.training.errors import OtherRun
+from tests.unit.training.cases import model
+
+
+def test_nothing_is_loaded_where_nothing_was_saved(tmp_path):
+    assert Run(tmp_path / "new").load([model()]) is None
+
+
+def test_the_first_request_stays(tmp_path):
+    run = Run(tmp_path / "new")
+    assert run.request(b"first") == b"first"
+    assert run.request(b"second") == b"first"
+
+
+def test_everything_is_put_back(tmp_path):
+    net, other = model(), model(seed=1)
+    optimiser, again = (torch.optim.Adam(each.parameters(), lr=0.1) for each in (net, other))
+    net(torch.ones(1, 6)).sum().backward()
+    optimiser.step()
+    Run(tmp_path).save(3, [net, optimiser])
+    assert Run(tmp_path).load([other, again]) == 3
+    assert all(torch.equal(a, b) for a, b in zip(net.parameters(), other.parameters(), strict=True))
+    assert torch.equal(
+        again.state[next(other.parameters())]["exp_avg"], optimiser.state[next(net.parameters())]["exp_avg"]
+    )
+
+
+@pytest.mark.parametrize("data", [b"", b"no checkpoint", b"PK\3\4 and no more"])
+def test_a_damaged_checkpoint_is_said_to_be_none(tmp_path, data):
+    (tmp_path / "checkpoint.pt").write_bytes(data)
+    with pytest.raises(OtherRun, match="is no checkpoint of a run"):
+        Run(tmp_path).load([model()])
+
+
+def test_another_model_is_named(tmp_path):
+    Run(tmp_path).save(1, [model()])
+    with pytest.raises(OtherRun, match="holds another Sequential than this"):
+        Run(tmp_path).load([model(3)])

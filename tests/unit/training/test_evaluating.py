@@ -1,0 +1,149 @@
+"""Evaluations by real desks: every loss, every part, exact counts under the noise of all helpers."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+from torch import nn
+
+from maskedlark.core import batches
+from maskedlark.exact.errors import ModelDoesNotFit
+from maskedlark.privacy.errors import BadArguments
+from maskedlark.training.evaluating import evaluate
+from maskedlark.training.metrics import Binary, Classes, Values
+from maskedlark.training.predictor import Predictor
+from tests.unit.privacy import stepping
+from tests.unit.training.evaluators import Evaluator
+
+LABELS = {
+    "bce": {"kind": "binary"},
+    "softmax": {"kind": "categorical", "of": "purchase", "classes": 3},
+    "mse": {"kind": "integers", "of": "purchase", "low": -2, "high": 2},
+}
+SIGMAS = 6.0
+"""One false alarm in 10^8 for each comparison, were the seeds fresh; they are fixed."""
+
+
+def client(folder, *losses, helpers=2, floor=0.5):
+    models = [
+        {"tag": "clicks", "features": 4, "labels": [LABELS[loss] for loss in losses], "gradient_bound": 1.0}
+    ]
+    mechanisms = {
+        "aggregate": {"kind": "laplace", "noise_floor": 1.0},
+        "train": {"kind": "gaussian", "noise_floor": floor},
+    }
+    document = stepping.document(helpers, models=models, decoys=[], fake_rate=0.0, mechanisms=mechanisms)
+    return Evaluator(folder, document, (400, 200))
+
+
+def linear(outputs, seed=0):
+    torch.manual_seed(seed)
+    layer = nn.Linear(4, outputs)
+    with torch.no_grad():
+        layer.weight *= 4
+    return nn.Sequential(layer)
+
+
+def near(measure, truth):
+    assert measure.within(truth, SIGMAS), f"{measure}, and the truth is {truth}"
+
+
+@pytest.mark.parametrize("helpers", [2, 3])
+def test_a_binary_label(tmp_path, helpers):
+    asked = client(tmp_path, "bce", helpers=helpers)
+    model = linear(1)
+    found = evaluate(asked, model, loss="bce", tag="clicks")
+    (label,) = found.labels
+    assert isinstance(label, Binary)
+    features, (truth,) = asked.truth("clicks")
+    scores = Predictor(model, "bce", "clicks").predict(features)
+    near(label.auc, float(roc_auc_score(truth, scores)))
+    near(label.accuracy, float(((scores >= 0.5) == truth).mean()))
+    near(label.log_loss, float(-np.log(np.where(truth, scores, 1 - scores)).mean()))
+    near(label.records, len(truth))
+    for middle, measure in label.calibration():
+        inside = np.abs(scores - middle) < 0.025
+        near(measure, float(truth[inside].mean()))
+    # The noise of all helpers: 0.5 times √2, and what rounding adds, of each.
+    assert label.deviation == pytest.approx(math.sqrt(helpers * (0.5 + 1 / 12)), rel=0.1)
+    exact = np.zeros((20, 2))
+    np.add.at(exact, (np.minimum((scores * 20).astype(int), 19), truth), 1)
+    assert np.abs(label.counts - exact).max() < SIGMAS * label.deviation + 3
+    assert label.deviation / 2 < (label.counts - exact).std() < 2 * label.deviation
+    assert str(found).startswith("AUC")
+    asked.close()
+
+
+def test_classes(tmp_path):
+    asked, model = client(tmp_path, "softmax"), linear(3)
+    (label,) = evaluate(asked, model, loss="softmax", tag="clicks").labels
+    assert isinstance(label, Classes)
+    features, (truth,) = asked.truth("clicks")
+    scores = Predictor(model, "softmax", "clicks").predict(features)
+    near(label.accuracy, float((scores.argmax(axis=1) == truth).mean()))
+    asked.close()
+
+
+def test_values(tmp_path):
+    asked, model = client(tmp_path, "mse"), linear(1)
+    (label,) = evaluate(asked, model, loss="mse", tag="clicks", buckets=40).labels
+    assert isinstance(label, Values)
+    features, (truth,) = asked.truth("clicks")
+    # What lies outside of the scale counts at its ends.
+    scores = Predictor(model, "mse", "clicks").predict(features).clip(-2, 2)
+    near(label.squared_error, float(((scores - truth) ** 2).mean()))
+    near(label.bias, float((scores - truth).mean()))
+    asked.close()
+
+
+def test_several_labels(tmp_path):
+    asked, model = client(tmp_path, "bce", "mse"), linear(2)
+    found = evaluate(asked, model, loss=["bce", "mse"], tag="clicks")
+    one, other = found.labels
+    assert isinstance(one, Binary)
+    assert isinstance(other, Values)
+    assert str(found).splitlines()[1].startswith("label 1: squared error")
+    features, (clicked, spent) = asked.truth("clicks")
+    with torch.inference_mode():
+        outputs = model(torch.from_numpy(features).float() / 256).numpy()
+    near(one.auc, float(roc_auc_score(clicked, outputs[:, 0])))
+    near(other.bias, float((outputs[:, 1].clip(-2, 2) - spent).mean()))
+    asked.close()
+
+
+def test_parts_are_those_of_the_run(tmp_path):
+    asked, model = client(tmp_path, "bce"), linear(1)
+    saved = Predictor(model, "bce", "clicks")
+
+    def records(**asking):
+        (label,) = evaluate(asked, saved, **asking).labels
+        assert isinstance(label, Binary)
+        return label.records
+
+    out = sum(
+        (
+            batches.held_out(asked.rig.seeds[digest], "clicks", 0.3, len(truth["clicks"]))
+            & truth["clicks"].shares.any(axis=1)
+        ).sum()
+        for digest, truth in zip(asked.rig.digests, asked.rig.truth, strict=True)
+    )
+    near(records(part="held_out", held_out=0.3), int(out))
+    near(records(), len(asked.truth("clicks")[0]))
+    near(records(part="training", held_out=0.3), len(asked.truth("clicks")[0]) - int(out))
+    asked.close()
+
+
+def test_what_is_not_said_is_asked_for_before_anything_is_charged(tmp_path):
+    asked, model = client(tmp_path, "bce"), linear(1)
+    with pytest.raises(BadArguments, match="give loss and tag"):
+        evaluate(asked, model)
+    with pytest.raises(BadArguments, match="goes with held_out"):
+        evaluate(asked, Predictor(model, "bce", "clicks"), part="held_out")
+    with pytest.raises(ModelDoesNotFit):
+        evaluate(asked, linear(1), loss=["bce", "bce"], tag="clicks")
+    with pytest.raises(BadArguments, match="1 labels"):
+        evaluate(asked, linear(2), loss=["bce", "bce"], tag="clicks")
+    assert asked.rig.ledgers[0][0].receipts(stepping.ORIGIN)[2:] == []
+    asked.close()

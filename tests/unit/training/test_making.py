@@ -1,0 +1,103 @@
+"""A run by its TOML: what is made of it, and what is wrong with it."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from maskedlark.privacy.errors import BadArguments
+from maskedlark.training import making, recipe
+from maskedlark.training.errors import BadRun
+from maskedlark.web.errors import BadConfig
+from tests.unit.exact.test_onnx_model import exported
+from tests.unit.training.cases import FEATURES, document, fit, flat, home
+
+RUN = """
+adserver = "adserver.toml"
+tag = "visits"
+model = "model.py:build"
+loss = "bce"
+steps = 4
+batches = 2
+noise = 0.5
+delta = 1e-5
+out = "model.pt"
+"""
+STEPPING = 'optimizer = {name = "Adam", lr = 0.01, betas = [0.8, 0.99]}\n'
+BUILD = f"""
+from torch import nn
+
+def build():
+    return nn.Sequential(nn.Linear({FEATURES}, 5), nn.ReLU(), nn.Linear(5, 1))
+
+def nothing():
+    return 3
+
+def fails():
+    raise ValueError("no GPU here")
+"""
+
+
+@pytest.fixture
+def made(tmp_path):
+    (tmp_path / "model.py").write_text(BUILD)
+
+    def training(text=RUN + STEPPING):
+        (tmp_path / "run.toml").write_text(text)
+        return making.training(recipe.read(tmp_path / "run.toml"), home(document()))
+
+    return training
+
+
+def test_a_run_is_made_and_runs(made, tmp_path):
+    training, (adam,) = made()
+    assert adam.defaults["betas"] == (0.8, 0.99)
+    assert (len(training), training.plan().noise) == (4, 0.5)
+    before = flat(training.model)
+    fit(training, adam)
+    assert not np.array_equal(flat(training.model), before)
+    again, steppers = made()
+    assert np.array_equal(flat(again.model), before)  # The seed is the recipe's.
+    scheduled, (_, scheduler) = made(
+        RUN + STEPPING + 'scheduler = {name = "StepLR", step_size = 2}\nseed = 1\n'
+    )
+    assert scheduler.step_size == 2
+    assert not np.array_equal(flat(scheduled.model), before)
+    training.save(tmp_path / "model.pt")
+    assert making.trained(recipe.read(tmp_path / "run.toml"), document()).tag == "visits"
+    assert len(steppers) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "said"),
+    [
+        (RUN, BadConfig, r"optimizer: Field required. Write one of torch.optim"),
+        (RUN + STEPPING + "stepz = 3", BadConfig, "stepz is not known; there are adserver, tag"),
+        (RUN + "optimizer = {lr = 1.0}", BadConfig, "it has no name"),
+        (RUN + STEPPING + 'sampling = "chosen"', BadConfig, "every step takes all"),
+        (RUN + STEPPING + "epsilon = 2.0", BadArguments, "give the noise, or the epsilon"),
+        (RUN + 'optimizer = {name = "Adamm"}', BadRun, "'Adamm': there is none of that name in torch.optim"),
+        (RUN + 'optimizer = {name = "lr_scheduler"}', BadRun, "there is none of that name"),
+        (RUN + 'optimizer = {name = "SGD", lrate = 1.0}', BadRun, "optimizer SGD: .*lrate"),
+        (RUN + 'optimizer = {name = "SGD", lr = -1.0}', BadRun, "Invalid learning rate"),
+        (RUN + STEPPING + 'scheduler = {name = "StepLR"}', BadRun, "scheduler StepLR: .*step_size"),
+        (RUN.replace(":build", ":nothing") + STEPPING, BadRun, "returned no torch.nn.Module but a int"),
+        (RUN.replace(":build", ":fails") + STEPPING, BadRun, "ValueError: no GPU here"),
+        (RUN.replace(":build", ":other") + STEPPING, BadRun, "has no attribute 'other'"),
+        (RUN.replace("model.py:build", "model.h5") + STEPPING, BadRun, "or an ONNX file"),
+    ],
+)
+def test_what_is_wrong_is_said(made, text, error, said):
+    with pytest.raises(error, match=said):
+        made(text)
+
+
+@pytest.mark.parametrize("between", [nn.LeakyReLU(0.25), nn.ELU(), nn.Sigmoid(), nn.Tanh()])
+def test_an_onnx_model_is_trained_from_where_it_is(made, tmp_path, between):
+    net = nn.Sequential(nn.Linear(FEATURES, 5), nn.ReLU(), nn.Linear(5, 4), between, nn.Linear(4, 1))
+    data = exported(net, (2, FEATURES), dynamo=False)
+    (tmp_path / "model.onnx").write_bytes(data)
+    training, _ = made(RUN.replace("model.py:build", "model.onnx") + STEPPING)
+    x = torch.rand(7, FEATURES)
+    assert torch.allclose(training.model(x), net(x), atol=1e-6)
+    assert [type(each) for each in training.model] == [type(each) for each in net]

@@ -1,0 +1,133 @@
+import math
+
+import pytest
+
+from maskedlark.privacy.course import Course, adserver_epsilon, coalition_epsilon
+from maskedlark.privacy.errors import BadArguments, NoiseTooSmall
+from maskedlark.training import plan as plans
+from maskedlark.training.plan import Wish, drawn, expected_batch
+from tests.unit.training.cases import TAG, document, home, model, run
+
+
+def test_noise_follows_from_epsilon_against_the_ad_server():
+    found = plans.course(document(), TAG, drawn(rate=0.02), 500, Wish(epsilon=3.0, delta=1e-5), 10_000)
+    assert found is not None
+    assert 0.99 * 3.0 < adserver_epsilon(found) <= 3.0 < coalition_epsilon(found)
+
+
+def test_noise_follows_from_epsilon_against_a_coalition():
+    plan = run(home(document()), model(), epsilon=3.0, against="coalition", batches=2).plan()
+    assert 0.99 * 3.0 < plan.coalition_epsilon <= 3.0
+    assert plan.epsilon == plan.coalition_epsilon
+
+
+def test_epsilon_follows_from_noise():
+    plan = run(home(document()), model(), sampling_rate=0.5).plan()
+    assert plan.noise == 0.5
+    assert plan.course is not None
+    assert (plan.epsilon, plan.coalition_epsilon) == (
+        adserver_epsilon(plan.course),
+        coalition_epsilon(plan.course),
+    )
+    for text in (
+        f"ε = {plan.epsilon:.3g}",
+        f"{plan.coalition_epsilon:.3g} against it with all",
+        "150 of 300",
+    ):
+        assert text in str(plan)
+    assert plan.figures()["epsilon"] == plan.epsilon
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"noise": 1.0, "epsilon": 2.0}, "give the noise, or the epsilon"),
+        ({"noise": None}, "give the noise, or the epsilon"),
+        ({"epsilon": 2.0, "against": "me"}, "against 'me'"),
+        ({"epsilon": 0.0, "batches": 2}, "no noise makes 6 steps cost only ε = 0"),
+        ({"batches": 3, "sampling_rate": 0.1}, "say how batches are made"),
+        ({"sampling": "some"}, "there are 'whole' and 'chosen'"),
+        ({"sampling_rate": 1.5}, "over 0, and 1 at most"),
+        ({"batches": 0}, "an epoch has 1 or more"),
+        ({"held_out": 1.0}, "less than 1"),
+        ({"steps": 0}, "a run has 1 to"),
+        ({"bits": 9}, "8 or 16"),
+        ({"checkpoint_every": 0}, "after 1 step or more"),
+        ({"delta": 0.0, "batches": 2}, "delta"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(options, said):
+    with pytest.raises(BadArguments, match=said) as caught:
+        run(home(document()), model(), **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_both_ceilings_of_the_document_are_kept():
+    plan = run(home(document()), model(), sampling_rate=0.5).plan()
+    between = (plan.epsilon + plan.coalition_epsilon) / 2
+
+    def refused(adserver, coalition):
+        ceilings = {
+            "adserver": {"epsilon": adserver, "delta": 1e-3},
+            "coalition": {"epsilon": coalition, "delta": 1e-3},
+        }
+        with pytest.raises(BadArguments) as caught:
+            run(home(document(training=ceilings)), model(), sampling_rate=0.5)
+        return str(caught.value)
+
+    assert f"against the ad server this costs ε = {plan.epsilon:.4g}" in refused(plan.epsilon - 0.1, 9000)
+    said = refused(between, between)
+    assert f"with all helpers but one this costs ε = {plan.coalition_epsilon:.4g}" in said
+    assert f"ask for epsilon={between:g}, against='coalition'" in said
+
+
+def test_less_noise_than_the_floor_is_refused_and_never_calibrated_to():
+    floor = {
+        "aggregate": {"kind": "laplace", "noise_floor": 1.0},
+        "train": {"kind": "gaussian", "noise_floor": 3.0},
+    }
+    with pytest.raises(NoiseTooSmall, match="below the declared 3"):
+        run(home(document(mechanisms=floor)), model(), noise=2.9)
+    plan = run(home(document(mechanisms=floor)), model(), epsilon=50.0, batches=2).plan()
+    assert plan.noise == 3.0
+    assert plan.epsilon < 50.0
+
+
+def test_a_partition_is_charged_by_epochs_and_expected_batches_leave_out_what_is_held_out():
+    epochs = run(home(document()), model(), batches=3, steps=6, noise=5.0).plan()
+    assert epochs.course is not None
+    assert (epochs.course.steps, epochs.course.rate, epochs.batch) == (2, 1.0, 100)
+    assert "each once in 3 steps" in str(epochs)
+    assert expected_batch(drawn(rate=0.5, held_out=0.2), 300) == pytest.approx(120)
+    assert expected_batch(drawn(kind="whole", held_out=0.2), 300) == pytest.approx(240)
+    assert expected_batch(drawn(rate=1e-9), 300) == 1
+
+
+def test_delta_is_the_models_half_unless_it_is_given():
+    found = plans.course(document(), TAG, drawn(batches=2), 6, Wish(noise=1.0), 300)
+    assert found is not None
+    assert found.delta == pytest.approx(1e-3 / 3 / 2)
+
+
+def test_where_labels_were_randomised_nothing_is_charged():
+    models = [
+        {
+            "tag": TAG,
+            "features": 6,
+            "labels": [{"kind": "binary"}],
+            "gradient_bound": 1.0,
+            "randomised_response": {"epsilon": 1.0},
+            "feature_noise": {"epsilon": 1.0, "sensitivity": 1.0},
+        }
+    ]
+    given = document(models=models)
+    assert plans.course(given, TAG, drawn(rate=0.5), 6, Wish(), 300) is None
+    plan = run(home(given), model(), noise=None).plan()
+    assert (plan.epsilon, plan.deviation, plan.signal) == (0.0, 0.0, math.inf)
+    assert "nothing is charged" in str(plan)
+
+
+def test_batches_that_may_fall_below_k_amplify_nothing_and_it_is_said():
+    few = Course("gaussian", 1.0, 1.0, 6, 6, 1e-5)
+    with pytest.raises(BadArguments, match=r"batches of 21 records may fall below k = 20.*a higher rate"):
+        plans._check(few, drawn(rate=0.07), Wish(epsilon=2.0), document(), 300)

@@ -1,0 +1,150 @@
+import numpy as np
+import pytest
+import torch
+
+from maskedlark.exact.local import exact_gradient
+from maskedlark.training.errors import OtherRun
+from tests.unit.training.cases import (
+    OPTIMISERS,
+    AdaBound,
+    document,
+    fit,
+    flat,
+    gradient,
+    home,
+    model,
+    run,
+    table,
+)
+
+
+class Dies(Exception):
+    """A kill, as far as a process can do it to itself."""
+
+
+class Mortal:
+    """Helpers that answer, and a trainer that does not live to use what they said."""
+
+    def __init__(self, sums, at):
+        self.sums, self.at = sums, at
+
+    def step(self, number, *rest):
+        found = self.sums.step(number, *rest)
+        if number == self.at:
+            raise Dies
+        return found
+
+    def __getattr__(self, name):
+        return getattr(self.sums, name)
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_any_optimiser_learns(name):
+    x, y = table()
+    net = model()
+    training = run(home(document()), net, steps=40, noise=0.05)
+    losses = torch.nn.BCELoss()
+
+    def loss():
+        return float(losses(torch.from_numpy(training.predictor().predict(x)), torch.from_numpy(y).double()))
+
+    before = loss()
+    fit(training, OPTIMISERS[name](net.parameters()))
+    assert loss() < before - 0.1
+
+
+def test_a_scheduler_has_its_say():
+    net, other = model(), model()
+    optimiser = torch.optim.SGD(net.parameters(), lr=0.5)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimiser, 3, gamma=0.1)
+    fit(run(home(document()), net), optimiser, scheduler)
+    assert optimiser.param_groups[0]["lr"] == pytest.approx(0.005)
+    fit(run(home(document()), other), torch.optim.SGD(other.parameters(), lr=0.5))
+    assert not np.array_equal(flat(net), flat(other))
+
+
+def test_backward_gives_the_mean_gradient_and_adds_as_torch_does():
+    x, y = table()
+    net = model()
+    training = run(home(document()), net, sampling="whole", noise=0.01, steps=1)
+    (step,) = training
+    step.backward()
+    quantised = training.quantised()
+    exact = exact_gradient(training.network, quantised, x, [y], training.clip) / len(x)
+    found = gradient(net)
+    assert np.abs(found - exact).max() < 6 * training.plan().deviation
+    step.backward()  # The same weights: the same step, and not asked anew.
+    twice = gradient(net)
+    assert np.array_equal(twice, 2 * found)
+
+
+@pytest.mark.parametrize("helpers", [2, 3])
+@pytest.mark.parametrize("options", [{"sampling_rate": 0.5}, {"batches": 3}, {"sampling": "whole"}])
+def test_the_same_seeds_make_the_same_weights(helpers, options):
+    found = []
+    for _ in range(2):
+        net = model()
+        fit(run(home(document(helpers)), net, **options), torch.optim.Adam(net.parameters()))
+        found.append(flat(net))
+    assert np.array_equal(found[0], found[1])
+    assert not np.array_equal(found[0], flat(model()))
+
+
+@pytest.mark.parametrize("at", range(6))
+@pytest.mark.parametrize("name", ["SGD with momentum", "AdaBound"])
+def test_a_run_that_dies_anywhere_carries_on_to_the_same_weights(tmp_path, at, name):
+    def trained(folder, seed, dies=None):
+        net = model(seed=seed)
+        optimiser = OPTIMISERS[name](net.parameters())
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimiser, 0.9)
+        training = run(home(document()), net, folder=folder, checkpoint_every=2)
+        if dies is not None:
+            training.sums = Mortal(training.sums, dies)
+        fit(training, optimiser, scheduler)
+        return flat(net)
+
+    whole = trained(tmp_path / "whole", seed=0)
+    with pytest.raises(Dies):
+        trained(tmp_path / "killed", seed=0, dies=at)
+    # Its first weights were drawn by chance: who begins again has others, and must not ask with them.
+    assert np.array_equal(trained(tmp_path / "killed", seed=7), whole)
+
+
+def test_a_run_that_is_over_is_not_run_again(tmp_path):
+    net, again = model(), model(seed=3)
+    fit(run(home(document()), net, folder=tmp_path), torch.optim.Adam(net.parameters()))
+    training = run(home(document()), again, folder=tmp_path).keep(torch.optim.Adam(again.parameters()))
+    assert list(training) == []
+    assert np.array_equal(flat(net), flat(again))
+
+
+def test_a_folder_is_one_run(tmp_path):
+    net = model()
+    fit(run(home(document()), net, folder=tmp_path), AdaBound(net.parameters()))
+    with pytest.raises(OtherRun, match="other settings or data: give another folder"):
+        run(home(document()), model(), folder=tmp_path, steps=7)
+    with pytest.raises(OtherRun, match="kept now are Sequential, Adam: keep the same"):
+        list(run(home(document()), model(), folder=tmp_path).keep(torch.optim.Adam(model().parameters())))
+
+
+def test_below_k_a_step_is_noise_alone():
+    net = model()
+    hidden = home(document(k=10), records=20)
+    training = run(hidden, net, sampling="chosen", steps=2)
+    step, _ = training
+    step.backward(chosen=[(0, 9)])
+    deviation = training.plan().deviation * training.plan().batch / 9
+    found = gradient(net)
+    assert np.abs(found).max() < 6 * deviation
+    assert np.abs(found).min() > 0
+
+
+def test_chosen_batches_are_those_that_were_chosen():
+    x, y = table()
+    training = run(home(document()), model(), sampling="chosen", noise=0.01, steps=1)
+    chosen = [(0, 50), (100, 200)]
+    found = training.gradient(0, chosen)
+    rows = np.concatenate([np.arange(*each) for each in chosen])
+    exact = exact_gradient(training.network, training.quantised(), x[rows], [y[rows]], training.clip)
+    noise = training.plan().deviation * training.plan().batch / len(rows)
+    assert np.abs(found - exact / len(rows)).max() < 6 * noise
