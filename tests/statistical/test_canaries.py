@@ -23,9 +23,12 @@ from maskedlark.simulate.population import Population
 from maskedlark.simulate.stage import Stage, stage
 from tests.integration.waiting import next_second
 
-TRIALS = 20_000
+CANARIES = 20_000
+RELEASES = 3
+"""Each with noise of its own, so that every canary is a trial in each."""
 CONFIDENCE = 0.9999
-"""So at 95 % too; and a run fails by chance once in ten thousand."""
+"""So at 95 % too; and a bound is over the true ε by chance once in ten thousand. With so many trials the
+bounds' deviation is about 0.05: to fall below the half they are asked for would take five of them."""
 HIGH = 100
 EPSILON = 1.0
 """Declared for one release."""
@@ -43,7 +46,7 @@ euros = [0, 100]
 def audited(request, tmp_path_factory):
     """A stage whose dataset is canaries alone, and their coins."""
     kind, folder = request.param, tmp_path_factory.mktemp("canaries")
-    coins = FixedRandomness(b"coins").below(2, TRIALS).astype(bool)
+    coins = FixedRandomness(b"coins").below(2, CANARIES).astype(bool)
     delta = 0.0 if kind == "laplace" else 1e-5
     with (
         ProcessPoolExecutor(2) as pool,
@@ -51,26 +54,31 @@ def audited(request, tmp_path_factory):
     ):
         seen = SystemClock().now() - made.document.attribution_window_s - made.document.delay.most_s - 3600
         population = Population(made.document, made.recipients(), seen, SystemRandomness(), pool)
-        made.upload(population.measure([range(TRIALS)], [coins * HIGH]))
+        made.upload(population.measure([range(CANARIES)], [coins * HIGH]))
         with made.client() as client:
             client.freeze("canaries", 0, next_second(), Purpose.AGGREGATE)
             client.send("canaries")
-        yield made, coins, kind, delta
+        yield made, np.tile(coins, RELEASES), kind, delta
 
 
 def views(made: Stage, kind: Kind, delta: float) -> dict[str, np.ndarray]:
-    """What an auditor sees of every canary after one release: alone, and with helper 1."""
-    noise = accountant.noise_for(kind, 1, EPSILON, delta)
+    """What an auditor sees of every canary in some releases: alone, and with helper 1."""
+    seen = [_view(made, kind, accountant.noise_for(kind, 1, EPSILON, delta)) for _ in range(RELEASES)]
+    alone, joined = (np.concatenate(each) for each in zip(*seen, strict=True))
+    return {"alone": alone, "with helper 1": joined}
+
+
+def _view(made: Stage, kind: Kind, noise: float) -> tuple[np.ndarray, np.ndarray]:
     with made.client() as client:
         answered = client.ask(Sums(), {"values": ["euros"], "by": [["canary"]]}, noise=noise)
     (table,) = answered.tables
-    assert [row[0] for row in table.rows] == list(range(TRIALS))
+    assert [row[0] for row in table.rows] == list(range(CANARIES))
     alone = table.columns[0].ravel()
     receipt = answered.receipts["helper-1"]
     seed = _seed_of(made.helpers[1].folder / "database" / "helper.sqlite", receipt.number)
     sensitivity = mechanisms.Sensitivity(HIGH, float(HIGH))
-    drawn = mechanisms.draw(kind, noise, sensitivity, release._seed(seed, 0, 0), TRIALS)
-    return {"alone": alone, "with helper 1": alone - drawn}
+    drawn = mechanisms.draw(kind, noise, sensitivity, release._seed(seed, 0, 0), CANARIES)
+    return alone, alone - drawn
 
 
 def _seed_of(path: Path, number: int) -> bytes:
