@@ -73,7 +73,7 @@ def test_every_setting_is_in_the_page_and_no_other(title):
 
 
 def test_the_page_has_no_table_of_settings_beside_these():
-    assert re.findall(r"^### (.*)$", PAGE, re.MULTILINE) == [*TABLES]
+    assert re.findall(r"^### (`.*)$", PAGE, re.MULTILINE) == [*TABLES]
 
 
 def test_metrics_and_errors_of_the_page_are_ours():
