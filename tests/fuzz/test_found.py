@@ -82,7 +82,12 @@ def test_a_chunk_that_lacks_an_array_is_damaged(chunk):
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [(DEEP, "nested deeper"), (DIGITS, "a number or a list that no document")]
+    ("value", "said"),
+    [
+        (DEEP, "nested deeper"),
+        (DIGITS, "a number or a list that no document"),
+        ("9" * 5000, "no TOML: Exceeds the limit"),
+    ],
 )
 def test_settings_of_no_sensible_depth_or_length_are_no_draft(value, said):
     with pytest.raises(InvalidDocument, match=said):

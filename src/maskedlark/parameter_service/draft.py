@@ -51,7 +51,7 @@ def draft(toml: str, signing_key: VerifyingKey | None, before: Document | None, 
     """The next document behind `before`, or the first. Says what is missing or does not fit."""
     try:
         given = tomllib.loads(toml)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # Also of a number with more digits than Python reads.
         raise InvalidDocument(f"the settings are no TOML: {error}") from None
     except RecursionError:
         raise InvalidDocument("the settings are nested deeper than any document") from None
