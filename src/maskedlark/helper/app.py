@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, FastAPI, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
@@ -123,7 +123,7 @@ def _datasets(service: Service, door: Door, hands: Hands, counts: HelperCounts) 
     """Sending a dataset: open, chunks, seal; or abort."""
     router, datasets = APIRouter(), service.datasets
 
-    @router.post("", openapi_extra=_taking(JSON_TYPE))
+    @router.post("", openapi_extra=answers.taking(JSON_TYPE))
     async def begin(name: Name, request: Request) -> Response:
         """Begin a dataset; again, say where it stands."""
         async with door.body(request, JSON_TYPE, MOST_OPENING) as (origin, body):
@@ -138,7 +138,7 @@ def _datasets(service: Service, door: Door, hands: Hands, counts: HelperCounts) 
         origin = await door.caller(request)
         return _json(await hands.take(origin, lambda: datasets.state(origin, name).encode()))
 
-    @router.post("/chunks/{number}", openapi_extra=_taking(CHUNK_TYPE))
+    @router.post("/chunks/{number}", openapi_extra=answers.taking(CHUNK_TYPE))
     async def add(name: Name, number: Number, opening: Opened, request: Request) -> Response:
         """Take a chunk: which of its parts were accepted, once those are durable."""
         most, opened = service.config.limits.chunk_bytes, bytes.fromhex(opening)
@@ -152,7 +152,7 @@ def _datasets(service: Service, door: Door, hands: Hands, counts: HelperCounts) 
         origin = await door.caller(request)
         return _json(await hands.take(origin, lambda: datasets.chunk(origin, name, number).encode()))
 
-    @router.post("/seal", openapi_extra=_taking(SEAL_TYPE))
+    @router.post("/seal", openapi_extra=answers.taking(SEAL_TYPE))
     async def seal(name: Name, opening: Opened, request: Request) -> Response:
         """Make the dataset of what all helpers accepted: it never changes again."""
         most, opened = service.config.limits.sealing_bytes, bytes.fromhex(opening)
@@ -176,7 +176,7 @@ def _questions(service: Service, door: Door, hands: Hands, counts: HelperCounts)
     """Asking: the only way out for anything that depends on a secret."""
     router = APIRouter()
 
-    @router.post("/releases", openapi_extra=_taking(JSON_TYPE))
+    @router.post("/releases", openapi_extra=answers.taking(JSON_TYPE))
     async def release(request: Request) -> Response:
         """A share of the answer to a question, and its receipt."""
         async with door.body(request, JSON_TYPE, MOST_QUESTION) as (origin, body):
@@ -187,7 +187,7 @@ def _questions(service: Service, door: Door, hands: Hands, counts: HelperCounts)
         with counts.answering(body):
             return service.release(origin, body)
 
-    @router.post("/explain", openapi_extra=_taking(JSON_TYPE))
+    @router.post("/explain", openapi_extra=answers.taking(JSON_TYPE))
     async def explain(request: Request) -> Response:
         """What a question would cost, and how exact its answer would be."""
         async with door.body(request, JSON_TYPE, MOST_QUESTION) as (origin, body):
@@ -198,8 +198,3 @@ def _questions(service: Service, door: Door, hands: Hands, counts: HelperCounts)
 
 def _json(body: bytes) -> Response:
     return Response(body, 200, _NO_STORE, JSON_TYPE)
-
-
-def _taking(media_type: str) -> dict[str, Any]:
-    content = {media_type: {"schema": {"type": "string", "format": "binary"}}}
-    return {"requestBody": {"required": True, "content": content}}

@@ -11,6 +11,7 @@ from maskedlark.helper.door import Door
 from maskedlark.helper.service import Service
 from maskedlark.privacy.course import MOST_STEPS
 from maskedlark.privacy.messages import MOST_REQUEST
+from maskedlark.web import answers
 from maskedlark.wire.datasets import JSON_TYPE
 from maskedlark.wire.steps import MOST_TEXT, STEP_TYPE, decode_ranges
 
@@ -51,7 +52,7 @@ def _seeds(router: APIRouter, service: Service, door: Door, hands: Hands) -> Non
         origin = await door.caller(request)
         return _json(await hands(origin, lambda: service.make_seed(origin, bytes.fromhex(dataset))))
 
-    @router.post("/seeds/{dataset}/message", status_code=204, openapi_extra=_taking(JSON_TYPE))
+    @router.post("/seeds/{dataset}/message", status_code=204, openapi_extra=answers.taking(JSON_TYPE))
     async def take(dataset: Digest, request: Request) -> Response:
         """Take the first helper's seed."""
         async with door.body(request, JSON_TYPE, MOST_SEED) as (origin, body):
@@ -62,13 +63,13 @@ def _seeds(router: APIRouter, service: Service, door: Door, hands: Hands) -> Non
 def _sessions(router: APIRouter, service: Service, door: Door, hands: Hands) -> None:
     steps = service.steps
 
-    @router.post("/sessions", openapi_extra=_taking(JSON_TYPE))
+    @router.post("/sessions", openapi_extra=answers.taking(JSON_TYPE))
     async def begin(request: Request) -> Response:
         """Open a session: all of its steps are charged, and its receipt says so."""
         async with door.body(request, JSON_TYPE, MOST_REQUEST) as (origin, body):
             return _json(await hands(origin, lambda: service.open_session(origin, body)))
 
-    @router.post("/sessions/{session}/steps/{step}", openapi_extra=_taking(STEP_TYPE))
+    @router.post("/sessions/{session}/steps/{step}", openapi_extra=answers.taking(STEP_TYPE))
     async def answer(session: Session, step: StepNumber, request: Request, records: Records = "") -> Response:
         """A share of one step's sum."""
         chosen, opened = decode_ranges(records), bytes.fromhex(session)
@@ -85,8 +86,3 @@ def _sessions(router: APIRouter, service: Service, door: Door, hands: Hands) -> 
 
 def _json(body: bytes) -> Response:
     return Response(body, 200, _NO_STORE, JSON_TYPE)
-
-
-def _taking(media_type: str) -> dict[str, Any]:
-    content = {media_type: {"schema": {"type": "string", "format": "binary"}}}
-    return {"requestBody": {"required": True, "content": content}}

@@ -1,6 +1,6 @@
 """The parameter service over HTTP. Everything that it holds is public; what is handed in is signed."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Depends, FastAPI, Path, Query, Response
 from fastapi.routing import APIRouter
@@ -46,7 +46,7 @@ def create_app(store: Store, service_key: SigningKey, clock: Clock, pinned: Pinn
 def _publishing(desk: Desk) -> APIRouter:
     router = APIRouter()
 
-    @router.post("/documents", openapi_extra=_taking(JSON))
+    @router.post("/documents", openapi_extra=answers.taking(JSON))
     def publish(body: Body) -> Response:
         """Publish a signed document: 201 if it is new, 200 if it was there."""
         stored, added = desk.publish(chain.decode(body))
@@ -88,7 +88,7 @@ def _documents(store: Store) -> APIRouter:
 def _keys(desk: Desk) -> APIRouter:
     router = APIRouter()
 
-    @router.post("/keys", openapi_extra=_taking(CBOR))
+    @router.post("/keys", openapi_extra=answers.taking(CBOR))
     def publish(helper: Helper, body: Body) -> Response:
         """Publish a helper's signed key configuration: 201 if it is new, 200 if it was there."""
         added = desk.publish_keys(helper, body)
@@ -101,8 +101,3 @@ def _keys(desk: Desk) -> APIRouter:
             return Response(view.keys(helper)[0], 200, _CHANGES, CBOR)
 
     return router
-
-
-def _taking(media_type: str) -> dict[str, Any]:
-    content = {media_type: {"schema": {"type": "string", "format": "binary"}}}
-    return {"requestBody": {"required": True, "content": content}}

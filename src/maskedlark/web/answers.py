@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncIterator
 from http import HTTPStatus
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -40,6 +41,12 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _plain)
     app.add_middleware(_Quiet)
+
+
+def taking(media_type: str) -> dict[str, Any]:
+    """For an endpoint's `openapi_extra`: it reads its body itself, and this is its kind."""
+    content = {media_type: {"schema": {"type": "string", "format": "binary"}}}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 def _answer(request: Request, found: Problem, headers: dict[str, str] | None = None) -> Response:

@@ -21,7 +21,7 @@ class Stepped(SteppedFunction):
     purpose = Purpose.TRAIN
 
     def begin(self, document, tag, arguments):
-        raise NotImplementedError
+        pytest.fail("it is loaded here, and never begun")
 
 
 class Ours(Sums):
