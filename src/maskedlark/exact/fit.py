@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from maskedlark.core import field
 from maskedlark.exact.clip import Clip
 from maskedlark.exact.errors import ModelDoesNotFit
-from maskedlark.exact.local import calibrate
+from maskedlark.exact.local import calibrate, stand_in
 from maskedlark.exact.losses import Loss
 from maskedlark.exact.network import Network
 from maskedlark.exact.onnx_model import read
@@ -53,7 +53,7 @@ def check(
             first, f"takes {found.network.features} features, {features} are declared; make them equal"
         )
     if sample is None:
-        sample = np.repeat(np.array([[0], [85], [170], [255]], np.uint8), features, axis=1)
+        sample = stand_in(features)
     weights = quantise(
         found.network, found.parameters, calibrate(found.network, found.parameters, sample), bits
     )

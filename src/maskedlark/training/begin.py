@@ -10,6 +10,7 @@ from torch import nn
 
 from maskedlark.core.purpose import Purpose
 from maskedlark.exact.clip import Clip
+from maskedlark.exact.local import stand_in
 from maskedlark.exact.network import Network
 from maskedlark.features.encoder import Encoder
 from maskedlark.functions import model as described
@@ -27,9 +28,6 @@ from maskedlark.training.errors import OtherRun
 from maskedlark.training.plan import Plan, Wish
 from maskedlark.training.progress import bar
 from maskedlark.training.training import CHECKPOINT_EVERY, Sums, Training
-
-_EVEN = (0, 85, 170, 255)
-"""Rows of equal bytes, where no public sample of features is given."""
 
 
 class Home(Protocol):
@@ -177,7 +175,7 @@ def _same(run: Run, request: SessionRequest) -> bytes:
 
 def _sample(sample: NDArray[np.uint8] | None, network: Network) -> NDArray[np.uint8]:
     if sample is None:
-        return np.repeat(np.array(_EVEN, np.uint8)[:, None], network.features, axis=1)
+        return stand_in(network.features)
     if sample.dtype != np.uint8 or sample.ndim != 2 or sample.shape[1] != network.features:
         raise BadArguments(f"a sample is rows of {network.features} bytes, as the encoder makes them")
     return sample

@@ -17,7 +17,7 @@ from torch import nn
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.combining import Answered
 from maskedlark.core.labels import LabelSpace
-from maskedlark.exact.local import calibrate
+from maskedlark.exact.local import calibrate, stand_in
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy
 from maskedlark.exact.network import Network
 from maskedlark.exact.quantise import Quantised, quantise
@@ -34,8 +34,6 @@ from maskedlark.training.training import Training
 BUCKETS = 20
 BITS = 16
 """Weights of an evaluation: closer to the model's own than those of a step need to be."""
-_EVEN = (0, 85, 170, 255)
-"""Rows of equal bytes, where no public sample of features is given."""
 
 Which = Literal["all", "held_out", "training"]
 
@@ -88,7 +86,7 @@ def evaluate(
     network = networks.network(asked.model, networks.losses(asked.loss, asked.model), features)
     rows = sample if sample is not None else rows
     if rows is None:
-        rows = np.repeat(np.array(_EVEN, np.uint8)[:, None], features, axis=1)
+        rows = stand_in(features)
     arguments = EvaluationArguments(
         tag=asked.tag,
         model=described.describe(network),
