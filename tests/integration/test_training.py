@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -64,9 +65,8 @@ class Services:
         return loop(begin(local, model(), **{**OPTIONS, "steps": 4, **options}), chosen)
 
 
-@pytest.fixture(scope="module")
-def services(tmp_path_factory) -> Iterator[Services]:
-    folder = tmp_path_factory.mktemp("services")
+@contextmanager
+def running(folder) -> Iterator[Services]:
     with stage(folder, SETTINGS, SystemRandomness(), 3) as made, made.client() as client:
         documents = {3: made.document}
         sealed(made, client, "of-3")
@@ -74,6 +74,19 @@ def services(tmp_path_factory) -> Iterator[Services]:
         documents[2] = two.publish(SETTINGS)
         sealed(made, client, "of-2")
         yield Services(made, client, documents)
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory) -> Iterator[Services]:
+    with running(tmp_path_factory.mktemp("services")) as made:
+        yield made
+
+
+@pytest.fixture
+def fresh_services(tmp_path_factory) -> Iterator[Services]:
+    """For a run that costs so much that what other tests have spent would leave too little."""
+    with running(tmp_path_factory.mktemp("services")) as made:
+        yield made
 
 
 def several(number: int) -> list[tuple[int, int]]:
@@ -229,8 +242,9 @@ scheduler = {{name = "StepLR", step_size = 3, gamma = 0.5}}
 
 @pytest.mark.long
 @pytest.mark.parametrize("helpers", [2, 3])
-def test_a_run_carries_on_wherever_it_is_killed(services, tmp_path, helpers):
+def test_a_run_carries_on_wherever_it_is_killed(fresh_services, tmp_path, helpers):
     """Both helpers and the trainer, each a process of its own, killed at random steps."""
+    services = fresh_services
     steps, chance = 40, random.Random(helpers)
     (tmp_path / "model.py").write_text("from tests.integration.taught import model\n")
 
