@@ -87,13 +87,43 @@ def measure(progress: Callable[[str], None]) -> dict[str, object]:
     threads, cores = torch.get_num_threads(), os.sched_getaffinity(0)
     torch.set_num_threads(1)
     try:
-        return {name: _measure(name, case, progress) for name, case in CASES.items()}
+        return {name: _figures(race(name, case, progress)) for name, case in CASES.items()}
     finally:
         torch.set_num_threads(threads)
         os.sched_setaffinity(0, cores)
 
 
-def _measure(name: str, case: Case, progress: Callable[[str], None]) -> dict[str, object]:
+class Found(NamedTuple):
+    """Both loops at one batch size. Milliseconds and bytes are those of a step."""
+
+    multiplier: float
+    spread: float
+    """Half of what lies between the quartiles of the rounds' multipliers."""
+    whole_loop: float
+    http_ms: float
+    memory_ms: float
+    request_bytes: float
+    """To all helpers, the lines and headers of HTTP with it."""
+    answer_bytes: float
+    """From all helpers."""
+
+    @property
+    def bytes_a_step(self) -> float:
+        """Both ways."""
+        return self.request_bytes + self.answer_bytes
+
+
+class Race(NamedTuple):
+    """What was found at every batch size, and what it took to bring the data there."""
+
+    case: Case
+    found: Mapping[int, Found]
+    upload_bytes: int
+    """To and from all helpers, once for all epochs."""
+
+
+def race(name: str, case: Case, progress: Callable[[str], None], rounds: int = ROUNDS) -> Race:
+    """Start services, send records, and run both loops at every batch size. Also run by the cost figure."""
     features, labels = _data(name, case)
     declared = (
         '{kind = "binary"}' if case.sizes[-1] == 1 else '{kind = "categorical", classes = 10, of = "digit"}'
@@ -107,18 +137,20 @@ def _measure(name: str, case: Case, progress: Callable[[str], None]) -> dict[str
         traffic = _Traffic(client)
         progress(f"{name}: {len(features)} reports are made and sent")
         _send(made, client, features, labels)
-        uploaded = traffic.taken()
+        uploaded = sum(traffic.taken())
         _pin(made)
         alone = _records(features, case)
         found = {}
         for size in case.authors:
-            found[size] = _race(case, size, client, alone, traffic)
+            found[size] = _race(case, size, client, alone, traffic, rounds)
             progress(f"{name}: batches of {size}: {found[size]}")
-    return _figures(case, found, uploaded)
+    return Race(case, found, uploaded)
 
 
-def _figures(case: Case, found: Mapping[int, "_Found"], uploaded: int) -> dict[str, object]:
-    def by_size(figure: Callable[[int, _Found], float]) -> dict[str, float]:
+def _figures(raced: Race) -> dict[str, object]:
+    case, found, uploaded = raced
+
+    def by_size(figure: Callable[[int, Found], float]) -> dict[str, float]:
         return {str(size): round(figure(size, each), 2) for size, each in found.items()}
 
     return {
@@ -137,14 +169,6 @@ def _figures(case: Case, found: Mapping[int, "_Found"], uploaded: int) -> dict[s
 # Two runs of one loop.
 
 
-class _Found(NamedTuple):
-    multiplier: float
-    whole_loop: float
-    http_ms: float
-    memory_ms: float
-    bytes_a_step: float
-
-
 _Steps = Generator[None, None, None]
 """A loop that stops after every step."""
 
@@ -157,24 +181,28 @@ class _Turn(NamedTuple):
     memory_loop: float
 
 
-def _race(case: Case, size: int, client: Client, records: Trained, traffic: "_Traffic") -> _Found:
+def _race(case: Case, size: int, client: Client, records: Trained, traffic: "_Traffic", rounds: int) -> Found:
     """Both loops in turns, at one batch size."""
-    over_http, in_memory = _begin(case, size, client), _begin(case, size, client)
+    steps = WARM_UP + rounds * case.round
+    over_http, in_memory = (_begin(case, size, client, steps) for _ in range(2))
     in_memory.sums = alone = _Alone(in_memory, records)
     theirs, ours = _steps(over_http), _steps(in_memory)
     for _ in range(WARM_UP):
         next(theirs), next(ours)
     traffic.taken()
-    turns = [_turn(case.round, theirs, ours, alone) for _ in range(ROUNDS)]
-    travelled = traffic.taken() / (ROUNDS * case.round)
+    turns = [_turn(case.round, theirs, ours, alone) for _ in range(rounds)]
+    sent, came = (travelled / (rounds * case.round) for travelled in traffic.taken())
     theirs.close()
     ours.close()
-    return _Found(
-        statistics.median(turn.http / turn.memory for turn in turns),
+    low, middle, high = statistics.quantiles((turn.http / turn.memory for turn in turns), n=4)
+    return Found(
+        middle,
+        (high - low) / 2,
         statistics.median(turn.http / turn.memory_loop for turn in turns),
         1000 * statistics.median(turn.http for turn in turns),
         1000 * statistics.median(turn.memory for turn in turns),
-        travelled,
+        sent,
+        came,
     )
 
 
@@ -190,7 +218,7 @@ def _turn(steps: int, theirs: _Steps, ours: _Steps, alone: "_Alone") -> _Turn:
     return _Turn(http / steps, alone.took / steps, memory_loop / steps)
 
 
-def _begin(case: Case, size: int, client: Client) -> Training:
+def _begin(case: Case, size: int, client: Client, steps: int) -> Training:
     torch.manual_seed(0)
     layers: list[torch.nn.Module] = []
     for inputs, outputs in pairwise(case.sizes):
@@ -200,7 +228,7 @@ def _begin(case: Case, size: int, client: Client) -> Training:
         loss="bce" if case.sizes[-1] == 1 else "softmax",
         tag=TAG,
         sampling_rate=size / case.records,
-        steps=WARM_UP + ROUNDS * case.round,
+        steps=steps,
         noise=NOISE,
         delta=DELTA,
     )
@@ -310,25 +338,27 @@ def _one_core() -> Iterator[None]:
 
 
 class _Traffic:
-    """Bytes between the ad server and all helpers, both ways: bodies, and the lines and headers of HTTP."""
+    """Bytes between the ad server and all helpers: bodies, and the lines and headers of HTTP."""
 
     def __init__(self, client: Client) -> None:
-        self._bytes = 0
-        hooks: dict[str, list[Callable[..., Any]]] = {"request": [self._sent], "response": [self._came]}
+        self._sent = self._came = 0
+        hooks: dict[str, list[Callable[..., Any]]] = {"request": [self._send], "response": [self._receive]}
         client._http.event_hooks = hooks
 
-    def taken(self) -> int:
-        """Since it was asked last."""
-        found, self._bytes = self._bytes, 0
+    def taken(self) -> tuple[int, int]:
+        """To helpers and from them, since it was asked last."""
+        found, self._sent, self._came = (self._sent, self._came), 0, 0
         return found
 
-    def _sent(self, request: httpx.Request) -> None:
-        self._count(request.headers, len(request.method) + len(request.url.raw_path) + len("  HTTP/1.1rn"))
+    def _send(self, request: httpx.Request) -> None:
+        line = len(request.method) + len(request.url.raw_path) + len("  HTTP/1.1rn")
+        self._sent += line + _counted(request.headers)
 
-    def _came(self, response: httpx.Response) -> None:
-        self._count(response.headers, len("HTTP/1.1 200 OKrn"))
+    def _receive(self, response: httpx.Response) -> None:
+        self._came += len("HTTP/1.1 200 OKrn") + _counted(response.headers)
 
-    def _count(self, headers: httpx.Headers, line: int) -> None:
-        # Of a header: colon, space, line's end; of all headers: an empty line.
-        said = sum(len(name) + len(value) + 4 for name, value in headers.raw)
-        self._bytes += line + said + 2 + int(headers.get("content-length", "0"))
+
+def _counted(headers: httpx.Headers) -> int:
+    """Of a header: colon, space, line's end; of all headers: an empty line; and the body."""
+    said = sum(len(name) + len(value) + 4 for name, value in headers.raw)
+    return said + 2 + int(headers.get("content-length", "0"))

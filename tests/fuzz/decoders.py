@@ -10,6 +10,7 @@ _ENDPOINT = "reads the body of a request; fuzzed as an endpoint"
 _HASHED = "reads files of this party whose digests it has: a changed one is refused before it is read"
 _NAME = "takes a name, and reads nothing"
 _OWN = "reads a row that this party wrote itself into its own database"
+_PLAYED = "reads a file that a simulation wrote into its own folder"
 _WRITTEN = "reads what this very process has just written"
 EXEMPT = {
     "adserver.body.read_upload": _ENDPOINT,
@@ -31,6 +32,8 @@ EXEMPT = {
     "helper.rows.state": _OWN,
     "helper.sealing.agree": _BITMAPS,
     "privacy.ledger.Anchor.read": "a protocol: helper.anchor.FileAnchor.read is in the table",
+    "simulate.scene._same": _PLAYED,
+    "simulate.stage._ports": _PLAYED,
     "storage.datasets._refused": _OWN,
     "web.answers.read_body": _ENDPOINT,
     "web.body.read": _ENDPOINT,

@@ -21,7 +21,7 @@ from maskedlark.exact import onnx_model
 from maskedlark.exact.errors import ModelDoesNotFit, OutOfField, WeightsDoNotFit
 from maskedlark.exact.losses import BinaryCrossEntropy
 from maskedlark.features import Encoder, Hashed, OneHot
-from maskedlark.features.errors import NotAnEncoder
+from maskedlark.features.errors import NotAnEncoder, TableDoesNotFit
 from maskedlark.helper import chunk_file, key_store, manifest
 from maskedlark.helper import config as helper_config
 from maskedlark.helper.anchor import FileAnchor
@@ -33,6 +33,7 @@ from maskedlark.parameter_service.draft import draft
 from maskedlark.privacy.errors import BadArguments, BadReceipt
 from maskedlark.privacy.lines import Mark
 from maskedlark.randomness import FixedRandomness
+from maskedlark.simulate import csv_table
 from maskedlark.storage import engine
 from maskedlark.storage.errors import UnsupportedDatabase
 from maskedlark.web import key_file
@@ -323,7 +324,16 @@ def _features() -> list[Decoder]:
             (DecodeError, NotAnEncoder),
             lambda _, found: Encoder.from_json(found.to_json()).to_json() == found.to_json(),
             0.4,
-        )
+        ),
+        Decoder(
+            "table of a user's own",
+            ("simulate.csv_table.read",),
+            (b"a,b\n1,x\n2,y\n", b'\xef\xbb\xbfa;b\r\n"1;2";"x\ny"\r\n'),
+            _in_file("table.csv", csv_table.read),
+            (TableDoesNotFit,),
+            lambda _, found: len({len(column) for column in found.values()}) == 1,
+            0.4,
+        ),
     ]
 
 

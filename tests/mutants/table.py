@@ -21,6 +21,20 @@ class Mutant(NamedTuple):
 
 MUTANTS = (
     Mutant(
+        "the policy: what sums without noise tell counts too",
+        PRIVACY + "policy.py",
+        "local = randomised.epsilon(document)",
+        "local = 0.0",
+        "tests/unit/privacy/test_policy.py",
+    ),
+    Mutant(
+        "a session: without noise only over records that are private by themselves",
+        PRIVACY + "opening.py",
+        "(lacking := randomised.missing(document, receipt.tag)) is not None",
+        "(lacking := None) is not None",
+        "tests/unit/privacy/test_session_trail.py",
+    ),
+    Mutant(
         "k: a dataset of fewer records is not released",
         PRIVACY + "release.py",
         "if records < document.k:",

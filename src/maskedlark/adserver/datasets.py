@@ -7,6 +7,7 @@ from pydantic import TypeAdapter, ValidationError
 from maskedlark.adserver.dates import shown
 from maskedlark.adserver.errors import EmptyDataset, NameTaken, NotOver, NotSealed, Overlapping, TooLarge
 from maskedlark.clock import Clock
+from maskedlark.core.near import instead
 from maskedlark.errors import WrongType
 from maskedlark.privacy.document import Document
 from maskedlark.storage.datasets import Dataset, Datasets, Standing
@@ -77,8 +78,8 @@ def known(datasets: Datasets, name: str) -> Dataset:
     """The dataset of this name."""
     found = datasets.get(name)
     if found is None:
-        names = ", ".join(each.name for each in datasets.all()) or "none"
-        raise UnknownDataset(f"no dataset {name!r} here; there are {names}")
+        there = instead(name, [each.name for each in datasets.all()])
+        raise UnknownDataset(f"no dataset {name!r} here; {there}")
     return found
 
 

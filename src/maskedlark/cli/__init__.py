@@ -10,6 +10,7 @@ from typer.main import get_command, get_group
 import maskedlark
 
 _COMMANDS = {
+    "demo": "Follow a small population's reports through running services: measure, train, attack.",
     "parameters": (
         "Privacy settings that anyone can verify: make keys, draft, publish, show, verify; run the service."
     ),
@@ -19,16 +20,25 @@ _COMMANDS = {
     "adserver": (
         "An ad server takes reports that it cannot read: set it up, run it. To measure: datasets, query."
     ),
+    "simulate": (
+        "Try it all on a table of your own: services start, each row's browser reports; then query and train."
+    ),
     "datasets": "Reports that never change: freeze them, send them to all helpers, list, abort.",
-    "receipts": "What helpers have answered, signed by them: anyone can fetch it and add up what it cost.",
     "query": "Ask the helpers for sums by group. Shows errors, intervals, the cost, and what is left.",
     "train": "Train a model on labels that nobody holds: shows the cost, trains, and saves it.",
     "evaluate": "Ask the helpers how good a trained model is: AUC, log-loss, accuracy, with error bars.",
-    "demo": "Follow a small population's reports through running services: measure, train, attack.",
+    "audit": "Attack what each party sees, and compare what was found with what privacy allows.",
+    "receipts": "What helpers have answered, signed by them: anyone can fetch it and add up what it cost.",
+    "experiment": "Repeat an experiment of the paper, or one of ours. Needs a clone of the repository.",
+    "bench": "Measure how fast one part is. Needs a clone of the repository.",
 }
 """What the list of commands says of each: a test holds it to what the command itself says."""
 _ALONE = {"demo": "Example: maskedlark demo --users 5000 --helpers 3"}
 """Modules whose one function is the command, with its example."""
+EXIT_CODES = (
+    "Exit codes: 0 done; 1 refused: the line says what to do; 2 the command line is wrong; 3 the budget does "
+    "not allow it; 4 a service is away or busy: try again later; 130 interrupted."
+)
 
 
 class _Commands(TyperGroup):
@@ -62,7 +72,7 @@ app = typer.Typer(
     name="maskedlark",
     cls=_Commands,
     help="Measure and train on what users did without anyone seeing what one user did.",
-    epilog="Example: maskedlark demo",
+    epilog=f"Example: maskedlark demo\n\n{EXIT_CODES}",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,  # locals hold shares and labels
 )

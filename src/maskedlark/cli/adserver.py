@@ -11,6 +11,7 @@ from maskedlark.adserver.app import create_app
 from maskedlark.adserver.upkeep import upkeep
 from maskedlark.cli import running
 from maskedlark.cli.plainly import plainly
+from maskedlark.cli.saying import Json, say
 from maskedlark.clock import SystemClock
 from maskedlark.privacy.document import Origin
 from maskedlark.privacy.settings import PublicKey
@@ -25,6 +26,7 @@ KEY = "origin.key"
 app = typer.Typer(
     name="adserver",
     help="An ad server takes reports that it cannot read: set it up, run it. To measure: datasets, query.",
+    epilog="Example: maskedlark adserver serve --config ads/adserver.toml",
     no_args_is_help=True,
 )
 
@@ -42,6 +44,7 @@ def init(
     key: Annotated[
         Path | None, typer.Option("--key", help="Its signing key, if there is one; else one is made.")
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Make a folder, settings to fill in, and a signing key. Prints the key's public half."""
     config.check("--origin", Origin, origin)
@@ -54,7 +57,7 @@ def init(
     public = signing.verifying.public.hex()
     where = key.absolute() if key else Path(KEY)
     settings_file.write(path, skeleton.text(origin, where, public, parameter_service, service_key))
-    typer.echo(public)
+    say({"config": str(path), "public_key": public}, as_json, public)
     typer.echo(f"fill in {path}, then run `maskedlark adserver serve`", err=True)
 
 

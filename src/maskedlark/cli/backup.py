@@ -8,6 +8,7 @@ import typer
 
 from maskedlark.cli.plainly import plainly
 from maskedlark.cli.receipts import read_lines
+from maskedlark.cli.saying import Json, say
 from maskedlark.clock import SECONDS_AN_HOUR, SystemClock
 from maskedlark.helper import backup as backups
 from maskedlark.helper import config as configuration
@@ -45,23 +46,27 @@ def backup(
     earlier: Annotated[
         Path | None, typer.Option("--earlier", help="A backup beside it: what is the same is linked.")
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Copy the helper while it runs. The copy is as secret as the helper; the anchor is not in it."""
     made = backups.back_up(
         configuration.read(config), to.absolute(), SystemClock(), with_keys, dumped, earlier
     )
     size = sum(each.size for each in made.files.values())
-    typer.echo(f"{len(made.files)} files, {size} bytes, in {to}")
+    said = f"{len(made.files)} files, {size} bytes, in {to}"
+    say({"files": len(made.files), "bytes": size, "folder": str(to)}, as_json, said)
 
 
 @plainly
 def restore(
     config: ConfigFile,
     source: Annotated[Path, typer.Option("--from", help="The folder of the backup.")],
+    as_json: Json = False,
 ) -> None:
     """Put a backup's files back, each checked. The helper starts when it was recovered."""
     made = backups.put_back(configuration.read(config), source)
-    typer.echo(f"{len(made.files)} files of {_when(made.taken)} are back")
+    said = f"{len(made.files)} files of {_when(made.taken)} are back"
+    say({"files": len(made.files), "taken": made.taken, "database": made.database}, as_json, said)
     if made.database == "server":
         typer.echo("put the dump of its database back with pg_restore", err=True)
     typer.echo("collect the receipts of since then, then run `maskedlark helper recover`", err=True)
@@ -81,6 +86,7 @@ def recover(
     anchor_lost: Annotated[
         bool, typer.Option("--anchor-lost", help="The anchor is lost too: all counts as spent, for everyone.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Bring a ledger that was put back up to what was signed since. A budget is never reset."""
     settings, clock = configuration.read(config), SystemClock()
@@ -89,12 +95,23 @@ def recover(
         typer.confirm(
             f"Close for good what {'all origins' if anchor_lost else ', '.join(close)} published until now?",
             abort=True,
+            err=True,
         )
     published = recovery.shown_by(settings, clock)
     asked = Asked(anchor_lost, close)
     done = recovery.recover(settings, found, asked, published, clock, SystemRandomness())
-    for line in _said(done):
-        typer.echo(line)
+    say(_fields(done), as_json, *_said(done))
+
+
+def _fields(done: Recovered) -> dict[str, object]:
+    """The same for programs."""
+    return {
+        "put_back": dict(done.put_back),
+        "datasets_lost": dict(done.lost),
+        "closed": dict(done.closed),
+        "aborted": done.aborted,
+        "refused_before_hour": done.floor,
+    }
 
 
 def _said(done: Recovered) -> list[str]:

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from maskedlark.adserver import dates, sending
 from maskedlark.adserver.client import Client
 from maskedlark.cli.plainly import plainly
+from maskedlark.cli.saying import Json, say
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotDeclared
 from maskedlark.storage.datasets import Dataset
@@ -23,11 +24,11 @@ from maskedlark.storage.datasets import Dataset
 app = typer.Typer(
     name="datasets",
     help="Reports that never change: freeze them, send them to all helpers, list, abort.",
+    epilog="Example: maskedlark datasets list --config adserver.toml",
     no_args_is_help=True,
 )
 Config = Annotated[Path, typer.Option("--config", help="The ad server's adserver.toml.")]
 Name = Annotated[str, typer.Argument(help="The dataset's name.")]
-Json = Annotated[bool, typer.Option("--json", help="For programs: one JSON object.")]
 When = Annotated[str | None, typer.Option(help="As in 2026-11-01, 2026-11-01T12:00+01:00, or seconds.")]
 
 
@@ -95,14 +96,13 @@ def abort(
         bool,
         typer.Option("--give-up", help="Also if some helper has sealed it: its reports are lost then."),
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Take a dataset back that no helper has sealed: its reports are free for another."""
     with Client.from_config(config) as client:
         keeping = client.abort(name, give_up)
-    if keeping:
-        typer.echo(f"{name}: given up; its reports stay taken at {', '.join(keeping)}, and answer nothing")
-    else:
-        typer.echo(f"{name}: aborted")
+    said = f"given up; its reports stay taken at {', '.join(keeping)}, and answer nothing"
+    say({"name": name, "taken_at": list(keeping)}, as_json, f"{name}: {said if keeping else 'aborted'}")
 
 
 @contextmanager

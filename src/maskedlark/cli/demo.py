@@ -1,6 +1,12 @@
 """`maskedlark demo`: real services, a small population, a private report and model, what each party sees."""
 
+import json
+import signal
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,10 +15,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+import maskedlark
 from maskedlark.adserver.client import Client
 from maskedlark.cli.acts import attacking, declaring, measuring, reporting, sights
 from maskedlark.cli.acts import people as simulated
+from maskedlark.cli.acts.found import Found, Model
 from maskedlark.cli.acts.people import People
+from maskedlark.cli.page import whole
 from maskedlark.cli.plainly import plainly
 from maskedlark.features import Encoder
 from maskedlark.randomness import Randomness, SystemRandomness
@@ -23,10 +32,29 @@ from maskedlark.simulate.stage import stage
 def demo(
     users: Annotated[int, typer.Option(min=1500, max=100_000, help="How many people see an ad.")] = 3000,
     helpers: Annotated[int, typer.Option(min=2, max=8, help="How many helpers share every secret.")] = 2,
+    page: Annotated[
+        Path, typer.Option(dir_okay=False, help="Where to write the page with the plots; replaced if there.")
+    ] = Path("maskedlark-demo.html"),
+    as_json: Annotated[
+        bool, typer.Option("--json", help="For programs: one JSON object; all else to standard error.")
+    ] = False,
 ) -> None:
     """Follow a small population's reports through running services: measure, train, attack."""
-    console, rng = Console(highlight=False), SystemRandomness()
-    crowd = simulated.people(users)
+    if not page.absolute().parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {page.parent} to write the page in: make it first")
+    console = Console(highlight=False, stderr=as_json)
+    with _stopped_as_by_hand():
+        found = play(console, users, helpers, SystemRandomness())
+    whole.write(page, found)
+    link = f"[link={page.absolute().as_uri()}]{page}[/link]"
+    console.print(f"The page with the plots: [bold]{link}[/]. Open it in a browser.\n", soft_wrap=True)
+    if as_json:
+        typer.echo(json.dumps({**asdict(found), "page": str(page)}, ensure_ascii=False))
+
+
+def play(console: Console, users: int, helpers: int, rng: Randomness) -> Found:
+    """All acts. What they start is stopped when this returns, however it does."""
+    start, crowd = time.perf_counter(), simulated.people(users)
     encoder = simulated.encoder(crowd)
     console.print(
         f"\n[bold]{users} people saw an ad, {crowd.bought.sum()} bought.[/] "
@@ -36,20 +64,46 @@ def demo(
     with tempfile.TemporaryDirectory() as folder, stage(Path(folder), settings, rng, helpers) as scene:
         declaring.act(console, scene)
         with scene.client() as client:
-            reporting.act(console, scene, client, crowd, encoder)
-            measuring.act(console, client, crowd)
-            train(console, client, crowd, encoder, rng)
-            measuring.receipts(console, scene, client)
+            sent = reporting.act(console, scene, client, crowd, encoder)
+            report = measuring.act(console, client, crowd)
+            model = train(console, client, crowd, encoder, rng)
+            receipts = measuring.receipts(console, scene, client)
         measured = sights.opened(scene, scene.document.measure)
         trained = sights.opened(scene, scene.document.declared_models[declaring.MODEL])
-    sights.act(console, measured, trained, crowd, encoder)
-    attacking.act(console, trained)
+    return Found(
+        version=maskedlark.__version__,
+        users=users,
+        bought=int(crowd.bought.sum()),
+        helpers=helpers,
+        origin=scene.origin,
+        fake_rate=scene.document.fake_rate,
+        sent=sent,
+        report=report,
+        model=model,
+        receipts=receipts,
+        sights=sights.act(console, measured, trained, crowd, encoder),
+        attacks=attacking.act(console, trained),
+        seconds=time.perf_counter() - start,
+    )
 
 
-def train(console: Console, client: Client, crowd: People, encoder: Encoder, rng: Randomness) -> None:
+def train(console: Console, client: Client, crowd: People, encoder: Encoder, rng: Randomness) -> Model | None:
     """The act that needs torch: left out, and said so, where that is not installed."""
     if find_spec("torch") is None:
         console.print("No model is trained: `pip install maskedlark\\[train]` brings what that needs.\n")
-        return
+        return None
     # By name: torch takes seconds to load, and nobody waits for it to read the help.
-    import_module("maskedlark.cli.acts.training").act(console, client, crowd, encoder, rng)
+    found: Model = import_module("maskedlark.cli.acts.training").act(console, client, crowd, encoder, rng)
+    return found
+
+
+@contextmanager
+def _stopped_as_by_hand() -> Iterator[None]:
+    """A signal to end, or a closed terminal, is taken as Ctrl-C: else services would outlive the demo."""
+    ends = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(each, signal.default_int_handler) for each in ends]
+    try:
+        yield
+    finally:
+        for each, handler in zip(ends, before, strict=True):
+            signal.signal(each, handler)

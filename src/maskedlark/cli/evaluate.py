@@ -8,7 +8,8 @@ import typer
 
 from maskedlark.adserver.client import Client
 from maskedlark.cli.plainly import plainly
-from maskedlark.cli.train import Json, Run, making
+from maskedlark.cli.saying import Json
+from maskedlark.cli.train import Run, making
 from maskedlark.training import recipe as recipes
 from maskedlark.training.metrics import Measure
 

@@ -7,6 +7,7 @@ import typer
 
 from maskedlark.cli import backup, running
 from maskedlark.cli.plainly import plainly
+from maskedlark.cli.saying import Json, say
 from maskedlark.clock import SystemClock
 from maskedlark.helper import config as configuration
 from maskedlark.helper import skeleton
@@ -28,6 +29,7 @@ from maskedlark.wire.signatures import VerifyingKey
 app = typer.Typer(
     name="helper",
     help="A helper opens reports, enforces privacy, answers with shares: set it up, rotate keys, run it.",
+    epilog="Example: maskedlark helper serve --config helper-0/helper.toml",
     no_args_is_help=True,
 )
 
@@ -57,6 +59,7 @@ def init(
     trusted: Annotated[
         list[str], typer.Option("--trust", help="The identity of a helper that it trusts. Repeat for more.")
     ] = [],  # noqa: B006
+    as_json: Json = False,
 ) -> None:
     """Make a folder and settings to fill in. Prints the identity's public half if one is made."""
     said = skeleton.Said(
@@ -66,8 +69,7 @@ def init(
     path = settings_file.place(folder, skeleton.FILE)
     public = key_file.create(identity, SystemRandomness()).verifying.public.hex() if identity else None
     settings_file.write(path, skeleton.text(said, public))
-    if public is not None:
-        typer.echo(public)
+    say({"config": str(path), "identity": public}, as_json, *([public] if public else []))
     typer.echo(f"fill in {path}, then run `maskedlark helper rotate`", err=True)
 
 
@@ -81,6 +83,7 @@ def rotate(
     publishing: Annotated[
         bool, typer.Option("--publish/--no-publish", help="Hand them to the parameter service.")
     ] = True,
+    as_json: Json = False,
 ) -> None:
     """Make new keys, beside the old ones, and publish them. A running helper takes them up by itself."""
     settings, signing = configuration.read(config), key_file.read(identity)
@@ -89,16 +92,20 @@ def rotate(
     made = _keyring(settings).rotate(
         signing, settings.address, SystemClock().now(), SystemRandomness(), span, least
     )
-    typer.echo(f"{settings.name} has new keys, sequence {made.sequence}, {len(made.keys)} published")
+    lines = [f"{settings.name} has new keys, sequence {made.sequence}, {len(made.keys)} published"]
     if publishing:
-        _publish(settings)
+        lines.append(_publish(settings))
+    fields = {"helper": settings.name, "sequence": made.sequence, "keys": len(made.keys)}
+    say({**fields, "published": publishing}, as_json, *lines)
 
 
 @app.command(epilog="Example: maskedlark helper publish --config helper-0/helper.toml")
 @plainly
-def publish(config: ConfigFile) -> None:
+def publish(config: ConfigFile, as_json: Json = False) -> None:
     """Hand the keys that there are to the parameter service. Safe to repeat; needs no identity."""
-    _publish(configuration.read(config))
+    settings = configuration.read(config)
+    said = _publish(settings)
+    say({"helper": settings.name, "published_at": settings.parameter_service}, as_json, said)
 
 
 @app.command(epilog="Example: maskedlark helper serve --config helper-0/helper.toml --port 8001")
@@ -120,13 +127,13 @@ def serve(
     name="accept-ledger", epilog="Example: maskedlark helper accept-ledger --config helper-0/helper.toml"
 )
 @plainly
-def accept_ledger(config: ConfigFile) -> None:
+def accept_ledger(config: ConfigFile, as_json: Json = False) -> None:
     """Begin the anchor anew from the ledger as it is. Only if the anchor was lost, and the ledger was not.
 
     From an old copy of the ledger this would spend budgets twice.
     """
     settings = configuration.read(config)
-    typer.confirm("Is this surely the newest ledger, and no copy that was put back?", abort=True)
+    typer.confirm("Is this surely the newest ledger, and no copy that was put back?", abort=True, err=True)
     database = open_database(settings.database_url)
     try:
         anchor = FileAnchor(settings.anchor_folder)
@@ -134,7 +141,8 @@ def accept_ledger(config: ConfigFile) -> None:
         origins = ledger.accept()
     finally:
         database.close()
-    typer.echo(f"anchored {', '.join(origins) or 'nothing: the ledger is empty'}")
+    said = f"anchored {', '.join(origins) or 'nothing: the ledger is empty'}"
+    say({"anchored": list(origins)}, as_json, said)
 
 
 backup.hang_into(app)
@@ -144,11 +152,11 @@ def _keyring(settings: Config) -> Keyring:
     return Keyring(settings.keys_folder, settings.name, settings.keep_days * DAY_S)
 
 
-def _publish(settings: Config) -> None:
+def _publish(settings: Config) -> str:
     message = _keyring(settings).configuration
     with Remote(settings.parameter_service) as remote:
         remote.post("/v1/keys", message, CBOR_TYPE, {"helper": settings.name})
-    typer.echo(f"published at {settings.parameter_service}")
+    return f"published at {settings.parameter_service}"
 
 
 def _published_sequence(settings: Config, identity: VerifyingKey) -> int:

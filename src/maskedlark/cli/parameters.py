@@ -13,8 +13,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from maskedlark.adserver.trusted import naming
 from maskedlark.cli import running
 from maskedlark.cli.plainly import plainly
+from maskedlark.cli.saying import Json, say
 from maskedlark.clock import SystemClock
 from maskedlark.errors import InvalidDocument
 from maskedlark.parameter_service import config as configuration
@@ -36,6 +38,7 @@ KEY = "service.key"
 app = typer.Typer(
     name="parameters",
     help="Privacy settings that anyone can verify: make keys, draft, publish, show, verify; run the service.",
+    epilog="Example: maskedlark parameters draft settings.toml --key origin.key --out draft.json",
     no_args_is_help=True,
 )
 
@@ -58,9 +61,11 @@ Out = Annotated[Path | None, typer.Option("--out", help="Write it to this file."
 @plainly
 def keys(
     path: Annotated[Path, typer.Argument(help="The new file; only you will be able to read it.")],
+    as_json: Json = False,
 ) -> None:
     """Make a signing key: an origin's, a helper's or the service's. Prints its public half."""
-    typer.echo(key_file.create(path, SystemRandomness()).verifying.public.hex())
+    public = key_file.create(path, SystemRandomness()).verifying.public.hex()
+    say({"file": str(path), "public_key": public}, as_json, public)
 
 
 @app.command(epilog="Example: maskedlark parameters draft settings.toml --key origin.key --out draft.json")
@@ -94,6 +99,7 @@ def publish(
     service: Service,
     service_key: ServiceKey,
     out: Out = None,
+    as_json: Json = False,
 ) -> None:
     """Sign a draft and publish it. Safe to repeat: the same draft is published once."""
     handed = chain.sign(document.parse(drafted.read_bytes()), key_file.read(key))
@@ -105,7 +111,9 @@ def publish(
     found = published.claimed()
     if out is not None:
         files.write(out, published.encode())
-    typer.echo(f"published version {found.version} of {found.origin}, digest {found.digest.hex()}")
+    fields = {"origin": found.origin, "version": found.version, "digest": found.digest.hex()}
+    said = f"published version {found.version} of {found.origin}, digest {found.digest.hex()}"
+    say(fields, as_json, said)
 
 
 @app.command(
@@ -146,6 +154,7 @@ def verify(
         Path | None, typer.Option("--save", help="Write the verified chain to this file.")
     ] = None,
     cache: Cache = None,
+    as_json: Json = False,
 ) -> None:
     """Verify every document of an origin: signatures, versions, and that each follows the one before."""
     if (service is None) == (file is None):
@@ -160,8 +169,9 @@ def verify(
         raise UnknownDocument(f"the chain holds no document of {origin}")
     if save is not None:
         files.write(save, pages.encode_chain(found))
-    for each in documents:
-        typer.echo(f"version {each.version}  {each.digest.hex()}  verified")
+    verified = [{"version": each.version, "digest": each.digest.hex()} for each in documents]
+    lines = [f"version {each.version}  {each.digest.hex()}  verified" for each in documents]
+    say({"origin": origin, "verified": verified}, as_json, *lines)
 
 
 @app.command(
@@ -177,13 +187,15 @@ def init(
     key: Annotated[
         Path | None, typer.Option("--key", help="The service's key, if there is one; else one is made.")
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Make a folder, settings and a signing key for the service. Prints the key's public half."""
     pinned = skeleton.origins(origins), skeleton.helpers(helpers)
     path = skeleton.place(folder, FILE)
     signing = key_file.read(key) if key else key_file.create(folder / KEY, SystemRandomness())
     skeleton.write(path, settings_text(key.absolute() if key else Path(KEY), *pinned))
-    typer.echo(signing.verifying.public.hex())
+    public = signing.verifying.public.hex()
+    say({"config": str(path), "public_key": public}, as_json, public)
     typer.echo(f"pin origins and helpers in {path}, then run `maskedlark parameters serve`", err=True)
 
 
@@ -215,7 +227,11 @@ def _client(
     with tempfile.TemporaryDirectory() as forgotten:
         pins = {origin: key_file.public(origin_key)}
         folder = cache or Path(forgotten)
-        with ParameterClient(service, key_file.public(service_key), folder, SystemClock(), pins) as client:
+        key = key_file.public(service_key)
+        with (
+            ParameterClient(service, key, folder, SystemClock(), pins) as client,
+            naming("--service-key", "--origin-key"),
+        ):
             yield client
 
 

@@ -13,6 +13,7 @@ from maskedlark.adserver.question import Between, Options
 from maskedlark.adserver.requests import Kept
 from maskedlark.adserver.table import Table
 from maskedlark.cli.plainly import plainly
+from maskedlark.cli.saying import Json, say
 from maskedlark.core.records import Entry
 from maskedlark.privacy import messages
 from maskedlark.privacy.errors import BadArguments
@@ -60,7 +61,7 @@ def query(
     forget: Annotated[
         str | None, typer.Option("--forget", help="Let go of this request; what was charged stays charged.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs: one JSON object.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Ask the helpers for sums by group. Shows errors, intervals, the cost, and what is left."""
     if sum([bool(value), pending, resume is not None, forget is not None]) != 1:
@@ -72,6 +73,7 @@ def query(
             _list(client.pending(), as_json)
         elif forget is not None:
             client.forget(forget)
+            say({"forgotten": forget}, as_json)
             typer.echo(f"{forget}: forgotten; what helpers have charged for it stays charged", err=True)
         elif resume is not None:
             _show(client.resume(resume, confidence), as_json)

@@ -1,6 +1,5 @@
 """`maskedlark receipts`: fetch what a helper has signed, and verify it from public documents alone."""
 
-import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,12 +13,20 @@ from maskedlark.adserver.client import Client
 from maskedlark.adserver.receipt_pages import MOST_RECEIPTS
 from maskedlark.adserver.trusted import naming
 from maskedlark.cli.plainly import plainly
+from maskedlark.cli.saying import Json, say
 from maskedlark.clock import SystemClock
+from maskedlark.core.near import instead
 from maskedlark.privacy import chain, receipt, trail
 from maskedlark.privacy.budget import Spent
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.errors import BadReceipt
-from maskedlark.privacy.receipt import ReleaseReceipt, SealedReceipt, SignedReceipt
+from maskedlark.privacy.receipt import (
+    ClosedReceipt,
+    OpenedReceipt,
+    ReleaseReceipt,
+    SealedReceipt,
+    SignedReceipt,
+)
 from maskedlark.privacy.trail import Trail
 from maskedlark.web import files, key_file, pages
 from maskedlark.web.errors import StrangeAnswer, UnknownDocument, UnknownHelper
@@ -30,6 +37,7 @@ from maskedlark.wire.signatures import VerifyingKey
 app = typer.Typer(
     name="receipts",
     help="What helpers have answered, signed by them: anyone can fetch it and add up what it cost.",
+    epilog="Example: maskedlark receipts kept --config adserver.toml --helper helper-a --out receipts.jsonl",
     no_args_is_help=True,
 )
 Origin = Annotated[str, typer.Argument(help="Whose reports the answers were about.")]
@@ -61,6 +69,7 @@ def fetch(
         typer.Option("--save-chain", help="Write the documents here, to verify without a network."),
     ] = None,
     most: Most = MOST_RECEIPTS,
+    as_json: Json = False,
 ) -> None:
     """Fetch a helper's receipts, and the documents that they are verified by. Verifies no receipt."""
     with _client(origin, service, service_key, origin_key) as client:
@@ -69,7 +78,8 @@ def fetch(
     files.write(out, b"".join(each.encode() + b"\n" for each in found))
     if save_chain is not None:
         files.write(save_chain, pages.encode_chain(signed))
-    typer.echo(f"{len(found)} receipts of {helper} for {origin}, not verified")
+    fields = {"origin": origin, "helper": helper, "receipts": len(found), "out": str(out)}
+    say(fields, as_json, f"{len(found)} receipts of {helper} for {origin}, not verified")
 
 
 @app.command(
@@ -89,7 +99,7 @@ def verify(
         typer.Option("--chain", help="… and the documents, as `parameters verify --save` has them."),
     ] = None,
     most: Most = MOST_RECEIPTS,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs: one JSON object.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Verify every receipt of a helper, compute every charge again, and say what a source has cost."""
     if (service is None) != (file is not None and chain_file is not None):
@@ -103,10 +113,7 @@ def verify(
         documents = _documents(chain_file, origin, service_key, origin_key)
         found = read_lines(file)
     verified = trail.verify(found, origin, helper, documents)
-    if as_json:
-        typer.echo(json.dumps(_fields(verified, documents)))
-    else:
-        _report(verified, documents)
+    say(_fields(verified, documents), as_json, *_report(verified, documents))
 
 
 @app.command(
@@ -117,12 +124,14 @@ def kept(
     config: Annotated[Path, typer.Option("--config", help="The ad server's adserver.toml.")],
     helper: HelperName,
     out: Annotated[Path, typer.Option("--out", help="Write the receipts here, one a line.")],
+    as_json: Json = False,
 ) -> None:
     """Write down the receipts that the ad server has of a helper: also of one that lost them itself."""
     with Client.from_config(config) as client:
         found = client.receipts(helper)
     files.write(out, b"".join(each.encode() + b"\n" for each in found))
-    typer.echo(f"{len(found)} receipts of {helper}")
+    fields = {"helper": helper, "receipts": len(found), "out": str(out)}
+    say(fields, as_json, f"{len(found)} receipts of {helper}")
 
 
 @contextmanager
@@ -157,7 +166,7 @@ def _identity(documents: Sequence[Document], helper: str) -> VerifyingKey:
             if each.name == helper:
                 return VerifyingKey(bytes.fromhex(each.identity))
     names = sorted({each.name for document in documents for each in document.helpers})
-    raise UnknownHelper(f"no document names a helper {helper!r}; they name {', '.join(names)}")
+    raise UnknownHelper(f"no document names a helper {helper!r}; {instead(helper, names, 'they name')}")
 
 
 def _documents(path: Path, origin: str, service_key: str, origin_key: str) -> list[Document]:
@@ -180,20 +189,31 @@ def read_lines(path: Path) -> list[SignedReceipt]:
     return found
 
 
-def _report(found: Trail, documents: Sequence[Document]) -> None:
+def _report(found: Trail, documents: Sequence[Document]) -> list[str]:
     sealed, released = _counts(found)
-    typer.echo(
-        f"{len(found.receipts)} receipts of {found.helper} for {found.origin} verified: "
-        f"{sealed} datasets sealed, {released} questions answered"
-    )
+    sessions = _sessions(found)
+    lines = [
+        f"{len(found.receipts)} receipts of {found.helper} for {found.origin} verified: {sealed} datasets "
+        f"sealed, {released} questions answered, {len(sessions)} training sessions opened"
+    ]
     if found.lost:
-        typer.echo(f"{found.lost} receipts were lost, as the helper says: what they cost is not in the sums")
+        lines.append(
+            f"{found.lost} receipts were lost, as the helper says: what they cost is not in the sums"
+        )
+    for each in sessions:
+        used = "open" if each["used"] is None else f"closed after {each['used']}"
+        lines.append(
+            f"session {str(each['request'])[:8]}… of {each['tag']}: {each['steps']} steps, {used}; it was "
+            f"charged ε = {each['charged_epsilon']:.6g} when it was opened"
+        )
     for document, cost in _spent(found, documents):
         budget = document.budget
-        typer.echo(
+        lines.append(
             f"version {document.version}: a source has cost at most ε = {cost.epsilon:.6g} "
-            f"at δ = {cost.delta:g}, of ε = {budget.epsilon:g} at δ = {budget.delta:g}"
+            f"at δ = {cost.delta:g}, of ε = {budget.epsilon:g} at δ = {budget.delta:g}; "
+            f"ε = {cost.coalition:.6g} if all helpers but one joined the ad server"
         )
+    return lines
 
 
 def _fields(found: Trail, documents: Sequence[Document]) -> dict[str, object]:
@@ -204,6 +224,7 @@ def _fields(found: Trail, documents: Sequence[Document]) -> dict[str, object]:
             "version": document.version,
             "epsilon": cost.epsilon,
             "delta": cost.delta,
+            "coalition_epsilon": cost.coalition,
             "budget_epsilon": document.budget.epsilon,
             "budget_delta": document.budget.delta,
         }
@@ -215,6 +236,7 @@ def _fields(found: Trail, documents: Sequence[Document]) -> dict[str, object]:
         "receipts": len(found.receipts),
         "datasets_sealed": sealed,
         "questions_answered": released,
+        "training_sessions": _sessions(found),
         "receipts_lost": found.lost,
         "spent": spent,
     }
@@ -224,6 +246,22 @@ def _counts(found: Trail) -> tuple[int, int]:
     """How many datasets were sealed, and how many questions answered."""
     released = sum(isinstance(each, ReleaseReceipt) for each in found.receipts)
     return sum(isinstance(each, SealedReceipt) for each in found.receipts), released
+
+
+def _sessions(found: Trail) -> list[dict[str, object]]:
+    """Every training session, and how many of its steps were used, if it is closed."""
+    used = {each.request: each.used for each in found.receipts if isinstance(each, ClosedReceipt)}
+    return [
+        {
+            "request": each.request,
+            "tag": each.tag,
+            "steps": each.steps,
+            "used": used.get(each.request),
+            "charged_epsilon": each.balance.charged_epsilon,
+        }
+        for each in found.receipts
+        if isinstance(each, OpenedReceipt)
+    ]
 
 
 def _spent(found: Trail, documents: Sequence[Document]) -> list[tuple[Document, Spent]]:

@@ -1,6 +1,5 @@
 """`maskedlark train`: a whole training run from a TOML and a model file."""
 
-import json
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,13 +8,13 @@ import typer
 
 from maskedlark.adserver.client import Client
 from maskedlark.cli.plainly import plainly
+from maskedlark.cli.saying import Json, say
 from maskedlark.privacy.receipt import OpenedReceipt
 from maskedlark.training import recipe as recipes
 from maskedlark.training.errors import BadRun
 
 EXAMPLE = "Example: maskedlark train run.toml --plan"
 Run = Annotated[Path, typer.Argument(help="A TOML: model, loss, datasets, steps, cost and optimizer.")]
-Json = Annotated[bool, typer.Option("--json", help="For programs: one JSON object.")]
 app = typer.Typer(add_completion=False)
 
 
@@ -33,7 +32,7 @@ def train(
     with Client.from_config(recipe.adserver) as client:
         training, steppers = making().training(recipe, client)
         if plan:
-            _show({"plan": training.plan().figures()}, as_json, str(training.plan()))
+            say({"plan": training.plan().figures()}, as_json, str(training.plan()))
             return
         typer.echo(str(training.plan()), err=True)  # Before anything is charged.
         with training:
@@ -49,7 +48,7 @@ def train(
         "out": str(recipe.out),
         "charged": {name: each.balance.model_dump() for name, each in receipts.items()},
     }
-    _show(said, as_json, f"{recipe.out}: trained {training.plan().steps} steps{_left(receipts)}")
+    say(said, as_json, f"{recipe.out}: trained {training.plan().steps} steps{_left(receipts)}")
 
 
 def making() -> Any:  # noqa: ANN401 - a module
@@ -58,10 +57,6 @@ def making() -> Any:  # noqa: ANN401 - a module
         return import_module("maskedlark.training.making")
     except ModuleNotFoundError as error:
         raise BadRun(f"training needs {error.name}: install maskedlark with its extra `train`") from None
-
-
-def _show(said: dict[str, Any], as_json: bool, text: str) -> None:
-    typer.echo(json.dumps(said) if as_json else text)
 
 
 def _left(receipts: dict[str, OpenedReceipt]) -> str:

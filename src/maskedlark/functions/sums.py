@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from maskedlark.core.declared import COUNT, MOST_NAMES
 from maskedlark.core.field import FieldArray
+from maskedlark.core.near import instead
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Entry, Measured, Records
 from maskedlark.functions.grouping import Keys, group
@@ -135,4 +136,4 @@ class Sums(Function):
 def _check_names(what: str, names: Sequence[str], declared: Sequence[str]) -> None:
     for name in names:
         if name not in declared:
-            raise BadArguments(f"{name!r} is no declared {what}; there are {', '.join(declared)}")
+            raise BadArguments(f"{name!r} is no declared {what}; {instead(name, declared)}")

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from maskedlark.core import local_dp
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.settings import Budget, Delay, TrainedModel
 
@@ -92,7 +91,7 @@ def _local(model: TrainedModel) -> list[Line]:
     """Local noise, and what it promises for everything that one source reveals under this tag."""
     noise = model.feature_noise.declared() if model.feature_noise else None
     response = model.randomised_response.declared() if model.randomised_response else None
-    promised = _promised(model)
+    promised = model.promised()
     lines: list[Line] = []
     if noise is not None:
         lines.append(
@@ -114,17 +113,11 @@ def _local(model: TrainedModel) -> list[Line]:
     return lines or [("local DP", f"{model.tag}: none; helpers see the features as they are")]
 
 
-def _promised(model: TrainedModel) -> local_dp.Guarantee:
-    noise = model.feature_noise.declared() if model.feature_noise else None
-    response = model.randomised_response.declared() if model.randomised_response else None
-    return local_dp.guarantee(model.features, noise, [response] * len(model.labels))
-
-
 def _together(models: Sequence[TrainedModel]) -> list[Line]:
     """Local noise is drawn for every source and tag: what a source reveals under several tags adds up."""
     if len(models) < 2 or not any(model.feature_noise or model.randomised_response for model in models):
         return []
-    promised = [_promised(model) for model in models]
+    promised = [model.promised() for model in models]
     sums = {
         "features": math.fsum(each.features for each in promised),
         "features if any byte may become any other": math.fsum(each.any_features for each in promised),

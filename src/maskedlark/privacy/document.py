@@ -13,6 +13,7 @@ from pydantic import Field, StringConstraints, ValidationError, model_validator
 
 from maskedlark.core import field
 from maskedlark.core.declared import MOST_NAMES, Measure, Model
+from maskedlark.core.near import instead
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import InvalidDocument, MaskedLarkError, NotDeclared
 from maskedlark.privacy.settings import (
@@ -201,9 +202,8 @@ class Document(Settings):
         """One model's settings."""
         found = [model for model in self.models if model.tag == tag]
         if not found:
-            raise NotDeclared(
-                f"no model {tag!r}; the document declares {', '.join(m.tag for m in self.models) or 'none'}"
-            )
+            declared = instead(tag, [model.tag for model in self.models], "the document declares")
+            raise NotDeclared(f"no model {tag!r}; {declared}")
         return found[0]
 
     def delta(self, purpose: Purpose) -> float:

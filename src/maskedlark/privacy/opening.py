@@ -4,7 +4,7 @@ The number of batches that a record is in comes from a secret seed. A Poisson co
 everybody can compute, or more; all other courses say exactly how often a record is used.
 """
 
-from maskedlark.privacy import sampling
+from maskedlark.privacy import randomised, sampling
 from maskedlark.privacy.course import Course, announced, crowded
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.errors import BadReceipt
@@ -19,8 +19,8 @@ def check(receipt: OpenedReceipt, document: Document, records: int) -> None:
     if len(receipt.slots) != len(receipt.datasets):
         raise BadReceipt(f"receipt {receipt.number} has not one slot for each dataset")
     if receipt.course is None:
-        if document.trained(receipt.tag).randomised_response is None:
-            raise BadReceipt(f"receipt {receipt.number} opens a session without noise, which is not declared")
+        if (lacking := randomised.missing(document, receipt.tag)) is not None:
+            raise BadReceipt(f"receipt {receipt.number} opens a session without noise, but {lacking}")
         return
     course, mechanism = receipt.course.course(), document.mechanisms["train"]
     if course.kind != mechanism.kind or course.noise < mechanism.noise_floor:

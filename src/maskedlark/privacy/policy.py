@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from maskedlark.errors import BudgetOverCeiling, CandidatesLeak, KTooSmall, TooFewHelpers, UntrustedHelper
+from maskedlark.privacy import randomised
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.settings import Budget, Hex32, Settings
 
@@ -42,20 +43,23 @@ class Policy(Settings):
         partial = [model.tag for model in document.models if model.candidates != "all"]
         if self.whole_label_space and partial:
             raise CandidatesLeak(f"{document.origin} shows less than the whole label space of {partial[0]}")
-        _check_budget(document.origin, "a source", document.budget, self.most)
-        if document.training is not None:
-            _check_budget(document.origin, "training", document.training.adserver, self.most)
-            _check_budget(
-                document.origin,
-                "training, against a coalition,",
-                document.training.coalition,
-                self.most_coalition,
-            )
+        self._check_budgets(document)
+
+    def _check_budgets(self, document: Document) -> None:
+        """Every ceiling, with what local noise alone lets through on top: no budget is charged for that."""
+        local = randomised.epsilon(document)
+        _check_budget(document.origin, "a source", document.budget, local, self.most)
+        if document.training is None:
+            return
+        ceilings, against = document.training, "training, against a coalition,"
+        _check_budget(document.origin, "training", ceilings.adserver, local, self.most)
+        _check_budget(document.origin, against, ceilings.coalition, local, self.most_coalition)
 
 
-def _check_budget(origin: str, what: str, declared: Budget, most: Budget) -> None:
-    if declared.epsilon > most.epsilon or declared.delta > most.delta:
+def _check_budget(origin: str, what: str, declared: Budget, local: float, most: Budget) -> None:
+    if declared.epsilon + local > most.epsilon or declared.delta > most.delta:
+        added = f", {local:g} of it for sums without noise over randomised records" if local else ""
         raise BudgetOverCeiling(
-            f"under {origin}'s document {what} may cost ({declared.epsilon:g}, {declared.delta:g}); "
-            f"the ceiling here is ({most.epsilon:g}, {most.delta:g})"
+            f"under {origin}'s document {what} may cost ({declared.epsilon + local:g}, {declared.delta:g})"
+            f"{added}; the ceiling here is ({most.epsilon:g}, {most.delta:g})"
         )

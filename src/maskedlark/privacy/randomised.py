@@ -5,6 +5,8 @@ in the masks, before a function sees them: it is linear, so that each does it wi
 comes out right for every function and every number of labels. Coefficients are whole numbers in `UNIT`s.
 """
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,6 +33,15 @@ def missing(document: Document, tag: str) -> str | None:
     if declared.candidates != "all":
         return f"records of {tag} do not show all labels"
     return None
+
+
+def epsilon(document: Document) -> float:
+    """What sums without noise tell of a source's labels, under all models that allow them together. Anyone.
+
+    No budget holds it: such sums are asked as often as one likes, and are charged nothing.
+    """
+    alone = [model for model in document.models if missing(document, model.tag) is None]
+    return math.fsum(model.promised().labels for model in alone)
 
 
 def check(document: Document, tag: str) -> None:

@@ -230,6 +230,12 @@ class TrainedModel(Settings):
             return Sample(self.sample)
         return ALL if self.candidates == "all" else Pair()
 
+    def promised(self) -> local_dp.Guarantee:
+        """What local noise alone promises a source for all that it reveals under this tag."""
+        noise = self.feature_noise.declared() if self.feature_noise else None
+        response = self.randomised_response.declared() if self.randomised_response else None
+        return local_dp.guarantee(self.features, noise, [response] * len(self.labels))
+
     def declared(self) -> Model:
         """As the core knows it."""
         return Model(self.tag, self.features, tuple(label.space() for label in self.labels), self.policy())

@@ -16,8 +16,8 @@ STOPS_WITHIN_S = 30
 class Process:
     """One running service. Its port stays the same when it is started again."""
 
-    def __init__(self, arguments: Sequence[object]) -> None:
-        self.port = free_port()
+    def __init__(self, arguments: Sequence[object], port: int | None = None) -> None:
+        self.port = port or free_port()
         self.address = f"http://127.0.0.1:{self.port}"
         self._command = [sys.executable, *map(str, arguments), "--port", str(self.port)]
         self._running: subprocess.Popen[str] | None = None
@@ -28,11 +28,20 @@ class Process:
         assert self._running is not None, "it was not started"
         return self._running.pid
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it was started, and has ended by itself."""
+        return self._running is not None and self._running.poll() is not None
+
     def launch(self, **environment: str) -> Self:
         """Start it, and do not wait: several that start at once are ready sooner."""
         assert self._running is None, "it runs already"
         self._running = subprocess.Popen(  # noqa: S603
-            self._command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}
+            self._command,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment},
+            process_group=0,  # Ctrl-C is for who started it: that one stops it in good order.
         )
         return self
 
@@ -88,3 +97,12 @@ def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port: int = listening.getsockname()[1]
         return port
+
+
+def is_free(port: int) -> bool:
+    """Whether nobody listens on this port now."""
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True

@@ -3,8 +3,9 @@
 In life the helpers are on machines of their own, and nobody holds all of these keys.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,17 +14,20 @@ import httpx
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.errors import UploadRefused
 from maskedlark.clock import SystemClock
+from maskedlark.helper.errors import NoKeys
 from maskedlark.helper.keyring import Keyring, Span
 from maskedlark.parameter_service.draft import draft
 from maskedlark.privacy import chain
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.settings import Budget
 from maskedlark.randomness import Randomness
-from maskedlark.simulate.services import Process
-from maskedlark.web import key_file
+from maskedlark.simulate.services import Process, is_free
+from maskedlark.web import files, key_file
+from maskedlark.web.errors import NotThere
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.remote import Remote
 from maskedlark.web.signed_remote import SignedRemote
+from maskedlark.wire import keys as key_configurations
 from maskedlark.wire import uploads
 from maskedlark.wire.report import Recipient
 from maskedlark.wire.signatures import SigningKey
@@ -31,6 +35,7 @@ from maskedlark.wire.signatures import SigningKey
 ORIGIN = "ads.example"
 DAY_S = 86_400
 MOST = Budget(epsilon=100, delta=1e-3)
+_PORTS, _SETTINGS = "ports.json", "settings.toml"
 
 
 @dataclass(frozen=True)
@@ -52,8 +57,23 @@ class RunningHelper:
         keyring = Keyring(self.folder / "keys", self.name)
         span = Span(30 * DAY_S, 30 * DAY_S)
         keyring.rotate(self.identity, self.process.address, SystemClock().now(), rng, span)
+        self.publish(service)
+
+    def publish(self, service: str) -> None:
+        """The keys that there are, once more: that changes nothing."""
+        message = Keyring(self.folder / "keys", self.name).configuration
         with Remote(service) as remote:
-            remote.post("/v1/keys", keyring.configuration, "application/cbor", {"helper": self.name})
+            remote.post("/v1/keys", message, "application/cbor", {"helper": self.name})
+
+    def is_known(self) -> bool:
+        """Whether it has keys that browsers may use now, signed for the address that it has now."""
+        try:
+            message = Keyring(self.folder / "keys", self.name).configuration
+        except NoKeys:
+            return False
+        found = key_configurations.verify(message, self.name, self.identity.verifying)
+        valid = any(each.valid_at(SystemClock().now()) for each in found.keys)
+        return valid and found.address == self.process.address
 
 
 @dataclass
@@ -87,6 +107,12 @@ class Stage:
     def config(self) -> Path:
         """The ad server's own `adserver.toml`."""
         return self.folder / "adserver.toml"
+
+    def ended(self) -> list[str]:
+        """Services that have ended by themselves, by name."""
+        parties = {"the parameter service": self.service, "the ad server": self.adserver}
+        parties |= {helper.name: helper.process for helper in self.helpers}
+        return [name for name, process in parties.items() if process.has_ended]
 
     def client(self) -> Client:
         """The ad server's own hands."""
@@ -151,39 +177,74 @@ def stage(
 
     `settings` is the TOML of `maskedlark parameters draft`, without origin and helpers; `others` are origins
     that all services know as well, and that have published nothing yet. `serving` is each one's table of that
-    name. Services log to standard error.
+    name. Services log to standard error. Over a folder that was used before it carries on with what is there.
     """
-    service_key = key_file.create(folder / "service.key", rng)
-    origins = {name: key_file.create(folder / f"{name}.key", rng) for name in (ORIGIN, *others)}
+    service_key = _key(folder / "service.key", rng)
+    origins = {name: _key(folder / f"{name}.key", rng) for name in (ORIGIN, *others)}
     names = [f"helper-{place}" for place in range(helpers)]
-    identities = [key_file.create(folder / f"{name}.key", rng) for name in names]
+    identities = [_key(folder / f"{name}.key", rng) for name in names]
     with ExitStack() as stack:
-        service = stack.enter_context(
-            _parameter_service(folder, origins, dict(zip(names, identities, strict=True)), log_level, serving)
+        ports = _ports(folder, ["parameters", "adserver", *names])
+        service = _parameter_service(
+            folder, origins, dict(zip(names, identities, strict=True)), log_level, serving, ports
         )
-        adserver = _process("adserver", folder / "adserver.toml", log_level)
+        stack.enter_context(service)
+        adserver = _process("adserver", folder / "adserver.toml", log_level, ports.get("adserver"))
         pinned = {name: key.verifying for name, key in origins.items()}
         parameters = ParameterClient(
             service.address, service_key.verifying, folder / "cache", SystemClock(), pinned
         )
         stack.callback(parameters.close)
         running = tuple(
-            _helper(folder / name, name, identity, log_level)
+            _helper(folder / name, name, identity, log_level, ports.get(name))
             for name, identity in zip(names, identities, strict=True)
         )
         http = stack.enter_context(httpx.Client(timeout=60, follow_redirects=False))
         made = Stage(folder, ORIGIN, origins, service, service_key, adserver, running, parameters, http, rng)
         _write_configs(made, database, helper_settings, least_k, serving)
+        _keep_ports(made)
         stack.enter_context(adserver)
         for helper in running:
-            helper.rotate(service.address, rng)
+            if helper.is_known():
+                helper.publish(service.address)
+            else:
+                helper.rotate(service.address, rng)
         for helper in running:
             # Held before it answers: if publishing fails, it is stopped too.
             stack.push(helper.process.launch())
-        made.publish(settings)
+        _published(made, settings)
         for helper in running:
             helper.process.wait()
         yield made
+
+
+def _key(path: Path, rng: Randomness) -> SigningKey:
+    return key_file.read(path) if path.exists() else key_file.create(path, rng)
+
+
+def _ports(folder: Path, names: Sequence[str]) -> dict[str, int]:
+    """Of services that ran here before, where nobody else listens now: other programs know their address."""
+    path, kept = folder / _PORTS, {}
+    with suppress(OSError, ValueError):  # Without it, they are reached at other ports.
+        kept = json.loads(path.read_text())
+    return {name: kept[name] for name in names if name in kept and is_free(kept[name])}
+
+
+def _keep_ports(made: Stage) -> None:
+    named = {"parameters": made.service, "adserver": made.adserver}
+    named |= {helper.name: helper.process for helper in made.helpers}
+    ports = {name: process.port for name, process in named.items()}
+    files.write(made.folder / _PORTS, json.dumps(ports).encode())
+
+
+def _published(made: Stage, settings: str) -> None:
+    """The document of these settings: the newest, if it was made from the very same; else another version."""
+    path = made.folder / _SETTINGS
+    with suppress(NotThere):
+        made.documents += made.parameters.chain(made.origin)
+    if not made.documents or not path.exists() or path.read_text() != settings:
+        made.publish(settings)
+        files.write(path, settings.encode())
 
 
 def _listed(keys: Mapping[str, SigningKey]) -> str:
@@ -196,23 +257,25 @@ def _parameter_service(
     helpers: Mapping[str, SigningKey],
     log_level: str,
     serving: str,
+    ports: Mapping[str, int],
 ) -> Process:
     config = folder / "parameters.toml"
     config.write_text(
         'key = "service.key"\ndatabase = "sqlite:///parameters.sqlite"\n'
         f"[origins]\n{_listed(origins)}\n[helpers]\n{_listed(helpers)}\n[serving]\n{serving}\n"
     )
-    return _process("parameters", config, log_level)
+    return _process("parameters", config, log_level, ports.get("parameters"))
 
 
-def _helper(folder: Path, name: str, identity: SigningKey, log_level: str) -> RunningHelper:
-    folder.mkdir(0o700)
+def _helper(folder: Path, name: str, identity: SigningKey, log_level: str, port: int | None) -> RunningHelper:
+    folder.mkdir(0o700, exist_ok=True)
     config = folder / "helper.toml"
-    return RunningHelper(name, identity, config, _process("helper", config, log_level))
+    return RunningHelper(name, identity, config, _process("helper", config, log_level, port))
 
 
-def _process(party: str, config: Path, log_level: str) -> Process:
-    return Process(["-m", "maskedlark", party, "serve", "--config", config, "--log-level", log_level])
+def _process(party: str, config: Path, log_level: str, port: int | None) -> Process:
+    arguments = ["-m", "maskedlark", party, "serve", "--config", config, "--log-level", log_level]
+    return Process(arguments) if port is None else Process(arguments, port)
 
 
 def _write_configs(

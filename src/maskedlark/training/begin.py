@@ -10,12 +10,13 @@ from torch import nn
 
 from maskedlark.core.purpose import Purpose
 from maskedlark.exact.clip import Clip
+from maskedlark.exact.errors import WeightsDoNotFit
 from maskedlark.exact.local import stand_in
 from maskedlark.exact.network import Network
 from maskedlark.features.encoder import Encoder
 from maskedlark.functions import model as described
 from maskedlark.functions import weights
-from maskedlark.functions.gradient import NORMS, Gradient
+from maskedlark.functions.gradient import NORMS, Gradient, GradientSteps
 from maskedlark.privacy.course import MOST_STEPS, Course
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.errors import BadArguments
@@ -86,7 +87,7 @@ def begin(
     request = _request(home.new_id(), document, digests, tag, network, clip, planned)
     run = Run(Path(folder)) if folder is not None else None
     body = request.encode() if run is None else _same(run, request)
-    return Training(
+    made = Training(
         model,
         network,
         clip,
@@ -101,6 +102,8 @@ def begin(
         checkpoint_every,
         bar,
     )
+    _check_weights(made)
+    return made
 
 
 def _check(steps: int, bits: int, every: int) -> None:
@@ -110,6 +113,14 @@ def _check(steps: int, bits: int, every: int) -> None:
         raise BadArguments(f"bits={bits}: weights travel with 8 or 16")
     if every < 1:
         raise BadArguments(f"checkpoint_every={every}: a checkpoint is after 1 step or more")
+
+
+def _check_weights(made: Training) -> None:
+    """As helpers do, who have charged by then: weights that do not fit cost nothing."""
+    for name, parameter in made.model.named_parameters():
+        if not bool(parameter.isfinite().all()):
+            raise WeightsDoNotFit(f"{name} holds what is no number: rescale the model, or make it anew")
+    GradientSteps(made.tag, made.network, made.clip).at(weights.encode(made.quantised()), b"")
 
 
 def _clip(document: Document, tag: str, fraction: int, depth: int) -> Clip:

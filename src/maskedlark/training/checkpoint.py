@@ -4,7 +4,10 @@ A run that was killed anywhere is begun again over the same folder. It opens the
 checkpoint and asks the steps behind it again: the same weights make the same bytes, which get the same.
 """
 
+import fcntl
 import io
+import os
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +16,10 @@ from typing import Any, Protocol
 import torch
 
 from maskedlark.training import saved
-from maskedlark.training.errors import NotAModel, OtherRun
+from maskedlark.training.errors import NotAModel, OtherRun, RunInUse
 from maskedlark.web import files
 
-_REQUEST, _STATE = "session.json", "checkpoint.pt"
+_REQUEST, _STATE, _LOCK = "session.json", "checkpoint.pt", ".training"
 
 
 class Stateful(Protocol):
@@ -52,6 +55,7 @@ class Run:
 
     def load(self, kept: Sequence[Stateful]) -> int | None:
         """Put everything back as it was, and return the step that comes next; none if nothing was saved."""
+        self._hold()
         path = self.folder / _STATE
         if not path.exists():
             return None
@@ -69,6 +73,19 @@ class Run:
         for each, (_, state) in zip(kept, states, strict=True):
             self._put_back(each, state)
         return step
+
+    def _hold(self) -> None:
+        """Keep other processes out, for as long as this is there: they would ask other steps."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        weakref.finalize(self, os.close, handle)
+        try:
+            # A lock of the process: whoever begins again in the same one is let in.
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RunInUse(
+                f"another process trains in {self.folder}: wait until it is done, or give another folder"
+            ) from None
 
     def _put_back(self, each: Stateful, state: dict[str, Any]) -> None:
         try:

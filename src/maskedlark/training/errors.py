@@ -2,15 +2,26 @@
 
 MaskedLarkError
 ├── OtherRun                    a folder that holds another run, or another model or optimiser
+├── OverCeiling                 a run that would cost more than the document allows for training
+├── RunInUse                    a folder in which another process trains
 ├── BadRun                      a description of a run that cannot be run: its model, optimiser or scheduler
 └── NotAModel                   a file that is no model saved by us
 """
 
 from maskedlark.errors import DecodeError, MaskedLarkError
+from maskedlark.privacy.errors import BadArguments
 
 
 class OtherRun(MaskedLarkError):
     """The folder holds another run: another session, model or optimiser, or a checkpoint that is damaged."""
+
+
+class OverCeiling(BadArguments):
+    """The run would cost more than the document allows for training. Nothing was charged."""
+
+
+class RunInUse(MaskedLarkError):
+    """Another process trains in the folder: two would overwrite each other's checkpoints."""
 
 
 class BadRun(MaskedLarkError):

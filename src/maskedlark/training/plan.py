@@ -12,6 +12,7 @@ from maskedlark.privacy.course import Course, adserver_epsilon, coalition_epsilo
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.errors import BadArguments, NoiseTooSmall
 from maskedlark.privacy.sampling import Sampling
+from maskedlark.training.errors import OverCeiling
 
 _ASKING_S = 0.015
 """What a step takes beside its sums: two commits, two signatures, HTTP."""
@@ -216,7 +217,7 @@ def _check(found: Course, drawn: Sampling, wish: Wish, document: Document, recor
         ),
     ):
         if figure > most:
-            raise BadArguments(
+            raise OverCeiling(
                 f"against {what} this costs ε = {figure:.4g}, and the document allows {most:g}: take more "
                 f"noise, fewer steps or a lower rate, or ask for epsilon={most:g}, against={name!r}"
             )

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 
+from maskedlark.core.near import instead
 from maskedlark.errors import MaskedLarkError
 from maskedlark.privacy.settings import Settings
 from maskedlark.storage.engine import parse
@@ -88,21 +89,22 @@ def check(what: str, form: Any, text: str) -> None:  # noqa: ANN401 - a type, as
 def _fault(form: type[BaseModel], fault: Any) -> str:  # noqa: ANN401 - pydantic's own record
     place = ".".join(map(str, fault["loc"]))
     if fault["type"] == "extra_forbidden":
-        return f"{place} is not known; {_known(form, fault['loc'][:-1])}"
+        return f"{place} is not known; {_known(form, fault['loc'])}"
     first = str(fault["loc"][0]) if fault["loc"] else ""
     field = form.model_fields.get(first)
     return f"{place}: {_plain(fault)}" + ("" if field is None else f". Write {field.description}")
 
 
-def _known(form: type[BaseModel], tables: tuple[str | int, ...]) -> str:
+def _known(form: type[BaseModel], place: tuple[str | int, ...]) -> str:
     """What there is in the table, of tables in tables, where a key is not known."""
+    *tables, last = place
     for name in tables:
         inner = form.model_fields[str(name)].annotation
         assert isinstance(inner, type), "only a table of its own has keys of its own"
         assert issubclass(inner, BaseModel)
         form = inner
     where = f"[{'.'.join(map(str, tables))}] has" if tables else "there are"
-    return f"{where} {', '.join(form.model_fields)}"
+    return instead(str(last), form.model_fields, where)
 
 
 def _plain(fault: Any) -> str:  # noqa: ANN401 - pydantic's own record

@@ -136,7 +136,10 @@ def test_init_refuses_what_no_ad_server_could_run_with(tmp_path, said, word):
     ("line", "word"),
     [
         ("colour = 1", "colour is not known; there are origin, database, key,"),
-        ("limits = {upload = 1}", "limits.upload is not known; [limits] has uploads, body_bytes,"),
+        (
+            "limits = {upload = 1}",
+            "limits.upload is not known; did you mean 'uploads'? [limits] has uploads, body_bytes,",
+        ),
         ("keep_days = 0", "keep_days: "),
     ],
 )

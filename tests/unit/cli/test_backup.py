@@ -1,5 +1,6 @@
 """Backup, restore and recover, as an operator types them: what they say, and in one line."""
 
+import json
 import shutil
 
 import pytest
@@ -22,7 +23,10 @@ def copied(world):
     world.run("rotate", *world.config, *world.identity)
     with open_service(config.read(world.toml), SystemClock(), SystemRandomness()):
         said = world.run("backup", *world.config, "--to", world.folder / "copy").stdout
+        again = world.run("backup", *world.config, "--to", world.folder / "another", "--json").stdout
     assert said.startswith("1 files, ")
+    found = json.loads(again)
+    assert (found["files"], found["folder"]) == (1, str(world.folder / "another"))
     return world
 
 
@@ -41,8 +45,11 @@ def test_a_backup_is_put_back_and_recovered(copied):
     asked = [*map(str, copied.config), "--anchor-lost"]
     refused = RUN(app, ["recover", *asked], input="n\n")
     assert (refused.exit_code, "all origins" in refused.output) == (1, True)
+    done = RUN(app, ["recover", *asked, "--json"], input="y\n")
+    nothing = {"put_back": {}, "datasets_lost": {}, "closed": {}, "aborted": 0, "refused_before_hour": None}
+    assert json.loads(done.stdout.splitlines()[-1]) == nothing  # Above it is what was typed.
     done = RUN(app, ["recover", *asked], input="y\n")
-    assert done.output.splitlines()[-1] == "nothing was lost"
+    assert done.stdout.splitlines()[-1] == "nothing was lost"
     with open_service(config.read(copied.toml), SystemClock(), SystemRandomness()):
         pass
 

@@ -1,6 +1,10 @@
-"""The demo, run once: what it must show, and that the README's first screen is it."""
+"""The demo, played once: what it must show, that the README's first screen is it, and how it ends."""
 
+import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import cast
 
@@ -14,28 +18,82 @@ from maskedlark.cli import app, demo
 from maskedlark.cli.acts.people import encoder, people
 from maskedlark.core import field
 from maskedlark.randomness import SystemRandomness
+from tests.playing import played
 
 RUN = CliRunner(env={"COLUMNS": "80", "TERM": "dumb"}).invoke
 README = (Path(__file__).parents[3] / "README.md").read_text()
 
 
-def test_the_demo_measures_trains_attacks_and_is_what_the_readme_shows():
-    shown = RUN(app, ["demo"])
-    assert shown.exit_code == 0, shown.output
-    words = re.sub(r"\s+", " ", shown.stdout)
-    measured(shown.stdout, words)
+def test_the_demo_measures_trains_attacks_and_is_what_the_readme_shows(tmp_path_factory, worker_id):
+    run = played(tmp_path_factory, worker_id)
+    words = re.sub(r"\s+", " ", run.shown)
+    measured(run.shown, words)
     trained(words)
-    seen(shown.stdout)
+    seen(run.shown)
     attacked(words)
-    on_the_first_screen(shown.stdout)
+    assert f"The page with the plots: {run.page}." in words
+    on_the_first_screen(run.shown.replace(str(run.page), "maskedlark-demo.html"))
+
+
+def test_its_figures_for_programs_are_those_that_it_showed(tmp_path_factory, worker_id):
+    run = played(tmp_path_factory, worker_id)
+    found, words = run.figures, re.sub(r"\s+", " ", run.shown)
+    assert (found["users"], found["helpers"], found["page"]) == (3000, 2, str(run.page))
+    assert f"{found['bought']} bought" in words
+    for row in found["report"]["campaigns"]:
+        buyers = row["buyers"]
+        shown = f"│ {row['name']} │ {buyers['estimate']} │ {buyers['low']} … {buyers['high']}"
+        assert shown in words
+    assert found["report"]["hidden"] == ["summer"]
+    points = found["model"]["points"]
+    assert [points[0]["epsilon"], points[0]["auc"], points[-1]["steps"]] == [0.0, 0.5, 40]
+    for figure in ("steps", "epsilon", "coalition"):
+        assert [each[figure] for each in points] == sorted(each[figure] for each in points)
+    assert points[-1]["auc"] == found["model"]["private"]["auc"]
+    assert f"{points[-1]['auc']:.3f}" in words
+    chain = found["receipts"]["chain"]
+    assert sum(each["epsilon"] for each in chain) == pytest.approx(found["receipts"]["epsilon"])
+    assert sum(each["coalition"] for each in chain) == pytest.approx(found["receipts"]["coalition"])
 
 
 @pytest.mark.long
-def test_three_helpers_do_it_too():
-    shown = RUN(app, ["demo", "--users", "1500", "--helpers", "3"])
+def test_three_helpers_do_it_too(tmp_path):
+    page = tmp_path / "three.html"
+    shown = RUN(app, ["demo", "--users", "1500", "--helpers", "3", "--page", str(page)])
     assert shown.exit_code == 0, shown.output
     seen(shown.stdout)
     assert "The receipts of all 3 helpers verify" in shown.stdout
+    assert "helper-2" in page.read_text()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda each: each.name)
+def test_it_stops_what_it_started_however_it_is_ended(tmp_path, how):
+    demo = [sys.executable, "-m", "maskedlark", "demo", "--users", "1500"]
+    started = subprocess.Popen(demo, cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert started.stdout is not None
+    # The services run once their document is published.
+    assert any("publishes what" in line for line in started.stdout)
+    assert len(of_session(started.pid)) >= 5
+    # Ctrl-C goes to all processes of a terminal.
+    (os.killpg if how is signal.SIGINT else os.kill)(started.pid, how)
+    started.communicate(timeout=60)
+    assert started.returncode != 0
+    assert of_session(started.pid) == []
+    assert not list(tmp_path.iterdir()), "no page of a demo that was not played to its end"
+
+
+def of_session(session: int) -> list[int]:
+    """All processes that a started one left, itself included."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            after_name = status.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # It ended meanwhile.
+        if int(after_name[3]) == session and after_name[0] != "Z":
+            found.append(int(status.parent.name))
+    return found
 
 
 def measured(output: str, words: str) -> None:
@@ -102,7 +160,7 @@ def stable(output: str) -> str:
 def test_without_torch_no_model_is_trained_and_the_demo_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setattr(demo, "find_spec", lambda name: None)
     crowd, nobody = people(1500), cast(Client, None)
-    demo.train(Console(width=120), nobody, crowd, encoder(crowd), SystemRandomness())
+    assert demo.train(Console(width=120), nobody, crowd, encoder(crowd), SystemRandomness()) is None
     assert "pip install maskedlark[train]" in capsys.readouterr().out
 
 
@@ -110,3 +168,10 @@ def test_help_and_version():
     assert "Example: maskedlark demo" in RUN(app, ["--help"]).output
     assert RUN(app, ["--version"]).output == f"maskedlark {maskedlark.__version__}\n"
     assert RUN(app, ["demo", "--users", "3"]).exit_code == 2
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_anything_is_started(tmp_path):
+    refused = RUN(app, ["demo", "--page", str(tmp_path / "nowhere" / "page.html")])
+    assert refused.exit_code == 2
+    assert "make it first" in " ".join(refused.output.split())
+    assert RUN(app, ["demo", "--page", str(tmp_path)]).exit_code == 2

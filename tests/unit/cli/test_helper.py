@@ -1,3 +1,4 @@
+import json
 import os
 import shutil
 import signal
@@ -166,6 +167,8 @@ def test_init_refuses_what_no_helper_could_run_with(tmp_path, name, address, wor
 
 def test_rotate_makes_keys_and_publishes_them(world):
     assert "sequence 1" in world.run("rotate", *world.config, *world.identity).output
+    at = {"helper": "helper-0", "published_at": "http://parameters.test"}
+    assert json.loads(world.run("publish", *world.config, "--json").stdout) == at
     assert world.published().address == "https://h.example"
     world.run("rotate", *world.config, *world.identity)
     assert (world.published().sequence, len(world.published().keys)) == (2, 2)
@@ -201,9 +204,9 @@ def test_refusals_of_a_rotation_are_one_line(world, tmp_path):
     one_line(world.run("rotate", *world.config, *other, code=1), "BadSignature")
     before = world.keys.read_bytes()
     world.transport.app = away
-    one_line(world.run("rotate", *world.config, *world.identity, code=1), "ServiceAway")
+    one_line(world.run("rotate", *world.config, *world.identity, code=4), "ServiceAway")
     assert world.keys.read_bytes() == before
-    one_line(world.run("publish", *world.config, code=1), "ServiceAway")
+    one_line(world.run("publish", *world.config, code=4), "ServiceAway")
 
 
 def test_serve_needs_no_identity(world, monkeypatch):

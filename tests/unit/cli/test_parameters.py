@@ -181,6 +181,10 @@ def test_publish_show_verify(world):
     assert verified.count("verified") == 2
     file = ["--file", world.path("chain.json")]
     assert world.run("verify", "ads.example", *file, *world.pins()).output == verified
+    found = json.loads(world.run("verify", "ads.example", *file, *world.pins(), "--json").stdout)
+    assert [f"version {each['version']}  {each['digest']}  verified" for each in found["verified"]] == (
+        verified.splitlines()
+    )
     one_line(world.run("verify", "other.example", *file, *world.pins(), code=1), "not of other")
     one_line(world.run("verify", "ads.example", *file, *world.pins("service"), code=1), "BadSignature")
     one_line(world.run("verify", "ads.example", *file, *world.pins(service="origin"), code=1), "BadSignature")

@@ -2,8 +2,17 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from maskedlark.cli.plainly import plainly
-from maskedlark.errors import NotDeclared
+import maskedlark.adserver.errors
+import maskedlark.exact.errors
+import maskedlark.features.errors
+import maskedlark.helper.errors
+import maskedlark.privacy.errors
+import maskedlark.simulate.errors
+import maskedlark.storage.errors
+import maskedlark.training.errors
+import maskedlark.web.errors
+from maskedlark.cli.plainly import CODES, code, plainly
+from maskedlark.errors import MaskedLarkError, NotDeclared
 
 SECRET = "planted-3c21"
 
@@ -23,6 +32,39 @@ def test_an_error_of_ours_is_one_line():
     done = outcome(NotDeclared("declare it,\nand come again"))
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr == "NotDeclared: declare it, and come again\n"
+
+
+def tree(root=MaskedLarkError):
+    yield root
+    for below in root.__subclasses__():
+        yield from tree(below)
+
+
+ROOMS = ("adserver", "exact", "features", "helper", "privacy", "simulate", "storage", "training", "web")
+BUDGET = {"AccountClosed", "BudgetExhausted", "DeltaExhausted", "OverCeiling"}
+AWAY = {
+    *("Busy", "Draining", "HelperAway", "IngestInterrupted", "NotReady", "ServiceAway", "SlotsMoved"),
+    *("StorageUnavailable", "TooManyUploads"),
+}
+
+
+def test_every_error_of_ours_has_the_code_that_it_should():
+    ours = {each for each in tree() if each.__module__.removeprefix("maskedlark.").split(".")[0] in ROOMS}
+    ours = {each for each in ours if not each.__name__.startswith("_")}
+    assert {each.__name__ for each in ours if code(each) == 3} == BUDGET
+    assert {each.__name__ for each in ours if code(each) == 4} == AWAY
+    assert {code(each) for each in ours} == {1, 3, 4}
+    assert set(CODES) <= ours, "no entry is for an error that is gone"
+
+
+def test_the_code_is_what_the_command_ends_with():
+    assert outcome(maskedlark.privacy.errors.BudgetExhausted(1.0, 2.0, None)).exit_code == 3
+    assert outcome(maskedlark.web.errors.Draining("later")).exit_code == 4
+
+
+def test_who_interrupts_gets_a_word_and_130():
+    done = outcome(KeyboardInterrupt())
+    assert (done.exit_code, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
 def test_a_file_that_is_missing_is_named():

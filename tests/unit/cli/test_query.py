@@ -38,9 +38,9 @@ def run(*arguments, code=0):
     return done
 
 
-def complains(*arguments):
+def complains(*arguments, code=1):
     """The one line that a mistake makes."""
-    done = run(*arguments, code=1)
+    done = run(*arguments, code=code)
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
     return line
@@ -110,7 +110,7 @@ def spent(world, place=0):
 
 def left_pending(world):
     world.helpers[1].fail = ["before"] * 3
-    line = complains(*QUERY)
+    line = complains(*QUERY, code=4)
     (pending,) = world.client.pending()
     assert line.startswith("HelperAway: helper-1 stays away")
     assert f"`maskedlark query --resume {pending.id}`" in line
@@ -206,7 +206,7 @@ def test_a_budget_that_is_spent_is_one_clear_line(measured):
     options = ("query", "--group-by", "campaign", "--value", "purchase", "--noise", "1.3")
     for _ in range(10):
         run(*options)
-    line = complains(*options)
+    line = complains(*options, code=3)
     assert line.startswith("BudgetExhausted: helper-0: this would cost ε = 0.7692; 0.3077 is left")
     assert "noise 3.25" in line
 
@@ -282,7 +282,7 @@ def test_a_dataset_is_given_up(world):
     world.receive(20, at=NOW - 10)
     run("datasets", "freeze", "monday")
     world.helpers[1].fail = [None, None, *["before"] * 3]
-    complains("datasets", "send", "monday")
+    complains("datasets", "send", "monday", code=4)
     assert "--give-up" in complains("datasets", "abort", "monday")
     shown = run("datasets", "abort", "monday", "--give-up").stdout
     assert shown == "monday: given up; its reports stay taken at helper-0, and answer nothing\n"

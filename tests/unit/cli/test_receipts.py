@@ -75,8 +75,10 @@ def refuses(files, **options):
 
 
 COST = [
-    "4 receipts of helper-0 for ads.example verified: 1 datasets sealed, 3 questions answered",
-    "version 1: a source has cost at most ε = 1 at δ = 0, of ε = 8 at δ = 1e-06",
+    "4 receipts of helper-0 for ads.example verified: 1 datasets sealed, 3 questions answered, "
+    "0 training sessions opened",
+    "version 1: a source has cost at most ε = 1 at δ = 0, of ε = 8 at δ = 1e-06; "
+    "ε = 1 if all helpers but one joined the ad server",
 ]
 
 
@@ -91,8 +93,18 @@ def test_what_was_verified_for_programs(world):
         "receipts": 4,
         "datasets_sealed": 1,
         "questions_answered": 3,
+        "training_sessions": [],
         "receipts_lost": 0,
-        "spent": [{"version": 1, "epsilon": 1.0, "delta": 0.0, "budget_epsilon": 8.0, "budget_delta": 1e-06}],
+        "spent": [
+            {
+                "version": 1,
+                "epsilon": 1.0,
+                "delta": 0.0,
+                "coalition_epsilon": 1.0,
+                "budget_epsilon": 8.0,
+                "budget_delta": 1e-06,
+            }
+        ],
     }
 
 
@@ -108,6 +120,12 @@ def test_more_receipts_than_wanted_are_not_read(world, tmp_path):
 def test_a_stranger_verifies_files_without_a_network(files, world):
     world.router.handle_request = None
     assert verify(files).stdout.splitlines() == COST
+
+
+def test_what_was_fetched_for_programs(world, tmp_path):
+    out = tmp_path / "fetched.jsonl"
+    said = {"origin": "ads.example", "helper": "helper-0", "receipts": 4, "out": str(out)}
+    assert json.loads(run("fetch", "ads.example", *SERVICE, "--out", out, "--json").stdout) == said
 
 
 def test_every_helper_has_a_chain_of_its_own(world, files):

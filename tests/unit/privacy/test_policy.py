@@ -57,6 +57,44 @@ def test_a_document_outside_the_policy_is_refused(case):
     assert "ads.example" in str(caught.value)
 
 
+def without_noise(epsilon: float, tag: str = "clicks"):
+    """A model of 4 features and one label whose sums are released without noise."""
+    local = {"feature_noise": {"epsilon": 4.0, "sensitivity": 255.0}}
+    local["randomised_response"] = {"epsilon": epsilon}
+    return {"tag": tag, "features": 4, "labels": [{"kind": "binary"}], "gradient_bound": 1.0} | local
+
+
+def alone(*models, **changes):
+    """With as much budget as to leave ε = 1 below the ceilings."""
+    bare = {"fake_rate": 0.0, "decoys": [], "budget": {"epsilon": 7.0, "delta": 1e-6}}
+    bare["training"] = training(coalition={"epsilon": 39.0, "delta": 1e-6})
+    return make(**{**bare, "models": list(models), **changes})
+
+
+def test_local_noise_counts_where_sums_have_no_other():
+    POLICY.check(alone(without_noise(0.99)))
+    with pytest.raises(BudgetOverCeiling, match=r"may cost \(8.01, .*1.01 of it for sums without noise"):
+        POLICY.check(alone(without_noise(1.01)))
+    with pytest.raises(BudgetOverCeiling, match="without noise"):
+        POLICY.check(alone(without_noise(1e6)))
+
+
+def test_local_noise_of_several_models_adds_up():
+    with pytest.raises(BudgetOverCeiling, match=r"1\.2 of it"):
+        POLICY.check(alone(without_noise(0.6), without_noise(0.6, "visits")))
+
+
+def test_local_noise_counts_against_a_coalition_too():
+    ceiling = training(coalition={"epsilon": 39.5, "delta": 1e-6})
+    with pytest.raises(BudgetOverCeiling, match="coalition"):
+        POLICY.check(alone(without_noise(0.6), training=ceiling))
+
+
+def test_local_noise_under_sums_that_have_noise_costs_nothing_more():
+    decoys = [{"tag": "clicks", "features": "00" * 4}, {"keys": {"campaign": "spring", "place": 7}}]
+    POLICY.check(make(models=[without_noise(1e6)], decoys=decoys))
+
+
 def test_too_few_helpers():
     careful = POLICY.model_copy(update={"least_helpers": 3})
     with pytest.raises(TooFewHelpers, match="names 2 helpers; 3 is the least"):

@@ -147,15 +147,22 @@ def test_a_course_without_amplification_may_have_batches_below_k(tmp_path):
     verify(ledgers.chain(ledger), SPARSE)
 
 
-def test_a_session_without_noise_is_for_randomised_labels_alone(tmp_path):
-    models = cases.settings()["models"]
-    declared = cases.make(k=1, models=[{**models[0], "randomised_response": {"epsilon": 1.0}}, models[1]])
-    for document, tag, holds in (
-        (declared, "clicks", True),
-        (declared, "basket", False),
-        (DOCUMENT, "clicks", False),
+def test_a_session_without_noise_is_for_records_that_are_private_by_themselves(tmp_path):
+    clicks, basket = cases.settings()["models"]
+    labels = {"randomised_response": {"epsilon": 1.0}}
+    both = labels | {"feature_noise": {"epsilon": 4.0, "sensitivity": 255.0}}
+    bare = {"k": 1, "fake_rate": 0.0, "decoys": []}
+    declared = cases.make(**bare, models=[clicks | both, basket])
+    for number, (document, tag, holds) in enumerate(
+        (
+            (declared, "clicks", True),
+            (declared, "basket", False),
+            (cases.make(**bare, models=[clicks | labels, basket]), "clicks", False),
+            (cases.make(k=1, models=[clicks | both, basket]), "clicks", False),  # with fakes
+            (DOCUMENT, "clicks", False),
+        )
     ):
-        folder = tmp_path / f"{tag}{holds}"
+        folder = tmp_path / str(number)
         folder.mkdir()
         ledger, database, _ = ledgers.at(folder)
         ledgers.seal(ledger, database, document, DATASETS[0], purpose=Purpose.TRAIN)

@@ -1,6 +1,10 @@
 """All parties on one machine: whatever fails, no process is left."""
 
+import os
+import signal
+import socket
 import subprocess
+import time
 
 import pytest
 
@@ -22,3 +26,33 @@ def test_nothing_runs_on_when_a_document_cannot_be_published(tmp_path, monkeypat
         pytest.fail("such a document is not published")
     assert len(started) == 4
     assert all(each.returncode is not None for each in started)
+
+
+SETTINGS = """
+k = 1
+[values]
+euros = [0, 100]
+"""
+
+
+@pytest.mark.long
+def test_over_a_folder_of_before_it_carries_on_also_where_a_port_is_taken(tmp_path):
+    rng = SystemRandomness()
+    with stage(tmp_path, SETTINGS, rng) as made:
+        digest, ports = made.document.digest, [helper.process.port for helper in made.helpers]
+    with stage(tmp_path, SETTINGS, rng) as made:
+        assert [each.digest for each in made.documents] == [digest], "nothing was published again"
+        assert [helper.process.port for helper in made.helpers] == ports
+        assert made.ended() == []
+    with socket.create_server(("127.0.0.1", ports[0])), stage(tmp_path, SETTINGS, rng) as made:
+        moved, stayed = made.helpers
+        assert moved.process.port != ports[0]
+        assert stayed.process.port == ports[1]
+        found = made.parameters.keys(moved.name, moved.identity.verifying)
+        assert found.address == moved.process.address, "browsers and ad server find it"
+    with stage(tmp_path, SETTINGS.replace("100", "200"), rng) as made:
+        assert [each.version for each in made.documents] == [1, 2]
+        os.kill(made.helpers[0].process.pid, signal.SIGKILL)
+        while not made.ended():
+            time.sleep(0.01)
+        assert made.ended() == ["helper-0"]

@@ -72,7 +72,7 @@ def test_a_run_is_made_and_runs(made, tmp_path):
     ("text", "error", "said"),
     [
         (RUN, BadConfig, r"optimizer: Field required. Write one of torch.optim"),
-        (RUN + STEPPING + "stepz = 3", BadConfig, "stepz is not known; there are adserver, tag"),
+        (RUN + STEPPING + "stepz = 3", BadConfig, r"did you mean 'steps'\? There are adserver, tag"),
         (RUN + "optimizer = {lr = 1.0}", BadConfig, "it has no name"),
         (RUN + STEPPING + 'sampling = "chosen"', BadConfig, "every step takes all"),
         (RUN + STEPPING + "epsilon = 2.0", BadArguments, "give the noise, or the epsilon"),

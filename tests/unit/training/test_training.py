@@ -1,7 +1,12 @@
+import gc
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
 
+from maskedlark.exact.errors import WeightsDoNotFit
 from maskedlark.exact.local import exact_gradient
 from maskedlark.training.errors import OtherRun
 from tests.unit.training.cases import (
@@ -148,3 +153,32 @@ def test_chosen_batches_are_those_that_were_chosen():
     exact = exact_gradient(training.network, training.quantised(), x[rows], [y[rows]], training.clip)
     noise = training.plan().deviation * training.plan().batch / len(rows)
     assert np.abs(found - exact / len(rows)).max() < 6 * noise
+
+
+@pytest.mark.parametrize("weight", [1e4, float("nan")])
+def test_weights_that_do_not_fit_are_refused_before_anything_is_charged(weight):
+    net = model()
+    with torch.no_grad():
+        next(net.parameters())[0, 0] = weight
+    with pytest.raises(WeightsDoNotFit, match="rescale the model"):
+        run(home(document()), net)
+
+
+def test_another_process_is_kept_out_of_a_folder_and_let_in_when_the_run_is_gone(tmp_path):
+    training = run(home(document()), model(), folder=tmp_path)
+    steps = iter(training)
+    next(steps)
+    other = (
+        "import sys; from pathlib import Path; from maskedlark.training.checkpoint import Run; "
+        "from maskedlark.training.errors import RunInUse\n"
+        "try: Run(Path(sys.argv[1]))._hold()\n"
+        "except RunInUse as error: sys.exit(str(error))"
+    )
+    command = [sys.executable, "-c", other, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    words = f"another process trains in {tmp_path}: wait until it is done, or give another folder"
+    assert done.stderr.strip() == words
+    del training, steps
+    gc.collect()
+    assert subprocess.run(command, check=False).returncode == 0

@@ -8,6 +8,7 @@ from maskedlark.adserver.client import Client
 from maskedlark.browser import Browser, Kind, Outbox, Store
 from maskedlark.browser.upload import Uploader
 from maskedlark.cli.acts.declaring import MODEL
+from maskedlark.cli.acts.found import Sent
 from maskedlark.cli.acts.people import People
 from maskedlark.clock import FixedClock, SystemClock
 from maskedlark.core.purpose import Purpose
@@ -21,7 +22,7 @@ SHOP = "shop.example"
 DATASETS = {Purpose.AGGREGATE: "demo", Purpose.TRAIN: "demo-training"}
 
 
-def act(console: Console, scene: Stage, client: Client, crowd: People, encoder: Encoder) -> None:
+def act(console: Console, scene: Stage, client: Client, crowd: People, encoder: Encoder) -> Sent:
     """Everybody's reports, over HTTP to the ad server; then a dataset for each purpose, at every helper."""
     start = time.perf_counter()
     sent = _report(scene, crowd, encoder)
@@ -42,6 +43,7 @@ def act(console: Console, scene: Stage, client: Client, crowd: People, encoder: 
         f"Every helper opened its part of all reports, fakes among them, and sealed the same two datasets: "
         f"[bold]{records}[/], in {time.perf_counter() - start:.0f} s.\n"
     )
+    return Sent(sent, *(each.records or 0 for each in sealed))
 
 
 def _report(scene: Stage, crowd: People, encoder: Encoder) -> int:

@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from maskedlark import workflow
+from maskedlark.cli.acts.found import ALL, Held, Sight
 from maskedlark.cli.acts.people import People
 from maskedlark.cli.acts.tables import table
 from maskedlark.clock import SystemClock
@@ -34,7 +35,9 @@ def opened(scene: Stage, declared: Measure | Model) -> Workflow:
     return workflow.receive(declared, stored, keys, scene.document.payload_size(declared.purpose))
 
 
-def act(console: Console, measured: Workflow, trained: Workflow, crowd: People, encoder: Encoder) -> None:
+def act(
+    console: Console, measured: Workflow, trained: Workflow, crowd: People, encoder: Encoder
+) -> tuple[Sight, ...]:
     """A row a party: what it can read, and its part of two reports of somebody who bought.
 
     Whose reports they are nobody can tell from them. The demo adds up all shares to find a pair that the
@@ -42,35 +45,46 @@ def act(console: Console, measured: Workflow, trained: Workflow, crowd: People, 
     """
     buyer = crowd.first_buyer()
     campaign, features = str(crowd.campaign[buyer]), encoder.encode(crowd.known)[buyer]
-    adding = _Sight(measured, 2, _campaigns(measured) == campaign, int(crowd.euros[buyer]))
-    training = _Sight(trained, 1, (_features(trained) == features).all(axis=1), 1)
+    euros = _Parts(measured, 2, _campaigns(measured) == campaign, int(crowd.euros[buyer]))
+    label = _Parts(trained, 1, (_features(trained) == features).all(axis=1), 1)
+    readable = (f"campaign {campaign}", f"features {features.tobytes().hex()}")
+    ids = (f"report {euros.id}…", f"report {label.id}…")
+    found = (
+        Sight("browser", readable, euros.total, label.total, knows=True),
+        Sight("ad server", ids, euros.sealed, label.sealed),
+        *(
+            Sight(helper.opener.helper, readable, euros.share(place), label.share(place))
+            for place, helper in enumerate(measured.helpers)
+        ),
+        Sight(ALL, ("if they colluded",), euros.total, label.total, knows=True),
+    )
     title = "What each party sees of one person who bought"
     shown = table(title, "party", "can read", "euros to add up", "label to train")
-    readable = f"campaign {campaign}\nfeatures {features.tobytes().hex()}"
-    shown.add_row("browser", readable, adding.total, training.total)
-    shown.add_row("ad server", f"report {adding.id}…\nreport {training.id}…", adding.sealed, training.sealed)
-    for place, helper in enumerate(measured.helpers):
-        shown.add_row(helper.opener.helper, readable, adding.share(place), training.share(place))
-    shown.add_row("all helpers", "if they colluded", adding.total, training.total)
+    for sight in found:
+        cells = (sight.reads, sight.euros.shown, sight.label.shown)
+        shown.add_row(sight.party, *("\n".join(lines) for lines in cells))
     console.print(shown)
+    return found
 
 
-class _Sight:
+class _Parts:
     """One number of one report, as each party has it."""
 
     def __init__(self, way: Workflow, column: int, candidates: NDArray[np.bool_], value: int) -> None:
         self._shares = [helper.opened.shares[:, column] for helper in way.helpers]
         totals = field.to_signed(field.total(np.stack(self._shares)))
         self._place = int(np.argmax(candidates & (totals == value)))
-        self.total = str(totals[self._place])
+        total = int(totals[self._place])
+        self.total = Held((str(total),), f"{total % field.P:016x}")
         stored = report.decode(way.reports[self._place])
         self.id = report.decode_public(stored.public).id.hex()[:8]
         payload = stored.payloads[0][1]
-        self.sealed = f"{payload[:6].hex()}…\n{len(payload)} sealed bytes"
+        self.sealed = Held((f"{payload[:6].hex()}…", f"{len(payload)} sealed bytes"), payload[:8].hex())
 
-    def share(self, helper: int) -> str:
+    def share(self, helper: int) -> Held:
         """What a helper has of it."""
-        return f"{int(self._shares[helper][self._place]):016x}"
+        found = f"{int(self._shares[helper][self._place]):016x}"
+        return Held((found,), found)
 
 
 def _campaigns(measured: Workflow) -> NDArray[np.str_]:

@@ -1,0 +1,1 @@
+"""The paper's figures and ours: one script a figure, each with its data, its plot and its command."""

@@ -1,0 +1,184 @@
+"""Asking the campaign report of two helpers, in memory and over HTTP, and judging it by the truth.
+
+In memory it goes through `release` and nothing else, with a ledger that is charged.
+"""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments import desks
+from experiments.data import hillstrom
+from experiments.data.hillstrom import Customers
+from experiments.jobs import Found, Job
+from maskedlark.adserver.table import Table
+from maskedlark.clock import SystemClock
+from maskedlark.core.records import Measured
+from maskedlark.privacy import accountant
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.function import Group
+from maskedlark.randomness import SystemRandomness
+from maskedlark.simulate.population import Population, processes
+from maskedlark.simulate.stage import Stage, stage
+
+COARSE_KEYS, FINE_KEYS = hillstrom.KEYS[:2], hillstrom.KEYS
+VALUES = ("visit", "conversion", "spend")
+MOST_SPEND, LESS_SPEND = 500, 200
+"""What a purchase may count at most, in dollars: no customer spent more than 499, and a sixth of all spend
+lies above 200 a customer."""
+CONFIDENCE = 0.95
+K = 50
+_NO_CUT = 1 << 30
+
+
+class Series(NamedTuple):
+    """A line of the plot: one value of the report, with the most that a purchase may count."""
+
+    value: str
+    most_spend: int = MOST_SPEND
+
+
+SERIES: Mapping[str, Series] = {
+    "visits": Series("visit"),
+    "conversions": Series("conversion"),
+    "spend, up to $500 a customer": Series("spend"),
+    "spend, cut at $200": Series("spend", LESS_SPEND),
+}
+FINE = {"visits, small groups": "visit", "conversions, small groups": "conversion"}
+"""The same against k, by all keys."""
+_DECLARED = """
+k = {k}
+keys = ["segment", "channel", "zip_code", "history_segment"]
+budget = {{epsilon = 100.0, delta = 0.0}}
+values = {{visit = [0, 1], conversion = [0, 1], spend = [0, {most_cents}]}}
+mechanisms.aggregate = {{kind = "laplace", noise_floor = 0.01}}
+"""
+
+
+def asked(job: Job) -> Found:
+    """One report in memory."""
+    k, most_spend = int(job.settings["k"]), int(job.settings["most_spend"])
+    value = FINE.get(job.series) or SERIES[job.series].value
+    by = FINE_KEYS if job.series in FINE else COARSE_KEYS
+    document, held = _declared(k, most_spend), _held(most_spend)
+    noise = noise_of(float(job.settings["epsilon"]))
+    shown = desks.ask(document, held, VALUES, by, noise, job.seed, CONFIDENCE)
+    return judged(shown, _all_truths(by, most_spend), value)
+
+
+def asked_over_http(job: Job) -> Found:
+    """The same report of real services: reports sealed, uploaded, sent to helpers, sealed there, asked."""
+    start, k, most_spend = time.perf_counter(), int(job.settings["k"]), int(job.settings["most_spend"])
+    some = first(hillstrom.load(), int(job.settings["customers"]))
+    settings = _DECLARED.format(k=k, most_cents=100 * most_spend)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        stage(Path(folder), settings, SystemRandomness()) as made,
+        made.client() as client,
+    ):
+        _upload(made, some, most_spend)
+        time.sleep(1.1)  # A dataset ends with a whole second.
+        client.freeze("campaign")
+        client.send("campaign")
+        sealed = time.perf_counter() - start
+        shown = client.query(VALUES, by=COARSE_KEYS, epsilon=float(job.settings["epsilon"]))
+    truth = truths(some, COARSE_KEYS, most_spend)
+    intervals = len(shown.rows) * len(VALUES)
+    held = statistics.fmean(judged(shown, truth, value)["coverage"] for value in VALUES) / 100
+    more = {"held": round(held * intervals), "intervals": intervals, "noise": shown.noise}
+    return {**judged(shown, truth, "visit"), **more, "until_sealed_s": sealed}
+
+
+def _upload(made: Stage, some: Customers, most_spend: int) -> None:
+    document = made.document
+    seen = SystemClock().now() - document.attribution_window_s - document.delay.most_s - 3600
+    with processes(2) as makers:
+        population = Population(document, made.recipients(), seen, SystemRandomness(), makers)
+        keys = [list(some.keys[name]) for name in document.keys]
+        made.upload(population.measure(keys, _values(some, most_spend)))
+
+
+def noise_of(epsilon: float) -> float:
+    """The multiplier with which a report of three columns costs that much."""
+    return accountant.noise_for("laplace", len(VALUES), epsilon, 0.0)
+
+
+@cache
+def _declared(k: int, most_spend: int) -> Document:
+    return desks.document(_DECLARED.format(k=k, most_cents=100 * most_spend))
+
+
+@cache
+def _held(most_spend: int) -> tuple[Measured, ...]:
+    all_of_them = hillstrom.load()
+    return desks.shared_out(_declared(K, most_spend), all_of_them.keys, _values(all_of_them, most_spend))
+
+
+def _values(some: Customers, most_spend: int) -> list[NDArray[np.int64]]:
+    """As browsers report them: a purchase counts at most what was declared."""
+    return [some.visit, some.conversion, np.minimum(some.spend, 100 * most_spend)]
+
+
+def first(customers: Customers, count: int) -> Customers:
+    """So many of them, the first."""
+    keys = {name: column[:count] for name, column in customers.keys.items()}
+    return Customers(keys, *(column[:count] for column in customers[1:]))
+
+
+# Judging.
+
+
+class Truth(NamedTuple):
+    """One group in the clear: its records, and of each value what there was and what was counted of it."""
+
+    records: int
+    all: tuple[int, ...]
+    counted: tuple[int, ...]
+
+
+def truths(some: Customers, by: Sequence[str], most_spend: int) -> dict[Group, Truth]:
+    """Every group, in the clear."""
+    named = list(zip(*(some.keys[name] for name in by), strict=True))
+    groups = sorted(set(named))
+    places = dict(zip(groups, range(len(groups)), strict=True))
+    codes = np.array([places[each] for each in named])
+    columns = [np.ones(len(some)), *_values(some, _NO_CUT), *_values(some, most_spend)]
+    # Whole numbers, far below 2^53: floats add them up exactly.
+    totals = [np.bincount(codes, column, len(groups)).astype(int).tolist() for column in columns]
+    cut = 1 + len(VALUES)
+    return {
+        group: Truth(found[0], found[1:cut], found[cut:])
+        for group, found in zip(groups, zip(*totals, strict=True), strict=True)
+    }
+
+
+@cache
+def _all_truths(by: tuple[str, ...], most_spend: int) -> dict[Group, Truth]:
+    return truths(hillstrom.load(), by, most_spend)
+
+
+def judged(shown: Table, truth: Mapping[Group, Truth], value: str) -> Found:
+    """How far the report is off in the groups that it shows, and how much it does not show.
+
+    Off from what was spent, not from what was counted of it: a cut is an error too. Whether intervals hold is
+    asked of what was counted: they are about noise.
+    """
+    place = VALUES.index(value)
+    cells = [(truth[row.group], row.numbers[place]) for row in shown.rows]
+    errors = [abs(cell.estimate - own.all[place]) / max(own.all[place], 1) for own, cell in cells]
+    held = [cell.low <= own.counted[place] <= cell.high for own, cell in cells]
+    seen, everyone = sum(own.records for own, _ in cells), sum(own.records for own in truth.values())
+    return {
+        "y": 100 * statistics.fmean(errors),
+        "coverage": 100 * statistics.fmean(held),
+        "groups": len(truth),
+        "hidden_groups": 100 * (1 - len(cells) / len(truth)),
+        "hidden_records": 100 * (1 - seen / everyone),
+    }

@@ -1,0 +1,257 @@
+"""Training in memory by the exact engine: what all helpers' shares add up to, bit for bit. Run by figures.
+
+The true label is the only candidate, and its mask is 1. Shares of a mask add up to 1 for the truth and to 0
+for every other candidate, and a helper's share of the gradient is linear in its share of the masks: so the
+sum over helpers is this one gradient, the same integers. Batches and noise follow from helpers' seeds exactly
+as helpers make them, so that with their seeds this run has the weights of a run over HTTP, bit for bit.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from experiments import clear
+from experiments.data import Split
+from maskedlark.core import batches, field, local_dp
+from maskedlark.core.batches import Rows
+from maskedlark.core.field import FieldArray
+from maskedlark.core.labels import LabelSpace
+from maskedlark.core.local_dp import FeatureNoise, RandomisedResponse
+from maskedlark.exact import device as devices
+from maskedlark.exact.clip import Clip
+from maskedlark.exact.gradient import Records
+from maskedlark.exact.local import calibrate
+from maskedlark.exact.plan import Plan, plan
+from maskedlark.exact.quantise import quantise
+from maskedlark.functions import weights as wire
+from maskedlark.privacy import mechanisms, randomised
+from maskedlark.privacy.mechanisms import Sensitivity
+from maskedlark.randomness import FixedRandomness
+from maskedlark.training import network as networks
+
+TAG = "m"
+_MOST_WEIGHT = 127.0
+SAMPLE = 64
+"""Rows by which activations get their scale."""
+
+
+class Seeds(NamedTuple):
+    """What batches and noise follow from: in life the helpers', and secret."""
+
+    batches: bytes
+    noise: Sequence[bytes] = ()
+    """One a helper. Without them all helpers' noise is one draw of the same deviation, which takes a tenth of
+    the time; nothing else changes."""
+    first: int = 0
+    """The slot of the first step."""
+
+
+class Laplace(NamedTuple):
+    """Noise as the authors added it: on every coordinate of the sum, whatever the bound's norm. In floats."""
+
+    scale: float
+    helpers: int = 1
+    """How many helpers add it."""
+    records: int = 1
+    """On how many records each adds it: 1 is once, on the sum."""
+
+
+class Local(NamedTuple):
+    """Local differential privacy of whole records, in the browser: labels are unbiased by helpers."""
+
+    feature: float
+    """ε of one feature that changes by at most its sensitivity."""
+    label: float
+    """ε of the label's randomised response."""
+    sensitivity: float = 255.0
+    """Of a feature, in bytes."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training: network, clip, batches, noise and descent."""
+
+    sizes: tuple[int, ...]
+    clip: Clip
+    batch: int
+    """Records in a batch: on average, or exactly where batches are shuffled."""
+    steps: int
+    rate: float
+    """The learning rate."""
+    seed: int
+    """Of the first weights; batches and noise follow it too, unless seeds are given."""
+    noise: float | None = None
+    """Gaussian, of every helper: a multiplier of the full sensitivity 2ψ, as sessions declare it."""
+    helpers: int = 2
+    laplace: Laplace | None = None
+    local: Local | None = None
+    """What browsers did to the records already: helpers undo what randomised response adds on average."""
+    shuffled: bool = False
+    """Every record once an epoch; else each by itself, with the same chance every step (Poisson)."""
+    momentum: float = 0.0
+    cosine: bool = False
+    """Whether the learning rate falls to 0 along a cosine."""
+
+    @property
+    def loss(self) -> str:
+        """One output is a binary label."""
+        return "bce" if self.sizes[-1] == 1 else "softmax"
+
+    def model(self) -> nn.Sequential:
+        """Linear layers with ReLU between them, as torch makes them from the seed."""
+        torch.manual_seed(self.seed)
+        layers: list[nn.Module] = []
+        for inputs, outputs in pairwise(self.sizes):
+            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+        return nn.Sequential(*layers[:-1])
+
+    def seeds(self) -> Seeds:
+        """Of a run of our own."""
+        return Seeds(hashlib.sha256(f"maskedlark experiments batches {self.seed}".encode()).digest())
+
+
+def train(data: Split, run: Run, seeds: Seeds | None = None) -> nn.Sequential:
+    """The trained model."""
+    model, seeds = run.model(), seeds or run.seeds()
+    network = networks.network(model, networks.losses(run.loss, model), run.sizes[0])
+    optimiser = torch.optim.SGD(model.parameters(), lr=run.rate, momentum=run.momentum)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, run.steps) if run.cosine else None
+    floats, calibrated_on = np.random.default_rng([run.seed, 1]), sample(data, run)
+    for number, rows in enumerate(_batches(run, seeds, len(data.features))):
+        parameters = networks.parameters(network, model)
+        weights = quantise(network, parameters, calibrate(network, parameters, calibrated_on))
+        step = plan(network, weights, run.clip)
+        total = share(step, data.features[rows], data.labels[rows], run.local)
+        if seeds.noise:
+            total = with_helpers_noise(total, step, wire.encode(weights), run, seeds, number)
+        found = total.astype(np.float64) * 2.0**-step.exponent
+        if run.noise is not None and not seeds.noise:
+            found += drawn_gaussian(step, run, floats)
+        if run.laplace is not None:
+            found += drawn(run.laplace, network.size, floats)
+        optimiser.zero_grad()
+        networks.fill(network, model, found / (run.batch * (1 if run.local is None else randomised.UNIT)))
+        optimiser.step()
+        keep_in_reach(model)
+        if schedule is not None:
+            schedule.step()
+    return model
+
+
+def keep_in_reach(model: nn.Module) -> None:
+    """No weight beyond what travels in 8 bits: so much noise is borne, and training goes on."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.clamp_(-_MOST_WEIGHT, _MOST_WEIGHT)
+
+
+def sample(data: Split, run: Run) -> NDArray[np.uint8]:
+    """Rows of features, without labels: the test rows are as public as any. With the noise of features."""
+    rows = data.test_features[:SAMPLE]
+    if run.local is None:
+        return rows
+    noise = FeatureNoise(run.local.feature, run.local.sensitivity)
+    return local_dp.features(rows, noise, FixedRandomness(b"maskedlark experiments sample"))
+
+
+def share(
+    step: Plan, features: NDArray[np.uint8], labels: NDArray[np.int64], local: Local | None = None
+) -> NDArray[np.int64]:
+    """The sum of clipped gradients, in whole numbers, of labels that are known."""
+    candidates, masks = labels[:, None], np.ones((len(labels), 1), np.int64)
+    if local is not None:
+        candidates, masks = _unbiased(labels, max(2, step.network.losses[0].outputs), local)
+    records = Records(features, [candidates], masks)
+    return clear.total(step, records)
+
+
+def _unbiased(labels: NDArray[np.int64], classes: int, local: Local) -> tuple[NDArray[np.int64], FieldArray]:
+    """All candidates, and what all helpers' unbiased shares of their masks add up to."""
+    a, b = RandomisedResponse(local.label).unbiasing(LabelSpace.categorical(classes))
+    taken = round(randomised.UNIT * b / a)
+    candidates = np.broadcast_to(np.arange(classes), (len(labels), classes))
+    one_hot = (candidates == labels[:, None]).astype(np.int64)
+    return candidates, field.from_signed(one_hot * (randomised.UNIT + classes * taken) - taken)
+
+
+def drawn(law: Laplace, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Floats: so many numbers, each the sum of all helpers' Laplace variables."""
+    # A Laplace variable is the difference of two exponential ones, and many of those add up to a gamma one.
+    total = np.zeros(count, np.float32)
+    for _ in range(law.helpers):
+        if law.records == 1:
+            total += rng.standard_exponential(count, np.float32)
+            total -= rng.standard_exponential(count, np.float32)
+        else:
+            total += rng.standard_gamma(law.records, count, np.float32)
+            total -= rng.standard_gamma(law.records, count, np.float32)
+    return total * np.float64(law.scale)
+
+
+def accuracy(model: nn.Module, data: Split) -> float:
+    """On the rows to test with, in percent. Features are bytes over 256, as helpers take them."""
+    with torch.inference_mode():
+        outputs = model(devices.tensor(data.test_features, torch.device("cpu")).float() / 256).numpy()
+    said = outputs[:, 0] > 0 if outputs.shape[1] == 1 else outputs.argmax(axis=1)
+    return 100 * float((said == data.test_labels).mean())
+
+
+def flat(model: nn.Module) -> NDArray[np.float32]:
+    """All weights, to compare two runs by."""
+    return np.concatenate([each.detach().numpy().ravel() for each in model.parameters()])
+
+
+def _batches(run: Run, seeds: Seeds, records: int) -> Iterator[Rows]:
+    """One a step, as helpers draw them."""
+    if not run.shuffled:
+        for number in range(run.steps):
+            yield batches.poisson(seeds.batches, TAG, seeds.first + number, run.batch / records, records)
+        return
+    epoch = math.ceil(records / run.batch)
+    for number in range(run.steps):
+        if number % epoch == 0:
+            parts = batches.partition(seeds.batches, TAG, seeds.first + number, epoch, records)
+        yield parts[number % epoch]
+
+
+def drawn_gaussian(step: Plan, run: Run, rng: np.random.Generator) -> NDArray[np.float64]:
+    """All helpers' noise in one draw: floats, of the deviation that their whole numbers have together."""
+    assert run.noise is not None, "who draws noise knows how much"
+    size = step.network.size
+    one = mechanisms.deviation("gaussian", run.noise, _sensitivity(step))
+    drawn = rng.standard_normal(size, np.float32)
+    return drawn * np.float64(math.sqrt(run.helpers) * one * 2.0**-step.exponent)
+
+
+def _sensitivity(step: Plan) -> Sensitivity:
+    """Of a replaced label, as helpers count it."""
+    size, top = step.network.size, step.row_top
+    return Sensitivity(2 * top * (math.isqrt(size - 1) + 1), float(2 * top), size)
+
+
+def with_helpers_noise(
+    total: NDArray[np.int64], step: Plan, body: bytes, run: Run, seeds: Seeds, number: int
+) -> NDArray[np.int64]:
+    """Every helper's own draw on it, from its seed, the step and the weights that it answers to."""
+    if run.noise is None:
+        return total
+    noisy = field.from_signed(total)
+    for seed in seeds.noise:
+        own = noise_seed(seed, number, body)
+        noise = mechanisms.draw("gaussian", run.noise, _sensitivity(step), own, step.network.size)
+        noisy = field.add(noisy, field.from_signed(noise))
+    return field.to_signed(noisy)
+
+
+def noise_seed(seed: bytes, number: int, body: bytes) -> bytes:
+    """What a helper's noise of one step follows from."""
+    digest = hashlib.sha256((0).to_bytes(8, "big") + body).digest()
+    return hashlib.sha256(b"maskedlark v1 step noise" + seed + number.to_bytes(8, "big") + digest).digest()

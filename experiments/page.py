@@ -1,0 +1,74 @@
+"""The page of results: every figure with what was run, the authors' points beside ours, and how to run it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments import authors, figures, jobs, made
+from experiments.figures import Figure
+from experiments.made import Made
+from experiments.rows import Row
+from experiments.size import Size
+
+_HEAD = f"""# Results
+
+What the authors of the paper showed, run again, and what right accounting changes. Hollow markers are the
+authors' points, read off the plots in {authors.SOURCE}
+(`experiments/authors.csv`, within about 0.3 accuracy points, 0.6 where a marker is partly hidden). Filled
+markers are ours; a bar is one standard deviation over seeds, or reaches from quartile to quartile where the
+text speaks of medians.
+
+Gradients are those of the exact engine, in memory: the true label is the only candidate and its mask is 1.
+That is, bit for bit, what the shares of all helpers add up to (`tests/unit/experiments/test_memory.py`), and
+one point of each figure is run once more through real processes over HTTP and compared. Where a series is
+something else, plain floats or Opacus, its name says so. Learning rate, batch and epochs of the authors' runs
+are not known; they were chosen once, on the point without noise, and are the same for all points of a series.
+"""
+_QUICK = """
+**This is a quick look (`--quick`): one seed, few points, fewer rows. It shows that everything runs, and
+stands for nothing else.**
+"""
+
+
+def write(out: Path, size: Size) -> Path:
+    """Of all figures that are in this folder."""
+    sections = [
+        text for number, name in enumerate(figures.NAMES, 1) if (text := _section(number, name, out, size))
+    ]
+    page = out / "README.md"
+    page.write_text("\n".join([_HEAD + (_QUICK if size is Size.QUICK else ""), *sections]))
+    return page
+
+
+def _section(number: int, name: str, out: Path, size: Size) -> str:
+    """Nothing, where it was never drawn."""
+    found = made.read(out, name)
+    if found is None:
+        return ""
+    try:
+        figure = figures.load(name)
+    except ModuleNotFoundError:
+        return ""
+    rows = jobs.kept(figure.jobs(size), out / f"{name}.csv")
+    return _told(number, figure, rows, found) if rows else ""
+
+
+def _told(number: int, figure: Figure, rows: Sequence[Row], found: Made) -> str:
+    plots = "\n\n".join(f"![{figure.TITLE}]({plot})" for plot in found.plots)
+    parts = (
+        f"## {number}. {figure.TITLE}",
+        plots,
+        figure.text(rows).strip(),
+        _made(figure.NAME, rows, found),
+    )
+    return "\n\n".join(parts)
+
+
+def _made(name: str, rows: Sequence[Row], found: Made) -> str:
+    seeds = ", ".join(str(seed) for seed in sorted({row.seed for row in rows}))
+    minutes = sum(row.seconds for row in rows) / 60
+    missing = f" Left out, since the data was not there: {', '.join(found.missing)}." if found.missing else ""
+    return (
+        f"Made by `{found.command}`: {len(rows)} runs, seeds {seeds}, {minutes:.1f} minutes one by one; "
+        f"[{name}.csv]({name}.csv) has every run with its settings. Commit {found.commit}, on "
+        f"{found.machine}.{missing}\n"
+    )

@@ -1,0 +1,89 @@
+"""`maskedlark audit`: attack what each party sees, and compare with what privacy allows."""
+
+from importlib import import_module
+from typing import Annotated, Any, Literal
+
+import typer
+
+from maskedlark.cli.audits import finding
+from maskedlark.cli.plainly import plainly
+from maskedlark.cli.saying import Json
+from maskedlark.errors import NotDeclared
+from maskedlark.randomness import SystemRandomness
+
+app = typer.Typer(
+    name="audit",
+    help="Attack what each party sees, and compare what was found with what privacy allows.",
+    epilog="Example: maskedlark audit canaries\n\nExits with 1 if more was found than is allowed.",
+    no_args_is_help=True,
+)
+Epsilon = Annotated[float, typer.Option(min=0.01, max=20, help="What is declared, and audited.")]
+Canaries = Annotated[
+    int, typer.Option("--canaries", min=100, help="Records whose secret a coin chose: more see more.")
+]
+
+
+@app.command(epilog="Example: maskedlark audit masks --users 4000 --helpers 3")
+@plainly
+def masks(
+    users: Annotated[int, typer.Option(min=400, help="Whose labels are attacked.")] = 1000,
+    helpers: Annotated[int, typer.Option(min=2, max=8, help="How many share every secret.")] = 2,
+    as_json: Json = False,
+) -> None:
+    """Do helpers, all but one together, read labels from their masks? Beside the paper's prototype."""
+    found = _audit("masks").run(users, helpers, SystemRandomness())
+    finding.show("masks", "advantage", found, as_json)
+
+
+@app.command(epilog="Example: maskedlark audit canaries --canaries 20000 --kind gaussian")
+@plainly
+def canaries(
+    count: Canaries = 4000,
+    releases: Annotated[int, typer.Option(min=1, max=20, help="Each is one more trial of every canary.")] = 3,
+    epsilon: Epsilon = 1.0,
+    kind: Annotated[Literal["laplace", "gaussian"], typer.Option(help="Of the noise.")] = "laplace",
+    as_json: Json = False,
+) -> None:
+    """Do answers of real helpers keep to their ε? The ad server guesses canaries, also with a helper."""
+    found = _audit("canaries").run(count, releases, epsilon, kind, SystemRandomness())
+    finding.show("canaries", "ε", found, as_json)
+
+
+@app.command(epilog="Example: maskedlark audit training --canaries 4000 --steps 16 --noise 1")
+@plainly
+def training(
+    count: Canaries = 1000,
+    rate: Annotated[float, typer.Option(min=0.01, max=1, help="Of the batches.")] = 0.25,
+    steps: Annotated[int, typer.Option(min=1, max=500, help="Of the run.")] = 16,
+    noise: Annotated[float, typer.Option(min=0.1, help="Of each helper, in units of the sensitivity.")] = 1.0,
+    as_json: Json = False,
+) -> None:
+    """Does a training run at real helpers keep to both of its figures? The ad server guesses labels."""
+    found = _audit("training").run(count, rate, steps, noise, SystemRandomness())
+    finding.show("training", "ε", found, as_json)
+
+
+@app.command(epilog="Example: maskedlark audit weights --records 2000 --targets 600 --epsilon 1")
+@plainly
+def weights(
+    records: Annotated[int, typer.Option(min=100, help="Whose features the ad server knows.")] = 1000,
+    targets: Annotated[int, typer.Option(min=50, max=2000, help="Whose labels it wants.")] = 300,
+    epsilon: Epsilon = 1.0,
+    steps: Annotated[int, typer.Option(min=1, max=100, help="Of one session.")] = 4,
+    as_json: Json = False,
+) -> None:
+    """Do weights that fire on one record alone read its label? With noise, and without."""
+    if targets > records:
+        raise typer.BadParameter("there are more --targets than --records")
+    found = _audit("weights").run(records, targets, epsilon, steps, SystemRandomness())
+    finding.show("weights", "advantage", found, as_json)
+
+
+def _audit(name: str) -> Any:  # noqa: ANN401 - a module
+    """By name: some need torch or scikit-learn, which take seconds to load."""
+    try:
+        return import_module(f"maskedlark.cli.audits.{name}")
+    except ModuleNotFoundError as error:
+        raise NotDeclared(
+            f"this audit needs {error.name}: install maskedlark with its extras `train` and `audit`"
+        ) from None

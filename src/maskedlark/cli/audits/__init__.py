@@ -1,0 +1,1 @@
+"""What `maskedlark audit` runs: each a module with `run`, which attacks and says what it found."""

@@ -1,0 +1,73 @@
+"""What do answers give away? Canaries at real helpers bound the ε of a release from below.
+
+A canary is a record whose value a coin chose; each is a group of its own, so that one release over n of them
+is n trials. The ad server guesses the coins, alone and with all helpers but one.
+"""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskedlark.adserver.client import Client
+from maskedlark.audit import canaries, colluding
+from maskedlark.cli.audits.finding import CONFIDENCE, Finding
+from maskedlark.cli.audits.planting import sealed
+from maskedlark.core.purpose import Purpose
+from maskedlark.functions.sums import Sums
+from maskedlark.privacy import accountant
+from maskedlark.privacy.mechanisms import Kind, Sensitivity
+from maskedlark.randomness import Randomness
+from maskedlark.simulate.stage import Stage, stage
+
+HIGH = 100
+DELTA = 1e-5
+"""Where noise is Gaussian."""
+_SETTINGS = """
+keys = ["canary"]
+k = 1
+budget = {{epsilon = {budget}, delta = {delta}}}
+mechanisms = {{aggregate = {{kind = "{kind}", noise_floor = 0.1}}}}
+[values]
+euros = [0, 100]
+"""
+Floats = NDArray[np.float64]
+
+
+def run(count: int, releases: int, epsilon: float, kind: Kind, rng: Randomness) -> list[Finding]:
+    """Lower bounds on the ε of one release."""
+    coins = rng.below(2, count) == 1
+    delta = 0.0 if kind == "laplace" else DELTA
+    settings = _SETTINGS.format(budget=min(100.0, 2.0 * releases * epsilon), delta=delta, kind=kind)
+    make = lambda crowd: crowd.measure([range(count)], [coins * HIGH])  # noqa: E731
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        stage(Path(folder), settings, rng) as scene,
+        sealed(scene, Purpose.AGGREGATE, make) as client,
+    ):
+        noise = accountant.noise_for(kind, 1, epsilon, delta)
+        seen = [_view(scene, client, kind, noise, count) for _ in range(releases)]
+    alone, joined = (np.concatenate(each) for each in zip(*seen, strict=True))
+    truth = np.tile(coins, releases)
+    return [
+        Finding(f"{count} canaries, {releases} releases", who, _bound(truth, view, kind, delta), epsilon)
+        for who, view in (("the ad server", alone), ("the ad server and helper-1", joined))
+    ]
+
+
+def _view(scene: Stage, client: Client, kind: Kind, noise: float, count: int) -> tuple[Floats, Floats]:
+    """What an auditor sees of every canary in one release: alone, and with what helper 1 tells it."""
+    answered = client.ask(Sums(), {"values": ["euros"], "by": [["canary"]]}, noise=noise)
+    (table,) = answered.tables
+    assert [row[0] for row in table.rows] == list(range(count)), "noise is in the order of the groups"
+    alone = table.columns[0].ravel().astype(np.float64)
+    number, sensitivity = answered.receipts["helper-1"].number, Sensitivity(HIGH, float(HIGH))
+    told = colluding.release_noise(scene.helpers[1].folder, number, kind, noise, sensitivity, count)
+    return alone, alone - told
+
+
+def _bound(coins: NDArray[np.bool_], seen: Floats, kind: Kind, delta: float) -> float:
+    if kind == "laplace":
+        return canaries.lower_bound(coins, seen, CONFIDENCE, delta).epsilon
+    return canaries.gaussian_lower_bound(coins, seen, HIGH / 2, CONFIDENCE, delta).epsilon

@@ -1,0 +1,52 @@
+"""Records of an auditor's own at real helpers."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from maskedlark.adserver.client import Client
+from maskedlark.clock import SystemClock
+from maskedlark.core.purpose import Purpose
+from maskedlark.simulate.population import Population
+from maskedlark.simulate.stage import Stage
+
+TAG = "audited"
+SETTINGS = """
+k = 20
+budget = {{epsilon = 100.0, delta = 1e-3}}
+training = {{adserver = {{epsilon = 100.0, delta = 1e-3}}, coalition = {{epsilon = 100.0, delta = 1e-3}}}}
+[[models]]
+tag = "audited"
+features = {features}
+labels = [{{kind = "binary"}}]
+gradient_bound = {bound}
+[mechanisms.train]
+kind = "gaussian"
+noise_floor = 0.1
+"""
+"""Of a model to train: budgets are as large as helpers allow, since it is the noise that is audited."""
+_DATASET = "audited"
+_UPLOAD = 200
+"""Reports at a time: each is as long as all its features."""
+Reports = Iterable[Sequence[bytes]]
+
+
+@contextmanager
+def sealed(scene: Stage, purpose: Purpose, make: Callable[[Population], Reports]) -> Iterator[Client]:
+    """The reports of an auditor's own, sealed at every helper; yields who may ask about them."""
+    document = scene.document
+    seen = SystemClock().now() - document.attribution_window_s - document.delay.most_s - 3600
+    scene.upload(_small(make(Population(document, scene.recipients(), seen, scene.rng))))
+    end = SystemClock().now() + 1
+    while SystemClock().now() < end:  # Only a second that is over gets no more reports.
+        time.sleep(0.05)
+    with scene.client() as client:
+        client.freeze(_DATASET, 0, end, purpose)
+        client.send(_DATASET)
+        yield client
+
+
+def _small(batches: Reports) -> Iterator[Sequence[bytes]]:
+    for batch in batches:
+        for start in range(0, len(batch), _UPLOAD):
+            yield batch[start : start + _UPLOAD]

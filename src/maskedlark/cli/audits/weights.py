@@ -1,0 +1,74 @@
+"""Can crafted weights read labels? They fire on one record alone, at real helpers (section 4.2.3).
+
+Against a sum without noise the same weights read every label: so the attack is not blind.
+"""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskedlark import workflow
+from maskedlark.audit import crafted_weights
+from maskedlark.audit.advantage import Advantage, advantage
+from maskedlark.audit.crafted_weights import Crafted
+from maskedlark.audit.training_canaries import most_advantage
+from maskedlark.cli.audits.asking import DELTA, ask, clipping
+from maskedlark.cli.audits.finding import DEVIATIONS, Finding
+from maskedlark.cli.audits.planting import SETTINGS, TAG, sealed
+from maskedlark.clock import SystemClock
+from maskedlark.core import sharing
+from maskedlark.core.declared import Model
+from maskedlark.core.purpose import Purpose
+from maskedlark.exact.clip import Clip
+from maskedlark.exact.local import lift
+from maskedlark.functions import weights as encoding
+from maskedlark.functions.gradient import GradientSteps
+from maskedlark.privacy.calibration import noise_for_course
+from maskedlark.privacy.sampling import Sampling
+from maskedlark.randomness import Randomness
+from maskedlark.simulate.stage import stage
+
+FEATURES = 64
+HELPERS = 2
+Bytes = NDArray[np.uint8]
+
+
+def run(records: int, targets: int, epsilon: float, steps: int, rng: Randomness) -> list[Finding]:
+    """The advantage of who reads labels off crafted sums, beside what ε allows anybody."""
+    rows = np.frombuffer(rng.bytes(records * FEATURES), np.uint8).reshape(records, FEATURES)
+    labels = rng.below(2, records)
+    crafted = crafted_weights.craft(rows, np.arange(targets))
+    noise = noise_for_course("gaussian", 1.0, steps, DELTA, epsilon, epsilon)
+    settings = SETTINGS.format(features=FEATURES, bound=1.0)
+    with tempfile.TemporaryDirectory() as folder, stage(Path(folder), settings, rng, HELPERS) as scene:
+        clip = clipping(scene.document)
+        with sealed(scene, Purpose.TRAIN, lambda crowd: crowd.train(TAG, rows, [labels])) as client:
+            whole = Sampling(kind="whole")
+            ran = ask(client, crafted.network, crafted.weights, clip, whole, steps, noise)
+    bare = _read(crafted, _noiseless(crafted, clip, rows, labels, rng), labels)
+    found = _read(crafted, ran.sums.sum(axis=0), labels)
+    allowed = most_advantage(noise, 1.0, steps) + DEVIATIONS * found.error
+    return [
+        Finding(
+            f"weights that fire on {targets} records", "against a sum without noise", bare.value, None, 0.9
+        ),
+        Finding(f"the same, {steps} steps of ε = {epsilon:g}", "the ad server", found.value, allowed),
+    ]
+
+
+def _read(crafted: Crafted, gradient: NDArray[np.float64], labels: NDArray[np.int64]) -> Advantage:
+    scores, alone = crafted.scores(gradient), crafted.alone
+    truth = labels[: len(scores)] == 1
+    return advantage((scores > 0)[alone], truth[alone])
+
+
+def _noiseless(
+    crafted: Crafted, clip: Clip, rows: Bytes, labels: NDArray[np.int64], rng: Randomness
+) -> NDArray[np.float64]:
+    """The same sum from helpers that add no noise, in memory: ours never answer so."""
+    way = workflow.train(Model(TAG, FEATURES), rows, [labels], HELPERS, rng, SystemClock())
+    question = GradientSteps(TAG, crafted.network, clip).at(encoding.encode(crafted.weights), b"")
+    shares = [question.share([helper.opened], 1)[0].shares[0][0] for helper in way.helpers]
+    return lift(crafted.network, crafted.weights, clip, sharing.combine(shares))

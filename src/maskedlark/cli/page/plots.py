@@ -1,0 +1,159 @@
+"""The plots of the demo."""
+
+from collections.abc import Iterator, Sequence
+
+from maskedlark.cli.acts.found import ALL, Held, Judged, Model, Number, Receipts, Report, Sight
+from maskedlark.cli.page.markup import Markup, element
+from maskedlark.cli.page.plot import WIDTH, Axis, Plot, picture
+from maskedlark.cli.page.scale import beyond, shown, tenths
+
+_ROW, _BAR, _LETTER = 44, 22, 6.6
+_APART = 7
+"""How far the private number is drawn above the true one, so that neither hides the other."""
+
+
+def campaigns(report: Report, value: str, title: str) -> Markup:
+    """A row a campaign: the private number with its interval, the truth below; those below k say so."""
+    numbers: list[tuple[str, Number]] = [(each.name, getattr(each, value)) for each in report.campaigns]
+    names = [name for name, _ in numbers] + list(report.hidden)
+    rows = [(len(names) - place - 0.5, name) for place, name in enumerate(names)]
+    says = f"{title} by campaign: the private estimate, its interval, and the truth. A table follows."
+    x, y = _room([number for _, number in numbers]), Axis("", 0, len(names), rows)
+    height, left = 56 + _ROW * len(names), 20 + _LETTER * max(map(len, names))
+    plot = Plot(f"plot-{value}", title, says, x, y, height, left, below=30)
+    for (name, number), (row, _) in zip(numbers, rows, strict=False):
+        interval = f"{shown(number.low)} to {shown(number.high)}"
+        plot.whisker("private", (number.low, row), (number.high, row), -_APART)
+        words = f"{name}: {shown(number.estimate)}, {interval}"
+        plot.dot("private", "circle", (number.estimate, row), words, -_APART)
+        plot.dot("truth", "diamond", (number.truth, row), f"{name}: {shown(number.truth)} in truth", _APART)
+    for row, name in rows[len(numbers) :]:
+        words = f"withheld: fewer than {report.k} records"
+        plot.bar("withheld", (x.low, row), (x.high, row), _ROW - 14, f"{name}: {words}")
+        plot.text(words, ((x.low + x.high) / 2, row), "withheld", "middle", (0, 4))
+    return plot.svg()
+
+
+def _room(numbers: Sequence[Number]) -> Axis:
+    """From 0, or below it where noise has carried an interval there, to over all of them."""
+    least = min((min(each.low, each.truth) for each in numbers), default=0)
+    most = max((max(each.high, each.truth) for each in numbers), default=1)
+    return Axis.numbers("", -beyond(-least, 5) if least < 0 else 0, beyond(max(most, 1), 5), 5)
+
+
+def curve(model: Model, measure: str, title: str) -> Markup:
+    """How good the model was along its way, against both figures of what a run up to there costs."""
+    says = (
+        f"{title}, {model.people} of them, after so many steps, against what a run of so many steps costs: "
+        "the ε against the ad server alone, and that against it with all helpers but one. A table follows."
+    )
+    x = Axis.numbers("ε that a run up to here costs", 0, beyond(model.points[-1].coalition, 5), 5)
+    levels = {"clear": getattr(model.clear, measure), "guess": getattr(model.guessing, measure)}
+    heights = [*levels.values(), *(getattr(each, measure) for each in model.points)]
+    plot = Plot(f"plot-{measure}", title, says, x, Axis.numbers("", *tenths(heights), 5))
+    for kind, height in levels.items():
+        plot.line(kind, [(x.low, height), (x.high, height)])
+    for kind, shape, figure in (("coalition", "square", "coalition"), ("private", "circle", "epsilon")):
+        points = [(getattr(each, figure), getattr(each, measure)) for each in model.points]
+        plot.line(kind, points)
+        for each, point in zip(model.points, points, strict=True):
+            plot.dot(kind, shape, point, f"{each.steps} steps: ε = {point[0]:.2f}, {title} {point[1]:.3f}")
+    return plot.svg()
+
+
+def calibration(model: Model) -> Markup:
+    """What was predicted against what happened: on the diagonal a model is right."""
+    title = "Share that bought"
+    says = (
+        "For people grouped by their predicted chance to buy: the share that did, for the private and the "
+        "cleartext model, with two standard errors. A perfect one lies on the diagonal. A table follows."
+    )
+    marks = [(each / 5, f"{each * 20} %") for each in range(6)]
+    x = Axis("predicted chance to buy", 0, 1, marks)
+    plot = Plot("plot-calibration", title, says, x, Axis("", 0, 1, marks), height=350, left=52)
+    plot.line("guess", [(0, 0), (1, 1)])
+    for kind, shape, judged in (("clear", "square", model.clear), ("private", "circle", model.private)):
+        _calibrated(plot, kind, shape, judged)
+    return plot.svg()
+
+
+def _calibrated(plot: Plot, kind: str, shape: str, judged: Judged) -> None:
+    for each in judged.calibration:
+        low, high = max(0.0, each.happened - 2 * each.error), min(1.0, each.happened + 2 * each.error)
+        plot.whisker(kind, (each.predicted, low), (each.predicted, high))
+        says = f"said {each.predicted:.0%}, came true {each.happened:.0%} of {each.people} people"
+        plot.dot(kind, shape, (each.predicted, each.happened), says)
+
+
+def budget(receipts: Receipts) -> Markup:
+    """What was charged, one after another, as far as a source may cost."""
+    title = "ε that one source has cost"
+    says = (
+        f"Against the ad server alone {receipts.epsilon:.3g} of {receipts.allowed:g}; against it with all "
+        f"helpers but one {receipts.coalition:.3g}. A table follows."
+    )
+    x = Axis.numbers("ε", 0, beyond(max(receipts.allowed, receipts.coalition), 5), 5)
+    plot = Plot("plot-budget", title, says, x, Axis("", 0, 2, []), height=170, left=6)
+    plot.bar("allowed", (0, 1.4), (receipts.allowed, 1.4), _BAR, f"{receipts.allowed:g} may be spent")
+    plot.text(
+        f"the ad server alone: {receipts.epsilon:.3g} of {receipts.allowed:g}", (0, 1.4), nudge=(0, -17)
+    )
+    _stacked(plot, 1.4, [(each.what, each.epsilon) for each in receipts.chain])
+    plot.text(f"with all helpers but one: {receipts.coalition:.3g}", (0, 0.4), nudge=(0, -17))
+    _stacked(plot, 0.4, [(each.what, each.coalition) for each in receipts.chain])
+    return plot.svg()
+
+
+def _stacked(plot: Plot, row: float, costs: Sequence[tuple[str, float]]) -> None:
+    """What cost something, end to end: the report, and then training."""
+    start, kinds = 0.0, iter((("first", "report"), ("second", "training")))
+    for what, cost in costs:
+        if cost > 0:
+            kind, words = next(kinds, ("first", ""))
+            plot.bar(kind, (start, row), (start + cost, row), _BAR, f"{what}: ε = {cost:.3g}")
+            plot.text(words, (start + cost / 2, row), "inside", "middle", (0, 4))
+            start += cost
+
+
+_CELL, _BYTE, _STRIP = 4.6, 6.2, 12
+"""A bit's place, the room between bytes beside it, and how high a strip is."""
+
+
+def bits(name: str, title: str, sights: Sequence[Sight], what: str) -> Markup:
+    """Eight bytes of each party, bit by bit: what is known has a pattern, what is masked has none."""
+    says = (
+        f"{title}: what each party holds, as bits. Shares look random, their sum does not. A table follows."
+    )
+    parts = [element("text", title, x=0, y=12, class_="heading")]
+    top = 22.0
+    for sight in sights:
+        held: Held = getattr(sight, what)
+        top += 18
+        party = f"{sight.party}, {sight.reads[0]}" if sight.party == ALL else sight.party
+        words = [
+            element("tspan", party, class_="party"),
+            element("tspan", " ".join(held.shown), class_="hex", dx=7),
+        ]
+        parts.append(element("text", *words, x=0, y=top - 5, class_="words"))
+        parts += _strip(held.bytes, top, "known" if sight.knows else "masked", sight.party)
+        top += _STRIP + 10
+    return picture(name, title, says, top, parts)
+
+
+def _strip(data: str, top: float, kind: str, party: str) -> Iterator[Markup]:
+    """A path of the ones and a path of the zeros."""
+    number = int(data, 16)
+    cells: dict[bool, list[str]] = {True: [], False: []}
+    for place in range(64):
+        x = place * _CELL + place // 8 * _BYTE
+        is_one = bool(number >> (63 - place) & 1)
+        cells[is_one].append(f"M{x:.1f} {top:.1f}h{_CELL - 0.9:.1f}v{_STRIP}h{0.9 - _CELL:.1f}z")
+    for is_one, drawn in cells.items():
+        if drawn:
+            words = element("title", f"{party}: {data}")
+            yield element(
+                "path", words, d="".join(drawn), class_=f"mark bit {kind} {'one' if is_one else 'zero'}"
+            )
+
+
+assert 63 * _CELL + 7 * _BYTE + _CELL <= WIDTH, "eight bytes fit"

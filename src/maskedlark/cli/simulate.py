@@ -1,0 +1,165 @@
+"""`maskedlark simulate`: the whole workflow on a CSV of one's own, with real services that stay up."""
+
+import json
+import signal
+import threading
+import time
+from pathlib import Path
+from shlex import quote
+from typing import Annotated, Any
+
+import typer
+
+from maskedlark.cli.plainly import plainly
+from maskedlark.simulate import csv_table, scene
+from maskedlark.simulate.errors import BadScene
+from maskedlark.simulate.handing import RECIPE
+from maskedlark.simulate.scene import Scene
+from maskedlark.web.errors import ServiceAway
+
+EXAMPLE = (
+    "Example: maskedlark simulate people.csv --folder play --key campaign --value bought=0..1 "
+    "--value euros=0..200 --label bought --leave-out id"
+)
+_LOOK_S = 0.5
+app = typer.Typer(add_completion=False)
+Several = list[str] | None
+
+
+@app.command("simulate", epilog=EXAMPLE)
+@plainly
+def simulate(
+    table: Annotated[
+        Path, typer.Argument(help="A CSV file: a person a row, columns named in the first line.")
+    ],
+    folder: Annotated[Path, typer.Option("--folder", help="Where everything is kept.")] = Path("play"),
+    key: Annotated[
+        Several, typer.Option("--key", help="A column to count by, which helpers read. Repeat for more.")
+    ] = None,
+    value: Annotated[
+        Several, typer.Option("--value", help="NAME=LOW..HIGH: a column to add up, bounds in public. Repeat.")
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option("--label", help="The column to train on: 0 or 1, true or false.")
+    ] = None,
+    features: Annotated[
+        Several, typer.Option("--features", help="Columns a model gets; else all that are nothing else.")
+    ] = None,
+    leave_out: Annotated[Several, typer.Option("--leave-out", help="Columns that are no features.")] = None,
+    tag: Annotated[str, typer.Option("--tag", help="The model's name in the document.")] = scene.TAG,
+    helpers: Annotated[int, typer.Option(min=2, max=8, help="How many helpers share every secret.")] = 2,
+    k: Annotated[
+        int | None,
+        typer.Option("--k", min=1, help="The fewest records of a group; else 100, or a tenth of few."),
+    ] = None,
+    epsilon: Annotated[
+        float, typer.Option(min=0, help="What one person may cost, in all that is ever asked.")
+    ] = scene.EPSILON,
+    fakes: Annotated[
+        float, typer.Option(min=0, max=1, help="How many people's browsers send a fake too.")
+    ] = scene.FAKE_RATE,
+    processes: Annotated[int, typer.Option(min=1, help="That make reports.")] = 2,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="For programs: one JSON object, once it is ready.")
+    ] = False,
+) -> None:
+    """Try it all on a table of your own: services start, each row's browser reports; then query and train."""
+    stopped = _stopping()
+    read = csv_table.read(table)
+    started = scene.start(
+        read,
+        folder,
+        keys=_listed(key),
+        values=dict(map(_bounds, value or [])),
+        label=label,
+        tag=tag,
+        features=_listed(features) if features else None,
+        leave_out=_listed(leave_out),
+        helpers=helpers,
+        k=k,
+        epsilon=epsilon,
+        fake_rate=fakes,
+        processes=processes,
+        say=lambda line: typer.echo(line, err=True),
+    )
+    with started:
+        typer.echo(json.dumps(_fields(started)) if as_json else "\n".join(_next(started, folder)))
+        _wait(started, stopped)
+
+
+def _stopping() -> threading.Event:
+    """Set when this process is told to end: services of ours end with it."""
+    told = threading.Event()
+
+    def stop(number: int, _: Any) -> None:  # noqa: ANN401 - a frame
+        told.set()
+        raise KeyboardInterrupt if number == signal.SIGINT else typer.Exit(128 + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop)
+    return told
+
+
+def _wait(started: Scene, stopped: threading.Event) -> None:
+    """Until somebody stops it, or a service ends by itself."""
+    try:
+        while not stopped.is_set():
+            time.sleep(_LOOK_S)
+            if ended := started.stage.ended():
+                raise ServiceAway(f"{ended[0]} has ended: what it said is above; run the same command again")
+    except KeyboardInterrupt:
+        typer.echo("stopped; the same command carries on from here", err=True)
+
+
+def _listed(texts: Several) -> list[str]:
+    """Names, with commas between or by themselves."""
+    return [name for text in texts or [] for name in text.split(",") if name]
+
+
+def _bounds(text: str) -> tuple[str, tuple[int, int]]:
+    name, _, bounds = text.partition("=")
+    low, dots, high = bounds.partition("..")
+    try:
+        if not dots:
+            raise ValueError
+        return name, (int(low), int(high))
+    except ValueError:
+        raise BadScene(
+            f"--value {text}: say its bounds, whole numbers that all may know: --value {name}=0..100"
+        ) from None
+
+
+def _fields(started: Scene) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "folder": str(started.folder),
+        "config": str(started.config),
+        "recipe": str(started.folder / RECIPE) if started.encoder else None,
+        "datasets": {purpose.value: each.name for purpose, each in started.sealed.items()},
+        "records": {purpose.value: each.records for purpose, each in started.sealed.items()},
+        "adserver": started.stage.adserver.address,
+        "parameter_service": started.stage.service.address,
+        "helpers": {each.name: each.process.address for each in started.stage.helpers},
+        "k": started.document.k,
+        "budget_epsilon": started.document.budget.epsilon,
+    }
+
+
+def _next(started: Scene, folder: Path) -> list[str]:
+    """What there is, and what to type in another terminal."""
+    found = ", ".join(f"{each.records} records in {each.name!r}" for each in started.sealed.values())
+    lines = [
+        f"Ready: a parameter service, an ad server and {len(started.stage.helpers)} helpers are running.",
+        f"Sealed at every helper: {found}, fakes among them. Next, in another terminal:",
+        "",
+    ]
+    document = started.document
+    if document.values:
+        by = f" --group-by {quote(document.keys[0])}" if document.keys else ""
+        named = " ".join(f"--value {quote(each.name)}" for each in document.values)
+        lines += [f"  maskedlark query --config {folder}/adserver.toml{by} {named} --explain"]
+        lines += [f"  maskedlark query --config {folder}/adserver.toml{by} {named}"]
+    if started.encoder:
+        lines += [f"  maskedlark train {folder}/{RECIPE} --plan", f"  maskedlark train {folder}/{RECIPE}"]
+        lines += [f"  maskedlark evaluate {folder}/{RECIPE}"]
+    return [*lines, "", "Ctrl-C stops all of it; the same command carries on, and nobody reports twice."]

@@ -1,0 +1,13 @@
+"""Names that a user may have meant: what a refusal says about one that is not known."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def instead(name: str, known: Iterable[str], there: str = "there are") -> str:
+    """The nearest of the known names, if one is near, and all of them: the end of a message, for a reader."""
+    names = list(known)
+    folded = {each.casefold(): each for each in names}
+    near = get_close_matches(name.casefold(), folded, n=1)
+    listed = f"{there} {', '.join(names) or 'none'}"
+    return f"did you mean {folded[near[0]]!r}? {listed[0].upper()}{listed[1:]}" if near else listed

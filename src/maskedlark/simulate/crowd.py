@@ -1,0 +1,214 @@
+"""A user's own table as a crowd of browsers: keys to count by, values to add up, a label, features.
+
+Run by whoever tries the whole workflow on data of their own, before any service is started. In life nobody
+has such a table: keys and features are the ad server's, values and labels are the browsers' own.
+"""
+
+import hashlib
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskedlark.core.declared import COUNT
+from maskedlark.features import table as tables
+from maskedlark.features.boolean import boolean
+from maskedlark.features.category import text
+from maskedlark.features.column import Column, Value, can_read
+from maskedlark.features.encoder import LEAST, Encoder
+from maskedlark.features.errors import ColumnDoesNotFit
+from maskedlark.features.scaled import number
+from maskedlark.features.table import Table
+from maskedlark.privacy.settings import MOST_NUMBER
+from maskedlark.simulate.errors import BadScene
+from maskedlark.wire.columns import MOST_KEY_TEXT, Key
+
+Bounds = tuple[int, int]
+TELLING = 0.95
+"""An AUC of one feature alone beyond which its owner is told."""
+_NAME = re.compile(r"[A-Za-z0-9_.:/ -]{1,64}")
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,14}")
+_NOT_BINARY = "neither 0 nor 1 (nor true/false, yes/no): a label is one of the two; a number is a value"
+_NOT_A_NUMBER = "no number; a value is one, or true/false, or empty where there is none"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which column is what."""
+
+    keys: tuple[str, ...]
+    values: Mapping[str, Bounds]
+    label: str | None
+    features: tuple[str, ...] | None = None
+    """None: every column that is nothing else, and not left out."""
+    leave_out: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Refuse what says nothing, or two things at once."""
+        if not self.values and self.label is None:
+            raise BadScene("name what is to be learned: a value to add up, or a label to train on")
+        if self.features is not None and self.leave_out:
+            raise BadScene("name the features, or what is left out of them: one follows from the other")
+        for name in (*self.keys, *self.values):
+            if not _NAME.fullmatch(name):
+                raise BadScene(
+                    f"column {name!r} cannot be declared: rename it, to letters, digits, spaces and _.:/-"
+                )
+        self._check_secrets()
+        self._check_bounds()
+
+    def _check_secrets(self) -> None:
+        """What browsers keep to themselves is nothing that helpers read."""
+        secret = {*self.values, self.label}
+        for what, names in (("key", self.keys), ("feature", self.features or ())):
+            if both := [name for name in names if name in secret]:
+                raise BadScene(
+                    f"column {both[0]!r} is a {what}, which helpers read, and a secret: choose one of them"
+                )
+
+    def _check_bounds(self) -> None:
+        if COUNT in self.values:
+            raise BadScene(f"a value cannot be called {COUNT!r}: that is the number of records; rename it")
+        for name, (low, high) in self.values.items():
+            if not -MOST_NUMBER <= low <= high <= MOST_NUMBER or low == high == 0:
+                raise BadScene(f"value {name!r} is from {low} to {high}: give bounds from low to high")
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """One row a person."""
+
+    keys: Mapping[str, list[Key]]
+    values: Mapping[str, NDArray[np.int64]]
+    """Only their browsers know these, and the label."""
+    label: NDArray[np.int64] | None
+    encoder: Encoder | None
+    features: NDArray[np.uint8] | None
+    size: int
+    notes: tuple[str, ...]
+    """What its owner should know about how the table was read."""
+
+    @property
+    def digest(self) -> str:
+        """Of all that its browsers report: another table has another."""
+        columns = [np.asarray(column, "U").tobytes() for column in self.keys.values()]
+        numbers = [*self.values.values(), *(each for each in (self.label, self.features) if each is not None)]
+        parts = [*columns, *(np.ascontiguousarray(each).tobytes() for each in numbers)]
+        return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+
+
+def crowd(table: Table, wanted: Wanted, encoder: Encoder | None = None) -> Crowd:
+    """Everybody in a table. Says which column or row does not fit."""
+    wanted.check()
+    everything = _kept(table)
+    named = [*wanted.keys, *wanted.values, *([wanted.label] if wanted.label is not None else [])]
+    read = {column.name: column for column in tables.read(everything, list(dict.fromkeys(named)))}
+    notes: list[str] = []
+    values = {name: _amounts(read[name], bounds, notes) for name, bounds in wanted.values.items()}
+    label = None if wanted.label is None else _binary(read[wanted.label])
+    size = len(next(iter(read.values())))
+    if label is not None:
+        encoder = encoder or _fitted(everything, wanted, max(1, min(LEAST, size // 4)), notes)
+    features = None if label is None or encoder is None else encoder.encode(everything)
+    if encoder is not None and features is not None and label is not None:
+        notes += _telling(encoder, features, label)
+    keys = {name: _entries(read[name]) for name in wanted.keys}
+    return Crowd(keys, values, label, None if label is None else encoder, features, size, tuple(notes))
+
+
+def _kept(table: Table) -> Table:
+    """Rows that can be read only once, as a list; any other table as it is."""
+    return list(table) if isinstance(table, Iterator) else table
+
+
+def _fitted(table: Table, wanted: Wanted, least: int, notes: list[str]) -> Encoder:
+    """An encoder of the features that were named, or of every column that is nothing else."""
+    if wanted.features is not None:
+        columns = tables.read(table, wanted.features)
+    else:
+        other = {*wanted.keys, *wanted.values, *wanted.leave_out, wanted.label or ""} - {""}
+        columns = tables.read(table, leave_out=sorted(other))
+    if not columns:
+        raise BadScene("no column is left to be a feature: name some, or leave fewer out")
+    notes += [
+        f"{column.name} has another value in every row: if it names people, leave it out"
+        for column in columns
+        if len(column.values) == len(column) and not all(can_read(number, each) for each in column.values)
+    ]
+    return Encoder.fit({column.name: _cells(column) for column in columns}, least=least)
+
+
+def _telling(encoder: Encoder, features: NDArray[np.uint8], label: NDArray[np.int64]) -> list[str]:
+    """Features that give the label away: mostly known only afterwards, and helpers would read them."""
+    found, byte = [], 0
+    for fitted in encoder.columns:
+        width = len(fitted.names())
+        scores = [_auc(features[:, place], label) for place in range(byte, byte + width)]
+        if max(max(score, 1 - score) for score in scores) > TELLING:
+            found.append(
+                f"{fitted.name} tells the label almost alone, and helpers read features: if it is known only "
+                "afterwards, leave it out or make it a value"
+            )
+        byte += width
+    return found
+
+
+def _auc(byte: NDArray[np.uint8], label: NDArray[np.int64]) -> float:
+    """How often one byte is larger where the label is 1; equal bytes count half."""
+    ones, zeros = (np.bincount(byte[label == each], minlength=256) for each in (1, 0))
+    below = np.cumsum(zeros) - zeros / 2
+    return float(ones @ below / (ones.sum() * zeros.sum()))
+
+
+def _cells(column: Column) -> list[Value]:
+    return [column.values[place] for place in column.places.tolist()]
+
+
+def _amounts(column: Column, bounds: Bounds, notes: list[str]) -> NDArray[np.int64]:
+    """Whole numbers within the bounds; who has none has 0."""
+    distinct = np.zeros(len(column.values))
+    distinct[~column.absent] = column.present(_amount, _NOT_A_NUMBER)
+    whole = np.rint(distinct)
+    low, high = min(bounds[0], 0), max(bounds[1], 0)
+    kept = np.clip(whole, low, high).astype(np.int64)
+    cut = f"cut to {bounds[0]} … {bounds[1]}"
+    for changed, how in ((whole != distinct, "rounded to whole numbers"), (kept != whole, cut)):
+        if rows := int(column.counts[changed].sum()):
+            notes.append(f"{column.name}: {rows} values are {how}")
+    return kept[column.places]
+
+
+def _amount(value: Value) -> float:
+    found = number(value) if can_read(number, value) else float(boolean(value))
+    if not math.isfinite(found):
+        raise ValueError
+    return found
+
+
+def _binary(column: Column) -> NDArray[np.int64]:
+    """Whether each converted; where nothing stands, nothing happened."""
+    distinct = np.zeros(len(column.values), np.int64)
+    distinct[~column.absent] = column.present(_either, _NOT_BINARY)
+    found = distinct[column.places]
+    if len(found) and found.min() == found.max():
+        raise ColumnDoesNotFit(column.name, None, f"is {found[0]} in every row: nothing can be learned")
+    return found
+
+
+def _either(value: Value) -> int:
+    return int(boolean(value if can_read(boolean, value) else number(value)))
+
+
+def _entries(column: Column) -> list[Key]:
+    """Texts, or numbers where all are whole: those can be asked for by ranges."""
+    texts = [
+        "" if absent else text(value) for value, absent in zip(column.values, column.absent, strict=True)
+    ]
+    if long := [place for place, each in enumerate(texts) if len(each.encode()) > MOST_KEY_TEXT]:
+        row = int(np.flatnonzero(np.isin(column.places, long))[0])
+        raise ColumnDoesNotFit(column.name, row, f"a key has at most {MOST_KEY_TEXT} bytes; shorten it")
+    entries: list[Key] = [*map(int, texts)] if all(map(_WHOLE.fullmatch, texts)) else [*texts]
+    return [entries[place] for place in column.places.tolist()]

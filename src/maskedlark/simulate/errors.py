@@ -1,0 +1,17 @@
+"""What a simulation of one's own table refuses.
+
+MaskedLarkError
+├── NotDeclared
+│   └── BadScene                columns or settings from which no simulation can be made
+└── OtherScene                  a folder that holds another simulation, or that another process runs
+"""
+
+from maskedlark.errors import MaskedLarkError, NotDeclared
+
+
+class BadScene(NotDeclared):
+    """Columns or settings from which no simulation can be made. Says what to change."""
+
+
+class OtherScene(MaskedLarkError):
+    """The folder holds another simulation, or another process runs the one in it."""

@@ -1,0 +1,122 @@
+"""A crowd's browsers report, once; then a dataset for each purpose, sealed at every helper.
+
+What was made is kept on disk until it is sealed. So whatever is cut off, the same bytes are sent again, and
+the ad server counts them once.
+"""
+
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from maskedlark.adserver.client import Client
+from maskedlark.clock import SystemClock
+from maskedlark.core.purpose import Purpose
+from maskedlark.simulate.crowd import Crowd
+from maskedlark.simulate.population import Population, processes
+from maskedlark.simulate.stage import DAY_S, Stage
+from maskedlark.storage.datasets import Dataset, Standing
+from maskedlark.wire import uploads
+
+DATASETS = {Purpose.AGGREGATE: "measured", Purpose.TRAIN: "trained"}
+_SPOOL = "reports"
+_MOST = 1000
+"""Reports of a batch, at most."""
+_MANY = 5000
+Batches = Iterable[Sequence[bytes]]
+
+
+@dataclass(frozen=True)
+class Reporting:
+    """One crowd at one stage."""
+
+    scene: Stage
+    crowd: Crowd
+    tag: str
+    processes: int = 1
+    progress: bool = False
+
+    def run(self, client: Client) -> dict[Purpose, Dataset]:
+        """Everything that is not done yet. Again, it carries on."""
+        there = {each.name: each for each in client.datasets()}
+        purposes = self.scene.document.purposes()
+        if any(DATASETS[purpose] not in there for purpose in purposes):
+            for purpose in purposes:
+                self._upload(purpose)
+            self._freeze(client, [purpose for purpose in purposes if DATASETS[purpose] not in there])
+        sealed = {purpose: self._sealed(client, DATASETS[purpose]) for purpose in purposes}
+        shutil.rmtree(self.scene.folder / _SPOOL, ignore_errors=True)
+        return sealed
+
+    def _upload(self, purpose: Purpose) -> None:
+        bodies = self._made(purpose)
+        with self._bar("the ad server takes reports", len(bodies)) as advance:
+            for body in bodies:
+                self.scene.upload([uploads.decode_batch(body.read_bytes(), _MOST, 1 << 30)])
+                advance(1)
+
+    def _made(self, purpose: Purpose) -> list[Path]:
+        """All reports of a purpose, in files: those of before, or new ones."""
+        whole = self.scene.folder / _SPOOL / purpose.value
+        if not whole.exists():
+            part = whole.with_suffix(".part")
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir(parents=True)
+            for place, batch in enumerate(self._batches(purpose)):
+                (part / f"{place:06}").write_bytes(uploads.encode_batch(batch))
+            part.rename(whole)  # Only a whole one is ever sent: a person is in it once.
+        return sorted(whole.iterdir())
+
+    def _batches(self, purpose: Purpose) -> Iterator[Sequence[bytes]]:
+        seen = SystemClock().now() - 8 * DAY_S - 3600
+        # Fresh interpreters take a second to start, in which one makes thousands of reports.
+        pool = processes(self.processes) if self.processes > 1 and self.crowd.size >= _MANY else None
+        try:
+            scene = self.scene
+            made = Population(scene.document, scene.recipients(), seen, scene.rng, pool, self.progress)
+            yield from self._reports(made, purpose)
+        finally:
+            if pool is not None:
+                pool.shutdown()
+
+    def _reports(self, population: Population, purpose: Purpose) -> Batches:
+        crowd = self.crowd
+        if purpose is Purpose.AGGREGATE:
+            return population.measure([*crowd.keys.values()], [*crowd.values.values()])
+        assert crowd.features is not None, "a model has features"
+        assert crowd.label is not None
+        return population.train(self.tag, crowd.features, [crowd.label])
+
+    def _freeze(self, client: Client, purposes: Sequence[Purpose]) -> None:
+        end = SystemClock().now() + 1
+        while SystemClock().now() < end:  # Only a second that is over gets no more reports.
+            time.sleep(0.05)
+        for purpose in purposes:
+            client.freeze(DATASETS[purpose], 0, end, purpose)
+
+    def _sealed(self, client: Client, name: str) -> Dataset:
+        found = next(each for each in client.datasets() if each.name == name)
+        if found.state is not Standing.FROZEN:
+            return found
+        with self._bar(f"helpers open {name}", found.reports * len(self.scene.helpers)) as advance:
+            before: dict[str, int] = {}
+
+            def progress(helper: str, sent: int, reports: int) -> None:  # noqa: ARG001
+                advance(sent - before.get(helper, 0))
+                before[helper] = sent
+
+            return client.send(name, progress)
+
+    @contextmanager
+    def _bar(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+        """On standard error, where someone is watching."""
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        console = Console(stderr=True)
+        with Progress(*columns, console=console, transient=True, disable=not self.progress) as shown:
+            task = shown.add_task(what, total=total)
+            yield lambda more: shown.advance(task, more)

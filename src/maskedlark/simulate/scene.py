@@ -1,0 +1,211 @@
+"""The whole workflow on a table of one's own: real services, reports over HTTP, two sealed datasets.
+
+    with simulate.start(table, keys=["campaign"], values={"bought": (0, 1)}, label="bought") as scene:
+        with scene.client() as client:
+            print(client.query(["bought"], by="campaign"))
+
+Run by whoever wants to see what measuring and training would give on data like theirs. Nothing here is
+private from its user, who has the whole table and everybody's keys.
+"""
+
+import atexit
+import fcntl
+import json
+import operator
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from maskedlark.adserver.client import Client
+from maskedlark.core.purpose import Purpose
+from maskedlark.features.encoder import Encoder
+from maskedlark.features.table import Table
+from maskedlark.privacy.document import Document
+from maskedlark.randomness import Randomness, SystemRandomness
+from maskedlark.simulate import declaring, handing
+from maskedlark.simulate.crowd import Bounds, Crowd, Wanted, crowd
+from maskedlark.simulate.declaring import Declared
+from maskedlark.simulate.errors import BadScene, OtherScene
+from maskedlark.simulate.reporting import Reporting
+from maskedlark.simulate.stage import Stage, stage
+from maskedlark.storage.datasets import Dataset
+from maskedlark.web import files
+
+TAG = "ConversionModel"
+EPSILON, FAKE_RATE = 8.0, 0.2
+_SCENE, _LOCK = "scene.json", ".running"
+Say = Callable[[str], None]
+
+
+class Scene:
+    """Running services with a crowd's reports in them. Stops them at the end of a `with`, or by `stop`."""
+
+    def __init__(
+        self, running: Stage, crowd: Crowd, sealed: Mapping[Purpose, Dataset], until: ExitStack
+    ) -> None:
+        self.stage = running
+        self.encoder = crowd.encoder
+        self.sealed = sealed
+        self._until = until
+
+    @property
+    def folder(self) -> Path:
+        """Where everything is."""
+        return self.stage.folder
+
+    @property
+    def config(self) -> Path:
+        """The ad server's own `adserver.toml`."""
+        return self.stage.config
+
+    @property
+    def document(self) -> Document:
+        """What the ad server has declared in public."""
+        return self.stage.document
+
+    @property
+    def datasets(self) -> dict[Purpose, str]:
+        """The sealed datasets by name: "measured" to aggregate, "trained" to train."""
+        return {purpose: each.name for purpose, each in self.sealed.items()}
+
+    def client(self) -> Client:
+        """The ad server's own hands: to query, to train, to evaluate."""
+        return self.stage.client()
+
+    def stop(self) -> None:
+        """Stop every service. A folder that was given stays; one of our own is deleted."""
+        atexit.unregister(self.stop)
+        self._until.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def start(
+    table: Table,
+    folder: str | Path | None = None,
+    *,
+    keys: Sequence[str] = (),
+    values: Mapping[str, Bounds] | None = None,
+    label: str | None = None,
+    tag: str = TAG,
+    encoder: Encoder | None = None,
+    features: Sequence[str] | None = None,
+    leave_out: Sequence[str] = (),
+    helpers: int = 2,
+    k: int | None = None,
+    epsilon: float = EPSILON,
+    fake_rate: float = FAKE_RATE,
+    processes: int = 1,
+    progress: bool | None = None,
+    say: Say | None = None,
+    rng: Randomness | None = None,
+) -> Scene:
+    """Start a parameter service, helpers and an ad server; let each row's browser report; seal two datasets.
+
+    `values` are whole numbers with their public bounds; `label` is 0 or 1; features are the other columns,
+    unless they are named or left out. k is 100, and less for fewer than 1,000 rows. `epsilon` is what a
+    source may cost in its life. Over a folder of before it carries on, and nothing is reported twice.
+    """
+    wanted = Wanted(
+        tuple([keys] if isinstance(keys, str) else keys),
+        {name: _whole(name, bounds) for name, bounds in (values or {}).items()},
+        label,
+        None if features is None else tuple(features),
+        tuple([leave_out] if isinstance(leave_out, str) else leave_out),
+    )
+    people = crowd(table, wanted, encoder)
+    said = declaring.chosen(people.size, k, epsilon, fake_rate)
+    shown = sys.stderr.isatty() if progress is None else progress
+    with ExitStack() as stack:
+        place = _place(folder, stack)
+        text = declaring.settings(people, wanted.values, label, tag, said)
+        _same(place, text, people, helpers)
+        for line in _said(people, said):
+            (say or _silent)(line)
+        running = stack.enter_context(stage(place, text, rng or SystemRandomness(), helpers, least_k=1))
+        with running.client() as client:
+            sealed = Reporting(running, people, tag, processes, shown).run(client)
+        if people.encoder is not None:
+            records = sealed[Purpose.TRAIN].records or 0
+            written = people.encoder.to_json()
+            handing.hand_over(place, running.document, tag, records, said.delta, written)
+        made = Scene(running, people, sealed, stack.pop_all())
+    atexit.register(made.stop)
+    return made
+
+
+def _whole(name: str, bounds: Bounds) -> Bounds:
+    """Bounds of whatever library's numbers."""
+    try:
+        low, high = map(operator.index, bounds)
+    except (TypeError, ValueError):
+        raise BadScene(f"value {name!r}: its bounds are two whole numbers, as in (0, 200)") from None
+    return low, high
+
+
+def _silent(line: str) -> None:
+    """Nobody wants to know."""
+
+
+def _said(people: Crowd, said: Declared) -> Iterator[str]:
+    yield from people.notes
+    if people.encoder is not None:
+        names = ", ".join(column.name for column in people.encoder.columns)
+        yield f"features: {names}, as {len(people.encoder)} bytes"
+    yield (
+        f"declared: k = {said.k}; a source may cost ε = {said.epsilon:g}, δ = {2 * said.delta:g}; "
+        f"{said.fake_rate:.0%} fakes"
+    )
+
+
+def _place(folder: str | Path | None, stack: ExitStack) -> Path:
+    """The folder, held: no other process runs a simulation in it."""
+    if folder is None:
+        return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="maskedlark-")))
+    place = Path(folder).absolute()
+    place.mkdir(0o700, parents=True, exist_ok=True)
+    stack.enter_context(_alone(place))
+    return place
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    with (folder / _LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OtherScene(
+                f"another process runs the simulation in {folder}: stop it, or give another folder"
+            ) from None
+        yield
+
+
+def _same(place: Path, settings: str, people: Crowd, helpers: int) -> None:
+    """Refuse a folder of another simulation: its reports are sealed, and stay."""
+    path, now = place / _SCENE, {"crowd": people.digest, "helpers": helpers, "settings": settings}
+    if not path.exists():
+        files.write(path, json.dumps(now).encode())
+        return
+    try:
+        before = dict(json.loads(path.read_text()))
+    except (TypeError, ValueError):
+        raise OtherScene(f"{path} is damaged: give another folder") from None
+    if before != now:
+        what = next(name for name in now if before.get(name) != now[name])
+        raise OtherScene(
+            f"{place} holds another simulation: its {_WHAT[what]} differ. Start it as it was, or give "
+            "another folder"
+        )
+
+
+_WHAT = {"crowd": "table or columns", "helpers": "number of helpers", "settings": "settings"}

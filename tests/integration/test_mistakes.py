@@ -1,0 +1,251 @@
+"""What users mistype: a column, a key, an address, a tag; and what they ask beyond the budget.
+
+Each gets one clear line on standard error, an exit code that means something, and no traceback. Against real
+services: one simulation for all of them.
+"""
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from maskedlark import cli, simulate
+from maskedlark.randomness import SystemRandomness
+from maskedlark.simulate.services import free_port
+from maskedlark.web import key_file
+
+PEOPLE, EPSILON = 200, 1.0
+RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
+
+
+def people():
+    rng = np.random.default_rng(8)
+    return {
+        "campaign": rng.choice(["spring", "winter"], PEOPLE).tolist(),
+        "age": rng.integers(18, 80, PEOPLE).tolist(),
+        "device": rng.choice(["phone", "desktop"], PEOPLE).tolist(),
+        "bought": rng.choice(["yes", "no"], PEOPLE).tolist(),
+        "euros": rng.integers(0, 200, PEOPLE).tolist(),
+    }
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory):
+    """A simulation in which one person may cost ε = 1."""
+    with simulate.start(
+        people(),
+        tmp_path_factory.mktemp("mistakes"),
+        keys=["campaign"],
+        values={"bought": (0, 1), "euros": (0, 200)},
+        label="bought",
+        k=20,
+        epsilon=EPSILON,
+    ) as made:
+        yield made
+
+
+def typed(given):
+    """The name of a case: what was typed."""
+    return " ".join(given) if isinstance(given, list) else "-"
+
+
+def line(*arguments, code=1):
+    """The one line that a mistake makes."""
+    done = RUN(cli.app, [str(each) for each in arguments])
+    assert done.exit_code == code, done.output
+    assert done.stdout == ""
+    (found,) = done.stderr.splitlines()
+    return found
+
+
+def query(scene, *options, **expected):
+    return line("query", "--config", scene.config, *options, **expected)
+
+
+def changed(path: Path, old: str, new: str) -> Path:
+    """A copy of a file beside it, with a slip in it."""
+    text = path.read_text()
+    assert old in text
+    slipped = path.with_name(f"slipped-{path.name}")
+    slipped.write_text(text.replace(old, new))
+    return slipped
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--key", "campain"], "UnknownColumn: the table has no column 'campain'; the nearest is 'campaign'"),
+        (["--label", "bougt"], "UnknownColumn: the table has no column 'bougt'; the nearest is 'bought'"),
+        (["--features", "agee"], "UnknownColumn: the table has no column 'agee'; the nearest is 'age'"),
+        (
+            ["--leave-out", "devise"],
+            "UnknownColumn: the table has no column 'devise'; the nearest is 'device'",
+        ),
+        (
+            ["--value", "euros"],
+            "BadScene: --value euros: say its bounds, whole numbers that all may know: --value euros=0..100",
+        ),
+        (
+            ["--key", "bought"],
+            "BadScene: column 'bought' is a key, which helpers read, and a secret: choose one of them",
+        ),
+        (
+            ["--k", "500"],
+            "BadScene: the table has 200 rows, fewer than k = 500: nothing could be asked of them. Take a "
+            "larger table, or play with a smaller k",
+        ),
+    ],
+    ids=typed,
+)
+def test_a_column_that_is_mistyped(tmp_path, options, said):
+    table = tmp_path / "people.csv"
+    with table.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(people())
+        writer.writerows(zip(*people().values(), strict=True))
+    rest = [] if "--label" in options else ["--label", "bought"]
+    assert line("simulate", table, "--folder", tmp_path / "play", *rest, *options) == said
+    assert not (tmp_path / "play" / "ads.example.key").exists(), "nothing was begun"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            ["--value", "bought", "--group-by", "campain"],
+            "BadArguments: 'campain' is no declared key; did you mean 'campaign'? There are campaign",
+        ),
+        (
+            ["--value", "bought", "--where", "campagn=spring"],
+            "BadArguments: 'campagn' is no declared key; did you mean 'campaign'? There are campaign",
+        ),
+        (
+            ["--value", "bougth"],
+            "BadArguments: 'bougth' is no declared value; did you mean 'bought'? There are count, bought, "
+            "euros",
+        ),
+        (
+            ["--value", "bought", "--dataset", "mesured"],
+            "UnknownDataset: no dataset 'mesured' here; did you mean 'measured'? There are measured, trained",
+        ),
+    ],
+    ids=typed,
+)
+def test_a_key_a_value_or_a_dataset_that_is_mistyped(scene, options, said):
+    assert query(scene, *options) == said
+
+
+def shown(scene, *options, **expected):
+    """`parameters show`, with what is right but for these."""
+    right = {
+        "--service": scene.stage.service.address,
+        "--service-key": scene.stage.service_key.verifying.public.hex(),
+        "--origin-key": scene.stage.key.verifying.public.hex(),
+    }
+    given = right | dict(zip(options[::2], options[1::2], strict=True))
+    flat = [each for pair in given.items() for each in pair]
+    return line("parameters", "show", "ads.example", *flat, **expected)
+
+
+def test_a_public_key_that_is_mistyped_or_another(scene):
+    public = scene.stage.service_key.verifying.public.hex()
+    cut = public[:-1]
+    assert shown(scene, "--service-key", cut) == (
+        f"BadKeyFile: '{cut}' is no public key: give its 64 hexadecimal digits"
+    )
+    other = scene.stage.key.verifying.public.hex()
+    assert shown(scene, "--service-key", other).endswith(
+        "check --service-key and --origin-key, one of them is another's"
+    )
+
+
+def test_a_signing_key_that_is_another(scene):
+    key_file.create(scene.folder / "another.key", SystemRandomness())
+    config = changed(scene.config, 'key = "ads.example.key"', 'key = "another.key"')
+    assert line("query", "--config", config, "--value", "bought").startswith(
+        "UndeclaredKey: helper-0: sign with the key that ads.example declares in its newest document. Request"
+    )
+    with scene.client() as client:
+        (pending,) = client.pending()
+        client.forget(pending.id)
+    config = changed(scene.config, 'key = "ads.example.key"', 'key = "anothr.key"')
+    assert line("query", "--config", config, "--value", "bought") == (
+        f"BadKeyFile: {scene.folder / 'anothr.key'} cannot be read: No such file or directory"
+    )
+
+
+def test_an_address_that_is_mistyped(scene):
+    nobody = f"http://127.0.0.1:{free_port()}"
+    assert shown(scene, "--service", nobody, code=4) == (
+        f"ServiceAway: {nobody} cannot be reached (ConnectError); try again"
+    )
+    assert shown(scene, "--service", "htp:/127.0.0.1").endswith(
+        "'htp:/127.0.0.1' is no address; give one like http://127.0.0.1:8000"
+    )
+    config = changed(scene.config, "http://127.0.0.1", "127.0.0.1")
+    assert line("query", "--config", config, "--value", "bought") == (
+        f"BadConfig: {config}: parameter_service: not an address that begins with https:// (or http://) and "
+        "names a host. Write the service's address: parameter_service = "
+        '"https://parameters.example"'
+    )
+
+
+def test_a_setting_or_a_file_that_is_mistyped(scene):
+    config = changed(scene.config, "parameter_service", "parameter_servise")
+    assert "parameter_servise is not known; did you mean 'parameter_service'? There are origin" in line(
+        "query", "--config", config, "--value", "bought"
+    )
+    missing = scene.folder / "adsever.toml"
+    assert line("query", "--config", missing, "--value", "bought") == (
+        f"BadConfig: {missing} cannot be read: No such file or directory"
+    )
+
+
+def test_a_tag_that_is_mistyped(scene):
+    run = changed(scene.folder / "run.toml", 'tag = "ConversionModel"', 'tag = "ConversionModle"')
+    assert line("train", run, "--plan") == (
+        "NotDeclared: no model 'ConversionModle'; did you mean 'ConversionModel'? The document declares "
+        "ConversionModel"
+    )
+
+
+def test_what_is_asked_beyond_the_budget(scene):
+    """Twice: nothing was charged by the first."""
+    for _ in range(2):
+        assert query(scene, "--value", "bought", "--value", "euros", code=3) == (
+            "BudgetExhausted: helper-0: this would cost ε = 2; 1 is left of a source's budget. "
+            "With noise 2 it would fit"
+        )
+
+
+def test_a_run_that_would_cost_more_than_is_declared(scene):
+    run = changed(scene.folder / "run.toml", "epsilon = 0.25", "epsilon = 50")
+    said = line("train", run, "--plan", code=3)
+    assert said.startswith("OverCeiling: against the ad server this costs ε = ")
+    assert said.endswith(
+        "and the document allows 0.75: take more noise, fewer steps or a lower rate, or ask for "
+        "epsilon=0.75, against='adserver'"
+    )
+
+
+def test_the_command_itself_ends_so(scene):
+    """A process of its own: nothing but the line on its standard error."""
+    command = [sys.executable, "-m", "maskedlark", "query", "--config", str(scene.config)]
+    done = subprocess.run(
+        [*command, "--value", "bought", "--value", "euros"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("BudgetExhausted: helper-0: this would cost ε = 2; 1 is left")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_folder_that_is_in_use(scene, tmp_path):
+    table = tmp_path / "people.csv"
+    table.write_text("x,y\n" + "1,1\n2,0\n" * 20)
+    assert line("simulate", table, "--folder", scene.folder, "--label", "y") == (
+        f"OtherScene: another process runs the simulation in {scene.folder}: stop it, or give another folder"
+    )

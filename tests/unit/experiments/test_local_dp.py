@@ -1,0 +1,84 @@
+"""Accuracy against noise on features: what is run, and what is said of it."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib")
+pytest.importorskip("sklearn")
+
+from experiments.data import wbcd
+from experiments.figures import local_dp
+from experiments.figures import local_dp_told as told
+from experiments.jobs import Job
+from experiments.rows import Row
+from experiments.size import Size
+from maskedlark.core.local_dp import FeatureNoise
+
+SMALL = {"rows": 500, "batch": 100, "learning_rate": 0.5, "epochs": 3}
+
+
+def rows(datasets=("MNIST", "WBCD"), y=97.0):
+    found = {
+        "total_epsilon": 1108.7,
+        "feature_epsilon": 2.0,
+        "in_memory": 50.0,
+        "differing_weights": 0,
+        "weights": 9,
+    }
+    return [
+        Row(job.key, job.dataset, job.series, job.x, job.seed, y, 1.0,
+            {name: str(value) for name, value in {**job.settings, **found}.items()})
+        for job in local_dp.jobs(Size.DEFAULT) if job.dataset in datasets
+    ]  # fmt: skip
+
+
+def test_both_ways_have_the_same_points():
+    jobs = local_dp.jobs(Size.DEFAULT)
+    for dataset in ("MNIST", "WBCD"):
+        ways = [
+            {(job.x, job.seed) for job in jobs if job.dataset == dataset and job.series == series}
+            for series in (told.AS_RUN, told.OURS)
+        ]
+        assert ways[0] == ways[1]
+    assert len({job.key for job in jobs}) == len(jobs)
+    assert [job.series for job in jobs if job.alone] == [told.HTTP]
+
+
+def test_noise_is_as_large_as_the_plot_says():
+    data = wbcd.in_deviations()
+    noisy = local_dp.noised(data, FeatureNoise(2.0, float(wbcd.DEVIATION)), 0)
+    moved = (noisy.features.astype(float) - data.features)[(data.features > 90) & (data.features < 160)]
+    # A scale of half a deviation; 10,000 draws and more, and hardly any reach the ends of a byte.
+    assert np.abs(moved).mean() == pytest.approx(wbcd.DEVIATION / 2, rel=0.05)
+    assert np.array_equal(noisy.test_features, data.test_features)
+
+
+def test_what_a_record_is_promised():
+    found = local_dp.ours(Job("WBCD", told.OURS, 0.0, 0, local_dp.ours, SMALL))
+    assert found["feature_epsilon"] == pytest.approx(255 / 32)
+    assert found["total_epsilon"] == pytest.approx(30 * 255 / 32)
+    assert 0 <= found["y"] <= 100
+
+
+def test_as_run_needs_no_bytes():
+    little, much = (
+        local_dp.as_run(Job("WBCD", told.AS_RUN, x, 0, local_dp.as_run, {**SMALL, "epochs": 20}))["y"]
+        for x in (2.0, -3.0)
+    )
+    assert little > 90 > much
+
+
+@pytest.mark.parametrize("datasets", [("MNIST", "WBCD"), ("WBCD",), ("MNIST",)])
+def test_it_is_drawn_and_told_of_what_there_is(tmp_path, datasets):
+    found = rows(datasets)
+    assert local_dp.draw(found, tmp_path) == [path.name for path in tmp_path.iterdir()]
+    words = local_dp.text(found)
+    assert "It protects no label at all" in " ".join(words.split())
+    for name in ("MNIST", "WBCD"):
+        assert (f"| {name}, log₁₀ ε |" in words) == (name in datasets)
+    assert ("| 1,109 |" in words) == ("MNIST" in datasets or "WBCD" in datasets)
+
+
+def test_distances_to_the_authors_are_counted():
+    assert "3 of 3 points at log₁₀ ε ≥ 0 are within 3.0" in told.text(rows(("MNIST",), y=96.0))
+    assert "0 of 3 points at log₁₀ ε ≥ 0 are within 3.0" in told.text(rows(("MNIST",), y=50.0))

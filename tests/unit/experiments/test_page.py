@@ -1,0 +1,57 @@
+"""The page: every figure with its words, its command and what made it."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from experiments import figures, made, page
+from experiments import rows as tables
+from experiments.jobs import Job, _row
+from experiments.size import Size
+
+
+def one(job):
+    return {"y": 1.0}
+
+
+@pytest.fixture
+def shown(monkeypatch, tmp_path):
+    def jobs(size):
+        return [Job("D", "s", 1.0, seed, one, {"size": size.value}) for seed in size.seeds]
+
+    figure = SimpleNamespace(NAME="f", TITLE="A title", jobs=jobs, text=lambda rows: f"{len(rows)} rows.")
+    monkeypatch.setattr(figures, "NAMES", ("other", "f"))
+    monkeypatch.setattr(figures, "load", lambda name: figure)
+
+    def write(size):
+        tables.write(tmp_path / "f.csv", [_row(job) for job in jobs(size)])
+        made.write(tmp_path, "f", size, ["f.svg", "g.svg"], ["away"])
+        return page.write(tmp_path, size).read_text()
+
+    return write
+
+
+def test_a_section_has_plots_words_and_command(shown):
+    found = shown(Size.DEFAULT)
+    assert "## 2. A title\n\n![A title](f.svg)\n\n![A title](g.svg)\n\n3 rows.\n\n" in found
+    assert "Made by `maskedlark experiment f`: 3 runs, seeds 0, 1, 2," in found
+    assert "[f.csv](f.csv)" in found
+    assert "Left out, since the data was not there: away." in found
+    assert "other" not in found.split("## 2.")[1]
+    assert "quick look" not in found
+
+
+def test_a_quick_look_says_so(shown):
+    found = shown(Size.QUICK)
+    assert "**This is a quick look" in found
+    assert "maskedlark experiment f --quick" in found
+
+
+def test_rows_of_another_size_are_not_shown(shown, tmp_path):
+    shown(Size.QUICK)
+    assert "## " not in page.write(tmp_path, Size.FULL).read_text()
+
+
+def test_the_machine_is_described_and_not_named():
+    assert "cores of" in made.machine()
+    assert "/" not in made.commit()

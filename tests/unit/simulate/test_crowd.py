@@ -1,0 +1,122 @@
+import csv
+import io
+
+import numpy as np
+import pytest
+
+from maskedlark.features import Encoder, Scaled
+from maskedlark.features.errors import ColumnDoesNotFit, UnknownColumn
+from maskedlark.simulate.crowd import Crowd, Wanted, crowd
+from maskedlark.simulate.errors import BadScene
+
+TABLE = {
+    "id": [f"u{place}" for place in range(60)],
+    "campaign": ["spring", "winter", ""] * 20,
+    "place": ["1", "2", "30"] * 20,
+    "age": ["20", "30", "40", "35"] * 15,
+    "bought": ["yes", "no", ""] * 20,
+    "euros": ["12.6", "0", "900"] * 20,
+}
+
+
+def wanted(keys=(), values=None, label=None, features=None, leave_out=()):
+    return Wanted(tuple(keys), values or {}, label, features, tuple(leave_out))
+
+
+def trained(found: Crowd) -> tuple[list[str], np.ndarray, list[int]]:
+    """The columns that are features, their bytes, and the labels."""
+    assert found.encoder is not None
+    assert found.features is not None
+    assert found.label is not None
+    assert found.features.shape == (found.size, len(found.encoder))
+    return [column.name for column in found.encoder.columns], found.features, found.label.tolist()
+
+
+def test_every_column_becomes_what_it_is_wanted_as():
+    found = crowd(TABLE, wanted(["campaign", "place"], {"euros": (0, 200)}, "bought"))
+    assert found.size == 60
+    assert found.keys == {"campaign": ["spring", "winter", ""] * 20, "place": [1, 2, 30] * 20}
+    assert found.values["euros"].tolist() == [13, 0, 200] * 20
+    names, _, label = trained(found)
+    assert (names, label) == (["id", "age"], [1, 0, 0] * 20)
+    assert found.notes == (
+        "euros: 20 values are rounded to whole numbers",
+        "euros: 20 values are cut to 0 … 200",
+        "id has another value in every row: if it names people, leave it out",
+    )
+
+
+def test_features_are_those_that_are_named_or_not_left_out():
+    left = crowd(TABLE, wanted(label="bought", leave_out=["id", "euros", "campaign"]))
+    assert trained(left)[0] == ["place", "age"]
+    named = crowd(TABLE, wanted(["campaign"], label="bought", features=("campaign", "age")))
+    assert trained(named)[0] == ["campaign", "age"]
+
+
+def test_an_encoder_of_before_is_used_as_it_is():
+    encoder = Encoder.fit({"age": TABLE["age"]}, {"age": Scaled(0, 100)})
+    found = crowd(TABLE, wanted(label="bought"), encoder)
+    assert found.encoder is encoder
+    assert trained(found)[1][:3, 0].tolist() == [51, 76, 102]
+
+
+def test_rows_that_can_be_read_once_are_a_table_too():
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(TABLE)
+    writer.writerows(zip(*TABLE.values(), strict=True))
+    text.seek(0)
+    found = crowd(csv.DictReader(text), wanted(["campaign"], {"euros": (0, 200)}, "bought"))
+    assert found.digest == crowd(TABLE, wanted(["campaign"], {"euros": (0, 200)}, "bought")).digest
+
+
+def test_a_feature_that_tells_the_label_is_named():
+    label = [0, 1] * 30
+    table = {"age": [20, 20, 30, 30] * 15, "price": [0, 5] * 30, "y": label}
+    said = "price tells the label almost alone, and helpers read features: if it is known only afterwards"
+    (note,) = crowd(table, wanted(label="y")).notes
+    assert note.startswith(said)
+    assert crowd(table, wanted(label="y", leave_out=["price"])).notes == ()
+
+
+def test_another_table_has_another_digest():
+    asked = wanted(["campaign"], {"euros": (0, 200)}, "bought")
+    other = crowd({**TABLE, "bought": ["no", "yes", ""] * 20}, asked)
+    assert other.digest != crowd(TABLE, asked).digest
+
+
+@pytest.mark.parametrize("cells", [[1, 0], [True, False], ["1.0", "0.0"], ["Y", "n"], [1.0, None]])
+def test_a_label_is_yes_or_no_in_any_writing(cells):
+    found = crowd({"x": [1, 2] * 10, "y": cells * 10}, wanted(label="y"))
+    assert trained(found)[2] == [1, 0] * 10
+
+
+@pytest.mark.parametrize(("low", "high", "cells"), [(-5, 5, [-3, 9]), (2, 5, [4, 1])])
+def test_a_value_keeps_to_its_bounds_and_to_nothing(low, high, cells):
+    found = crowd({"v": cells}, wanted(values={"v": (low, high)}))
+    assert found.values["v"].tolist() == np.clip(cells, min(low, 0), high).tolist()
+
+
+@pytest.mark.parametrize(
+    ("table", "asked", "error", "said"),
+    [
+        (TABLE, wanted(["campain"], label="bought"), UnknownColumn, "nearest is 'campaign'"),
+        (TABLE, wanted(label="bought", leave_out=["agee"]), UnknownColumn, "nearest is 'age'"),
+        (TABLE, wanted(["campaign"]), BadScene, "a value to add up, or a label to train on"),
+        (TABLE, wanted(["bought"], label="bought"), BadScene, "'bought' is a key, which helpers read"),
+        (TABLE, wanted(label="bought", features=("bought",)), BadScene, "'bought' is a feature, which"),
+        (TABLE, wanted(label="bought", features=("age",), leave_out=["id"]), BadScene, "one follows from"),
+        (TABLE, wanted(values={"euros": (5, 0)}), BadScene, "give bounds from low to high"),
+        (TABLE, wanted(label="age"), ColumnDoesNotFit, "column 'age', row 0: neither 0 nor 1"),
+        (TABLE, wanted(values={"id": (0, 1)}), ColumnDoesNotFit, "column 'id', row 0: no number"),
+        ({"y": ["inf"]}, wanted(values={"y": (0, 1)}), ColumnDoesNotFit, "no number"),
+        ({"y": [1, 1], "x": [1, 2]}, wanted(label="y"), ColumnDoesNotFit, "is 1 in every row"),
+        ({"y": [1, 0]}, wanted(label="y"), BadScene, "no column is left to be a feature"),
+        ({"größe": [1]}, wanted(["größe"], label="y"), BadScene, "cannot be declared: rename it"),
+        ({"count": [1]}, wanted(values={"count": (0, 1)}), BadScene, "that is the number of records"),
+        ({"key": ["x" * 65], "y": [1]}, wanted(["key"], {"y": (0, 1)}), ColumnDoesNotFit, "row 0: a key has"),
+    ],
+)
+def test_what_does_not_fit_says_what_to_change(table, asked, error, said):
+    with pytest.raises(error, match=said):
+        crowd(table, asked)

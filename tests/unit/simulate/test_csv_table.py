@@ -1,0 +1,45 @@
+import pytest
+
+from maskedlark.features.errors import TableDoesNotFit
+from maskedlark.simulate import csv_table
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"a,b\n1,x\n2,y\n",
+        b"\xef\xbb\xbfa,b\r\n1,x\r\n\r\n2,y",
+        b"a;b\n1;x\n2;y\n",
+        b"a\tb\n1\tx\n2\ty\n",
+        b'a,b\n"1","x"\n2,y\n',
+    ],
+    ids=["plain", "as spreadsheets save it", "semicolons", "tabs", "quoted"],
+)
+def test_columns_are_texts_by_name(tmp_path, data):
+    path = tmp_path / "table.csv"
+    path.write_bytes(data)
+    assert csv_table.read(path) == {"a": ["1", "2"], "b": ["x", "y"]}
+
+
+def test_a_cell_may_have_lines_and_separators(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text('a,b\n"1;2","x\ny"\n')
+    assert csv_table.read(path) == {"a": ["1;2"], "b": ["x\ny"]}
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "is empty: its first line names the columns"),
+        (b"a,b\n", "no rows below its first line"),
+        (b"a,b,a\n1,2,3\n", "names column 'a' twice"),
+        (b"a,b\n1,2\n1,2,3\n", "line 3: 3 cells, and the first line names 2 columns"),
+        (b'a,b\n"1,2\n', "line 2: unexpected end of data"),
+        (b"a,b\n\xff,2\n", "no text in UTF-8"),
+    ],
+)
+def test_what_is_no_table_says_where(tmp_path, data, said):
+    path = tmp_path / "table.csv"
+    path.write_bytes(data)
+    with pytest.raises(TableDoesNotFit, match=said):
+        csv_table.read(path)

@@ -1,0 +1,111 @@
+"""What the documents name is there: files, rooms, tests, edits of the mutants' table, and linked pages."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from maskedlark import cli
+from tests.mutants.table import MUTANTS
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "maskedlark"
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("*.md"))]
+TESTS = {
+    path.relative_to(ROOT).as_posix(): set(
+        re.findall(r"^\s*(?:async )?def (test_\w+)", path.read_text(), re.M)
+    )
+    for path in (ROOT / "tests").rglob("test_*.py")
+}
+TREES = ("src", "tests", "benches", "vectors", "docs", "scripts", "deploy", "experiments")
+THEIRS = ("play/", "model.py", "public/")
+"""Files that a reader makes: they are not in the tree."""
+PATH = re.compile(rf"(?:{'|'.join(TREES)})/[\w./*-]*|[\w./*-]+(?:\.(?:py|md|json|ipynb)|/)")
+
+
+def prose(page: Path) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def named(page: Path) -> list[str]:
+    """What stands in backticks."""
+    return [name for name in re.findall(r"`([^`\n]+)`", prose(page)) if not name.startswith(THEIRS)]
+
+
+def is_there(name: str) -> bool:
+    """A file or room by its path, from the root or in the package; or by its name alone, anywhere."""
+    if any(any(home.glob(name)) for home in (ROOT, PACKAGE)):
+        return True
+    return "/" not in name and any(any((ROOT / tree).rglob(name)) for tree in TREES)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_and_rooms_are_there(page):
+    # Commands have words behind them, tests their names.
+    first = [re.split(r"::|,? ", name)[0] for name in named(page)]
+    paths = [name for name in first if PATH.fullmatch(name) and not name.startswith("/")]
+    assert not [name for name in paths if not is_there(name.rstrip("/"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_tests_are_there(page):
+    known = set().union(*TESTS.values())
+    for name in named(page):
+        if "::" in name:
+            path, _, test = name.partition("::")
+            assert test in TESTS.get(path, ()), name
+        elif re.fullmatch(r"(…|test_)[\w]+…?", name) and not name.endswith(".py"):
+            pattern = re.escape(name).replace("…", r"\w*")
+            assert any(re.fullmatch(pattern, each) for each in known), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        path, _, heading = target.partition("#")
+        if re.match(r"https?:", target):
+            continue
+        there = page.parent / path if path else page
+        assert there.exists(), target
+        assert not heading or heading in headings(there), target
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page, as renderers of Markdown make them."""
+    titles = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_every_mutant_is_in_the_reviewers_page_or_is_of_no_claim():
+    page = prose(ROOT / "docs" / "PRIVACY_REVIEW.md")
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("|") and line.count("|") == 7]
+    shown = {name for row in rows for name in re.findall(r"`([^`]+)`", row[6])}
+    promised = {mutant.promise for mutant in MUTANTS}
+    assert shown <= promised
+    of_no_claim = {"the retention: a dataset that is being sent keeps its reports"}
+    assert promised - shown == of_no_claim
+
+
+def commands(page: Path) -> list[list[str]]:
+    """What a page tells to type: the words of every `maskedlark` command, in blocks and in the text."""
+    text = page.read_text().replace("\\\n", " ")
+    typed = re.findall(r"^ *\$? *(maskedlark [^\n]*)", text, re.MULTILINE)
+    return [line.split("#")[0].split() for line in (*typed, *re.findall(r"`(maskedlark [^`\n]*)`", text))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_and_their_options_are_there(page):
+    for _, *words in commands(page):
+        name, rest = words[0], words[1:]
+        if not re.fullmatch(r"[a-z-]+", name):
+            continue
+        assert name in cli._COMMANDS, words
+        command: Any = cli.load(name)
+        if hasattr(command, "commands") and rest and not rest[0].startswith("-"):
+            assert rest[0] in command.commands, words
+            command = command.commands[rest[0]]
+        known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
+        given = {word.strip("`,.;:)…") for word in rest if re.match(r"--[a-z]", word)}
+        assert {word.partition("=")[0] for word in given} <= known, words
