@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rich.filesize import decimal
+
 from maskedlark.core import field
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotDeclared
@@ -127,8 +129,8 @@ class Plan:
         ]
 
     def _taken(self) -> str:
-        one, all_ = self.bytes_a_step / 1e6, self.steps * self.bytes_a_step / 1e6
-        return f"about {self.seconds:.0f} s, and {one:.2f} MB a step, {all_:.0f} MB in all"
+        one, whole = decimal(self.bytes_a_step), decimal(self.steps * self.bytes_a_step)
+        return f"about {self.seconds:.0f} s, and {one} a step, {whole} in all"
 
     def _drawn(self) -> str:
         match self.sampling.kind:
