@@ -6,6 +6,7 @@ processes, which open them and write what they hold; the process that asked clai
 
 import multiprocessing
 import os
+import signal
 import threading
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -85,7 +86,7 @@ class Ingest:
         with self._lock:
             if self._pool is None:
                 self._pool = ProcessPoolExecutor(
-                    self._workers, multiprocessing.get_context("spawn"), _die_with_the_parent
+                    self._workers, multiprocessing.get_context("spawn"), _follow_the_parent
                 )
             return self._pool
 
@@ -97,8 +98,10 @@ class Ingest:
         pool.shutdown(wait=False)
 
 
-def _die_with_the_parent() -> None:
+def _follow_the_parent() -> None:
     """A helper that is killed leaves no worker behind, which holds its keys. Run by a worker."""
+    # Ctrl-C reaches the whole group. The helper answers what is under way first, and then ends its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None, "a worker was started by somebody"
 

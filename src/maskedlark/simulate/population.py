@@ -4,6 +4,7 @@ Masks, quantisation, local noise and moments are drawn for the whole table; seal
 payload, is shared among processes.
 """
 
+import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
@@ -132,7 +133,12 @@ class Population:
 
 def processes(count: int) -> ProcessPoolExecutor:
     """Processes for a population: fresh interpreters, since a fork copies locks whose threads it lacks."""
-    return ProcessPoolExecutor(count, mp_context=get_context("spawn"))
+    return ProcessPoolExecutor(count, get_context("spawn"), _leave_interrupts_to_the_parent)
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    """Ctrl-C reaches the whole group: who started the processes ends them, without a traceback from each."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 Chunk = tuple[Envelope, list[bytes], FieldArray, list[int]]

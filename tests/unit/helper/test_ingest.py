@@ -86,6 +86,16 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path, ingest):
     assert ingest.take(Job(opener(), body, tmp_path)).accepted.all()
 
 
+def test_workers_leave_interrupts_to_the_helper(tmp_path, ingest):
+    body = measured(2).chunk(0)
+    ingest.take(Job(opener(), body, tmp_path))
+    workers = set(ingest._pool._processes)
+    for pid in workers:
+        os.kill(pid, signal.SIGINT)
+    assert ingest.take(Job(opener(), body, tmp_path)).accepted.all()
+    assert workers <= set(ingest._pool._processes)
+
+
 _PARENT = """
 import os, sys
 from pathlib import Path

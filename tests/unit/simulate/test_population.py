@@ -1,3 +1,6 @@
+import os
+import signal
+
 import numpy as np
 import pytest
 
@@ -61,6 +64,13 @@ def test_a_table_to_train_on_arrives_whole_in_one_process_or_two(shared):
     found = way.masked_sum(lambda x, y: x.astype(np.int64) * y[:, None])
     assert found.tolist() == (features * labels[:, None]).sum(axis=0).tolist()
     assert len({report.decode_public(report.decode(data).public).id for data in made}) == len(made)
+
+
+def test_processes_leave_interrupts_to_whoever_started_them():
+    with processes(1) as pool:
+        pid = pool.submit(os.getpid).result()
+        os.kill(pid, signal.SIGINT)
+        assert pool.submit(os.getpid).result() == pid
 
 
 def test_fakes_of_all_tags_together_come_at_the_declared_rate():
