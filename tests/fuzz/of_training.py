@@ -36,7 +36,7 @@ def _model() -> nn.Module:
 def decoders() -> list[Decoder]:
     """All of this room."""
     encoder = Encoder.fit(tables.columns(), {"region": OneHot(), "agent": Hashed(16)})
-    saved, run = _folder() / "saved.pt", Run(_folder() / "run")
+    saved, run = _folder() / "saved.pt", Run(_folder() / "run", b"")
     examples = []
     for each in (None, encoder):
         Predictor(_model(), "bce", "visits", each).save(saved)
@@ -55,7 +55,7 @@ def decoders() -> list[Decoder]:
             "checkpoint",
             ("training.saved.read",),
             ((run.folder / "checkpoint.pt").read_bytes(),),
-            _in_file("run/checkpoint.pt", lambda path: Run(path.parent).load([_model()])),
+            _in_file("run/checkpoint.pt", lambda path: Run(path.parent, b"").load([_model()])),
             (OtherRun,),
             weight=0.02,
         ),

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from maskedlark import cli
 
-PEOPLE = 400
+PEOPLE = 900
 RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
 pytestmark = pytest.mark.long
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.long
 def table(tmp_path):
     rng = np.random.default_rng(5)
     age = rng.integers(18, 80, PEOPLE)
-    bought = rng.random(PEOPLE) < (age - 10) / 100
+    bought = rng.random(PEOPLE) < 1 / (1 + np.exp((49 - age) / 6))
     path = tmp_path / "people.csv"
     with path.open("w", newline="") as file:
         writer = csv.writer(file, delimiter=";")
@@ -67,7 +67,7 @@ class Simulation:
 
     def stop(self, how):
         self._running.send_signal(how)
-        out, err = self._running.communicate(timeout=60)
+        out, err = self._running.communicate(timeout=600)
         assert out == ""
         return self._running.returncode, err
 
@@ -110,24 +110,27 @@ def test_a_table_of_ones_own_becomes_a_report_and_a_model_and_carries_on(table, 
     folder = tmp_path / "play"
     with Simulation(path, folder) as scene:
         assert scene.said["datasets"] == {"aggregate": "measured", "train": "trained"}
-        assert scene.said["k"] == 40
-        rows = {row["campaign"]: row for row in asked(scene, "--noise", "8")["tables"][0]["rows"]}
-        # Laplace noise of scale 8 from each of two helpers: 20 scales are beyond chance.
-        assert abs(rows["spring"]["bought"] - spring) < 160
+        assert scene.said["k"] == 90
+        rows = {row["campaign"]: row for row in asked(scene, "--noise", "1")["tables"][0]["rows"]}
+        # Laplace noise of scale 1 from each of two helpers is beyond 30 with a chance of 16 e⁻³⁰: 2e-12.
+        assert spring > 60, "nothing at all would be far off"
+        assert abs(rows["spring"]["bought"] - spring) < 30
         trained = run("train", folder / "run.toml")
         assert trained["plan"]["epsilon"] <= 2.0 * (1 + 1e-6)
         measured = run("evaluate", folder / "run.toml")["labels"][0]
-        assert measured["auc"]["value"] > 0.3
+        # In 400 runs simulated with more noise it was 0.94 ± 0.02, and never below 0.87. A model that has not
+        # learned has 0.5. Nine deviations: a false alarm in less than a billion runs.
+        assert measured["auc"]["value"] > 0.75
         verified(scene, trained["plan"]["steps"])
         first = scene.said
         code, said = scene.stop(signal.SIGINT)
-        assert code == 0
+        assert code == 130
         assert said.splitlines()[-1] == "stopped; the same command carries on from here"
     with Simulation(path, folder) as scene:
         assert scene.said["records"] == first["records"], "nobody reported twice"
         assert scene.said["config"] == first["config"]
-        left = asked(scene, "--noise", "8")["tables"][0]["cost"]
-        assert left["left_epsilon"] < 8 - 2 * 0.125, "what was spent stays spent"
+        left = asked(scene, "--noise", "1")["tables"][0]["cost"]
+        assert left["left_epsilon"] < 8 - 2 * 1, "what was spent stays spent"
         code, _ = scene.stop(signal.SIGTERM)
         assert code == 128 + signal.SIGTERM
 

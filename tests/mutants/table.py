@@ -28,6 +28,13 @@ MUTANTS = (
         "tests/unit/privacy/test_policy.py",
     ),
     Mutant(
+        "a session: without noise only where helpers may",
+        PRIVACY + "steps.py",
+        "            randomised.check(document, request.tag)\n            return None",
+        "            return None",
+        "tests/unit/privacy/test_randomised.py",
+    ),
+    Mutant(
         "a session: without noise only over records that are private by themselves",
         PRIVACY + "opening.py",
         "(lacking := randomised.missing(document, receipt.tag)) is not None",
@@ -128,8 +135,8 @@ MUTANTS = (
     Mutant(
         "a step: has noise of its own",
         PRIVACY + "sessions.py",
-        'stored.seed + step.to_bytes(8, "big") + body',
-        "stored.seed + body",
+        '_LABEL + seed + step.to_bytes(8, "big") + body',
+        "_LABEL + seed + body",
         "tests/unit/privacy/test_sessions.py",
     ),
     Mutant(

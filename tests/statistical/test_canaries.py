@@ -77,7 +77,7 @@ def _view(made: Stage, kind: Kind, noise: float) -> tuple[np.ndarray, np.ndarray
     receipt = answered.receipts["helper-1"]
     seed = _seed_of(made.helpers[1].folder / "database" / "helper.sqlite", receipt.number)
     sensitivity = mechanisms.Sensitivity(HIGH, float(HIGH))
-    drawn = mechanisms.draw(kind, noise, sensitivity, release._seed(seed, 0, 0), CANARIES)
+    drawn = mechanisms.draw(kind, noise, sensitivity, release.column_seed(seed, 0, 0), CANARIES)
     return alone, alone - drawn
 
 

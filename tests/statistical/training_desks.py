@@ -21,7 +21,7 @@ from maskedlark.privacy.messages import SessionRequest
 from maskedlark.privacy.receipt import OpenedReceipt
 from maskedlark.privacy.sampling import Sampling
 from maskedlark.privacy.sessions import Sessions
-from maskedlark.privacy.steps import StepDesk, _digest
+from maskedlark.privacy.steps import StepDesk, body_digest
 from maskedlark.randomness import FixedRandomness, Randomness
 from tests.unit.privacy import cases, ledgers
 
@@ -115,7 +115,7 @@ class Desks:
             (column,) = question.columns
             prepared = self.desks[helper].prepare(self.document.origin, self._session)
             seed = self.sessions[helper].take(
-                self.document.origin, self._session, number, _digest(body, ()), prepared.engine
+                self.document.origin, self._session, number, body_digest(body, ()), prepared.engine
             )
             assert prepared.request.noise is not None
             drawn = mechanisms.draw(

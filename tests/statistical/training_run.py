@@ -4,7 +4,6 @@ What the ad server sees is `param.grad`. What a colluding helper adds is read fr
 its noise and of the batches, and in which order its records lie.
 """
 
-import hashlib
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from maskedlark.functions.gradient import GradientQuestion, GradientSteps
 from maskedlark.helper.seeds import SEEDS
 from maskedlark.privacy import mechanisms, parts, sessions, slots
 from maskedlark.privacy.course import Course
-from maskedlark.privacy.steps import _digest
+from maskedlark.privacy.steps import body_digest
 from maskedlark.simulate.population import Population
 from maskedlark.simulate.stage import RunningHelper, Stage
 from maskedlark.storage.engine import open_database
@@ -116,8 +115,7 @@ def _told(
     order, noises, drawn = _order(helper.folder, training.network.size), [], []
     steps = GradientSteps(TAG, training.network, training.clip)
     for number, body in enumerate(bodies):
-        taken = session + number.to_bytes(8, "big") + _digest(body, ())
-        seed = hashlib.sha256(sessions._LABEL + taken).digest()
+        seed = sessions.noise_seed(session, number, body_digest(body, ()))
         noises.append(_noise(steps, body, training.planned.noise, seed))
         rows = parts.batch(opened.sampling, batch_seed, TAG, opened.slots[0], number, len(order))
         drawn.append(np.isin(np.arange(len(order)), order[rows]))

@@ -36,13 +36,13 @@ def lower_bound(coins: NDArray[np.bool_], answers: ArrayLike, confidence: float,
     if coins.shape != scores.shape or coins.ndim != 1 or min(coins.sum(), (~coins).sum()) < 4:
         raise NotDeclared("an audit has one answer a coin, and several of both sides")
     chosen, judged = np.arange(len(coins)) % 2 == 0, np.arange(len(coins)) % 2 == 1
-    found = 0.0
+    found, each = 0.0, 1 - (1 - confidence) / 2
     # One threshold from above and one from below: either side of the answer may tell more.
     for sign in (1.0, -1.0):
         side = coins if sign > 0 else ~coins
-        threshold = _best_threshold(side[chosen], sign * scores[chosen], delta)
+        threshold = _best_threshold(side[chosen], sign * scores[chosen], each, delta)
         guesses = sign * scores[judged] >= threshold
-        found = max(found, _epsilon(side[judged], guesses, 1 - (1 - confidence) / 2, delta))
+        found = max(found, _epsilon(side[judged], guesses, each, delta))
     return Bound(found, confidence, len(coins))
 
 
@@ -56,15 +56,22 @@ def gaussian_lower_bound(
     """
     guesses = np.asarray(answers, np.float64) >= threshold
     hit, false = _rates(coins, guesses, confidence)
+    if hit <= false:  # Also where all answers are on one side: rates of 0 and 1 have no Φ⁻¹.
+        return Bound(0.0, confidence, len(coins))
     difference = NormalDist().inv_cdf(hit) - NormalDist().inv_cdf(false)
-    found = accountant.epsilon([Charge("gaussian", 1 / difference, 1)], delta) if difference > 0 else 0.0
+    found = accountant.epsilon([Charge("gaussian", 1 / difference, 1)], delta)
     return Bound(found, confidence, len(coins))
 
 
-def _best_threshold(coins: NDArray[np.bool_], scores: NDArray[np.float64], delta: float) -> float:
-    """Where the rates differ most, among the scores' own quantiles, errors taken into account."""
+def _best_threshold(
+    coins: NDArray[np.bool_], scores: NDArray[np.float64], confidence: float, delta: float
+) -> float:
+    """Where most is refuted, among the scores' own quantiles.
+
+    At the confidence that judges: at a lesser one, rare scores are chosen, of which few are judged.
+    """
     candidates = np.quantile(scores, np.linspace(0.01, 0.99, 99))
-    return float(max(candidates, key=lambda each: _epsilon(coins, scores >= each, 0.95, delta)))
+    return float(max(candidates, key=lambda each: _epsilon(coins, scores >= each, confidence, delta)))
 
 
 def _epsilon(coins: NDArray[np.bool_], guesses: NDArray[np.bool_], confidence: float, delta: float) -> float:

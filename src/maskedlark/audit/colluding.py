@@ -30,4 +30,4 @@ def release_noise(
             seed = bytes(connection.execute(query, {"number": number}).scalar_one())
     finally:
         opened.close()
-    return mechanisms.draw(kind, noise, sensitivity, release._seed(seed, 0, 0), size)
+    return mechanisms.draw(kind, noise, sensitivity, release.column_seed(seed, 0, 0), size)

@@ -3,7 +3,6 @@
 Run by an auditor who plays that helper and has its folder.
 """
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,8 +30,8 @@ def step_noise(
         own.close()
     found = []
     for number, body in enumerate(bodies):
-        taken = session + number.to_bytes(8, "big") + steps._digest(body, ())
-        found.append(_step(opened, asked, body, hashlib.sha256(sessions._LABEL + taken).digest()))
+        seed = sessions.noise_seed(session, number, steps.body_digest(body, ()))
+        found.append(_step(opened, asked, body, seed))
     return np.array(found)
 
 

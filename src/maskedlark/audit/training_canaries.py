@@ -67,6 +67,11 @@ def first(drawn: Flags, most: int) -> Flags:
     return found
 
 
+def judged(noise: float) -> int:
+    """So many batches of a canary that about nine guesses in ten are right, by who knows them."""
+    return max(1, round(6 * noise * noise))
+
+
 def without_batches(sums: Floats, rate: float, noise: float) -> Floats:
     """Scores of who knows that canaries are in a batch at this rate, and the noise that it sees."""
     left = (1 - rate) / rate

@@ -14,12 +14,16 @@ from maskedlark.randomness import SystemRandomness
 app = typer.Typer(
     name="audit",
     help="Attack what each party sees, and compare what was found with what privacy allows.",
-    epilog="Example: maskedlark audit canaries\n\nExits with 1 if more was found than is allowed.",
+    epilog="Example: maskedlark audit canaries\n\n"
+    "Exits with 1 if more was found than is allowed, or so little that the attack is blind.",
     no_args_is_help=True,
 )
 Epsilon = Annotated[float, typer.Option(min=0.01, max=20, help="What is declared, and audited.")]
 Canaries = Annotated[
-    int, typer.Option("--canaries", min=100, help="Records whose secret a coin chose: more see more.")
+    int,
+    typer.Option(
+        "--canaries", min=100, help="Records whose secret a coin chose. Too few are blind: the audit fails."
+    ),
 ]
 
 
@@ -35,24 +39,34 @@ def masks(
     finding.show("masks", "advantage", found, as_json)
 
 
-@app.command(epilog="Example: maskedlark audit canaries --canaries 20000 --kind gaussian")
+@app.command(epilog="Example: maskedlark audit canaries --canaries 20000 --releases 4 --kind gaussian")
 @plainly
 def canaries(
-    count: Canaries = 4000,
-    releases: Annotated[int, typer.Option(min=1, max=20, help="Each is one more trial of every canary.")] = 3,
-    epsilon: Epsilon = 1.0,
+    count: Canaries = 8000,
+    releases: Annotated[
+        int, typer.Option(min=1, max=20, help="Each is one more trial of every canary.")
+    ] = 10,
+    # Laplace noise for more would be below the 0.1 that the audited document declares.
+    epsilon: Annotated[
+        float, typer.Option(min=0.01, max=10, help="Of one release: declared, audited.")
+    ] = 1.0,
     kind: Annotated[Literal["laplace", "gaussian"], typer.Option(help="Of the noise.")] = "laplace",
     as_json: Json = False,
 ) -> None:
     """Do answers of real helpers keep to their ε? The ad server guesses canaries, also with a helper."""
-    found = _audit("canaries").run(count, releases, epsilon, kind, SystemRandomness())
+    audit = _audit("canaries")
+    if releases * epsilon > audit.MOST_EPSILON:
+        raise typer.BadParameter(
+            f"--releases times --epsilon is over {audit.MOST_EPSILON:g}, the most helpers take: lower either"
+        )
+    found = audit.run(count, releases, epsilon, kind, SystemRandomness())
     finding.show("canaries", "ε", found, as_json)
 
 
 @app.command(epilog="Example: maskedlark audit training --canaries 4000 --steps 16 --noise 1")
 @plainly
 def training(
-    count: Canaries = 1000,
+    count: Canaries = 4000,
     rate: Annotated[float, typer.Option(min=0.01, max=1, help="Of the batches.")] = 0.25,
     steps: Annotated[int, typer.Option(min=1, max=500, help="Of the run.")] = 16,
     noise: Annotated[float, typer.Option(min=0.1, help="Of each helper, in units of the sensitivity.")] = 1.0,

@@ -1,11 +1,8 @@
 """`maskedlark demo`: real services, a small population, a private report and model, what each party sees."""
 
 import json
-import signal
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from importlib import import_module
 from importlib.util import find_spec
@@ -14,9 +11,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 import maskedlark
 from maskedlark.adserver.client import Client
+from maskedlark.cli import interrupted
 from maskedlark.cli.acts import attacking, declaring, measuring, reporting, sights
 from maskedlark.cli.acts import people as simulated
 from maskedlark.cli.acts.found import Found, Model
@@ -40,16 +39,33 @@ def demo(
     ] = False,
 ) -> None:
     """Follow a small population's reports through running services: measure, train, attack."""
-    if not page.absolute().parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {page.parent} to write the page in: make it first")
+    check_writable(page)
     console = Console(highlight=False, stderr=as_json)
-    with _stopped_as_by_hand():
+    with interrupted.in_order():
         found = play(console, users, helpers, SystemRandomness())
     whole.write(page, found)
-    link = f"[link={page.absolute().as_uri()}]{page}[/link]"
-    console.print(f"The page with the plots: [bold]{link}[/]. Open it in a browser.\n", soft_wrap=True)
+    console.print(f"The page with the plots: [bold]{link(page)}[/]. Open it in a browser.\n", soft_wrap=True)
     if as_json:
         typer.echo(json.dumps({**asdict(found), "page": str(page)}, ensure_ascii=False))
+
+
+def check_writable(page: Path) -> None:
+    """Refuse, before anything is played, a page that could not be written in the end."""
+    if not page.absolute().parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {page.parent} to write the page in: make it first")
+    try:
+        # Tried, not asked: permissions do not say that a disk is mounted to be read only.
+        with page.open("ab") if page.exists() else tempfile.TemporaryFile(dir=page.absolute().parent):
+            pass
+    except OSError as error:
+        raise typer.BadParameter(
+            f"{page} cannot be written ({error.strerror}): choose another with --page"
+        ) from None
+
+
+def link(page: Path) -> str:
+    """The page as rich shows it: its name may look like markup, and is none."""
+    return f"[link={page.absolute().as_uri()}]{escape(str(page))}[/link]"
 
 
 def play(console: Console, users: int, helpers: int, rng: Randomness) -> Found:
@@ -95,15 +111,3 @@ def train(console: Console, client: Client, crowd: People, encoder: Encoder, rng
     # By name: torch takes seconds to load, and nobody waits for it to read the help.
     found: Model = import_module("maskedlark.cli.acts.training").act(console, client, crowd, encoder, rng)
     return found
-
-
-@contextmanager
-def _stopped_as_by_hand() -> Iterator[None]:
-    """A signal to end, or a closed terminal, is taken as Ctrl-C: else services would outlive the demo."""
-    ends = (signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(each, signal.default_int_handler) for each in ends]
-    try:
-        yield
-    finally:
-        for each, handler in zip(ends, before, strict=True):
-            signal.signal(each, handler)

@@ -206,13 +206,15 @@ def _report(found: Trail, documents: Sequence[Document]) -> list[str]:
             f"session {str(each['request'])[:8]}… of {each['tag']}: {each['steps']} steps, {used}; it was "
             f"charged ε = {each['charged_epsilon']:.6g} when it was opened"
         )
-    for document, cost in _spent(found, documents):
+    for document, cost, local in _spent(found, documents):
         budget = document.budget
         lines.append(
             f"version {document.version}: a source has cost at most ε = {cost.epsilon:.6g} "
             f"at δ = {cost.delta:g}, of ε = {budget.epsilon:g} at δ = {budget.delta:g}; "
             f"ε = {cost.coalition:.6g} if all helpers but one joined the ad server"
         )
+        if local:
+            lines.append(f"and ε = {local:.6g} more, by sums without noise over labels that were randomised")
     return lines
 
 
@@ -225,10 +227,11 @@ def _fields(found: Trail, documents: Sequence[Document]) -> dict[str, object]:
             "epsilon": cost.epsilon,
             "delta": cost.delta,
             "coalition_epsilon": cost.coalition,
+            "local_epsilon": local,
             "budget_epsilon": document.budget.epsilon,
             "budget_delta": document.budget.delta,
         }
-        for document, cost in _spent(found, documents)
+        for document, cost, local in _spent(found, documents)
     ]
     return {
         "origin": found.origin,
@@ -264,8 +267,10 @@ def _sessions(found: Trail) -> list[dict[str, object]]:
     ]
 
 
-def _spent(found: Trail, documents: Sequence[Document]) -> list[tuple[Document, Spent]]:
-    """What a source has cost under every document that has receipts."""
-    spent = found.spent()
-    named = [(document, spent.get(document.digest.hex())) for document in documents]
-    return [(document, cost) for document, cost in named if cost is not None]
+def _spent(found: Trail, documents: Sequence[Document]) -> list[tuple[Document, Spent, float]]:
+    """What a source has cost under every document that has receipts; and by sums without noise, beside it."""
+    spent, local = found.spent(), found.local()
+    named = [(document, document.digest.hex()) for document in documents]
+    return [
+        (document, spent[digest], local.get(digest, 0.0)) for document, digest in named if digest in spent
+    ]

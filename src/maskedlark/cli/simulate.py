@@ -1,8 +1,6 @@
 """`maskedlark simulate`: the whole workflow on a CSV of one's own, with real services that stay up."""
 
 import json
-import signal
-import threading
 import time
 from pathlib import Path
 from shlex import quote
@@ -10,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from maskedlark.cli import interrupted
 from maskedlark.cli.plainly import plainly
 from maskedlark.simulate import csv_table, scene
 from maskedlark.simulate.errors import BadScene
@@ -64,51 +63,38 @@ def simulate(
     ] = False,
 ) -> None:
     """Try it all on a table of your own: services start, each row's browser reports; then query and train."""
-    stopped = _stopping()
-    read = csv_table.read(table)
-    started = scene.start(
-        read,
-        folder,
-        keys=_listed(key),
-        values=dict(map(_bounds, value or [])),
-        label=label,
-        tag=tag,
-        features=_listed(features) if features else None,
-        leave_out=_listed(leave_out),
-        helpers=helpers,
-        k=k,
-        epsilon=epsilon,
-        fake_rate=fakes,
-        processes=processes,
-        say=lambda line: typer.echo(line, err=True),
-    )
-    with started:
-        typer.echo(json.dumps(_fields(started)) if as_json else "\n".join(_next(started, folder)))
-        _wait(started, stopped)
+    with (
+        interrupted.in_order(),
+        scene.start(
+            csv_table.read(table),
+            folder,
+            keys=_listed(key),
+            values=dict(map(_bounds, value or [])),
+            label=label,
+            tag=tag,
+            features=_listed(features) if features else None,
+            leave_out=_listed(leave_out),
+            helpers=helpers,
+            k=k,
+            epsilon=epsilon,
+            fake_rate=fakes,
+            processes=processes,
+            say=lambda line: typer.echo(line, err=True),
+        ) as started,
+    ):
+        typer.echo(json.dumps(_fields(started)) if as_json else "\n".join(hints(started, folder)))
+        _wait(started)
 
 
-def _stopping() -> threading.Event:
-    """Set when this process is told to end: services of ours end with it."""
-    told = threading.Event()
-
-    def stop(number: int, _: Any) -> None:  # noqa: ANN401 - a frame
-        told.set()
-        raise KeyboardInterrupt if number == signal.SIGINT else typer.Exit(128 + number)
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, stop)
-    return told
-
-
-def _wait(started: Scene, stopped: threading.Event) -> None:
+def _wait(started: Scene) -> None:
     """Until somebody stops it, or a service ends by itself."""
     try:
-        while not stopped.is_set():
+        while not (ended := started.stage.ended()):
             time.sleep(_LOOK_S)
-            if ended := started.stage.ended():
-                raise ServiceAway(f"{ended[0]} has ended: what it said is above; run the same command again")
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         typer.echo("stopped; the same command carries on from here", err=True)
+        raise typer.Exit(interrupted.code(error)) from None
+    raise ServiceAway(f"{ended[0]} has ended: what it said is above; run the same command again")
 
 
 def _listed(texts: Several) -> list[str]:
@@ -145,7 +131,7 @@ def _fields(started: Scene) -> dict[str, Any]:
     }
 
 
-def _next(started: Scene, folder: Path) -> list[str]:
+def hints(started: Scene, folder: Path) -> list[str]:
     """What there is, and what to type in another terminal."""
     found = ", ".join(f"{each.records} records in {each.name!r}" for each in started.sealed.values())
     lines = [
@@ -157,9 +143,11 @@ def _next(started: Scene, folder: Path) -> list[str]:
     if document.values:
         by = f" --group-by {quote(document.keys[0])}" if document.keys else ""
         named = " ".join(f"--value {quote(each.name)}" for each in document.values)
-        lines += [f"  maskedlark query --config {folder}/adserver.toml{by} {named} --explain"]
-        lines += [f"  maskedlark query --config {folder}/adserver.toml{by} {named}"]
+        config = quote(str(folder / started.config.name))
+        lines += [f"  maskedlark query --config {config}{by} {named} --explain"]
+        lines += [f"  maskedlark query --config {config}{by} {named}"]
     if started.encoder:
-        lines += [f"  maskedlark train {folder}/{RECIPE} --plan", f"  maskedlark train {folder}/{RECIPE}"]
-        lines += [f"  maskedlark evaluate {folder}/{RECIPE}"]
+        recipe = quote(str(folder / RECIPE))
+        lines += [f"  maskedlark train {recipe} --plan", f"  maskedlark train {recipe}"]
+        lines += [f"  maskedlark evaluate {recipe}"]
     return [*lines, "", "Ctrl-C stops all of it; the same command carries on, and nobody reports twice."]

@@ -207,7 +207,7 @@ def _noised(asked: Asked, tables: Sequence[Table], seed: bytes) -> Sequence[Answ
         columns = []
         for place, (column, share) in enumerate(zip(plan.columns, table.shares, strict=True)):
             assert share.shape == (len(table.rows), column.width), "a function returns what it planned"
-            columns.append(_with_noise(asked, column, share[kept], _seed(seed, number, place)))
+            columns.append(_with_noise(asked, column, share[kept], column_seed(seed, number, place)))
         answered.append(AnswerTable([table.rows[row] for row in kept.tolist()], columns))
     return answered
 
@@ -217,8 +217,11 @@ def _with_noise(asked: Asked, column: Column, share: FieldArray, seed: bytes) ->
     return field.add(np.ascontiguousarray(share), field.from_signed(noise).reshape(share.shape))
 
 
-def _seed(seed: bytes, table: int, column: int) -> bytes:
-    """A seed for every column: no two draws of one release share their noise."""
+def column_seed(seed: bytes, table: int, column: int) -> bytes:
+    """A seed for every column: no two draws of one release share their noise.
+
+    Run by helpers, and by who audits them with a helper's folder. `seed`: of the release, from the ledger.
+    """
     return hashlib.sha256(
         b"maskedlark v1 noise" + seed + table.to_bytes(4, "big") + column.to_bytes(4, "big")
     ).digest()

@@ -179,8 +179,7 @@ class Sessions:
             if stored.closed is not None and slots.taken(connection, origin, session, step) is None:
                 raise SessionClosed(f"session {session.hex()} is closed: no step of it is taken any more")
             slots.take(self._database, connection, origin, session, step, body)
-        # The body too: were a step ever answered for a second body, its noise would not cancel out.
-        return hashlib.sha256(_LABEL + stored.seed + step.to_bytes(8, "big") + body).digest()
+        return noise_seed(stored.seed, step, body)
 
     def close(self, document: Document, session: bytes, largest: Largest) -> SignedReceipt:
         """Close a session and give back what it did not use. Again: the same receipt."""
@@ -236,6 +235,15 @@ class Sessions:
         )
         slots.close(turn.connection, origin, session, made.number)
         return turn.append(made, question=bytes.fromhex(made.digest))
+
+
+def noise_seed(seed: bytes, step: int, body: bytes) -> bytes:
+    """What one helper's noise of one step follows from. `seed`: of the session; `body`: its digest.
+
+    Run by helpers, and by who audits them with a helper's folder.
+    """
+    # The body too: were a step ever answered for a second body, its noise would not cancel out.
+    return hashlib.sha256(_LABEL + seed + step.to_bytes(8, "big") + body).digest()
 
 
 def _counted(opening: Opening, firsts: tuple[int, ...], drawn: Drawn | None) -> Opening:

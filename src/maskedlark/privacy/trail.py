@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from maskedlark.core.purpose import Purpose
-from maskedlark.privacy import opening
+from maskedlark.privacy import opening, randomised
 from maskedlark.privacy.budget import Account, Cost, Spent
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.errors import BadReceipt
@@ -57,6 +57,11 @@ class Trail:
     def spent(self) -> dict[str, Spent]:
         """What a source has cost under each document that receipts name."""
         return {digest: account.spent() for digest, account in self._accounts.items()}
+
+    def local(self) -> dict[str, float]:
+        """What sums without noise tell of a source's labels beside that, under documents that had some."""
+        bare = [each for each in self.receipts if isinstance(each, OpenedReceipt) and each.course is None]
+        return {each.parameters: randomised.epsilon(self.documents[each.parameters]) for each in bare}
 
     def follow(self, signed: SignedReceipt) -> None:
         """Take the next receipt, or raise what is wrong with it."""

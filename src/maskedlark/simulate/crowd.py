@@ -69,6 +69,15 @@ class Wanted:
                     f"column {both[0]!r} is a {what}, which helpers read, and a secret: choose one of them"
                 )
 
+    def check_encoder(self, encoder: Encoder) -> None:
+        """Of one that was fitted before: helpers read its columns too."""
+        secret = {*self.values, self.label}
+        if both := [column.name for column in encoder.columns if column.name in secret]:
+            raise BadScene(
+                f"the encoder has column {both[0]!r}, which is a secret, and helpers read features: fit one "
+                "without it (leave_out)"
+            )
+
     def _check_bounds(self) -> None:
         if COUNT in self.values:
             raise BadScene(f"a value cannot be called {COUNT!r}: that is the number of records; rename it")
@@ -90,6 +99,8 @@ class Crowd:
     size: int
     notes: tuple[str, ...]
     """What its owner should know about how the table was read."""
+    leaks: tuple[str, ...]
+    """Features that may tell what they should not: their owner must know."""
 
     @property
     def digest(self) -> str:
@@ -103,20 +114,24 @@ class Crowd:
 def crowd(table: Table, wanted: Wanted, encoder: Encoder | None = None) -> Crowd:
     """Everybody in a table. Says which column or row does not fit."""
     wanted.check()
+    if encoder is not None and wanted.label is not None:
+        wanted.check_encoder(encoder)
     everything = _kept(table)
     named = [*wanted.keys, *wanted.values, *([wanted.label] if wanted.label is not None else [])]
     read = {column.name: column for column in tables.read(everything, list(dict.fromkeys(named)))}
     notes: list[str] = []
+    leaks: list[str] = []
     values = {name: _amounts(read[name], bounds, notes) for name, bounds in wanted.values.items()}
     label = None if wanted.label is None else _binary(read[wanted.label])
     size = len(next(iter(read.values())))
     if label is not None:
-        encoder = encoder or _fitted(everything, wanted, max(1, min(LEAST, size // 4)), notes)
+        encoder = encoder or _fitted(everything, wanted, max(1, min(LEAST, size // 4)), leaks)
     features = None if label is None or encoder is None else encoder.encode(everything)
     if encoder is not None and features is not None and label is not None:
-        notes += _telling(encoder, features, label)
+        leaks += _telling(encoder, features, label)
     keys = {name: _entries(read[name]) for name in wanted.keys}
-    return Crowd(keys, values, label, None if label is None else encoder, features, size, tuple(notes))
+    used = None if label is None else encoder
+    return Crowd(keys, values, label, used, features, size, tuple(notes), tuple(leaks))
 
 
 def _kept(table: Table) -> Table:
@@ -124,7 +139,7 @@ def _kept(table: Table) -> Table:
     return list(table) if isinstance(table, Iterator) else table
 
 
-def _fitted(table: Table, wanted: Wanted, least: int, notes: list[str]) -> Encoder:
+def _fitted(table: Table, wanted: Wanted, least: int, leaks: list[str]) -> Encoder:
     """An encoder of the features that were named, or of every column that is nothing else."""
     if wanted.features is not None:
         columns = tables.read(table, wanted.features)
@@ -133,7 +148,7 @@ def _fitted(table: Table, wanted: Wanted, least: int, notes: list[str]) -> Encod
         columns = tables.read(table, leave_out=sorted(other))
     if not columns:
         raise BadScene("no column is left to be a feature: name some, or leave fewer out")
-    notes += [
+    leaks += [
         f"{column.name} has another value in every row: if it names people, leave it out"
         for column in columns
         if len(column.values) == len(column) and not all(can_read(number, each) for each in column.values)

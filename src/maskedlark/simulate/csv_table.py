@@ -4,6 +4,7 @@ Run by `maskedlark simulate`.
 """
 
 import csv
+import io
 from pathlib import Path
 
 from maskedlark.features.errors import TableDoesNotFit
@@ -14,13 +15,13 @@ _SEPARATORS = ",;\t"
 def read(path: Path) -> dict[str, list[str]]:
     """Columns by name, as the first line names them. Says which line does not fit."""
     try:
-        text = path.read_text("utf-8-sig")
+        text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError:
         raise TableDoesNotFit(f"{path} is no text in UTF-8: save it as CSV in UTF-8") from None
-    lines = text.splitlines(keepends=True)
-    first = lines[0] if lines else ""
+    # Not `splitlines`, which also cuts at form feeds and at separators of Unicode, inside cells.
+    first = next(io.StringIO(text, newline=""), "")
     separator = max(_SEPARATORS, key=first.count)  # Of equally many the comma, which stands first.
-    reader = csv.reader(lines, delimiter=separator, strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
         header = next(reader, [])
         _check(path, header)
@@ -35,6 +36,11 @@ def read(path: Path) -> dict[str, list[str]]:
 def _check(path: Path, header: list[str]) -> None:
     if not header:
         raise TableDoesNotFit(f"{path} is empty: its first line names the columns")
+    if unnamed := [place for place, name in enumerate(header, 1) if not name.strip()]:
+        raise TableDoesNotFit(
+            f"{path}: column {unnamed[0]} has no name: name it in the first line, or write the CSV without "
+            "an index"
+        )
     if twice := [name for name in header if header.count(name) > 1]:
         raise TableDoesNotFit(f"{path} names column {twice[0]!r} twice: rename one of them")
 

@@ -1,6 +1,7 @@
 """The files that a simulation leaves for its user: an encoder, a model, and a recipe that trains it."""
 
 from pathlib import Path
+from shlex import quote
 
 from maskedlark.core.purpose import Purpose
 from maskedlark.privacy.course import Course, crowded
@@ -56,7 +57,7 @@ def hand_over(folder: Path, document: Document, tag: str, records: int, delta: f
         ENCODER: encoder,
         MODEL: _BUILD.format(features=features),
         RECIPE: _RUN.format(
-            path=folder / RECIPE,
+            path=quote(str(folder / RECIPE)),
             dataset=DATASETS[Purpose.TRAIN],
             tag=tag,
             steps=STEPS,

@@ -5,7 +5,6 @@ the ad server counts them once.
 """
 
 import shutil
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from maskedlark.adserver.client import Client
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.simulate.crowd import Crowd
+from maskedlark.simulate.errors import OtherScene
 from maskedlark.simulate.population import Population, processes
 from maskedlark.simulate.stage import DAY_S, Stage
 from maskedlark.storage.datasets import Dataset, Standing
@@ -45,10 +45,11 @@ class Reporting:
         """Everything that is not done yet. Again, it carries on."""
         there = {each.name: each for each in client.datasets()}
         purposes = self.scene.document.purposes()
-        if any(DATASETS[purpose] not in there for purpose in purposes):
+        missing = {purpose: DATASETS[purpose] for purpose in purposes if DATASETS[purpose] not in there}
+        if missing:
             for purpose in purposes:
                 self._upload(purpose)
-            self._freeze(client, [purpose for purpose in purposes if DATASETS[purpose] not in there])
+            self.scene.freeze(client, missing)
         sealed = {purpose: self._sealed(client, DATASETS[purpose]) for purpose in purposes}
         shutil.rmtree(self.scene.folder / _SPOOL, ignore_errors=True)
         return sealed
@@ -92,17 +93,12 @@ class Reporting:
         assert crowd.label is not None
         return population.train(self.tag, crowd.features, [crowd.label])
 
-    def _freeze(self, client: Client, purposes: Sequence[Purpose]) -> None:
-        end = SystemClock().now() + 1
-        while SystemClock().now() < end:  # Only a second that is over gets no more reports.
-            time.sleep(0.05)
-        for purpose in purposes:
-            client.freeze(DATASETS[purpose], 0, end, purpose)
-
     def _sealed(self, client: Client, name: str) -> Dataset:
         found = next(each for each in client.datasets() if each.name == name)
-        if found.state is not Standing.FROZEN:
+        if found.state is Standing.SEALED:
             return found
+        if found.state is not Standing.FROZEN:  # Nothing will be answered from it.
+            raise OtherScene(f"dataset {name} is {found.state}: give another folder")
         with self._bar(f"helpers open {name}", found.reports * len(self.scene.helpers)) as advance:
             before: dict[str, int] = {}
 

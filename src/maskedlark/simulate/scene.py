@@ -14,6 +14,7 @@ import json
 import operator
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -129,10 +130,12 @@ def start(
     with ExitStack() as stack:
         place = _place(folder, stack)
         text = declaring.settings(people, wanted.values, label, tag, said)
-        _same(place, text, people, helpers)
-        for line in _said(people, said):
-            (say or _silent)(line)
+        now = {"crowd": people.digest, "helpers": helpers, "settings": text}
+        _same(place, now)
+        _tell(people, said, say)
         running = stack.enter_context(stage(place, text, rng or SystemRandomness(), helpers, least_k=1))
+        # Only now: settings that are refused do not keep the folder from those that are mended.
+        files.write(place / _SCENE, json.dumps(now).encode())
         with running.client() as client:
             sealed = Reporting(running, people, tag, processes, shown).run(client)
         if people.encoder is not None:
@@ -153,12 +156,18 @@ def _whole(name: str, bounds: Bounds) -> Bounds:
     return low, high
 
 
-def _silent(line: str) -> None:
-    """Nobody wants to know."""
+def _tell(people: Crowd, said: Declared, say: Say | None) -> None:
+    """Where nobody listens, a leak is a warning, and the rest is not said."""
+    if say is None:
+        for leak in people.leaks:
+            warnings.warn(leak, stacklevel=3)  # It names the line that called `start`.
+        return
+    for line in _said(people, said):
+        say(line)
 
 
 def _said(people: Crowd, said: Declared) -> Iterator[str]:
-    yield from people.notes
+    yield from (*people.notes, *people.leaks)
     if people.encoder is not None:
         names = ", ".join(column.name for column in people.encoder.columns)
         yield f"features: {names}, as {len(people.encoder)} bytes"
@@ -190,11 +199,10 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _same(place: Path, settings: str, people: Crowd, helpers: int) -> None:
+def _same(place: Path, now: Mapping[str, object]) -> None:
     """Refuse a folder of another simulation: its reports are sealed, and stay."""
-    path, now = place / _SCENE, {"crowd": people.digest, "helpers": helpers, "settings": settings}
+    path = place / _SCENE
     if not path.exists():
-        files.write(path, json.dumps(now).encode())
         return
     try:
         before = dict(json.loads(path.read_text()))

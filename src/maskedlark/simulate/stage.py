@@ -4,6 +4,7 @@ In life the helpers are on machines of their own, and nobody holds all of these 
 """
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ import httpx
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.errors import UploadRefused
 from maskedlark.clock import SystemClock
+from maskedlark.core.purpose import Purpose
 from maskedlark.helper.errors import NoKeys
 from maskedlark.helper.keyring import Keyring, Span
 from maskedlark.parameter_service.draft import draft
@@ -22,10 +24,11 @@ from maskedlark.privacy.document import Document
 from maskedlark.privacy.settings import Budget
 from maskedlark.randomness import Randomness
 from maskedlark.simulate.services import Process, is_free
+from maskedlark.storage.datasets import Dataset
 from maskedlark.web import files, key_file
 from maskedlark.web.errors import NotThere
 from maskedlark.web.parameters import ParameterClient
-from maskedlark.web.remote import Remote
+from maskedlark.web.remote import Patience, Remote
 from maskedlark.web.signed_remote import SignedRemote
 from maskedlark.wire import keys as key_configurations
 from maskedlark.wire import uploads
@@ -36,6 +39,8 @@ ORIGIN = "ads.example"
 DAY_S = 86_400
 MOST = Budget(epsilon=100, delta=1e-3)
 _PORTS, _SETTINGS = "ports.json", "settings.toml"
+_UPLOAD = Patience(timeout_s=60, within_s=120)
+"""On a busy machine an ad server takes long over a large batch."""
 
 
 @dataclass(frozen=True)
@@ -121,10 +126,9 @@ class Stage:
     def publish(self, settings: str, origin: str | None = None) -> Document:
         """The next version of the origin's document, or the first of another's, with our helpers in it."""
         origin, key = origin or self.origin, self.keys[origin or self.origin]
-        helpers = _listed({each.name: each.identity for each in self.helpers})
-        text = f'origin = "{origin}"\n{settings}\n[helpers]\n{helpers}\n'
+        helpers = {each.name: each.identity for each in self.helpers}
         before = self.documents[-1] if self.documents and origin == self.origin else None
-        made = draft(text, key.verifying, before, SystemClock().now())
+        made = _drafted(origin, key, settings, helpers, before)
         with Remote(self.service.address) as remote:
             remote.post("/v1/documents", chain.sign(made, key).encode(), "application/json")
         found = self.parameters.latest(origin)
@@ -146,18 +150,28 @@ class Stage:
 
     def upload(self, batches: Iterable[Sequence[bytes]]) -> int:
         """Hand reports in over HTTP, batch by batch. Returns how many were stored."""
-        stored = 0
+        # Not closed: the connection is the stage's, and serves the next upload too.
+        remote, stored = Remote(self.adserver.address, self.http, _UPLOAD), 0
         for batch in batches:
-            answer = self.http.post(
-                f"{self.adserver.address}/reports",
-                content=uploads.encode_batch(batch),
-                headers={"content-type": uploads.CONTENT_TYPE},
-            )
-            verdicts = uploads.decode_answers(answer.raise_for_status().content, len(batch))
+            answer = remote.post("/reports", uploads.encode_batch(batch), uploads.CONTENT_TYPE)
+            verdicts = uploads.decode_answers(answer, len(batch))
             if refused := [each.error for each in verdicts if each.error]:
                 raise UploadRefused(f"the ad server refused {len(refused)} reports: {refused[0]}")
             stored += len(batch)
         return stored
+
+    def freeze(self, client: Client, names: Mapping[Purpose, str]) -> None:
+        """Datasets of all reports that were handed in until now and are in no other, a name a purpose."""
+        end = SystemClock().now() + 1
+        while SystemClock().now() < end:  # Only a second that is over gets no more reports.
+            time.sleep(0.05)
+        for purpose, name in names.items():
+            client.freeze(name, 0, end, purpose)
+
+    def seal(self, client: Client, names: Mapping[Purpose, str]) -> dict[Purpose, Dataset]:
+        """The same, and sent: sealed at every helper."""
+        self.freeze(client, names)
+        return {purpose: client.send(name) for purpose, name in names.items()}
 
 
 @contextmanager
@@ -183,11 +197,11 @@ def stage(
     origins = {name: _key(folder / f"{name}.key", rng) for name in (ORIGIN, *others)}
     names = [f"helper-{place}" for place in range(helpers)]
     identities = [_key(folder / f"{name}.key", rng) for name in names]
+    by_name = dict(zip(names, identities, strict=True))
+    _drafted(ORIGIN, origins[ORIGIN], settings, by_name)  # What is refused is so before anything starts.
     with ExitStack() as stack:
         ports = _ports(folder, ["parameters", "adserver", *names])
-        service = _parameter_service(
-            folder, origins, dict(zip(names, identities, strict=True)), log_level, serving, ports
-        )
+        service = _parameter_service(folder, origins, by_name, log_level, serving, ports)
         stack.enter_context(service)
         adserver = _process("adserver", folder / "adserver.toml", log_level, ports.get("adserver"))
         pinned = {name: key.verifying for name, key in origins.items()}
@@ -245,6 +259,18 @@ def _published(made: Stage, settings: str) -> None:
     if not made.documents or not path.exists() or path.read_text() != settings:
         made.publish(settings)
         files.write(path, settings.encode())
+
+
+def _drafted(
+    origin: str,
+    key: SigningKey,
+    settings: str,
+    helpers: Mapping[str, SigningKey],
+    before: Document | None = None,
+) -> Document:
+    """The whole document of these settings, behind the one before."""
+    text = f'origin = "{origin}"\n{settings}\n[helpers]\n{_listed(helpers)}\n'
+    return draft(text, key.verifying, before, SystemClock().now())
 
 
 def _listed(keys: Mapping[str, SigningKey]) -> str:

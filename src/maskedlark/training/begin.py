@@ -22,6 +22,7 @@ from maskedlark.privacy.document import Document
 from maskedlark.privacy.errors import BadArguments
 from maskedlark.privacy.messages import SessionRequest, decode_session
 from maskedlark.privacy.sampling import Sampling
+from maskedlark.training import checkpoint
 from maskedlark.training import network as networks
 from maskedlark.training import plan as plans
 from maskedlark.training.checkpoint import Run
@@ -85,8 +86,7 @@ def begin(
     charged = plans.course(document, tag, drawn, steps, Wish(noise, epsilon, delta, against), records)
     planned = _plan(document, network, clip, drawn, charged, steps, records, bits)
     request = _request(home.new_id(), document, digests, tag, network, clip, planned)
-    run = Run(Path(folder)) if folder is not None else None
-    body = request.encode() if run is None else _same(run, request)
+    body = request.encode() if folder is None else _of_folder(Path(folder), request)
     made = Training(
         model,
         network,
@@ -98,7 +98,7 @@ def begin(
         _sample(sample, network),
         bits,
         encoder,
-        run,
+        None if folder is None else Run(Path(folder), body),
         checkpoint_every,
         bar,
     )
@@ -167,18 +167,20 @@ def _request(
     )
 
 
-def _same(run: Run, request: SessionRequest) -> bytes:
-    """The request of the folder's run, if it is this one but for its id."""
-    body = run.request(request.encode())
+def _of_folder(folder: Path, request: SessionRequest) -> bytes:
+    """The request of the run that was begun there, which is this one but for its id; or this one."""
+    body = checkpoint.kept(folder)
+    if body is None:
+        return request.encode()
     try:
         kept = decode_session(body)
     except BadArguments:
-        raise OtherRun(f"{run.folder} holds a damaged run: give another folder") from None
+        raise OtherRun(f"{folder} holds a damaged run: give another folder") from None
     # As they cross: JSON has lists where Python has tuples.
     asked = decode_session(request.encode())
     if kept.model_copy(update={"id": asked.id}) != asked:
         raise OtherRun(
-            f"{run.folder} holds a run with other settings or data: give another folder, or the settings it "
+            f"{folder} holds a run with other settings or data: give another folder, or the settings it "
             "was begun with"
         )
     return body

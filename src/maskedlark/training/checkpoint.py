@@ -32,19 +32,30 @@ class Stateful(Protocol):
         """Be as it was."""
 
 
+def kept(folder: Path) -> bytes | None:
+    """The request of the session that was begun in a folder; none if none was."""
+    path = folder / _REQUEST
+    return path.read_bytes() if path.exists() else None
+
+
 @dataclass(frozen=True)
 class Run:
     """The folder of a run. One process at a time uses it."""
 
     folder: Path
+    request: bytes
+    """Of its session."""
 
-    def request(self, made: bytes) -> bytes:
-        """The session's request: the one that is kept, or this one, kept from now on."""
-        path = self.folder / _REQUEST
-        if not path.exists():
-            # Before it is sent: an id that was charged and forgotten would be charged again.
-            files.write(path, made)
-        return path.read_bytes()
+    def begin(self) -> None:
+        """Hold the folder, and keep the request, before it is sent.
+
+        An id that was charged and forgotten would be charged again.
+        """
+        self._hold()
+        if kept(self.folder) is None:
+            files.write(self.folder / _REQUEST, self.request)
+        elif kept(self.folder) != self.request:
+            raise OtherRun(f"another run was begun in {self.folder} meanwhile: begin again, or elsewhere")
 
     def save(self, step: int, kept: Sequence[Stateful]) -> None:
         """Everything as it is before this step, durably: the old file or the new one, never half of each."""
@@ -55,7 +66,6 @@ class Run:
 
     def load(self, kept: Sequence[Stateful]) -> int | None:
         """Put everything back as it was, and return the step that comes next; none if nothing was saved."""
-        self._hold()
         path = self.folder / _STATE
         if not path.exists():
             return None

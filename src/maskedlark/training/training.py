@@ -98,6 +98,8 @@ class Training:
 
     def __iter__(self) -> Iterator["Step"]:
         kept = [self.model, *self._kept]
+        if self.run is not None:
+            self.run.begin()
         self.receipts = self.sums.open()
         first = self._first(kept)
         with self.shown(self.planned, first) as progress:

@@ -32,6 +32,15 @@ def test_answers_without_a_secret_bound_nothing(seed):
     assert canaries.lower_bound(coins, rng.normal(size=TRIALS), CONFIDENCE).epsilon == 0
 
 
+@pytest.mark.parametrize("seed", [2, 27, 32])
+def test_a_threshold_is_chosen_by_what_will_judge_it(seed):
+    """With less confidence than that, of these seeds one of rare answers is chosen, and little is found."""
+    rng = np.random.default_rng(seed)
+    coins = rng.random(TRIALS) < 0.5
+    answers = coins + rng.laplace(0, 1, TRIALS) + rng.laplace(0, 1, TRIALS)
+    assert canaries.lower_bound(coins, answers, CONFIDENCE).epsilon > 0.4
+
+
 def test_an_answer_without_noise_is_seen_at_once():
     coins = np.random.default_rng(1).random(TRIALS) < 0.5
     assert canaries.lower_bound(coins, coins.astype(float), CONFIDENCE).epsilon > 5
@@ -60,3 +69,11 @@ def test_gaussian_noise_is_bounded_from_below_and_never_above(noise, seed):
     assert declared / 2 < found.epsilon < declared
     answers = coins + rng.normal(0, noise / 2, TRIALS)
     assert canaries.gaussian_lower_bound(coins, answers, 0.5, CONFIDENCE, 1e-5).epsilon > declared
+
+
+@pytest.mark.parametrize("threshold", [-100.0, 0.5, 100.0])
+def test_gaussian_answers_without_a_secret_bound_nothing(threshold):
+    rng = np.random.default_rng(1)
+    coins = rng.random(TRIALS) < 0.5
+    found = canaries.gaussian_lower_bound(coins, rng.normal(size=TRIALS), threshold, CONFIDENCE, 1e-5)
+    assert found.epsilon == 0

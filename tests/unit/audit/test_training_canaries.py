@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from maskedlark.audit import training_canaries as canaries
 from maskedlark.errors import NotDeclared
@@ -91,6 +92,12 @@ def test_a_canary_in_many_batches_is_judged_by_some_of_them():
     scores, batches = canaries.with_batches(sums, some), some.sum(axis=0)
     found = canaries.bound_with_batches(coins, scores, batches, largest, 0.5, DELTA, CONFIDENCE)
     assert 0.5 < found.noise < 0.65
+
+
+@pytest.mark.parametrize("noise", [0.5, 0.6, 1.0, 3.0])
+def test_judged_batches_leave_some_guesses_wrong(noise):
+    found = norm.cdf(canaries.judged(noise) ** 0.5 / (2 * noise))
+    assert 0.84 < found < 0.93
 
 
 def test_every_canary_has_a_feature_of_its_own():

@@ -1,18 +1,22 @@
 import json
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from maskedlark import cli
-from maskedlark.cli.audits import finding
+from maskedlark.cli.audits import canaries, finding, training
 from maskedlark.cli.audits.finding import Finding
+from maskedlark.privacy import accountant
+from maskedlark.privacy.course import Course
 
 RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
 FINE = Finding("guessing", "a helper", 0.1, 0.2)
 LEAKS = Finding("guessing", "a helper", 0.3, 0.2)
 SEES = Finding("guessing", "the prototype's helper", 1.0, None, 0.9)
 BLIND = Finding("guessing", "the prototype's helper", 0.1, None, 0.9)
+TOO_LITTLE = Finding("guessing", "a helper", 0.0, 1.0, 0.5)
 
 
 def shown(findings, as_json):
@@ -26,7 +30,9 @@ def shown(findings, as_json):
     [
         ([SEES, FINE], 0, "Nothing above what is allowed was found."),
         ([SEES, FINE, LEAKS], 1, "More was found than is allowed"),
-        ([BLIND, FINE], 1, "A control failed: the attack is blind"),
+        ([BLIND, FINE], 1, "An attack is blind"),
+        ([SEES, TOO_LITTLE], 1, "An attack is blind"),
+        ([BLIND, LEAKS], 1, "More was found than is allowed"),
     ],
 )
 def test_the_verdict_is_a_line_and_a_code(findings, code, said):
@@ -41,6 +47,57 @@ def test_programs_get_one_object_and_the_same_code():
     found = json.loads(done.stdout)
     assert (done.exit_code, found["ok"]) == (1, False)
     assert [each["ok"] for each in found["findings"]] == [True, False]
+    assert [each["verdict"] for each in found["findings"]] == ["control: it sees", "MORE THAN ALLOWED"]
+
+
+def released(kind, trials, moved, noise=1.0):
+    """The verdicts on releases of ε = 1 over so many trials, in which canaries move answers so far."""
+    rng = np.random.default_rng(7)
+    coins = rng.random(trials) < 0.5
+    declared = accountant.noise_for(kind, 1, 1.0, 0.0 if kind == "laplace" else canaries.DELTA)
+    draw, scale = (rng.laplace if kind == "laplace" else rng.normal), noise * declared * canaries.HIGH
+    joined = coins * moved + draw(0, scale, trials)
+    alone = joined + draw(0, scale, trials)
+    return [each.verdict for each in canaries.judge("canaries", coins, alone, joined, 1.0, kind)]
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def test_canaries_in_releases_say_ok_only_where_they_see(kind):
+    assert released(kind, 80_000, canaries.HIGH) == ["ok", "ok"]
+    assert released(kind, 80_000, 0) == ["BLIND", "BLIND"]
+    assert released(kind, 400, canaries.HIGH) == ["BLIND", "BLIND"]
+    assert released(kind, 80_000, canaries.HIGH, noise=0.5)[1] == "MORE THAN ALLOWED"
+
+
+def trained(count, moved, noise=1.0):
+    """The verdicts on a run that declares noise 1, in which canaries move sums so far."""
+    rng, course = np.random.default_rng(7), Course("gaussian", 1.0, 0.25, 16, 15, 1e-5)
+    coins, drawn = rng.random(count) < 0.5, rng.random((16, count)) < course.rate
+    own, told = rng.normal(0, noise, (2, 16, count))
+    seen = training.Seen(coins, moved * drawn * (coins - 0.5) + own + told, told, drawn)
+    return [each.verdict for each in training.judge(seen, course, course.rate, 2)]
+
+
+def test_canaries_in_training_say_ok_only_where_they_see():
+    assert trained(4000, 1.0) == ["ok", "ok"]
+    assert trained(4000, 0.0) == ["BLIND", "BLIND"]
+    assert trained(200, 1.0) == ["BLIND", "BLIND"]
+    assert trained(4000, 1.0, noise=0.4) == ["MORE THAN ALLOWED", "MORE THAN ALLOWED"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["--epsilon", "20"], "--epsilon"),
+        (["--releases", "20", "--epsilon", "6"], "--releases times --epsilon is over 100"),
+    ],
+    ids=["epsilon", "product"],
+)
+def test_what_helpers_would_refuse_is_refused_before_they_are_started(monkeypatch, typed, said):
+    monkeypatch.setattr(canaries, "stage", None)
+    done = RUN(cli.app, ["audit", "canaries", *typed])
+    assert done.exit_code == 2
+    assert said in done.stderr
 
 
 def test_more_targets_than_records_are_refused():
@@ -54,9 +111,9 @@ def test_more_targets_than_records_are_refused():
     "typed",
     [
         ["masks", "--users", "600", "--helpers", "3"],
-        ["canaries", "--canaries", "2000"],
-        ["canaries", "--canaries", "2000", "--kind", "gaussian"],
-        ["training", "--canaries", "300"],
+        ["canaries"],
+        ["canaries", "--kind", "gaussian"],
+        ["training"],
         ["weights", "--records", "200", "--targets", "100"],
     ],
     ids=" ".join,
@@ -67,5 +124,18 @@ def test_what_helpers_show_is_within_what_is_allowed(typed):
     found = json.loads(done.stdout)
     assert found["audit"] == typed[0]
     assert all(each["ok"] for each in found["findings"])
-    # An audit that sees nothing at all is no audit: who colludes finds something.
-    assert max(each["found"] for each in found["findings"]) > 0.1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ["canaries", "--canaries", "100", "--releases", "1", "--epsilon", "0.1"],
+        ["training", "--canaries", "100", "--noise", "8"],
+    ],
+    ids=" ".join,
+)
+def test_too_few_canaries_are_blind_and_say_so(typed):
+    done = RUN(cli.app, ["audit", *typed, "--json"])
+    assert done.exit_code == 1, done.output
+    assert {each["verdict"] for each in json.loads(done.stdout)["findings"]} == {"BLIND"}

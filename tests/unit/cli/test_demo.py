@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 from typer.testing import CliRunner
 
 import maskedlark
@@ -77,8 +78,8 @@ def test_it_stops_what_it_started_however_it_is_ended(tmp_path, how):
     assert len(of_session(started.pid)) >= 5
     # Ctrl-C goes to all processes of a terminal.
     (os.killpg if how is signal.SIGINT else os.kill)(started.pid, how)
-    started.communicate(timeout=60)
-    assert started.returncode != 0
+    started.communicate(timeout=600)
+    assert started.returncode == 128 + how
     assert of_session(started.pid) == []
     assert not list(tmp_path.iterdir()), "no page of a demo that was not played to its end"
 
@@ -175,3 +176,21 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is_started(tmp
     assert refused.exit_code == 2
     assert "make it first" in " ".join(refused.output.split())
     assert RUN(app, ["demo", "--page", str(tmp_path)]).exit_code == 2
+    # In /proc not even root makes a file.
+    refused = RUN(app, ["demo", "--page", "/proc/maskedlark-demo.html"])
+    assert refused.exit_code == 2
+    assert "choose another with --page" in " ".join(refused.output.replace("│", " ").split())
+
+
+def test_a_page_of_before_is_not_changed_by_looking_whether_it_can_be(tmp_path):
+    page = tmp_path / "page.html"
+    demo.check_writable(page)
+    assert not [*tmp_path.iterdir()]
+    page.write_text("of before")
+    demo.check_writable(page)
+    assert page.read_text() == "of before"
+
+
+def test_a_page_whose_name_looks_like_markup_is_named_as_it_is():
+    page = Path("[bold]plots[/bold].html")
+    assert Text.from_markup(demo.link(page)).plain == str(page)

@@ -101,6 +101,7 @@ def test_what_was_verified_for_programs(world):
                 "epsilon": 1.0,
                 "delta": 0.0,
                 "coalition_epsilon": 1.0,
+                "local_epsilon": 0.0,
                 "budget_epsilon": 8.0,
                 "budget_delta": 1e-06,
             }

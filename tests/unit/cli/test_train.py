@@ -37,13 +37,25 @@ def written(tmp_path, monkeypatch):
 
 
 def test_the_plan_alone_charges_and_writes_nothing(written):
+    written.write_text('folder = "run"\n' + written.read_text())
     done = INVOKE(app, ["train", str(written), "--plan"])
     assert done.exit_code == 0, done.output
     assert "4 steps of 150 of 300 records, each once in 2 steps" in done.stdout
     assert "against the ad server alone" in done.stdout
     found = json.loads(INVOKE(app, ["train", str(written), "--plan", "--json"]).stdout)
     assert (found["plan"]["steps"], found["plan"]["noise"]) == (4, 0.5)
-    assert not (written.parent / "model.pt").exists()
+    assert sorted(path.name for path in written.parent.iterdir()) == ["model.py", "run.toml"]
+
+
+def test_what_was_planned_can_be_changed_before_it_is_run(written):
+    written.write_text('folder = "run"\n' + written.read_text())
+    assert INVOKE(app, ["train", str(written), "--plan"]).exit_code == 0
+    written.write_text(written.read_text().replace("steps = 4", "steps = 2"))
+    done = INVOKE(app, ["train", str(written)])
+    assert done.exit_code == 0, done.output
+    assert "trained 2 steps" in done.stdout
+    written.write_text(written.read_text().replace("steps = 2", "steps = 4"))
+    assert "holds a run with other settings" in INVOKE(app, ["train", str(written)]).stderr
 
 
 def test_a_run_is_trained_and_saved(written):

@@ -25,7 +25,7 @@ from maskedlark.privacy.document import Document
 from maskedlark.privacy.function import SteppedFunction
 from maskedlark.privacy.messages import SessionRequest
 from maskedlark.privacy.sampling import Sampling
-from maskedlark.privacy.steps import StepDesk, _digest, _only_column
+from maskedlark.privacy.steps import StepDesk, _only_column, body_digest
 from maskedlark.randomness import FixedRandomness
 from maskedlark.wire.steps import Ranges
 from tests.unit.privacy import cases, ledgers
@@ -175,7 +175,7 @@ class Rig:
     ) -> np.ndarray:
         session = bytes.fromhex(request.id)
         ready = self.desks[place].prepare(ORIGIN, session)
-        taken = self.sessions[place].take(ORIGIN, session, step, _digest(sent, chosen), ready.engine)
+        taken = self.sessions[place].take(ORIGIN, session, step, body_digest(sent, chosen), ready.engine)
         column = _only_column(ready.steps.at(sent, bytes(32)))
         assert request.noise is not None
         return mechanisms.draw(ready.kind, request.noise, column.sensitivity, taken, count)

@@ -171,7 +171,9 @@ def test_a_session_without_noise_is_for_records_that_are_private_by_themselves(t
         sessions.close(document, asked.request, lambda steps: 0)
         database.close()
         if holds:
-            assert verify(ledgers.chain(ledger), document).spent()[document.digest.hex()].epsilon == 0
+            found = verify(ledgers.chain(ledger), document)
+            assert found.spent()[document.digest.hex()].epsilon == 0
+            assert found.local() == {document.digest.hex(): 1.0}
         else:
             with pytest.raises(BadReceipt, match="without noise"):
                 verify(ledgers.chain(ledger), document)

@@ -42,8 +42,8 @@ def test_every_column_becomes_what_it_is_wanted_as():
     assert found.notes == (
         "euros: 20 values are rounded to whole numbers",
         "euros: 20 values are cut to 0 … 200",
-        "id has another value in every row: if it names people, leave it out",
     )
+    assert found.leaks == ("id has another value in every row: if it names people, leave it out",)
 
 
 def test_features_are_those_that_are_named_or_not_left_out():
@@ -60,6 +60,13 @@ def test_an_encoder_of_before_is_used_as_it_is():
     assert trained(found)[1][:3, 0].tolist() == [51, 76, 102]
 
 
+@pytest.mark.parametrize("secret", ["bought", "euros"])
+def test_an_encoder_of_before_must_not_hold_a_secret(secret):
+    encoder = Encoder.fit({"age": TABLE["age"], secret: TABLE[secret]})
+    with pytest.raises(BadScene, match=f"the encoder has column '{secret}', which is a secret"):
+        crowd(TABLE, wanted(values={"euros": (0, 200)}, label="bought"), encoder)
+
+
 def test_rows_that_can_be_read_once_are_a_table_too():
     text = io.StringIO()
     writer = csv.writer(text)
@@ -74,9 +81,11 @@ def test_a_feature_that_tells_the_label_is_named():
     label = [0, 1] * 30
     table = {"age": [20, 20, 30, 30] * 15, "price": [0, 5] * 30, "y": label}
     said = "price tells the label almost alone, and helpers read features: if it is known only afterwards"
-    (note,) = crowd(table, wanted(label="y")).notes
-    assert note.startswith(said)
-    assert crowd(table, wanted(label="y", leave_out=["price"])).notes == ()
+    found = crowd(table, wanted(label="y"))
+    (leak,) = found.leaks
+    assert leak.startswith(said)
+    assert found.notes == ()
+    assert crowd(table, wanted(label="y", leave_out=["price"])).leaks == ()
 
 
 def test_another_table_has_another_digest():

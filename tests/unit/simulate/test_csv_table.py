@@ -27,11 +27,20 @@ def test_a_cell_may_have_lines_and_separators(tmp_path):
     assert csv_table.read(path) == {"a": ["1;2"], "b": ["x\ny"]}
 
 
+@pytest.mark.parametrize("inside", ["\u2028", "\x85", "\x0c", "\x1d"])
+def test_only_a_line_feed_or_carriage_return_ends_a_line(tmp_path, inside):
+    path = tmp_path / "table.csv"
+    path.write_text(f"a,b\n1{inside}2,x\n", "utf-8")
+    assert csv_table.read(path) == {"a": [f"1{inside}2"], "b": ["x"]}
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [
         (b"", "is empty: its first line names the columns"),
         (b"a,b\n", "no rows below its first line"),
+        (b",a\n0,1\n", "column 1 has no name: name it in the first line, or write the CSV without an index"),
+        (b"a, \n0,1\n", "column 2 has no name"),
         (b"a,b,a\n1,2,3\n", "names column 'a' twice"),
         (b"a,b\n1,2\n1,2,3\n", "line 3: 3 cells, and the first line names 2 columns"),
         (b'a,b\n"1,2\n', "line 2: unexpected end of data"),

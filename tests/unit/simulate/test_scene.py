@@ -3,9 +3,19 @@
 import pytest
 
 from maskedlark import simulate
-from maskedlark.simulate.errors import BadScene
+from maskedlark.errors import InvalidDocument
+from maskedlark.simulate.errors import BadScene, OtherScene
 
 TABLE = {"age": [20, 30] * 30, "euros": [1, 2] * 30}
+PEOPLE = {"age": [20, 20, 30, 30] * 15, "bought": [0, 1] * 30}
+
+
+@pytest.fixture
+def nothing_starts(monkeypatch):
+    """A process that was started would be a mistake."""
+    monkeypatch.setattr(
+        "maskedlark.simulate.services.subprocess.Popen", lambda *_, **__: pytest.fail("starts")
+    )
 
 
 @pytest.mark.parametrize("bounds", [(0, 9.5), (0,), 5, ("0", "9")])
@@ -19,3 +29,31 @@ def test_fewer_rows_than_k_are_refused(tmp_path):
     with pytest.raises(BadScene, match="60 rows, fewer than k = 61"):
         simulate.start(TABLE, tmp_path / "play", values={"euros": (0, 9)}, k=61)
     assert not (tmp_path / "play").exists()
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_settings_that_are_refused_leave_the_folder_to_those_that_are_mended(tmp_path):
+    for tag in ("Käufer", "Käuferin"):
+        with pytest.raises(InvalidDocument, match="tag"):
+            simulate.start(PEOPLE, tmp_path / "play", label="bought", tag=tag)
+    assert not (tmp_path / "play" / "scene.json").exists()
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_the_folder_of_another_simulation_is_refused(tmp_path):
+    (tmp_path / "scene.json").write_text('{"crowd": "another"}')
+    with pytest.raises(OtherScene, match="its table or columns differ"):
+        simulate.start(PEOPLE, tmp_path, label="bought")
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_where_nobody_listens_a_leak_is_a_warning(tmp_path):
+    table = {**PEOPLE, "name": [f"u{place}" for place in range(60)]}
+    heard: list[str] = []
+    said = "name has another value in every row: if it names people, leave it out"
+    with pytest.warns(UserWarning, match=said) as warned, pytest.raises(InvalidDocument):
+        simulate.start(table, tmp_path, label="bought", tag="ü")
+    assert [each.filename for each in warned] == [__file__]
+    with pytest.raises(InvalidDocument):  # No warning, which would be an error here.
+        simulate.start(table, tmp_path, label="bought", tag="ü", say=heard.append)
+    assert heard[0] == said

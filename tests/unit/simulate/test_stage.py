@@ -1,38 +1,145 @@
 """All parties on one machine: whatever fails, no process is left."""
 
+import json
 import os
 import signal
 import socket
 import subprocess
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, cast
 
+import httpx
 import pytest
 
-from maskedlark.errors import MaskedLarkError
+from maskedlark.adserver.client import Client
+from maskedlark.clock import SystemClock
+from maskedlark.core.purpose import Purpose
+from maskedlark.errors import Expired, InvalidDocument
 from maskedlark.randomness import SystemRandomness
-from maskedlark.simulate.stage import stage
-
-
-def test_nothing_runs_on_when_a_document_cannot_be_published(tmp_path, monkeypatch):
-    started = []
-
-    class Watched(subprocess.Popen[str]):
-        def __init__(self, *given, **named):
-            super().__init__(*given, **named)
-            started.append(self)
-
-    monkeypatch.setattr("maskedlark.simulate.services.subprocess.Popen", Watched)
-    with pytest.raises(MaskedLarkError), stage(tmp_path, "k = 0", SystemRandomness(), 2):
-        pytest.fail("such a document is not published")
-    assert len(started) == 4
-    assert all(each.returncode is not None for each in started)
-
+from maskedlark.simulate.services import Process, free_port
+from maskedlark.simulate.stage import Stage, stage
+from maskedlark.web.errors import ServiceAway
+from maskedlark.wire import uploads
 
 SETTINGS = """
 k = 1
 [values]
 euros = [0, 100]
 """
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Every process that is started."""
+    found = []
+
+    class Watched(subprocess.Popen[str]):
+        def __init__(self, *given, **named):
+            super().__init__(*given, **named)
+            found.append(self)
+
+    monkeypatch.setattr("maskedlark.simulate.services.subprocess.Popen", Watched)
+    return found
+
+
+def test_nothing_is_started_for_settings_that_make_no_document(tmp_path, started):
+    with pytest.raises(InvalidDocument, match="k"), stage(tmp_path, "k = 0", SystemRandomness(), 2):
+        pytest.fail("there is no such document")
+    assert started == []
+
+
+def test_nothing_runs_on_when_a_document_cannot_be_published(tmp_path, started):
+    over = f"not_after = 1\n{SETTINGS}"
+    with pytest.raises(Expired), stage(tmp_path, over, SystemRandomness(), 2):
+        pytest.fail("such a document is not published")
+    assert len(started) == 4
+    assert all(each.returncode is not None for each in started)
+
+
+@contextmanager
+def alone(port: int) -> Iterator[Stage]:
+    """A stage on which nothing runs, whose ad server would be at this port."""
+    nothing = cast(Any, None)
+    with httpx.Client() as http:
+        adserver, rng = Process([], port), SystemRandomness()
+        yield Stage(Path(), "ads.example", {}, nothing, nothing, adserver, (), nothing, http, rng)
+
+
+class Takes(BaseHTTPRequestHandler):
+    """An ad server that stores every report, or is busy."""
+
+    protocol_version = "HTTP/1.1"
+    status, connections = 200, 0
+
+    def setup(self) -> None:
+        super().setup()
+        type(self).connections += 1
+
+    def do_POST(self) -> None:
+        reports = uploads.decode_batch(self.rfile.read(int(self.headers["content-length"])), 9, 9)
+        answer = json.dumps({"answers": [{"outcome": "stored"} for _ in reports]}).encode()
+        self.send_response(self.status)
+        self.send_header("content-length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None:
+        """Not on standard error."""
+
+
+@pytest.fixture
+def takes():
+    class Counted(Takes):
+        """With a count of its own."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Counted) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        with alone(server.server_port) as made:
+            yield made, Counted
+        server.shutdown()
+
+
+def test_all_uploads_share_a_connection(takes):
+    made, adserver = takes
+    assert [made.upload([[b"1", b"2"], [b"3"]]), made.upload([[b"4"]])] == [3, 1]
+    assert adserver.connections == 1
+
+
+def test_an_ad_server_that_is_away_is_said_to_be(takes):
+    with alone(free_port()) as made, pytest.raises(ServiceAway):
+        made.upload([[b"1"]])
+    made, adserver = takes
+    adserver.status = 503
+    with pytest.raises(ServiceAway):
+        made.upload([[b"1"]])
+
+
+def test_datasets_are_frozen_when_the_second_is_over_and_sent_when_all_are():
+    did: list[tuple[str, ...]] = []
+
+    class Hands:
+        """An ad server's, that only say what they do."""
+
+        def freeze(self, name, start, end, purpose):
+            assert start == 0
+            assert begun < end <= SystemClock().now(), "reports that were handed in are all in it"
+            did.append(("freeze", name, purpose))
+
+        def send(self, name):
+            did.append(("send", name))
+            return f"sealed {name}"
+
+    begun, names = SystemClock().now(), {Purpose.AGGREGATE: "sums", Purpose.TRAIN: "model"}
+    with alone(1) as made:
+        sealed: object = made.seal(cast(Client, Hands()), names)
+    assert sealed == {Purpose.AGGREGATE: "sealed sums", Purpose.TRAIN: "sealed model"}
+    frozen = [("freeze", name, purpose) for purpose, name in names.items()]
+    assert did == [*frozen, ("send", "sums"), ("send", "model")]
 
 
 @pytest.mark.long

@@ -1,19 +1,23 @@
 import pytest
 import torch
 
-from maskedlark.training.checkpoint import Run
+from maskedlark.training.checkpoint import Run, kept
 from maskedlark.training.errors import OtherRun
 from tests.unit.training.cases import model
 
 
 def test_nothing_is_loaded_where_nothing_was_saved(tmp_path):
-    assert Run(tmp_path / "new").load([model()]) is None
+    assert Run(tmp_path / "new", b"").load([model()]) is None
 
 
 def test_the_first_request_stays(tmp_path):
-    run = Run(tmp_path / "new")
-    assert run.request(b"first") == b"first"
-    assert run.request(b"second") == b"first"
+    folder = tmp_path / "new"
+    assert kept(folder) is None
+    Run(folder, b"first").begin()
+    Run(folder, b"first").begin()
+    with pytest.raises(OtherRun, match="another run was begun"):
+        Run(folder, b"second").begin()
+    assert kept(folder) == b"first"
 
 
 def test_everything_is_put_back(tmp_path):
@@ -21,8 +25,8 @@ def test_everything_is_put_back(tmp_path):
     optimiser, again = (torch.optim.Adam(each.parameters(), lr=0.1) for each in (net, other))
     net(torch.ones(1, 6)).sum().backward()
     optimiser.step()
-    Run(tmp_path).save(3, [net, optimiser])
-    assert Run(tmp_path).load([other, again]) == 3
+    Run(tmp_path, b"").save(3, [net, optimiser])
+    assert Run(tmp_path, b"").load([other, again]) == 3
     assert all(torch.equal(a, b) for a, b in zip(net.parameters(), other.parameters(), strict=True))
     assert torch.equal(
         again.state[next(other.parameters())]["exp_avg"], optimiser.state[next(net.parameters())]["exp_avg"]
@@ -33,10 +37,10 @@ def test_everything_is_put_back(tmp_path):
 def test_a_damaged_checkpoint_is_said_to_be_none(tmp_path, data):
     (tmp_path / "checkpoint.pt").write_bytes(data)
     with pytest.raises(OtherRun, match="is no checkpoint of a run"):
-        Run(tmp_path).load([model()])
+        Run(tmp_path, b"").load([model()])
 
 
 def test_another_model_is_named(tmp_path):
-    Run(tmp_path).save(1, [model()])
+    Run(tmp_path, b"").save(1, [model()])
     with pytest.raises(OtherRun, match="holds another Sequential than this"):
-        Run(tmp_path).load([model(3)])
+        Run(tmp_path, b"").load([model(3)])

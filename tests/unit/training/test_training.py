@@ -171,7 +171,7 @@ def test_another_process_is_kept_out_of_a_folder_and_let_in_when_the_run_is_gone
     other = (
         "import sys; from pathlib import Path; from maskedlark.training.checkpoint import Run; "
         "from maskedlark.training.errors import RunInUse\n"
-        "try: Run(Path(sys.argv[1]))._hold()\n"
+        "try: Run(Path(sys.argv[1]), b'')._hold()\n"
         "except RunInUse as error: sys.exit(str(error))"
     )
     command = [sys.executable, "-c", other, str(tmp_path)]

@@ -30,20 +30,14 @@ def act(console: Console, scene: Stage, client: Client, crowd: People, encoder: 
         f"Browsers waited, faked, split and sealed; the ad server took [bold]{sent} reports[/] over HTTP "
         f"in {time.perf_counter() - start:.0f} s. It cannot read one of them.\n"
     )
-    start, end = time.perf_counter(), SystemClock().now() + 1
-    while SystemClock().now() < end:  # Only a second that is over gets no more reports.
-        time.sleep(0.05)
-    for purpose, name in DATASETS.items():
-        client.freeze(name, 0, end, purpose)
-    sealed = [client.send(name) for name in DATASETS.values()]
-    records = " and ".join(
-        f"{each.records} to {purpose}" for purpose, each in zip(DATASETS, sealed, strict=True)
-    )
+    start = time.perf_counter()
+    sealed = scene.seal(client, DATASETS)
+    records = " and ".join(f"{each.records} to {purpose}" for purpose, each in sealed.items())
     console.print(
         f"Every helper opened its part of all reports, fakes among them, and sealed the same two datasets: "
         f"[bold]{records}[/], in {time.perf_counter() - start:.0f} s.\n"
     )
-    return Sent(sent, *(each.records or 0 for each in sealed))
+    return Sent(sent, *(each.records or 0 for each in sealed.values()))
 
 
 def _report(scene: Stage, crowd: People, encoder: Encoder) -> int:

@@ -12,6 +12,10 @@ DEVIATIONS = 5
 """Beyond so many standard deviations of a blind guess: one false alarm in 1.7 million for each figure."""
 CONFIDENCE = 0.9999
 """Of a bound on ε: it is over the true one by chance once in ten thousand audits."""
+SEEN = 1 / 2
+"""Of its allowed ε, who has all noise but one helper's has to find so much: else the audit is blind."""
+SEEN_ALONE = 1 / 3
+"""The same of the ad server alone: two helpers' noise is √2 of what is accounted, and less is to be found."""
 
 
 @dataclass(frozen=True)
@@ -25,26 +29,38 @@ class Finding:
     allowed: float | None
     """None: a control, against something that does not protect. There the attack has to win."""
     least: float = 0.0
-    """Of a control: an attack that finds less is blind, and proves nothing."""
+    """An attack that finds less is blind, and proves nothing."""
+
+    @property
+    def leaks(self) -> bool:
+        """Whether more was found than is allowed."""
+        return self.allowed is not None and self.found > self.allowed
+
+    @property
+    def blind(self) -> bool:
+        """Whether so little was found that nothing would have been, however much there is."""
+        return self.found < self.least
 
     @property
     def ok(self) -> bool:
-        """Whether nothing above what is allowed was found; of a control, whether the attack sees."""
-        return self.found >= self.least if self.allowed is None else self.found <= self.allowed
+        """Whether the attack sees, and found nothing above what is allowed."""
+        return not (self.leaks or self.blind)
 
     @property
     def verdict(self) -> str:
         """In a word or two."""
-        if self.allowed is None:
-            return "control: it sees" if self.ok else "BLIND"
-        return "ok" if self.ok else "MORE THAN ALLOWED"
+        if self.leaks:
+            return "MORE THAN ALLOWED"
+        if self.blind:
+            return "BLIND"
+        return "control: it sees" if self.allowed is None else "ok"
 
 
 def show(audit: str, figure: str, findings: Sequence[Finding], as_json: bool) -> None:
-    """Print all of it; exit with 1 if more was found than is allowed, or if a control failed."""
+    """Print all of it; exit with 1 if more was found than is allowed, or if an attack is blind."""
     ok = all(each.ok for each in findings)
     if as_json:
-        listed = [{**asdict(each), "ok": each.ok} for each in findings]
+        listed = [{**asdict(each), "ok": each.ok, "verdict": each.verdict} for each in findings]
         typer.echo(json.dumps({"audit": audit, "figure": figure, "findings": listed, "ok": ok}))
     else:
         _print(figure, findings)
@@ -55,17 +71,18 @@ def show(audit: str, figure: str, findings: Sequence[Finding], as_json: bool) ->
 
 def _print(figure: str, findings: Sequence[Finding]) -> None:
     table = Table()
-    for column in ("attack", "by", f"{figure} found", "allowed", "verdict"):
+    for column in ("attack", "by", f"{figure} found", "at least", "allowed", "verdict"):
         table.add_column(column, overflow="fold")
     for each in findings:
+        least = f"{each.least:.3f}" if each.least else "—"
         allowed = "—" if each.allowed is None else f"{each.allowed:.3f}"
-        table.add_row(each.attack, each.by, f"{each.found:.3f}", allowed, each.verdict)
+        table.add_row(each.attack, each.by, f"{each.found:.3f}", least, allowed, each.verdict)
     Console(highlight=False).print(table)
 
 
 def _said(findings: Sequence[Finding]) -> str:
-    if any(each.allowed is None and not each.ok for each in findings):
-        return "A control failed: the attack is blind, so this audit says nothing. Give it more to work with."
-    if all(each.ok for each in findings):
-        return "Nothing above what is allowed was found."
-    return "More was found than is allowed: something leaks, or noise is missing."
+    if any(each.leaks for each in findings):
+        return "More was found than is allowed: something leaks, or noise is missing."
+    if any(each.blind for each in findings):
+        return "An attack is blind: it found less than it has to, so this audit says nothing. Give it more."
+    return "Nothing above what is allowed was found."

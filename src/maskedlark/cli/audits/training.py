@@ -2,9 +2,13 @@
 
 Each canary has a feature of its own, so that a run over n of them is n trials. The ad server guesses their
 labels: alone, without knowing the batches; and with all helpers but one, who know them and tell their noise.
+
+4,000 canaries at rate 1/4, 16 steps and noise 1 find 0.70 ± 0.04 of the second figure. Of the first a third
+takes 60.5 % of right guesses, and 63.7 ± 0.8 % are. Chance makes that blind less than once in 1,000 audits.
 """
 
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +16,7 @@ import numpy as np
 from maskedlark.audit import colluding_sessions as colluding
 from maskedlark.audit import training_canaries as canaries
 from maskedlark.cli.audits.asking import DELTA, Ran, ask, clipping
-from maskedlark.cli.audits.finding import CONFIDENCE, Finding
+from maskedlark.cli.audits.finding import CONFIDENCE, SEEN, SEEN_ALONE, Finding
 from maskedlark.cli.audits.planting import SETTINGS, TAG, sealed
 from maskedlark.core.purpose import Purpose
 from maskedlark.exact.clip import Clip
@@ -20,13 +24,27 @@ from maskedlark.exact.losses import BinaryCrossEntropy
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions.gradient import GradientSteps
-from maskedlark.privacy.course import adserver_epsilon, coalition_epsilon
+from maskedlark.privacy.course import Course, adserver_epsilon, coalition_epsilon
 from maskedlark.privacy.sampling import Sampling
 from maskedlark.randomness import Randomness
 from maskedlark.simulate.stage import Stage, stage
 
 BOUND = 0.05
 """ψ: a canary's gradient is clipped to it, whatever its label."""
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """A run over canaries, as helper 1 and the ad server know it together."""
+
+    coins: canaries.Flags
+    """The labels, one a canary: what is guessed."""
+    sums: canaries.Floats
+    """Noisy, (steps, n), in units of the sensitivity."""
+    told: canaries.Floats
+    """Of these, helper 1's noise."""
+    drawn: canaries.Flags
+    """Which canaries were in each batch."""
 
 
 def run(count: int, rate: float, steps: int, noise: float, rng: Randomness) -> list[Finding]:
@@ -42,9 +60,11 @@ def run(count: int, rate: float, steps: int, noise: float, rng: Randomness) -> l
             clip = clipping(scene.document)
             ran = ask(client, network, zeros, clip, Sampling(kind="poisson", rate=rate), steps, noise)
         told, drawn = _told(scene, ran, network, clip, count)
-    scale = 2 * BOUND
+    opened = ran.receipts["helper-1"].course
+    assert opened is not None, "a session with noise has a course"
     # Label 1 moves a gradient down.
-    return _findings(coins, -ran.sums / scale, -told / scale, drawn, ran, rate, steps, noise)
+    seen = Seen(coins, -ran.sums / (2 * BOUND), -told / (2 * BOUND), drawn)
+    return judge(seen, opened.course(), rate, len(ran.receipts))
 
 
 def _told(
@@ -62,27 +82,23 @@ def _told(
     return told, drawn
 
 
-def _findings(
-    coins: canaries.Flags,
-    seen: canaries.Floats,
-    told: canaries.Floats,
-    drawn: canaries.Flags,
-    ran: Ran,
-    rate: float,
-    steps: int,
-    noise: float,
-) -> list[Finding]:
-    opened = ran.receipts["helper-1"].course
-    assert opened is not None, "a session with noise has a course"
-    course = opened.course()
-    helpers = len(ran.receipts)
-    scores = canaries.without_batches(seen, rate, noise * helpers**0.5)
-    alone = canaries.bound_without_batches(coins, scores, rate, steps, noise, DELTA, CONFIDENCE)
-    known = canaries.with_batches(seen - told, drawn)
-    largest = int(drawn.sum(axis=0).max())
-    joined = canaries.bound_with_batches(coins, known, drawn.sum(axis=0), largest, noise, DELTA, CONFIDENCE)
-    what = f"{len(coins)} canary labels, {steps} steps"
+def judge(seen: Seen, course: Course, rate: float, helpers: int) -> list[Finding]:
+    """What the ad server finds, alone and with what helper 1 told it. `rate`: of the batches."""
+    steps, noise = course.steps, course.noise
+    scores = canaries.without_batches(seen.sums, rate, noise * helpers**0.5)
+    alone = canaries.bound_without_batches(seen.coins, scores, rate, steps, noise, DELTA, CONFIDENCE)
+    what = f"{len(seen.coins)} canary labels, {steps} steps"
+    first, second = adserver_epsilon(course), coalition_epsilon(course)
     return [
-        Finding(what, "the ad server", alone.epsilon, adserver_epsilon(course)),
-        Finding(what, "the ad server and helper-1", joined.epsilon, coalition_epsilon(course)),
+        Finding(what, "the ad server", alone.epsilon, first, SEEN_ALONE * first),
+        Finding(what, "the ad server and helper-1", _joined(seen, noise), second, SEEN * second),
     ]
+
+
+def _joined(seen: Seen, noise: float) -> float:
+    # Where a canary is in many batches, all are guessed right: that says nothing of how much noise there is.
+    some, largest = canaries.first(seen.drawn, canaries.judged(noise)), int(seen.drawn.sum(axis=0).max())
+    known = canaries.with_batches(seen.sums - seen.told, some)
+    return canaries.bound_with_batches(
+        seen.coins, known, some.sum(axis=0), largest, noise, DELTA, CONFIDENCE
+    ).epsilon

@@ -1,0 +1,34 @@
+"""A folder whose datasets answer nothing any more. That reports are sealed is in tests/integration."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from maskedlark.adserver.client import Client
+from maskedlark.core.purpose import Purpose
+from maskedlark.simulate.errors import OtherScene
+from maskedlark.simulate.reporting import DATASETS, Reporting
+from maskedlark.storage.datasets import Dataset, Standing
+from maskedlark.storage.reports import Selection
+
+
+def run(tmp_path, state: Standing) -> dict[Purpose, Dataset]:
+    """Over a folder of before, with a dataset to train in this state."""
+    document = SimpleNamespace(purposes=lambda: [Purpose.TRAIN])
+    selection = Selection(Purpose.TRAIN, b"document", 0, 1)
+    there = Dataset(DATASETS[Purpose.TRAIN], selection, 5, state)
+    scene = cast(Any, SimpleNamespace(document=document, folder=tmp_path))
+    return Reporting(scene, cast(Any, None), "tag").run(
+        cast(Client, SimpleNamespace(datasets=lambda: [there]))
+    )
+
+
+def test_what_is_sealed_stays(tmp_path):
+    assert run(tmp_path, Standing.SEALED)[Purpose.TRAIN].reports == 5
+
+
+@pytest.mark.parametrize("state", [Standing.ABORTED, Standing.LOST, Standing.EXPIRED])
+def test_what_is_neither_sealed_nor_frozen_is_refused(tmp_path, state):
+    with pytest.raises(OtherScene, match=f"dataset trained is {state}: give another folder"):
+        run(tmp_path, state)
