@@ -16,8 +16,8 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,16 +66,19 @@ CASES = {
     "wbcd": Case((30, 50, 50, 1), 569, 10, {5: 29.5, 10: 20.0, 50: 8.7, 100: 7.5, 500: 6.6}),
     "mnist": Case((784, 500, 10), 60_000, 3, {10: 45.1, 100: 39.6, 1000: 39.0}),
 }
-SETTINGS = """
+MOST = 90.0
+"""ε that a source may cost: helpers of a stage accept 100 at most."""
+_SETTINGS = """
 k = 1
 values = {{digit = [0, 9]}}
-budget = {{epsilon = 90.0, delta = 1e-3}}
-training = {{adserver = {{epsilon = 80.0, delta = 1e-3}}, coalition = {{epsilon = 90.0, delta = 1e-3}}}}
+budget = {{epsilon = {most}, delta = 1e-3}}
+training = {{adserver = {{epsilon = {less}, delta = 1e-3}}, coalition = {{epsilon = {most}, delta = 1e-3}}}}
 [[models]]
 tag = "{tag}"
 features = {features}
 labels = [{label}]
-gradient_bound = 1.0
+gradient_bound = {bound}
+{local}
 [mechanisms]
 train = {{kind = "gaussian", noise_floor = 0.01}}
 aggregate = {{kind = "laplace", noise_floor = 1.0}}
@@ -125,18 +128,14 @@ class Race(NamedTuple):
 def race(name: str, case: Case, progress: Callable[[str], None], rounds: int = ROUNDS) -> Race:
     """Start services, send records, and run both loops at every batch size. Also run by the cost figure."""
     features, labels = _data(name, case)
-    declared = (
-        '{kind = "binary"}' if case.sizes[-1] == 1 else '{kind = "categorical", classes = 10, of = "digit"}'
-    )
-    settings = SETTINGS.format(tag=TAG, features=case.sizes[0], label=declared)
     with (
         tempfile.TemporaryDirectory() as folder,
-        stage(Path(folder), settings, SystemRandomness()) as made,
+        stage(Path(folder), declared(case.sizes), SystemRandomness()) as made,
         made.client() as client,
     ):
         traffic = _Traffic(client)
         progress(f"{name}: {len(features)} reports are made and sent")
-        _send(made, client, features, labels)
+        send(made, client, features, labels, makers=2)
         uploaded = sum(traffic.taken())
         _pin(made)
         alone = _records(features, case)
@@ -293,7 +292,8 @@ def _data(name: str, case: Case) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
             values, labels = load_breast_cancer(return_X_y=True)
             low, high = values.min(axis=0), values.max(axis=0)
-            return np.floor((values - low) / (high - low) * 255).astype(np.uint8), labels.astype(np.int64)
+            scaled = np.floor((values - low) / (high - low) * 255).astype(np.uint8)
+            return scaled[: case.records], labels.astype(np.int64)[: case.records]
     features = rng.integers(0, 256, (case.records, case.sizes[0]), dtype=np.uint8)
     return features, rng.integers(0, max(2, case.sizes[-1]), case.records)
 
@@ -307,12 +307,24 @@ def _records(features: NDArray[np.uint8], case: Case) -> Trained:
     )
 
 
-def _send(made: Stage, client: Client, features: NDArray[np.uint8], labels: NDArray[np.int64]) -> None:
-    """As browsers and the ad server do; the helpers hold a sealed dataset afterwards."""
+def declared(sizes: Sequence[int], bound: float = 1.0, local: str = "", most: float = MOST) -> str:
+    """A document's settings for one network. Also run by experiments. `local`: lines of the model's noise."""
+    label = '{kind = "binary"}' if sizes[-1] == 1 else '{kind = "categorical", classes = 10, of = "digit"}'
+    given = {"label": label, "bound": bound, "local": local, "most": most, "less": most - 1}
+    return _SETTINGS.format(tag=TAG, features=sizes[0], **given)
+
+
+def send(
+    made: Stage, client: Client, features: NDArray[np.uint8], labels: NDArray[np.int64], makers: int = 1
+) -> None:
+    """As browsers and the ad server do; the helpers hold a sealed dataset afterwards.
+
+    `makers`: processes that make the reports. Also run by experiments.
+    """
     document = made.document
     seen = SystemClock().now() - document.attribution_window_s - document.delay.most_s - 3600
-    with processes(2) as makers:
-        population = Population(document, made.recipients(), seen, SystemRandomness(), makers)
+    with processes(makers) if makers > 1 else nullcontext() as pool:
+        population = Population(document, made.recipients(), seen, SystemRandomness(), pool)
         made.upload(population.train(TAG, features, [labels]))
     time.sleep(1.1)  # A dataset ends with a whole second.
     client.freeze(DATASET, purpose=Purpose.TRAIN)

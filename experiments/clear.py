@@ -23,14 +23,16 @@ from maskedlark.exact.products import LOW_BITS
 from maskedlark.exact.tables import PROBABILITY_BITS
 
 _EXACT = 1 << 53
+_SHORT = 2
+"""Layers of a network whose errors stay far below that on their way back."""
 
 
 def total(step: Plan, records: Records) -> NDArray[np.int64]:
-    """Σ of clipped gradients as signed integers, flat; masks are small integers, such as 1."""
+    """Σ of clipped gradients as signed integers, flat; masks that are all 1 go the fast way."""
     device = devices.ready("cpu")
     step.check_range(len(records))
     records.check(step.network)
-    if len(records.candidates) == 1 and 0 < len(records) <= BLOCK and int(records.masks.max()) == 1:
+    if len(records.candidates) == 1 and 0 < len(records) <= BLOCK and bool((records.masks == 1).all()):
         with devices.exact(device):
             found = _one_product(step, records, device)
         if found is not None:
@@ -61,7 +63,9 @@ def _one_product(step: Plan, records: Records, device: torch.device) -> NDArray[
 def _errors(backward: Backward, trace: Trace, label: Label) -> list[Tensor]:
     """Every layer's clipped error, float64, first layer first."""
     plan, (loss,) = backward.plan, backward.plan.network.losses
-    if not isinstance(loss, SoftmaxCrossEntropy) or plan.clip.depth or label.masks.shape[1] > 1:
+    # With more layers the way back has more products than one, and what they can reach is not bounded here.
+    deep = plan.clip.depth or len(plan.layers) > _SHORT
+    if not isinstance(loss, SoftmaxCrossEntropy) or deep or label.masks.shape[1] > 1:
         limbs = backward.masked_errors(trace, label)
         return [own.low + own.high * 2.0**LOW_BITS for own in limbs][::-1]
     # As `Backward` does it, but for the limbs: on the way back every number stays far below 2^53.

@@ -39,14 +39,11 @@ _STYLE: dict[Any, Any] = {
 AUTHORS = Line2D(
     [], [], color="#555555", marker="o", markerfacecolor="none", linestyle=":", label="the authors'"
 )
-OURS = Line2D(
-    [], [], color="#555555", marker="o", linestyle="-", label="ours (bar: ± one deviation over seeds)"
-)
 FAINT = Line2D(
     [], [], color="#555555", marker="o", linestyle="--", alpha=0.45,
     label="the same runs, against the ad server\nwith all helpers but one",
 )  # fmt: skip
-"""For legends: what hollow, filled and faint markers are."""
+"""For legends: what hollow and faint markers are."""
 
 
 def panels(titles: Sequence[str], across: Sequence[str], up: Sequence[str], height: float = 4.2) -> Figure:
@@ -103,7 +100,7 @@ def authors(axes: Axes, points: Sequence[Point], place: int, label: str | None =
     )
 
 
-def faint(axes: Axes, means: Sequence[Mean], place: int) -> None:
+def faint(axes: Axes, means: Sequence[Mean | Median], place: int) -> None:
     """The same series of ours at other places, behind it."""
     axes.plot(
         [mean.x for mean in means],

@@ -1,28 +1,40 @@
 """The points of a figure as jobs: run by two processes, each finished point kept at once.
 
 A row of the CSV is a job and what it found. A run that was interrupted carries on: a job whose row is there,
-with all its settings, is not run again; rows of other settings are dropped.
+with all its settings, is not run again. A row stays for as long as the figure has a job for it, whether that
+can be run here or not; rows of other settings are dropped.
 """
 
 import hashlib
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import NamedTuple
 
+from experiments import made
 from experiments import rows as tables
 from experiments.rows import Row
 
 WORKERS = 2
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
-Setting = str | int | float | bool
+Value = str | int | float | bool
 Found = Mapping[str, float]
 """What a job found: `y`, and more columns if it likes."""
+
+
+class Needed(NamedTuple):
+    """What several jobs want to know, found once for all of them before they start."""
+
+    find: Callable[..., Found]
+    """A function of a module, as a job's."""
+    arguments: tuple[Value, ...]
 
 
 @dataclass(frozen=True)
@@ -35,11 +47,19 @@ class Job:
     seed: int
     run: Callable[["Job"], Found]
     """A function of a module, so that another process can call it."""
-    settings: Mapping[str, Setting] = field(default_factory=dict)
+    settings: Mapping[str, Value] = field(default_factory=dict)
     weight: float = 1.0
     """How long it takes beside the figure's other jobs: for the bar, and the longest go first."""
     alone: bool = False
     """Whether nothing may run beside it: where time is measured, and where services are started."""
+    together: Callable[[Sequence["Job"]], Sequence[Found]] | None = None
+    """What finds all points of a group at once, where one question or one start of services is enough."""
+    group: str = ""
+    needs: Needed | None = None
+    known: Found = field(default_factory=dict)
+    """What it needs, once that was found."""
+    library: str = ""
+    """A library that it needs beside the figure's own."""
 
     @property
     def key(self) -> str:
@@ -47,22 +67,32 @@ class Job:
         named = [self.dataset, self.series, self.x, self.seed, self.run.__qualname__, dict(self.settings)]
         return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:16]
 
+    def needed(self) -> Found:
+        """What it needs, found here unless that was done already."""
+        assert self.needs is not None, "who asks has said what it needs"
+        return self.known or self.needs.find(*self.needs.arguments)
+
 
 Advance = Callable[[float], object]
 """Told the weight of every job that is done."""
 
 
-def run(jobs: Sequence[Job], path: Path, advance: Advance = float) -> list[Row]:
-    """All jobs' rows, in the jobs' order; kept in a CSV from the first that is done."""
-    keys = {job.key for job in jobs}
-    kept = {row.key: row for row in tables.read(path) if row.key in keys}
-    missing = {job.key: job for job in jobs if job.key not in kept}
-    advance(sum(job.weight for job in jobs if job.key in kept))
+def run(
+    wanted: Sequence[Job], path: Path, advance: Advance = float, known: Sequence[Job] | None = None
+) -> list[Row]:
+    """The rows of all known jobs, in their order, once those wanted are run; kept from the first one on.
+
+    Known are all jobs of a figure; wanted are those that can be run here. An earlier run had more, perhaps.
+    """
+    every = wanted if known is None else known
+    found, commit = {row.key: row for row in kept(every, path)}, made.commit()
+    missing = {job.key: job for job in wanted if job.key not in found}
+    advance(sum(job.weight for job in wanted if job.key in found))
     for job, row in _run(sorted(missing.values(), key=lambda job: -job.weight)):
-        kept[job.key] = row
-        tables.write(path, [kept[job.key] for job in jobs if job.key in kept])
+        found[job.key] = row._replace(more={**row.more, "commit": commit})
+        tables.write(path, [found[job.key] for job in every if job.key in found])
         advance(job.weight)
-    return [kept[job.key] for job in jobs]
+    return [found[job.key] for job in every if job.key in found]
 
 
 def kept(jobs: Sequence[Job], path: Path) -> list[Row]:
@@ -71,39 +101,79 @@ def kept(jobs: Sequence[Job], path: Path) -> list[Row]:
     return [found[job.key] for job in jobs if job.key in found]
 
 
+_Call = tuple[Job, ...]
+"""Jobs that are one call: one, or a group."""
+
+
 def _run(jobs: Sequence[Job]) -> Iterator[tuple[Job, Row]]:
     """As they are done: first those that go together, then one by one."""
     if not jobs:
         return
-    with ProcessPoolExecutor(WORKERS, get_context("spawn"), _one_thread) as pool:
-        yield from _done(pool, [job for job in jobs if not job.alone])
-        for job in jobs:
-            if job.alone:
-                yield from _done(pool, [job])
+    with _one_thread(), ProcessPoolExecutor(WORKERS, get_context("spawn")) as pool:
+        calls = _calls(_told(pool, jobs))
+        yield from _done(pool, [call for call in calls if not call[0].alone])
+        for call in calls:
+            if call[0].alone:
+                yield from _done(pool, [call])
 
 
-def _done(pool: ProcessPoolExecutor, jobs: Sequence[Job]) -> Iterator[tuple[Job, Row]]:
-    waiting: dict[Future[Row], Job] = {pool.submit(_row, job): job for job in jobs}
+def _told(pool: ProcessPoolExecutor, jobs: Sequence[Job]) -> list[Job]:
+    """The same jobs, with what they need: each such thing is found once, by whoever is free."""
+    finding = {
+        needs: pool.submit(needs.find, *needs.arguments)
+        for needs in dict.fromkeys(job.needs for job in jobs)
+        if needs is not None
+    }
+    found = {needs: dict(future.result()) for needs, future in finding.items()}
+    return [job if job.needs is None else replace(job, known=found[job.needs]) for job in jobs]
+
+
+def _calls(jobs: Sequence[Job]) -> list[_Call]:
+    """In the order of the jobs; a group stands where its first is."""
+    groups: dict[str, list[Job]] = {}
+    for job in jobs:
+        groups.setdefault(job.group or job.key, []).append(job)
+    return [tuple(group) for group in groups.values()]
+
+
+def _done(pool: ProcessPoolExecutor, calls: Sequence[_Call]) -> Iterator[tuple[Job, Row]]:
+    waiting: dict[Future[list[Row]], _Call] = {pool.submit(_rows, call): call for call in calls}
     try:
         while waiting:
             for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                yield waiting.pop(future), future.result()
+                yield from zip(waiting.pop(future), future.result(), strict=True)
     finally:
         for future in waiting:
             future.cancel()
 
 
-def _row(job: Job) -> Row:
-    """In a process of its own."""
-    start = time.perf_counter()
-    found = dict(job.run(job))
-    took = time.perf_counter() - start
-    more = {name: tables.text(value) for name, value in {**job.settings, **found}.items() if name != "y"}
+def _rows(call: _Call) -> list[Row]:
+    """In a process of its own. Jobs of a group took equal parts of its time."""
+    start, together = time.perf_counter(), call[0].together
+    found = [job.run(job) for job in call] if together is None else together(call)
+    took = (time.perf_counter() - start) / len(call)
+    return [_row(job, each, took) for job, each in zip(call, found, strict=True)]
+
+
+def _row(job: Job, found: Found, took: float) -> Row:
+    columns = {**job.settings, **found}
+    more = {name: tables.text(value) for name, value in columns.items() if name != "y"}
     return Row(job.key, job.dataset, job.series, job.x, job.seed, found["y"], round(took, 2), more)
 
 
-def _one_thread() -> None:
-    """Two processes have two cores: more threads would only wait for each other. Before torch is loaded."""
-    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"))
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Two processes have two cores: more threads would only wait for each other.
+
+    Said here, before they start: numpy and torch read it when they are imported.
+    """
+    before = {name: os.environ.get(name) for name in _THREADS}
+    os.environ.update(dict.fromkeys(_THREADS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

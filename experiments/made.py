@@ -1,4 +1,4 @@
-"""What made a figure: its command, the commit, the machine. Kept beside it, for the page."""
+"""What made a figure: its command and the machine, kept beside it for the page; and the commit of a row."""
 
 import json
 import os
@@ -19,11 +19,10 @@ class Made(NamedTuple):
     """As the page says it."""
 
     command: str
-    commit: str
     machine: str
     plots: Sequence[str]
     missing: Sequence[str]
-    """Datasets that were not there."""
+    """Data and libraries that were not there."""
 
 
 def command(name: str, size: Size) -> str:
@@ -33,8 +32,9 @@ def command(name: str, size: Size) -> str:
 
 def write(out: Path, name: str, size: Size, plots: Sequence[str], missing: Sequence[str]) -> None:
     """After a figure was drawn."""
-    found = Made(command(name, size), commit(), machine(), plots, missing)
-    (out / f"{name}.json").write_text(json.dumps(found._asdict(), indent=1, ensure_ascii=False) + "\n")
+    found = Made(command(name, size), machine(), plots, missing)
+    told = json.dumps(found._asdict(), indent=1, ensure_ascii=False) + "\n"
+    (out / f"{name}.json").write_text(told, encoding="utf-8")
 
 
 def read(out: Path, name: str) -> Made | None:
@@ -42,8 +42,8 @@ def read(out: Path, name: str) -> Made | None:
     path = out / f"{name}.json"
     if not path.is_file():
         return None
-    found: Mapping[str, object] = json.loads(path.read_text())
-    return Made(**found)  # type: ignore[arg-type] # what `write` wrote
+    found: Mapping[str, object] = json.loads(path.read_text(encoding="utf-8"))
+    return Made(*(found[each] for each in Made._fields))  # type: ignore[arg-type] # what `write` wrote
 
 
 def commit() -> str:
@@ -65,7 +65,7 @@ def machine() -> str:
 
 def _processor() -> str:
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
     named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

@@ -1,9 +1,10 @@
-"""Training in memory by the exact engine: what all helpers' shares add up to, bit for bit. Run by figures.
+"""Training in memory by the exact engine: what all helpers' shares add up to. Run by figures.
 
 The true label is the only candidate, and its mask is 1. Shares of a mask add up to 1 for the truth and to 0
 for every other candidate, and a helper's share of the gradient is linear in its share of the masks: so the
-sum over helpers is this one gradient, the same integers. Batches and noise follow from helpers' seeds exactly
-as helpers make them, so that with their seeds this run has the weights of a run over HTTP, bit for bit.
+sum over helpers is this one gradient, the same integers. With helpers' seeds, batches and noise are theirs
+too, and this run has the weights of a run over HTTP, bit for bit. Without, all helpers' Gaussian noise is one
+draw of float32 numbers with the deviation of their sum: the gradient is theirs, and noise is only alike.
 """
 
 import hashlib
@@ -29,11 +30,13 @@ from maskedlark.exact import device as devices
 from maskedlark.exact.clip import Clip
 from maskedlark.exact.gradient import Records
 from maskedlark.exact.local import calibrate
-from maskedlark.exact.plan import Plan, plan
+from maskedlark.exact.plan import Plan
 from maskedlark.exact.quantise import quantise
 from maskedlark.functions import weights as wire
+from maskedlark.functions.gradient import GradientQuestion
 from maskedlark.privacy import mechanisms, randomised
-from maskedlark.privacy.mechanisms import Sensitivity
+from maskedlark.privacy.sessions import noise_seed
+from maskedlark.privacy.steps import body_digest
 from maskedlark.randomness import FixedRandomness
 from maskedlark.training import network as networks
 
@@ -48,8 +51,7 @@ class Seeds(NamedTuple):
 
     batches: bytes
     noise: Sequence[bytes] = ()
-    """One a helper. Without them all helpers' noise is one draw of the same deviation, which takes a tenth of
-    the time; nothing else changes."""
+    """One a helper. Without them all helpers' noise is one draw of the same deviation, which is faster."""
     first: int = 0
     """The slot of the first step."""
 
@@ -97,8 +99,6 @@ class Run:
     shuffled: bool = False
     """Every record once an epoch; else each by itself, with the same chance every step (Poisson)."""
     momentum: float = 0.0
-    cosine: bool = False
-    """Whether the learning rate falls to 0 along a cosine."""
 
     @property
     def loss(self) -> str:
@@ -118,31 +118,31 @@ class Run:
         return Seeds(hashlib.sha256(f"maskedlark experiments batches {self.seed}".encode()).digest())
 
 
-def train(data: Split, run: Run, seeds: Seeds | None = None) -> nn.Sequential:
-    """The trained model."""
+def train(
+    data: Split, run: Run, seeds: Seeds | None = None, calibrated_on: NDArray[np.uint8] | None = None
+) -> nn.Sequential:
+    """The trained model. Activations get their scale from rows to train with, unless others are given."""
     model, seeds = run.model(), seeds or run.seeds()
     network = networks.network(model, networks.losses(run.loss, model), run.sizes[0])
     optimiser = torch.optim.SGD(model.parameters(), lr=run.rate, momentum=run.momentum)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, run.steps) if run.cosine else None
-    floats, calibrated_on = np.random.default_rng([run.seed, 1]), sample(data, run)
+    floats = np.random.default_rng([run.seed, 1])
+    rows_of_scale = sample(data, run) if calibrated_on is None else calibrated_on
     for number, rows in enumerate(_batches(run, seeds, len(data.features))):
         parameters = networks.parameters(network, model)
-        weights = quantise(network, parameters, calibrate(network, parameters, calibrated_on))
-        step = plan(network, weights, run.clip)
-        total = share(step, data.features[rows], data.labels[rows], run.local)
+        weights = quantise(network, parameters, calibrate(network, parameters, rows_of_scale))
+        asked = GradientQuestion(TAG, network, weights, run.clip)
+        total = share(asked.step, data.features[rows], data.labels[rows], run.local)
         if seeds.noise:
-            total = with_helpers_noise(total, step, wire.encode(weights), run, seeds, number)
-        found = total.astype(np.float64) * 2.0**-step.exponent
+            total = with_helpers_noise(total, asked, run, seeds, number)
+        found = total.astype(np.float64) * 2.0**-asked.step.exponent
         if run.noise is not None and not seeds.noise:
-            found += drawn_gaussian(step, run, floats)
+            found += drawn_gaussian(asked, run, floats)
         if run.laplace is not None:
             found += drawn(run.laplace, network.size, floats)
         optimiser.zero_grad()
         networks.fill(network, model, found / (run.batch * (1 if run.local is None else randomised.UNIT)))
         optimiser.step()
         keep_in_reach(model)
-        if schedule is not None:
-            schedule.step()
     return model
 
 
@@ -154,8 +154,8 @@ def keep_in_reach(model: nn.Module) -> None:
 
 
 def sample(data: Split, run: Run) -> NDArray[np.uint8]:
-    """Rows of features, without labels: the test rows are as public as any. With the noise of features."""
-    rows = data.test_features[:SAMPLE]
+    """Some features to train with, which the ad server knows; without labels. With the noise of features."""
+    rows = data.features[:SAMPLE]
     if run.local is None:
         return rows
     noise = FeatureNoise(run.local.feature, run.local.sensitivity)
@@ -184,16 +184,22 @@ def _unbiased(labels: NDArray[np.int64], classes: int, local: Local) -> tuple[ND
 
 def drawn(law: Laplace, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
     """Floats: so many numbers, each the sum of all helpers' Laplace variables."""
-    # A Laplace variable is the difference of two exponential ones, and many of those add up to a gamma one.
+    # A Laplace variable is an exponential one with a random sign, or the difference of two exponential ones;
+    # many of those add up to a gamma one.
     total = np.zeros(count, np.float32)
     for _ in range(law.helpers):
         if law.records == 1:
-            total += rng.standard_exponential(count, np.float32)
-            total -= rng.standard_exponential(count, np.float32)
+            total += rng.standard_exponential(count, np.float32) * _signs(count, rng)
         else:
             total += rng.standard_gamma(law.records, count, np.float32)
             total -= rng.standard_gamma(law.records, count, np.float32)
     return total * np.float64(law.scale)
+
+
+def _signs(count: int, rng: np.random.Generator) -> NDArray[np.int8]:
+    """Fair coins, a bit each: 1 or -1."""
+    bits = np.unpackbits(np.frombuffer(rng.bytes(-(-count // 8)), np.uint8), count=count)
+    return 1 - 2 * bits.view(np.int8)
 
 
 def accuracy(model: nn.Module, data: Split) -> float:
@@ -222,36 +228,23 @@ def _batches(run: Run, seeds: Seeds, records: int) -> Iterator[Rows]:
         yield parts[number % epoch]
 
 
-def drawn_gaussian(step: Plan, run: Run, rng: np.random.Generator) -> NDArray[np.float64]:
+def drawn_gaussian(asked: GradientQuestion, run: Run, rng: np.random.Generator) -> NDArray[np.float64]:
     """All helpers' noise in one draw: floats, of the deviation that their whole numbers have together."""
     assert run.noise is not None, "who draws noise knows how much"
-    size = step.network.size
-    one = mechanisms.deviation("gaussian", run.noise, _sensitivity(step))
-    drawn = rng.standard_normal(size, np.float32)
-    return drawn * np.float64(math.sqrt(run.helpers) * one * 2.0**-step.exponent)
-
-
-def _sensitivity(step: Plan) -> Sensitivity:
-    """Of a replaced label, as helpers count it."""
-    size, top = step.network.size, step.row_top
-    return Sensitivity(2 * top * (math.isqrt(size - 1) + 1), float(2 * top), size)
+    one = mechanisms.deviation("gaussian", run.noise, asked.columns[0].sensitivity)
+    drawn = rng.standard_normal(asked.network.size, np.float32)
+    return drawn * np.float64(math.sqrt(run.helpers) * one * 2.0**-asked.step.exponent)
 
 
 def with_helpers_noise(
-    total: NDArray[np.int64], step: Plan, body: bytes, run: Run, seeds: Seeds, number: int
+    total: NDArray[np.int64], asked: GradientQuestion, run: Run, seeds: Seeds, number: int
 ) -> NDArray[np.int64]:
     """Every helper's own draw on it, from its seed, the step and the weights that it answers to."""
     if run.noise is None:
         return total
-    noisy = field.from_signed(total)
+    noisy, digest = field.from_signed(total), body_digest(wire.encode(asked.weights), ())
     for seed in seeds.noise:
-        own = noise_seed(seed, number, body)
-        noise = mechanisms.draw("gaussian", run.noise, _sensitivity(step), own, step.network.size)
+        own = noise_seed(seed, number, digest)
+        noise = mechanisms.draw("gaussian", run.noise, asked.columns[0].sensitivity, own, len(total))
         noisy = field.add(noisy, field.from_signed(noise))
     return field.to_signed(noisy)
-
-
-def noise_seed(seed: bytes, number: int, body: bytes) -> bytes:
-    """What a helper's noise of one step follows from."""
-    digest = hashlib.sha256((0).to_bytes(8, "big") + body).digest()
-    return hashlib.sha256(b"maskedlark v1 step noise" + seed + number.to_bytes(8, "big") + digest).digest()

@@ -21,7 +21,6 @@ def train(data: Split, run: Run) -> nn.Module:
 
     assert run.noise is not None, "Opacus is there for its noise"
     assert not run.shuffled, "Opacus accounts for Poisson batches"
-    assert not run.cosine, "one learning rate is enough here"
     model, binary = run.model(), run.sizes[-1] == 1
     kept = model
     optimiser = torch.optim.SGD(model.parameters(), lr=run.rate, momentum=run.momentum)

@@ -6,47 +6,34 @@ show that what they compute in memory is what services answer.
 
 import sqlite3
 import tempfile
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import nn
 
+from benches.training import TAG, declared, send
 from experiments import memory
 from experiments.data import Split
-from experiments.memory import TAG, Run, Seeds
+from experiments.memory import Run, Seeds
 from maskedlark.adserver.client import Client
-from maskedlark.clock import SystemClock
 from maskedlark.core import sharing
-from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Trained
 from maskedlark.helper.columns import Contents, read_trained
 from maskedlark.privacy.document import Document
 from maskedlark.randomness import SystemRandomness
-from maskedlark.simulate.population import Population
 from maskedlark.simulate.stage import RunningHelper, Stage, stage
 from maskedlark.training.progress import silent
 from maskedlark.training.training import Training
 
-_DATASET = "all"
-_SETTINGS = """
-k = 1
-values = {{digit = [0, 9]}}
-budget = {{epsilon = 99.0, delta = 1e-3}}
-training = {{adserver = {{epsilon = 98.0, delta = 1e-3}}, coalition = {{epsilon = 99.0, delta = 1e-3}}}}
-[[models]]
-tag = "{tag}"
-features = {features}
-labels = [{label}]
-gradient_bound = {bound}
-{local}
-[mechanisms]
-train = {{kind = "gaussian", noise_floor = 0.01}}
-aggregate = {{kind = "laplace", noise_floor = 1.0}}
-"""
+_MOST = 99.0
+"""ε that a source may cost: helpers of a stage accept 100, with what randomised labels cost on top."""
+
+Score = Callable[[nn.Module, Split], float]
 
 
 @dataclass(frozen=True)
@@ -54,8 +41,9 @@ class Both:
     """The same training twice."""
 
     http: float
-    """Test accuracy of what was trained over HTTP, in percent."""
+    """The score of what was trained over HTTP, on the rows to test with."""
     memory: float
+    """And of its twin in memory."""
     differing: int
     """Of how many weights the two runs have other bits."""
     weights: int
@@ -70,47 +58,34 @@ class Both:
         }
 
 
-def both(data: Split, run: Run, delta: float = 1e-5) -> Both:
+def both(data: Split, run: Run, delta: float = 1e-5, score: Score = memory.accuracy) -> Both:
     """Poisson batches and Gaussian noise, or none where the run's labels are randomised in browsers."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        stage(Path(folder), _settings(run), SystemRandomness()) as made,
+        stage(Path(folder), settings(run), SystemRandomness()) as made,
         made.client() as client,
     ):
-        _send(made, client, data)
-        training = _train(client, data, run, delta)
-        twin = memory.train(_as_held(made, data, training), run, _seeds(made, training))
+        send(made, client, data.features, data.labels)
+        sample = memory.sample(data, run)
+        training = _train(client, data, run, delta, sample)
+        twin = memory.train(_as_held(made, data, training), run, _seeds(made, training), sample)
     http, own = memory.flat(training.model), memory.flat(twin)
     differing = int((http.view(np.uint32) != own.view(np.uint32)).sum())
-    return Both(memory.accuracy(training.model, data), memory.accuracy(twin, data), differing, len(own))
+    return Both(score(training.model, data), score(twin, data), differing, len(own))
 
 
-def _settings(run: Run) -> str:
-    binary = run.sizes[-1] == 1
-    label = '{kind = "binary"}' if binary else '{kind = "categorical", classes = 10, of = "digit"}'
-    local = ""
-    if run.local is not None:
-        local = (
-            f"feature_noise = {{epsilon = {run.local.feature}, sensitivity = {run.local.sensitivity}}}\n"
-            f"randomised_response = {{epsilon = {run.local.label}}}"
-        )
-    return _SETTINGS.format(
-        tag=TAG, features=run.sizes[0], label=label, bound=float(run.clip.psi), local=local
+def settings(run: Run) -> str:
+    """A document's, for this training."""
+    if run.local is None:
+        return declared(run.sizes, run.clip.psi, most=_MOST)
+    local = (
+        f"feature_noise = {{epsilon = {run.local.feature}, sensitivity = {run.local.sensitivity}}}\n"
+        f"randomised_response = {{epsilon = {run.local.label}}}"
     )
+    return declared(run.sizes, run.clip.psi, local, _MOST - run.local.label)
 
 
-def _send(made: Stage, client: Client, data: Split) -> None:
-    """As browsers and the ad server do; the helpers hold a sealed dataset afterwards."""
-    document = made.document
-    seen = SystemClock().now() - document.attribution_window_s - document.delay.most_s - 3600
-    population = Population(document, made.recipients(), seen, SystemRandomness())
-    made.upload(population.train(TAG, data.features, [data.labels]))
-    time.sleep(1.1)  # A dataset ends with a whole second.
-    client.freeze(_DATASET, purpose=Purpose.TRAIN)
-    client.send(_DATASET)
-
-
-def _train(client: Client, data: Split, run: Run, delta: float) -> Training:
+def _train(client: Client, data: Split, run: Run, delta: float, sample: NDArray[np.uint8]) -> Training:
     """The user's loop."""
     training: Training = client.training(
         run.model(),
@@ -120,7 +95,7 @@ def _train(client: Client, data: Split, run: Run, delta: float) -> Training:
         steps=run.steps,
         noise=run.noise,
         delta=None if run.noise is None else delta,
-        sample=memory.sample(data, run),
+        sample=sample,
         fraction=run.clip.fraction,
         depth=run.clip.depth,
     )

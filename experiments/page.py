@@ -18,10 +18,20 @@ markers are ours; a bar is one standard deviation over seeds, or reaches from qu
 text speaks of medians.
 
 Gradients are those of the exact engine, in memory: the true label is the only candidate and its mask is 1.
-That is, bit for bit, what the shares of all helpers add up to (`tests/unit/experiments/test_memory.py`), and
-one point of each figure is run once more through real processes over HTTP and compared. Where a series is
-something else, plain floats or Opacus, its name says so. Learning rate, batch and epochs of the authors' runs
-are not known; they were chosen once, on the point without noise, and are the same for all points of a series.
+That is, bit for bit, what the shares of all helpers add up to (`tests/unit/experiments/test_memory.py`).
+Noise is not bit for bit a helper's: the Gaussian noise of all helpers is one draw of float32 numbers, with
+the deviation of their sum. Where a run is repeated over HTTP, through real processes, its twin in memory has
+the helpers' own seeds, and so their own noise; the second figure's run over HTTP has a bound, and randomised
+labels, that no point of its plot has. Where a series is something else, plain floats or Opacus, its
+name says so.
+
+Learning rate, batch and epochs of the authors' runs are not known. Learning rate times steps was chosen once
+for a dataset, on their points without noise (MNIST at bound 10, WBCD at 48). How it is split was fitted to
+their points with noise: noise on the sum of a batch weighs by batch size and learning rate, so one constant a
+dataset comes from their curves (MNIST: a learning rate of 2.5e-5 times the batch size squared, from six
+bounds and 17 values of ε; WBCD: batches of 100, since 50 and 500 miss). So were the scale of noise on
+features, and the units that these are in. All are the same for every point of a series; nothing is fitted
+point by point.
 """
 _QUICK = """
 **This is a quick look (`--quick`): one seed, few points, fewer rows. It shows that everything runs, and
@@ -35,7 +45,8 @@ def write(out: Path, size: Size) -> Path:
         text for number, name in enumerate(figures.NAMES, 1) if (text := _section(number, name, out, size))
     ]
     page = out / "README.md"
-    page.write_text("\n".join([_HEAD + (_QUICK if size is Size.QUICK else ""), *sections]))
+    head = _HEAD + (_QUICK if size is Size.QUICK else "")
+    page.write_text("\n".join([head, *sections]), encoding="utf-8")
     return page
 
 
@@ -66,9 +77,11 @@ def _told(number: int, figure: Figure, rows: Sequence[Row], found: Made) -> str:
 def _made(name: str, rows: Sequence[Row], found: Made) -> str:
     seeds = ", ".join(str(seed) for seed in sorted({row.seed for row in rows}))
     minutes = sum(row.seconds for row in rows) / 60
-    missing = f" Left out, since the data was not there: {', '.join(found.missing)}." if found.missing else ""
+    missing = f" Left out, since it was not there: {', '.join(found.missing)}." if found.missing else ""
+    commits = list(dict.fromkeys(row.more.get("commit", "unknown") for row in rows))
+    told = f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}"
     return (
         f"Made by `{found.command}`: {len(rows)} runs, seeds {seeds}, {minutes:.1f} minutes one by one; "
-        f"[{name}.csv]({name}.csv) has every run with its settings. Commit {found.commit}, on "
+        f"[{name}.csv]({name}.csv) has every run with its settings. By {told}, on "
         f"{found.machine}.{missing}\n"
     )

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from enum import Enum, auto
+from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console
@@ -17,48 +19,73 @@ _EXTRAS = "install maskedlark with its extras `train`, `plots`, `audit` and `ben
 
 
 def main(names: Sequence[str], size: Size, out: Path, say: Say) -> int:
-    """Run these figures, or `all`, and write their page. 0, if any could be drawn."""
+    """Run these figures, or `all`, and write their page. 0, if any could be drawn and none failed."""
     wanted = figures.NAMES if "all" in names else tuple(dict.fromkeys(names))
     if unknown := [name for name in wanted if name not in figures.NAMES]:
         say(f"there is no figure {unknown[0]}; there are {', '.join(figures.NAMES)}, and all")
         return 2
     out.mkdir(parents=True, exist_ok=True)
-    drawn = [name for name in wanted if _figure(name, size, out, say)]
+    ends = {name: _figure(name, size, out, say) for name in wanted}
+    drawn = [name for name, end in ends.items() if end is _End.DRAWN]
     if drawn:
         say(f"{page.write(out, size)}: {', '.join(drawn)}")
-    return 0 if drawn else 1
+    return 0 if drawn and _End.FAILED not in ends.values() else 1
 
 
-def _figure(name: str, size: Size, out: Path, say: Say) -> bool:
-    """Whether it could be drawn."""
+class _End(Enum):
+    """What became of a figure."""
+
+    DRAWN = auto()
+    LEFT_OUT = auto()
+    """Something that it needs is not here."""
+    FAILED = auto()
+
+
+def _figure(name: str, size: Size, out: Path, say: Say) -> _End:
+    """Run one. Whatever happens to it, the others run."""
     try:
-        figure = figures.load(name)
-        wanted, missing = _here(name, figure.jobs(size), say)
-        with _bar(name, wanted) as advance:
-            rows = jobs.run(wanted, out / f"{name}.csv", advance)
-        if not rows:
-            return False
-        plots = figure.draw(rows, out)
+        return _End.DRAWN if _drawn(name, size, out, say) else _End.LEFT_OUT
     except ModuleNotFoundError as error:
         say(f"{name} is left out: it needs {error.name}; {_EXTRAS}")
-        return False
+        return _End.LEFT_OUT
     except NotHere as error:
         say(f"{name} is left out: {error}")
+        return _End.LEFT_OUT
+    except Exception as error:  # noqa: BLE001 - an hour of other figures must not be lost with it
+        told = " ".join(f"{type(error).__name__}: {error}".split())
+        say(f"{name} failed, and what it had found is kept: {told}")
+        return _End.FAILED
+
+
+def _drawn(name: str, size: Size, out: Path, say: Say) -> bool:
+    """Whether there is anything to draw."""
+    figure = figures.load(name)
+    known = figure.jobs(size)
+    wanted, missing = _here(name, known, say)
+    with _bar(name, wanted) as advance:
+        rows = jobs.run(wanted, out / f"{name}.csv", advance, known)
+    if not rows:
         return False
-    made.write(out, name, size, plots, missing)
+    # An earlier run may have had it: then its rows are still there, and are drawn.
+    there = {word for row in rows for word in (row.dataset, row.series)}
+    made.write(out, name, size, figure.draw(rows, out), [each for each in missing if each not in there])
     return True
 
 
-def _here(name: str, wanted: Sequence[Job], say: Say) -> tuple[list[Job], list[str]]:
-    """The jobs whose data is here, and the datasets that are not."""
+def _here(name: str, known: Sequence[Job], say: Say) -> tuple[list[Job], list[str]]:
+    """The jobs that can be run here, and the datasets and series that cannot."""
     missing = []
-    for dataset in dict.fromkeys(job.dataset for job in wanted):
+    for dataset in dict.fromkeys(job.dataset for job in known):
         try:
             data.check(dataset)
         except NotHere as error:
             say(f"{name} goes without {dataset}: {error}")
             missing.append(dataset)
-    return [job for job in wanted if job.dataset not in missing], missing
+    for series, library in dict.fromkeys((job.series, job.library) for job in known if job.library):
+        if find_spec(library) is None:
+            say(f"{name} goes without {series}: it needs {library}; {_EXTRAS}")
+            missing.append(series)
+    return [job for job in known if job.dataset not in missing and job.series not in missing], missing
 
 
 @contextmanager

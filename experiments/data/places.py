@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,9 +67,15 @@ def _fetched(file: File) -> bytes:
         raise NotHere(f"{needed}; its mirror cannot be reached either") from None
     found = _checked(file, answer.content, file.mirror)
     path = folders()[-1] / file.path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Whole or not at all: another process may look for it meanwhile.
-    part = path.with_name(f"{path.name}.{os.getpid()}")
-    part.write_bytes(answer.content)
-    part.replace(path)
+    # A folder that cannot be written costs the next process its own download, and nothing else.
+    with suppress(OSError):
+        _keep(path, answer.content)
     return found
+
+
+def _keep(path: Path, data: bytes) -> None:
+    """Whole or not at all: another process may look for it meanwhile."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    part.write_bytes(data)
+    part.replace(path)

@@ -5,21 +5,18 @@ against a coalition of it with all helpers but one, which does.
 """
 
 from collections.abc import Callable
-from functools import cache
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
-from experiments import memory, opacus_twin
+from experiments import costs, memory, opacus_twin
+from experiments.costs import DELTA
 from experiments.data import Split, mnist, shoppers
-from experiments.jobs import Found, Job
+from experiments.jobs import Found, Job, Needed
 from experiments.memory import Run
 from maskedlark.exact.clip import Clip
-from maskedlark.privacy.calibration import noise_for_course, planned
-from maskedlark.privacy.course import Course, adserver_epsilon, coalition_epsilon
 
-DELTA = 1e-5
 MASKED, PARTITIONED, OPACUS, QUIET = "masked", "masked, partitioned", "Opacus", "masked, no noise"
 ON_HTTP = "masked, over HTTP"
 
@@ -59,67 +56,57 @@ TASKS = {
 
 def masked(job: Job) -> Found:
     """Two helpers' noise on the masked sum, in memory."""
-    task, data, course = TASKS[job.dataset], _data(job), _course(job)
-    model = memory.train(data, _run(job, course.noise))
-    return {"y": task.score(model, data), **_costs(course)}
+    data, cost = _data(job), job.needed()
+    return {"y": _score(job, memory.train(data, run(job, cost["noise"])), data), **cost}
 
 
 def beside(job: Job) -> Found:
     """Opacus with the multiplier of one helper: one party that is trusted with all labels adds noise once."""
-    task, data, course = TASKS[job.dataset], _data(job), _course(job)
-    model = opacus_twin.train(data, _run(job, course.noise))
-    return {"y": task.score(model, data), **_costs(course)}
+    data, cost = _data(job), job.needed()
+    return {"y": _score(job, opacus_twin.train(data, run(job, cost["noise"])), data), **cost}
 
 
 def quiet(job: Job) -> Found:
     """Clipped, and no noise at all: what noise takes away is measured from here."""
-    task, data = TASKS[job.dataset], _data(job)
-    return {"y": task.score(memory.train(data, _run(job, None)), data)}
+    data = _data(job)
+    return {"y": _score(job, memory.train(data, run(job, None)), data)}
 
 
 def over_http(job: Job) -> Found:
-    """The same training through real processes, and in memory with the helpers' seeds: both accuracies."""
+    """The same training through real processes, and in memory with the helpers' seeds: both scores."""
     from experiments.over_http import both  # noqa: PLC0415 - services, which no other point needs
 
-    course = _course(job)
-    return {**both(_data(job), _run(job, course.noise), DELTA).found(), **_costs(course)}
+    cost = job.needed()
+    found = both(_data(job), run(job, cost["noise"]), DELTA, TASKS[job.dataset].score)
+    return {**found.found(), **cost}
+
+
+def needs(job: Job) -> Needed:
+    """Its noise, and what the training costs both adversaries."""
+    rows, batch, steps = (int(job.settings[name]) for name in ("rows", "batch", "steps"))
+    return costs.needs(rows, batch, steps, float(job.settings["epsilon"]), job.series == PARTITIONED)
+
+
+def run(job: Job, noise: float | None) -> Run:
+    """Its training, by its settings alone."""
+    given = job.settings
+    return Run(
+        tuple(map(int, str(given["network"]).split("-"))),
+        Clip(float(given["bound"]), fraction=int(given["fraction"])),
+        int(given["batch"]),
+        int(given["steps"]),
+        float(given["learning_rate"]),
+        job.seed,
+        noise=noise,
+        helpers=int(given["helpers"]),
+        shuffled=job.series == PARTITIONED,
+        momentum=float(given["momentum"]),
+    )
+
+
+def _score(job: Job, model: nn.Module, data: Split) -> float:
+    return TASKS[job.dataset].score(model, data)
 
 
 def _data(job: Job) -> Split:
     return TASKS[job.dataset].load().first(int(job.settings["rows"]))
-
-
-def _run(job: Job, noise: float | None) -> Run:
-    task = TASKS[job.dataset]
-    return Run(
-        task.sizes,
-        Clip(task.bound),
-        int(job.settings["batch"]),
-        int(job.settings["steps"]),
-        task.rate,
-        job.seed,
-        noise=noise,
-        shuffled=job.series == PARTITIONED,
-        momentum=task.momentum,
-    )
-
-
-def _course(job: Job) -> Course:
-    numbers = [int(job.settings[name]) for name in ("rows", "batch", "steps")]
-    return course(*numbers, float(job.settings["epsilon"]), job.series == PARTITIONED)
-
-
-@cache
-def course(rows: int, batch: int, steps: int, epsilon: float, partitioned: bool) -> Course:
-    """What is charged: Poisson batches by what the ad server learns; a partition is the same for both."""
-    rate, used = (1.0, -(-steps // -(-rows // batch))) if partitioned else (batch / rows, steps)
-    noise = noise_for_course("gaussian", rate, used, DELTA, epsilon)
-    return planned("gaussian", noise, rate, used, DELTA)
-
-
-def _costs(course: Course) -> dict[str, float]:
-    return {
-        "noise": course.noise,
-        "adserver_epsilon": adserver_epsilon(course),
-        "coalition_epsilon": coalition_epsilon(course),
-    }

@@ -3,7 +3,7 @@
 Nothing is sampled from customers: a bar is what the helpers' noise does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from experiments import drawing, log_axes
@@ -17,8 +17,9 @@ from experiments.figures.campaigns_asked import (
     asked,
     asked_over_http,
     noise_of,
+    together,
 )
-from experiments.jobs import Job
+from experiments.jobs import Job, Value
 from experiments.rows import Mean, Row
 from experiments.size import Size
 
@@ -30,6 +31,7 @@ ON_HTTP = "visits, over HTTP"
 _DRAWS = 20
 _BUDGETS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 _KS = (1, 20, 50, 100, 200, 500, 1000)
+_WHOLE, _CUT = "spend, up to $500 a customer", "spend, cut at $200"
 _HIDDEN = {"groups": "hidden_groups", "customers": "hidden_records"}
 
 
@@ -39,18 +41,25 @@ def jobs(size: Size) -> Sequence[Job]:
     ks = size.pick((20, 200), _KS, _KS)
     seeds = range(size.pick(3, _DRAWS, 5 * _DRAWS))
     coarse = [
-        Job(DATA, name, epsilon, seed, asked, _settings(epsilon, K, most_spend))
+        _job(name, epsilon, seed, _settings(epsilon, K, most_spend))
         for epsilon in budgets
         for seed in seeds
         for name, (_, most_spend) in SERIES.items()
     ]
-    fine = [Job(DATA, name, k, seed, asked, _settings(1.0, k)) for k in ks for seed in seeds for name in FINE]
-    settings = _settings(1.0, K) | {"customers": size.pick(4000, 64_000, 64_000)}
-    return [*coarse, *fine, Job(DATA, ON_HTTP, 1.0, 0, asked_over_http, settings, 200.0, True)]
+    fine = [_job(name, k, seed, _settings(1.0, k)) for k in ks for seed in seeds for name in FINE]
+    settings = _settings(1.0, K) | {"customers": size.pick(4000, 16_000, 64_000)}
+    weight = size.pick(30.0, 60.0, 200.0)
+    return [*coarse, *fine, Job(DATA, ON_HTTP, 1.0, 0, asked_over_http, settings, weight, True)]
 
 
-def _settings(epsilon: float, k: int, most_spend: int = MOST_SPEND) -> dict[str, float | int]:
-    return {"epsilon": epsilon, "k": k, "most_spend": most_spend}
+def _job(name: str, x: float, seed: int, settings: Mapping[str, Value]) -> Job:
+    """Lines that show columns of the same report are asked together."""
+    group = f"{name in FINE} {seed} {dict(settings)}"
+    return Job(DATA, name, x, seed, asked, settings, together=together, group=group)
+
+
+def _settings(epsilon: float, k: int, most_spend: int = MOST_SPEND) -> dict[str, Value]:
+    return {"epsilon": epsilon, "k": k, "most_spend": most_spend, "confidence": CONFIDENCE}
 
 
 def draw(rows: Sequence[Row], out: Path) -> Sequence[str]:
@@ -66,9 +75,8 @@ def draw(rows: Sequence[Row], out: Path) -> Sequence[str]:
         drawing.ours(budget, tables.means(rows, DATA, name), place, name)
     for place, name in enumerate(FINE):
         drawing.ours(small, tables.means(rows, DATA, name), place, name.partition(",")[0])
-    over_http = tables.of(rows, DATA, ON_HTTP)
-    places = [[row.x for row in over_http], [row.y for row in over_http]]
-    budget.plot(*places, "kx", ms=9, mew=1.8, zorder=4, label=ON_HTTP)
+    for row in tables.of(rows, DATA, ON_HTTP):
+        budget.plot([row.x], [row.y], "kx", ms=9, mew=1.8, zorder=4, label=ON_HTTP)
     for place, (label, column) in zip((4, 6), _HIDDEN.items(), strict=True):
         points = sorted({(row.x, row.number(column)) for row in _fine(rows)})
         drawing.ours(hidden, [Mean(x, y, 0.0, 1) for x, y in points], place, label)
@@ -96,17 +104,17 @@ def text(rows: Sequence[Row]) -> str:
 The report sums three values by e-mail and channel (nine groups) in one question: three columns of Laplace
 noise, which compose, so each is charged a third of ε (δ = 0), and each of two helpers adds all of it. One
 record moves a visit or a conversion by 1, and spend by all that was declared for a customer. Errors are those
-of the groups that are shown, against the truth in the clear; bars are over {_draws(rows)} draws of the
-helpers' noise, the data being fixed.
+of the groups that are shown, against the truth in the clear, of which an error is a part (of 1 where that
+is 0); bars are over {_draws(rows)} draws of the helpers' noise, the data being fixed.
 
 {_by_epsilon(rows)}
 
-Spend is the hard one: its noise is in units of the most that one customer may spend. Cutting that at $200
-loses a sixth of the spend, once and for all, and takes 60 % off the noise: better where ε is small, worse
-where it is large. What to declare is decided before any report is made, from what is known anyway.
+The noise of spend is in units of the most that one customer may spend. Cutting that at $200 loses a sixth of
+the spend, once and for all, and takes 60 % off the noise. {_cut(rows)} What to declare is decided before any
+report is made, from what is known anyway.
 
-Small groups, by e-mail, channel, place and purchases before (171 groups), at ε = 1. k hides the groups that
-noise would have drowned:
+Small groups, by e-mail, channel, place and purchases before (171 groups), at ε = 1. k hides the smallest, on
+which the same noise weighs most:
 
 {_by_k(rows)}
 
@@ -115,6 +123,17 @@ The intervals that are shown with every number are for {100 * CONFIDENCE:.0f} %:
 
 {_http(rows)}
 """
+
+
+def _cut(rows: Sequence[Row]) -> str:
+    """Where the cut is worth its loss, as found."""
+    whole, cut = ({mean.x: mean.y for mean in tables.means(rows, DATA, name)} for name in (_WHOLE, _CUT))
+    both = sorted(whole.keys() & cut.keys())
+    better = [f"{x:g}" for x in both if cut[x] < whole[x]]
+    worse = [f"{x:g}" for x in both if cut[x] >= whole[x]]
+    told = [f"better at ε = {', '.join(better)}"] if better else []
+    told += [f"not better at ε = {', '.join(worse)}"] if worse else []
+    return f"Here that is {'; '.join(told)}." if told else ""
 
 
 def _draws(rows: Sequence[Row]) -> int:
@@ -161,11 +180,14 @@ def _http(rows: Sequence[Row]) -> str:
     if not found:
         return ""
     row = found[0]
+    same = "the same" if row.number("noise") == noise_of(row.x) else "ANOTHER"
     memory = [row for row in tables.of(rows, DATA, "visits") if row.x == found[0].x]
+    if not memory:
+        return ""
     low, high = min(each.y for each in memory), max(each.y for each in memory)
     return (
         f"The same report over HTTP, through real processes, with {int(row.number('customers')):,} customers "
-        f"at ε = {row.x:g}: helpers took the same noise multiplier ({row.number('noise'):g}); visits are "
+        f"at ε = {row.x:g}: helpers took {same} noise multiplier ({row.number('noise'):g}); visits are "
         f"off by {row.y:.2g} % (in memory, with all 64,000, by {low:.2g} to {high:.2g} %), and "
         f"{row.number('held'):.0f} of {row.number('intervals'):.0f} intervals hold. To make, send and seal "
         f"all reports took {row.number('until_sealed_s'):.0f} s."

@@ -63,14 +63,24 @@ mechanisms.aggregate = {{kind = "laplace", noise_floor = 0.01}}
 
 
 def asked(job: Job) -> Found:
-    """One report in memory."""
-    k, most_spend = int(job.settings["k"]), int(job.settings["most_spend"])
-    value = FINE.get(job.series) or SERIES[job.series].value
+    """One column of a report in memory."""
+    (found,) = together([job])
+    return found
+
+
+def together(jobs: Sequence[Job]) -> list[Found]:
+    """One report in memory, and of its columns those that lines show. All jobs have the same settings."""
+    job, given = jobs[0], jobs[0].settings
+    k, most_spend = int(given["k"]), int(given["most_spend"])
     by = FINE_KEYS if job.series in FINE else COARSE_KEYS
     document, held = _declared(k, most_spend), _held(most_spend)
-    noise = noise_of(float(job.settings["epsilon"]))
-    shown = desks.ask(document, held, VALUES, by, noise, job.seed, CONFIDENCE)
-    return judged(shown, _all_truths(by, most_spend), value)
+    noise, confidence = noise_of(float(given["epsilon"])), float(given["confidence"])
+    shown = desks.ask(document, held, VALUES, by, noise, job.seed, confidence)
+    return [judged(shown, _all_truths(by, most_spend), _value(each.series)) for each in jobs]
+
+
+def _value(series: str) -> str:
+    return FINE.get(series) or SERIES[series].value
 
 
 def asked_over_http(job: Job) -> Found:
@@ -167,8 +177,8 @@ def _all_truths(by: tuple[str, ...], most_spend: int) -> dict[Group, Truth]:
 def judged(shown: Table, truth: Mapping[Group, Truth], value: str) -> Found:
     """How far the report is off in the groups that it shows, and how much it does not show.
 
-    Off from what was spent, not from what was counted of it: a cut is an error too. Whether intervals hold is
-    asked of what was counted: they are about noise.
+    Off from what was spent, not from what was counted of it: a cut is an error too. An error is a part of the
+    truth, and of 1 where that is 0. Whether intervals hold is asked of what was counted: they show noise.
     """
     place = VALUES.index(value)
     cells = [(truth[row.group], row.numbers[place]) for row in shown.rows]

@@ -1,4 +1,4 @@
-"""Accuracy against noise on features (section 6.4 of the paper): what it protects is said with it.
+"""Accuracy against noise on features (section 5.4 of the paper): what it protects is said with it.
 
 Noise goes on every feature, before anything leaves the browser, and none on gradients. That hides one
 feature's value at ε; all d features of a record together at d times ε, by composition; and it hides no label.
@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 from experiments import authors, floats, memory, over_http, settings
 from experiments.data import Split, wbcd
 from experiments.figures.local_dp_told import AS_RUN, AUTHORS, HTTP, OURS, draw, text
-from experiments.jobs import Found, Job
+from experiments.jobs import Found, Job, Value
 from experiments.memory import Local
-from experiments.settings import MNIST_LOCAL, MNIST_SLOW, WBCD, WBCD_LOCAL
+from experiments.settings import MNIST_LOCAL, MNIST_SLOW, WBCD, WBCD_LOCAL, Setting
 from experiments.size import Size
 from maskedlark.core import local_dp
 from maskedlark.core.local_dp import FeatureNoise
-from maskedlark.exact.clip import Clip
 from maskedlark.randomness import FixedRandomness
 
 NAME = "local_dp"
@@ -36,8 +35,12 @@ _UNIT = {"MNIST": 255.0, "WBCD": float(wbcd.DEVIATION)}
 """That unit in bytes."""
 _LABEL = 4.0
 """ε of the labels' randomised response, over HTTP: without it helpers refuse sums without noise."""
-_HTTP_CLIP = Clip(2.0, fraction=8)
-"""Unbiased masks are 2^16 times as large: this leaves them room in the field."""
+_ROOM = {"bound": 2.0, "fraction": 8}
+"""Over HTTP: unbiased masks are 2^16 times as large, and this leaves them room in the field."""
+_FRACTION = 20
+"""Nothing is added to gradients here, so that there is room for it."""
+_LEAST_IN_BYTES = -1.0
+"""MNIST in bytes starts here: below, a look in floats is enough."""
 _LOGS = {
     "MNIST": (-1.001, -0.657, -0.242, 0.03, 0.377, 1.0),
     "WBCD": (-1.981, -1.268, -1.063, -0.86, -0.656, -0.452, -0.044, 0.466, 1.998),
@@ -50,21 +53,30 @@ _WAYS = ((MNIST_SLOW, AS_RUN), (MNIST_LOCAL, OURS), (WBCD_LOCAL, AS_RUN), (WBCD,
 def jobs(size: Size) -> list[Job]:
     """Both ways on both datasets, and one point over HTTP."""
     found = [
-        Job(setting.dataset, series, log, seed, way, setting.settings(size), setting.seconds)
+        Job(setting.dataset, series, log, seed, way, _given(setting, series, size), setting.weight(size))
         for setting, series in _WAYS
         for way in (as_run if series == AS_RUN else ours,)
-        for log in _logs(setting.dataset, size)
+        for log in _logs(setting.dataset, series, size)
         for seed in _seeds(setting.dataset, size)
     ]
-    given = {**WBCD.settings(size), "label_epsilon": _LABEL, "bound": _HTTP_CLIP.psi}
-    given["epochs"] = size.pick(WBCD.epochs // 5, WBCD.epochs, WBCD.epochs)
-    return [*found, Job("WBCD", HTTP, _LOGS["WBCD"][-2], 0, http, given, 30, alone=True)]
+    given = {**_given(WBCD, OURS, size), **_ROOM, "label_epsilon": _LABEL}
+    given["epochs"] = size.pick(2, WBCD.epochs, WBCD.epochs)
+    weight = size.pick(15.0, 30.0, 30.0)
+    return [*found, Job("WBCD", HTTP, _LOGS["WBCD"][-2], 0, http, given, weight, alone=True)]
 
 
-def _logs(dataset: str, size: Size) -> Sequence[float]:
-    chosen = _LOGS[dataset]
+def _given(setting: Setting, series: str, size: Size) -> dict[str, Value]:
+    own = {**setting.settings(size), "bound": _BOUND[setting.dataset], "fraction": _FRACTION}
+    own["noise_scale"] = _SCALE[setting.dataset]
+    return own if series == AS_RUN else {**own, "unit_bytes": _UNIT[setting.dataset]}
+
+
+def _logs(dataset: str, series: str, size: Size) -> Sequence[float]:
+    chosen = [
+        log for log in _LOGS[dataset] if series == AS_RUN or dataset == "WBCD" or log >= _LEAST_IN_BYTES
+    ]
     every = sorted({point.x for point in authors.points(AUTHORS, dataset)})
-    return size.pick(chosen[3:4], chosen, every)
+    return size.pick(_LOGS[dataset][3:4], chosen, every)
 
 
 def _seeds(dataset: str, size: Size) -> range:
@@ -79,8 +91,10 @@ def as_run(job: Job) -> Found:
     """Noise without bounds on features as the authors had them, drawn once a record; in plain floats."""
     x, labels, tested, truth = _as_the_authors(job)
     rng = np.random.default_rng([job.seed, 3])
-    noisy = x + rng.laplace(0.0, 10.0**-job.x * _SCALE[job.dataset], x.shape).astype(np.float32)
-    model = floats.train(noisy, labels, settings.run(job, _BOUND[job.dataset]))
+    noisy = x + rng.laplace(0.0, 10.0**-job.x * float(job.settings["noise_scale"]), x.shape).astype(
+        np.float32
+    )
+    model = floats.train(noisy, labels, settings.run(job))
     return {"y": floats.accuracy(model, tested, truth)}
 
 
@@ -99,12 +113,10 @@ def _shares(features: NDArray[np.uint8]) -> floats.Floats:
 
 def ours(job: Job) -> Found:
     """Rounded and clipped to a byte, as `core.local_dp` does it in browsers; by the exact engine."""
-    noise = FeatureNoise(10.0**job.x / _SCALE[job.dataset], _UNIT[job.dataset])
+    noise = FeatureNoise(10.0**job.x / float(job.settings["noise_scale"]), float(job.settings["unit_bytes"]))
     data = noised(_bytes(job), noise, job.seed)
-    # Activations get their scale from features as they are trained with: with noise.
     seen = noised(data._replace(features=data.test_features), noise, _SERVED).features
-    own = replace(settings.run(job, _BOUND[job.dataset]), shuffled=True)
-    model = memory.train(data._replace(test_features=seen), own)
+    model = memory.train(data, replace(settings.run(job), shuffled=True))
     promised = local_dp.guarantee(data.features.shape[1], noise)
     return {
         "y": memory.accuracy(model, data),
@@ -126,7 +138,7 @@ def noised(data: Split, noise: FeatureNoise, seed: int) -> Split:
 
 def http(job: Job) -> Found:
     """Labels randomised as well, so that helpers may answer without noise; through real processes."""
-    noise = FeatureNoise(10.0**job.x, _UNIT["WBCD"])
+    noise = FeatureNoise(10.0**job.x / float(job.settings["noise_scale"]), float(job.settings["unit_bytes"]))
     local = Local(noise.epsilon, float(job.settings["label_epsilon"]), noise.sensitivity)
-    own = replace(settings.run(job, _HTTP_CLIP.psi), clip=_HTTP_CLIP, local=local)
+    own = replace(settings.run(job), local=local)
     return {**over_http.both(_bytes(job), own).found(), "feature_epsilon": noise.any_change}

@@ -12,20 +12,6 @@ from experiments.rows import Row
 from experiments.size import Size
 
 
-def test_a_poisson_course_keeps_to_the_ad_servers_figure_and_costs_a_coalition_more():
-    course = accounted_run.course(6000, 600, 40, 8.0, False)
-    costs = accounted_run._costs(course)
-    assert 7.9 < costs["adserver_epsilon"] <= 8.0
-    assert costs["coalition_epsilon"] > 2 * costs["adserver_epsilon"]
-
-
-def test_a_partition_costs_both_the_same_and_a_record_is_in_one_batch_an_epoch():
-    course = accounted_run.course(6000, 600, 40, 8.0, True)
-    costs = accounted_run._costs(course)
-    assert course.batches == course.steps == 4, "40 steps of 10 batches are 4 epochs"
-    assert costs["adserver_epsilon"] == costs["coalition_epsilon"] <= 8.0
-
-
 def test_auc_counts_pairs_and_ties_half():
     model = nn.Linear(1, 1, bias=False)
     nn.init.ones_(model.weight)
@@ -35,14 +21,32 @@ def test_auc_counts_pairs_and_ties_half():
     assert accounted_run.auc(model, data) == pytest.approx(3.5 / 4)
 
 
-def test_without_opacus_the_rest_runs(monkeypatch):
-    monkeypatch.setattr(accounted, "find_spec", lambda name: None)
-    assert accounted_run.OPACUS not in {job.series for job in accounted.jobs(Size.DEFAULT)}
+def test_opacus_is_the_only_series_that_needs_it_and_the_page_goes_without():
+    wanted = accounted.jobs(Size.QUICK)
+    assert {(job.series, job.library) for job in wanted if job.library} == {(accounted_run.OPACUS, "opacus")}
+    rows = [made(job) for job in wanted]
+    assert "Opacus is what one party could do" in accounted.text(rows)
+    without = accounted.text([row for row in rows if row.series != accounted_run.OPACUS])
+    assert "Opacus is what one party could do" not in without
+    assert "Opacus less masked" not in without
+    assert "AUC on test rows: 90.000 and 90.000; every weight has the same bits" in without
+
+
+def test_all_seeds_of_a_point_need_the_same_calibration():
+    wanted = [job for job in accounted.jobs(Size.DEFAULT) if job.series == accounted_run.MASKED]
+    found = {(job.dataset, job.x): job.needs for job in wanted}
+    assert len(set(found.values())) == len(found) == 10
+    assert all(job.needs == found[job.dataset, job.x] for job in wanted)
 
 
 def test_noise_is_drawn_three_times_a_point_and_one_point_is_over_http():
     wanted = accounted.jobs(Size.DEFAULT)
-    for series in (accounted_run.MASKED, accounted_run.PARTITIONED, accounted_run.OPACUS):
+    for series in (
+        accounted_run.MASKED,
+        accounted_run.PARTITIONED,
+        accounted_run.OPACUS,
+        accounted_run.QUIET,
+    ):
         seeds: dict[tuple[str, float], set[int]] = defaultdict(set)
         for job in wanted:
             if job.series == series:
@@ -53,8 +57,8 @@ def test_noise_is_drawn_three_times_a_point_and_one_point_is_over_http():
 
 def test_a_partition_is_trained_by_partitions_and_settings_say_all():
     jobs = {job.series: job for job in accounted.jobs(Size.QUICK) if job.dataset == "MNIST"}
-    assert accounted_run._run(jobs[accounted_run.PARTITIONED], 1.0).shuffled
-    assert not accounted_run._run(jobs[accounted_run.MASKED], 1.0).shuffled
+    assert accounted_run.run(jobs[accounted_run.PARTITIONED], 1.0).shuffled
+    assert not accounted_run.run(jobs[accounted_run.MASKED], 1.0).shuffled
 
 
 def test_page_and_plot_of_one_dataset_alone(tmp_path):
@@ -71,6 +75,7 @@ def test_page_and_plot_of_one_dataset_alone(tmp_path):
 def made(job) -> Row:
     more = {name: str(value) for name, value in job.settings.items()}
     more |= {"noise": "1.0", "adserver_epsilon": str(job.x), "coalition_epsilon": str(2 * job.x)}
+    more |= {"in_memory": "90.0", "differing_weights": "0", "weights": "31"}
     score = 91.5 if job.series == accounted_run.OPACUS else 90.0
     return Row(job.key, job.dataset, job.series, job.x, job.seed, score, 0.1, more)
 

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from experiments import desks
 from experiments.data.hillstrom import Customers
 from experiments.figures import campaigns, campaigns_asked
+from experiments.jobs import Job
 from experiments.rows import Row
 from experiments.size import Size
 from maskedlark.adserver.table import Estimate, Table
@@ -67,6 +69,44 @@ def test_every_point_has_twenty_draws_and_one_is_over_http():
     assert set(draws.values()) == {20}
     assert [job.series for job in wanted if job.alone] == ["visits, over HTTP"]
     assert len({job.key for job in wanted}) == len(wanted)
+
+
+def test_lines_of_one_report_are_asked_together_and_judged_each_by_its_column(monkeypatch):
+    wanted = [job for job in campaigns.jobs(Size.QUICK) if not job.alone]
+    groups: dict[str, list[Job]] = {}
+    for job in wanted:
+        groups.setdefault(job.group, []).append(job)
+    assert {tuple(job.series for job in group) for group in groups.values()} == {
+        ("visits", "conversions", "spend, up to $500 a customer"),
+        ("spend, cut at $200",),
+        tuple(campaigns_asked.FINE),
+    }
+    assert all(len({(job.seed, str(job.settings)) for job in group}) == 1 for group in groups.values())
+    report = shown([(("Mens", "Web"), 21_000, 19_500, 22_500)])
+    asked = []
+
+    def ask(*given):
+        asked.append(given)
+        return report
+
+    monkeypatch.setattr(desks, "ask", ask)
+    monkeypatch.setattr(campaigns_asked, "_held", lambda most: ())
+    monkeypatch.setattr(campaigns_asked, "_declared", lambda k, most: None)
+    truth = campaigns_asked.truths(SOME, campaigns_asked.COARSE_KEYS, 500)
+    monkeypatch.setattr(campaigns_asked, "_all_truths", lambda by, most: truth)
+    visits, conversions, spend = campaigns_asked.together(groups[wanted[0].group])
+    assert len(asked) == 1
+    assert (visits["y"], conversions["y"], spend["y"]) == (100, 100, 30)
+
+
+def test_where_a_cut_is_better_is_what_was_found():
+    def line(series, x, y):
+        return Row("k", campaigns.DATA, series, x, 0, y, 0.1, {})
+
+    found = [line(campaigns._WHOLE, 1.0, 50.0), line(campaigns._CUT, 1.0, 30.0)]
+    assert campaigns._cut(found) == "Here that is better at ε = 1."
+    found += [line(campaigns._WHOLE, 8.0, 5.0), line(campaigns._CUT, 8.0, 20.0)]
+    assert campaigns._cut(found) == "Here that is better at ε = 1; not better at ε = 8."
 
 
 def test_page_and_plot_of_whatever_rows_there_are(tmp_path):

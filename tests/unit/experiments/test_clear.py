@@ -38,16 +38,36 @@ def test_known_labels_give_the_engines_integers(sizes, seed):
     assert np.any(fast)
 
 
+class Asked(Engine):
+    """Counts the batches that go the engine's way."""
+
+    seen: list[int] = []  # noqa: RUF012 - a test's own, emptied by it
+
+    def share(self, records, block):
+        self.seen.append(len(records))
+        return super().share(records, block)
+
+
+@pytest.mark.parametrize("mask", [0, 2])
+def test_masks_that_are_not_all_1_go_the_engines_way(monkeypatch, mask):
+    monkeypatch.setattr(clear, "Engine", Asked)
+    Asked.seen.clear()
+    network = dense((6, 5, 3), SoftmaxCrossEntropy(3))
+    rng, parameters = np.random.default_rng(0), random_parameters(network, 0)
+    x, y = rng.integers(0, 256, (8, 6), dtype=np.uint8), rng.integers(0, 3, (8, 1))
+    weights = quantise(network, parameters, calibrate(network, parameters, x))
+    masks = np.ones_like(y)
+    masks[3] = mask
+    own = Records(x, [y], masks)
+    fast = clear.total(plan(network, weights, Clip(1.0)), own)
+    assert Asked.seen == [8]
+    assert np.array_equal(fast, field.to_signed(gradient(network, weights, own, Clip(1.0))))
+
+
 def test_what_is_too_long_for_one_product_goes_the_engines_way(monkeypatch):
-    asked = []
-
-    class Seen(Engine):
-        def share(self, records, block):
-            asked.append(len(records))
-            return super().share(records, block)
-
     monkeypatch.setattr(clear, "_EXACT", 1 << 30)
-    monkeypatch.setattr(clear, "Engine", Seen)
+    monkeypatch.setattr(clear, "Engine", Asked)
+    Asked.seen.clear()
     fast, engine = both((12, 9, 4), 100.0, 20, 30, 0)
-    assert asked == [30]
+    assert Asked.seen == [30]
     assert np.array_equal(fast, engine)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from benches import training
 from experiments import authors
 from experiments.figures import cost
 from experiments.rows import Row
@@ -36,6 +37,20 @@ def test_every_batch_size_of_the_authors_is_measured_and_nothing_beside_it(size)
     assert all(job.alone for job in wanted)
 
 
+def test_all_batch_sizes_of_a_network_have_the_same_services():
+    groups = {job.group: job.dataset for job in cost.jobs(Size.DEFAULT)}
+    assert sorted(groups.values()) == sorted(cost.SHAPES)
+    assert all(job.together is cost.together for job in cost.jobs(Size.DEFAULT))
+    assert len(cost.jobs(Size.QUICK)) == 2
+
+
+def test_settings_are_those_of_the_loops_that_are_timed():
+    for shape in cost.SHAPES.values():
+        case, given = training.CASES[shape.case], cost._settings(shape, Size.DEFAULT)
+        assert given["network"] == "-".join(map(str, case.sizes))
+        assert (given["steps_a_round"], given["noise"]) == (case.round, training.NOISE)
+
+
 def test_a_machine_without_data_can_run_it():
     from experiments.data import MODULES
 
@@ -51,7 +66,7 @@ def test_the_page_says_whether_the_cost_is_under_the_authors():
 
 
 def test_an_epoch_that_was_scaled_up_says_so():
-    assert "6,000 records of an epoch's 60,000" in cost.text(rows(2.0))
+    assert "6,000 records of an epoch's 50,000" in cost.text(rows(2.0))
 
 
 def test_bytes_of_an_upload_are_those_of_the_batch():

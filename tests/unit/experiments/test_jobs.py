@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments import jobs
+from experiments import jobs, made
 from experiments import rows as tables
 from experiments.data.places import NotHere
-from experiments.jobs import Job
+from experiments.jobs import Job, Needed
 
 
 def double(job):
@@ -17,6 +17,25 @@ def double(job):
     if job.x == job.settings.get("fails"):
         raise NotHere("it is not here")
     return {"y": 2 * job.x + job.seed, "extra": 0.1}
+
+
+def found_once(number, path):
+    with Path(path).open("a") as log:
+        log.write(f"{number}\n")
+    return {"noise": 10.0 * number}
+
+
+def with_needs(job):
+    return {"y": job.needed()["noise"] + job.seed}
+
+
+def apart(job):
+    raise AssertionError("the group finds it")
+
+
+def at_once(jobs):
+    """All in one call, which says how many they are."""
+    return [{"y": 100.0 * len(jobs) + job.x} for job in jobs]
 
 
 def some(tmp_path, xs=(1.0, 2.0), **settings):
@@ -51,6 +70,65 @@ def test_what_was_found_is_not_run_again_and_other_settings_are_dropped(tmp_path
     assert ran(tmp_path) == [1, 1, 3, 3, 1, 1]
     assert tables.read(path) == found
     assert {row.more["other"] for row in found} == {"5"}
+
+
+def test_what_cannot_be_run_here_keeps_its_rows(tmp_path):
+    path = tmp_path / "f.csv"
+    known = some(tmp_path, (1.0, 2.0, 3.0))
+    before = jobs.run(known[:4], path)
+    found = jobs.run(known[4:], path, known=known)
+    assert [row.x for row in found] == [1, 1, 2, 2, 3, 3]
+    assert found[:4] == before
+    assert jobs.kept(known, path) == tables.read(path) == found
+    assert jobs.run([], path, known=known) == found
+
+
+def test_a_row_says_by_which_commit_and_its_key_does_not(tmp_path, monkeypatch):
+    path = tmp_path / "f.csv"
+    for commit, xs in (("first", (1.0,)), ("second", (1.0, 2.0))):
+        monkeypatch.setattr(made, "commit", lambda commit=commit: commit)
+        found = jobs.run(some(tmp_path, xs), path)
+    assert [(row.x, row.more["commit"]) for row in found] == [
+        (1, "first"), (1, "first"), (2, "second"), (2, "second")
+    ]  # fmt: skip
+
+
+def test_what_jobs_need_is_found_once(tmp_path):
+    log = tmp_path / "needed"
+    wanted = [
+        Job("none", "s", x, seed, with_needs, needs=Needed(found_once, (x, str(log))))
+        for x in (1.0, 2.0)
+        for seed in (0, 1)
+    ]
+    found = jobs.run(wanted, tmp_path / "f.csv")
+    assert [row.y for row in found] == [10, 11, 20, 21]
+    assert sorted(log.read_text().split()) == ["1.0", "2.0"]
+    assert wanted[0].key == Job("none", "s", 1.0, 0, with_needs).key
+
+
+def test_a_group_is_one_call(tmp_path):
+    wanted = [
+        Job("none", "s", x, 0, apart, {"of": group}, together=at_once, group=group, alone=alone)
+        for group, alone in (("a", False), ("b", True))
+        for x in (1.0, 2.0, 3.0)
+    ]
+    path = tmp_path / "f.csv"
+    assert [row.y for row in jobs.run(wanted[1:3], path)] == [202, 203]
+    # What was kept is not asked again: the rest of its group goes without.
+    assert [row.y for row in jobs.run(wanted, path)] == [101, 202, 203, 301, 302, 303]
+
+
+def test_a_worker_has_one_thread_before_it_imports_anything(tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    (row,) = jobs.run([Job("none", "s", 1.0, 0, threads)], tmp_path / "f.csv")
+    assert (row.y, row.number("blas")) == (1, 1)
+    assert os.environ["OMP_NUM_THREADS"] == "7"
+    assert "OPENBLAS_NUM_THREADS" not in os.environ
+
+
+def threads(job):
+    return {"y": float(os.environ["OMP_NUM_THREADS"]), "blas": float(os.environ["OPENBLAS_NUM_THREADS"])}
 
 
 def test_a_run_that_fails_keeps_what_was_done(tmp_path):

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from experiments import memory
 from experiments.data import Split
@@ -16,10 +17,13 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.exact.clip import Clip
 from maskedlark.exact.gradient import Records, gradient
 from maskedlark.exact.local import calibrate
-from maskedlark.exact.plan import plan
 from maskedlark.exact.quantise import quantise
+from maskedlark.functions.gradient import GradientQuestion
 from maskedlark.randomness import FixedRandomness
+from maskedlark.training import local as training_local
 from maskedlark.training import network as networks
+from maskedlark.training.begin import begin
+from tests.unit.training import cases
 
 D = 5
 
@@ -57,7 +61,7 @@ def test_the_gradient_of_the_truth_is_what_all_helpers_shares_add_up_to(classes,
         gradient(network, weights, Records(data.features, [seen], each), own.clip)
         for each in (shares.explicit, *others)
     ]
-    step = plan(network, weights, own.clip)
+    step = GradientQuestion("m", network, weights, own.clip).step
     truth = memory.share(step, data.features, data.labels)
     assert np.array_equal(field.from_signed(truth), sharing.combine(answers))
     # No helper's share alone says anything of it.
@@ -70,7 +74,7 @@ def test_randomised_labels_are_unbiased():
     network = networks.network(model, networks.losses(own.loss, model), D)
     parameters = networks.parameters(network, model)
     weights = quantise(network, parameters, calibrate(network, parameters, data.features))
-    step = plan(network, weights, Clip(1.0, fraction=8))
+    step = GradientQuestion("m", network, weights, Clip(1.0, fraction=8)).step
     plain = memory.share(step, data.features, data.labels)
     certain = memory.share(step, data.features, data.labels, Local(1.0, 50.0))
     assert np.array_equal(certain, plain << 16)
@@ -104,19 +108,49 @@ def test_helpers_seeds_make_helpers_noise():
     assert not np.array_equal(with_noise, without)
 
 
+@pytest.mark.parametrize("shuffled", [False, True], ids=["poisson", "partition"])
+@pytest.mark.parametrize("classes", [2, 3], ids=["bce", "softmax"])
+def test_with_helpers_seeds_it_has_the_weights_of_their_session(classes, shuffled):
+    """Masked, shared out to two helpers, with noise of each; the engine's own way, and a document's."""
+    labels = {"kind": "binary"} if classes == 2 else {"kind": "categorical", "of": "purchase", "classes": 3}
+    declared = {"tag": memory.TAG, "features": D, "labels": [labels], "gradient_bound": 1.0}
+    document, rng = cases.document(models=[declared]), FixedRandomness(b"reports")
+    data = table(classes, rows=300)
+    own = replace(run(classes, noise=0.3, shuffled=shuffled), batch=100, steps=5)
+    shared = training_local.shared_out(document, memory.TAG, data.features, [data.labels], rng)
+    home = training_local.Local(document, [shared], [rng.bytes(32), rng.bytes(32)])
+    drawn = {"batches": 3} if shuffled else {"sampling_rate": 1 / 3}
+    trained = begin(
+        home, own.model(), loss=own.loss, tag=memory.TAG, steps=own.steps, noise=own.noise, delta=1e-5,
+        sample=memory.sample(data, own), **drawn,
+    )  # fmt: skip
+    cases.fit(trained, torch.optim.SGD(trained.model.parameters(), lr=own.rate))
+    found = memory.train(data, own, Seeds(shared.seed, home.noise_seeds))
+    assert np.array_equal(memory.flat(found).view(np.uint32), memory.flat(trained.model).view(np.uint32))
+    assert not np.array_equal(memory.flat(found), memory.flat(own.model()))
+
+
+def test_activations_get_their_scale_from_rows_to_train_with():
+    data, own = table(), run()
+    other = data._replace(test_features=255 - data.test_features)
+    assert np.array_equal(memory.sample(data, own), data.features[: memory.SAMPLE])
+    assert np.array_equal(memory.flat(memory.train(data, own)), memory.flat(memory.train(other, own)))
+
+
 def test_both_ways_to_draw_noise_have_one_deviation():
     own = run(noise=0.5)
     model = own.model()
     network = networks.network(model, networks.losses(own.loss, model), D)
     parameters = networks.parameters(network, model)
     weights = quantise(network, parameters, calibrate(network, parameters, table().features))
-    step = plan(network, weights, own.clip)
+    asked = GradientQuestion("m", network, weights, own.clip)
     nothing, rng = np.zeros(network.size, np.int64), np.random.default_rng(0)
     apart, at_once = [], []
     for n in range(200):
         seeds = Seeds(bytes(32), [hashlib.sha256(bytes([n, h])).digest() for h in range(2)])
-        apart.append(memory.with_helpers_noise(nothing, step, b"", own, seeds, n) * 2.0**-step.exponent)
-        at_once.append(memory.drawn_gaussian(step, own, rng))
+        exact = memory.with_helpers_noise(nothing, asked, own, seeds, n)
+        apart.append(exact * 2.0**-asked.step.exponent)
+        at_once.append(memory.drawn_gaussian(asked, own, rng))
     # 0.5 times 2ψ of each of two helpers; over 8,000 draws a deviation is off by 5 % once in 10^9 times.
     for found in (apart, at_once):
         assert np.std(found) == pytest.approx(np.sqrt(2) * 0.5 * 2, rel=0.05)
@@ -128,6 +162,9 @@ def test_laplace_noise_of_helpers_and_records_adds_up(helpers, records):
     found = memory.drawn(law, 20_000, np.random.default_rng(2))
     assert np.std(found) == pytest.approx(3 * np.sqrt(2 * helpers * records), rel=0.05)
     assert abs(np.mean(found)) < 0.05 * np.std(found)
+    # The law, not its width alone: of one variable half lies within log 2 of the scale.
+    if helpers * records == 1:
+        assert np.mean(np.abs(found) < 3 * np.log(2)) == pytest.approx(0.5, abs=0.02)
 
 
 def test_it_learns_and_noise_hides():

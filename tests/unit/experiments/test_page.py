@@ -14,6 +14,12 @@ def one(job):
     return {"y": 1.0}
 
 
+def commit(job):
+    """Of two commits: as after a run that was carried on."""
+    row = _row(job, one(job), 0.1)
+    return row._replace(more={**row.more, "commit": "abc" if job.seed else "def with changes"})
+
+
 @pytest.fixture
 def shown(monkeypatch, tmp_path):
     def jobs(size):
@@ -24,7 +30,7 @@ def shown(monkeypatch, tmp_path):
     monkeypatch.setattr(figures, "load", lambda name: figure)
 
     def write(size):
-        tables.write(tmp_path / "f.csv", [_row(job) for job in jobs(size)])
+        tables.write(tmp_path / "f.csv", [commit(job) for job in jobs(size)])
         made.write(tmp_path, "f", size, ["f.svg", "g.svg"], ["away"])
         return page.write(tmp_path, size).read_text()
 
@@ -36,8 +42,9 @@ def test_a_section_has_plots_words_and_command(shown):
     assert "## 2. A title\n\n![A title](f.svg)\n\n![A title](g.svg)\n\n3 rows.\n\n" in found
     assert "Made by `maskedlark experiment f`: 3 runs, seeds 0, 1, 2," in found
     assert "[f.csv](f.csv)" in found
-    assert "Left out, since the data was not there: away." in found
+    assert "Left out, since it was not there: away." in found
     assert "other" not in found.split("## 2.")[1]
+    assert "By commits def with changes, abc, on " in found
     assert "quick look" not in found
 
 

@@ -86,6 +86,12 @@ def test_a_mirror_with_other_data_or_none_fills_nothing(tmp_path, mirror, path):
     assert not (tmp_path / "cache").exists()
 
 
+def test_a_cache_that_cannot_be_written_is_gone_without(tmp_path, mirror):
+    (tmp_path / "cache").write_text("no folder")
+    file = File("a/f.gz", SHA, f"{mirror}/good.gz")
+    assert places.read(file) == places.read(file) == DATA
+
+
 def test_without_a_network_one_line_says_what_to_do():
     with pytest.raises(NotHere) as error:
         places.read(File("f.gz", SHA, "http://127.0.0.1:1/f.gz"))

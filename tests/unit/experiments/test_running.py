@@ -19,6 +19,10 @@ def needing(job):
     raise NotHere("a thing is needed: get it")
 
 
+def broken(job):
+    raise ValueError("two\nlines")
+
+
 def figure(name, datasets, way=one):
     def draw(rows, out):
         (out / f"{name}.svg").write_text(" ".join(row.dataset for row in rows))
@@ -74,9 +78,43 @@ def test_all_runs_what_it_can_and_says_the_rest(made, tmp_path):
     page = (tmp_path / "README.md").read_text()
     assert "## 1. Title of good" in page
     assert "Text of half, 3 rows." in page
-    assert "Left out, since the data was not there: away." in page
+    assert "Left out, since it was not there: away." in page
     assert "none" not in page
     assert len(tables.read(tmp_path / "good.csv")) == 3
+
+
+def test_a_figure_that_fails_is_one_line_and_the_rest_runs(made, monkeypatch, tmp_path):
+    made["good"], made["half"] = figure("good", ["here"], broken), figure("half", ["here"])
+    said: list[str] = []
+    assert running.main(["good", "half"], Size.QUICK, tmp_path, said.append) == 1
+    assert said[0] == "good failed, and what it had found is kept: ValueError: two lines"
+    assert "half" in said[-1]
+    assert "Text of half" in (tmp_path / "README.md").read_text()
+
+
+def test_rows_of_data_that_is_gone_stay_and_plot_and_page_agree(made, monkeypatch, tmp_path):
+    said: list[str] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(data, "check", lambda dataset: None)
+        running.main(["half"], Size.QUICK, tmp_path, said.append)
+    before = (tmp_path / "half.csv").read_text()
+    assert running.main(["half"], Size.QUICK, tmp_path, said.append) == 0
+    assert "half goes without away: away.csv is needed: put it somewhere" in said
+    assert (tmp_path / "half.csv").read_text() == before
+    assert (tmp_path / "half.svg").read_text() == "here away"
+    page = (tmp_path / "README.md").read_text()
+    assert "Text of half, 2 rows." in page
+    assert "Left out" not in page
+
+
+def test_a_series_without_its_library_is_one_line(made, tmp_path):
+    made["none"].jobs = lambda size: [
+        Job("here", "s", 1.0, 0, one), Job("here", "Opacus", 1.0, 0, one, library="no_such_library")
+    ]  # fmt: skip
+    said: list[str] = []
+    assert running.main(["none"], Size.QUICK, tmp_path, said.append) == 0
+    assert said[0].startswith("none goes without Opacus: it needs no_such_library; install")
+    assert "Left out, since it was not there: Opacus." in (tmp_path / "README.md").read_text()
 
 
 def test_a_figure_that_needs_what_is_not_here_fails_alone(made, tmp_path):
