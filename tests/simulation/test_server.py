@@ -11,6 +11,11 @@ from tests.simulation.schedule import draw, run
 HOSTS = (SERVICE, *ORIGINS, *(f"helper-{place}.test" for place in range(3)))
 FIRST, LONG = 3000, 10
 SHORT = 60
+# A crash closes nothing: that is its point. psycopg says so of what is left, whenever that is collected.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*was deleted while still open.*:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:.*BaseConnection.__del__.*:pytest.PytestUnraisableExceptionWarning"),
+]
 
 
 @pytest.fixture(scope="session")
