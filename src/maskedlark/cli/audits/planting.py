@@ -1,6 +1,5 @@
 """Records of an auditor's own at real helpers."""
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -37,12 +36,8 @@ def sealed(scene: Stage, purpose: Purpose, make: Callable[[Population], Reports]
     document = scene.document
     seen = SystemClock().now() - document.attribution_window_s - document.delay.most_s - 3600
     scene.upload(_small(make(Population(document, scene.recipients(), seen, scene.rng))))
-    end = SystemClock().now() + 1
-    while SystemClock().now() < end:  # Only a second that is over gets no more reports.
-        time.sleep(0.05)
     with scene.client() as client:
-        client.freeze(_DATASET, 0, end, purpose)
-        client.send(_DATASET)
+        scene.seal(client, {purpose: _DATASET})
         yield client
 
 
