@@ -7,7 +7,7 @@ import hashlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +20,10 @@ from maskedlark.core import sharing
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Coded, Measured, in_order
 from maskedlark.functions.sums import Sums
+from maskedlark.helper.anchor import FileAnchor
 from maskedlark.parameter_service.draft import draft
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.ledger import Ledger
-from maskedlark.privacy.lines import Mark
 from maskedlark.privacy.messages import Request
 from maskedlark.privacy.receipt import Certificate, ReleaseReceipt, SignedCertificate, certify
 from maskedlark.privacy.release import Desk
@@ -104,22 +104,6 @@ class _Held:
         return self.held
 
 
-@dataclass
-class _Marks:
-    """An anchor that lives as long as its ledger."""
-
-    marks: dict[str, Mark] = field(default_factory=dict)
-
-    def origins(self) -> list[str]:
-        return list(self.marks)
-
-    def read(self, origin: str) -> Mark | None:
-        return self.marks.get(origin)
-
-    def write(self, origin: str, mark: Mark) -> None:
-        self.marks[origin] = mark
-
-
 class _Signs:
     """A helper's receipt key, certified for a year."""
 
@@ -141,7 +125,7 @@ def _desk(helper: str, seed: int) -> Iterator[Desk]:
     with tempfile.TemporaryDirectory() as folder:
         database = open_database(f"sqlite:///{Path(folder) / 'ledger.sqlite'}")
         try:
-            ledger = Ledger(database, _Marks(), _Signs(helper), FixedClock(_NOW), rng)
+            ledger = Ledger(database, FileAnchor(Path(folder)), _Signs(helper), FixedClock(_NOW), rng)
             yield Desk(ledger, {Sums.name: Sums()})
         finally:
             database.close()

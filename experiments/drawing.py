@@ -71,10 +71,16 @@ def ours(axes: Axes, means: Sequence[Mean | Median], place: int, label: str | No
         linestyle=DASHES[place % len(DASHES)],
         markersize=5,
         linewidth=1.4,
+        elinewidth=0.8,
         capsize=2.5,
         label=label,
         zorder=3,
     )
+
+
+def aside(means: Sequence[Mean | Median], by: float, log: bool = False) -> list[Mean | Median]:
+    """A little to the side, where bars that reach far would hide each other: by so much, or such a part."""
+    return [mean._replace(x=mean.x * (1 + by) if log else mean.x + by) for mean in means]
 
 
 def _reach(mean: Mean | Median) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 No engine, no masks. Series that were made here say so in their names. Run by figures.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -17,40 +17,56 @@ Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]
 
 
-def train(features: Floats, labels: NDArray[np.int64], run: Run, clipped: bool = True) -> nn.Sequential:
+Layers = Sequence[tuple[Tensor, Tensor]]
+"""Weight and bias of each, first layer first."""
+
+
+def train(features: Floats, labels: Labels, run: Run) -> nn.Sequential:
     """As `memory.train`: the same first weights, batches of its own, noise as the authors had it."""
-    model, rng = run.model(), np.random.default_rng([run.seed, 2])
-    layers = [each for each in model if isinstance(each, nn.Linear)]
-    optimiser = torch.optim.SGD(model.parameters(), lr=run.rate, momentum=run.momentum)
-    x, y = torch.from_numpy(features), torch.from_numpy(labels)
-    for rows in _shuffled(run, len(features), rng):
-        found = sums(layers, x[rows], y[rows], run.clip.psi if clipped else None)
-        for parameter, own in zip(model.parameters(), found, strict=True):
-            parameter.grad = (own + _noise(run, own, rng)) / run.batch
-        optimiser.step()
+    (model,) = side_by_side(features, labels, [run])
     return model
 
 
-def sums(layers: list[nn.Linear], x: Tensor, y: Tensor, bound: float | None) -> list[Tensor]:
+def side_by_side(features: Floats, labels: Labels, runs: Sequence[Run]) -> list[nn.Sequential]:
+    """Runs that differ in their seeds alone: where a network is small, many take hardly longer than one."""
+    models, rngs = [run.model() for run in runs], [np.random.default_rng([run.seed, 2]) for run in runs]
+    numbers = [torch.stack(own).detach() for own in zip(*(each.parameters() for each in models), strict=True)]
+    sizes = [each[0].numel() for each in numbers]
+    size = sum(sizes)
+    optimiser = torch.optim.SGD(numbers, lr=runs[0].rate, momentum=runs[0].momentum)
+    x, y, bound = torch.from_numpy(features), torch.from_numpy(labels), runs[0].clip.psi
+    batches = [_shuffled(run, len(features), rng) for run, rng in zip(runs, rngs, strict=True)]
+    for drawn_rows in zip(*batches, strict=True):
+        rows, layers = torch.stack(drawn_rows), list(zip(numbers[::2], numbers[1::2], strict=True))
+        found = torch.vmap(sums, (0, 0, 0, None))(layers, x[rows], y[rows], bound)
+        noise = torch.stack([_noise(run, size, rng) for run, rng in zip(runs, rngs, strict=True)])
+        for number, own, added in zip(numbers, found, torch.split(noise, sizes, dim=1), strict=True):
+            number.grad = (own + added.view(own.shape)) / runs[0].batch
+        optimiser.step()
+    for place, model in enumerate(models):
+        flat = torch.cat([each[place].flatten() for each in numbers])
+        nn.utils.vector_to_parameters(flat, model.parameters())
+    return models
+
+
+def sums(layers: Layers, x: Tensor, y: Tensor, bound: float) -> list[Tensor]:
     """Σ of every record's gradient, scaled to the bound in L2 where it is longer: weight, bias, a layer."""
-    with torch.inference_mode():
-        inputs, outputs = [x], layers[0](x)
-        for layer in layers[1:]:
-            inputs.append(outputs.relu())
-            outputs = layer(inputs[-1])
-        errors = [_error(outputs, y)]
-        for layer, numbers in zip(layers[:0:-1], inputs[:0:-1], strict=True):
-            errors.insert(0, (errors[0] @ layer.weight) * (numbers > 0))
-        if bound is not None:
-            squares = sum((e * e).sum(1) * ((a * a).sum(1) + 1) for e, a in zip(errors, inputs, strict=True))
-            assert isinstance(squares, Tensor)
-            factor = (bound / squares.sqrt()).clamp(max=1.0)[:, None]
-            errors = [error * factor for error in errors]
-        both = [(e.T @ a, e.sum(0)) for e, a in zip(errors, inputs, strict=True)]
-        return [each.clone() for pair in both for each in pair]
+    inputs: list[Tensor] = []
+    outputs = x
+    for weight, bias in layers:
+        inputs.append(outputs.relu() if inputs else x)
+        outputs = nn.functional.linear(inputs[-1], weight, bias)
+    errors = [_error(outputs, y)]
+    for (weight, _), numbers in zip(layers[:0:-1], inputs[:0:-1], strict=True):
+        errors.insert(0, (errors[0] @ weight) * (numbers > 0))
+    squares = sum((e * e).sum(1) * ((a * a).sum(1) + 1) for e, a in zip(errors, inputs, strict=True))
+    assert isinstance(squares, Tensor)
+    factor = (bound / squares.sqrt()).clamp(max=1.0)[:, None]
+    clipped = [error * factor for error in errors]
+    return [each for e, a in zip(clipped, inputs, strict=True) for each in (e.T @ a, e.sum(0))]
 
 
-def accuracy(model: nn.Module, features: Floats, labels: NDArray[np.int64]) -> float:
+def accuracy(model: nn.Module, features: Floats, labels: Labels) -> float:
     """In percent."""
     with torch.inference_mode():
         outputs = model(torch.from_numpy(features)).numpy()
@@ -61,15 +77,14 @@ def accuracy(model: nn.Module, features: Floats, labels: NDArray[np.int64]) -> f
 def _error(outputs: Tensor, y: Tensor) -> Tensor:
     if outputs.shape[1] == 1:
         return torch.sigmoid(outputs) - y[:, None]
-    error = torch.softmax(outputs, dim=1)
-    error[torch.arange(len(y)), y] -= 1.0
-    return error
+    return torch.softmax(outputs, dim=1) - nn.functional.one_hot(y, outputs.shape[1])
 
 
-def _noise(run: Run, own: Tensor, rng: np.random.Generator) -> Tensor | float:
+def _noise(run: Run, size: int, rng: np.random.Generator) -> Tensor:
+    """For all numbers of a network."""
     if run.laplace is None:
-        return 0.0
-    return torch.from_numpy(drawn(run.laplace, own.numel(), rng).astype(np.float32)).view(own.shape)
+        return torch.zeros(size)
+    return torch.from_numpy(drawn(run.laplace, size, rng).astype(np.float32))
 
 
 def _shuffled(run: Run, records: int, rng: np.random.Generator) -> Iterator[Tensor]:

@@ -4,7 +4,6 @@ In life nobody holds what is read here: the seeds of two helpers, and both of th
 show that what they compute in memory is what services answer.
 """
 
-import sqlite3
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,12 +20,10 @@ from experiments import memory
 from experiments.data import Split
 from experiments.memory import Run, Seeds
 from maskedlark.adserver.client import Client
+from maskedlark.audit import colluding_sessions as colluding
 from maskedlark.core import sharing
-from maskedlark.core.records import Trained
-from maskedlark.helper.columns import Contents, read_trained
-from maskedlark.privacy.document import Document
 from maskedlark.randomness import SystemRandomness
-from maskedlark.simulate.stage import RunningHelper, Stage, stage
+from maskedlark.simulate.stage import Stage, stage
 from maskedlark.training.progress import silent
 from maskedlark.training.training import Training
 
@@ -116,8 +113,8 @@ def _train(client: Client, data: Split, run: Run, delta: float, sample: NDArray[
 def _as_held(made: Stage, data: Split, training: Training) -> Split:
     """The records in the helpers' order, with the labels that their shares add up to."""
     request: Any = training.sums
-    digest = bytes.fromhex(request.request.datasets[0])
-    held = [_records(helper, made.document, digest) for helper in made.helpers]
+    (dataset,) = request.request.datasets
+    held = [colluding.records(each.folder, made.document, dataset, TAG) for each in made.helpers]
     masks = sharing.combine([each.shares for each in held])
     labels = np.broadcast_to(held[0].candidates[0], masks.shape)[masks == 1]
     return data._replace(features=held[0].features, labels=labels)
@@ -125,28 +122,10 @@ def _as_held(made: Stage, data: Split, training: Training) -> Split:
 
 def _seeds(made: Stage, training: Training) -> Seeds:
     request: Any = training.sums
-    digest, session = bytes.fromhex(request.request.datasets[0]), bytes.fromhex(request.request.id)
+    (dataset,), session = request.request.datasets, request.request.id
     (opened, *_) = training.receipts.values()
     return Seeds(
-        _one(made.helpers[0], "SELECT seed FROM batch_seeds WHERE dataset = ?", digest),
-        [_one(each, "SELECT seed FROM ledger_sessions WHERE request = ?", session) for each in made.helpers],
+        colluding.batch_seed(made.helpers[0].folder, dataset),
+        [colluding.session_seed(each.folder, made.origin, session) for each in made.helpers],
         opened.slots[0],
     )
-
-
-def _records(helper: RunningHelper, document: Document, digest: bytes) -> Trained:
-    number, folder, contents = (
-        _one(helper, f"SELECT {column} FROM datasets WHERE digest = ?", digest)
-        for column in ("number", "folder", "contents")
-    )
-    path: Path = helper.folder / "columns" / str(number) / folder
-    return read_trained(path, Contents.model_validate_json(contents), document.declared_models, TAG)
-
-
-def _one(helper: RunningHelper, query: str, argument: bytes) -> Any:  # noqa: ANN401 - whatever a column holds
-    connection = sqlite3.connect(helper.folder / "database" / "helper.sqlite")
-    try:
-        [(found,)] = connection.execute(query, (argument,))
-    finally:
-        connection.close()
-    return found

@@ -15,7 +15,7 @@ What the authors of the paper showed, run again, and what right accounting chang
 authors' points, read off the plots in {authors.SOURCE}
 (`experiments/authors.csv`, within about 0.3 accuracy points, 0.6 where a marker is partly hidden). Filled
 markers are ours; a bar is one standard deviation over seeds, or reaches from quartile to quartile where the
-text speaks of medians.
+text speaks of medians. Where bars would hide each other, points stand a little to the side.
 
 Gradients are those of the exact engine, in memory: the true label is the only candidate and its mask is 1.
 That is, bit for bit, what the shares of all helpers add up to (`tests/unit/experiments/test_memory.py`).

@@ -242,9 +242,8 @@ def _seen(rows: Sequence[Row]) -> str:
         ours = {mean.x: mean.y for mean in tables.means(rows, name, MASKED)}
         gaps = [mean.y - ours[mean.x] for mean in tables.means(rows, name, OPACUS) if mean.x in ours]
         if gaps:
-            found = [
-                f"{gap:+.{TASKS[name].digits}f}" for gap in (min(gaps), max(gaps), statistics.fmean(gaps))
-            ]
+            digits, three = TASKS[name].digits, (min(gaps), max(gaps), statistics.fmean(gaps))
+            found = [f"{round(gap, digits) + 0.0:+.{digits}f}" for gap in three]  # No "-0.0".
             told.append(f"{found[0]} to {found[1]} on {name}, {found[2]} on average")
     return f"Opacus less masked, at the same ε against the ad server: {'; '.join(told)}." if told else ""
 

@@ -39,16 +39,13 @@ _LOGS = {
     "WBCD": (-4.0, -3.5789, -3.3684, -3.1579, -2.9474, -2.7368, -2.5263, -2.1053, -1.0526, 0.0),
 }
 _BOUNDS = {"MNIST": (10.0, 5.0, 2.0, 1.0), "WBCD": (100.0, 48.0, 19.0, 1.0)}
-_ACCOUNTED = {"MNIST": (10.0, 1.0), "WBCD": _BOUNDS["WBCD"]}
-"""Bounds that the accounted series has."""
 _OTHER_LOG = -0.0526
 _HELPERS = 2
 _EPSILONS = (1.0, 3.0, 10.0)
 _EVERY_EPSILON = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-_MANY = 10
-"""Seeds of a point at which a single run is chance."""
-_QUIET = -2.2
-"""From this log ε on, on WBCD's raw features, few are enough."""
+_SEEDS = {RAW: (5, 30, 30), TRUE: (3, 10, 10)}
+"""Of a point of WBCD, by kind and size: there are 69 rows to test with, and where noise is large a single run
+is chance."""
 
 
 def jobs(size: Size) -> list[Job]:
@@ -60,8 +57,7 @@ def jobs(size: Size) -> list[Job]:
     for bound in _bounds("WBCD", size):
         found += _as_run(WBCD_RAW, RAW, raw, bound, size)
     for setting in (MNIST, WBCD):
-        chosen = _ACCOUNTED[setting.dataset]
-        for bound in size.pick((chosen[0], chosen[-1]), chosen, _bounds(setting.dataset, size)):
+        for bound in _bounds(setting.dataset, size):
             found += _accounted(setting, bound, size)
     return [*found, _over_http(size)]
 
@@ -82,19 +78,20 @@ def _logs(dataset: str, size: Size) -> Sequence[float]:
     return size.pick(chosen[2::3], chosen, sorted(every))
 
 
-def _seeds(dataset: str, log: float, size: Size) -> range:
-    """WBCD has 69 rows to test with: where noise is large, single runs are chance."""
-    many = dataset == "WBCD" and log < _QUIET
-    return range(size.pick(3, _MANY, _MANY)) if many else size.seeds
+def _seeds(dataset: str, kind: str, size: Size) -> range:
+    return range(size.pick(*_SEEDS[kind])) if dataset == "WBCD" else size.seeds
 
 
 def _as_run(setting: Setting, kind: str, way: Callable[[Job], Found], bound: float, size: Size) -> list[Job]:
     given = {**setting.settings(size), "bound": bound, "noise_helpers": _HELPERS}
-    return [
+    found = [
         Job(setting.dataset, named(kind, bound), log, seed, way, given, setting.weight(size))
         for log in _logs(setting.dataset, size)
-        for seed in _seeds(setting.dataset, log, size)
+        for seed in _seeds(setting.dataset, kind, size)
     ]
+    if kind != RAW:
+        return found
+    return [replace(job, together=raw_together, group=f"{job.series} {job.x}") for job in found]
 
 
 def _others(size: Size) -> list[Job]:
@@ -109,11 +106,10 @@ def _others(size: Size) -> list[Job]:
 
 
 def _accounted(setting: Setting, bound: float, size: Size) -> list[Job]:
-    seeds = range(size.pick(3, _MANY, _MANY)) if setting.dataset == "WBCD" else size.seeds
     return [
         _private(setting, named(TRUE, bound), epsilon, seed, accounted, _given(setting, bound, size), size)
         for epsilon in size.pick(_EPSILONS[1:2], _EPSILONS, _EVERY_EPSILON)
-        for seed in seeds
+        for seed in _seeds(setting.dataset, TRUE, size)
     ]
 
 
@@ -180,11 +176,17 @@ def _trained(job: Job, noise: Laplace) -> Found:
 
 def raw(job: Job) -> Found:
     """On features in their units of measurement, in plain floats: bytes cannot hold them."""
+    (found,) = raw_together([job])
+    return found
+
+
+def raw_together(jobs: Sequence[Job]) -> list[Found]:
+    """The same for all seeds of a point: together they take as long as a few of them would."""
     values, labels = wbcd.raw()
     x, end = values.astype(np.float32), wbcd.TRAINED
-    own = replace(settings.run(job), laplace=authors_noise(job))
-    model = floats.train(x[:end], labels[:end], own)
-    return {"y": floats.accuracy(model, x[end:], labels[end:])}
+    runs = [replace(settings.run(job), laplace=authors_noise(job)) for job in jobs]
+    models = floats.side_by_side(x[:end], labels[:end], runs)
+    return [{"y": floats.accuracy(model, x[end:], labels[end:])} for model in models]
 
 
 def accounted(job: Job) -> Found:

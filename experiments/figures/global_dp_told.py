@@ -1,13 +1,13 @@
 """The plots and the words of `global_dp`."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
 from experiments import authors, compared, drawing, log_axes, settings
 from experiments import rows as tables
-from experiments.compared import EVERYWHERE, THREE_ROWS, Near, Point, cell
+from experiments.compared import EVERYWHERE, THREE_ROWS, Beside, Near, Point, Theirs, cell
 from experiments.rows import Row
 from experiments.settings import NETWORKS
 
@@ -32,14 +32,10 @@ def bounds(rows: Sequence[Row], name: str, kind: str | None = None) -> list[floa
     return sorted({row.number("bound") for row in chosen}, reverse=True)
 
 
-def as_run(rows: Sequence[Row], name: str, bound: float) -> Sequence[Point]:
-    """As the authors ran it, at one bound."""
-    return compared.points(rows, name, named(_WAYS[name], bound))
-
-
-def theirs(name: str, bound: float, x: float) -> float | None:
-    """The authors' point at that bound."""
-    return compared.theirs(AUTHORS, name, f"bound={bound:g}", x)
+def as_run(rows: Sequence[Row], name: str, bound: float) -> list[Beside]:
+    """As the authors ran it, at one bound, with their points."""
+    their = Theirs(AUTHORS, f"bound={bound:g}", f"ψ = {bound:g}")
+    return compared.beside(rows, name, named(_WAYS[name], bound), their)
 
 
 def draw(rows: Sequence[Row], out: Path) -> list[str]:
@@ -59,7 +55,8 @@ def _draw_as_run(rows: Sequence[Row], here: Sequence[str], path: Path) -> None:
     for axes, name in zip(figure.axes, here, strict=True):
         for place, bound in enumerate(bounds(rows, name)):
             drawing.authors(axes, authors.points(AUTHORS, name, f"bound={bound:g}"), place)
-            drawing.ours(axes, as_run(rows, name, bound), place, f"ψ = {bound:g}")
+            found = [each.point for each in as_run(rows, name, bound)]
+            drawing.ours(axes, drawing.aside(found, _side(name, place)), place, f"ψ = {bound:g}")
         axes.legend(handles=[*axes.get_legend_handles_labels()[0], drawing.AUTHORS], loc="lower right")
     drawing.save(figure, path)
 
@@ -71,15 +68,20 @@ def _draw_accounted(rows: Sequence[Row], here: Sequence[str], path: Path) -> Non
         [_ACCURACY] * len(here),
     )
     for axes, name in zip(figure.axes, here, strict=True):
-        axes.set_ylim(0, 100)
         places = {bound: place for place, bound in enumerate(bounds(rows, name))}
         for bound in bounds(rows, name, TRUE):
-            alone = compared.points(rows, name, named(TRUE, bound))
-            drawing.ours(axes, alone, places[bound], f"ψ = {bound:g}")
-            drawing.faint(axes, _against_helpers(rows, name, named(TRUE, bound), alone), places[bound])
+            place, alone = places[bound], compared.points(rows, name, named(TRUE, bound))
+            drawing.ours(axes, drawing.aside(alone, _side(name, place), log=True), place, f"ψ = {bound:g}")
+            drawing.faint(axes, _against_helpers(rows, name, named(TRUE, bound), alone), place)
         log_axes.across(axes, _marks(rows, name))
+        axes.set_ylim(top=100)
         axes.legend(handles=[*axes.get_legend_handles_labels()[0], drawing.FAINT], loc="best")
     drawing.save(figure, path)
+
+
+def _side(name: str, place: int) -> float:
+    """WBCD's bars reach far."""
+    return 0.03 * (place - 1) if name == "WBCD" else 0.0
 
 
 def _marks(rows: Sequence[Row], name: str) -> list[float]:
@@ -148,15 +150,18 @@ def pure_epsilons(row: Row) -> tuple[float, float]:
 def _compared(rows: Sequence[Row], name: str) -> str:
     """A table of ours and the authors' points, and how many are near."""
     found = {bound: as_run(rows, name, bound) for bound in bounds(rows, name, _WAYS[name])}
-    logs = sorted({point.x for points in found.values() for point in points})
+    every = [each for points in found.values() for each in points]
+    logs = sorted({each.point.x for each in every})
     if not logs:
         return ""
     head = " | ".join(f"{log:.2f}" for log in logs)
     table = [f"| {name}, log₁₀ ε | {head} |", "|---|" + "---|" * len(logs)]
     for bound, points in found.items():
-        cells = {point.x: _with_theirs(name, bound, point) for point in points}
+        cells = {each.point.x: _with_theirs(each) for each in points}
         table.append(f"| ψ = {bound:g} | {' | '.join(cells.get(log, '') for log in logs)} |")
-    return "\n\n".join([_training(rows, name), "\n".join(table), _near(name, found)])
+    parts = [_training(rows, name), "\n".join(table), compared.counted(NEAR[name], every)]
+    missed = compared.missed(NEAR[name], every) if name == "WBCD" else ""
+    return "\n\n".join([*parts, *([_CHANCE, missed] if missed else [])])
 
 
 def _training(rows: Sequence[Row], name: str) -> str:
@@ -166,24 +171,18 @@ def _training(rows: Sequence[Row], name: str) -> str:
         return f"MNIST: {trained}. The authors' points are in brackets."
     return f"""WBCD: {trained}, on features in their units of measurement, up to 4,254, in plain floats.
 Bytes cannot hold those, so this series is not the engine's; but scaled features have gradients too short
-to be clipped at 48, and show nothing of these curves. Medians over seeds, with quartiles in the plot:
-where log₁₀ ε is below -3 a single run is chance, and the authors' points are single runs."""
+to be clipped at 48, and show nothing of these curves. Medians over seeds, with quartiles in the plot."""
 
 
-def _with_theirs(name: str, bound: float, point: Point) -> str:
-    other = theirs(name, bound, point.x)
-    return cell(point) + ("" if other is None else f" ({other:.1f})")
+def _with_theirs(each: Beside) -> str:
+    return cell(each.point) + ("" if each.theirs is None else f" ({each.theirs:.1f})")
 
 
-def _near(name: str, found: Mapping[float, Sequence[Point]]) -> str:
-    return compared.counted(
-        NEAR[name],
-        (
-            (point.x, point.y, theirs(name, bound, point.x), f"ψ = {bound:g}, ")
-            for bound, points in found.items()
-            for point in points
-        ),
-    )
+_CHANCE = """Where they are not, chance is compared with chance. Noise on 4,151 weights, under features up to
+4,254, throws many runs to one side: they say the same of all 69 rows, which is right for 75.4 % or 24.6 %.
+The authors' points are single runs, and all of them from the same first weights: from log₁₀ ε = -2.11 on, all
+11 at ψ = 48 are 91.3, and all 11 at ψ = 19 are 78.3, where ours differ by first weights alone. So near are
+our runs to theirs, and to each other, with the same settings and other seeds:"""
 
 
 def _others(rows: Sequence[Row]) -> str:
@@ -199,7 +198,7 @@ def _others(rows: Sequence[Row]) -> str:
     for kind, own in points.items():
         for point in own:
             if point.x in logs:
-                other = theirs("MNIST", bound, point.x)
+                other = compared.theirs(AUTHORS, "MNIST", f"bound={bound:g}", point.x)
                 shown = "" if other is None else f"{other:.1f}"
                 lines.append(f"| {kind}, ψ = {bound:g} | {point.x:.2f} | {cell(point)} | {shown} |")
     return "The other noises, at the same settings:\n\n" + "\n".join(lines)

@@ -1,19 +1,18 @@
 """What training needs beside services: labelled reports, a dataset of them, a look into helpers' files."""
 
-import sqlite3
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from sqlalchemy import text
 from torch import nn
 
 from maskedlark.adserver.client import Client
+from maskedlark.audit import colluding_sessions as colluding
+from maskedlark.audit.colluding import reading
 from maskedlark.clock import SystemClock, hour_of
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Trained
-from maskedlark.helper.columns import Contents, read_trained
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.messages import SessionRequest
 from maskedlark.simulate.stage import RunningHelper, Stage
@@ -100,38 +99,19 @@ def twin(made: Stage, document: Document, request: SessionRequest, firsts: tuple
     datasets = [
         LocalDataset(
             bytes.fromhex(digest),
-            [_records(helper, document, bytes.fromhex(digest), request.tag) for helper in helpers],
-            _one(helpers[0], "SELECT seed FROM batch_seeds WHERE dataset = ?", bytes.fromhex(digest)),
+            [colluding.records(helper.folder, document, digest, request.tag) for helper in helpers],
+            colluding.batch_seed(helpers[0].folder, digest),
             first,
         )
         for digest, first in zip(request.datasets, firsts, strict=True)
     ]
-    asked = "SELECT seed FROM ledger_sessions WHERE request = ?"
-    seeds = [_one(helper, asked, bytes.fromhex(request.id)) for helper in helpers]
+    seeds = [colluding.session_seed(helper.folder, made.origin, request.id) for helper in helpers]
     return Local(document, datasets, seeds)
-
-
-def _records(helper: RunningHelper, document: Document, digest: bytes, tag: str) -> Trained:
-    number = _one(helper, "SELECT number FROM datasets WHERE digest = ?", digest)
-    folder = _one(helper, "SELECT folder FROM datasets WHERE digest = ?", digest)
-    contents = Contents.model_validate_json(
-        _one(helper, "SELECT contents FROM datasets WHERE digest = ?", digest)
-    )
-    path: Path = helper.folder / "columns" / str(number) / folder
-    return read_trained(path, contents, document.declared_models, tag)
-
-
-def _one(helper: RunningHelper, query: str, argument: bytes) -> Any:
-    connection = sqlite3.connect(helper.folder / "database" / "helper.sqlite")
-    try:
-        [(found,)] = connection.execute(query, (argument,))
-    finally:
-        connection.close()
-    return found
 
 
 def taken(helper: RunningHelper, session: str) -> int:
     """How many steps of a session a helper has written down."""
-    asked = "SELECT count(*) FROM ledger_steps WHERE session = ?"
-    found: int = _one(helper, asked, bytes.fromhex(session))
+    query = text("SELECT count(*) FROM ledger_steps WHERE session = :session")
+    with reading(helper.folder) as connection:
+        found: int = connection.execute(query, {"session": bytes.fromhex(session)}).scalar_one()
     return found

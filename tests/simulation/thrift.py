@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 import sqlalchemy
-from fastapi.dependencies import models
+from fastapi.dependencies import models, utils
 from sqlalchemy import Engine
 
 from maskedlark.storage import sqlite
@@ -49,6 +49,24 @@ def lines(called: Any) -> tuple[list[str], int]:
     return _lines_of(called.__code__) if inspect.isfunction(called) else _lines(called)
 
 
+_analysed = utils.analyze_param
+_PARAMETERS: dict[tuple[object, ...], tuple[object, Any]] = {}
+
+
+def parameter(*, param_name: str, annotation: Any, value: Any, path_param_names: set[str]) -> Any:
+    """FastAPI makes a validator for every parameter of every endpoint of every app that starts."""
+    # By identity, since they are not hashable. Both are kept, so that no other takes their place.
+    key = (param_name, id(annotation), id(value), param_name in path_param_names)
+    if key not in _PARAMETERS:
+        found = _analysed(
+            param_name=param_name, annotation=annotation, value=value, path_param_names=path_param_names
+        )
+        if found.depends is not None:  # It holds its app.
+            return found
+        _PARAMETERS[key] = ((annotation, value), found)
+    return _PARAMETERS[key][1]
+
+
 @contextmanager
 def installed() -> Iterator[None]:
     with ExitStack() as stack:
@@ -56,6 +74,7 @@ def installed() -> Iterator[None]:
             (sqlite, "create_engine", create_engine),
             (VerifyingKey, "verify", _verify),
             (inspect, "getsourcelines", lines),
+            (utils, "analyze_param", parameter),
         ):
             stack.enter_context(mock.patch.object(target, name, changed))
         yield

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sqlalchemy import create_engine, text
 
-from maskedlark.audit import canaries
+from maskedlark.audit import canaries, colluding
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.functions.sums import Sums
-from maskedlark.privacy import accountant, mechanisms, release
+from maskedlark.privacy import accountant, mechanisms
 from maskedlark.privacy.mechanisms import Kind
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.simulate.population import Population
@@ -74,17 +73,9 @@ def _view(made: Stage, kind: Kind, noise: float) -> tuple[np.ndarray, np.ndarray
     (table,) = answered.tables
     assert [row[0] for row in table.rows] == list(range(CANARIES))
     alone = table.columns[0].ravel()
-    receipt = answered.receipts["helper-1"]
-    seed = _seed_of(made.helpers[1].folder / "database" / "helper.sqlite", receipt.number)
-    sensitivity = mechanisms.Sensitivity(HIGH, float(HIGH))
-    drawn = mechanisms.draw(kind, noise, sensitivity, release.column_seed(seed, 0, 0), CANARIES)
-    return alone, alone - drawn
-
-
-def _seed_of(path: Path, number: int) -> bytes:
-    with create_engine(f"sqlite:///{path}").connect() as connection:
-        query = text(f"SELECT seed FROM ledger_lines WHERE number = {number}")
-        return bytes(connection.execute(query).scalar_one())
+    number, sensitivity = answered.receipts["helper-1"].number, mechanisms.Sensitivity(HIGH, float(HIGH))
+    folder = made.helpers[1].folder
+    return alone, alone - colluding.release_noise(folder, number, kind, noise, sensitivity, CANARIES)
 
 
 def test_the_empirical_epsilon_is_under_the_declared_one_and_over_half_of_it(audited):

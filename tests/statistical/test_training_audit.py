@@ -16,6 +16,7 @@ import pytest
 
 from maskedlark.audit import training_canaries as canaries
 from maskedlark.audit.training_canaries import NoiseBound
+from maskedlark.cli.audits import planting
 from maskedlark.exact.losses import BinaryCrossEntropy
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.quantise import Quantised
@@ -23,7 +24,6 @@ from maskedlark.privacy import mechanisms
 from maskedlark.privacy.course import Course, adserver_epsilon, coalition_epsilon
 from maskedlark.privacy.sampling import Sampling
 from maskedlark.randomness import FixedRandomness, SystemRandomness
-from maskedlark.simulate.population import processes
 from maskedlark.simulate.stage import stage
 from tests.statistical import training_run
 from tests.statistical.training_desks import DELTA, desks, document
@@ -137,10 +137,9 @@ def test_a_run_in_memory_is_under_both_figures_and_near_them(tmp_path, monkeypat
 @pytest.mark.long
 def test_a_run_through_helper_processes_is_under_both_figures_and_near_them(tmp_path, monkeypatch):
     coins = FixedRandomness(b"coins").below(2, RUNNING) == 1
-    settings = training_run.SETTINGS.format(features=RUNNING, bound=BOUND)
+    settings = planting.SETTINGS.format(features=RUNNING, bound=BOUND)
     with stage(tmp_path, settings, SystemRandomness()) as made:
-        with processes(2) as pool:
-            training_run.hand_in(made, coins, pool)
+        training_run.hand_in(made, coins)
         views, course = over_http(made)
         found = audit(FEW, coins, *views)
         check_noise(FEW, coins, *views)

@@ -1,48 +1,24 @@
 """A real training run over canaries: helper processes, HTTP, a PyTorch loop whose weights move.
 
-What the ad server sees is `param.grad`. What a colluding helper adds is read from its own files: the seeds of
-its noise and of the batches, and in which order its records lie.
+What the ad server sees is `param.grad`. What a colluding helper adds is read from its own files: its noise,
+and which canaries were in each batch.
 """
 
-from collections.abc import Iterator
-from concurrent.futures import Executor
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 
+from maskedlark.audit import colluding_sessions as colluding
 from maskedlark.audit import training_canaries as canaries
-from maskedlark.clock import SystemClock
+from maskedlark.cli.audits import planting
+from maskedlark.cli.audits.planting import TAG
 from maskedlark.core.purpose import Purpose
 from maskedlark.functions import weights
-from maskedlark.functions.gradient import GradientQuestion, GradientSteps
-from maskedlark.helper.seeds import SEEDS
-from maskedlark.privacy import mechanisms, parts, sessions, slots
+from maskedlark.functions.gradient import GradientSteps
 from maskedlark.privacy.course import Course
-from maskedlark.privacy.steps import body_digest
-from maskedlark.simulate.population import Population
 from maskedlark.simulate.stage import RunningHelper, Stage
-from maskedlark.storage.engine import open_database
 from maskedlark.training.training import Training
-from tests.integration.waiting import next_second
-
-TAG = "canaries"
-SETTINGS = """
-k = 20
-budget = {{epsilon = 100.0, delta = 1e-3}}
-training = {{adserver = {{epsilon = 100.0, delta = 1e-3}}, coalition = {{epsilon = 100.0, delta = 1e-3}}}}
-[[models]]
-tag = "canaries"
-features = {features}
-labels = [{{kind = "binary"}}]
-gradient_bound = {bound}
-[mechanisms.train]
-kind = "gaussian"
-noise_floor = 0.1
-"""
-_UPLOAD = 200
-"""Reports at a time: each is as long as all canaries' features."""
 
 
 @dataclass(frozen=True)
@@ -55,22 +31,11 @@ class Seen:
     course: Course
 
 
-def hand_in(made: Stage, coins: np.ndarray, pool: Executor) -> None:
+def hand_in(made: Stage, coins: np.ndarray) -> None:
     """One report a canary, sealed at all helpers."""
-    document, rng = made.document, made.rng
-    seen = SystemClock().now() - document.attribution_window_s - document.delay.most_s - 3600
-    population = Population(document, made.recipients(), seen, rng, pool)
-    reports = population.train(TAG, canaries.features(len(coins)), [coins.astype(np.int64)])
-    made.upload(_small(reports))
-    with made.client() as client:
-        client.freeze("canaries", 0, next_second(), Purpose.TRAIN)
-        client.send("canaries")
-
-
-def _small(chunks: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
-    for chunk in chunks:
-        for start in range(0, len(chunk), _UPLOAD):
-            yield chunk[start : start + _UPLOAD]
+    rows, labels = canaries.features(len(coins)), [coins.astype(np.int64)]
+    with planting.sealed(made, Purpose.TRAIN, lambda crowd: crowd.train(TAG, rows, labels)):
+        pass
 
 
 def train(made: Stage, count: int, rate: float, steps: int, noise: float, delta: float) -> Seen:
@@ -97,42 +62,19 @@ def train(made: Stage, count: int, rate: float, steps: int, noise: float, delta:
         assert 0.05 < float(linear.weight.detach().abs().max()) < 2, "weights move, and rows stay clipped"
         # Label 1 moves a gradient down.
         found, scale = -np.array(sums), 2 * training.clip.psi
-        told, drawn = _told(training, made.helpers[1], made.origin, bodies)
+        told, drawn = _told(training, made, made.helpers[1], bodies)
         course = training.receipts["helper-1"].course.course()
         return Seen(found / scale, -told / scale, drawn, course)
 
 
 def _told(
-    training: Training, helper: RunningHelper, origin: str, bodies: list[bytes]
+    training: Training, made: Stage, helper: RunningHelper, bodies: list[bytes]
 ) -> tuple[np.ndarray, np.ndarray]:
     """The noise of a helper in every step, and which canaries were in it, from what it has on disk."""
     opened = training.receipts[helper.name]
-    database = open_database(f"sqlite:///{helper.folder / 'database' / 'helper.sqlite'}")
-    with database.read() as connection:
-        session = slots.find(connection, origin, bytes.fromhex(opened.request)).seed
-        batch_seed = bytes(connection.execute(SEEDS.select()).one().seed)
-    database.close()
-    order, noises, drawn = _order(helper.folder, training.network.size), [], []
-    steps = GradientSteps(TAG, training.network, training.clip)
-    for number, body in enumerate(bodies):
-        seed = sessions.noise_seed(session, number, body_digest(body, ()))
-        noises.append(_noise(steps, body, training.planned.noise, seed))
-        rows = parts.batch(opened.sampling, batch_seed, TAG, opened.slots[0], number, len(order))
-        drawn.append(np.isin(np.arange(len(order)), order[rows]))
-    return np.array(noises), np.array(drawn)
-
-
-def _noise(steps: GradientSteps, body: bytes, noise: float | None, seed: bytes) -> np.ndarray:
-    assert noise is not None
-    question = steps.at(body, b"")
-    assert isinstance(question, GradientQuestion)
-    (column,) = question.columns
-    drawn = mechanisms.draw("gaussian", noise, column.sensitivity, seed, question.network.size)
-    return drawn * 2.0**-question.step.exponent
-
-
-def _order(folder: Path, count: int) -> np.ndarray:
-    """The canaries as they lie in the helper's columns."""
-    (path,) = folder.glob("**/0-features")
-    places: np.ndarray = np.fromfile(path, np.uint8).reshape(-1, count).argmax(axis=1)
-    return places
+    asked = GradientSteps(TAG, training.network, training.clip)
+    noise = colluding.step_noise(helper.folder, made.origin, opened, asked, bodies)
+    held = colluding.records(helper.folder, made.document, opened.datasets[0], TAG)
+    # A canary is where its feature is, and not where its record lies.
+    batches = colluding.batches(helper.folder, opened, TAG, len(bodies), len(held))
+    return noise, batches[:, np.argsort(held.features.argmax(axis=1))]

@@ -8,11 +8,17 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from sqlalchemy import select
 
-from maskedlark.audit.colluding import database
+from maskedlark.audit.colluding import reading
+from maskedlark.core.records import Trained
 from maskedlark.functions.gradient import GradientQuestion, GradientSteps
+from maskedlark.helper import columns
+from maskedlark.helper.columns import Contents
 from maskedlark.helper.seeds import SEEDS
+from maskedlark.helper.tables import DATASETS
 from maskedlark.privacy import mechanisms, parts, sessions, slots, steps
+from maskedlark.privacy.document import Document
 from maskedlark.privacy.receipt import OpenedReceipt
 
 Floats = NDArray[np.float64]
@@ -22,12 +28,7 @@ def step_noise(
     folder: Path, origin: str, opened: OpenedReceipt, asked: GradientSteps, bodies: Sequence[bytes]
 ) -> Floats:
     """What a helper added to every step of a session, in reals: (steps, size)."""
-    own = database(folder)
-    try:
-        with own.read() as connection:
-            session = slots.find(connection, origin, bytes.fromhex(opened.request)).seed
-    finally:
-        own.close()
+    session = session_seed(folder, origin, opened.request)
     found = []
     for number, body in enumerate(bodies):
         seed = sessions.noise_seed(session, number, steps.body_digest(body, ()))
@@ -37,22 +38,33 @@ def step_noise(
 
 def batches(folder: Path, opened: OpenedReceipt, tag: str, count: int, records: int) -> NDArray[np.bool_]:
     """Which records, as they lie at the helper, were in each of so many steps: (steps, records)."""
-    own = database(folder)
-    try:
-        with own.read() as connection:
-            seed = bytes(connection.execute(SEEDS.select()).one().seed)
-    finally:
-        own.close()
+    seed = batch_seed(folder, opened.datasets[0])
     found = np.zeros((count, records), np.bool_)
     for number in range(count):
         found[number, parts.batch(opened.sampling, seed, tag, opened.slots[0], number, records)] = True
     return found
 
 
-def features(folder: Path, width: int) -> NDArray[np.uint8]:
-    """The features of its one dataset to train, in the order in which its records lie."""
-    (path,) = folder.glob("**/0-features")
-    return np.fromfile(path, np.uint8).reshape(-1, width)
+def session_seed(folder: Path, origin: str, session: str) -> bytes:
+    """What a helper's noise of a whole session follows from."""
+    with reading(folder) as connection:
+        return slots.find(connection, origin, bytes.fromhex(session)).seed
+
+
+def batch_seed(folder: Path, dataset: str) -> bytes:
+    """What all batches of a dataset follow from: every helper has the same."""
+    with reading(folder) as connection:
+        query = select(SEEDS.c.seed).where(SEEDS.c.dataset == bytes.fromhex(dataset))
+        return bytes(connection.execute(query).scalar_one())
+
+
+def records(folder: Path, document: Document, dataset: str, tag: str) -> Trained:
+    """A dataset of the document as it lies at the helper, with its own shares."""
+    with reading(folder) as connection:
+        row = connection.execute(select(DATASETS).where(DATASETS.c.digest == bytes.fromhex(dataset))).one()
+    lying = folder / "columns" / str(row.number) / row.folder
+    contents = Contents.model_validate_json(row.contents)
+    return columns.read_trained(lying, contents, document.declared_models, tag)
 
 
 def _step(opened: OpenedReceipt, asked: GradientSteps, body: bytes, seed: bytes) -> Floats:

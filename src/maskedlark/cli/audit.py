@@ -5,7 +5,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from maskedlark.cli import interrupted
 from maskedlark.cli.audits import finding
+from maskedlark.cli.audits.finding import Finding
 from maskedlark.cli.plainly import plainly
 from maskedlark.cli.saying import Json
 from maskedlark.errors import NotDeclared
@@ -35,7 +37,7 @@ def masks(
     as_json: Json = False,
 ) -> None:
     """Do helpers, all but one together, read labels from their masks? Beside the paper's prototype."""
-    found = _audit("masks").run(users, helpers, SystemRandomness())
+    found = _run(_audit("masks"), users, helpers)
     finding.show("masks", "advantage", found, as_json)
 
 
@@ -59,7 +61,7 @@ def canaries(
         raise typer.BadParameter(
             f"--releases times --epsilon is over {audit.MOST_EPSILON:g}, the most helpers take: lower either"
         )
-    found = audit.run(count, releases, epsilon, kind, SystemRandomness())
+    found = _run(audit, count, releases, epsilon, kind)
     finding.show("canaries", "ε", found, as_json)
 
 
@@ -73,7 +75,7 @@ def training(
     as_json: Json = False,
 ) -> None:
     """Does a training run at real helpers keep to both of its figures? The ad server guesses labels."""
-    found = _audit("training").run(count, rate, steps, noise, SystemRandomness())
+    found = _run(_audit("training"), count, rate, steps, noise)
     finding.show("training", "ε", found, as_json)
 
 
@@ -89,7 +91,7 @@ def weights(
     """Do weights that fire on one record alone read its label? With noise, and without."""
     if targets > records:
         raise typer.BadParameter("there are more --targets than --records")
-    found = _audit("weights").run(records, targets, epsilon, steps, SystemRandomness())
+    found = _run(_audit("weights"), records, targets, epsilon, steps)
     finding.show("weights", "advantage", found, as_json)
 
 
@@ -101,3 +103,10 @@ def _audit(name: str) -> Any:  # noqa: ANN401 - a module
         raise NotDeclared(
             f"this audit needs {error.name}: install maskedlark with its extras `train` and `audit`"
         ) from None
+
+
+def _run(audit: Any, *settings: object) -> list[Finding]:  # noqa: ANN401
+    """What it found. The services that it starts end with it, however it ends."""
+    with interrupted.in_order():
+        found: list[Finding] = audit.run(*settings, SystemRandomness())
+    return found

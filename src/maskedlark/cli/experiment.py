@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from maskedlark.cli import clone
+from maskedlark.cli import clone, interrupted
 from maskedlark.cli.plainly import plainly
 from maskedlark.cli.saying import Json
 from maskedlark.core.near import instead
@@ -37,9 +37,9 @@ def experiment(
     # The page is the default size's: a look does not replace it.
     folder = out or (place / "docs/results" if size == "default" else place / f"build/results-{size}")
     sized = clone.module("experiments.size").Size(size)
-    code = clone.module("experiments.running").main(
-        names, sized, folder, lambda line: typer.echo(line, err=True)
-    )
+    main = clone.module("experiments.running").main
+    with interrupted.in_order():
+        code = main(names, sized, folder, lambda line: typer.echo(line, err=True))
     if as_json:
         typer.echo(json.dumps({"experiments": names, "size": size, "out": str(folder), "drawn": code == 0}))
     if code:

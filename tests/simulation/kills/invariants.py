@@ -9,6 +9,7 @@ from sqlalchemy import select
 
 from maskedlark.adserver import config, receipt_pages
 from maskedlark.adserver.requests import Course, Requests
+from maskedlark.audit.colluding import reading
 from maskedlark.clock import SystemClock
 from maskedlark.core import sharing
 from maskedlark.core.purpose import Purpose
@@ -191,12 +192,8 @@ class Sealed(NamedTuple):
 
 def _sealed(helper: RunningHelper, made: Stage) -> dict[str, Sealed]:
     """All sealed datasets of a helper by name, from its disk: it runs meanwhile, and is not asked."""
-    database = open_database(f"sqlite:///{helper.folder / 'database' / 'helper.sqlite'}", make=False)
-    try:
-        with database.read() as connection:
-            rows = connection.execute(select(DATASETS).where(DATASETS.c.state == SEALED)).all()
-    finally:
-        database.close()
+    with reading(helper.folder) as connection:
+        rows = connection.execute(select(DATASETS).where(DATASETS.c.state == SEALED)).all()
     found = {}
     for row in rows:
         folder, contents = helper.folder / "columns" / str(row.number) / row.folder, row.contents

@@ -11,9 +11,9 @@ from subprocess import PIPE, Popen
 from sqlalchemy import func, select
 
 from maskedlark.adserver.combining import Answered
+from maskedlark.audit.colluding import reading
 from maskedlark.privacy.lines import LINES
 from maskedlark.simulate.stage import RunningHelper, Stage
-from maskedlark.storage.engine import open_database
 from tests.integration.waiting import next_second
 from tests.simulation.kills import clients
 from tests.simulation.kills.clients import HERE, Trap
@@ -137,10 +137,6 @@ class Play(Reports, Operators):
 
 def _charges(helper: RunningHelper) -> int:
     """How many answers a helper has charged, by its disk."""
-    database = open_database(f"sqlite:///{helper.folder / 'database' / 'helper.sqlite'}", make=False)
     query = select(func.count()).select_from(LINES).where(LINES.c.request.is_not(None))
-    try:
-        with database.read() as connection:
-            return connection.scalar(query) or 0
-    finally:
-        database.close()
+    with reading(helper.folder) as connection:
+        return connection.scalar(query) or 0

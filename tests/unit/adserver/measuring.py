@@ -18,15 +18,15 @@ from maskedlark.core import field
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import Expired, MaskedLarkError
 from maskedlark.functions.sums import Sums
-from maskedlark.privacy import messages, receipt
+from maskedlark.privacy import messages
 from maskedlark.privacy.accountant import Charge
 from maskedlark.privacy.budget import Entry
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.function import Function
 from maskedlark.privacy.ledger import Ledger
-from maskedlark.privacy.lines import Charging, Mark
+from maskedlark.privacy.lines import Charging
 from maskedlark.privacy.messages import Answer, AnswerTable
-from maskedlark.privacy.receipt import Balance, Certificate
+from maskedlark.privacy.receipt import Balance
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.storage.engine import open_database
 from maskedlark.storage.reports import Reports
@@ -40,8 +40,8 @@ from maskedlark.wire.datasets import ChunkAnswer, Opening, Sealed, Sealing, Stat
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.keys import KeyConfiguration, PublishedKey
 from maskedlark.wire.report import _PART, PublicPart
-from maskedlark.wire.signatures import SigningKey
 from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY
+from tests.unit.privacy.ledgers import Marks, Signs
 from tests.unit.storage.cases import arrivals
 from tests.unit.web.service import NOW, ORIGIN, AppTransport, Service, client
 
@@ -55,44 +55,14 @@ class UnknownThere(Exception):
     said = problem.Problem("/problems/unknown-dataset", "The origin has no such dataset.", 404, "none here")
 
 
-class Memory:
-    """An anchor that is forgotten with the test."""
-
-    def __init__(self) -> None:
-        self.marks: dict[str, Mark] = {}
-
-    def origins(self) -> list[str]:
-        return list(self.marks)
-
-    def read(self, origin: str) -> Mark | None:
-        return self.marks.get(origin)
-
-    def write(self, origin: str, mark: Mark) -> None:
-        self.marks[origin] = mark
-
-
-class Signer:
-    """A receipt key, certified by a helper's identity."""
-
-    def __init__(self, place: int) -> None:
-        self.helper = f"helper-{place}"
-        self.key = SigningKey(FixedRandomness(f"receipts {place}".encode()).bytes(32))
-        public = self.key.verifying.public.hex()
-        said = Certificate(helper=self.helper, key=public, not_before=0, not_after=NOW + 100 * DAY)
-        self.certificate = receipt.certify(said, HELPER_KEYS[place])
-
-    def current(self, now: int) -> tuple[SigningKey, receipt.SignedCertificate]:
-        return self.key, self.certificate
-
-
 class Helper:
     """What one helper answers. Its ledger is real; of reports it reads the id alone."""
 
     def __init__(self, place: int, folder: Path, document: Document, clock: FixedClock) -> None:
         self.name, self.document = f"helper-{place}", document
-        self.signer = Signer(place)
+        self.signer = Signs(place)
         self.database = open_database(f"sqlite:///{folder / self.name}.db")
-        self.ledger = Ledger(self.database, Memory(), self.signer, clock, SystemRandomness())
+        self.ledger = Ledger(self.database, Marks(), self.signer, clock, SystemRandomness())
         self.gate = Gate(self.name, lambda origin: ORIGIN_KEY.verifying, clock)
         self.lock = threading.RLock()
         self.opened: dict[str, Opening] = {}

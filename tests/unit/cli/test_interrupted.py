@@ -5,8 +5,11 @@ from contextlib import contextmanager
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
-from maskedlark.cli import interrupted
+from experiments import running
+from maskedlark.cli import app, interrupted
+from maskedlark.cli.audits import canaries, masks, training, weights
 
 ENDS = [signal.SIGTERM, signal.SIGHUP]
 
@@ -67,3 +70,26 @@ def test_ctrl_c_is_left_to_who_runs_it():
         signal.raise_signal(signal.SIGINT)
     assert interrupted.code(ended.value) == 130
     assert interrupted.code(interrupted.Told(signal.SIGTERM)) == 143
+
+
+@pytest.mark.parametrize(
+    ("command", "module", "name"),
+    [
+        (["audit", "masks"], masks, "run"),
+        (["audit", "canaries"], canaries, "run"),
+        (["audit", "training"], training, "run"),
+        (["audit", "weights"], weights, "run"),
+        (["experiment", "cost", "--quick"], running, "main"),
+    ],
+)
+def test_commands_that_start_services_or_workers_end_in_order(command, module, name, monkeypatch):
+    signal.signal(signal.SIGTERM, heard)
+    left: list[str] = []
+
+    def told(*_):
+        with leaving(left):
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(module, name, told)
+    done = CliRunner().invoke(app, command)
+    assert (done.exit_code, left) == (128 + signal.SIGTERM, ["in order"])

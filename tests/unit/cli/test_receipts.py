@@ -10,8 +10,9 @@ from maskedlark.cli import app
 from maskedlark.privacy import receipt
 from maskedlark.privacy.receipt import ReleaseReceipt
 from maskedlark.web import remote
-from tests.unit.adserver.measuring import Signer, World
+from tests.unit.adserver.measuring import World
 from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, SERVICE_KEY
+from tests.unit.privacy.ledgers import Signs
 
 RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
 KEYS = (
@@ -143,7 +144,7 @@ def resigned(data, **changes):
     """A receipt that its helper signs, but that says something else."""
     signed = receipt.decode(data)
     made = ReleaseReceipt.model_validate_json(json.dumps(json.loads(signed.receipt) | changes))
-    return receipt.sign(made, Signer(0).key, Signer(0).certificate).encode()
+    return receipt.sign(made, Signs(0).key, Signs(0).certificate).encode()
 
 
 RELEASED = {"mechanism": "laplace", "noise": 40.0, "columns": 1}
