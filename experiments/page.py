@@ -75,13 +75,22 @@ def _told(number: int, figure: Figure, rows: Sequence[Row], found: Made) -> str:
 
 
 def _made(name: str, rows: Sequence[Row], found: Made) -> str:
-    seeds = ", ".join(str(seed) for seed in sorted({row.seed for row in rows}))
+    seeds = sorted({row.seed for row in rows})
     minutes = sum(row.seconds for row in rows) / 60
     missing = f" Left out, since it was not there: {', '.join(found.missing)}." if found.missing else ""
     commits = list(dict.fromkeys(row.more.get("commit", "unknown") for row in rows))
     told = f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}"
     return (
-        f"Made by `{found.command}`: {len(rows)} runs, seeds {seeds}, {minutes:.1f} minutes one by one; "
+        f"Made by `{found.command}`: {len(rows):,} runs, {_seeds(seeds)}, {minutes:.1f} minutes one by one; "
         f"[{name}.csv]({name}.csv) has every run with its settings. By {told}, on "
         f"{found.machine}.{missing}\n"
     )
+
+
+def _seeds(found: Sequence[int]) -> str:
+    """In words: those of a figure are the first so many."""
+    listed = [str(seed) for seed in found]
+    if len(found) == 1:
+        return f"seed {listed[0]}"
+    following = list(found) == list(range(found[0], found[-1] + 1))
+    return f"seeds {listed[0]} to {listed[-1]}" if following else f"seeds {', '.join(listed)}"

@@ -47,8 +47,8 @@ def jobs(size: Size) -> Sequence[Job]:
         for name, (_, most_spend) in SERIES.items()
     ]
     fine = [_job(name, k, seed, _settings(1.0, k)) for k in ks for seed in seeds for name in FINE]
-    settings = _settings(1.0, K) | {"customers": size.pick(4000, 16_000, 64_000)}
-    weight = size.pick(30.0, 60.0, 200.0)
+    settings = _settings(1.0, K) | {"customers": size.pick(4000, 64_000, 64_000)}
+    weight = size.pick(30.0, 200.0, 200.0)
     return [*coarse, *fine, Job(DATA, ON_HTTP, 1.0, 0, asked_over_http, settings, weight, True)]
 
 

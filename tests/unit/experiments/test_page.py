@@ -40,7 +40,7 @@ def shown(monkeypatch, tmp_path):
 def test_a_section_has_plots_words_and_command(shown):
     found = shown(Size.DEFAULT)
     assert "## 2. A title\n\n![A title](f.svg)\n\n![A title](g.svg)\n\n3 rows.\n\n" in found
-    assert "Made by `maskedlark experiment f`: 3 runs, seeds 0, 1, 2," in found
+    assert "Made by `maskedlark experiment f`: 3 runs, seeds 0 to 2," in found
     assert "[f.csv](f.csv)" in found
     assert "Left out, since it was not there: away." in found
     assert "other" not in found.split("## 2.")[1]
