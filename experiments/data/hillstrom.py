@@ -16,7 +16,11 @@ from experiments.data.shoppers import table
 
 KEYS = ("segment", "channel", "zip_code", "history_segment")
 """The e-mail that was sent; how the customer bought before; where; and for how much."""
-FILE = File("hillstrom/hillstrom.csv.gz", "ff9e59285e9dc3f5fa3e0975419e6631ea5bdccd65d818991473d2367e02979c")
+FILE = File(
+    "hillstrom/hillstrom.csv.gz",
+    "ff9e59285e9dc3f5fa3e0975419e6631ea5bdccd65d818991473d2367e02979c",
+    "the MineThatData e-mail challenge of 2008",
+)
 
 
 class Customers(NamedTuple):

@@ -38,5 +38,5 @@ def load() -> Split:
 
 def _bytes(name: str) -> NDArray[np.uint8]:
     packed = f"{name}-ubyte.gz"
-    data = read(File(f"mnist/{packed}", _FILES[name], _MIRROR + packed))
+    data = read(File(f"mnist/{packed}", _FILES[name], "MNIST's own file", _MIRROR + packed))
     return np.frombuffer(data, np.uint8, offset=_HEADS[name[-4:]])

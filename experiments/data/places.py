@@ -27,6 +27,8 @@ class File(NamedTuple):
     path: str
     sha256: str
     """Of what is in it, not of its gzip, which every packer writes anew."""
+    source: str
+    """Whose data it is, for who looks for it."""
     mirror: str | None = None
 
 
@@ -58,7 +60,7 @@ def _checked(file: File, data: bytes, where: str) -> bytes:
 
 def _fetched(file: File) -> bytes:
     """From the mirror, into the cache."""
-    needed = f"{file.path} is needed: put it into a folder and name that in {VARIABLE}"
+    needed = f"{file.path} ({file.source}) is needed: put it under a folder, and name that in {VARIABLE}"
     if file.mirror is None or VARIABLE in os.environ:
         raise NotHere(needed)
     try:

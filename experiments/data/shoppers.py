@@ -22,6 +22,7 @@ TRAINED = 3 / 4
 FILE = File(
     "online_shoppers/online_shoppers_intention.csv.gz",
     "ed94c9c95b15c20333f0539e69e06f4139ba9dd42cc8634f624c1595e02601f9",
+    "UCI's online shoppers purchasing intention",
 )
 
 Table = Mapping[str, Sequence[str]]

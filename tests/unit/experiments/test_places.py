@@ -51,29 +51,29 @@ def put(folder, data=DATA):
 @pytest.mark.parametrize("where", ["beside", "cache/maskedlark"])
 def test_it_is_found(tmp_path, where):
     put(tmp_path / where)
-    assert places.read(File("f.gz", SHA)) == DATA
+    assert places.read(File("f.gz", SHA, "a source")) == DATA
 
 
 def test_a_named_folder_is_the_only_one(tmp_path, monkeypatch):
     put(tmp_path / "beside")
     monkeypatch.setenv(places.VARIABLE, str(tmp_path / "named"))
-    with pytest.raises(NotHere, match="is needed: put it"):
-        places.read(File("f.gz", SHA, "http://127.0.0.1:1/f.gz"))
+    with pytest.raises(NotHere, match=r"f.gz \(a source\) is needed: put it"):
+        places.read(File("f.gz", SHA, "a source", "http://127.0.0.1:1/f.gz"))
     put(tmp_path / "named")
-    assert places.read(File("f.gz", SHA)) == DATA
+    assert places.read(File("f.gz", SHA, "a source")) == DATA
 
 
 def test_other_data_is_refused(tmp_path):
     put(tmp_path / "beside", b"other rows")
     with pytest.raises(NotHere, match="other data"):
-        places.read(File("f.gz", SHA))
+        places.read(File("f.gz", SHA, "a source"))
     (tmp_path / "beside" / "f.gz").write_bytes(b"no gzip")
     with pytest.raises(NotHere, match="no gzip"):
-        places.read(File("f.gz", SHA))
+        places.read(File("f.gz", SHA, "a source"))
 
 
 def test_a_mirror_fills_the_cache(tmp_path, mirror):
-    file = File("a/f.gz", SHA, f"{mirror}/good.gz")
+    file = File("a/f.gz", SHA, "a source", f"{mirror}/good.gz")
     assert places.read(file) == DATA
     assert [each.name for each in (tmp_path / "cache" / "maskedlark" / "a").iterdir()] == ["f.gz"]
     assert places.read(file._replace(mirror=None)) == DATA
@@ -82,19 +82,19 @@ def test_a_mirror_fills_the_cache(tmp_path, mirror):
 @pytest.mark.parametrize("path", ["/bad.gz", "/none.gz"])
 def test_a_mirror_with_other_data_or_none_fills_nothing(tmp_path, mirror, path):
     with pytest.raises(NotHere):
-        places.read(File("f.gz", SHA, mirror + path))
+        places.read(File("f.gz", SHA, "a source", mirror + path))
     assert not (tmp_path / "cache").exists()
 
 
 def test_a_cache_that_cannot_be_written_is_gone_without(tmp_path, mirror):
     (tmp_path / "cache").write_text("no folder")
-    file = File("a/f.gz", SHA, f"{mirror}/good.gz")
+    file = File("a/f.gz", SHA, "a source", f"{mirror}/good.gz")
     assert places.read(file) == places.read(file) == DATA
 
 
 def test_without_a_network_one_line_says_what_to_do():
     with pytest.raises(NotHere) as error:
-        places.read(File("f.gz", SHA, "http://127.0.0.1:1/f.gz"))
+        places.read(File("f.gz", SHA, "a source", "http://127.0.0.1:1/f.gz"))
     assert "\n" not in str(error.value)
     assert "f.gz" in str(error.value)
     assert places.VARIABLE in str(error.value)
