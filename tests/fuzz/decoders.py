@@ -17,6 +17,7 @@ EXEMPT = {
     "adserver.sealing._agreed": _BITMAPS,
     "adserver.sealing._members": _BITMAPS,
     "adserver.sending._check_answer": _BITMAPS,
+    "audit.colluding.reading": _OWN,
     "audit.colluding_sessions.records": _OWN,
     "browser.store.Store.take_triggers": _OWN,
     "browser.store._source": _OWN,
