@@ -3,6 +3,7 @@
 Run by figures that have the authors' accuracies.
 """
 
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from itertools import combinations
@@ -24,14 +25,16 @@ class Near(NamedTuple):
     """From which log ε on."""
     most: float
     """Within how many accuracy points."""
+    told: str = ""
+    """What that is, where it is a number of rows."""
 
     def judged(self, found: Iterable["Beside"]) -> list["Beside"]:
         """Those that should be."""
         return [each for each in found if each.theirs is not None and each.point.x >= self.least]
 
 
-THREE_ROWS = 300 / 69 + 0.01
-"""Three of WBCD's 69 test rows, in accuracy points: the authors' are rounded to hundredths."""
+THREE_ROWS = Near(-math.inf, 300 / 69 + 0.01, " (three of 69 rows)")
+"""Everywhere, of WBCD's test rows; the authors' accuracies are rounded to hundredths."""
 
 
 def points(rows: Sequence[Row], dataset: str, series: str) -> Sequence[Point]:
@@ -54,10 +57,10 @@ class Beside(NamedTuple):
         """Where it is."""
         return f"{self.series}{', ' if self.series else ''}log₁₀ ε = {self.point.x:.2f}"
 
-    def off(self) -> float:
-        """How far apart they are."""
+    def off(self, run: float | None = None) -> float:
+        """How far apart they are; or one run of ours and theirs."""
         assert self.theirs is not None, "only what both have is compared"
-        return abs(self.point.y - self.theirs)
+        return abs((self.point.y if run is None else run) - self.theirs)
 
 
 class Theirs(NamedTuple):
@@ -96,15 +99,23 @@ def cell(point: Point) -> str:
 
 def counted(wanted: Near, found: Iterable[Beside]) -> str:
     """How many are as near as they should be, and the farthest."""
-    judged = wanted.judged(found)
+    both = [each for each in found if each.theirs is not None]
+    judged = wanted.judged(both)
     if not judged:
         return ""
-    near, farthest = sum(each.off() <= wanted.most for each in judged), max(judged, key=Beside.off)
-    where = f" at log₁₀ ε ≥ {wanted.least:g}" if wanted.least > -_ANYWHERE else ""
-    return (
-        f"{near} of {len(judged)} points{where} are within {wanted.most:.1f} accuracy points of the "
-        f"authors'; the farthest is {farthest.off():.1f} off ({farthest.named})."
+    near = sum(each.off() <= wanted.most for each in judged)
+    where = f" at log₁₀ ε ≥ {wanted.least:g}" if wanted.least > -math.inf else ""
+    told = (
+        f"{near} of {len(judged)} points{where} are within {wanted.most:.1f} accuracy points{wanted.told} of "
+        f"the authors'; the farthest is {_farthest(judged)}."
     )
+    others = [each for each in both if each.point.x < wanted.least]
+    return told + (f" To the left of that the farthest is {_farthest(others)}." if others else "")
+
+
+def _farthest(found: Sequence[Beside]) -> str:
+    each = max(found, key=Beside.off)
+    return f"{each.off():.1f} off ({each.named})"
 
 
 def missed(wanted: Near, found: Iterable[Beside]) -> str:
@@ -118,7 +129,7 @@ def missed(wanted: Near, found: Iterable[Beside]) -> str:
     ]
     for each in wanted.judged(found):
         if each.off() > wanted.most:
-            near = _part(abs(run - (each.theirs or 0)) <= wanted.most for run in each.runs)
+            near = _part(each.off(run) <= wanted.most for run in each.runs)
             alike = _part(abs(one - two) <= wanted.most for one, two in combinations(each.runs, 2))
             lines.append(f"| {each.named} | {each.theirs:.1f} | {each.point.y:.1f} | {near} | {alike} |")
     return "\n".join(lines) if lines[2:] else ""
@@ -126,8 +137,3 @@ def missed(wanted: Near, found: Iterable[Beside]) -> str:
 
 def _part(which: Iterable[bool]) -> str:
     return f"{statistics.fmean(which):.0%}"
-
-
-_ANYWHERE = 9.0
-EVERYWHERE = -_ANYWHERE
-"""As the least log ε: all points count."""

@@ -4,6 +4,7 @@ No engine, no masks. Series that were made here say so in their names. Run by fi
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -29,6 +30,8 @@ def train(features: Floats, labels: Labels, run: Run) -> nn.Sequential:
 
 def side_by_side(features: Floats, labels: Labels, runs: Sequence[Run]) -> list[nn.Sequential]:
     """Runs that differ in their seeds alone: where a network is small, many take hardly longer than one."""
+    alike = replace(runs[0], seed=0, noise=None)
+    assert all(replace(run, seed=0) == alike for run in runs), "they differ in seeds, and have no other noise"
     models, rngs = [run.model() for run in runs], [np.random.default_rng([run.seed, 2]) for run in runs]
     numbers = [torch.stack(own).detach() for own in zip(*(each.parameters() for each in models), strict=True)]
     sizes = [each[0].numel() for each in numbers]

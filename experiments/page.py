@@ -25,12 +25,14 @@ the helpers' own seeds, and so their own noise; the second figure's run over HTT
 labels, that no point of its plot has. Where a series is something else, plain floats or Opacus, its
 name says so.
 
-Learning rate, batch and epochs of the authors' runs are not known. Learning rate times steps was chosen once
-for a dataset, on their points without noise (MNIST at bound 10, WBCD at 48). How it is split was fitted to
-their points with noise: noise on the sum of a batch weighs by batch size and learning rate, so one constant a
-dataset comes from their curves (MNIST: a learning rate of 2.5e-5 times the batch size squared, from six
-bounds and 17 values of ε; WBCD: batches of 100, since 50 and 500 miss). So were the scale of noise on
-features, and the units that these are in. All are the same for every point of a series; nothing is fitted
+That their log is of base 10, and their cost a multiple of an epoch that is run locally, are assumptions that
+fit. Learning rate, batch and epochs of their runs are not known. Learning rate times steps was chosen once,
+on their points without noise (MNIST at bound 10, WBCD in its units of measurement at 48; for WBCD in
+standard deviations, and in bytes, it is our own). How it is split was fitted to their points with noise, in
+runs that are not kept here: noise on the sum of a batch weighs by batch size and learning rate, so one
+constant a dataset comes from their curves (MNIST: a learning rate of 2.5e-5 times the batch size squared,
+from six bounds and 17 values of ε; WBCD: batches of 100, since 50 and 500 miss). So were the scale of noise
+on features, and the units that these are in. All are the same for every point of a series; nothing is fitted
 point by point.
 """
 _QUICK = """
@@ -57,8 +59,10 @@ def _section(number: int, name: str, out: Path, size: Size) -> str:
         return ""
     try:
         figure = figures.load(name)
-    except ModuleNotFoundError:
-        return ""
+    except ModuleNotFoundError as error:
+        plots = ", ".join(f"[{plot}]({plot})" for plot in found.plots)
+        told = f"Drawn earlier ({plots}); its words need {error.name}, which is not here."
+        return f"## {number}. {name}\n\n{told}\n"
     rows = jobs.kept(figure.jobs(size), out / f"{name}.csv")
     return _told(number, figure, rows, found) if rows else ""
 

@@ -170,21 +170,21 @@ _CHARGED = """A training is charged as a whole before its first step: all steps 
 server alone, who is in a batch is not known, and Poisson sampling hides it; against a coalition of the ad
 server with all helpers but one, or a curious helper, batches are known, and a record costs as many releases
 as batches that it is in. Where the coalition is what one fears, a fresh partition every epoch costs less at
-the same noise: a record is in exactly one batch of each, nothing is hidden from anybody, and both figures are
-the same. The ad server alone faces the noise of both helpers, √2 times that of one, and is charged as if it
-knew one helper's: its figure is on the safe side."""
+the same noise: a record is in exactly one batch of each, nothing depends on who does not know the batches,
+and both figures are the same. The ad server alone faces the noise of both helpers, √2 times that of one, and
+is charged as if it knew one helper's: its figure is on the safe side."""
 
 
 def _opacus(rows: Sequence[Row]) -> str:
     """Nothing, where it was not run."""
     if not any(tables.of(rows, name, OPACUS) for name in _names(rows)):
         return ""
-    return """Opacus is what one party could do that is trusted with every label: it adds noise once, with the
-multiplier that each of our helpers uses (doubled, since its guarantee is for a record that is removed, ours
-for one that is replaced). Two helpers each add the whole noise, or one that colludes could subtract its own:
-so ours has √2 times the noise of Opacus, and that is the price of trusting nobody. Its multiplier follows
-from our accounting, which keeps a part of δ aside, and bound and learning rate were chosen with our noise:
-tuned by itself, Opacus may do better."""
+    return """Opacus is what one party could do that is trusted with every label: it adds noise once, with
+the noise of one of our helpers (its multiplier is twice ours: it counts in ψ, for a record that is removed,
+and we in 2ψ, for one that is replaced). Two helpers each add the whole noise, or one that colludes could
+subtract its own: so ours has √2 times the noise of Opacus, and that is the price of trusting no single
+party: any one honest helper is enough. Its multiplier follows from our accounting, which keeps a part of δ
+aside, and bound and learning rate were chosen with our noise: tuned by itself, Opacus may do better."""
 
 
 def _settings_told(rows: Sequence[Row]) -> str:

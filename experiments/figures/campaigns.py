@@ -119,7 +119,8 @@ which the same noise weighs most:
 {_by_k(rows)}
 
 The intervals that are shown with every number are for {100 * CONFIDENCE:.0f} %: of all of the above,
-{_coverage(rows)} held.
+{_coverage(rows)} held. For spend that was cut that is of what is left of it: an interval shows what noise
+did, and not what a cut took.
 
 {_http(rows)}
 """
@@ -181,14 +182,14 @@ def _http(rows: Sequence[Row]) -> str:
         return ""
     row = found[0]
     same = "the same" if row.number("noise") == noise_of(row.x) else "ANOTHER"
-    memory = [row for row in tables.of(rows, DATA, "visits") if row.x == found[0].x]
+    memory = [each for each in tables.of(rows, DATA, "visits") if each.x == row.x]
     if not memory:
         return ""
     low, high = min(each.y for each in memory), max(each.y for each in memory)
     return (
         f"The same report over HTTP, through real processes, with {int(row.number('customers')):,} customers "
         f"at ε = {row.x:g}: helpers took {same} noise multiplier ({row.number('noise'):g}); visits are "
-        f"off by {row.y:.2g} % (in memory, with all 64,000, by {low:.2g} to {high:.2g} %), and "
+        f"off by {row.y:.2g} % (in memory, where there are always 64,000, by {low:.2g} to {high:.2g} %), and "
         f"{row.number('held'):.0f} of {row.number('intervals'):.0f} intervals hold. To make, send and seal "
         f"all reports took {row.number('until_sealed_s'):.0f} s."
     )

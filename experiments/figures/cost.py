@@ -178,9 +178,9 @@ the paper defines the ratio: masked, clipped, exact in integers. A plain float32
 times as fast as that, and not what is compared here. The loops take turns of a few steps each, and a figure
 is the median over rounds. {_scaled(rows)}
 
-The authors do not say what their request holds. It grows with the batch, so it brings the records along; ours
-go to helpers once, and a step brings 8-bit weights and takes a gradient of field elements back. The upload's
-part of a batch is what one epoch would have to bear; every later epoch is without.
+The authors send the network and a batch's records in every request (5.3 of the paper). Our records go to
+helpers once, and a step brings 8-bit weights and takes a gradient of field elements back. The upload's part
+of a batch is what one epoch would have to bear; every later epoch is without.
 
 {_table(rows)}
 """

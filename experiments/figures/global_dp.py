@@ -13,18 +13,9 @@ import numpy as np
 from experiments import authors, costs, floats, memory, over_http, settings
 from experiments.costs import DELTA
 from experiments.data import wbcd
-from experiments.figures.global_dp_told import (
-    AS_RUN,
-    AUTHORS,
-    BY_BOUND,
-    BY_RECORD,
-    HTTP,
-    RAW,
-    TRUE,
-    draw,
-    named,
-    text,
-)
+from experiments.figures.global_dp_drawn import draw
+from experiments.figures.global_dp_series import AS_RUN, AUTHORS, BY_BOUND, BY_RECORD, HTTP, RAW, TRUE, named
+from experiments.figures.global_dp_told import text
 from experiments.jobs import Found, Job, Needed, Value
 from experiments.memory import Laplace
 from experiments.settings import MNIST, WBCD, WBCD_RAW, Setting
@@ -164,7 +155,7 @@ def by_bound(job: Job) -> Found:
 
 
 def by_record(job: Job) -> Found:
-    """The same with noise on every record, as algorithm 3 has it."""
+    """The same with noise on every record, as algorithm 3 has it; of less scale than its ψ/ε."""
     return _trained(job, authors_noise(job)._replace(records=int(job.settings["batch"])))
 
 

@@ -1,7 +1,8 @@
 """Accuracy against noise on features (section 5.4 of the paper): what it protects is said with it.
 
 Noise goes on every feature, before anything leaves the browser, and none on gradients. That hides one
-feature's value at ε; all d features of a record together at d times ε, by composition; and it hides no label.
+feature's value, at an ε that follows from its scale and range; all d features of a record together at d times
+that, by composition; and it hides no label.
 """
 
 import math
@@ -39,8 +40,6 @@ _ROOM = {"bound": 2.0, "fraction": 8}
 """Over HTTP: unbiased masks are 2^16 times as large, and this leaves them room in the field."""
 _FRACTION = 20
 """Nothing is added to gradients here, so that there is room for it."""
-_LEAST_IN_BYTES = -1.0
-"""MNIST in bytes starts here: below, a look in floats is enough."""
 _LOGS = {
     "MNIST": (-1.001, -0.657, -0.242, 0.03, 0.377, 1.0),
     "WBCD": (-1.981, -1.268, -1.063, -0.86, -0.656, -0.452, -0.044, 0.466, 1.998),
@@ -56,7 +55,7 @@ def jobs(size: Size) -> list[Job]:
         Job(setting.dataset, series, log, seed, way, _given(setting, series, size), setting.weight(size))
         for setting, series in _WAYS
         for way in (as_run if series == AS_RUN else ours,)
-        for log in _logs(setting.dataset, series, size)
+        for log in _logs(setting.dataset, size)
         for seed in _seeds(setting.dataset, series, size)
     ]
     given = {**_given(WBCD, OURS, size), **_ROOM, "label_epsilon": _LABEL}
@@ -71,12 +70,9 @@ def _given(setting: Setting, series: str, size: Size) -> dict[str, Value]:
     return own if series == AS_RUN else {**own, "unit_bytes": _UNIT[setting.dataset]}
 
 
-def _logs(dataset: str, series: str, size: Size) -> Sequence[float]:
-    chosen = [
-        log for log in _LOGS[dataset] if series == AS_RUN or dataset == "WBCD" or log >= _LEAST_IN_BYTES
-    ]
+def _logs(dataset: str, size: Size) -> Sequence[float]:
     every = sorted({point.x for point in authors.points(AUTHORS, dataset)})
-    return size.pick(_LOGS[dataset][3:4], chosen, every)
+    return size.pick(_LOGS[dataset][3:4], _LOGS[dataset], every)
 
 
 _SEEDS = {AS_RUN: (3, 30, 30), OURS: (3, 10, 10)}

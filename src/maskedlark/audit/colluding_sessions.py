@@ -36,12 +36,12 @@ def step_noise(
     return np.array(found)
 
 
-def batches(folder: Path, opened: OpenedReceipt, tag: str, count: int, records: int) -> NDArray[np.bool_]:
-    """Which records, as they lie at the helper, were in each of so many steps: (steps, records)."""
-    seed = batch_seed(folder, opened.datasets[0])
-    found = np.zeros((count, records), np.bool_)
+def batches(folder: Path, opened: OpenedReceipt, tag: str, count: int, size: int) -> NDArray[np.bool_]:
+    """Which records of a session's one dataset, as they lie there, were in so many steps: (count, size)."""
+    (dataset,), (slot,) = opened.datasets, opened.slots
+    seed, found = batch_seed(folder, dataset), np.zeros((count, size), np.bool_)
     for number in range(count):
-        found[number, parts.batch(opened.sampling, seed, tag, opened.slots[0], number, records)] = True
+        found[number, parts.batch(opened.sampling, seed, tag, slot, number, size)] = True
     return found
 
 

@@ -3,7 +3,7 @@
 import statistics
 
 from experiments import compared
-from experiments.compared import EVERYWHERE, Beside, Near, Theirs
+from experiments.compared import THREE_ROWS, Beside, Near, Theirs
 from experiments.rows import Mean, Median, Row
 
 
@@ -21,9 +21,12 @@ def test_points_without_theirs_or_too_far_left_do_not_count():
     told = compared.counted(Near(0.0, 3.0), [*found, beside(2.0, [0.0], None, "d")])
     assert told == (
         "1 of 2 points at log₁₀ ε ≥ 0 are within 3.0 accuracy points of the authors'; "
-        "the farthest is 7.0 off (c, log₁₀ ε = 1.00)."
+        "the farthest is 7.0 off (c, log₁₀ ε = 1.00). "
+        "To the left of that the farthest is 40.0 off (a, log₁₀ ε = -1.00)."
     )
-    assert "1 of 3 points are within" in compared.counted(Near(EVERYWHERE, 3.0), found)
+    everywhere = compared.counted(THREE_ROWS, found)
+    assert everywhere.startswith("1 of 3 points are within 4.4 accuracy points (three of 69 rows) of")
+    assert "left" not in everywhere
     assert compared.counted(Near(5.0, 3.0), found) == ""
 
 
@@ -32,10 +35,10 @@ def test_what_is_missed_is_told_with_how_near_single_runs_are():
         beside(0.0, [75.4, 75.4, 24.6], 75.4, "ψ = 4"),
         beside(1.0, [24.6, 30.0, 75.4, 75.0], 75.4, ""),
     )
-    told = compared.missed(Near(EVERYWHERE, 3.0), [near, far]).splitlines()
+    told = compared.missed(THREE_ROWS, [near, far]).splitlines()
     # Of four runs two are near; of six pairs the one of the last two.
     assert told[2:] == ["| log₁₀ ε = 1.00 | 75.4 | 52.5 | 50% | 17% |"]
-    assert compared.missed(Near(EVERYWHERE, 3.0), [near]) == ""
+    assert compared.missed(THREE_ROWS, [near]) == ""
 
 
 def test_points_have_their_runs_and_the_authors():

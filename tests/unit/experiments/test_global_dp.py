@@ -1,5 +1,6 @@
 """Accuracy against noise on gradients: what is run, and what is said of it."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from experiments.figures import global_dp
+from experiments.figures import global_dp_series as series_of
 from experiments.figures import global_dp_told as told
 from experiments.jobs import Job, Value
 from experiments.rows import Row
@@ -91,9 +93,10 @@ def test_an_accounted_run_costs_what_it_says():
 
 
 def test_as_run_on_raw_features():
-    # So little noise and so small a rate: what it finds is the same twice.
-    given = {"rows": 500, "batch": 100, "learning_rate": 1e-4, "epochs": 2}
-    assert wbcd("s", 0.0, global_dp.raw, **given) == wbcd("s", 0.0, global_dp.raw, **given)
+    given = {"rows": 500, "batch": 100, "learning_rate": 1e-4, "epochs": 200, "bound": 48.0}
+    # Without noise most seeds reach 85 % and more, this one too. With so much, none learns.
+    assert wbcd("s", 0.0, global_dp.raw, **given)["y"] > 85
+    assert wbcd("s", -6.0, global_dp.raw, **given)["y"] < 80
 
 
 @pytest.mark.parametrize("datasets", [("MNIST", "WBCD"), ("WBCD",), ("MNIST",)])
@@ -114,7 +117,7 @@ def test_distances_to_the_authors_are_counted():
     off = [
         each.off()
         for bound in (10, 5, 2, 1)
-        for each in told.as_run(rows(y=97.0), "MNIST", bound)
+        for each in series_of.as_run(rows(y=97.0), "MNIST", bound)
         if each.point.x > -0.06
     ]
     near = sum(each <= 3 for each in off)
@@ -124,13 +127,13 @@ def test_distances_to_the_authors_are_counted():
 
 
 def test_weights_that_differ_over_http_are_shouted():
-    (row,) = [row for row in rows() if row.series.startswith(told.HTTP)]
+    (row,) = [row for row in rows() if row.series.startswith(series_of.HTTP)]
     assert "OTHER BITS" in told._over_http(row._replace(more={**row.more, "differing_weights": "1"}))
 
 
 def test_a_bound_costs_more_than_it_says():
     # ψ = 10, four epochs, noise of scale 1: 80 at least, √d times that at most.
-    row = next(row for row in rows() if row.series == told.named(told.AS_RUN, 10))
+    row = next(row for row in rows() if row.series == series_of.named(series_of.AS_RUN, 10))
     least, most = told.pure_epsilons(row)
     assert least == 80
     assert np.isclose(most / least, np.sqrt(784 * 500 + 500 + 500 * 10 + 10))
@@ -140,12 +143,12 @@ def test_a_bound_costs_more_than_it_says():
 def test_three_rows_off_are_near_and_what_is_farther_is_told_with_its_reason():
     # The authors' 91.3 at bound 48 without noise is 63 of 69 rows; 60 of 69 are three off.
     for right, near in ((60, True), (59, False)):
-        found = [row for row in rows(y=100 * right / 69) if row.series == told.named(told.RAW, 48)]
+        found = [row for row in rows(y=100 * right / 69) if row.series == series_of.named(series_of.RAW, 48)]
         words = told._compared(found, "WBCD")
         assert ("| ψ = 48, log₁₀ ε = 0.00 | 91.3 |" in words) != near
-        assert "chance is compared with chance" in words, "others are not near"
-    everywhere = [row for row in rows(y=100 * 54 / 69) if row.series == told.named(told.RAW, 19)]
-    assert "chance" not in told._compared(everywhere, "WBCD")
+        assert "single runs differ widely" in words, "others are not near"
+    everywhere = [row for row in rows(y=100 * 54 / 69) if row.series == series_of.named(series_of.RAW, 19)]
+    assert "single runs" not in told._compared(everywhere, "WBCD")
 
 
 def test_settings_that_are_printed_are_the_rows_own():
@@ -159,11 +162,11 @@ def test_where_single_runs_are_chance_there_are_many():
     jobs = [job for job in global_dp.jobs(Size.DEFAULT) if job.dataset == "WBCD" and not job.alone]
     for series, x in {(job.series, job.x) for job in jobs}:
         here = [job for job in jobs if (job.series, job.x) == (series, x)]
-        assert len({job.seed for job in here}) == (30 if series.startswith(told.RAW) else 10)
-        # All of a point are found together, and no other with them.
-        assert len({job.group for job in here}) == 1
-    raw = [job for job in jobs if job.series.startswith(told.RAW)]
-    assert len({job.group for job in raw}) == len({(job.series, job.x) for job in raw})
+        assert len({job.seed for job in here}) == (30 if series.startswith(series_of.RAW) else 10)
+    # All of a point are found together, and no other with them.
+    raw = [job for job in jobs if job.series.startswith(series_of.RAW)]
+    points, groups = {(job.series, job.x) for job in raw}, {job.group for job in raw}
+    assert len({(job.series, job.x, job.group) for job in raw}) == len(groups) == len(points)
 
 
 def test_seeds_together_find_what_each_finds_alone():
@@ -171,3 +174,17 @@ def test_seeds_together_find_what_each_finds_alone():
     jobs = [Job("WBCD", "s", -1.0, seed, global_dp.raw, {**SMALL, **given}) for seed in range(3)]
     pytest.importorskip("sklearn")
     assert global_dp.raw_together(jobs) == [global_dp.raw(job) for job in jobs]
+
+
+def test_noise_on_each_record_needs_many_epochs():
+    row = next(row for row in rows() if row.series == series_of.named(series_of.AS_RUN, 10))
+    assert told.epochs_by_record(row) == (500, 1000)
+    assert "would need 500 epochs" in " ".join(told.text(rows()).split())
+
+
+def test_the_coalitions_figure_is_for_the_most_batches():
+    words = " ".join(told.text(rows(datasets=("MNIST",))).split())
+    # Of 800 steps at a rate of 1/200 a record is in 4 on average.
+    found = re.search(r"That is (\d+), where the mean is 4\.", words)
+    assert found
+    assert 15 < int(found[1]) < 30

@@ -62,3 +62,13 @@ def test_rows_of_another_size_are_not_shown(shown, tmp_path):
 def test_the_machine_is_described_and_not_named():
     assert "cores of" in made.machine()
     assert "/" not in made.commit()
+
+
+def test_a_figure_whose_library_is_gone_keeps_its_plots(shown, monkeypatch):
+    def load(name):
+        raise ModuleNotFoundError("no module named torch", name="torch")
+
+    shown(Size.DEFAULT)
+    monkeypatch.setattr(figures, "load", load)
+    found = shown(Size.DEFAULT)
+    assert "Drawn earlier ([f.svg](f.svg), [g.svg](g.svg)); its words need torch, which is not here." in found
