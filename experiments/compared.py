@@ -136,4 +136,4 @@ def missed(wanted: Near, found: Iterable[Beside]) -> str:
 
 
 def _part(which: Iterable[bool]) -> str:
-    return f"{statistics.fmean(which):.0%}"
+    return f"{100 * statistics.fmean(which):.0f} %"

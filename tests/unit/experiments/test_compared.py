@@ -37,7 +37,7 @@ def test_what_is_missed_is_told_with_how_near_single_runs_are():
     )
     told = compared.missed(THREE_ROWS, [near, far]).splitlines()
     # Of four runs two are near; of six pairs the one of the last two.
-    assert told[2:] == ["| log₁₀ ε = 1.00 | 75.4 | 52.5 | 50% | 17% |"]
+    assert told[2:] == ["| log₁₀ ε = 1.00 | 75.4 | 52.5 | 50 % | 17 % |"]
     assert compared.missed(THREE_ROWS, [near]) == ""
 
 
