@@ -2,8 +2,8 @@
 
 Over HTTP: two helper processes, each with one core, answer every step; the ad server's process, on either,
 quantises, signs, asks, adds up and descends. In memory: one process, on one core, does what one helper does
-in a step: weights read, batch drawn, masked gradients clipped and summed, noise. No HTTP, no signature, no
-database; nor is the ad server's own work counted there, so `cost_multiplier` is never flattered by it.
+in a step: weights read, batch drawn, masked gradients clipped and summed, noise, mask. No HTTP, no signature,
+no database; nor is the ad server's own work counted there, so `cost_multiplier` is never flattered by it.
 `whole_loop` is the ratio with that work in both.
 
 The loops take turns, a few steps each, so that a slow spell of the machine hits both; figures are medians
@@ -36,7 +36,8 @@ from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Trained
 from maskedlark.functions.gradient import GradientSteps
-from maskedlark.privacy import mechanisms, parts
+from maskedlark.privacy import mechanisms, zero_sum
+from maskedlark.privacy.parts import Batches
 from maskedlark.privacy.receipt import ClosedReceipt, OpenedReceipt
 from maskedlark.randomness import SystemRandomness
 from maskedlark.simulate.population import Population, processes
@@ -253,7 +254,8 @@ class _Alone:
         self.took = 0.0
         self._records, self._seed = records, SystemRandomness().bytes(batches.SEED_BYTES)
         self._steps = GradientSteps(TAG, training.network, training.clip)
-        self._sampling = training.planned.sampling
+        sampling = training.planned.sampling
+        self._batches = Batches(sampling, TAG, [self._seed], [0], [len(records)])
 
     def open(self) -> Mapping[str, OpenedReceipt]:
         """Nobody has to be asked."""
@@ -264,12 +266,12 @@ class _Alone:
         start = time.perf_counter()
         question = self._steps.at(body, self._seed)
         (column,) = question.columns
-        rows = parts.batch(self._sampling, self._seed, TAG, 0, number, len(self._records))
-        (table,) = question.share([parts.take(self._records, rows)], 1)
+        work = self._batches.work(number)
+        (table,) = question.share([work.only_counted(work.gather([self._records]))], 1)
         share = np.ascontiguousarray(table.shares[0][0])
         seed = self._seed[:-8] + number.to_bytes(8, "big")
         noise = mechanisms.draw("gaussian", NOISE, column.sensitivity, seed, share.size)
-        answer = numbers.add(share, numbers.from_signed(noise))
+        answer = zero_sum.masked(numbers.add(share, numbers.from_signed(noise)), seed, 1, 2)
         self.took += time.perf_counter() - start
         return answer
 

@@ -23,6 +23,7 @@ from maskedlark.functions.sums import Sums
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.parameter_service.draft import draft
 from maskedlark.privacy.document import Document
+from maskedlark.privacy.kept_answers import KeptAnswers
 from maskedlark.privacy.ledger import Ledger
 from maskedlark.privacy.messages import Request
 from maskedlark.privacy.receipt import Certificate, ReleaseReceipt, SignedCertificate, certify
@@ -96,6 +97,7 @@ class _Held:
     document: Document
     held: Measured
     purpose: Purpose = Purpose.AGGREGATE
+    expires: int = _NOW + _YEAR_S
 
     def size(self, tag: str | None) -> int:  # noqa: ARG002 - there is no model here
         return len(self.held)
@@ -126,7 +128,8 @@ def _desk(helper: str, seed: int) -> Iterator[Desk]:
         database = open_database(f"sqlite:///{Path(folder) / 'ledger.sqlite'}")
         try:
             ledger = Ledger(database, FileAnchor(Path(folder)), _Signs(helper), FixedClock(_NOW), rng)
-            yield Desk(ledger, {Sums.name: Sums()})
+            kept = KeptAnswers(Path(folder) / "answers")
+            yield Desk(helper, ledger, {Sums.name: Sums()}, lambda _, dataset: dataset, kept)
         finally:
             database.close()
 

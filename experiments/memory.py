@@ -219,7 +219,9 @@ def _batches(run: Run, seeds: Seeds, records: int) -> Iterator[Rows]:
     """One a step, as helpers draw them."""
     if not run.shuffled:
         for number in range(run.steps):
-            yield batches.poisson(seeds.batches, TAG, seeds.first + number, run.batch / records, records)
+            yield batches.poisson(
+                seeds.batches, TAG, seeds.first + number, run.batch / records, records
+            ).batch
         return
     epoch = math.ceil(records / run.batch)
     for number in range(run.steps):

@@ -125,7 +125,7 @@ def _seeds(made: Stage, training: Training) -> Seeds:
     (dataset,), session = request.request.datasets, request.request.id
     (opened, *_) = training.receipts.values()
     return Seeds(
-        colluding.batch_seed(made.helpers[0].folder, dataset),
+        colluding.shared_seed(made.helpers[0].folder, made.document, dataset),
         [colluding.session_seed(each.folder, made.origin, session) for each in made.helpers],
         opened.slots[0],
     )

@@ -16,10 +16,10 @@ from maskedlark.exact.operations import Relu
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
 from maskedlark.functions.evaluation import Evaluation
-from maskedlark.privacy import batch_seed, messages
-from maskedlark.privacy.batch_seed import SeedMessage, SignedSeed
+from maskedlark.privacy import messages, shared_seed
 from maskedlark.privacy.errors import BadArguments, BadReceipt, BadSeed
 from maskedlark.privacy.messages import Request
+from maskedlark.privacy.shared_seed import SeedMessage, SignedSeed
 from maskedlark.randomness import FixedRandomness
 from maskedlark.web.errors import StrangeAnswer
 from maskedlark.wire import steps
@@ -134,12 +134,12 @@ def _parsed(data: bytes) -> dict[str, object]:
 
 def _seeds() -> list[Decoder]:
     key, dataset, signs = OpeningKey.generate(FixedRandomness(b"seed")), bytes(32), ledgers.Signs()
-    signed = batch_seed.make(
+    signed = shared_seed.make(
         bytes(SEED_BYTES), FIRST, dataset, {"helper-1": key.sealing}, signs.current(0), ledgers.NOW
     )
 
     def unseal(data: bytes) -> bytes:
-        return batch_seed.unseal(data, FIRST, dataset, "helper-1", {key.key_id: key})
+        return shared_seed.unseal(data, FIRST, dataset, "helper-1", {key.key_id: key})
 
     def hostile(body: bytes) -> bytes:
         """What the first helper signs, whatever it is."""
@@ -147,7 +147,7 @@ def _seeds() -> list[Decoder]:
             text = body.decode()
         except UnicodeDecodeError:
             raise BadSeed("no text") from None
-        signature = signs.key.sign(batch_seed.LABEL, body).hex()
+        signature = signs.key.sign(shared_seed.LABEL, body).hex()
         return unseal(SignedSeed(message=text, signature=signature, certificate=signs.certificate).encode())
 
     assert SeedMessage.model_validate_json(signed.message).encode() == signed.message.encode()

@@ -170,8 +170,8 @@ def _to_helper(world: helpers.World, document: object, digest: str, chunk: bytes
 
 def _sessions(digest: str) -> list[Sent]:
     asked = SessionRequest(
-        id="5" * 32, datasets=(digest,), function="gradient", tag="clicks", arguments={}, noise=20.0,
-        sampling=Sampling(kind="poisson", rate=0.1), steps=3,
+        id="5" * 32, datasets=(digest,), slots=(0,), function="gradient", tag="clicks", arguments={},
+        noise=20.0, sampling=Sampling(kind="poisson", rate=0.1), steps=3,
     )  # fmt: skip
     step = f"/v1/sessions/{asked.id}/steps/0"
     return [

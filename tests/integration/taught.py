@@ -93,17 +93,17 @@ def flat(net: nn.Module) -> np.ndarray:
     return np.concatenate([each.detach().numpy().ravel() for each in net.parameters()]).view(np.uint32)
 
 
-def twin(made: Stage, document: Document, request: SessionRequest, firsts: tuple[int, ...]) -> Local:
+def twin(made: Stage, document: Document, request: SessionRequest) -> Local:
     """The same records and seeds as helpers have them, in this process."""
     helpers = [each for each in made.helpers if each.name in {named.name for named in document.helpers}]
     datasets = [
         LocalDataset(
             bytes.fromhex(digest),
             [colluding.records(helper.folder, document, digest, request.tag) for helper in helpers],
-            colluding.batch_seed(helpers[0].folder, digest),
+            colluding.shared_seed(helpers[0].folder, document, digest),
             first,
         )
-        for digest, first in zip(request.datasets, firsts, strict=True)
+        for digest, first in zip(request.datasets, request.slots, strict=True)
     ]
     seeds = [colluding.session_seed(helper.folder, made.origin, request.id) for helper in helpers]
     return Local(document, datasets, seeds)
@@ -111,7 +111,7 @@ def twin(made: Stage, document: Document, request: SessionRequest, firsts: tuple
 
 def taken(helper: RunningHelper, session: str) -> int:
     """How many steps of a session a helper has written down."""
-    query = text("SELECT count(*) FROM ledger_steps WHERE session = :session")
+    query = text("SELECT used FROM ledger_sessions WHERE request = :session")
     with reading(helper.folder) as connection:
         found: int = connection.execute(query, {"session": bytes.fromhex(session)}).scalar_one()
     return found

@@ -60,8 +60,7 @@ class Services:
     def in_memory(self, training: Any, helpers: int, chosen=None, **options) -> np.ndarray:
         """The weights of the same run without services."""
         request: SessionRequest = training.sums.request
-        (opened, *_) = training.receipts.values()
-        local = twin(self.made, self.documents[helpers], request, opened.slots)
+        local = twin(self.made, self.documents[helpers], request)
         return loop(begin(local, model(), **{**OPTIONS, "steps": 4, **options}), chosen)
 
 

@@ -19,7 +19,7 @@ def drawn(tag="m", rate=0.1, seed=SEED):
     """Who is in which batch: (slots, records)."""
     found = np.zeros((SLOTS, RECORDS), np.bool_)
     for slot in range(SLOTS):
-        found[slot, batches.poisson(seed, tag, slot, rate, RECORDS)] = True
+        found[slot, batches.poisson(seed, tag, slot, rate, RECORDS).batch] = True
     return found
 
 

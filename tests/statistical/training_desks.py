@@ -15,14 +15,16 @@ from maskedlark.exact.network import Network
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
 from maskedlark.functions.gradient import Gradient, GradientQuestion
-from maskedlark.privacy import mechanisms
+from maskedlark.privacy import mechanisms, slots
 from maskedlark.privacy.document import Document
+from maskedlark.privacy.kept_answers import KeptAnswers
 from maskedlark.privacy.messages import SessionRequest
 from maskedlark.privacy.receipt import OpenedReceipt
 from maskedlark.privacy.sampling import Sampling
-from maskedlark.privacy.sessions import Sessions
+from maskedlark.privacy.sessions import Sessions, noise_seed
 from maskedlark.privacy.steps import StepDesk, body_digest
 from maskedlark.randomness import FixedRandomness, Randomness
+from maskedlark.storage.engine import Database
 from tests.unit.privacy import cases, ledgers
 
 TAG, DIGEST, SEED = "canaries", b"\x07" * 32, b"\x08" * 32
@@ -52,6 +54,7 @@ class Held:
     trained: Trained
     digest: bytes = DIGEST
     purpose: Purpose = Purpose.TRAIN
+    expires: int = 1 << 40
 
     def size(self, tag: str | None) -> int:
         return len(self.trained)
@@ -67,7 +70,7 @@ class Desks:
     document: Document
     held: Sequence[Held]
     desks: Sequence[StepDesk]
-    sessions: Sequence[Sessions]
+    databases: Sequence[Database]
     request: SessionRequest | None = None
     opened: OpenedReceipt | None = None
     bodies: list[bytes] = field(default_factory=list)
@@ -77,6 +80,7 @@ class Desks:
         self.request = SessionRequest(
             id=f"{number:032x}",
             datasets=(DIGEST.hex(),),
+            slots=(number << 24,),
             function=Gradient.name,
             tag=TAG,
             arguments=model.describe(network).model_dump(),
@@ -114,9 +118,9 @@ class Desks:
             question = self._question(number)
             (column,) = question.columns
             prepared = self.desks[helper].prepare(self.document.origin, self._session)
-            seed = self.sessions[helper].take(
-                self.document.origin, self._session, number, body_digest(body, ()), prepared.engine
-            )
+            with self.databases[helper].read() as connection:
+                session = slots.find(connection, self.document.origin, self._session).seed
+            seed = noise_seed(session, number, body_digest(body, ()))
             assert prepared.request.noise is not None
             drawn = mechanisms.draw(
                 "gaussian", prepared.request.noise, column.sensitivity, seed, question.network.size
@@ -129,7 +133,8 @@ class Desks:
         found = np.zeros((len(self.bodies), self.held[0].size(TAG)), bool)
         prepared = self.desks[0].prepare(self.document.origin, self._session)
         for number in range(len(self.bodies)):
-            found[number, prepared.rows(number, ())[0]] = True
+            work = prepared.batches.work(number)
+            found[number, work.rows[0][work.counted]] = True
         return found
 
     @property
@@ -148,17 +153,20 @@ class Desks:
 def desks(folder: Path, made: Document, rows: np.ndarray, labels: np.ndarray, rng: Randomness):
     """Helpers that hold these records."""
     with ExitStack() as stack:
-        found, sessions = [], []
+        found, databases = [], []
         held = [Held(made, each) for each in _shared(made, rows, labels, rng)]
         for place, dataset in enumerate(held):
             (own := folder / str(place)).mkdir()
             ledger, database, _ = ledgers.at(own, place=place)
             stack.callback(database.close)
             ledgers.seal(ledger, database, made, DIGEST, purpose=Purpose.TRAIN)
-            sessions.append(Sessions(database, ledger, FixedRandomness(f"noise {place}".encode())))
+            databases.append(database)
+            sessions = Sessions(database, ledger, FixedRandomness(f"noise {place}".encode()))
             find = lambda origin, digest, dataset=dataset: dataset  # noqa: E731
-            found.append(StepDesk(sessions[-1], {"gradient": Gradient()}, lambda origin, dataset: SEED, find))
-        yield Desks(made, held, found, sessions)
+            kept, known = KeptAnswers(own / "answers"), {"gradient": Gradient()}
+            name = made.helpers[place].name
+            found.append(StepDesk(name, sessions, known, lambda *_: SEED, find, kept))
+        yield Desks(made, held, found, databases)
 
 
 def _shared(made: Document, rows: np.ndarray, labels: np.ndarray, rng: Randomness) -> list[Trained]:

@@ -76,5 +76,5 @@ def _told(
     noise = colluding.step_noise(helper.folder, made.origin, opened, asked, bodies)
     held = colluding.records(helper.folder, made.document, opened.datasets[0], TAG)
     # A canary is where its feature is, and not where its record lies.
-    batches = colluding.batches(helper.folder, opened, TAG, len(bodies), len(held))
+    batches = colluding.batches(helper.folder, made.document, opened, TAG, len(bodies), len(held))
     return noise, batches[:, np.argsort(held.features.argmax(axis=1))]

@@ -2,6 +2,7 @@
 
 import hashlib
 from fractions import Fraction
+from math import comb
 
 MASK = 0xFFFFFFFF
 
@@ -28,13 +29,14 @@ def block(key: bytes, number: int) -> bytes:
     return b"".join(((x + y) & MASK).to_bytes(4, "little") for x, y in zip(state, start, strict=True))
 
 
-def word(seed: bytes, kind: str, tag: str, slot: int, records: int, record: int) -> int:
+def word(seed: bytes, kind: str, tag: str, slot: int, records: int, number: int) -> int:
+    """One word of a draw's stream."""
     named = b"".join(len(each.encode()).to_bytes(4, "big") + each.encode() for each in (kind, tag))
     key = hashlib.sha256(
-        b"maskedlark v1 batch" + seed + named + slot.to_bytes(8, "big") + records.to_bytes(8, "big")
+        b"maskedlark v2 batch" + seed + named + slot.to_bytes(8, "big") + records.to_bytes(8, "big")
     ).digest()
-    at = 8 * (record % 8)
-    return int.from_bytes(block(key, record // 8)[at : at + 8], "little")
+    at = 8 * (number % 8)
+    return int.from_bytes(block(key, number // 8)[at : at + 8], "little")
 
 
 def is_below(number: int, probability: float) -> bool:
@@ -42,8 +44,44 @@ def is_below(number: int, probability: float) -> bool:
     return number < Fraction(probability) * 2**64 // 1
 
 
-def is_drawn(seed: bytes, tag: str, slot: int, rate: float, records: int, record: int) -> bool:
-    return is_below(word(seed, "poisson", tag, slot, records, record), rate)
+def sizes(rate: float, records: int) -> list[int]:
+    """The chance of so many or fewer, from 0 on, in 2^-128: exact fractions, rounded down once."""
+    q, total, ends = Fraction(rate), Fraction(0), []
+    for size in range(records + 1):
+        total += comb(records, size) * q**size * (1 - q) ** (records - size)
+        ends.append(int(total * 2**128))
+    return ends
+
+
+def room(rate: float, records: int) -> int:
+    """The least size that is exceeded with a probability of 2^-64 at most."""
+    if rate == 1 or records == 0:
+        return records
+    return next(size for size, end in enumerate(sizes(rate, records)) if 2**128 - end <= 2**64)
+
+
+def poisson(seed: bytes, tag: str, slot: int, rate: float, records: int) -> tuple[list[int], list[int]]:
+    """Who is in a batch, and the rows that its work is over, whoever counts."""
+    if rate == 1 or records == 0:
+        return list(range(records)), list(range(records))
+
+    def at(number: int) -> int:
+        return word(seed, "poisson", tag, slot, records, number)
+
+    uniform = at(0) + (at(1) << 64)
+    size = sum(end <= uniform for end in sizes(rate, records))
+    most, named, number = room(rate, records), list[int](), 2
+    few = 2 * most <= records
+    while len(named) < (most if few else (records + 1) // 2):
+        # A word that is too large would make some rows likelier than others; a row counts once.
+        if at(number) < 2**64 // records * records and at(number) % records not in named:
+            named.append(at(number) % records)
+        number += 1
+    if few:
+        return sorted(named[:size]), named
+    if 2 * size <= records:
+        return sorted(named[:size]), list(range(records))
+    return sorted(set(range(records)) - set(named[: records - size])), list(range(records))
 
 
 def is_held_out(seed: bytes, tag: str, share: float, records: int, record: int) -> bool:

@@ -151,7 +151,12 @@ class Client:
     def records(self, document: Document, digests: Sequence[bytes], tag: str) -> int:
         """How many records of a model these datasets have, by the first helper's word."""
         helper = self._connections.helpers(document)[0]
-        return sum(helper.records(digest.hex()).get(tag, 0) for digest in digests)
+        return sum(helper.counts(digest.hex()).records.get(tag, 0) for digest in digests)
+
+    def free_slots(self, document: Document, digests: Sequence[bytes]) -> tuple[int, ...]:
+        """In every dataset, the first slot that is free at all helpers: what a new session names."""
+        helpers = self._connections.helpers(document)
+        return tuple(max(each.counts(digest.hex()).free_slot for each in helpers) for digest in digests)
 
     def session(self, document: Document, body: bytes) -> Session:
         """A training session by its request, as it is sent to helpers. Nothing is sent yet."""

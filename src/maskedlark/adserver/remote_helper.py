@@ -71,6 +71,15 @@ class Retries:
         )
 
 
+class Counts(Settings):
+    """What a helper says of a sealed dataset."""
+
+    records: dict[Name, Annotated[int, Field(ge=0, le=MOST_NUMBER)]]
+    """By model."""
+    free_slot: Annotated[int, Field(ge=0, le=MOST_NUMBER)]
+    """The first slot after all that sessions have."""
+
+
 class RemoteHelper:
     """One of a document's helpers. Any thread may use it."""
 
@@ -119,12 +128,12 @@ class RemoteHelper:
         """What a question would cost; nothing is charged."""
         return self._ask(lambda: self._remote.post("/v1/explain", body, JSON_TYPE))
 
-    def records(self, dataset: str) -> dict[str, int]:
-        """How many records of each model a sealed dataset has, by tag."""
+    def counts(self, dataset: str) -> Counts:
+        """How many records of each model a sealed dataset has, and which slots are free."""
         return self._ask(lambda: _counted(self._remote.get(f"/v1/records/{dataset}")))
 
     def make_seed(self, dataset: str) -> bytes:
-        """The first helper's seed of a dataset's batches, sealed to the others. Always the same."""
+        """The seed that a dataset's helpers share, sealed to each by the first. Always the same."""
         return self._ask(lambda: self._remote.post(f"/v1/seeds/{dataset}", b"", NO_BODY_TYPE))
 
     def take_seed(self, dataset: str, message: bytes) -> None:
@@ -184,13 +193,9 @@ class Connections:
         return RemoteHelper(named.name, place, identity, remote, self.retries)
 
 
-class _Counted(Settings):
-    records: dict[Name, Annotated[int, Field(ge=0, le=MOST_NUMBER)]]
-
-
-def _counted(data: bytes) -> dict[str, int]:
+def _counted(data: bytes) -> Counts:
     try:
-        return _Counted.model_validate_json(data).records
+        return Counts.model_validate_json(data)
     except ValidationError:
         raise StrangeAnswer("no numbers of records by model") from None
 

@@ -1,4 +1,7 @@
-"""Agreeing: of every chunk the reports that all helpers accepted, sealed at every helper with one digest."""
+"""Agreeing: of every chunk the reports that all helpers accepted, sealed at every helper with one digest.
+
+Then the seed that the helpers of the dataset share is carried from the first to the others.
+"""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -50,6 +53,9 @@ def seal(
     answers += at_once([partial(helper.seal, dataset.name, sealing, dataset.opening) for helper in others])
     for helper, answer in zip(helpers, answers, strict=True):
         _check(book, helper, document, dataset, answer, (digest.hex(), len(agreed)))
+    # Nothing is answered before: masks on answers follow from it. Here it cannot be read.
+    message = first.make_seed(digest.hex())
+    at_once([partial(helper.take_seed, digest.hex(), message) for helper in others])
     datasets.seal(dataset.name, digest, len(agreed))
 
 

@@ -1,4 +1,4 @@
-"""A training session, as the ad server runs it: opened at all helpers at once, asked step by step, closed.
+"""A training session, as the ad server runs it: opened at all helpers, asked step by step, closed.
 
 The request and every step are sent as the same bytes again when a helper was away: it answers the same, and
 charges nothing twice. Run on the ad server's machine.
@@ -47,25 +47,28 @@ class Session:
 
     def open(self) -> Mapping[str, OpenedReceipt]:
         """Open it, or find it open: its receipt from every helper, verified and kept."""
-        self._relay_seeds()
-        answers = self._all([partial(helper.open_session, self.body) for helper in self.helpers])
+        first, *others = self.helpers
+        # The first alone: if it refuses, for the budget's sake or the slots', nothing is charged anywhere.
+        answers = [first.open_session(self.body)]
+        answers += self._all([partial(helper.open_session, self.body) for helper in others])
         found = {}
         for helper, data in zip(self.helpers, answers, strict=True):
             opened = self._enter(helper, data)
             if not isinstance(opened, OpenedReceipt) or not self._is_of(opened):
                 raise BadReceipt(f"{helper.name} gave a receipt of another session than was asked for")
             found[helper.name] = opened
-        if len({(each.course, each.slots) for each in found.values()}) > 1:
-            raise HelpersDiffer(
-                "helpers opened the session over other steps or at another cost than each other"
-            )
+        if len({each.course for each in found.values()}) > 1:
+            raise HelpersDiffer("helpers opened the session at another cost than each other")
         return found
 
     def step(self, number: int, body: bytes, size: int, chosen: Ranges = ()) -> FieldArray:
         """The sum of one step, with the noise of every helper: so many field elements."""
+        return sharing.combine(self.answers(number, body, size, chosen))
+
+    def answers(self, number: int, body: bytes, size: int, chosen: Ranges = ()) -> list[FieldArray]:
+        """Every helper's answer of one step: only their sum means something."""
         session = self.request.id
-        asked = [partial(helper.step, session, number, body, size, chosen) for helper in self.helpers]
-        return sharing.combine(self._all(asked))
+        return self._all([partial(each.step, session, number, body, size, chosen) for each in self.helpers])
 
     def close(self) -> Mapping[str, ClosedReceipt]:
         """Give back what was not used. Again, the same receipts."""
@@ -82,13 +85,6 @@ class Session:
         """Let the threads go. The session stays as it is."""
         self._hands.shutdown(cancel_futures=True)
 
-    def _relay_seeds(self) -> None:
-        """Carry the first helper's seed of every dataset to the others. Nothing in it can be read here."""
-        first, *others = self.helpers
-        for dataset in self.request.datasets:
-            message = first.make_seed(dataset)
-            self._all([partial(helper.take_seed, dataset, message) for helper in others])
-
     def _is_of(self, opened: OpenedReceipt) -> bool:
         request = self.request
         return (
@@ -97,6 +93,7 @@ class Session:
             opened.function,
             opened.tag,
             opened.datasets,
+            opened.slots,
             opened.steps,
             opened.sampling,
             None if opened.course is None else opened.course.noise,
@@ -106,6 +103,7 @@ class Session:
             request.function,
             request.tag,
             request.datasets,
+            request.slots,
             request.steps,
             request.sampling,
             request.noise,

@@ -15,10 +15,13 @@ from maskedlark.core.records import Trained
 from maskedlark.functions.gradient import GradientQuestion, GradientSteps
 from maskedlark.helper import columns
 from maskedlark.helper.columns import Contents
+from maskedlark.helper.keyring import Keyring
 from maskedlark.helper.seeds import SEEDS
 from maskedlark.helper.tables import DATASETS
-from maskedlark.privacy import mechanisms, parts, sessions, slots, steps
+from maskedlark.privacy import mechanisms, sessions, slots, steps
+from maskedlark.privacy import shared_seed as sealed_seed
 from maskedlark.privacy.document import Document
+from maskedlark.privacy.parts import Batches
 from maskedlark.privacy.receipt import OpenedReceipt
 
 Floats = NDArray[np.float64]
@@ -36,12 +39,15 @@ def step_noise(
     return np.array(found)
 
 
-def batches(folder: Path, opened: OpenedReceipt, tag: str, count: int, size: int) -> NDArray[np.bool_]:
+def batches(
+    folder: Path, document: Document, opened: OpenedReceipt, tag: str, count: int, size: int
+) -> NDArray[np.bool_]:
     """Which records of a session's one dataset, as they lie there, were in so many steps: (count, size)."""
-    (dataset,), (slot,) = opened.datasets, opened.slots
-    seed, found = batch_seed(folder, dataset), np.zeros((count, size), np.bool_)
+    (dataset,), found = opened.datasets, np.zeros((count, size), np.bool_)
+    drawn = Batches(opened.sampling, tag, [shared_seed(folder, document, dataset)], opened.slots, [size])
     for number in range(count):
-        found[number, parts.batch(opened.sampling, seed, tag, slot, number, size)] = True
+        work = drawn.work(number)
+        found[number, work.rows[0][work.counted]] = True
     return found
 
 
@@ -51,11 +57,14 @@ def session_seed(folder: Path, origin: str, session: str) -> bytes:
         return slots.find(connection, origin, bytes.fromhex(session)).seed
 
 
-def batch_seed(folder: Path, dataset: str) -> bytes:
-    """What all batches of a dataset follow from: every helper has the same."""
+def shared_seed(folder: Path, document: Document, dataset: str) -> bytes:
+    """What batches and masks of a dataset follow from: every helper has the same."""
     with reading(folder) as connection:
-        query = select(SEEDS.c.seed).where(SEEDS.c.dataset == bytes.fromhex(dataset))
-        return bytes(connection.execute(query).scalar_one())
+        query = select(SEEDS.c.message).where(SEEDS.c.dataset == bytes.fromhex(dataset))
+        message = bytes(connection.execute(query).scalar_one())
+    helper = folder.parent.name
+    keys = Keyring(folder / "keys", helper).opening_keys(0)
+    return sealed_seed.unseal(message, document, bytes.fromhex(dataset), helper, keys)
 
 
 def records(folder: Path, document: Document, dataset: str, tag: str) -> Trained:

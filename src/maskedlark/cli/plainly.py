@@ -10,7 +10,7 @@ import typer
 from maskedlark.adserver.errors import HelperAway
 from maskedlark.errors import MaskedLarkError
 from maskedlark.helper.errors import Busy, IngestInterrupted
-from maskedlark.privacy.errors import AccountClosed, BudgetExhausted, DeltaExhausted, SlotsMoved
+from maskedlark.privacy.errors import AccountClosed, BudgetExhausted, DeltaExhausted, SlotTaken
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.training.errors import OverCeiling
 from maskedlark.web import logs
@@ -28,7 +28,7 @@ CODES: dict[type[MaskedLarkError], int] = {
     HelperAway: AWAY,
     IngestInterrupted: AWAY,
     ServiceAway: AWAY,
-    SlotsMoved: AWAY,
+    SlotTaken: AWAY,
     StorageUnavailable: AWAY,
 }
 """A class that is not here takes the code of its nearest ancestor; without any, it is a refusal."""

@@ -1,13 +1,27 @@
 """Who is in a step's batch: drawn by helpers from a seed that they share, so that no ad server chooses it.
 
-A batch is a pseudo-random function of seed, model, slot and record. Records count in their dataset's order,
-which is the same at every helper; a *slot* is the number of a step in a dataset, and is used once, ever.
-Every draw is a stream of ChaCha20 under a key of its own, one word of 64 bits a record: all helpers draw the
-same, and who has no seed cannot tell a draw from chance. Run by helpers.
+A batch is a pseudo-random function of seed, model, slot and the record's place in its dataset, where records
+lie in the order of their ids at every helper. A *slot* is the number of a step in a dataset, and is used
+once, ever. Every draw is a stream of ChaCha20 under a key of its own: all helpers draw the same, and who has
+no seed cannot tell a draw from chance. Run by helpers.
+
+Poisson batches take time in proportion to the batch. First its size is drawn from Binomial(n, q), then so
+many different records, each as likely as any other. A set of size m is thus drawn with probability
+C(n, m) q^m (1-q)^(n-m) / C(n, m) = q^m (1-q)^(n-m): that of n independent coins. The size is found by
+comparing a word of 128 bits with the binomial distribution function, computed to 60 decimal digits by integer
+arithmetic, the same on every machine; so a batch is within 2^-100 of its law in total variation.
+
+A batch comes with others that fill it up to a size that everybody may know (`room`), so that work does not
+tell how large it is. A batch is larger than that with a probability below 2^-64; what is over is left out.
 """
 
 import hashlib
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,40 +30,142 @@ from randomgen import ChaCha
 from maskedlark.errors import NotDeclared
 
 SEED_BYTES = 32
+EXCEEDS_BITS = 64
+"""A batch is larger than its room with a probability below 2 to minus this."""
 Rows = NDArray[np.intp]
-"""Places of records, in order."""
-_LABEL = b"maskedlark v1 batch"
+"""Places of records."""
+_LABEL = b"maskedlark v2 batch"
 _ROUNDS = 20
 _WHOLE = 1 << 64
+_SIZE_BITS = 128
+_PRECISE = Context(prec=60, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
+_SPARSE = 64
+"""Where fewer than one in so many records is drawn, sorting is quicker than a place for every record."""
+_NOTHING = Decimal(10) ** -50
+"""Sizes that are so much rarer than the likeliest are never drawn: all of them together have 2^-149."""
+
+
+@dataclass(frozen=True, repr=False)
+class Draw:
+    """Rows of a dataset, and which of them are in the batch. Their number is no secret."""
+
+    rows: Rows
+    taken: NDArray[np.bool_]
+
+    @property
+    def batch(self) -> Rows:
+        """The batch alone, in order."""
+        return np.sort(self.rows[self.taken])
+
+
+def everybody(records: int) -> Draw:
+    """All records."""
+    return Draw(np.arange(records), np.ones(records, np.bool_))
 
 
 def held_out(seed: bytes, tag: str, share: float, records: int) -> NDArray[np.bool_]:
     """Which records are kept out of every batch, to evaluate with: each by itself, with this probability."""
-    return _words(seed, "held out", tag, 0, records) < _threshold(share)
+    words: NDArray[np.uint64] = _stream(seed, "held out", tag, 0, records).random_raw(records)
+    return words < _threshold(share)
 
 
-def poisson(seed: bytes, tag: str, slot: int, rate: float, records: int) -> Rows:
-    """A batch in which every record is by itself, with this probability."""
-    if rate == 1:  # The threshold would be one more than the largest word, and no word can hold it.
-        return np.arange(records)
-    return np.flatnonzero(_words(seed, "poisson", tag, slot, records) < _threshold(rate))
+def poisson(seed: bytes, tag: str, slot: int, rate: float, records: int) -> Draw:
+    """A batch in which every record is by itself, with this probability, and rows that fill it up."""
+    if rate == 1 or records == 0:
+        return everybody(records)
+    stream = _stream(seed, "poisson", tag, slot, records)
+    low, high = stream.random_raw(2).tolist()
+    size = min(records, _sizes(rate, records).size(low + (high << 64)))
+    most = room(rate, records)
+    if 2 * most <= records:
+        rows = _different(stream, most, records)
+        return Draw(rows, np.arange(most) < size)
+    # A large batch is told by whom it lacks. So many are drawn whatever the size is.
+    named = _different(stream, -(-records // 2), records)
+    taken, few = np.zeros(records, np.bool_), 2 * size <= records
+    taken[named[: size if few else records - size]] = True
+    return Draw(np.arange(records), taken if few else ~taken)
 
 
 def partition(seed: bytes, tag: str, slot: int, batches: int, records: int) -> list[Rows]:
     """All batches of an epoch whose first step has this slot: every record is in exactly one of them."""
     if batches < 1:
         raise NotDeclared(f"an epoch has 1 batch or more, not {batches}")
+    words: NDArray[np.uint64] = _stream(seed, "partition", tag, slot, records).random_raw(records)
     # Stable: of two equal words, which hardly ever come, all helpers put the same record first.
-    order = np.argsort(_words(seed, "partition", tag, slot, records), kind="stable")
+    order = np.argsort(words, kind="stable")
     return [np.sort(part) for part in np.array_split(order, batches)]
 
 
-def most_batches(seed: bytes, tag: str, slots: Iterable[int], rate: float, records: int) -> int:
-    """The most Poisson batches that one record is in: what a coalition knows, and the budget counts."""
-    counts = np.zeros(records, np.int32)
-    for slot in slots:
-        counts[poisson(seed, tag, slot, rate, records)] += 1
-    return int(counts.max(initial=0))
+def room(rate: float, records: int) -> int:
+    """What a Poisson batch is larger than with a probability below 2^-64. Everybody can compute it."""
+    return records if rate == 1 or records == 0 else min(records, _sizes(rate, records).most)
+
+
+class _Sizes(NamedTuple):
+    """The distribution function of a batch's size, in 2^-128, from the least size on."""
+
+    least: int
+    ends: tuple[int, ...]
+
+    def size(self, word: int) -> int:
+        """The size that a uniform number of 128 bits stands for."""
+        return self.least + bisect_right(self.ends, word)
+
+    @property
+    def most(self) -> int:
+        """The least size that is exceeded with a probability below 2^-64."""
+        return self.least + bisect_left(self.ends, (1 << _SIZE_BITS) - (1 << (_SIZE_BITS - EXCEEDS_BITS)))
+
+
+@lru_cache(maxsize=1024)
+def _sizes(rate: float, records: int) -> _Sizes:
+    """Binomial(records, rate): each size's weight from its neighbour's, from the likeliest on."""
+    if not 0 < rate < 1:
+        raise NotDeclared(f"a rate is over 0, and 1 at most, not {rate}")
+    with localcontext(_PRECISE):
+        q = Decimal(rate)  # Exactly: a float is a fraction of a power of 2.
+        odds, likeliest = q / (1 - q), int((records + 1) * q)
+        above = list(_weights(likeliest, 1, lambda m: odds * (records - m) / (m + 1), records))
+        below = list(_weights(likeliest, -1, lambda m: m / odds / (records - m + 1), records))
+        weights = [*below[:0:-1], *above]
+        whole, total, ends = sum(weights), Decimal(0), []
+        for weight in weights:
+            total += weight
+            ends.append(int(total / whole * (1 << _SIZE_BITS)))
+    return _Sizes(likeliest - len(below) + 1, tuple(ends))
+
+
+def _weights(likeliest: int, by: int, ratio: Callable[[int], Decimal], records: int) -> Iterator[Decimal]:
+    """The weights of sizes on one side of the likeliest, which has 1, until they are next to nothing."""
+    size, weight = likeliest, Decimal(1)
+    while 0 <= size <= records and weight > _NOTHING:
+        yield weight
+        weight *= ratio(size)
+        size += by
+
+
+def _different(stream: ChaCha, count: int, records: int) -> Rows:
+    """So many different records, in the order in which a stream of words names them."""
+    # Words from here on would make the first records likelier than the last.
+    last = _WHOLE // records * records - 1
+    rows = np.empty(0, np.intp)
+    while (missing := count - len(rows)) > 0:
+        words: NDArray[np.uint64] = stream.random_raw(missing + missing * count // records + 8)
+        named = (words[words <= np.uint64(last)] % np.uint64(records)).astype(np.intp)
+        rows = _once(np.concatenate([rows, named]), records)
+    return rows[:count]
+
+
+def _once(rows: Rows, records: int) -> Rows:
+    """Every row where it is named first."""
+    if records > _SPARSE * len(rows):
+        return rows[np.sort(np.unique(rows, return_index=True)[1])]
+    places = np.arange(len(rows))
+    first = np.full(records, len(rows))
+    np.minimum.at(first, rows, places)
+    once: Rows = rows[first[rows] == places]
+    return once
 
 
 def _threshold(probability: float) -> np.uint64:
@@ -59,15 +175,13 @@ def _threshold(probability: float) -> np.uint64:
     return np.uint64(int(probability * _WHOLE))
 
 
-def _words(seed: bytes, kind: str, tag: str, slot: int, records: int) -> NDArray[np.uint64]:
-    """One word a record, under a key that binds every argument."""
+def _stream(seed: bytes, kind: str, tag: str, slot: int, records: int) -> ChaCha:
+    """Words under a key that binds every argument."""
     if len(seed) != SEED_BYTES:
         raise NotDeclared(f"a batch seed has {SEED_BYTES} bytes")
-    named = tag.encode()
-    bound = b"".join(len(part).to_bytes(4, "big") + part for part in (kind.encode(), named))
+    bound = b"".join(len(part).to_bytes(4, "big") + part for part in (kind.encode(), tag.encode()))
     key = hashlib.sha256(
         _LABEL + seed + bound + slot.to_bytes(8, "big") + records.to_bytes(8, "big")
     ).digest()
     # The keystream of ChaCha20 under this key, block counter and nonce 0: eight bytes a word, low byte first.
-    words: NDArray[np.uint64] = ChaCha(key=int.from_bytes(key, "little"), rounds=_ROUNDS).random_raw(records)
-    return words
+    return ChaCha(key=int.from_bytes(key, "little"), rounds=_ROUNDS)

@@ -21,6 +21,7 @@ from maskedlark.core.field import FieldArray
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Records, Trained
+from maskedlark.exact import VERSION as EXACT_VERSION
 from maskedlark.exact import evaluation as exact
 from maskedlark.exact import gradient
 from maskedlark.exact.evaluation import Scale
@@ -139,6 +140,11 @@ class Evaluation(Function):
 
     name = "evaluation"
     purpose = Purpose.TRAIN
+
+    @property
+    def engine(self) -> str:
+        """The exact engine's version belongs to it."""
+        return f"{super().engine}, exact {EXACT_VERSION}"
 
     def ask(self, document: Document, arguments: Arguments) -> Question:
         """Refuses a network that is not the model's, and weights that are not the network's."""

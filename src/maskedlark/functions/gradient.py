@@ -14,6 +14,7 @@ from maskedlark.core import field
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Records, Trained
+from maskedlark.exact import VERSION as EXACT_VERSION
 from maskedlark.exact import device as devices
 from maskedlark.exact import gradient as exact
 from maskedlark.exact.clip import Clip, Norm
@@ -111,6 +112,11 @@ class Gradient(SteppedFunction):
 
     name = "gradient"
     purpose = Purpose.TRAIN
+
+    @property
+    def engine(self) -> str:
+        """The exact engine's version belongs to it."""
+        return f"{super().engine}, exact {EXACT_VERSION}"
 
     def begin(self, document: Document, tag: str, arguments: Arguments) -> Steps:
         """The arguments are a network's description."""

@@ -1,5 +1,8 @@
 """Columns on disk: the records of a sealed dataset, one file an array, mapped into memory. Run by a helper.
 
+Records lie in the order of their report ids, however they were sent: what depends on a record's place is then
+the same at every helper.
+
 What a folder must hold is in the dataset's row: every file with its shape and its digest. A file that is
 not exactly that is damaged, and nothing is computed from it.
 """
@@ -22,6 +25,7 @@ from maskedlark.core.sharing import ID_BYTES
 from maskedlark.helper.errors import DamagedDataset
 
 Array = NDArray[Any]
+Order = NDArray[np.intp]
 Kind = Literal["|u1", "<i4", "<i8"]
 _U1: Kind = "|u1"
 _I4: Kind = "<i4"
@@ -77,9 +81,19 @@ class ColumnWriter:
                 mapped[start : start + _BLOCK] = table[mapped[start : start + _BLOCK]]
             mapped.flush()
 
-    def close(self) -> Stored:
-        """Durable when this returns."""
-        return _finish(self._path, self._dtype, (self._records, *self._rest))
+    def close(self, order: Order | None = None) -> Stored:
+        """Durable when this returns; the records in this order, if one is given."""
+        shape = (self._records, *self._rest)
+        if order is not None and self._records:
+            _reorder(self._path, [np.memmap(self._path, self._dtype, "r", shape=shape)], order)
+        return _finish(self._path, self._dtype, shape)
+
+    def in_order(self) -> Order:
+        """The order of the records by what is written here: of ids, that of a dataset."""
+        if not self._records:
+            return np.empty(0, np.intp)
+        rows = np.memmap(self._path, self._dtype, "r", shape=(self._records, *self._rest))
+        return np.argsort(np.ascontiguousarray(rows).view(f"S{rows.shape[1]}").ravel())
 
 
 class ShareWriter:
@@ -96,9 +110,13 @@ class ShareWriter:
             _write(self._path, column, 8 * (value * self._shape[1] + self._written))
         self._written += len(rows)
 
-    def close(self) -> Stored:
-        """Durable when this returns."""
-        assert self._written == self._shape[1]
+    def close(self, order: Order) -> Stored:
+        """Durable when this returns; the records in this order."""
+        values, records = self._shape
+        assert self._written == records
+        if records:
+            shares = np.memmap(self._path, _I8, "r", shape=self._shape)
+            _reorder(self._path, [shares[value] for value in range(values)], order)
         return _finish(self._path, _I8, self._shape)
 
 
@@ -122,12 +140,13 @@ class MeasuredWriter:
 
     def close(self) -> Contents:
         """Durable when this returns, but for the folder's own name."""
+        order = self._ids.in_order()
         ordered = [in_order(known) for known in self._known]
         for known, entries, writer in zip(self._known, ordered, self._codes, strict=True):
             rank = {entry: place for place, entry in enumerate(entries)}
             writer.translate(np.array([rank[entry] for entry in known], np.int32))
-        files = {f"codes-{i}": writer.close() for i, writer in enumerate(self._codes)}
-        files |= {"ids": self._ids.close(), "shares": self._shares.close()}
+        files = {f"codes-{i}": writer.close(order) for i, writer in enumerate(self._codes)}
+        files |= {"ids": self._ids.close(order), "shares": self._shares.close(order)}
         writer = ColumnWriter(self._folder / _ENTRIES, _U1)
         writer.append(np.frombuffer(json.dumps(ordered).encode(), np.uint8))
         files[_ENTRIES] = writer.close()
@@ -157,8 +176,9 @@ class TrainedWriter:
         """Durable when this returns, but for the folder's own name."""
         files: dict[str, Stored] = {}
         for tag in self._models:
-            names = _trained_names(self._models, tag)
-            files |= dict(zip(names, (writer.close() for writer in self._of(tag)), strict=True))
+            names, writers = _trained_names(self._models, tag), self._of(tag)
+            order = writers[0].in_order()
+            files |= dict(zip(names, (writer.close(order) for writer in writers), strict=True))
         return Contents(files=files, records=self._records)
 
     def _of(self, tag: str) -> list[ColumnWriter]:
@@ -217,6 +237,17 @@ def _write(path: Path, array: Array, at: int) -> None:
         with path.open("r+b") as file:
             file.seek(at)
             array.tofile(file)
+
+
+def _reorder(path: Path, arrays: Sequence[Array], order: Order) -> None:
+    """Write a file anew from arrays that it holds, one after the other, the records of each in this order."""
+    ordered = path.with_name(f"{path.name}.ordered")
+    _create(ordered)
+    with ordered.open("r+b") as file:
+        for array in arrays:
+            for start in range(0, len(order), _BLOCK):
+                array[order[start : start + _BLOCK]].tofile(file)
+    ordered.replace(path)
 
 
 def _finish(path: Path, dtype: Kind, shape: Sequence[int]) -> Stored:

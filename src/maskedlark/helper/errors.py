@@ -12,7 +12,7 @@ MaskedLarkError
 │   ├── ChunkConflict           another chunk under a number that was received
 │   ├── ChunksMissing           a seal that does not name exactly the chunks that were received
 │   ├── NotAccepted             a seal over parts that this helper has not accepted
-│   ├── NothingToSeal           a seal over no record at all
+│   ├── TooFewToSeal            a seal over fewer than k records
 │   ├── SealMismatch            another helper found another dataset: nothing was sealed
 │   └── AlreadySealed           it was sealed with other content, and never changes
 ├── Refused

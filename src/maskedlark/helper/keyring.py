@@ -17,7 +17,7 @@ from maskedlark.privacy import receipt
 from maskedlark.privacy.receipt import Certificate, SignedCertificate
 from maskedlark.randomness import Randomness
 from maskedlark.web import files
-from maskedlark.wire.hpke import OpeningKey
+from maskedlark.wire.hpke import OpeningKey, SealingKey
 from maskedlark.wire.keys import MOST_KEYS, KeyConfiguration, PublishedKey
 from maskedlark.wire.signatures import SigningKey, VerifyingKey
 
@@ -62,6 +62,10 @@ class Keyring:
     def opening_keys(self, now: int) -> Mapping[bytes, OpeningKey]:
         """Every key that reports may still be sealed to, by its id. Run where reports are opened."""
         return {each.key.key_id: each.key for each in self._stored().opening if self._is_kept(each, now)}
+
+    def sealing_key(self, now: int) -> SealingKey:
+        """What others seal to us with, now."""
+        return self._stored().configuration.current(now)
 
     def current(self, now: int) -> tuple[SigningKey, SignedCertificate]:
         """The newest key that signs receipts at that moment, and the identity's certificate of it."""

@@ -61,7 +61,7 @@ class Sealer:
         document, purpose = self._shelf.document(row), Purpose(row.purpose)
         with self._shelf.database.read() as connection:
             received = [rows.received(each) for each in rows.chunks(connection, row.number)]
-        agreed = sealing.agree(received, wanted)
+        agreed = sealing.agree(received, wanted, document.k)
         folder = self._shelf.upkeep.folder(row.number)
         try:
             target = Path(tempfile.mkdtemp(prefix="columns-", dir=folder))  # 0700

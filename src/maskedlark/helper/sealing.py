@@ -14,7 +14,7 @@ from maskedlark.helper.chunk_file import ChunkFile
 from maskedlark.helper.columns import Contents, MeasuredWriter, TrainedWriter
 from maskedlark.privacy.document import Document
 from maskedlark.web import files
-from maskedlark.web.errors import ChunksMissing, NotAccepted, NothingToSeal
+from maskedlark.web.errors import ChunksMissing, NotAccepted, TooFewToSeal
 from maskedlark.wire import datasets
 from maskedlark.wire.datasets import Sealing
 
@@ -43,8 +43,8 @@ class Merged(NamedTuple):
     contents: Contents
 
 
-def agree(chunks: Sequence[Received], sealing: Sealing) -> list[Agreed]:
-    """What is kept of every chunk. Refuses a seal that is not over what we have, chunk by chunk."""
+def agree(chunks: Sequence[Received], sealing: Sealing, k: int) -> list[Agreed]:
+    """What is kept of every chunk. Refuses a seal that is not over what we have, or over fewer than k."""
     numbers, wanted = [chunk.number for chunk in chunks], range(len(sealing.accepted))
     if numbers != [*wanted]:
         missing = sorted(set(wanted) - set(numbers))
@@ -59,8 +59,11 @@ def agree(chunks: Sequence[Received], sealing: Sealing) -> list[Agreed]:
     for chunk, kept in agreed:
         if (kept & ~chunk.accepted).any():
             raise NotAccepted(f"chunk {chunk.number} has parts in the seal that this helper refused")
-    if not any(kept.any() for _, kept in agreed):
-        raise NothingToSeal("no report was accepted by all helpers: abort the dataset")
+    if (records := sum(int(each.kept.sum()) for each in agreed)) < k:
+        raise TooFewToSeal(
+            f"{records} reports were accepted by all helpers, and a dataset has at least k = {k}: abort it, "
+            "and send them with others"
+        )
     return agreed
 
 
@@ -72,7 +75,7 @@ def fingerprint(sealing: Sealing) -> bytes:
 def merge(
     source: Path, target: Path, document: Document, purpose: Purpose, agreed: Sequence[Agreed]
 ) -> Merged:
-    """Write the columns, chunk after chunk, durably, its name too. `target` is a new and empty folder."""
+    """Write the columns, by report id, durably, its name too. `target` is a new and empty folder."""
     records = sum(int(kept.sum()) for _, kept in agreed)
     members, oldest = [], []
     measured = purpose is Purpose.AGGREGATE

@@ -24,6 +24,7 @@ from maskedlark.helper.signers import Signers
 from maskedlark.privacy import messages
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.errors import BadArguments
+from maskedlark.privacy.kept_answers import KeptAnswers
 from maskedlark.privacy.ledger import Ledger
 from maskedlark.privacy.messages import Request
 from maskedlark.privacy.release import Dataset, Desk
@@ -56,7 +57,9 @@ class Service:
     datasets: Datasets
     desk: Desk
     steps: StepDesk
+    sessions: Sessions
     seeds: Seeds
+    kept: KeptAnswers
     parameters: ParameterClient
 
     def gate(self) -> Gate:
@@ -98,7 +101,7 @@ class Service:
         return self.steps.open(origin, body, messages.decode_session(body)).encode()
 
     def make_seed(self, origin: str, dataset: bytes) -> bytes:
-        """The seed of a dataset's batches for the other helpers, sealed to each."""
+        """The seed that a dataset's helpers share, sealed to each."""
         return self.seeds.make(self.find(origin, dataset).document, dataset)
 
     def take_seed(self, origin: str, dataset: bytes, message: bytes) -> None:
@@ -106,10 +109,11 @@ class Service:
         self.seeds.take(self.find(origin, dataset).document, dataset, message)
 
     def records(self, origin: str, dataset: bytes) -> bytes:
-        """How many records a sealed dataset has, of each model."""
+        """How many records a sealed dataset has, of each model, and from which slot on all are free."""
         found = self.find(origin, dataset)
+        records = {tag: found.size(tag) for tag in found.document.declared_models}
         return json.dumps(
-            {"records": {tag: found.size(tag) for tag in found.document.declared_models}}
+            {"records": records, "free_slot": self.sessions.free_slot(origin, dataset)}
         ).encode()
 
     def find(self, origin: str, digest: bytes) -> Dataset:
@@ -125,6 +129,8 @@ class Service:
         except ClockLeapt as error:
             _log.error("%s", error)
             return
+        self.seeds.expire()
+        self.kept.expire(self.clock.now())
         if gone := self.keyring.forget(self.clock.now()):
             _log.info("%d old keys were deleted", gone)
 
@@ -186,31 +192,49 @@ def open_service(
             database,
             keyring,
             lambda: keyring.opening_keys(clock.now()),
-            partial(_others_keys, parameters, clock, config.name),
+            partial(_sealing_keys, parameters, clock, keyring),
             clock,
             rng,
         )
-        desk = Desk(ledger, functions.OnDemand(computed, functions.EVALUATION), seeds.of)
+        kept = KeptAnswers(config.folder / "answers")
+        known = functions.OnDemand(computed, functions.EVALUATION)
+        desk = Desk(config.name, ledger, known, seeds.of, kept)
         stepped = functions.OnDemand(functions.load_stepped(config.functions), functions.GRADIENT)
 
         def find(origin: str, digest: bytes) -> Dataset:
             return service.find(origin, digest)  # Which is made of this desk, and so after it.
 
-        steps = StepDesk(Sessions(database, ledger, rng), stepped, seeds.of, find)
-        service = Service(config, clock, database, keyring, ledger, datasets, desk, steps, seeds, parameters)
+        sessions = Sessions(database, ledger, rng)
+        steps = StepDesk(config.name, sessions, stepped, seeds.of, find, kept)
+        service = Service(
+            config,
+            clock,
+            database,
+            keyring,
+            ledger,
+            datasets,
+            desk,
+            steps,
+            sessions,
+            seeds,
+            kept,
+            parameters,
+        )
         service.forget()
         yield service
 
 
-def _others_keys(
-    parameters: ParameterClient, clock: Clock, name: str, document: Document
+def _sealing_keys(
+    parameters: ParameterClient, clock: Clock, keyring: Keyring, document: Document
 ) -> dict[str, SealingKey]:
-    """What the seed of batches is sealed to: the keys of a document's other helpers, as they are now."""
-    others = [helper for helper in document.helpers if helper.name != name]
-    return {
-        each.name: parameters.keys(each.name, VerifyingKey(bytes.fromhex(each.identity))).current(clock.now())
+    """What a shared seed is sealed to: the keys of a document's helpers, as they are now."""
+    now = clock.now()
+    others = [helper for helper in document.helpers if helper.name != keyring.helper]
+    found = {
+        each.name: parameters.keys(each.name, VerifyingKey(bytes.fromhex(each.identity))).current(now)
         for each in others
     }
+    return {keyring.helper: keyring.sealing_key(now), **found}
 
 
 def question(body: bytes) -> Request:

@@ -1,4 +1,4 @@
-"""Training over HTTP: seeds of batches, sessions, and their steps. For those who sign."""
+"""Shared seeds, sessions and their steps over HTTP. For those who sign."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Protocol
@@ -42,13 +42,13 @@ def router(service: Service, door: Door, hands: Hands) -> APIRouter:
 def _seeds(router: APIRouter, service: Service, door: Door, hands: Hands) -> None:
     @router.get("/records/{dataset}")
     async def records(dataset: Digest, request: Request) -> Response:
-        """How many records of each model a sealed dataset has."""
+        """How many records of each model a sealed dataset has, and from which slot on all are free."""
         origin = await door.caller(request)
         return _json(await hands(origin, lambda: service.records(origin, bytes.fromhex(dataset))))
 
     @router.post("/seeds/{dataset}")
     async def make(dataset: Digest, request: Request) -> Response:
-        """The seed of a dataset's batches, sealed to the other helpers: to be relayed."""
+        """The seed that a dataset's helpers share, sealed to each: to be relayed."""
         origin = await door.caller(request)
         return _json(await hands(origin, lambda: service.make_seed(origin, bytes.fromhex(dataset))))
 

@@ -22,7 +22,7 @@ from sqlalchemy import (
 from maskedlark.wire.datasets import MOST_DATASET_NAME
 from maskedlark.wire.report import MOST_ORIGIN
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 TABLES = MetaData()
 
 DATASETS = Table(

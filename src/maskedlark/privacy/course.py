@@ -40,6 +40,10 @@ _POINTS = 1 << 17
 """Losses are discretised to about so many: the estimate is from above, however many."""
 _LOST = 1e-12
 """The transforms that compose losses err by less: so much of δ is left to them."""
+_OVERFULL = 2.0**-50
+"""A step's batch has more records than its room (`core.batches`), so that some are left out, more rarely than
+this in any dataset or in all. Whether it does is up to the others in it, whatever the label: it costs so much
+of δ, and no more."""
 _ROUNDED = 1e-6
 _UNHEARD = 2.0**-40
 
@@ -168,9 +172,10 @@ def _known(course: Course, steps: int, batches: int, delta: float) -> float:
 @lru_cache(maxsize=4096)
 def sampled_epsilon(noise: float, rate: float, steps: int, delta: float) -> float:
     """The ε of so many Gaussian sums over Poisson batches that nobody knows. A fraction of a second."""
-    if delta <= _LOST:
+    lost = _LOST + steps * _OVERFULL
+    if delta <= lost:
         return math.inf
-    found = float(_losses(noise, rate, steps).get_epsilon_for_delta(delta - _LOST))
+    found = float(_losses(noise, rate, steps).get_epsilon_for_delta(delta - lost))
     return found * (1 + _ROUNDED)
 
 
@@ -205,8 +210,8 @@ def announced(
     """The least `batches` of a Poisson course, or of the steps kept of it: everybody can compute it.
 
     Saying the true number would say something of who is in which batch, and so spoil what sampling hides. A
-    record is in more batches than these so rarely that saying so, at any end, is paid for by 1/32 of δ.
-    Helpers take the larger of this and of what their seed has made; who plans takes this.
+    record would be in more batches than these so rarely that leaving it out of the rest, which helpers do, is
+    paid for by 1/32 of δ, at any end.
     """
     from scipy.stats import binom  # noqa: PLC0415 - slow to import
 

@@ -17,10 +17,11 @@ MaskedLarkError
 │   ├── BudgetExhausted         it would cost more than is left; says how much is, and what would fit
 │   ├── DeltaExhausted          a session's δ is more than sessions have left; says how much is
 │   ├── NoSuchSession           no session of that id was opened here for that origin
-│   ├── NoSuchStep              a step behind the last of its session
+│   ├── NoSuchStep              a step behind the last of its session, or not the next one
 │   ├── StepTaken               another body under a step that was taken before
+│   ├── StepOver                a step before the last one: its answer is not kept any more
 │   ├── SessionClosed           a step of a session that is closed
-│   ├── SlotsMoved              others opened sessions over the same datasets at the same moment: try again
+│   ├── SlotTaken               a session names slots that another has; says from which on they are free
 │   └── SessionLost             it was opened and charged, and its steps were lost with the helper's disk
 ├── BadSeed                     a seed of batches that is not for this dataset and helper, or not the first
 ├── LedgerBehind                a ledger that lacks what the helper has signed: an old copy
@@ -120,7 +121,7 @@ class NoSuchSession(ReleaseRefused):
 
 
 class NoSuchStep(ReleaseRefused):
-    """A step behind the last of its session."""
+    """A step behind the last of its session, or one that is not the next."""
 
 
 class StepTaken(ReleaseRefused):
@@ -131,8 +132,20 @@ class SessionClosed(ReleaseRefused):
     """A step of a session that is closed."""
 
 
-class SlotsMoved(ReleaseRefused):
-    """Others opened sessions over the same datasets at the same moment. Nothing was charged: try again."""
+class StepOver(ReleaseRefused):
+    """A step before the last one that was taken. Its answer is not kept any more, and is not made again."""
+
+
+class SlotTaken(ReleaseRefused):
+    """A session names slots that another has. Nothing was charged."""
+
+    def __init__(self, free: int) -> None:
+        super().__init__(f"another session has one of these slots: ask again, from slot {free} on")
+        self._facts = {"free_slot": float(free)}
+
+    def facts(self) -> Mapping[str, float | None]:
+        """For the problem document: numbers that a program can act on."""
+        return self._facts
 
 
 class SessionLost(ReleaseRefused):

@@ -43,6 +43,11 @@ class Part:
     held_out: float
     """The share that is kept out."""
 
+    @property
+    def share(self) -> float:
+        """The share of all records that it has, as everybody knows it."""
+        return self.held_out if self.which == "held_out" else 1 - self.held_out
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -101,6 +106,11 @@ class Function(ABC):
     version: ClassVar[int] = 1
     """Raised with every change of what it computes: an old question must not get a new answer."""
 
+    @property
+    def engine(self) -> str:
+        """What the same share is computed with, at every helper. Answers of two engines add up to nothing."""
+        return f"{self.name} {self.version}"
+
     @abstractmethod
     def ask(self, document: Document, arguments: Arguments) -> Question:
         """The question that these arguments make under a document. Raises what is wrong with them."""
@@ -123,6 +133,11 @@ class SteppedFunction(ABC):
     name: ClassVar[str]
     purpose: ClassVar[Purpose]
     version: ClassVar[int] = 1
+
+    @property
+    def engine(self) -> str:
+        """As a function's."""
+        return f"{self.name} {self.version}"
 
     @abstractmethod
     def begin(self, document: Document, tag: str, arguments: Arguments) -> Steps:

@@ -222,7 +222,7 @@ class Ledger:
         for signed in found:
             lines.put_back(connection, signed)
             if isinstance(made := signed.claimed(), OpenedReceipt):
-                slots.put_back(self._database, connection, made)
+                slots.put_back(connection, made)
 
     def close(self, connection: Connection, document: Document, before: Mark) -> SignedReceipt:
         """Go on behind receipts that are lost: what they may have cost counts as spent. Run by a recovery.

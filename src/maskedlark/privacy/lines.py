@@ -66,8 +66,8 @@ class Charging:
     question: bytes
     """The digest of the request's bytes."""
     function: str
-    version: int
-    """Of the function: what another version would answer is not what was charged."""
+    computed: str
+    """The function's engine: what another would answer is not what was charged."""
     tag: str | None
     datasets: tuple[bytes, ...]
     charge: Charge
@@ -75,7 +75,7 @@ class Charging:
     @property
     def engine(self) -> str:
         """What the same answer is made with."""
-        return f"{mechanisms.engine(self.charge.kind)}; {self.function} {self.version}"
+        return f"{mechanisms.engine(self.charge.kind)}; {self.computed}"
 
     def entry(self) -> Entry:
         """As the budget sees it."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from maskedlark.core import field
 from maskedlark.core.declared import MOST_NAMES
@@ -35,6 +35,8 @@ MOST_ANSWER = 64 << 20
 MOST_TABLES = 64
 MOST_COLUMNS = 1 << 10
 MOST_ROWS = 1 << 20
+MOST_SLOT = 1 << 52
+Slot = Annotated[int, Field(ge=0, le=MOST_SLOT)]
 _ANSWER = Fields("tables", "receipt")
 _TABLE = Fields("rows", "columns")
 
@@ -68,10 +70,12 @@ def decode_request(body: bytes) -> Request:
 class SessionRequest(Settings):
     """A stepped function over batches of a model's records: so many steps. Made by the ad server."""
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     id: Hex16
     """Random: the same id is the same session."""
     datasets: Annotated[tuple[Hex32, ...], Field(min_length=1, max_length=MOST_DATASETS)]
+    slots: Annotated[tuple[Slot, ...], Field(min_length=1, max_length=MOST_DATASETS)]
+    """In every dataset, the slot of its first step: none of them may be another session's."""
     function: Name
     tag: Name
     arguments: dict[str, Any]
@@ -81,6 +85,12 @@ class SessionRequest(Settings):
     steps: Annotated[int, Field(ge=1, le=MOST_STEPS)]
     delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """The session's own part of the model's δ."""
+
+    @model_validator(mode="after")
+    def _fitting(self) -> "SessionRequest":
+        if len(self.slots) != len(self.datasets):
+            raise ValueError("a session names one slot for every dataset")
+        return self
 
     def encode(self) -> bytes:
         """JSON for the wire. Sent again, it is sent as these very bytes."""

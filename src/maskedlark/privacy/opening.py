@@ -1,7 +1,7 @@
 """What a third party can check of a session's receipts, beside its cost. Run by anyone.
 
-The number of batches that a record is in comes from a secret seed. A Poisson course says a number that
-everybody can compute, or more; all other courses say exactly how often a record is used.
+The number of batches that a record is in comes from a secret seed. A Poisson course says the most that
+helpers allow, which everybody can compute; all other courses say exactly how often a record is used.
 """
 
 from maskedlark.privacy import randomised, sampling

@@ -1,24 +1,26 @@
 """Release: the only way out for anything that depends on a secret. Run by a helper.
 
 In this order: at least k records; the charge and a fresh noise seed, durable; the function's share; rows
-below k dropped; noise from that seed; the answer with its receipt. The same request gets the same bytes, for
-one charge: after a crash everything is computed again from the seed, and all of it is exact.
+below k dropped; noise from that seed; a mask, so that the answer is uniform by itself; the answer with its
+receipt. The same request gets the same bytes, for one charge: after a crash everything is computed again from
+the seed, and all of it is exact. Where the ad server does not know which records are asked for, the rules are
+those of a step (`steps`): work of a size that everybody may know, noise alone below k, and an answer that is
+kept and not computed twice.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from maskedlark.core import field
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Records
 from maskedlark.errors import FieldOverflow
-from maskedlark.privacy import mechanisms, parts
+from maskedlark.privacy import mechanisms, messages, parts, zero_sum
 from maskedlark.privacy.accountant import Charge
 from maskedlark.privacy.budget import Cost, Entry
 from maskedlark.privacy.document import Document
@@ -32,15 +34,15 @@ from maskedlark.privacy.errors import (
     UnknownFunction,
 )
 from maskedlark.privacy.function import Column, Function, Question, Table
+from maskedlark.privacy.kept_answers import KeptAnswers
 from maskedlark.privacy.ledger import Ledger
-from maskedlark.privacy.lines import Charging
+from maskedlark.privacy.lines import Charging, Line
 from maskedlark.privacy.messages import MOST_ANSWER, MOST_REQUEST, Answer, AnswerTable, Request
 from maskedlark.privacy.settings import Mechanism
 from maskedlark.wire.columns import MOST_KEY_TEXT
 
-Seeds = Callable[[str, bytes], bytes]
-"""The seed of the batches of an origin's dataset."""
-Rows = NDArray[np.intp] | range
+Seeds = Callable[[Document, bytes], bytes]
+"""The seed that the helpers of a dataset share, by its document and digest."""
 
 
 class Dataset(Protocol):
@@ -49,6 +51,7 @@ class Dataset(Protocol):
     digest: bytes
     document: Document
     purpose: Purpose
+    expires: int
 
     def size(self, tag: str | None) -> int:
         """How many records it has, of this model."""
@@ -68,6 +71,7 @@ class Asked:
     function: str
     datasets: tuple[Dataset, ...]
     records: int
+    """As everybody may know it: of a part, the share of all records that it has."""
 
     @property
     def charge(self) -> Charge:
@@ -91,10 +95,11 @@ class Explained:
 class Desk:
     """Where questions are answered."""
 
-    def __init__(self, ledger: Ledger, functions: Mapping[str, Function], seeds: Seeds | None = None) -> None:
-        self._ledger = ledger
-        self._functions = functions
-        self._seeds = seeds
+    def __init__(
+        self, helper: str, ledger: Ledger, functions: Mapping[str, Function], seeds: Seeds, kept: KeptAnswers
+    ) -> None:
+        self._helper, self._ledger, self._functions = helper, ledger, functions
+        self._seeds, self._kept = seeds, kept
 
     @property
     def names(self) -> frozenset[str]:
@@ -104,19 +109,50 @@ class Desk:
     def answer(self, body: bytes, request: Request, datasets: Sequence[Dataset]) -> Answer:
         """A helper's share of the answer. `body` is the request as it came: its digest is what is charged."""
         asked = self.check(request, datasets)
+        seeds = [self._seeds(each.document, each.digest) for each in datasets]
         charging = Charging(
             bytes.fromhex(request.id),
             hashlib.sha256(body).digest(),
             request.function,
-            self._functions[request.function].version,
+            self._functions[request.function].engine,
             asked.question.tag,
             tuple(dataset.digest for dataset in datasets),
             asked.charge,
         )
         # Charge first: a crash behind this line wastes budget, but never hides a release.
         line = self._ledger.charge(asked.document, charging)
-        tables = self._share(asked)
-        return Answer(line.receipt, [*_noised(asked, tables, line.seed)])
+        if asked.question.part is None:
+            return self._answer(asked, charging, line, seeds)
+        return self._kept_answer(asked, charging, line, seeds)
+
+    def _kept_answer(self, asked: Asked, charging: Charging, line: Line, seeds: Sequence[bytes]) -> Answer:
+        """Computed once: how long it takes may tell something of records that the ad server does not know."""
+        origin = asked.document.origin
+        with self._kept.alone(origin, charging.request):
+            if (before := self._kept.read(origin, charging.request, charging.question)) is not None:
+                return messages.decode_answer(before)
+            answer = self._answer(asked, charging, line, seeds)
+            expires = min(dataset.expires for dataset in asked.datasets)
+            self._kept.write(origin, charging.request, charging.question, answer.encode(), expires)
+        return answer
+
+    def _answer(self, asked: Asked, charging: Charging, line: Line, seeds: Sequence[bytes]) -> Answer:
+        """Share, noise and mask."""
+        tables = _noised(asked, self._share(asked, seeds), line.seed)
+        columns = [column for table in tables for column in table.columns]
+        shape = ",".join(f"{rows}x{width}" for rows, width in (column.shape for column in columns))
+        key = zero_sum.key(
+            seeds,
+            asked.document.digest,
+            charging.datasets,
+            charging.question,
+            charging.computed.encode(),
+            shape.encode(),
+        )
+        flat = np.concatenate([column.ravel() for column in columns])
+        place = place_of(asked.document, self._helper)
+        left = zero_sum.masked(flat, key, place, len(asked.document.helpers))
+        return Answer(line.receipt, [*_cut(left, tables)])
 
     def explain(self, request: Request, datasets: Sequence[Dataset]) -> Explained:
         """What the answer would cost, without spending anything."""
@@ -137,7 +173,9 @@ class Desk:
         mechanism = first.document.mechanisms[first.purpose.value]
         if request.noise < mechanism.noise_floor:
             raise NoiseTooSmall(f"noise {request.noise:g} is below the declared {mechanism.noise_floor:g}")
-        records = sum(map(len, self._rows(question, datasets)))
+        records = sum(each.size(question.tag) for each in datasets)
+        if question.part is not None:
+            records = int(records * question.part.share)
         _check_size(first.document, records)
         for column in question.columns:
             _check_range(first.document, mechanism, request.noise, column)
@@ -154,23 +192,20 @@ class Desk:
             raise OtherPurpose(f"{name} is over reports to {self._functions[name].purpose}, not to {purpose}")
         return self._functions[name]
 
-    def _rows(self, question: Question, datasets: Sequence[Dataset]) -> list[Rows]:
-        """Which records are asked for, by dataset. By seed and number alone: no record is looked at."""
-        part, tag = question.part, question.tag
-        if part is None or tag is None:
-            return [range(each.size(tag)) for each in datasets]
-        assert self._seeds is not None, "who answers about parts has seeds"
-        return [
-            parts.rows_of(part, self._seeds(each.document.origin, each.digest), tag, each.size(tag))
-            for each in datasets
-        ]
+    @staticmethod
+    def _share(asked: Asked, seeds: Sequence[bytes]) -> list[Table]:
+        part, tag, k = asked.question.part, asked.question.tag, asked.document.k
+        records = [dataset.records(tag) for dataset in asked.datasets]
+        if part is None:
+            return asked.question.share(records, k)
+        assert tag is not None, "only models have parts"
+        work = parts.of_part(part, seeds, tag, [dataset.size(tag) for dataset in asked.datasets]).at_least(k)
+        return asked.question.share([work.only_counted(work.gather(records))], k)
 
-    def _share(self, asked: Asked) -> list[Table]:
-        records = [dataset.records(asked.question.tag) for dataset in asked.datasets]
-        if asked.question.part is not None:
-            rows = self._rows(asked.question, asked.datasets)
-            records = [parts.take(each, chosen) for each, chosen in zip(records, rows, strict=True)]
-        return asked.question.share(records, asked.document.k)
+
+def place_of(document: Document, helper: str) -> int:
+    """Which of the document's helpers this is."""
+    return [each.name for each in document.helpers].index(helper)
 
 
 def _check_size(document: Document, records: int) -> None:
@@ -199,7 +234,18 @@ def _check_range(document: Document, mechanism: Mechanism, noise: float, column:
         raise FieldOverflow(f"with noise {noise:g}, {column.name} could leave the field: ask for less noise")
 
 
-def _noised(asked: Asked, tables: Sequence[Table], seed: bytes) -> Sequence[AnswerTable]:
+def _cut(flat: FieldArray, tables: Sequence[AnswerTable]) -> Iterator[AnswerTable]:
+    """Numbers one after the other, as the tables that they belong to."""
+    start = 0
+    for table in tables:
+        columns = []
+        for column in table.columns:
+            columns.append(flat[start : start + column.size].reshape(column.shape))
+            start += column.size
+        yield AnswerTable(table.rows, columns)
+
+
+def _noised(asked: Asked, tables: Sequence[Table], seed: bytes) -> list[AnswerTable]:
     """The tables without rows below k, every column with noise of its own."""
     answered = []
     for number, (plan, table) in enumerate(zip(asked.question.plans, tables, strict=True)):

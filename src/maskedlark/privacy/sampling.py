@@ -49,27 +49,29 @@ def course(
     *,
     records: int,
     k: int,
-    largest: int = 0,
 ) -> Course:
     """The course of a session: what it is charged as. Run by helpers, and by who plans.
 
-    `records` and `k`: batches that may be below k amplify nothing. `largest`: the most Poisson batches that
-    one record is in, by the seed; who has no seed leaves it out, and finds the same but for a very rare seed.
+    `records` and `k`: batches that may be below k amplify nothing.
     """
     uses = sampling.uses(steps)
     if sampling.rate is None or sampling.rate == 1:
         return Course(kind, noise, 1.0, uses, uses, delta)
-    batches = max(largest, announced(kind, noise, sampling.rate, uses, delta))
+    batches = announced(kind, noise, sampling.rate, uses, delta)
     found = Course(kind, noise, sampling.rate, uses, batches, delta)
     if crowded(found, records, k, sampling.held_out):
         return found
     return Course(kind, noise, 1.0, uses, batches, delta)
 
 
-def closed(sampling: Sampling, opened: Course, used: int, largest: int = 0) -> Closed:
-    """A session's course after so many steps. `largest` as above, of the steps that are kept."""
-    kept = opened.kept(sampling.uses(used))
+def closed(sampling: Sampling, opened: Course, used: int) -> Closed:
+    """A session's course after so many steps."""
+    return opened.closed(sampling.uses(used), most_batches(sampling, opened, sampling.uses(used)))
+
+
+def most_batches(sampling: Sampling, opened: Course, used: int) -> int:
+    """The most batches that one record is in when so many uses are over. Helpers see to it."""
+    kept = opened.kept(used)
     if sampling.rate is None or sampling.rate == 1:
-        return opened.closed(sampling.uses(used), kept)
-    least = announced(opened.kind, opened.noise, sampling.rate, opened.steps, opened.delta, kept)
-    return opened.closed(used, min(kept, opened.batches, max(largest, least)))
+        return kept
+    return announced(opened.kind, opened.noise, sampling.rate, opened.steps, opened.delta, kept)

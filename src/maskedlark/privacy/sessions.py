@@ -1,13 +1,13 @@
 """Sessions in the ledger: opened for all their steps at once, a slot a step, closed. Run by a helper.
 
 Opening reserves the whole course in one transaction: budget, slots, receipt. A step is then one small durable
-commit: it is taken by one body, ever, and the noise of its answer follows from the session's seed, the step
-and that body. Closing gives back what the quarters that were not begun would have cost.
+commit, one step after the other: it is taken by one body, ever, and the noise of its answer follows from the
+session's seed, the step and that body. Closing gives back what the quarters that were not begun would have
+cost.
 """
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
@@ -21,7 +21,8 @@ from maskedlark.privacy.errors import (
     NoSuchStep,
     SessionClosed,
     SessionLost,
-    SlotsMoved,
+    StepOver,
+    StepTaken,
 )
 from maskedlark.privacy.ledger import SEED_BYTES, Ledger, Turn
 from maskedlark.privacy.receipt import (
@@ -39,14 +40,6 @@ from maskedlark.storage.engine import Database
 
 _LABEL = b"maskedlark v1 step noise"
 
-_TRIES = 16
-"""So often others may be faster before an opening gives up."""
-
-Largest = Callable[[int], int]
-"""The most batches, of a session's first so many steps, that one record is in: from the batch seed."""
-Drawn = Callable[[tuple[int, ...]], int]
-"""The same of all its steps, if these are the slots of its first one."""
-
 
 @dataclass(frozen=True)
 class Opening:
@@ -56,9 +49,12 @@ class Opening:
     question: bytes
     """The digest of the request's bytes."""
     function: str
-    version: int
+    computed: str
+    """The function's engine."""
     tag: str
     datasets: tuple[bytes, ...]
+    slots: tuple[int, ...]
+    """Of its first step, in every dataset."""
     steps: int
     sampling: Sampling
     course: Course | None
@@ -69,7 +65,7 @@ class Opening:
     @property
     def engine(self) -> str:
         """What the same answers are made with."""
-        return engine(self.course, self.function, self.version)
+        return engine(self.course, self.computed)
 
     def entry(self) -> Entry | None:
         """As the budget sees it."""
@@ -78,10 +74,10 @@ class Opening:
         return Entry(self.tag, self.datasets, self.course, self.request)
 
 
-def engine(course: Course | None, function: str, version: int) -> str:
+def engine(course: Course | None, computed: str) -> str:
     """What the same answers are made with: another engine must not answer a step again."""
     noise = mechanisms.engine(course.kind) if course else "no noise"
-    return f"{noise}; {function} {version}"
+    return f"{noise}; {computed}"
 
 
 @dataclass(frozen=True)
@@ -93,7 +89,7 @@ class SessionLine:
     body: bytes
     """The request that opened it."""
     used: int
-    """Steps up to the last one that was taken: the next is free."""
+    """Steps that were taken: the next has this number."""
     closed: bool
 
 
@@ -103,33 +99,21 @@ class Sessions:
     def __init__(self, database: Database, ledger: Ledger, rng: Randomness) -> None:
         self._database, self._ledger, self._rng = database, ledger, rng
 
-    def open(self, document: Document, opening: Opening, drawn: Drawn | None = None) -> SessionLine:
-        """The session of this request: the one that is there, or a new one if the budget allows it.
-
-        `drawn` counts Poisson batches: a seed that puts a record in more of them than its course says is
-        charged for it.
-        """
+    def open(self, document: Document, opening: Opening) -> SessionLine:
+        """The session of this request: the one that is there, or a new one if the budget allows it."""
         self._ledger.warm(document)
-        for _ in range(_TRIES):
-            with self._database.read() as connection:
-                signed = _signed(connection, document.origin, opening)
-                firsts = slots.following(connection, document.origin, opening.datasets)
-            if signed is None:
-                # Out here: batches and figures take a while, and others wait to write.
-                signed = self._try(document, _counted(opening, firsts, drawn), firsts)
-            if signed is not None:
-                self._ledger.remember(document.origin, signed)
-                return self.find(document.origin, opening.request)
-        raise SlotsMoved("others open sessions over these datasets at this moment: try again")
+        if opening.course is not None:
+            assert opening.course.steps == opening.sampling.uses(opening.steps), "a course is its sampling's"
+            # Out here: figures take a while, and others wait to write.
+            adserver_epsilon(opening.course), coalition_epsilon(opening.course)
+        self._ledger.remember(document.origin, self._opened(document, opening))
+        return self.find(document.origin, opening.request)
 
-    def _try(self, document: Document, opening: Opening, firsts: tuple[int, ...]) -> SignedReceipt | None:
-        """The receipt; none if somebody else got the slots."""
+    def _opened(self, document: Document, opening: Opening) -> SignedReceipt:
         with self._ledger.turn(document) as turn:
             signed = _signed(turn.connection, document.origin, opening)
             if signed is not None:
                 return signed
-            if slots.following(turn.connection, document.origin, opening.datasets) != firsts:
-                return None
             recovered.refuse_closed(turn.connection, document)
             entry = opening.entry()
             if entry is None or turn.account.fits(entry):
@@ -139,6 +123,7 @@ class Sessions:
 
     def _open(self, turn: Turn, opening: Opening, entry: Entry | None) -> SignedReceipt:
         origin = turn.document.origin
+        slots.reserve(turn.connection, origin, opening.datasets, opening.slots, opening.steps)
         made = OpenedReceipt(
             **turn.place(),
             request=opening.request.hex(),
@@ -146,7 +131,7 @@ class Sessions:
             function=opening.function,
             tag=opening.tag,
             datasets=tuple(dataset.hex() for dataset in opening.datasets),
-            slots=slots.reserve(self._database, turn.connection, origin, opening.datasets, opening.steps),
+            slots=opening.slots,
             steps=opening.steps,
             sampling=opening.sampling,
             course=Reserved.of(opening.course) if opening.course else None,
@@ -157,6 +142,11 @@ class Sessions:
         slots.add(turn.connection, origin, opening.request, stored, opening.body)
         return turn.append(made, request=opening.request, question=opening.question)
 
+    def free_slot(self, origin: str, dataset: bytes) -> int:
+        """The first slot of a dataset after all that sessions have."""
+        with self._database.read() as connection:
+            return slots.following(connection, origin, [dataset])[0]
+
     def find(self, origin: str, session: bytes) -> SessionLine:
         """A session, as it is now."""
         with self._database.read() as connection:
@@ -165,27 +155,26 @@ class Sessions:
     def take(self, origin: str, session: bytes, step: int, body: bytes, engine: str) -> bytes:
         """Let a step be this body's, durably, and return the seed of its noise. `body` is a digest.
 
-        The same body gets the same seed, also when the session is closed. Run before a step is answered.
+        The next step, or the last one again by the same body. Run before a step is answered.
         """
         with self._database.write() as connection:
-            stored = slots.find(connection, origin, session, "shared")
-            if not 0 <= step < stored.steps:
-                raise NoSuchStep(f"the session has {stored.steps} steps, numbered from 0: there is no {step}")
+            stored = slots.find(connection, origin, session, "alone")
             if stored.engine != engine:
                 raise CannotRepeat(
                     f"session {session.hex()} was opened by another version ({stored.engine}): close it, "
                     "and open another"
                 )
-            if stored.closed is not None and slots.taken(connection, origin, session, step) is None:
-                raise SessionClosed(f"session {session.hex()} is closed: no step of it is taken any more")
-            slots.take(self._database, connection, origin, session, step, body)
+            if stored.closed is not None:
+                raise SessionClosed(f"session {session.hex()} is closed: no step of it is answered any more")
+            if _is_next(stored, step, body):
+                slots.take(connection, origin, session, stored, body)
         return noise_seed(stored.seed, step, body)
 
-    def close(self, document: Document, session: bytes, largest: Largest) -> SignedReceipt:
+    def close(self, document: Document, session: bytes) -> SignedReceipt:
         """Close a session and give back what it did not use. Again: the same receipt."""
         origin = document.origin
         self._ledger.warm(document)
-        kept = self._kept(origin, session, largest)
+        kept = self._kept(origin, session)
         with self._ledger.turn(document) as turn:
             stored = slots.find(turn.connection, origin, session, "alone")
             _, opened = _opened(turn.connection, origin, stored)
@@ -194,7 +183,7 @@ class Sessions:
             if stored.closed == LOST:
                 raise SessionLost(f"session {session.hex()} was lost, and counts whole")
             if stored.closed is None:
-                signed = self._close(turn, opened, kept)
+                signed = self._close(turn, opened, stored, kept)
             else:
                 found = lines.receipt_at(turn.connection, origin, stored.closed)
                 assert found is not None, "a closing receipt is written with its mark"
@@ -202,38 +191,33 @@ class Sessions:
         self._ledger.remember(origin, signed)
         return signed
 
-    def _kept(self, origin: str, session: bytes, largest: Largest) -> Kept | None:
-        """What would be kept of a session now. Out of the turn: drawing batches takes a while."""
+    def _kept(self, origin: str, session: bytes) -> Kept | None:
+        """What would be kept of a session now. Out of the turn: figures take a while."""
         line = self.find(origin, session)
         if line.opened.course is None:
             return None
-        opened, sampled = line.opened.course.course(), line.opened.sampling
-        steps = sampled.steps(opened.kept(sampled.uses(line.used)))
-        most = largest(min(steps, line.opened.steps)) if sampled.kind == "poisson" else 0
-        closed = sampling.closed(sampled, opened, line.used, most)
+        closed = sampling.closed(line.opened.sampling, line.opened.course.course(), line.used)
         adserver_epsilon(closed), coalition_epsilon(closed)
         return Kept(steps=closed.steps, batches=closed.batches)
 
-    def _close(self, turn: Turn, opened: OpenedReceipt, kept: Kept | None) -> SignedReceipt:
-        origin, session = opened.origin, bytes.fromhex(opened.request)
-        used = slots.used(turn.connection, origin, session)
-        closing = None
+    def _close(self, turn: Turn, opened: OpenedReceipt, stored: Stored, kept: Kept | None) -> SignedReceipt:
+        session, closing = bytes.fromhex(opened.request), None
         if opened.course is not None and kept is not None:
             course = opened.course.course()
-            if kept.steps != course.kept(opened.sampling.uses(used)):
+            if kept.steps != course.kept(opened.sampling.uses(stored.used)):
                 # A step of a later quarter was taken meanwhile: nothing is given back.
                 kept = Kept(steps=course.steps, batches=course.batches)
             closing = Closing(session, Closed(course, kept.steps, kept.batches))
         made = ClosedReceipt(
             **turn.place(),
             request=opened.request,
-            used=used,
-            digest=slots.digest(turn.connection, origin, session).hex(),
+            used=stored.used,
+            digest=stored.digest.hex(),
             course=opened.course,
             kept=kept,
             balance=Balance.of(turn.account.cost(closing)),
         )
-        slots.close(turn.connection, origin, session, made.number)
+        slots.close(turn.connection, opened.origin, session, made.number)
         return turn.append(made, question=bytes.fromhex(made.digest))
 
 
@@ -246,16 +230,17 @@ def noise_seed(seed: bytes, step: int, body: bytes) -> bytes:
     return hashlib.sha256(_LABEL + seed + step.to_bytes(8, "big") + body).digest()
 
 
-def _counted(opening: Opening, firsts: tuple[int, ...], drawn: Drawn | None) -> Opening:
-    """With the batches of the seed, if they are more; its figures are computed."""
-    course = opening.course
-    if course is None:
-        return opening
-    assert course.steps == opening.sampling.uses(opening.steps), "a course is its sampling's"
-    if drawn is not None and opening.sampling.kind == "poisson":
-        course = replace(course, batches=max(course.batches, drawn(firsts)))
-    adserver_epsilon(course), coalition_epsilon(course)
-    return replace(opening, course=course)
+def _is_next(stored: Stored, step: int, body: bytes) -> bool:
+    """Whether this is the next step; no if it is the last one again. Raises if it is neither."""
+    if not 0 <= step < stored.steps:
+        raise NoSuchStep(f"the session has {stored.steps} steps, numbered from 0: there is no {step}")
+    if step > stored.used:
+        raise NoSuchStep(f"steps come one after the other: {stored.used} is the next, not {step}")
+    if step < stored.used - 1:
+        raise StepOver(f"step {step} was answered, and a later one since: its answer is not kept any more")
+    if step < stored.used and stored.taken != body:
+        raise StepTaken(f"step {step} was taken by another request: each is answered for one, ever")
+    return step == stored.used
 
 
 def _signed(connection: Connection, origin: str, opening: Opening) -> SignedReceipt | None:
@@ -274,8 +259,8 @@ def _signed(connection: Connection, origin: str, opening: Opening) -> SignedRece
 def _line(connection: Connection, origin: str, session: bytes) -> SessionLine:
     stored = slots.find(connection, origin, session)
     signed, opened = _opened(connection, origin, stored)
-    body, used = slots.body(connection, origin, session), slots.used(connection, origin, session)
-    return SessionLine(signed, opened, body, used, stored.closed is not None)
+    body = slots.body(connection, origin, session)
+    return SessionLine(signed, opened, body, stored.used, stored.closed is not None)
 
 
 def _opened(connection: Connection, origin: str, stored: Stored) -> tuple[SignedReceipt, OpenedReceipt]:

@@ -1,7 +1,8 @@
-"""Sessions, their steps, and the slots of datasets, as they are stored. Run by a helper.
+"""Sessions and the slots of datasets, as they are stored. Run by a helper.
 
-A *slot* is the number of a step in a dataset. A session reserves as many as it has steps, in each of its
-datasets, and no other ever gets them: not even those that it did not use.
+A *slot* is the number of a step in a dataset. A session's request names those that it takes, as many as it
+has steps, in each of its datasets, and no other session ever gets them: not even those that it did not use.
+They are named and not assigned, so that a request has the same batches at every helper.
 """
 
 import hashlib
@@ -24,12 +25,11 @@ from sqlalchemy import (
     update,
 )
 
-from maskedlark.privacy.errors import NoSuchSession, StepTaken
+from maskedlark.privacy.errors import NoSuchSession, SlotTaken
 from maskedlark.privacy.receipt import OpenedReceipt
-from maskedlark.storage.engine import Database
 from maskedlark.wire.report import MOST_ORIGIN
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 LOST = 0
 """Closed by no receipt: its steps were lost. A session that counts whole."""
 TABLES = MetaData()
@@ -43,14 +43,9 @@ _SESSIONS = Table(
     Column("steps", BigInteger, nullable=False),
     Column("seed", LargeBinary, nullable=False),
     Column("engine", String(256), nullable=False),
-    Column("body", LargeBinary, nullable=False),
-)
-_STEPS = Table(
-    "ledger_steps",
-    TABLES,
-    Column("origin", String(MOST_ORIGIN), primary_key=True),
-    Column("session", LargeBinary, primary_key=True),
-    Column("step", BigInteger, primary_key=True),
+    Column("used", BigInteger, nullable=False),
+    Column("taken", LargeBinary, nullable=False),
+    Column("digest", LargeBinary, nullable=False),
     Column("body", LargeBinary, nullable=False),
 )
 _SLOTS = Table(
@@ -58,7 +53,8 @@ _SLOTS = Table(
     TABLES,
     Column("origin", String(MOST_ORIGIN), primary_key=True),
     Column("dataset", LargeBinary, primary_key=True),
-    Column("next", BigInteger, nullable=False),
+    Column("first", BigInteger, primary_key=True),
+    Column("end", BigInteger, nullable=False),
 )
 
 
@@ -72,25 +68,38 @@ class Stored:
     steps: int
     seed: bytes
     engine: str
+    used: int = 0
+    """Steps that were taken: the next has this number."""
+    taken: bytes = b""
+    """The digest of the body that has taken the last of them."""
+    digest: bytes = bytes(32)
+    """Over all of them, in order."""
 
 
 def following(connection: Connection, origin: str, datasets: Sequence[bytes]) -> tuple[int, ...]:
-    """The first slot of every dataset that nobody has yet."""
-    query = select(_SLOTS).where(_SLOTS.c.origin == origin, _SLOTS.c.dataset.in_(datasets))
-    found = {bytes(row.dataset): int(row.next) for row in connection.execute(query)}
-    return tuple(found.get(dataset, 0) for dataset in datasets)
+    """For every dataset, the first slot after all that sessions have."""
+    here = (_SLOTS.c.origin == origin, _SLOTS.c.dataset.in_(datasets))
+    query = select(_SLOTS.c.dataset, func.max(_SLOTS.c.end)).where(*here).group_by(_SLOTS.c.dataset)
+    ends = {bytes(dataset): int(end) for dataset, end in connection.execute(query)}
+    return tuple(ends.get(dataset, 0) for dataset in datasets)
 
 
 def reserve(
-    database: Database, connection: Connection, origin: str, datasets: Sequence[bytes], steps: int
-) -> tuple[int, ...]:
-    """The first of so many new slots in every dataset. Under the chain's lock."""
-    database.insert_new(connection, _SLOTS, [(origin, dataset, 0) for dataset in sorted(datasets)])
-    firsts = following(connection, origin, datasets)
+    connection: Connection, origin: str, datasets: Sequence[bytes], firsts: Sequence[int], steps: int
+) -> None:
+    """Let nobody else have so many slots from these on. Refuses what somebody has. Under the chain's lock."""
     for dataset, first in zip(datasets, firsts, strict=True):
         here = (_SLOTS.c.origin == origin, _SLOTS.c.dataset == dataset)
-        connection.execute(update(_SLOTS).where(*here).values(next=first + steps))
-    return firsts
+        overlapping = select(_SLOTS.c.first).where(
+            *here, _SLOTS.c.first < first + steps, _SLOTS.c.end > first
+        )
+        if connection.execute(overlapping.limit(1)).first() is not None:
+            raise SlotTaken(following(connection, origin, [dataset])[0])
+    rows = zip(datasets, firsts, strict=True)
+    values = [
+        {"origin": origin, "dataset": each, "first": first, "end": first + steps} for each, first in rows
+    ]
+    connection.execute(insert(_SLOTS), values)
 
 
 def add(connection: Connection, origin: str, request: bytes, stored: Stored, body: bytes) -> None:
@@ -99,20 +108,25 @@ def add(connection: Connection, origin: str, request: bytes, stored: Stored, bod
 
 
 # Made once: what SQLAlchemy does to make a statement costs every step as much as its commit.
-_FIND = select(
-    *(_SESSIONS.c.opened, _SESSIONS.c.closed, _SESSIONS.c.steps, _SESSIONS.c.seed, _SESSIONS.c.engine)
-).where(_SESSIONS.c.origin == bindparam("of"), _SESSIONS.c.request == bindparam("named"))
-_FINDS = {None: _FIND, "shared": _FIND.with_for_update(read=True), "alone": _FIND.with_for_update()}
+_HERE = (_SESSIONS.c.origin == bindparam("of"), _SESSIONS.c.request == bindparam("named"))
+_FIND = select(*(column for column in _SESSIONS.c if column.name not in ("origin", "request", "body"))).where(
+    *_HERE
+)
+_FINDS = {None: _FIND, "alone": _FIND.with_for_update()}
+_TAKE = (
+    update(_SESSIONS)
+    .where(*_HERE)
+    .values(used=bindparam("used_now"), taken=bindparam("taken_now"), digest=bindparam("digest_now"))
+)
 
 
-def find(
-    connection: Connection, origin: str, session: bytes, lock: Literal["shared", "alone"] | None = None
-) -> Stored:
-    """A session. With a lock nobody closes it, and alone nobody takes a step of it, until this is over."""
+def find(connection: Connection, origin: str, session: bytes, lock: Literal["alone"] | None = None) -> Stored:
+    """A session. With the lock nobody closes it or takes a step of it until this is over."""
     row = connection.execute(_FINDS[lock], {"of": origin, "named": session}).one_or_none()
     if row is None:
         raise NoSuchSession(f"no session {session.hex()} was opened here")
-    return Stored(row.opened, row.closed, row.steps, bytes(row.seed), row.engine)
+    numbers = row.opened, row.closed, row.steps
+    return Stored(*numbers, bytes(row.seed), row.engine, row.used, bytes(row.taken), bytes(row.digest))
 
 
 def body(connection: Connection, origin: str, session: bytes) -> bytes:
@@ -127,39 +141,11 @@ def is_here(connection: Connection, origin: str, session: bytes) -> bool:
     return connection.scalar(query) is not None
 
 
-def taken(connection: Connection, origin: str, session: bytes, step: int) -> bytes | None:
-    """The digest of the body that has taken a step; none if nobody has."""
-    query = select(_STEPS.c.body).where(
-        _STEPS.c.origin == origin, _STEPS.c.session == session, _STEPS.c.step == step
-    )
-    found = connection.scalar(query)
-    return None if found is None else bytes(found)
-
-
-def take(
-    database: Database, connection: Connection, origin: str, session: bytes, step: int, body: bytes
-) -> None:
-    """Let a step be this body's for ever; raise if it is another's."""
-    if database.insert_new(connection, _STEPS, [(origin, session, step, body)]):
-        return
-    if taken(connection, origin, session, step) != body:
-        raise StepTaken(f"step {step} was taken by another request: each is answered for one, ever")
-
-
-def used(connection: Connection, origin: str, session: bytes) -> int:
-    """Steps up to the last one that was taken."""
-    here = (_STEPS.c.origin == origin, _STEPS.c.session == session)
-    last = connection.scalar(select(func.max(_STEPS.c.step)).where(*here))
-    return 0 if last is None else int(last) + 1
-
-
-def digest(connection: Connection, origin: str, session: bytes) -> bytes:
-    """Over all steps that were taken, and their bodies' digests, in order."""
-    here = (_STEPS.c.origin == origin, _STEPS.c.session == session)
-    found = hashlib.sha256()
-    for row in connection.execute(select(_STEPS).where(*here).order_by(_STEPS.c.step)):
-        found.update(row.step.to_bytes(8, "big") + bytes(row.body))
-    return found.digest()
+def take(connection: Connection, origin: str, session: bytes, stored: Stored, body: bytes) -> None:
+    """Let the next step be this body's for ever. Under the session's lock."""
+    digest = hashlib.sha256(stored.digest + stored.used.to_bytes(8, "big") + body).digest()
+    now = {"used_now": stored.used + 1, "taken_now": body, "digest_now": digest}
+    connection.execute(_TAKE, {"of": origin, "named": session, **now})
 
 
 def close(connection: Connection, origin: str, session: bytes, number: int) -> None:
@@ -173,11 +159,7 @@ def lose_open(connection: Connection) -> None:
     connection.execute(update(_SESSIONS).where(_SESSIONS.c.closed.is_(None)).values(closed=LOST))
 
 
-def put_back(database: Database, connection: Connection, opened: OpenedReceipt) -> None:
+def put_back(connection: Connection, opened: OpenedReceipt) -> None:
     """Let nobody have the slots of a session that was lost. Run by a recovery."""
     datasets = [bytes.fromhex(dataset) for dataset in opened.datasets]
-    database.insert_new(connection, _SLOTS, [(opened.origin, dataset, 0) for dataset in sorted(datasets)])
-    for dataset, first in zip(datasets, opened.slots, strict=True):
-        behind = first + opened.steps
-        here = (_SLOTS.c.origin == opened.origin, _SLOTS.c.dataset == dataset, _SLOTS.c.next < behind)
-        connection.execute(update(_SLOTS).where(*here).values(next=behind))
+    reserve(connection, opened.origin, datasets, opened.slots, opened.steps)

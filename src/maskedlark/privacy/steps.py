@@ -1,25 +1,23 @@
 """Sessions and their steps: the way out for gradients, as `release` is for answers. Run by a helper.
 
 A session is checked and charged whole when it is opened. A step then goes in this order: its body is checked;
-the step is taken, durably, by that body; the batch is drawn; the share is computed; below k it is thrown away
-and only noise is left; every helper adds all of the noise. The same body gets the same bytes, always.
+the step is taken, durably, by that body; the batch is drawn; the share is computed, over as many records as
+everybody may know; below k nobody in the batch counts, and only noise is left; every helper adds all of the
+noise, and its mask. The answer is kept, and given again for the same body until the next step.
 """
 
 import hashlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
-from maskedlark.core import batches, field
-from maskedlark.core.batches import Rows
+from maskedlark.core import field
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Trained
 from maskedlark.errors import FieldOverflow
-from maskedlark.privacy import mechanisms, parts, randomised, sampling
+from maskedlark.privacy import mechanisms, randomised, sampling, zero_sum
 from maskedlark.privacy.course import Course
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.errors import (
@@ -32,18 +30,18 @@ from maskedlark.privacy.errors import (
     UnknownFunction,
 )
 from maskedlark.privacy.function import Column, Question, SteppedFunction, Steps
+from maskedlark.privacy.kept_answers import KeptAnswers
 from maskedlark.privacy.mechanisms import Kind
 from maskedlark.privacy.messages import SessionRequest, decode_session
+from maskedlark.privacy.parts import Batches
 from maskedlark.privacy.receipt import SignedReceipt
-from maskedlark.privacy.release import Dataset, Seeds
+from maskedlark.privacy.release import Dataset, Seeds, place_of
 from maskedlark.privacy.sessions import Opening, Sessions, engine
 from maskedlark.wire.steps import Ranges
 
 MOST_PREPARED = 64
 """Sessions whose networks and datasets are kept in memory."""
-MOST_DRAWN = 1 << 34
-"""Words that are drawn to count a session's Poisson batches: minutes of one helper's thread, not days."""
-_SHARED = b"maskedlark v1 step randomness"
+_SHARED = b"maskedlark v2 step randomness"
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,50 +49,59 @@ class Prepared:
     """A session that is open, with all that its steps need."""
 
     request: SessionRequest
+    question: bytes
+    """The digest of the request's bytes."""
     document: Document
     kind: Kind
-    engine: str
+    computed: str
+    """The function's engine."""
+    course: Course | None
     steps: Steps
     datasets: tuple[Dataset, ...]
     seeds: tuple[bytes, ...]
-    firsts: tuple[int, ...]
-    """The slot of the first step, in every dataset."""
+    batches: Batches
 
     @property
-    def sizes(self) -> list[int]:
-        """Records of the model, by dataset."""
-        return [dataset.size(self.request.tag) for dataset in self.datasets]
+    def engine(self) -> str:
+        """What the same answers are made with."""
+        return engine(self.course, self.computed)
+
+    @property
+    def records(self) -> int:
+        """Of the model, in all datasets."""
+        return sum(dataset.size(self.request.tag) for dataset in self.datasets)
+
+    def slots(self, step: int) -> bytes:
+        """The step's slot in every dataset."""
+        return b"".join((first + step).to_bytes(8, "big") for first in self.request.slots)
 
     def shared(self, step: int) -> bytes:
         """A secret of all helpers for one step: what a function makes random is the same at each."""
-        slots = b"".join(
-            seed + (first + step).to_bytes(8, "big")
-            for seed, first in zip(self.seeds, self.firsts, strict=True)
+        return hashlib.sha256(_SHARED + b"".join(self.seeds) + self.slots(step)).digest()
+
+    def mask_key(self, step: int, body: bytes, size: int) -> bytes:
+        """Of the masks on a step's answer. `body`: its digest, and that of the records it names."""
+        return zero_sum.key(
+            self.seeds,
+            self.document.digest,
+            [dataset.digest for dataset in self.datasets],
+            self.question,
+            bytes.fromhex(self.request.id),
+            self.slots(step),
+            body,
+            self.computed.encode(),
+            size.to_bytes(8, "big"),
         )
-        return hashlib.sha256(_SHARED + slots).digest()
 
-    def rows(self, step: int, chosen: Ranges) -> list[Rows]:
-        """The batch of a step, by dataset."""
-        found = [
-            parts.batch(self.request.sampling, seed, self.request.tag, first, step, size)
-            for seed, first, size in zip(self.seeds, self.firsts, self.sizes, strict=True)
-        ]
-        if self.request.sampling.kind != "chosen":
-            return found
-        ends = np.cumsum([0, *self.sizes])
-        wanted = np.zeros(ends[-1], np.bool_)
-        for start, stop in chosen:
-            wanted[start:stop] = True
-        return [rows[wanted[ends[place] + rows]] for place, rows in enumerate(found)]
-
-    def take(self, dataset: Dataset, rows: Rows) -> Trained:
-        """A dataset's part of a batch; labels that browsers randomised are unbiased."""
-        found = parts.take(dataset.records(self.request.tag), rows)
+    def share(self, question: Question, step: int, chosen: Ranges) -> FieldArray:
+        """The batch's sum; below k nothing, after the same work: time must not tell what the answer hides."""
+        work = self.batches.work(step, chosen).at_least(self.document.k)
+        gathered = work.gather([dataset.records(self.request.tag) for dataset in self.datasets])
         if self.request.noise is None:
-            return randomised.unbiased(
-                found, self.document.trained(self.request.tag), len(self.document.helpers)
-            )
-        return found
+            declared = self.document.trained(self.request.tag)
+            gathered = randomised.unbiased(gathered, declared, len(self.document.helpers))
+        (table,) = question.share([work.only_counted(gathered)], self.document.k)
+        return np.ascontiguousarray(table.shares[0][0])
 
 
 class StepDesk:
@@ -102,11 +109,14 @@ class StepDesk:
 
     def __init__(
         self,
+        helper: str,
         sessions: Sessions,
         functions: Mapping[str, SteppedFunction],
         seeds: Seeds,
         find: Callable[[str, bytes], Dataset],
+        kept: KeptAnswers,
     ) -> None:
+        self._helper, self._kept = helper, kept
         self._sessions, self._functions, self._seeds, self._find = sessions, functions, seeds, find
         self._lock = threading.Lock()
         self._prepared: dict[tuple[str, bytes], Prepared] = {}
@@ -122,46 +132,61 @@ class StepDesk:
         document = datasets[0].document
         function = self._function(request.function)
         function.begin(document, request.tag, request.arguments)
-        seeds = [self._seeds(origin, dataset.digest) for dataset in datasets]
-        sizes = [dataset.size(request.tag) for dataset in datasets]
+        for dataset in datasets:
+            self._seeds(
+                dataset.document, dataset.digest
+            )  # Before it is charged: without them no step is answered.
         opening = Opening(
             bytes.fromhex(request.id),
             hashlib.sha256(body).digest(),
             request.function,
-            function.version,
+            function.engine,
             request.tag,
             tuple(dataset.digest for dataset in datasets),
+            request.slots,
             request.steps,
             request.sampling,
             self._course(request, document, datasets),
             body,
         )
-        most = partial(_largest, request, seeds, sizes, steps=request.steps)
-        return self._sessions.open(document, opening, most).receipt
+        return self._sessions.open(document, opening).receipt
 
     def answer(self, origin: str, session: bytes, step: int, body: bytes, chosen: Ranges = ()) -> FieldArray:
-        """A helper's share of one step, with its noise."""
+        """A helper's share of one step, with its noise and mask."""
         prepared = self.prepare(origin, session)
         for dataset in prepared.datasets:
             self._find(origin, dataset.digest)  # It may have expired since the session was opened.
         _check_chosen(prepared, chosen)
         # Before the step is taken: what is wrong with a body must not use a step up.
         question = prepared.steps.at(body, prepared.shared(step))
-        column = _only_column(question)
-        _check_range(prepared, column)
-        digest = body_digest(body, chosen)
-        seed = self._sessions.take(origin, session, step, digest, prepared.engine)
-        share = _share(prepared, question, prepared.rows(step, chosen))
-        if prepared.request.noise is None:
-            return share
-        noise = mechanisms.draw(prepared.kind, prepared.request.noise, column.sensitivity, seed, share.size)
-        return field.add(share, field.from_signed(noise))
+        _check_range(prepared, _only_column(question))
+        asked = hashlib.sha256(step.to_bytes(8, "big") + (digest := body_digest(body, chosen))).digest()
+        with self._kept.alone(origin, session):
+            seed = self._sessions.take(origin, session, step, digest, prepared.engine)
+            if (before := self._kept.read(origin, session, asked)) is not None:
+                return field.from_bytes(before)
+            answer = self._answer(prepared, question, step, digest, chosen, seed)
+            expires = min(dataset.expires for dataset in prepared.datasets)
+            self._kept.write(origin, session, asked, field.to_bytes(answer), expires)
+        return answer
+
+    def _answer(
+        self, prepared: Prepared, question: Question, step: int, digest: bytes, chosen: Ranges, seed: bytes
+    ) -> FieldArray:
+        share, noise = prepared.share(question, step, chosen), prepared.request.noise
+        if noise is not None:
+            sensitivity = _only_column(question).sensitivity
+            drawn = mechanisms.draw(prepared.kind, noise, sensitivity, seed, share.size)
+            share = field.add(share, field.from_signed(drawn))
+        key, helpers = prepared.mask_key(step, digest, share.size), len(prepared.document.helpers)
+        return zero_sum.masked(share, key, place_of(prepared.document, self._helper), helpers)
 
     def close(self, origin: str, session: bytes) -> SignedReceipt:
         """Give back what was not used."""
         prepared = self.prepare(origin, session)
-        most = partial(_largest, prepared.request, prepared.seeds, prepared.sizes, prepared.firsts)
-        return self._sessions.close(prepared.document, session, most)
+        signed = self._sessions.close(prepared.document, session)
+        self._kept.remove(origin, session)
+        return signed
 
     def prepare(self, origin: str, session: bytes) -> Prepared:
         """All that the steps of a session need: made once, kept, and made again after a restart."""
@@ -179,17 +204,19 @@ class StepDesk:
         request = decode_session(line.body)
         datasets = self._datasets(origin, request)
         document, function = datasets[0].document, self._function(request.function)
-        kind = document.mechanisms[datasets[0].purpose.value].kind
+        seeds = tuple(self._seeds(dataset.document, dataset.digest) for dataset in datasets)
         course = None if line.opened.course is None else line.opened.course.course()
         return Prepared(
             request,
+            hashlib.sha256(line.body).digest(),
             document,
-            kind,
-            engine(course, request.function, function.version),
+            document.mechanisms[datasets[0].purpose.value].kind,
+            function.engine,
+            course,
             function.begin(document, request.tag, request.arguments),
             datasets,
-            tuple(self._seeds(origin, dataset.digest) for dataset in datasets),
-            line.opened.slots,
+            seeds,
+            batches_of(request, course, seeds, [dataset.size(request.tag) for dataset in datasets]),
         )
 
     def _datasets(self, origin: str, request: SessionRequest) -> tuple[Dataset, ...]:
@@ -213,7 +240,7 @@ class StepDesk:
         """What a session is charged as."""
         mechanism = document.mechanisms[Purpose.TRAIN.value]
         records = sum(dataset.size(request.tag) for dataset in datasets)
-        _check_size(request, document, records)
+        _check_size(document, records)
         if request.noise is None:
             randomised.check(document, request.tag)
             return None
@@ -230,13 +257,17 @@ class StepDesk:
         )
 
 
-def _share(prepared: Prepared, question: Question, rows: Sequence[Rows]) -> FieldArray:
-    """The batch's sum; below k nothing, after the same work: time must not tell what the answer hides."""
-    records = [prepared.take(dataset, each) for dataset, each in zip(prepared.datasets, rows, strict=True)]
-    (table,) = question.share(records, prepared.document.k)
-    (share,) = table.shares
-    enough = sum(map(len, rows)) >= prepared.document.k
-    return np.ascontiguousarray(share[0]) if enough else np.zeros(share.shape[1], np.int64)
+def batches_of(
+    request: SessionRequest, course: Course | None, seeds: Sequence[bytes], sizes: Sequence[int]
+) -> Batches:
+    """The batches of a session. `sizes`: records of the model, by dataset. Run by helpers."""
+
+    def most(step: int) -> int:
+        assert course is not None
+        return sampling.most_batches(request.sampling, course, request.sampling.uses(step + 1))
+
+    limit = None if course is None else most
+    return Batches(request.sampling, request.tag, seeds, request.slots, sizes, limit)
 
 
 def _only_column(question: Question) -> Column:
@@ -244,15 +275,11 @@ def _only_column(question: Question) -> Column:
     return column
 
 
-def _check_size(request: SessionRequest, document: Document, records: int) -> None:
+def _check_size(document: Document, records: int) -> None:
     if records < document.k:
         raise TooFewRecords(f"fewer than k = {document.k} records: nothing is released over so few")
     if records > document.most_records:
         raise TooManyRecords(f"a step is over at most {document.most_records} records: ask over fewer")
-    if request.sampling.rate is not None and request.steps * records > MOST_DRAWN:
-        raise BadArguments(
-            f"{request.steps} steps over {records} records: steps times records are at most {MOST_DRAWN}"
-        )
 
 
 def _check_range(prepared: Prepared, column: Column) -> None:
@@ -262,7 +289,7 @@ def _check_range(prepared: Prepared, column: Column) -> None:
         largest *= randomised.growth(prepared.document.trained(prepared.request.tag))
     else:
         tail = mechanisms.tail(prepared.kind, noise, column.sensitivity, len(prepared.document.helpers))
-    if sum(prepared.sizes) * largest + tail > field.HALF:
+    if prepared.records * largest + tail > field.HALF:
         raise FieldOverflow(
             "so many records, with this noise, could leave the field: send coarser weights, lower the "
             "fraction, or ask over fewer records"
@@ -272,23 +299,11 @@ def _check_range(prepared: Prepared, column: Column) -> None:
 def _check_chosen(prepared: Prepared, chosen: Ranges) -> None:
     if bool(chosen) != (prepared.request.sampling.kind == "chosen"):
         raise BadArguments("records are named by steps of sessions that choose them, and by no others")
-    if any(not 0 <= start < stop <= sum(prepared.sizes) for start, stop in chosen):
-        raise BadArguments(f"records are numbered from 0 to {sum(prepared.sizes)}")
+    if any(not 0 <= start < stop <= prepared.records for start, stop in chosen):
+        raise BadArguments(f"records are numbered from 0 to {prepared.records}")
 
 
 def body_digest(body: bytes, chosen: Ranges) -> bytes:
     """Of all that a step brings. Run by helpers, and by who audits them with a helper's folder."""
     named = b"".join(start.to_bytes(8, "big") + stop.to_bytes(8, "big") for start, stop in chosen)
     return hashlib.sha256(len(named).to_bytes(8, "big") + named + body).digest()
-
-
-def _largest(
-    request: SessionRequest, seeds: Sequence[bytes], sizes: Sequence[int], firsts: Sequence[int], steps: int
-) -> int:
-    """The most batches, of so many first steps, that one record is in."""
-    rate, most = request.sampling.rate, 0
-    if rate is None:
-        return 0
-    for seed, size, first in zip(seeds, sizes, firsts, strict=True):
-        most = max(most, batches.most_batches(seed, request.tag, range(first, first + steps), rate, size))
-    return most

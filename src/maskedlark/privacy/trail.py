@@ -51,8 +51,8 @@ class Trail:
     _requests: set[str] = field(default_factory=set)
     _sessions: dict[str, OpenedReceipt] = field(default_factory=dict)
     """Those that are open."""
-    _slots: dict[str, int] = field(default_factory=dict)
-    """By dataset: the first that no session has."""
+    _slots: dict[str, list[range]] = field(default_factory=dict)
+    """By dataset: those that sessions have."""
 
     def spent(self) -> dict[str, Spent]:
         """What a source has cost under each document that receipts name."""
@@ -152,9 +152,10 @@ class Trail:
     def _check_slots(self, receipt: OpenedReceipt) -> None:
         """Two sessions that share a slot have batches in common."""
         for dataset, first in zip(receipt.datasets, receipt.slots, strict=True):
-            if first < self._slots.get(dataset, 0):
+            end, before = first + receipt.steps, self._slots.setdefault(dataset, [])
+            if any(first < each.stop and each.start < end for each in before):
                 raise BadReceipt(f"receipt {receipt.number} takes a slot that another session has")
-            self._slots[dataset] = first + receipt.steps
+            before.append(range(first, end))
 
     def _close(self, receipt: ClosedReceipt, document: Document) -> None:
         opened = self._sessions.pop(receipt.request, None)

@@ -41,6 +41,9 @@ class Home(Protocol):
     def records(self, document: Document, digests: Sequence[bytes], tag: str) -> int:
         """How many records of a model these datasets have."""
 
+    def free_slots(self, document: Document, digests: Sequence[bytes]) -> tuple[int, ...]:
+        """In every dataset, the first slot that no session has."""
+
     def session(self, document: Document, body: bytes) -> Sums:
         """A session by its request. Nothing is sent yet."""
 
@@ -85,8 +88,15 @@ def begin(
     records = home.records(document, digests, tag)
     charged = plans.course(document, tag, drawn, steps, Wish(noise, epsilon, delta, against), records)
     planned = _plan(document, network, clip, drawn, charged, steps, records, bits)
-    request = _request(home.new_id(), document, digests, tag, network, clip, planned)
+    slots = home.free_slots(document, digests)
+    request = _request(home.new_id(), document, digests, slots, tag, network, clip, planned)
     body = request.encode() if folder is None else _of_folder(Path(folder), request)
+
+    def renewed() -> tuple[bytes, Sums]:
+        fresh = {"id": home.new_id(), "slots": home.free_slots(document, digests)}
+        body = request.model_copy(update=fresh).encode()
+        return body, home.session(document, body)
+
     made = Training(
         model,
         network,
@@ -101,6 +111,7 @@ def begin(
         None if folder is None else Run(Path(folder), body),
         checkpoint_every,
         bar,
+        renewed,
     )
     _check_weights(made)
     return made
@@ -147,6 +158,7 @@ def _request(
     name: str,
     document: Document,
     digests: Sequence[bytes],
+    slots: tuple[int, ...],
     tag: str,
     network: Network,
     clip: Clip,
@@ -157,6 +169,7 @@ def _request(
     return SessionRequest(
         id=name,
         datasets=tuple(digest.hex() for digest in digests),
+        slots=slots,
         function=Gradient.name,
         tag=tag,
         arguments=sent.model_dump(),
@@ -168,7 +181,7 @@ def _request(
 
 
 def _of_folder(folder: Path, request: SessionRequest) -> bytes:
-    """The request of the run that was begun there, which is this one but for its id; or this one."""
+    """The request of the run that was begun there, which is this one but for id and slots; or this one."""
     body = checkpoint.kept(folder)
     if body is None:
         return request.encode()
@@ -178,7 +191,7 @@ def _of_folder(folder: Path, request: SessionRequest) -> bytes:
         raise OtherRun(f"{folder} holds a damaged run: give another folder") from None
     # As they cross: JSON has lists where Python has tuples.
     asked = decode_session(request.encode())
-    if kept.model_copy(update={"id": asked.id}) != asked:
+    if kept.model_copy(update={"id": asked.id, "slots": asked.slots}) != asked:
         raise OtherRun(
             f"{folder} holds a run with other settings or data: give another folder, or the settings it "
             "was begun with"

@@ -1,7 +1,8 @@
 """A run on disk: its session's request, and, after every few steps, model and optimiser as they were.
 
 A run that was killed anywhere is begun again over the same folder. It opens the same session, loads the last
-checkpoint and asks the steps behind it again: the same weights make the same bytes, which get the same.
+checkpoint and goes through the steps behind it again, by the answers that it kept: helpers answer the last
+step again for the same weights, and none before it.
 """
 
 import fcntl
@@ -15,11 +16,12 @@ from typing import Any, Protocol
 
 import torch
 
+from maskedlark.core.field import FieldArray, from_bytes, to_bytes
 from maskedlark.training import saved
 from maskedlark.training.errors import NotAModel, OtherRun, RunInUse
 from maskedlark.web import files
 
-_REQUEST, _STATE, _LOCK = "session.json", "checkpoint.pt", ".training"
+_REQUEST, _STATE, _ANSWER, _LOCK = "session.json", "checkpoint.pt", "answer-", ".training"
 
 
 class Stateful(Protocol):
@@ -38,7 +40,7 @@ def kept(folder: Path) -> bytes | None:
     return path.read_bytes() if path.exists() else None
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Run:
     """The folder of a run. One process at a time uses it."""
 
@@ -57,12 +59,29 @@ class Run:
         elif kept(self.folder) != self.request:
             raise OtherRun(f"another run was begun in {self.folder} meanwhile: begin again, or elsewhere")
 
+    def replace(self, request: bytes) -> None:
+        """Go on with another request: nobody was charged for the one before."""
+        files.write(self.folder / _REQUEST, request)
+        self.request = request
+
+    def answered(self, step: int, asked: bytes) -> FieldArray | None:
+        """A step's sum, if it was answered since the last checkpoint; `asked` is the digest of its body."""
+        path = self.folder / f"{_ANSWER}{step}"
+        data = path.read_bytes() if path.exists() else b""
+        return from_bytes(data[len(asked) :]) if data.startswith(asked) else None
+
+    def keep_answer(self, step: int, asked: bytes, total: FieldArray) -> None:
+        """Keep a step's sum, durably, before the next is asked."""
+        files.write(self.folder / f"{_ANSWER}{step}", asked + to_bytes(total))
+
     def save(self, step: int, kept: Sequence[Stateful]) -> None:
         """Everything as it is before this step, durably: the old file or the new one, never half of each."""
         held = io.BytesIO()
         states = [(type(each).__name__, each.state_dict()) for each in kept]
         torch.save({"step": step, "kept": states}, held)
         files.write(self.folder / _STATE, held.getvalue())
+        for path in self.folder.glob(f"{_ANSWER}*"):
+            path.unlink()
 
     def load(self, kept: Sequence[Stateful]) -> int | None:
         """Put everything back as it was, and return the step that comes next; none if nothing was saved."""

@@ -13,16 +13,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from maskedlark.core import field, sharing
-from maskedlark.core.batches import SEED_BYTES, Rows
+from maskedlark.core.batches import SEED_BYTES
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Trained
 from maskedlark.functions.gradient import Gradient
-from maskedlark.privacy import mechanisms, parts, randomised
+from maskedlark.privacy import mechanisms, parts, randomised, sampling
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.function import Column, Question, Steps
 from maskedlark.privacy.messages import SessionRequest, decode_session
+from maskedlark.privacy.parts import Batches, Work
 from maskedlark.privacy.receipt import ClosedReceipt, OpenedReceipt
+from maskedlark.privacy.steps import batches_of
 from maskedlark.randomness import Randomness
 from maskedlark.wire.steps import Ranges
 
@@ -75,6 +77,24 @@ class LocalSession:
     """One a helper: what its noise follows from."""
 
     @cached_property
+    def batches(self) -> Batches:
+        """Who is in each step's batch."""
+        course = None
+        if self.request.noise is not None:
+            course = sampling.course(
+                self.request.sampling,
+                self.document.mechanisms[Purpose.TRAIN.value].kind,
+                self.request.noise,
+                self.request.steps,
+                self.request.delta,
+                records=sum(map(len, self.datasets)),
+                k=self.document.k,
+            )
+        return batches_of(
+            self.request, course, [each.seed for each in self.datasets], [*map(len, self.datasets)]
+        )
+
+    @cached_property
     def steps(self) -> Steps:
         """The network, waiting for weights."""
         return Gradient().begin(self.document, self.request.tag, self.request.arguments)
@@ -86,10 +106,10 @@ class LocalSession:
     def step(self, number: int, body: bytes, size: int, chosen: Ranges = ()) -> FieldArray:
         """The sum of one step, with the noise of every helper."""
         question = self.steps.at(body, self._shared(number))
-        rows = self._rows(number, chosen)
+        work = self.batches.work(number, chosen)
         digest = _digest(body, chosen)
         shares = [
-            self._noisy(self._share(question, rows, place), question.columns[0], seed, number, digest)
+            self._noisy(self._share(question, work, place), question.columns[0], seed, number, digest)
             for place, seed in enumerate(self.noise_seeds)
         ]
         assert all(len(share) == size for share in shares), "a gradient has a number for every parameter"
@@ -103,28 +123,22 @@ class LocalSession:
         """Nothing is held."""
 
     def _shared(self, number: int) -> bytes:
-        slots = b"".join(each.seed + (each.first + number).to_bytes(8, "big") for each in self.datasets)
-        return hashlib.sha256(b"maskedlark v1 step randomness" + slots).digest()
+        slots = b"".join((first + number).to_bytes(8, "big") for first in self.request.slots)
+        seeds = b"".join(each.seed for each in self.datasets)
+        return hashlib.sha256(b"maskedlark v2 step randomness" + seeds + slots).digest()
 
-    def _rows(self, number: int, chosen: Ranges) -> list[Rows]:
-        drawn, tag, found, start = self.request.sampling, self.request.tag, [], 0
-        for each in self.datasets:
-            rows = parts.batch(drawn, each.seed, tag, each.first, number, len(each))
-            if drawn.kind == "chosen":
-                places = rows + start
-                named = [(low <= places) & (places < high) for low, high in chosen]
-                rows = rows[np.any(named, axis=0)]
-            start += len(each)
-            found.append(rows)
-        return found
-
-    def _share(self, question: Question, rows: Sequence[Rows], place: int) -> FieldArray:
-        batch = [parts.take(each.helpers[place], own) for each, own in zip(self.datasets, rows, strict=True)]
+    def _share(self, question: Question, work: Work, place: int) -> FieldArray:
+        """Over the batch alone: what fills up a helper's work adds nothing."""
+        counted = np.split(work.counted, np.cumsum([len(rows) for rows in work.rows])[:-1])
+        batch = [
+            parts.take(each.helpers[place], rows[own])
+            for each, rows, own in zip(self.datasets, work.rows, counted, strict=True)
+        ]
         if self.request.noise is None:
             declared, helpers = self.document.trained(self.request.tag), len(self.document.helpers)
             batch = [randomised.unbiased(each, declared, helpers) for each in batch]
         (table,) = question.share(batch, self.document.k)
-        enough = sum(map(len, rows)) >= self.document.k
+        enough = sum(map(len, batch)) >= self.document.k
         return table.shares[0][0] if enough else np.zeros_like(table.shares[0][0])
 
     def _noisy(
@@ -154,6 +168,10 @@ class Local:
     def records(self, document: Document, digests: Sequence[bytes], tag: str) -> int:  # noqa: ARG002
         """How many records there are."""
         return sum(map(len, self.datasets))
+
+    def free_slots(self, document: Document, digests: Sequence[bytes]) -> tuple[int, ...]:  # noqa: ARG002
+        """Those of the session that is run."""
+        return tuple(each.first for each in self.datasets)
 
     def session(self, document: Document, body: bytes) -> LocalSession:
         """The session of this request."""

@@ -28,7 +28,9 @@ from maskedlark.exact.quantise import Quantised, quantise
 from maskedlark.features.encoder import Encoder
 from maskedlark.functions import weights
 from maskedlark.privacy import randomised
+from maskedlark.privacy.errors import SlotTaken
 from maskedlark.privacy.receipt import ClosedReceipt, OpenedReceipt
+from maskedlark.privacy.steps import body_digest
 from maskedlark.training import network as networks
 from maskedlark.training.checkpoint import Run, Stateful
 from maskedlark.training.plan import Plan
@@ -73,6 +75,8 @@ class Training:
     run: Run | None = None
     every: int = CHECKPOINT_EVERY
     shown: Callable[[Plan, int], Shown] = silent
+    renewed: Callable[[], tuple[bytes, Sums]] | None = None
+    """The same session under another id, over slots that are free now: its request, and who is asked."""
     receipts: Mapping[str, OpenedReceipt] = field(default_factory=dict)
     _kept: list[Stateful] = field(default_factory=list)
     _progress: Advancing = field(default_factory=Nothing)
@@ -100,7 +104,7 @@ class Training:
         kept = [self.model, *self._kept]
         if self.run is not None:
             self.run.begin()
-        self.receipts = self.sums.open()
+        self.receipts = self._opened()
         first = self._first(kept)
         with self.shown(self.planned, first) as progress:
             self._progress = progress
@@ -109,6 +113,19 @@ class Training:
                 progress.advance()
                 if self.run and ((number + 1) % self.every == 0 or number + 1 == len(self)):
                     self.run.save(number + 1, kept)
+
+    def _opened(self) -> Mapping[str, OpenedReceipt]:
+        """Open the session; if another was faster over the same slots, the same over later ones."""
+        try:
+            return self.sums.open()
+        except SlotTaken:  # Nothing was charged.
+            if self.renewed is None:
+                raise
+        self.sums.stop()
+        body, self.sums = self.renewed()
+        if self.run is not None:
+            self.run.replace(body)
+        return self.sums.open()
 
     def _first(self, kept: Sequence[Stateful]) -> int:
         """The step to begin with: 0, or where the checkpoint was made."""
@@ -128,10 +145,21 @@ class Training:
     def gradient(self, number: int, chosen: Ranges = ()) -> NDArray[np.float64]:
         """The private mean gradient of a step at the model's weights, flat."""
         quantised = self.quantised()
-        total = self.sums.step(number, weights.encode(quantised), self.network.size, chosen)
+        total = self._sum(number, weights.encode(quantised), chosen)
         size = sum(stop - start for start, stop in chosen) or self.planned.batch
         unit = randomised.UNIT if self.planned.course is None else 1
         return lift(self.network, quantised, self.clip, total) / (size * unit)
+
+    def _sum(self, number: int, body: bytes, chosen: Ranges) -> FieldArray:
+        """A step's sum; of one that was answered before, as it was kept: helpers keep the last alone."""
+        if self.run is None:
+            return self.sums.step(number, body, self.network.size, chosen)
+        asked = body_digest(body, chosen)
+        total = self.run.answered(number, asked)
+        if total is None:
+            total = self.sums.step(number, body, self.network.size, chosen)
+            self.run.keep_answer(number, asked, total)
+        return total
 
     def predictor(self) -> Predictor:
         """The model as it is, with the encoder of its features."""

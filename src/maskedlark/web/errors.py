@@ -16,9 +16,9 @@ MaskedLarkError
 │   ├── ChunkConflict           another chunk under a number that was received
 │   ├── ChunksMissing           a seal that does not name exactly the chunks that were received
 │   ├── NotAccepted             a seal over parts that this helper has not accepted
-│   ├── NothingToSeal           a seal over no record at all
+│   ├── TooFewToSeal            a seal over fewer than k records
 │   ├── SealMismatch            another helper found another dataset: nothing was sealed
-│   ├── NoSeed                  no seed of batches is here yet: relay it from the first helper
+│   ├── NoSeed                  the helpers of a dataset share no seed yet: relay the first helper's
 │   └── AlreadySealed           it is sealed, and never changes
 ├── BadRequest                  a path, query or method that the service does not have
 ├── RequestRefused              a request that a helper cannot tell to be an ad server's, and to itself
@@ -108,8 +108,8 @@ class NotAccepted(DatasetRefused):
     """The seal names parts that this helper has not accepted."""
 
 
-class NothingToSeal(DatasetRefused):
-    """A dataset without a record: abort it."""
+class TooFewToSeal(DatasetRefused):
+    """A dataset of fewer than k records: abort it, and send its reports with others."""
 
 
 class SealMismatch(DatasetRefused):
@@ -117,7 +117,7 @@ class SealMismatch(DatasetRefused):
 
 
 class NoSeed(DatasetRefused):
-    """The dataset has no seed of batches here yet: get it from the first helper, and relay it."""
+    """The helpers of the dataset share no seed yet: get it from the first helper, and relay it."""
 
 
 class AlreadySealed(DatasetRefused):

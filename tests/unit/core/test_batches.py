@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from maskedlark.core import batches
 from maskedlark.errors import NotDeclared
@@ -17,13 +18,19 @@ seeds = st.binary(min_size=32, max_size=32)
 tags = st.text(max_size=8)
 slots = st.integers(0, 2**64 - 1)
 rates = st.floats(0, 1, exclude_max=True)
+over_0 = st.floats(2**-40, 1) | st.floats(2**-40, 0.1)
+
+
+@settings(max_examples=40)
+@given(seeds, tags, slots, over_0, st.integers(0, 60))
+def test_every_draw_is_the_twins(seed, tag, slot, rate, records):
+    found = batches.poisson(seed, tag, slot, rate, records)
+    assert (found.batch.tolist(), found.rows.tolist()) == twin.poisson(seed, tag, slot, rate, records)
 
 
 @settings(max_examples=15)
-@given(seeds, tags, slots, rates, st.integers(0, 40))
-def test_every_draw_is_the_twins(seed, tag, slot, rate, records):
-    drawn = [i for i in range(records) if twin.is_drawn(seed, tag, slot, rate, records, i)]
-    assert batches.poisson(seed, tag, slot, rate, records).tolist() == drawn
+@given(seeds, tags, rates, st.integers(0, 40))
+def test_who_is_held_out_is_the_twins(seed, tag, rate, records):
     out = [twin.is_held_out(seed, tag, rate, records, i) for i in range(records)]
     assert batches.held_out(seed, tag, rate, records).tolist() == out
 
@@ -64,9 +71,60 @@ def test_a_share_that_makes_no_sense_is_refused(nonsense):
         batches.held_out(SEED, "m", nonsense, 10)
 
 
-def test_at_rate_1_everybody_is_drawn_and_at_rate_0_nobody():
-    assert batches.poisson(SEED, "m", 0, 1.0, 5).tolist() == [0, 1, 2, 3, 4]
-    assert batches.poisson(SEED, "m", 0, 0.0, 5).tolist() == []
+@given(over_0, st.integers(1, 80))
+@settings(max_examples=40)
+def test_sizes_are_those_of_coins_to_the_last_of_128_bits(rate, records):
+    """So that a batch is within 2^-100 of its law: 80 sizes, each off by two units at most."""
+    if rate < 1:
+        found, exact = batches._sizes(rate, records), twin.sizes(rate, records)
+        for place, end in enumerate(found.ends):
+            assert abs(end - exact[found.least + place]) <= 2
+        assert found.least == 0 or exact[found.least - 1] == 0
+        assert exact[found.least + len(found.ends) - 1] >= 2**128 - 2
+    assert batches.room(rate, records) == twin.room(rate, records)
+
+
+@pytest.mark.parametrize(("rate", "records"), [(1000 / 60_000, 60_000), (0.025, 4000), (0.5, 10_000)])
+def test_sizes_of_many_are_those_that_scipy_finds(rate, records):
+    found = batches._sizes(rate, records)
+    sizes = found.least + np.arange(len(found.ends))
+    ours = np.array([end / 2**128 for end in found.ends])
+    assert np.abs(ours - stats.binom.cdf(sizes, records, rate)).max() < 1e-12
+    most = batches.room(rate, records)
+    assert (
+        stats.binom.logsf(most, records, rate)
+        <= -64 * math.log(2)
+        < stats.binom.logsf(most - 1, records, rate)
+    )
+
+
+@given(seeds, slots, over_0, st.integers(1, 500))
+def test_the_work_of_a_batch_says_nothing_of_its_size(seed, slot, rate, records):
+    found = batches.poisson(seed, "m", slot, rate, records)
+    most = batches.room(rate, records)
+    assert len(found.rows) == len(set(found.rows.tolist())) == (most if 2 * most <= records else records)
+    assert set(found.rows.tolist()) <= set(range(records))
+
+
+def test_a_batch_of_ten_million_takes_time_in_proportion_to_it():
+    """Counted in words of the stream, not in seconds: about as many as records in the batch."""
+    words = []
+
+    class Counting:
+        def random_raw(self, count):
+            words.append(count)
+            return stream.random_raw(count)
+
+    stream = batches._stream(SEED, "poisson", "m", 0, 10_000_000)
+    rows = batches._different(Counting(), batches.room(0.001, 10_000_000), 10_000_000)
+    assert len(rows) < sum(words) < 1.1 * len(rows)
+    assert len(rows) < 1.1 * 0.001 * 10_000_000
+
+
+def test_at_rate_1_everybody_is_drawn_and_rate_0_is_none():
+    assert batches.poisson(SEED, "m", 0, 1.0, 5).batch.tolist() == [0, 1, 2, 3, 4]
+    with pytest.raises(NotDeclared, match="over 0"):
+        batches.poisson(SEED, "m", 0, 0.0, 5)
     assert not batches.held_out(SEED, "m", 0.0, 1000).any()
 
 
@@ -83,7 +141,7 @@ def test_an_epoch_has_a_batch():
 
 def test_every_argument_makes_another_draw():
     words = [
-        batches._words(*arguments).tobytes()
+        batches._stream(*arguments).random_raw(64).tobytes()
         for arguments in (
             (SEED, "poisson", "m", 0, 64),
             (bytes(32), "poisson", "m", 0, 64),
@@ -97,16 +155,3 @@ def test_every_argument_makes_another_draw():
         )
     ]
     assert len({each[:512] for each in words}) == len(words)
-
-
-@given(seeds, st.floats(0.01, 1), st.integers(1, 12), st.integers(1, 200))
-@settings(max_examples=40)
-def test_the_most_batches_of_a_record_are_counted(seed, rate, steps, records):
-    drawn = [set(batches.poisson(seed, "m", slot, rate, records).tolist()) for slot in range(7, 7 + steps)]
-    most = max(sum(record in batch for batch in drawn) for record in range(records))
-    assert batches.most_batches(seed, "m", range(7, 7 + steps), rate, records) == most
-
-
-def test_nobody_is_in_no_batch_at_all():
-    assert batches.most_batches(SEED, "m", range(0), 0.5, 10) == 0
-    assert batches.most_batches(SEED, "m", range(10), 0.5, 0) == 0

@@ -29,7 +29,7 @@ HOUR = 480_000
 NOW = HOUR * 3600 + 1800
 ORIGIN, NAME = "ads.example", "march"
 KEYS = [OpeningKey.generate(FixedRandomness(f"opening {i}".encode())) for i in range(2)]
-DOCUMENT = make()
+DOCUMENT = make(k=1)
 LIFETIME = DOCUMENT.report_lifetime_s
 
 

@@ -12,6 +12,7 @@ from maskedlark.helper.recovery import Recovered, recover
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.receipt import SignedReceipt
 from maskedlark.randomness import SystemRandomness
+from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.wire import uploads
 from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, SEAL_TYPE, ChunkAnswer, Sealed, Sealing
 from tests.unit.helper.world import NOW, ORIGIN, World, begin, opened, question, settings, world
@@ -35,7 +36,9 @@ def send(at: World, document: Document, name: str, parts: Sequence[bytes]) -> Ch
 def seal(at: World, name: str, answer: ChunkAnswer) -> str:
     sealing = Sealing(accepted=(answer.accepted,)).encode()
     answered = at.remote().post(f"/v1/datasets/{name}/seal", sealing, SEAL_TYPE, opened(name))
-    return Sealed.decode(answered).digest
+    digest = Sealed.decode(answered).digest
+    at.remote().post(f"/v1/seeds/{digest}", b"", NO_BODY_TYPE)
+    return digest
 
 
 def ask(at: World, *digests: str, number: int, noise: float = 1.0) -> bytes:

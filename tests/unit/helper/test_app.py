@@ -24,6 +24,7 @@ from maskedlark.web.errors import (
     NotForUs,
     NotNamed,
     StaleRequest,
+    TooFewToSeal,
     UndeclaredKey,
     UnknownChunk,
     UnknownDataset,
@@ -437,9 +438,8 @@ def test_questions_are_refused_by_their_own_types(helper):
 
 
 def test_too_few_records_are_not_released(helper):
-    sealed = helper.sealed(helper.publish(fake_rate=0.0), count=49)
-    with pytest.raises(privacy_errors.TooFewRecords):
-        helper.remote().post("/v1/releases", question(sealed.digest), JSON_TYPE)
+    with pytest.raises(TooFewToSeal, match="49 reports"):
+        helper.sealed(helper.publish(fake_rate=0.0), count=49)
 
 
 @pytest.mark.parametrize(

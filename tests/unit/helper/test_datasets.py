@@ -24,12 +24,13 @@ from maskedlark.web.errors import (
     ChunksMissing,
     DatasetConflict,
     NotAccepted,
-    NothingToSeal,
     SealMismatch,
+    TooFewToSeal,
     UnknownChunk,
     UnknownDataset,
 )
 from maskedlark.web.gate import WINDOW_S
+from maskedlark.wire import report
 from maskedlark.wire.datasets import Sealing, pack, unpack
 from maskedlark.wire.terms import LEAST_LIFE_S
 from tests.unit.helper import cases, dying
@@ -73,9 +74,12 @@ def test_two_helpers_seal_the_same_and_their_shares_add_up(tmp_path, database_ur
         assert total.tolist() == [30, *reports.values.sum(axis=1)]
         records = a.find(ORIGIN, bytes.fromhex(sealed.digest)).records(None)
         assert isinstance(records, Measured)
+        ids = [report.decode_public(report.decode(data).public).id for data in reports.data]
+        order = sorted(range(30), key=ids.__getitem__)
+        assert records.ids.tobytes() == b"".join(sorted(ids))
         for name, truth in zip(("campaign", "place"), reports.keys, strict=True):
             coded = records.keys[name]
-            assert [coded.entries[code] for code in coded.codes] == truth
+            assert [coded.entries[code] for code in coded.codes] == [truth[place] for place in order]
         assert a.state(ORIGIN, NAME).state == "sealed"
         assert a.state(ORIGIN, NAME).records == 30
 
@@ -91,7 +95,8 @@ def test_records_to_train_by_tag(tmp_path, sqlite_url):
                 "labels": [{"kind": "reals", "of": "purchase", "low": 0, "high": 100, "buckets": 10}],
                 "gradient_bound": 2.0,
             },
-        ]
+        ],
+        k=1,
     )
     clicks, features, masks = cases.trained("clicks", 9, document)
     baskets, bytes_, secrets = cases.trained("basket", 5, document)
@@ -112,12 +117,17 @@ def test_records_to_train_by_tag(tmp_path, sqlite_url):
             sealed = datasets.seal(ORIGIN, NAME, wanted)
             found.append(datasets.find(ORIGIN, bytes.fromhex(sealed.digest)))
         assert [found[0].size(tag) for tag in ("clicks", "basket", None)] == [8, 4, 0]
-        for tag, shown, truth in (("clicks", features, masks), ("basket", bytes_, secrets)):
+        for tag, made, shown, truth in (
+            ("clicks", clicks, features, masks),
+            ("basket", baskets, bytes_, secrets),
+        ):
             first, second = (each.records(tag) for each in found)
             assert isinstance(first, Trained)
-            assert np.array_equal(first.ids, second.ids)
-            assert np.array_equal(first.features, shown[1:])
-            assert np.array_equal(field.add(first.shares, second.shares), truth[1:])
+            ids = [report.decode_public(report.decode(data).public).id for data in made]
+            order = sorted(range(1, len(made)), key=ids.__getitem__)
+            assert first.ids.tobytes() == second.ids.tobytes() == b"".join(ids[place] for place in order)
+            assert np.array_equal(first.features, shown[order])
+            assert np.array_equal(field.add(first.shares, second.shares), truth[order])
             assert first.masks(0).shape == first.shares.shape
             assert first.candidates[0].shape == ((1, 2) if tag == "clicks" else (4, 2))
 
@@ -173,7 +183,7 @@ def test_what_is_refused_is_counted_and_sealing_needs_what_all_accepted(tmp_path
             (("f8", "80"), ChunksMissing),
             (("fc",), NotAccepted),
             (("f8f8",), WrongLength),
-            (("00",), NothingToSeal),
+            (("00",), TooFewToSeal),
         ]:
             with pytest.raises(error):
                 datasets.seal(ORIGIN, NAME, Sealing(accepted=accepted))

@@ -5,11 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from maskedlark.clock import FixedClock
+from maskedlark.helper import tables
 from maskedlark.helper.errors import NoReceiptKey
 from maskedlark.helper.seeds import Seeds
 from maskedlark.privacy.errors import BadSeed
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.storage.engine import open_database
+from maskedlark.storage.schema import prepare
 from maskedlark.web.errors import NoSeed
 from maskedlark.wire.hpke import OpeningKey
 from tests.unit.privacy import cases
@@ -45,9 +47,7 @@ class Rig:
             signs or Signs(place),
             lambda: {key.key_id: key for key in self.keys[place]},
             lambda document: {
-                each.name: keys[-1].sealing
-                for each, keys in zip(document.helpers, self.keys, strict=True)
-                if each.name != f"helper-{place}"
+                each.name: keys[-1].sealing for each, keys in zip(document.helpers, self.keys, strict=True)
             },
             FixedClock(NOW),
             SystemRandomness(),
@@ -71,28 +71,28 @@ def rig(request, tmp_path):
 def test_all_helpers_have_the_same_seed(rig):
     rig.relay()
     rig.relay(OTHER)
-    seeds = {helper.of(ORIGIN, ONE) for helper in rig.helpers}
+    seeds = {helper.of(rig.document, ONE) for helper in rig.helpers}
     assert len(seeds) == 1
-    assert seeds != {rig.helpers[0].of(ORIGIN, OTHER)}
+    assert seeds != {rig.helpers[0].of(rig.document, OTHER)}
     assert len(seeds.pop()) == 32
 
 
 def test_the_same_message_again_changes_nothing(rig):
     assert rig.relay() == rig.relay()
-    before = rig.helpers[1].of(ORIGIN, ONE)
+    before = rig.helpers[1].of(rig.document, ONE)
     assert rig.start(0).make(rig.document, ONE) == rig.helpers[0].make(rig.document, ONE)
-    assert rig.start(1).of(ORIGIN, ONE) == before
+    assert rig.start(1).of(rig.document, ONE) == before
 
 
 def test_another_seed_of_the_same_dataset_is_refused(rig, tmp_path):
     rig.relay()
-    before = rig.helpers[1].of(ORIGIN, ONE)
+    before = rig.helpers[1].of(rig.document, ONE)
     # A first helper that has lost its database makes another.
     rig.databases[0].close()
     rig.databases[0] = open_database(f"sqlite:///{tmp_path / 'fresh'}.sqlite")
     with pytest.raises(BadSeed, match="another seed already"):
         rig.helpers[1].take(rig.document, ONE, rig.start(0).make(rig.document, ONE))
-    assert rig.helpers[1].of(ORIGIN, ONE) == before
+    assert rig.helpers[1].of(rig.document, ONE) == before
 
 
 def test_the_message_of_another_dataset_leaves_nothing_behind(rig):
@@ -101,28 +101,57 @@ def test_the_message_of_another_dataset_leaves_nothing_behind(rig):
         rig.helpers[1].take(rig.document, ONE, message)
     for dataset in (ONE, OTHER):
         with pytest.raises(NoSeed):
-            rig.helpers[1].of(ORIGIN, dataset)
+            rig.helpers[1].of(rig.document, dataset)
 
 
-def test_only_the_first_helper_makes_seeds_and_it_takes_none(rig):
+def test_only_the_first_helper_makes_seeds_and_it_takes_its_own_back(rig):
     with pytest.raises(BadSeed, match="made by helper-0"):
         rig.helpers[1].make(rig.document, ONE)
     message = rig.helpers[0].make(rig.document, ONE)
-    with pytest.raises(BadSeed, match="not for all helpers"):
-        rig.helpers[0].take(rig.document, ONE, message)
+    rig.helpers[0].take(rig.document, ONE, message)
+    assert rig.helpers[0].make(rig.document, ONE) == message
+
+
+def test_no_database_holds_a_seed_that_opens_without_a_key(rig, tmp_path):
+    """So that a copy of it says nothing once the key is deleted."""
+    rig.relay()
+    seed = rig.helpers[0].of(rig.document, ONE)
+    for path in tmp_path.iterdir():
+        assert seed not in path.read_bytes()
+        assert seed.hex().encode() not in path.read_bytes()
+    rig.keys[1][:] = [OpeningKey.generate(FixedRandomness(b"new"))]
+    with pytest.raises(BadSeed, match="key that is gone"):
+        rig.start(1).of(rig.document, ONE)
+
+
+def test_seeds_go_with_their_datasets(rig):
+    rig.relay()
+    rig.relay(OTHER)
+    for database, helper in zip(rig.databases, rig.helpers, strict=True):
+        prepare(database, "datasets", tables.SCHEMA_VERSION, tables.TABLES)
+        row = {"name": "old", "opening": b"", "purpose": "train", "parameters": b"", "document": b""}
+        with database.write() as connection:
+            old = row | {"origin": ORIGIN, "state": "expired", "expires": 1, "digest": ONE}
+            connection.execute(tables.DATASETS.insert().values(old))
+            other = old | {"origin": "other.example", "digest": OTHER}
+            connection.execute(tables.DATASETS.insert().values(other))
+        helper.expire()
+        with pytest.raises(NoSeed):
+            helper.of(rig.document, ONE)
+        assert len(helper.of(rig.document, OTHER)) == 32
 
 
 def test_a_dataset_of_another_origin_has_a_seed_of_its_own(rig):
     rig.relay()
     with pytest.raises(NoSeed):
-        rig.helpers[0].of("other.example", ONE)
+        rig.helpers[0].of(cases.make(origin="other.example"), ONE)
 
 
 def test_keys_may_be_rotated_between_making_and_taking(rig):
     message = rig.helpers[0].make(rig.document, ONE)
     rig.keys[1].append(OpeningKey.generate(FixedRandomness(b"new")))
     rig.helpers[1].take(rig.document, ONE, message)
-    assert rig.helpers[1].of(ORIGIN, ONE) == rig.helpers[0].of(ORIGIN, ONE)
+    assert rig.helpers[1].of(rig.document, ONE) == rig.helpers[0].of(rig.document, ONE)
 
 
 def test_a_key_that_is_gone_before_its_seed_was_taken_is_said(rig):
@@ -139,7 +168,7 @@ def test_a_helper_without_a_receipt_key_makes_none_but_repeats_what_it_made(rig)
     with pytest.raises(NoReceiptKey):
         without.make(rig.document, OTHER)
     with pytest.raises(NoSeed):
-        without.of(ORIGIN, OTHER)
+        without.of(rig.document, OTHER)
 
 
 def test_of_many_that_make_at_once_one_wins(database_url):
@@ -148,5 +177,5 @@ def test_of_many_that_make_at_once_one_wins(database_url):
     with ThreadPoolExecutor(8) as threads:
         found = set(threads.map(lambda _: rig.helpers[0].make(rig.document, ONE), range(16)))
     assert len(found) == 1
-    assert len(rig.helpers[0].of(ORIGIN, ONE)) == 32
+    assert len(rig.helpers[0].of(rig.document, ONE)) == 32
     databases[0].close()

@@ -15,8 +15,7 @@ from maskedlark.errors import DecodeError, Expired, MaskedLarkError
 from maskedlark.exact.losses import BinaryCrossEntropy
 from maskedlark.functions import model
 from maskedlark.helper.sessions import MOST_SEED
-from maskedlark.parameter_service.pinned import Pinned
-from maskedlark.privacy import batch_seed, receipt
+from maskedlark.privacy import receipt, shared_seed
 from maskedlark.privacy.errors import (
     BadArguments,
     BadSeed,
@@ -25,6 +24,7 @@ from maskedlark.privacy.errors import (
     OtherPurpose,
     RequestIdReused,
     SessionClosed,
+    StepOver,
     StepTaken,
     UnknownFunction,
 )
@@ -38,10 +38,8 @@ from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.wire import batch, report, uploads
 from maskedlark.wire.batch import Envelope
 from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, SEAL_TYPE, ChunkAnswer, Sealed, Sealing
-from maskedlark.wire.keys import KeyConfiguration, PublishedKey
 from maskedlark.wire.report import Recipient
 from maskedlark.wire.steps import STEP_TYPE
-from tests.unit.helper import world as worlds
 from tests.unit.helper.world import DAY_S, ELSEWHERE, NAME, NOW, OTHER, OTHER_KEY, opened, world
 from tests.unit.privacy.cases import HELPER_KEYS, settings
 from tests.unit.privacy.ledgers import Signs
@@ -51,13 +49,6 @@ RECORDS = 60
 NETWORK = network(losses=(BinaryCrossEntropy(),))
 SENT = body(NETWORK)
 HELPERS = settings()["helpers"]
-
-
-def published(helper):
-    """The other helper's keys, as the parameter service has them."""
-    span = PublishedKey(ELSEWHERE.sealing, NOW - 1000, NOW + 300 * DAY_S)
-    made = KeyConfiguration("helper-1", HELPER_KEYS[1].verifying, "https://helper-1.example", 1, (span,))
-    helper.desk.publish_keys("helper-1", made.sign(HELPER_KEYS[1]))
 
 
 def sealed(helper, document, name="train", count=RECORDS):
@@ -84,26 +75,17 @@ def sealed(helper, document, name="train", count=RECORDS):
 
 
 @pytest.fixture
-def _pinned(monkeypatch):
-    """The parameter service knows both helpers."""
-    helpers = {f"helper-{i}": key.verifying for i, key in enumerate(HELPER_KEYS)}
-    monkeypatch.setattr(worlds, "PINNED", Pinned(worlds.PINNED.origins, helpers))
-
-
-@pytest.fixture
-def first(tmp_path, _pinned):
+def first(tmp_path):
     """The document's first helper, with a sealed dataset."""
     with world(tmp_path) as made:
-        published(made)
         vars(made)["digest"] = sealed(made, made.publish(k=20))
         yield made
 
 
 @pytest.fixture
-def second(tmp_path, _pinned):
+def second(tmp_path):
     """A helper that is not the document's first."""
     with world(tmp_path) as made:
-        published(made)
         made.document = made.publish(k=20, helpers=HELPERS[::-1])
         vars(made)["digest"] = sealed(made, made.document)
         yield made
@@ -113,6 +95,7 @@ def request(helper, number=1, **changes):
     given: dict[str, Any] = {
         "id": f"{number:032x}",
         "datasets": (helper.digest,),
+        "slots": (100 * number,),
         "function": "gradient",
         "tag": "clicks",
         "arguments": model.describe(NETWORK).model_dump(mode="json"),
@@ -147,14 +130,15 @@ def test_the_first_helper_makes_a_seed_that_the_others_open(first):
     assert len(message) <= MOST_SEED
     keys = {ELSEWHERE.key_id: ELSEWHERE}
     digest = bytes.fromhex(first.digest)
-    seed = batch_seed.unseal(message, first.document, digest, "helper-1", keys)
-    assert seed == first.service.seeds.of("ads.example", digest)
+    seed = shared_seed.unseal(message, first.document, digest, "helper-1", keys)
+    assert seed == first.service.seeds.of(first.document, digest)
 
 
 def relayed(helper, seed=b"s" * 32, dataset=None):
     own = list(helper.keyring.opening_keys(NOW).values())[-1].sealing
     digest = bytes.fromhex(dataset or helper.digest)
-    return batch_seed.make(seed, helper.document, digest, {NAME: own}, Signs(1).current(NOW), NOW).encode()
+    keys = {NAME: own, "helper-1": ELSEWHERE.sealing}
+    return shared_seed.make(seed, helper.document, digest, keys, Signs(1).current(NOW), NOW).encode()
 
 
 def test_another_helper_takes_the_firsts_seed_once(second):
@@ -162,7 +146,7 @@ def test_another_helper_takes_the_firsts_seed_once(second):
     message = relayed(second)
     assert remote.post(path, message, JSON_TYPE) == b""
     assert remote.post(path, message, JSON_TYPE) == b""
-    assert second.service.seeds.of("ads.example", bytes.fromhex(second.digest)) == b"s" * 32
+    assert second.service.seeds.of(second.document, bytes.fromhex(second.digest)) == b"s" * 32
     refused(BadSeed, lambda: remote.post(path, relayed(second, b"t" * 32), JSON_TYPE))
     refused(BadSeed, lambda: remote.post(path, relayed(second, dataset="ab" * 32), JSON_TYPE))
     refused(BadSeed, lambda: remote.post(f"/v1/seeds/{second.digest}", b"", NO_BODY_TYPE))
@@ -179,7 +163,9 @@ def test_no_session_is_opened_without_a_seed(second):
 
 def test_records_are_counted_by_model(first):
     found = json.loads(first.remote().get(f"/v1/records/{first.digest}"))
-    assert found == {"records": {"clicks": RECORDS, "basket": 0}}
+    assert found == {"records": {"clicks": RECORDS, "basket": 0}, "free_slot": 0}
+    start(first)
+    assert json.loads(first.remote().get(f"/v1/records/{first.digest}"))["free_slot"] == 104
 
 
 def test_a_session_is_opened_stepped_and_closed(first):
@@ -191,12 +177,13 @@ def test_a_session_is_opened_stepped_and_closed(first):
     assert len(field.from_bytes(answer)) == NETWORK.size
     assert step(first, asked) == answer
     assert step(first, asked, 1) != answer
+    refused(StepOver, lambda: step(first, asked))
     path = f"/v1/sessions/{asked.id}/close"
     closed = receipt.decode(first.remote().post(path, b"", NO_BODY_TYPE)).claimed()
     assert isinstance(closed, ClosedReceipt)
     assert closed.used == 2
     assert receipt.decode(first.remote().post(path, b"", NO_BODY_TYPE)).claimed() == closed
-    assert step(first, asked) == answer
+    refused(SessionClosed, lambda: step(first, asked, 1))
     refused(SessionClosed, lambda: step(first, asked, 2))
 
 
@@ -283,7 +270,7 @@ def test_the_ad_server_hears_why_a_step_of_the_smallest_model_is_refused(first):
         helper.step(asked.id, 4, SENT, NETWORK.size)
     with pytest.raises(HelpersDiffer, match="not with 7"):
         helper.step(asked.id, 0, SENT, 7)
-    assert helper.records(first.digest)["clicks"] == RECORDS
+    assert helper.counts(first.digest).records["clicks"] == RECORDS
 
 
 def test_a_dataset_to_aggregate_has_nothing_to_train(first):

@@ -25,6 +25,7 @@ from maskedlark.privacy.document import Document
 from maskedlark.privacy.messages import Request
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.simulate import Population
+from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.web.signed_remote import SignedRemote
 from maskedlark.wire import report, uploads
 from maskedlark.wire.datasets import (
@@ -37,6 +38,7 @@ from maskedlark.wire.datasets import (
     State,
 )
 from maskedlark.wire.hpke import OpeningKey
+from maskedlark.wire.keys import KeyConfiguration, PublishedKey
 from maskedlark.wire.report import Recipient
 from maskedlark.wire.signatures import SigningKey
 from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, SERVICE_KEY, make
@@ -47,7 +49,10 @@ DAY_S = 86_400
 NAME, ORIGIN, OTHER = "helper-0", "ads.example", "other.example"
 OTHER_KEY = SigningKey(FixedRandomness(b"another origin").bytes(32))
 ELSEWHERE = OpeningKey.generate(FixedRandomness(b"helper-1"))
-PINNED = Pinned({ORIGIN: ORIGIN_KEY.verifying, OTHER: OTHER_KEY.verifying})
+PINNED = Pinned(
+    {ORIGIN: ORIGIN_KEY.verifying, OTHER: OTHER_KEY.verifying},
+    {f"helper-{i}": key.verifying for i, key in enumerate(HELPER_KEYS)},
+)
 
 
 def settings(folder: Path, **changes: Any) -> Config:
@@ -82,6 +87,11 @@ class World:
         return self.service.keyring
 
     def publish(self, key: SigningKey = ORIGIN_KEY, **changes: Any) -> Document:
+        """The next document, and the other helper's keys."""
+        address = "https://helper-1.example"
+        span = PublishedKey(ELSEWHERE.sealing, NOW - 1000, NOW + 3000 * DAY_S)
+        made = KeyConfiguration("helper-1", HELPER_KEYS[1].verifying, address, 1, (span,))
+        self.desk.publish_keys("helper-1", made.sign(HELPER_KEYS[1]))
         self.document = make(**changes)
         self.desk.publish(chain.sign(self.document, key))
         return self.document
@@ -110,7 +120,9 @@ class World:
             remote.post(f"/v1/datasets/{name}/chunks/0", body, CHUNK_TYPE, opened(name))
         )
         sealing = Sealing(accepted=(answer.accepted,)).encode()
-        return Sealed.decode(remote.post(f"/v1/datasets/{name}/seal", sealing, SEAL_TYPE, opened(name)))
+        found = Sealed.decode(remote.post(f"/v1/datasets/{name}/seal", sealing, SEAL_TYPE, opened(name)))
+        remote.post(f"/v1/seeds/{found.digest}", b"", NO_BODY_TYPE)
+        return found
 
 
 @contextmanager

@@ -88,7 +88,7 @@ def question(
         request=number.to_bytes(16, "big"),
         question=repr((number, noise, columns)).encode().ljust(32)[:32],
         function="sums",
-        version=version,
+        computed=f"sums {version}",
         tag=tag,
         datasets=datasets or (DATASETS[0],),
         charge=Charge(kind, noise, columns),
@@ -111,16 +111,18 @@ def opening(
     k: int = 1,
     charged: bool = True,
     version: int = 1,
+    slots: tuple[int, ...] | None = None,
 ) -> Opening:
-    """A session of its own id, over Poisson batches; the same number is the same session."""
+    """A session of its own id and slots, over Poisson batches; the same number is the same session."""
     sampling = sampling or Sampling(kind="poisson", rate=0.02)
     return Opening(
         request=(1 << 64 | number).to_bytes(16, "big"),
         question=repr((number, noise, steps)).encode().ljust(32)[:32],
         function="gradient",
-        version=version,
+        computed=f"gradient {version}",
         tag=tag,
         datasets=datasets or (DATASETS[0],),
+        slots=slots or (number << 24,) * max(1, len(datasets)),
         steps=steps,
         sampling=sampling,
         course=reserved(sampling, "gaussian", noise, steps, delta, records=records, k=k) if charged else None,

@@ -23,6 +23,7 @@ from maskedlark.functions.gradient import Gradient
 from maskedlark.privacy import mechanisms
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.function import SteppedFunction
+from maskedlark.privacy.kept_answers import KeptAnswers
 from maskedlark.privacy.messages import SessionRequest
 from maskedlark.privacy.sampling import Sampling
 from maskedlark.privacy.steps import StepDesk, _only_column, body_digest
@@ -73,6 +74,7 @@ class Held:
     """A sealed dataset, as one helper has it, or, with the secrets in place of shares, as nobody has."""
 
     purpose = Purpose.TRAIN
+    expires = 1 << 40
 
     def __init__(self, digest: bytes, document: Document, columns: dict[str, Trained]) -> None:
         self.digest, self.document, self.columns = digest, document, columns
@@ -128,10 +130,12 @@ class Rig:
     def start(self, place: int) -> StepDesk:
         """A desk over what an earlier one left."""
         return StepDesk(
+            self.document.helpers[place].name,
             self.sessions[place],
             self.functions,
             lambda _, digest: self.seeds[digest],
             lambda _, digest: self._find(place, digest),
+            KeptAnswers(self.folder / f"answers-{place}"),
         )
 
     def request(self, number: int = 1, made: Network | None = None, **changes: Any) -> SessionRequest:
@@ -139,6 +143,7 @@ class Rig:
         given: dict[str, Any] = {
             "id": f"{number:032x}",
             "datasets": tuple(digest.hex() for digest in self.digests),
+            "slots": (1000 * (number - 1),) * len(self.digests),
             "function": "gradient",
             "tag": "clicks",
             "arguments": model.describe(made or network()).model_dump(mode="json"),

@@ -1,9 +1,11 @@
 """The only way out: k first, then the charge, then the share with noise, and the same bytes every time."""
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
@@ -25,10 +27,12 @@ from maskedlark.privacy.errors import (
     TooManyRecords,
     UnknownFunction,
 )
+from maskedlark.privacy.kept_answers import KeptAnswers
 from maskedlark.privacy.mechanisms import Sensitivity
 from maskedlark.privacy.messages import Request
 from maskedlark.privacy.release import Desk
 from maskedlark.randomness import FixedRandomness
+from tests.twins import zero_sum as twin
 from tests.unit.privacy import cases, ledgers
 
 DOCUMENT = cases.make(k=20)
@@ -44,6 +48,7 @@ class Held:
     held: Records
     document: Document = DOCUMENT
     purpose: Purpose = Purpose.AGGREGATE
+    expires: int = 1 << 40
 
     def size(self, tag: str | None) -> int:
         return len(self.held)
@@ -67,6 +72,26 @@ def datasets(helpers: int = 2, seed: bytes = b"shares", document: Document = DOC
     return [Held(seed.ljust(32), Measured(ids, keys, each), document) for each in held]
 
 
+def desk(folder, ledger, place=0, function=None, seeds=lambda _, digest: digest):
+    kept = KeptAnswers(folder / "answers")
+    return Desk(f"helper-{place}", ledger, {"sums": function or Sums()}, seeds, kept)
+
+
+def unmasked(answer, asked, place=0, document=DOCUMENT, helpers=2):
+    """The columns of an answer without its helper's mask, made by the twin: share and noise."""
+    columns = [column for table in answer.tables for column in table.columns]
+    digests = [bytes.fromhex(each) for each in asked.datasets]
+    shape = ",".join(f"{rows}x{width}" for rows, width in (column.shape for column in columns))
+    question = hashlib.sha256(asked.encode()).digest()
+    key = twin.key(digests, document.digest, digests, question, b"sums 1", shape.encode())
+    mask = np.array(twin.masked([0] * sum(column.size for column in columns), key, place, helpers), np.int64)
+    ends = np.cumsum([0, *(column.size for column in columns)])
+    return [
+        field.subtract(column.ravel(), mask[start:stop]).reshape(column.shape)
+        for column, start, stop in zip(columns, ends[:-1], ends[1:], strict=True)
+    ]
+
+
 class Bench:
     """Two helpers' desks, each with a ledger of its own."""
 
@@ -80,7 +105,7 @@ class Bench:
             ledgers.seal(ledger, database, document, b"shares".ljust(32), b"other".ljust(32))
             self.ledgers.append(ledger)
             self.databases.append(database)
-            self.desks.append(Desk(ledger, {"sums": Sums()}))
+            self.desks.append(desk(folder / str(place), ledger, place))
 
     def ask(self, request: Request, place: int = 0, **given):
         body = request.encode()
@@ -128,23 +153,66 @@ def test_every_helper_adds_the_full_noise(bench):
     (exact,) = Sums().ask(DOCUMENT, request().arguments).share([datasets()[0].held], 20)
     noises = []
     for number in range(60):
-        answer = bench.ask(request(number, noise=100.0))
-        noises.append(field.to_signed(field.subtract(answer.tables[0].columns[0], exact.shares[0])).ravel())
+        asked = request(number, noise=100.0)
+        column, _ = unmasked(bench.ask(asked), asked)
+        noises.append(field.to_signed(field.subtract(column, exact.shares[0])).ravel())
     # Laplace with scale 100: the mean of |x| is 100, its error over 120 draws 9.1; five of them are allowed.
     assert 54 < np.abs(noises).mean() < 146
 
 
 def test_columns_and_groups_have_noise_of_their_own(bench):
-    answer = bench.ask(request(values=["count", "visit"], by=[["campaign"], ["campaign"]], noise=1e6))
+    asked = request(values=["count", "visit"], by=[["campaign"], ["campaign"]], noise=1e6)
     question = Sums().ask(DOCUMENT, {"values": ["count", "visit"], "by": [["campaign"]]})
     (exact,) = question.share([datasets()[0].held], 20)
     noise = {
         int(number)
-        for table in answer.tables
-        for column, share in zip(table.columns, exact.shares, strict=True)
+        for column, share in zip(unmasked(bench.ask(asked), asked), [*exact.shares] * 2, strict=True)
         for number in field.subtract(column, share).ravel()
     }
     assert len(noise) == 8
+    assert max(abs(int(each)) for each in field.to_signed(np.array([*noise]))) < 1 << 40
+
+
+def test_every_helpers_answer_is_uniform_by_itself(tmp_path):
+    """Above and below what anybody bought. One false alarm in a million for each helper."""
+    bench = Bench(tmp_path, cases.make(k=20, budget={"epsilon": 1000.0, "delta": 1e-3}))
+    answers = [
+        [bench.ask(request(number, noise=100.0), place, document=bench.document) for place in (0, 1)]
+        for number in range(150)
+    ]
+    flat = np.array([[np.concatenate(each.tables[0].columns).ravel() for each in pair] for pair in answers])
+    for place in (0, 1):
+        assert stats.kstest(flat[:, place].ravel() / field.P, "uniform").pvalue > 1e-6
+    assert np.abs(field.to_signed(field.add(flat[:, 0], flat[:, 1]))).max() < 1 << 40
+    for database in bench.databases:
+        database.close()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"number": 2},
+        {"noise": 3.0},
+        {"values": ["count"]},
+        {"values": ["visit", "count"]},
+        {"by": [["place"]]},
+    ],
+)
+def test_helpers_that_are_asked_differently_add_up_to_nothing(bench, changes):
+    one = bench.ask(request(), 0)
+    other = bench.ask(request(**changes), 1)
+    size = min(one.tables[0].columns[0].size, other.tables[0].columns[0].size)
+    total = field.add(one.tables[0].columns[0].ravel()[:size], other.tables[0].columns[0].ravel()[:size])
+    assert np.abs(field.to_signed(total)).min() > 1 << 40
+
+
+def test_helpers_whose_seeds_differ_add_up_to_nothing(bench, tmp_path):
+    asked = request()
+    one = bench.ask(asked, 0)
+    strange = desk(tmp_path, bench.ledgers[1], 1, seeds=lambda *_: bytes(32))
+    other = strange.answer(asked.encode(), asked, [datasets()[1]])
+    total = field.add(one.tables[0].columns[0], other.tables[0].columns[0])
+    assert np.abs(field.to_signed(total)).min() > 1 << 40
 
 
 def test_the_same_request_gets_the_same_bytes_for_one_charge(bench):
@@ -158,8 +226,8 @@ def test_the_same_bytes_after_a_restart(bench, tmp_path):
     first = bench.ask(request()).encode()
     reopened, database, _ = ledgers.at(tmp_path / "0", bench.marks[0])
     asked = request()
-    desk = Desk(reopened, {"sums": Sums()})
-    assert desk.answer(asked.encode(), asked, [datasets()[0]]).encode() == first
+    restarted = desk(tmp_path / "0", reopened)
+    assert restarted.answer(asked.encode(), asked, [datasets()[0]]).encode() == first
     database.close()
 
 
@@ -266,11 +334,11 @@ class Careless(Sums):
         return question
 
 
-def test_rows_below_k_are_dropped_whatever_the_function_does(bench):
+def test_rows_below_k_are_dropped_whatever_the_function_does(bench, tmp_path):
     asked, dataset = request(), datasets()[0]
     (table,) = Careless().ask(DOCUMENT, asked.arguments).share([dataset.held], 20)
     assert ("rare",) in table.rows
-    answer = Desk(bench.ledgers[0], {"sums": Careless()}).answer(asked.encode(), asked, [dataset])
+    answer = desk(tmp_path, bench.ledgers[0], function=Careless()).answer(asked.encode(), asked, [dataset])
     assert answer.tables[0].rows == [("autumn",), ("spring",)]
 
 

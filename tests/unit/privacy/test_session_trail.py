@@ -30,7 +30,7 @@ def made(folder, document, sampling=None) -> list[SignedReceipt]:
         sessions.open(document, asked)
     for step in range(15):
         sessions.take("ads.example", first.request, step, bytes(32), first.engine)
-    sessions.close(document, first.request, lambda steps: 0)
+    sessions.close(document, first.request)
     ledger.charge(document, question(9, noise=12.0, kind="gaussian", tag="clicks"))
     database.close()
     return ledgers.chain(ledger)
@@ -96,9 +96,10 @@ def test_a_chain_made_again_by_its_own_helper_holds(chain):
         (OPENED, {"datasets": [DATASETS[7].hex()]}, "not sealed"),
         (OPENED, {"datasets": [DATASETS[0].hex()] * 2}, "twice"),
         (OPENED, {"slots": [0, 0]}, "one slot for each"),
-        (OPENED, {"slots": [1]}, "takes a slot"),
-        (SECOND, {"slots": [0]}, "takes a slot"),
-        (SECOND, {"slots": [39]}, "takes a slot"),
+        (OPENED, {"slots": [2 << 24]}, "takes a slot"),
+        (SECOND, {"slots": [1 << 24]}, "takes a slot"),
+        (SECOND, {"slots": [(1 << 24) + 39]}, "takes a slot"),
+        (SECOND, {"slots": [(1 << 24) - 39]}, "takes a slot"),
         (SECOND, {"request": opening(1).request.hex()}, "twice"),
         (CLOSED, {"request": opening(3).request.hex()}, "not open"),
         (CLOSED, {"used": 41}, "another session"),
@@ -168,7 +169,7 @@ def test_a_session_without_noise_is_for_records_that_are_private_by_themselves(t
         ledgers.seal(ledger, database, document, DATASETS[0], purpose=Purpose.TRAIN)
         sessions, asked = ledgers.sessions(ledger, database), opening(1, charged=False, tag=tag)
         sessions.open(document, asked)
-        sessions.close(document, asked.request, lambda steps: 0)
+        sessions.close(document, asked.request)
         database.close()
         if holds:
             found = verify(ledgers.chain(ledger), document)

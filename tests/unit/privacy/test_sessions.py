@@ -21,7 +21,8 @@ from maskedlark.privacy.errors import (
     RequestIdReused,
     SessionClosed,
     SessionLost,
-    SlotsMoved,
+    SlotTaken,
+    StepOver,
     StepTaken,
 )
 from maskedlark.privacy.receipt import ClosedReceipt, OpenedReceipt
@@ -56,11 +57,6 @@ def light(tmp_path):
 
 def take(sessions, asked, step, body=BODIES[0], engine=ENGINE):
     return sessions.take(ORIGIN, asked.request, step, body, engine)
-
-
-def none(steps):
-    """Nobody is in more batches than was announced."""
-    return 0
 
 
 def test_a_session_is_reserved_whole_and_keeps_its_receipt(world):
@@ -103,6 +99,22 @@ def test_a_step_is_answered_for_one_body_ever(world):
     assert sessions.find(ORIGIN, asked.request).used == 1
 
 
+def test_steps_come_one_after_the_other_and_only_the_last_comes_again(world):
+    _, sessions, _, _ = world
+    asked = opening(1)
+    sessions.open(DOCUMENT, asked)
+    with pytest.raises(NoSuchStep, match="0 is the next"):
+        take(sessions, asked, 1)
+    seeds = [take(sessions, asked, step) for step in range(3)]
+    assert take(sessions, asked, 2) == seeds[2]
+    for body in BODIES[:2]:
+        with pytest.raises(StepOver):
+            take(sessions, asked, 1, body)
+    with pytest.raises(NoSuchStep, match="3 is the next"):
+        take(sessions, asked, 4)
+    assert sessions.find(ORIGIN, asked.request).used == 3
+
+
 def test_every_step_session_and_body_has_noise_of_its_own(world):
     _, sessions, _, _ = world
     one, other = opening(1), opening(2)
@@ -129,7 +141,7 @@ def test_nothing_is_known_of_a_session_that_is_not_here(world):
         lambda: sessions.take("other.example", asked.request, 0, BODIES[0], ENGINE),
         lambda: take(sessions, opening(2), 0),
         lambda: sessions.find(ORIGIN, bytes(16)),
-        lambda: sessions.close(DOCUMENT, bytes(16), none),
+        lambda: sessions.close(DOCUMENT, bytes(16)),
     ):
         with pytest.raises(NoSuchSession):
             act()
@@ -176,19 +188,19 @@ def test_a_step_and_a_close_at_once_leave_no_step_uncounted(world):
             ready.wait()
             try:
                 return take(sessions, asked, place)
-            except SessionClosed:
+            except (SessionClosed, NoSuchStep):
                 return None
 
         def end(asked=asked, ready=ready):
             ready.wait()
-            return sessions.close(DOCUMENT, asked.request, none)
+            return sessions.close(DOCUMENT, asked.request)
 
         with ThreadPoolExecutor(3) as pool:
-            steps, closed = [pool.submit(step, place) for place in (0, 5)], pool.submit(end)
+            steps, closed = [pool.submit(step, place) for place in (0, 1)], pool.submit(end)
             taken = [each.result() for each in steps]
             receipt = closed.result().claimed()
         assert receipt.used == max(
-            (place + 1 for place, got in zip((0, 5), taken, strict=True) if got), default=0
+            (place + 1 for place, got in zip((0, 1), taken, strict=True) if got), default=0
         )
         assert receipt.kept is not None
         assert receipt.kept.steps >= receipt.used
@@ -200,7 +212,7 @@ def test_what_was_taken_is_kept_over_a_restart(database_url, tmp_path):
     ledgers.seal(ledger, database, DOCUMENT, DATASETS[0], purpose=Purpose.TRAIN)
     sessions, asked = ledgers.sessions(ledger, database), opening(1)
     sessions.open(DOCUMENT, asked)
-    seed = take(sessions, asked, 3)
+    seed = [take(sessions, asked, step) for step in range(4)][-1]
     database.close()
     again, database, _ = ledgers.at(tmp_path, marks, url=database_url)
     again.check()
@@ -210,16 +222,29 @@ def test_what_was_taken_is_kept_over_a_restart(database_url, tmp_path):
         take(sessions, asked, 3, BODIES[1])
     assert sessions.find(ORIGIN, asked.request).used == 4
     # No slot is given twice, though the first session used four of its own.
-    assert sessions.open(DOCUMENT, opening(2)).opened.slots == (40,)
+    (first,) = asked.slots
+    with pytest.raises(SlotTaken, match=f"from slot {first + 40} on"):
+        sessions.open(DOCUMENT, opening(2, slots=(first + 39,)))
+    assert sessions.free_slot(ORIGIN, DATASETS[0]) == first + 40
+    sessions.open(DOCUMENT, opening(2, slots=(first + 40,)))
     database.close()
 
 
 def test_slots_of_a_dataset_are_given_once(world):
     _, sessions, _, _ = world
-    first = sessions.open(DOCUMENT, opening(1, DATASETS[0], steps=10))
-    second = sessions.open(DOCUMENT, opening(2, DATASETS[1], DATASETS[0], steps=5))
-    third = sessions.open(DOCUMENT, opening(3, DATASETS[1], DATASETS[0], steps=5, tag="basket"))
-    assert [line.opened.slots for line in (first, second, third)] == [(0,), (0, 10), (5, 15)]
+    sessions.open(DOCUMENT, opening(1, DATASETS[0], steps=10, slots=(20,)))
+    sessions.open(DOCUMENT, opening(2, DATASETS[1], DATASETS[0], steps=5, slots=(0, 30)))
+    # Whatever the order in which they come: only those that another has are refused.
+    sessions.open(DOCUMENT, opening(3, DATASETS[1], DATASETS[0], steps=5, tag="basket", slots=(5, 15)))
+    for number, named in enumerate([(0, 0), (9, 0), (100, 19), (100, 29), (100, 34)], 4):
+        with pytest.raises(SlotTaken) as caught:
+            sessions.open(DOCUMENT, opening(number, DATASETS[1], DATASETS[0], steps=5, slots=named))
+        assert caught.value.facts() == {"free_slot": 35.0 if named[0] == 100 else 10.0}
+        with pytest.raises(NoSuchSession):
+            sessions.find(ORIGIN, opening(number).request)
+    assert sessions.free_slot(ORIGIN, DATASETS[0]) == 35
+    assert sessions.free_slot(ORIGIN, DATASETS[1]) == 10
+    assert sessions.free_slot(ORIGIN, DATASETS[2]) == 0
 
 
 def test_sessions_opened_at_once_share_neither_slots_nor_budget(world):
@@ -228,16 +253,18 @@ def test_sessions_opened_at_once_share_neither_slots_nor_budget(world):
     ledgers.seal(ledger, world[2], document, DATASETS[2], purpose=Purpose.TRAIN)
 
     def open_one(number):
+        asked = opening(number, DATASETS[2], noise=noise, steps=200, slots=(100 * number,))
         try:
-            return sessions.open(document, opening(number, DATASETS[2], noise=noise, steps=200)).opened
-        except BudgetExhausted:
+            return sessions.open(document, asked).opened
+        except (BudgetExhausted, SlotTaken):
             return None
 
-    with ThreadPoolExecutor(6) as pool:
-        opened = [each for each in pool.map(open_one, range(6)) if each]
+    with ThreadPoolExecutor(12) as pool:
+        opened = [each for each in pool.map(open_one, range(12)) if each]
     one = adserver_epsilon(course(opening(0, noise=noise, steps=200)))
-    assert len(opened) == int(4.0 / one) < 6
-    assert sorted(each.slots for each in opened) == [(200 * place,) for place in range(len(opened))]
+    assert 1 < len(opened) <= int(4.0 / one) < 6
+    firsts = sorted(each.slots[0] for each in opened)
+    assert all(after - before >= 200 for before, after in itertools.pairwise(firsts))
     assert max(each.balance.spent_epsilon for each in opened) <= 4.0
     trail.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT, document])
 
@@ -248,13 +275,15 @@ def test_a_closed_session_gives_back_what_it_did_not_begin(world):
     before = sessions.open(DOCUMENT, asked).opened.balance
     for step in range(7):
         take(sessions, asked, step)
-    signed = sessions.close(DOCUMENT, asked.request, none)
+    signed = sessions.close(DOCUMENT, asked.request)
     receipt = signed.claimed()
     assert isinstance(receipt, ClosedReceipt)
     assert receipt.kept is not None
     assert (receipt.used, receipt.kept.steps) == (7, 10)
-    bodies = b"".join(step.to_bytes(8, "big") + BODIES[0] for step in range(7))
-    assert receipt.digest == hashlib.sha256(bodies).hexdigest()
+    digest = bytes(32)
+    for step in range(7):
+        digest = hashlib.sha256(digest + step.to_bytes(8, "big") + BODIES[0]).digest()
+    assert receipt.digest == digest.hex()
     assert receipt.balance.spent_epsilon < before.spent_epsilon
     assert receipt.balance.spent_coalition_epsilon < before.spent_coalition_epsilon
     assert receipt.balance.charged_epsilon == 0
@@ -266,91 +295,32 @@ def test_a_closed_session_gives_back_what_it_did_not_begin(world):
     trail.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT])
 
 
-def test_a_closed_session_takes_no_step_but_repeats_those_it_took(world):
+def test_of_a_closed_session_nothing_is_answered_any_more(world):
     _, sessions, _, _ = world
     asked = opening(1)
     sessions.open(DOCUMENT, asked)
-    seed = take(sessions, asked, 0)
-    signed = sessions.close(DOCUMENT, asked.request, none)
-    assert sessions.close(DOCUMENT, asked.request, none) == signed
-    assert sessions.find(ORIGIN, asked.request).closed
-    assert take(sessions, asked, 0) == seed
-    with pytest.raises(SessionClosed):
-        take(sessions, asked, 1)
-    with pytest.raises(StepTaken):
-        take(sessions, asked, 0, BODIES[1])
-
-
-def test_steps_out_of_order_count_up_to_the_last(light):
-    _, sessions, _, _ = light
-    asked = opening(1)
-    sessions.open(DOCUMENT, asked)
-    take(sessions, asked, 35)
-    receipt = sessions.close(DOCUMENT, asked.request, none).claimed()
-    assert (receipt.used, receipt.kept.steps, receipt.kept.batches) == (36, 40, course(asked).batches)
-
-
-def test_a_seed_that_drew_more_than_was_announced_costs_more(light):
-    ledger, sessions, _, _ = light
-    asked = opening(1)
-    sessions.open(DOCUMENT, asked)
     take(sessions, asked, 0)
-    receipt = sessions.close(DOCUMENT, asked.request, lambda steps: course(asked).batches).claimed()
-    least = sampling.closed(asked.sampling, course(asked), 1)
-    assert receipt.kept.batches > least.batches
-    trail.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT])
+    signed = sessions.close(DOCUMENT, asked.request)
+    assert sessions.close(DOCUMENT, asked.request) == signed
+    assert sessions.find(ORIGIN, asked.request).closed
+    for step in (0, 1):
+        with pytest.raises(SessionClosed):
+            take(sessions, asked, step)
 
 
-def test_a_seed_that_draws_more_at_the_opening_is_charged_for_it(light):
+def test_a_session_says_as_many_batches_as_everybody_can_compute(light):
     ledger, sessions, _, _ = light
-    one, other = opening(1, DATASETS[0], DATASETS[1]), opening(2)
-    asked = []
-
-    def draws(batches):
-        def drawn(firsts):
-            asked.append(firsts)
-            return batches
-
-        return drawn
-
-    line = sessions.open(DOCUMENT, one, draws(course(one).batches + 2))
-    assert line.opened.course.batches == course(one).batches + 2
-    assert line.opened.balance.spent_coalition_epsilon > coalition_epsilon(course(one))
-    line = sessions.open(DOCUMENT, other, draws(1))
-    assert line.opened.course.batches == course(other).batches
-    assert asked == [(0, 0), (40,)]
-    sessions.open(DOCUMENT, other, lambda firsts: pytest.fail("drawn again for a session that is there"))
+    asked = opening(1)
+    opened = sessions.open(DOCUMENT, asked).opened
+    assert opened.course.batches == course(asked).batches
+    take(sessions, asked, 0)
+    receipt = sessions.close(DOCUMENT, asked.request).claimed()
+    assert (
+        receipt.kept.batches
+        == sampling.most_batches(asked.sampling, course(asked), 1)
+        < opened.course.batches
+    )
     trail.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT])
-
-
-def test_slots_that_moved_while_batches_were_drawn_are_drawn_again(light):
-    """Another session is opened in between: what was drawn was for its slots."""
-    _, sessions, _, _ = light
-    asked = []
-
-    def drawn(firsts):
-        asked.append(firsts)
-        if len(asked) == 1:
-            sessions.open(DOCUMENT, opening(2, steps=7))
-        return 0
-
-    line = sessions.open(DOCUMENT, opening(1), drawn)
-    assert asked == [(0,), (7,)]
-    assert line.opened.slots == (7,)
-
-
-def test_slots_that_move_for_ever_are_given_up(light):
-    _, sessions, _, _ = light
-    numbers = itertools.count(10)
-
-    def drawn(firsts):
-        sessions.open(DOCUMENT, opening(next(numbers), steps=1, noise=100.0, delta=1e-10))
-        return 0
-
-    with pytest.raises(SlotsMoved):
-        sessions.open(DOCUMENT, opening(1), drawn)
-    with pytest.raises(NoSuchSession):
-        sessions.find(ORIGIN, opening(1).request)
 
 
 def test_a_partition_counts_epochs(light):
@@ -360,7 +330,7 @@ def test_a_partition_counts_epochs(light):
     sessions.open(DOCUMENT, asked)
     for step in range(11):
         take(sessions, asked, step)
-    receipt = sessions.close(DOCUMENT, asked.request, none).claimed()
+    receipt = sessions.close(DOCUMENT, asked.request).claimed()
     assert (receipt.used, receipt.kept.steps, receipt.kept.batches) == (11, 2, 2)
     trail.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT])
 
@@ -373,7 +343,7 @@ def test_batches_that_are_known_are_not_amplified(light, kind):
     balance = line.opened.balance
     assert balance.spent_epsilon == balance.spent_coalition_epsilon
     take(sessions, asked, 0)
-    assert sessions.close(DOCUMENT, asked.request, none).claimed().kept.batches == 2
+    assert sessions.close(DOCUMENT, asked.request).claimed().kept.batches == 2
     trail.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT])
 
 
@@ -383,7 +353,7 @@ def test_a_session_without_noise_costs_nothing(light):
     line = sessions.open(DOCUMENT, asked)
     assert line.opened.balance.spent_epsilon == 0
     assert take(sessions, asked, 0, engine=asked.engine)
-    receipt = sessions.close(DOCUMENT, asked.request, none).claimed()
+    receipt = sessions.close(DOCUMENT, asked.request).claimed()
     assert (receipt.course, receipt.kept, receipt.used) == (None, None, 1)
 
 
@@ -435,9 +405,9 @@ def test_sessions_share_half_of_a_models_delta(light):
     with pytest.raises(DeltaExhausted):
         sessions.open(DOCUMENT, opening(6, delta=1e-12, noise=20.0))
     # A session that took no step gives its δ back; one that did, does not.
-    sessions.close(DOCUMENT, opening(1).request, none)
+    sessions.close(DOCUMENT, opening(1).request)
     take(sessions, opening(3), 0)
-    sessions.close(DOCUMENT, opening(3).request, none)
+    sessions.close(DOCUMENT, opening(3).request)
     with pytest.raises(DeltaExhausted):
         sessions.open(DOCUMENT, opening(7, delta=2.5e-7, noise=20.0))
     sessions.open(DOCUMENT, opening(8, delta=1.9e-7, noise=20.0))
@@ -463,7 +433,7 @@ def test_a_model_that_is_not_declared_has_no_sessions(light):
 
 
 def test_two_helpers_agree(tmp_path):
-    """The same requests in one order: the same slots, courses and balances."""
+    """The same requests: the same slots, courses and balances."""
     told = []
     for place in (0, 1):
         (tmp_path / str(place)).mkdir()
@@ -473,8 +443,8 @@ def test_two_helpers_agree(tmp_path):
         for number in (1, 2):
             asked = opening(number, *DATASETS[:number])
             sessions.open(DOCUMENT, asked)
-            take(sessions, asked, number)
-        sessions.close(DOCUMENT, opening(1).request, none)
+            take(sessions, asked, 0)
+        sessions.close(DOCUMENT, opening(1).request)
         receipts = [each.claimed() for each in ledgers.chain(ledger)[2:]]
         told.append([each.model_dump(exclude={"helper", "previous"}) for each in receipts])
         database.close()
@@ -490,7 +460,7 @@ def test_receipts_that_were_put_back_count_whole_and_are_never_gone_on_with(data
     for asked in (first, second):
         sessions.open(DOCUMENT, asked)
         take(sessions, asked, 0)
-    sessions.close(DOCUMENT, first.request, none)
+    sessions.close(DOCUMENT, first.request)
     signed = ledgers.chain(ledger)
     last = signed[-1].claimed()
     assert isinstance(last, ClosedReceipt)
@@ -507,8 +477,10 @@ def test_receipts_that_were_put_back_count_whole_and_are_never_gone_on_with(data
     with pytest.raises(ReleaseRefused):
         take(sessions, second, 0)
     third = opening(3)
+    for lost in (first, second):
+        with pytest.raises(SlotTaken):
+            sessions.open(DOCUMENT, opening(3, slots=lost.slots))
     opened = sessions.open(DOCUMENT, third).opened
-    assert opened.slots == (80,)
     assert opened.balance.spent_epsilon == pytest.approx(
         last.balance.spent_epsilon + adserver_epsilon(course(third))
     )
@@ -520,15 +492,15 @@ def test_an_open_session_of_a_copy_is_over_and_counts_whole(world):
     _, sessions, database, _ = world
     asked = opening(1)
     sessions.open(DOCUMENT, asked)
-    seed = take(sessions, asked, 0)
+    take(sessions, asked, 0)
     with database.write() as connection:
         recovered.mark_copy(connection, 1)
         recovered.unmark(connection)
-    assert take(sessions, asked, 0) == seed
-    with pytest.raises(SessionClosed):
-        take(sessions, asked, 1)
+    for step in (0, 1):
+        with pytest.raises(SessionClosed):
+            take(sessions, asked, step)
     with pytest.raises(SessionLost):
-        sessions.close(DOCUMENT, asked.request, none)
+        sessions.close(DOCUMENT, asked.request)
     balance = sessions.open(DOCUMENT, opening(2)).opened.balance
     assert balance.spent_epsilon == pytest.approx(2 * adserver_epsilon(course(asked)))
 
@@ -558,7 +530,7 @@ def test_ids_are_apart(light):
     """A closing line has no request of its own: it does not take the id of a question."""
     ledger, sessions, database, _ = light
     sessions.open(DOCUMENT, opening(1))
-    sessions.close(DOCUMENT, opening(1).request, none)
+    sessions.close(DOCUMENT, opening(1).request)
     with database.read() as connection:
         kinds = [type(each.claimed()) for each in ledgers.chain(ledger)]
         entries = list(itertools.islice(lines.entries(connection, DOCUMENT, 0, 99), 99))

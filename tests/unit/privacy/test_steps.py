@@ -1,10 +1,13 @@
 """Steps: exact sums with every helper's noise, one body a step, and nothing taken by what is refused."""
 
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
+from threading import Barrier
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from maskedlark.core import batches, field
 from maskedlark.core.purpose import Purpose
@@ -13,9 +16,11 @@ from maskedlark.exact.clip import Clip, Norm
 from maskedlark.exact.losses import SquaredError
 from maskedlark.functions import model
 from maskedlark.functions.gradient import Gradient, GradientQuestion, GradientSteps
+from maskedlark.privacy import sampling as courses
 from maskedlark.privacy import steps
 from maskedlark.privacy.errors import (
     BadArguments,
+    BudgetExhausted,
     MixedDatasets,
     NoiseTooSmall,
     NoSuchSession,
@@ -23,6 +28,7 @@ from maskedlark.privacy.errors import (
     OtherPurpose,
     ReleaseRefused,
     SessionClosed,
+    StepOver,
     StepTaken,
     TooFewRecords,
     TooManyRecords,
@@ -65,7 +71,7 @@ def expected(rig, rows, tag="clicks", made=None, clip=CLIP, seed=None, sent=None
 
 def drawn(rig, step, rate=0.6, tag="clicks", first=0):
     return [
-        batches.poisson(rig.seeds[digest], tag, first + step, rate, len(truth[tag]))
+        batches.poisson(rig.seeds[digest], tag, first + step, rate, len(truth[tag])).batch
         for digest, truth in zip(rig.digests, rig.truth, strict=True)
     ]
 
@@ -77,7 +83,7 @@ def same(one, other):
 def test_shares_add_up_to_the_exact_clipped_gradient_and_all_noise(several):
     request = several.request()
     several.open(request)
-    for step in (0, 3):
+    for step in range(3):
         same(several.sum_without_noise(request, step, SENT), expected(several, drawn(several, step)))
 
 
@@ -162,8 +168,8 @@ def test_who_is_held_out_is_in_no_batch(several):
         Sampling(kind="partition", batches=1, held_out=0.3),
         Sampling(kind="chosen", held_out=0.3),
     ]
-    for first, sampling in enumerate(kinds):
-        request = several.request(first, sampling=sampling)
+    for number, sampling in enumerate(kinds):
+        request = several.request(number + 1, sampling=sampling)
         several.open(request)
         chosen = [(0, 105)] if sampling.kind == "chosen" else ()
         rows = []
@@ -171,8 +177,8 @@ def test_who_is_held_out_is_in_no_batch(several):
             seed, size = several.seeds[digest], len(truth["clicks"])
             out = batches.held_out(seed, "clicks", 0.3, size)
             assert 0 < out.sum() < size
-            own = batches.poisson(seed, "clicks", 6 * first, 0.6, size) if sampling.rate else np.arange(size)
-            rows.append([row for row in own if not out[row]])
+            own = batches.poisson(seed, "clicks", 1000 * number, 0.6, size).batch
+            rows.append([row for row in (own if sampling.rate else range(size)) if not out[row]])
         same(several.sum_without_noise(request, 0, SENT, chosen), expected(several, rows))
 
 
@@ -201,7 +207,7 @@ def test_a_batch_below_k_is_noise_alone_after_the_same_work(tmp_path):
     assert all(0 < size < stepping.K for size in sizes)
     for step in range(6):
         assert not rig.sum_without_noise(request, step, SENT).any()
-    assert worked == [size for size in sizes for _ in rig.places]
+    assert worked == [batches.room(0.1, 60)] * 6 * len(rig.places)
     rig.close()
 
 
@@ -221,10 +227,9 @@ def test_dropout_is_the_same_at_all_helpers_and_another_every_step(several):
     rows = [range(len(truth["clicks"])) for truth in several.truth]
     sums = []
     for step in range(3):
-        secret = hashlib.sha256(
-            b"maskedlark v1 step randomness"
-            + b"".join(several.seeds[digest] + step.to_bytes(8, "big") for digest in several.digests)
-        ).digest()
+        seeds = b"".join(several.seeds[digest] for digest in several.digests)
+        slots = step.to_bytes(8, "big") * len(several.digests)
+        secret = hashlib.sha256(b"maskedlark v2 step randomness" + seeds + slots).digest()
         sums.append(several.sum_without_noise(request, step, body(made)))
         same(sums[-1], expected(several, rows, made=made, seed=secret))
     assert len({each.tobytes() for each in sums}) == 3
@@ -237,11 +242,11 @@ def test_models_of_one_dataset_never_share_a_slot(rig):
     rig.open(other)
     clip = Clip(2.0, Norm.L2, 20, 0)
     found = rig.sum_without_noise(other, 0, body(made))
-    same(found, expected(rig, drawn(rig, 0, tag="basket", first=6), "basket", made, clip))
+    same(found, expected(rig, drawn(rig, 0, tag="basket", first=1000), "basket", made, clip))
     same(rig.sum_without_noise(one, 0, SENT), expected(rig, drawn(rig, 0)))
     again = rig.request(3)
     rig.open(again)
-    same(rig.sum_without_noise(again, 0, SENT), expected(rig, drawn(rig, 0, first=12)))
+    same(rig.sum_without_noise(again, 0, SENT), expected(rig, drawn(rig, 0, first=2000)))
 
 
 @pytest.mark.parametrize("sent", [b"", SENT[:-1], SENT + b"\0", b"\2" + SENT[1:], SENT[:6] + b"\xff" * 30])
@@ -267,24 +272,145 @@ def test_what_could_leave_the_field_takes_no_step(rig):
 def test_the_same_body_gets_the_same_bytes_also_after_a_restart(rig):
     request = rig.request()
     rig.open(request)
-    before = [each.tobytes() for each in rig.answers(request, 2, SENT)]
-    assert [each.tobytes() for each in rig.answers(request, 2, SENT)] == before
+    before = [each.tobytes() for each in rig.answers(request, 0, SENT)]
+    assert [each.tobytes() for each in rig.answers(request, 0, SENT)] == before
     rig.desks = [rig.start(place) for place in rig.places]
-    assert [each.tobytes() for each in rig.answers(request, 2, SENT)] == before
+    assert [each.tobytes() for each in rig.answers(request, 0, SENT)] == before
     rig.open(request)
-    assert [each.tobytes() for each in rig.answers(request, 2, SENT)] == before
+    assert [each.tobytes() for each in rig.answers(request, 0, SENT)] == before
 
 
 def test_another_body_is_refused_also_after_a_restart(rig):
     request = rig.request()
     rig.open(request)
-    rig.answers(request, 2, SENT)
+    rig.answers(request, 0, SENT)
     for _ in range(2):
         with pytest.raises(StepTaken) as caught:
-            rig.answers(request, 2, OTHER_WEIGHTS)
+            rig.answers(request, 0, OTHER_WEIGHTS)
         assert problem.of(caught.value).status == 409
         rig.desks = [rig.start(place) for place in rig.places]
-    assert rig.used(request) == [3, 3]
+    assert rig.used(request) == [1, 1]
+
+
+@pytest.fixture
+def worked(monkeypatch):
+    """How many records every computation was over."""
+    found, share = [], GradientQuestion.share
+
+    def counting(self, datasets, k):
+        found.append(sum(map(len, datasets)))
+        return share(self, datasets, k)
+
+    monkeypatch.setattr(GradientQuestion, "share", counting)
+    return found
+
+
+def test_an_answer_is_kept_and_not_computed_again(rig, worked):
+    request = rig.request()
+    rig.open(request)
+    before = [each.tobytes() for each in rig.answers(request, 0, SENT)]
+    assert len(worked) == 2
+    for _ in range(5):
+        rig.desks = [rig.start(place) for place in rig.places]
+        assert [each.tobytes() for each in rig.answers(request, 0, SENT)] == before
+    assert len(worked) == 2
+    rig.answers(request, 1, SENT)
+    assert len(worked) == 4
+    for desk in rig.desks:
+        with pytest.raises(StepOver) as caught:
+            desk.answer(ORIGIN, bytes.fromhex(request.id), 0, SENT)
+        assert problem.of(caught.value).status == 409
+    assert len(worked) == 4
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"short", bytes(200)])
+def test_an_answer_that_a_crash_lost_is_computed_again_to_the_bit(rig, worked, damage):
+    request = rig.request()
+    rig.open(request)
+    rig.answers(request, 0, SENT)
+    before = [each.tobytes() for each in rig.answers(request, 1, SENT)]
+    for path in rig.folder.glob("answers-*/*"):
+        path.unlink() if damage is None else path.write_bytes(damage)
+    rig.desks = [rig.start(place) for place in rig.places]
+    assert [each.tobytes() for each in rig.answers(request, 1, SENT)] == before
+    assert len(worked) == 6
+
+
+def test_who_asks_twice_at_once_is_answered_by_one(rig, worked):
+    request = rig.request()
+    rig.open(request)
+    ready = Barrier(6)
+
+    def ask(_):
+        ready.wait()
+        return rig.desks[0].answer(ORIGIN, bytes.fromhex(request.id), 0, SENT).tobytes()
+
+    with ThreadPoolExecutor(6) as pool:
+        assert len(set(pool.map(ask, range(6)))) == 1
+    assert len(worked) == 1
+
+
+def test_work_over_several_datasets_is_of_one_size_and_done_at_once(several, worked):
+    """A victim alone in one of them must not show by the work that its batch makes."""
+    request = several.request(sampling=Sampling(kind="poisson", rate=0.2))
+    several.open(request)
+    for step in range(6):
+        several.answers(request, step, SENT)
+    assert worked == [batches.room(0.2, 105)] * 6 * len(several.places)
+
+
+def test_every_helpers_answer_is_uniform_by_itself(rig):
+    """Also of a batch below k, of which nothing but noise is in the sum. One false alarm in a million."""
+    request = rig.request(sampling=Sampling(kind="poisson", rate=0.1), steps=200, noise=300.0)
+    rig.open(request)
+    answers = np.array([rig.answers(request, step, SENT) for step in range(200)])
+    for place in rig.places:
+        spread = answers[:, place].ravel() / field.P
+        assert stats.kstest(spread, "uniform").pvalue > 1e-6
+    assert np.abs(field.to_signed(field.add(answers[:, 0], answers[:, 1]))).max() < 1 << 50
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_helpers_that_differ_in_anything_add_up_to_nothing(tmp_path, place):
+    """One of three helpers has another body, slot, order, seed, engine or document: the sum is uniform."""
+    differing = {
+        "same": {},
+        "body": {"sent": OTHER_WEIGHTS},
+        "slot": {"slots": (500,)},
+        "noise": {"noise": 5.0},
+        "steps": {"steps": 7},
+        "rate": {"sampling": Sampling(kind="poisson", rate=0.5)},
+        "tag": {"id": f"{7:032x}"},
+    }
+    for number, (what, changes) in enumerate(differing.items()):
+        folder = tmp_path / what
+        folder.mkdir()
+        rig = Rig(folder, stepping.document(3))
+        sent = [SENT] * 3
+        sent[place] = changes.pop("sent", SENT)
+        asked = [rig.request(1)] * 3
+        asked[place] = rig.request(1, **changes)
+        answers = []
+        for desk, request, each in zip(rig.desks, asked, sent, strict=True):
+            desk.open(ORIGIN, request.encode(), request)
+            answers.append(desk.answer(ORIGIN, bytes.fromhex(request.id), 0, each))
+        total = np.abs(field.to_signed(reduce(field.add, answers)))
+        # Fourteen uniform numbers are all below 2^50 with a probability of 2^-140.
+        assert (total.max() < 1 << 50) == (number == 0), what
+        rig.close()
+
+
+def test_another_engine_version_adds_up_to_nothing(rig, monkeypatch):
+    request = rig.request()
+    rig.open(request)
+    one = rig.desks[0].answer(ORIGIN, bytes.fromhex(request.id), 0, SENT)
+    monkeypatch.setattr("maskedlark.functions.gradient.EXACT_VERSION", 99)
+    (rig.folder / "other").mkdir()
+    other = Rig(rig.folder / "other", rig.document)
+    other.open(request)
+    two = other.desks[1].answer(ORIGIN, bytes.fromhex(request.id), 0, SENT)
+    assert np.abs(field.to_signed(field.add(one, two))).max() > 1 << 50
+    other.close()
 
 
 def test_every_step_has_noise_of_its_own(rig):
@@ -312,16 +438,17 @@ def test_a_session_of_another_origin_or_of_none_is_not_there(rig):
         rig.open(request)
 
 
-def test_a_closed_session_repeats_what_it_answered_and_takes_no_step(rig):
+def test_of_a_closed_session_nothing_is_answered_any_more(rig):
     request = rig.request()
     rig.open(request)
-    before = [each.tobytes() for each in rig.answers(request, 0, SENT)]
+    rig.answers(request, 0, SENT)
     closed = [desk.close(ORIGIN, bytes.fromhex(request.id)) for desk in rig.desks]
     assert [desk.close(ORIGIN, bytes.fromhex(request.id)) for desk in rig.desks] == closed
-    assert [each.tobytes() for each in rig.answers(request, 0, SENT)] == before
-    with pytest.raises(SessionClosed) as caught:
-        rig.answers(request, 1, SENT)
-    assert problem.of(caught.value).status == 409
+    for step in (0, 1):
+        with pytest.raises(SessionClosed) as caught:
+            rig.answers(request, step, SENT)
+        assert problem.of(caught.value).status == 409
+    assert not list(rig.folder.glob("answers-*/*"))
 
 
 def test_nothing_is_answered_over_what_has_expired(rig):
@@ -336,14 +463,24 @@ def test_nothing_is_answered_over_what_has_expired(rig):
     assert rig.used(request) == [1, 1]
 
 
-def test_a_seed_that_puts_a_record_in_many_batches_is_charged_for_it(rig):
-    request = rig.request(steps=40, sampling=Sampling(kind="poisson", rate=0.9))
+def test_nothing_is_drawn_before_the_budget_was_looked_at(rig, monkeypatch):
+    """Of an opening over the budget nobody has work that could be asked for again and again."""
+    monkeypatch.setattr(batches, "poisson", lambda *_: pytest.fail("a batch is drawn"))
+    with pytest.raises(BudgetExhausted):
+        rig.open(rig.request(noise=0.5, steps=1 << 20, sampling=Sampling(kind="poisson", rate=0.9)))
+    rig.open(rig.request())
+
+
+def test_no_record_is_in_more_batches_than_were_charged(rig, monkeypatch):
+    monkeypatch.setattr(courses, "announced", lambda *_: 3)
+    request = rig.request(steps=8, sampling=Sampling(kind="poisson", rate=0.9), noise=8.0)
     rig.open(request)
-    most = batches.most_batches(rig.seeds[rig.digests[0]], "clicks", range(40), 0.9, 60)
-    for sessions in rig.sessions:
-        opened = sessions.find(ORIGIN, bytes.fromhex(request.id)).opened
-        assert opened.course is not None
-        assert most <= opened.course.batches <= 40
+    batches_of = rig.desks[0].prepare(ORIGIN, bytes.fromhex(request.id)).batches
+    seen = np.zeros(60, int)
+    for step in range(8):
+        work = batches_of.work(step)
+        seen[work.rows[0][work.counted]] += 1
+    assert seen.max() == 3
 
 
 def refused(rig, error, status=422, **changes):
@@ -356,18 +493,15 @@ def refused(rig, error, status=422, **changes):
     return caught.value
 
 
-def test_sessions_that_are_not_opened(rig, monkeypatch):
+def test_sessions_that_are_not_opened(rig):
     twice = (rig.digests[0].hex(),) * 2
     refused(rig, UnknownFunction, 404, function="sums")
-    refused(rig, MixedDatasets, datasets=twice)
+    refused(rig, MixedDatasets, datasets=twice, slots=(0, 100))
     refused(rig, NoiseTooSmall, noise=0.4)
     refused(rig, NoiseTooSmall, noise=None)
     refused(rig, BadArguments, arguments={})
     refused(rig, BadArguments, arguments=model.describe(network(5)).model_dump(mode="json"))
     refused(rig, BadArguments, tag="basket")
-    monkeypatch.setattr(steps, "MOST_DRAWN", 60 * 6 - 1)
-    refused(rig, BadArguments)
-    monkeypatch.setattr(steps, "MOST_DRAWN", 60 * 6)
     rig.open(rig.request())
 
 
@@ -400,7 +534,7 @@ def test_another_request_under_an_id_is_refused(rig):
 
 def test_no_more_sessions_are_kept_ready_than_there_is_room_for(rig, monkeypatch):
     monkeypatch.setattr(steps, "MOST_PREPARED", 2)
-    requests = [rig.request(number) for number in range(4)]
+    requests = [rig.request(number) for number in range(1, 5)]
     for request in requests:
         rig.open(request)
         rig.answers(request, 0, SENT)

@@ -9,6 +9,7 @@ from maskedlark.adserver.combining import Answered, combine
 from maskedlark.core.records import Trained
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.function import Arguments, Function
+from maskedlark.privacy.kept_answers import KeptAnswers
 from maskedlark.privacy.messages import Request, decode_request
 from maskedlark.privacy.release import Desk
 from maskedlark.randomness import FixedRandomness
@@ -46,7 +47,13 @@ class Evaluator:
         answers = {}
         for place in self.rig.places:
             ledger, _, _ = self.rig.ledgers[place]
-            desk = Desk(ledger, {function.name: function}, lambda _, digest: self.rig.seeds[digest])
+            desk = Desk(
+                f"helper-{place}",
+                ledger,
+                {function.name: function},
+                lambda _, digest: self.rig.seeds[digest],
+                KeptAnswers(self.rig.folder / f"evaluations-{place}"),
+            )
             answers[f"helper-{place}"] = desk.answer(body, decode_request(body), self.rig.held[place])
         question = function.ask(self.document, request.arguments)
         kind = self.document.mechanisms["train"].kind

@@ -47,6 +47,7 @@ def ask(
     request = SessionRequest(
         id=client.new_id(),
         datasets=tuple(digest.hex() for digest in digests),
+        slots=client.free_slots(document, digests),
         function=Gradient.name,
         tag=TAG,
         arguments=described.describe(network, clip.fraction, clip.depth).model_dump(),

@@ -77,7 +77,7 @@ def _told(
     told = colluding.step_noise(helper.folder, scene.origin, opened, asked, ran.bodies)
     lying_there = colluding.records(helper.folder, scene.document, opened.datasets[0], TAG)
     order = lying_there.features.argmax(axis=1)
-    lying = colluding.batches(helper.folder, opened, TAG, len(ran.bodies), len(order))
+    lying = colluding.batches(helper.folder, scene.document, opened, TAG, len(ran.bodies), len(order))
     drawn = np.zeros((len(ran.bodies), count), np.bool_)
     drawn[:, order] = lying
     return told, drawn

@@ -1,13 +1,13 @@
-"""The seed of batches between helpers: it opens for whom it is, and every tampering is refused."""
+"""The seed that helpers share: it opens for whom it is, and every tampering is refused."""
 
 import json
 
 import pytest
 
-from maskedlark.privacy import batch_seed
-from maskedlark.privacy.batch_seed import SeedMessage, SignedSeed
+from maskedlark.privacy import shared_seed
 from maskedlark.privacy.errors import BadSeed
 from maskedlark.privacy.receipt import Certificate, certify
+from maskedlark.privacy.shared_seed import SeedMessage, SignedSeed
 from maskedlark.randomness import FixedRandomness
 from maskedlark.web import problem
 from maskedlark.wire.hpke import OpeningKey
@@ -25,20 +25,20 @@ FIRST = Signs(0)
 
 
 def made(document=THREE, dataset=DATASET, seed=SEED, signer=None, now=NOW, recipients=None):
-    names = [each.name for each in document.helpers[1:]]
+    names = [each.name for each in document.helpers]
     sealing = {name: KEYS[name].sealing for name in recipients or names}
-    return batch_seed.make(seed, document, dataset, sealing, signer or FIRST.current(now), now)
+    return shared_seed.make(seed, document, dataset, sealing, signer or FIRST.current(now), now)
 
 
 def opened(data, document=THREE, dataset=DATASET, helper="helper-1", keys=None):
     own = keys or {KEYS[helper].key_id: KEYS[helper]}
-    return batch_seed.unseal(data, document, dataset, helper, own)
+    return shared_seed.unseal(data, document, dataset, helper, own)
 
 
 def signed_again(message, signs=FIRST):
     """A message that the first helper did sign, whatever stands in it."""
     body = message if isinstance(message, bytes) else message.encode()
-    signature = signs.key.sign(batch_seed.LABEL, body).hex()
+    signature = signs.key.sign(shared_seed.LABEL, body).hex()
     return SignedSeed(message=body.decode(), signature=signature, certificate=signs.certificate).encode()
 
 
@@ -47,9 +47,9 @@ def said(data):
 
 
 @pytest.mark.parametrize("document", [TWO, THREE])
-def test_every_other_helper_opens_the_seed(document):
+def test_every_helper_opens_the_seed(document):
     data = made(document).encode()
-    for helper in document.helpers[1:]:
+    for helper in document.helpers:
         assert opened(data, document, helper=helper.name) == SEED
 
 
@@ -87,7 +87,7 @@ def test_the_seed_of_another_origin_is_refused():
 
 def test_another_helpers_part_does_not_open():
     message = said(made().encode())
-    parts = {"helper-1": message.sealed["helper-2"], "helper-2": message.sealed["helper-1"]}
+    parts = {**message.sealed, "helper-1": message.sealed["helper-2"], "helper-2": message.sealed["helper-1"]}
     refused(signed_again(message.model_copy(update={"sealed": parts})), "key that is gone")
     both = {key.key_id: key for key in KEYS.values()}
     refused(signed_again(message.model_copy(update={"sealed": parts})), "does not open", keys=both)
@@ -98,13 +98,16 @@ def test_a_part_of_another_dataset_does_not_open_under_this_ones_name():
     refused(signed_again(message.model_copy(update={"dataset": DATASET.hex()})), "does not open")
 
 
-@pytest.mark.parametrize("names", [["helper-1"], ["helper-1", "helper-2", "helper-0"], ["helper-2"]])
-def test_a_seed_that_is_not_for_exactly_the_others_is_refused(names):
+@pytest.mark.parametrize("names", [["helper-0", "helper-1"], ["helper-1", "helper-2"]])
+def test_a_seed_that_is_not_for_exactly_all_helpers_is_refused(names):
     refused(made(recipients=names).encode(), "not for all helpers")
 
 
-def test_the_first_helper_takes_no_seed():
-    refused(made().encode(), "not for all helpers", helper="helper-0")
+def test_a_seed_for_one_helper_more_is_refused():
+    refused(made(recipients=[*KEYS]).encode(), "another dataset", document=TWO)
+    message = said(made(TWO).encode())
+    more = message.model_copy(update={"sealed": {**message.sealed, "helper-2": message.sealed["helper-1"]}})
+    refused(signed_again(more), "not for all helpers", document=TWO)
 
 
 def test_a_replaced_part_breaks_the_signature():
@@ -123,7 +126,7 @@ def test_every_byte_of_the_message_counts():
 
 
 def test_another_key_under_the_first_helpers_certificate_is_refused():
-    signature = SigningKey(bytes(32)).sign(batch_seed.LABEL, made().message.encode()).hex()
+    signature = SigningKey(bytes(32)).sign(shared_seed.LABEL, made().message.encode()).hex()
     refused(made().model_copy(update={"signature": signature}).encode(), "not signed by helper-0")
 
 

@@ -1,8 +1,10 @@
-"""The seed of a dataset's batches: made once by the first helper, and sealed to the others.
+"""The seed that the helpers of a dataset share: made once by the first of them, and sealed to each.
 
-The ad server carries the message. It cannot read the seed, which is sealed to each helper, nor replace it:
-the first helper signs who it is for, and over which dataset. Whoever knew the seed would know who is in a
-batch, and subsampling would hide nobody.
+Batches follow from it, and the masks on answers. The ad server carries the message. It cannot read the seed,
+which is sealed to each helper, nor replace it: the first helper signs who it is for, and over which dataset.
+Whoever knew the seed would know who is in a batch and what one helper's answer says: sampling would hide
+nobody. The message is all that a helper keeps. So the seed is gone, from every copy of its database too, when
+the key is that opens it.
 """
 
 import json
@@ -21,7 +23,7 @@ from maskedlark.privacy.settings import Hex32, Name, Seconds, Settings
 from maskedlark.wire.hpke import OVERHEAD, OpeningKey, SealingKey
 from maskedlark.wire.signatures import SigningKey, VerifyingKey
 
-LABEL = "maskedlark v1 batch seed"
+LABEL = "maskedlark v2 shared seed"
 _SEALED_DIGITS = 2 * (SEED_BYTES + OVERHEAD)
 
 
@@ -34,16 +36,16 @@ class SealedSeed(Settings):
 
 
 class SeedMessage(Settings):
-    """A seed for all other helpers of a document."""
+    """A seed for all helpers of a document."""
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     helper: Name
     """Who made it: the first that the document names."""
     origin: Origin
     parameters: Hex32
     dataset: Hex32
     time: Seconds
-    sealed: Annotated[dict[Name, SealedSeed], Field(min_length=1, max_length=15)]
+    sealed: Annotated[dict[Name, SealedSeed], Field(min_length=2, max_length=16)]
     """By the name of the helper that it is for."""
 
     def encode(self) -> bytes:
@@ -92,7 +94,7 @@ def make(
 def unseal(
     data: bytes, document: Document, dataset: bytes, helper: str, keys: Mapping[bytes, OpeningKey]
 ) -> bytes:
-    """The seed, if the document's first helper made it for this dataset and helper. Run by the others."""
+    """The seed, if the document's first helper made it for this dataset and helper. Run by helpers."""
     signed = _decode(data)
     message = _verified(signed, document)
     if (message.origin, message.parameters, message.dataset) != (
@@ -101,8 +103,8 @@ def unseal(
         dataset.hex(),
     ):
         raise BadSeed("the seed is for another dataset: relay the one that was made for this")
-    if helper not in message.sealed or set(message.sealed) != {each.name for each in document.helpers[1:]}:
-        raise BadSeed("the seed is not for all helpers of the document but the first")
+    if helper not in message.sealed or set(message.sealed) != {each.name for each in document.helpers}:
+        raise BadSeed("the seed is not for all helpers of the document, and no others")
     found = message.sealed[helper]
     key = keys.get(bytes.fromhex(found.key))
     if key is None:

@@ -1,0 +1,58 @@
+"""Masks that add up to zero over all helpers: with its mask, a helper's answer is uniform by itself.
+
+The ad server receives every helper's answer by itself, and a share is uniform only where a record
+contributes: without a mask one answer would tell who is in a batch. So what leaves a helper is share, noise
+and mask. The masks come from seeds that the helpers of a dataset share, under a key that binds all that
+decides the answer: helpers that differ in any of it return numbers that add up to nothing. Run by helpers.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import CTR
+
+from maskedlark.core import field
+from maskedlark.core.field import FieldArray
+
+_KEY, _STREAM = b"maskedlark v2 answer mask key", b"maskedlark v2 answer mask"
+
+
+def key(seeds: Sequence[bytes], *bound: bytes | Sequence[bytes]) -> bytes:
+    """The key of one answer's masks: the same at every helper that answers the same.
+
+    `seeds`: of all its datasets, in order. One key for all of them: masks of two datasets are never added.
+    """
+    found = hashlib.sha256(_KEY)
+    for part in (seeds, *bound):
+        found.update(_framed(part) if isinstance(part, bytes) else _framed(b"".join(map(_framed, part))))
+    return found.digest()
+
+
+def masked(answer: FieldArray, of: bytes, place: int, helpers: int) -> FieldArray:
+    """An answer with this helper's mask on it. Helper i adds mask i, helper 0 subtracts them all."""
+    if place:
+        return field.add(answer, expand(of, place, len(answer)))
+    for other in range(1, helpers):
+        answer = field.subtract(answer, expand(of, other, len(answer)))
+    return answer
+
+
+def expand(of: bytes, place: int, count: int) -> FieldArray:
+    """Mask `place`: the first so many words of its stream that are below p, upper three bits cleared."""
+    own = hashlib.sha256(_STREAM + of + place.to_bytes(2, "big")).digest()
+    stream = Cipher(AES(own), CTR(bytes(16))).encryptor()
+    found = np.empty(0, np.uint64)
+    while (missing := count - len(found)) > 0:
+        words = np.frombuffer(stream.update(bytes(field.BYTES * missing)), "<u8") & np.uint64(field.P)
+        # A word is p once in 2^61, and then skipped: each mask is uniform.
+        fine = words if words.max() < field.P else words[words < np.uint64(field.P)]
+        found = np.concatenate([found, fine]) if len(found) else fine
+    return found.view(np.int64)
+
+
+def _framed(part: bytes) -> bytes:
+    """A part with its length before it: no two lists of parts make the same bytes."""
+    return len(part).to_bytes(8, "big") + part
