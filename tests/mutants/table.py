@@ -28,6 +28,13 @@ MUTANTS = (
         "tests/unit/privacy/test_policy.py",
     ),
     Mutant(
+        "the policy: what a coalition may learn counts aggregation too",
+        PRIVACY + "policy.py",
+        'purposes = {"to aggregate": document.budget} if document.values else {}',
+        'purposes = {} if document.models else {"to aggregate": document.budget}',
+        "tests/unit/privacy/test_policy.py",
+    ),
+    Mutant(
         "a session: without noise only where helpers may",
         PRIVACY + "steps.py",
         "            randomised.check(document, request.tag)\n            return None",

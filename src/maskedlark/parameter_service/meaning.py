@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from maskedlark.privacy.document import Document
+from maskedlark.privacy.policy import Bound, against_coalition
 from maskedlark.privacy.settings import Budget, Delay, TrainedModel
 
 Line = tuple[str, str]
@@ -46,6 +47,13 @@ def _protection(document: Document) -> list[Line]:
             ("training", f"at most {_budget(alone)} of it against the ad server alone"),
             ("training", f"at most {_budget(coalition)} against the ad server with all helpers but one"),
         ]
+    most = against_coalition(document)
+    lines.append(
+        (
+            "coalition",
+            f"a source costs at most {_budget(most)} against the ad server with all helpers but one, {most}",
+        )
+    )
     for purpose, mechanism in document.mechanisms.items():
         kind = mechanism.kind.capitalize()
         floor = f"{mechanism.noise_floor:g} times the sensitivity"
@@ -156,7 +164,7 @@ def _moment(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def _budget(budget: Budget) -> str:
+def _budget(budget: Budget | Bound) -> str:
     return f"(ε, δ) = ({budget.epsilon:g}, {budget.delta:g})"
 
 
