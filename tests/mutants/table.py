@@ -35,6 +35,13 @@ MUTANTS = (
         "tests/unit/privacy/test_policy.py",
     ),
     Mutant(
+        "a label: is quantised once, and then randomised",
+        "src/maskedlark/core/declared.py",
+        "drawn.append(self.policy.draw(space, label, real, rng))",
+        "drawn.append(self.policy.draw(space, space.quantise(label, rng), real, rng))",
+        "tests/statistical/test_reported_labels.py",
+    ),
+    Mutant(
         "a session: without noise only where helpers may",
         PRIVACY + "steps.py",
         "            randomised.check(document, request.tag)\n            return None",

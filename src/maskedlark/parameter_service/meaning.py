@@ -98,7 +98,6 @@ def _model(model: TrainedModel) -> list[Line]:
 def _local(model: TrainedModel) -> list[Line]:
     """Local noise, and what it promises for everything that one source reveals under this tag."""
     noise = model.feature_noise.declared() if model.feature_noise else None
-    response = model.randomised_response.declared() if model.randomised_response else None
     promised = model.promised()
     lines: list[Line] = []
     if noise is not None:
@@ -110,7 +109,7 @@ def _local(model: TrainedModel) -> list[Line]:
                 f"ε = {promised.any_features:g} if any byte may become any other. It protects no label",
             )
         )
-    if response is not None:
+    if model.randomised_response is not None:
         lines.append(
             ("local DP", f"{model.tag}: ε = {promised.labels:g} for all its labels of a source together")
         )
