@@ -35,6 +35,13 @@ MUTANTS = (
         "tests/unit/privacy/test_policy.py",
     ),
     Mutant(
+        "the noise: coarse steps count to both sides of a record's absence",
+        PRIVACY + "gaussian.py",
+        "l2 + 2 * math.sqrt(touched)",
+        "l2 + math.sqrt(touched)",
+        "tests/unit/privacy/test_mechanisms.py",
+    ),
+    Mutant(
         "a label: is quantised once, and then randomised",
         "src/maskedlark/core/declared.py",
         "drawn.append(self.policy.draw(space, label, real, rng))",
