@@ -28,6 +28,27 @@ MUTANTS = (
         "tests/unit/privacy/test_policy.py",
     ),
     Mutant(
+        "the policy: what a coalition may learn counts aggregation too",
+        PRIVACY + "policy.py",
+        'purposes = {"to aggregate": document.budget} if document.values else {}',
+        'purposes = {} if document.models else {"to aggregate": document.budget}',
+        "tests/unit/privacy/test_policy.py",
+    ),
+    Mutant(
+        "the noise: coarse steps count to both sides of a record's absence",
+        PRIVACY + "gaussian.py",
+        "l2 + 2 * math.sqrt(touched)",
+        "l2 + math.sqrt(touched)",
+        "tests/unit/privacy/test_mechanisms.py",
+    ),
+    Mutant(
+        "a label: is quantised once, and then randomised",
+        "src/maskedlark/core/declared.py",
+        "drawn.append(self.policy.draw(space, label, real, rng))",
+        "drawn.append(self.policy.draw(space, space.quantise(label, rng), real, rng))",
+        "tests/statistical/test_reported_labels.py",
+    ),
+    Mutant(
         "a session: without noise only where helpers may",
         PRIVACY + "steps.py",
         "            randomised.check(document, request.tag)\n            return None",

@@ -113,20 +113,11 @@ def make(
         model = document.trained(scheduled.tag)
         features = source.features[model.tag] if source else _decoy_features(document, scheduled, rng)
         values, conversions = bounded(document, source), source.conversions if source else 0
-        labels = [_label(model, label, label_of(label, values, conversions), rng) for label in model.labels]
-        candidates, secrets = document.declared_models[model.tag].mask(labels, real, rng)
+        labels = [[label_of(label, values, conversions)] for label in model.labels]
+        candidates, secrets = document.declared_models[model.tag].mask(labels, real, rng, model.response())
         encoded = batch.train_columns(model.tag, np.frombuffer(features, np.uint8).reshape(1, -1), candidates)
     [report] = batch.seal(envelope, encoded, secrets, [hour_of(now)], rng)
     return report
-
-
-def _label(model: TrainedModel, label: Label, given: int, rng: Randomness) -> list[int]:
-    """One label, quantised, and randomised where that is declared."""
-    if model.randomised_response is None:
-        return [given]
-    space = label.space()
-    answered = local_dp.labels(space.quantise([given], rng), space, model.randomised_response.declared(), rng)
-    return [int(answered[0])]
 
 
 def _decoy_keys(document: Document, scheduled: Scheduled) -> Mapping[str, Key]:

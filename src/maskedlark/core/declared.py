@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from maskedlark.core import field, masks
+from maskedlark.core import field, local_dp, masks
 from maskedlark.core.candidates import ALL, CandidatePolicy
 from maskedlark.core.field import FieldArray
 from maskedlark.core.labels import LabelSpace, check_rows, integers
+from maskedlark.core.local_dp import RandomisedResponse
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotDeclared
 from maskedlark.randomness import Randomness
@@ -65,17 +66,27 @@ class Model:
         return sum(self.policy.count(space) for space in self.labels)
 
     def mask(
-        self, labels: Sequence[ArrayLike], real: NDArray[np.bool_], rng: Randomness
+        self,
+        labels: Sequence[ArrayLike],
+        real: NDArray[np.bool_],
+        rng: Randomness,
+        response: RandomisedResponse | None = None,
     ) -> tuple[list[NDArray[np.int64]], FieldArray]:
-        """What users did, one column a label, as shown candidates and the secret one-hot. The browser."""
+        """What users did, one column a label, as shown candidates and the secret one-hot. The browser.
+
+        Labels are quantised, and then randomised by the response where one is declared.
+        """
         if len(labels) != len(self.labels):
             raise NotDeclared(f"model {self.tag} declares {len(self.labels)} labels, not {len(labels)}")
         check_real(real, len(real))
         check_rows(labels, len(real), "label")
-        drawn = [
-            self.policy.draw(space, space.quantise(np.where(real, column, 0), rng), real, rng)
-            for space, column in zip(self.labels, labels, strict=True)
-        ]
+        drawn = []
+        for space, column in zip(self.labels, labels, strict=True):
+            label = space.quantise(np.where(real, column, 0), rng)
+            if response is not None:
+                # After quantising, and never before: a second time would move what it made between buckets.
+                label = local_dp.labels(label, space, response, rng)
+            drawn.append(self.policy.draw(space, label, real, rng))
         return [candidates.labels for candidates in drawn], masks.one_hot(drawn)
 
 

@@ -38,7 +38,7 @@ DEFAULTS: dict[str, Any] = {
 }
 TRAINING = {
     "adserver": {"epsilon": 4.0, "delta": 1e-6},
-    "coalition": {"epsilon": 40.0, "delta": 1e-6},
+    "coalition": {"epsilon": 32.0, "delta": 1e-6},
 }
 MECHANISMS = {
     "aggregate": {"kind": "laplace", "noise_floor": 1.0},

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from maskedlark.privacy.document import Document
+from maskedlark.privacy.policy import Bound, against_coalition
 from maskedlark.privacy.settings import Budget, Delay, TrainedModel
 
 Line = tuple[str, str]
@@ -46,6 +47,13 @@ def _protection(document: Document) -> list[Line]:
             ("training", f"at most {_budget(alone)} of it against the ad server alone"),
             ("training", f"at most {_budget(coalition)} against the ad server with all helpers but one"),
         ]
+    most = against_coalition(document)
+    lines.append(
+        (
+            "coalition",
+            f"a source costs at most {_budget(most)} against the ad server with all helpers but one, {most}",
+        )
+    )
     for purpose, mechanism in document.mechanisms.items():
         kind = mechanism.kind.capitalize()
         floor = f"{mechanism.noise_floor:g} times the sensitivity"
@@ -90,7 +98,6 @@ def _model(model: TrainedModel) -> list[Line]:
 def _local(model: TrainedModel) -> list[Line]:
     """Local noise, and what it promises for everything that one source reveals under this tag."""
     noise = model.feature_noise.declared() if model.feature_noise else None
-    response = model.randomised_response.declared() if model.randomised_response else None
     promised = model.promised()
     lines: list[Line] = []
     if noise is not None:
@@ -102,7 +109,7 @@ def _local(model: TrainedModel) -> list[Line]:
                 f"ε = {promised.any_features:g} if any byte may become any other. It protects no label",
             )
         )
-    if response is not None:
+    if model.randomised_response is not None:
         lines.append(
             ("local DP", f"{model.tag}: ε = {promised.labels:g} for all its labels of a source together")
         )
@@ -156,7 +163,7 @@ def _moment(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def _budget(budget: Budget) -> str:
+def _budget(budget: Budget | Bound) -> str:
     return f"(ε, δ) = ({budget.epsilon:g}, {budget.delta:g})"
 
 

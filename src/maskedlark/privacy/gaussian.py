@@ -1,9 +1,11 @@
 """Gaussian noise on integers: 2^g times a rounded draw of at most 2^30 steps a deviation, and g uniform bits.
 
 Why it is private: the sum of secret and uniform bits is 2^g h + l, where l is uniform whatever the secret is,
-and a replaced secret that moves a coordinate by x moves h by less than x / 2^g + 1. So the noise on h has to
-cover a sensitivity enlarged by 2^g a coordinate: √d 2^g in L2. With g = 0 nothing is enlarged. Rounding what
-is added to an integer is rounding after the noise: post-processing.
+and a record that moves a coordinate by x moves h by less than x / 2^g + 1. Where batches are sampled, each of
+the two neighbours is held against the record's absence, and rounding may move both away from it, to opposite
+sides. So the noise on h has to cover a sensitivity enlarged by twice 2^g a coordinate: 2 √d 2^g in L2. (Where
+the batch is known, half of that would do.) With g = 0 nothing is enlarged. Rounding what is added to an
+integer is rounding after the noise: post-processing.
 
 What is left of the approximation: numpy's ziggurat has layers, each a grid of at most 3.66 times 2^-52, and
 beyond 3.65 deviations the logarithm of 53 bits.
@@ -96,7 +98,7 @@ def covering(noise: float, l2: float, touched: int) -> Gaussian:
     if noise * l2 <= FINE:
         return Gaussian(noise * l2)
     for coarse in range(1, _MOST_COARSE):
-        sigma = noise * (l2 + math.sqrt(touched) * 2.0**coarse)
+        sigma = noise * (l2 + 2 * math.sqrt(touched) * 2.0**coarse)
         if sigma <= math.ldexp(FINE, coarse):
             return Gaussian(sigma, coarse)
     raise FieldOverflow("so much Gaussian noise leaves the field: lower the noise or the sensitivity")

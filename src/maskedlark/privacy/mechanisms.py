@@ -76,7 +76,7 @@ def tail(kind: Kind, noise: float, sensitivity: Sensitivity, helpers: int) -> in
 def engine(kind: Kind) -> str:
     """What the same seed gives the same noise with. Another engine must not draw again for an old charge."""
     # Laplace noise is made of whole numbers alone; Gaussian noise is numpy's, whose stream may change.
-    return "laplace 1" if kind == "laplace" else f"gaussian 1, numpy {np.__version__}"
+    return "laplace 1" if kind == "laplace" else f"gaussian 2, numpy {np.__version__}"
 
 
 def check_helpers(helpers: int) -> None:

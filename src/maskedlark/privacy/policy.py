@@ -3,7 +3,9 @@
 Who guards the guards: an ad server cannot name its own sock-puppets as helpers, or declare a million as ε.
 """
 
-from typing import Annotated
+import math
+from collections.abc import Mapping
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
@@ -21,7 +23,7 @@ class Policy(Settings):
     most: Budget
     """The most that a source may cost against the ad server."""
     most_coalition: Budget
-    """The most that a source may cost against the ad server with all helpers but one."""
+    """The most that it may cost against the ad server with all helpers but one, all purposes together."""
     least_k: Annotated[int, Field(ge=1)] = 20
     least_helpers: Annotated[int, Field(ge=2)] = 2
     whole_label_space: bool = False
@@ -43,23 +45,56 @@ class Policy(Settings):
         partial = [model.tag for model in document.models if model.candidates != "all"]
         if self.whole_label_space and partial:
             raise CandidatesLeak(f"{document.origin} shows less than the whole label space of {partial[0]}")
-        self._check_budgets(document)
-
-    def _check_budgets(self, document: Document) -> None:
-        """Every ceiling, with what local noise alone lets through on top: no budget is charged for that."""
-        local = randomised.epsilon(document)
-        _check_budget(document.origin, "a source", document.budget, local, self.most)
-        if document.training is None:
-            return
-        ceilings, against = document.training, "training, against a coalition,"
-        _check_budget(document.origin, "training", ceilings.adserver, local, self.most)
-        _check_budget(document.origin, against, ceilings.coalition, local, self.most_coalition)
+        _check(document.origin, "the ad server", against_adserver(document), self.most)
+        _check(document.origin, "a coalition", against_coalition(document), self.most_coalition)
 
 
-def _check_budget(origin: str, what: str, declared: Budget, local: float, most: Budget) -> None:
-    if declared.epsilon + local > most.epsilon or declared.delta > most.delta:
-        added = f", {local:g} of it for sums without noise over randomised records" if local else ""
+class Bound(NamedTuple):
+    """The most that a source may cost: ε by what it is for, and δ."""
+
+    parts: Mapping[str, float]
+    delta: float
+
+    def __str__(self) -> str:
+        parts = [f"{epsilon:g} of it {what}" for what, epsilon in self.parts.items()]
+        return ", ".join(parts) if len(parts) > 1 else "all of it " + next(iter(self.parts))
+
+    @property
+    def epsilon(self) -> float:
+        """All parts together."""
+        return math.fsum(self.parts.values())
+
+
+def against_adserver(document: Document) -> Bound:
+    """What a source may cost against the ad server alone: training is within the budget. Anyone."""
+    return Bound(
+        {"for answers with noise": document.budget.epsilon, **_local(document)}, document.budget.delta
+    )
+
+
+def against_coalition(document: Document) -> Bound:
+    """What it may cost against the ad server with all helpers but one, all purposes together. Anyone.
+
+    Training has a ceiling of its own. Aggregation costs a coalition what it costs the ad server, and may have
+    the whole budget: training over batches that the ad server does not know may leave nearly all of it.
+    """
+    purposes = {"to aggregate": document.budget} if document.values else {}
+    if document.models and document.training:
+        purposes["to train"] = document.training.coalition
+    # δ does not add up: the budget's is shared out among purposes (`Document.delta`), against whom it may be.
+    delta = max(budget.delta for budget in purposes.values())
+    return Bound({what: budget.epsilon for what, budget in purposes.items()} | _local(document), delta)
+
+
+def _local(document: Document) -> dict[str, float]:
+    """What local noise alone lets through, on top: no budget is charged for that."""
+    local = randomised.epsilon(document)
+    return {"for sums without noise over randomised records": local} if local else {}
+
+
+def _check(origin: str, whom: str, bound: Bound, most: Budget) -> None:
+    if bound.epsilon > most.epsilon or bound.delta > most.delta:
         raise BudgetOverCeiling(
-            f"under {origin}'s document {what} may cost ({declared.epsilon + local:g}, {declared.delta:g})"
-            f"{added}; the ceiling here is ({most.epsilon:g}, {most.delta:g})"
+            f"under {origin}'s document a source may cost ({bound.epsilon:g}, {bound.delta:g}) against "
+            f"{whom}, {bound}; the ceiling here is ({most.epsilon:g}, {most.delta:g})"
         )

@@ -230,11 +230,14 @@ class TrainedModel(Settings):
             return Sample(self.sample)
         return ALL if self.candidates == "all" else Pair()
 
+    def response(self) -> local_dp.RandomisedResponse | None:
+        """How labels are randomised, as the core knows it."""
+        return self.randomised_response.declared() if self.randomised_response else None
+
     def promised(self) -> local_dp.Guarantee:
         """What local noise alone promises a source for all that it reveals under this tag."""
         noise = self.feature_noise.declared() if self.feature_noise else None
-        response = self.randomised_response.declared() if self.randomised_response else None
-        return local_dp.guarantee(self.features, noise, [response] * len(self.labels))
+        return local_dp.guarantee(self.features, noise, [self.response()] * len(self.labels))
 
     def declared(self) -> Model:
         """As the core knows it."""

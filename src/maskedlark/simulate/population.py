@@ -22,7 +22,6 @@ from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotDeclared
 from maskedlark.privacy.document import Document
-from maskedlark.privacy.settings import TrainedModel
 from maskedlark.randomness import Randomness, SystemRandomness
 from maskedlark.wire import batch
 from maskedlark.wire.batch import Envelope
@@ -65,8 +64,9 @@ class Population:
         columns = [
             np.concatenate([np.asarray(column), np.zeros(len(drawn), int)])[order] for column in labels
         ]
-        rows, columns = self._locally_private(model, rows, columns)
-        shown, secrets = self.document.declared_models[tag].mask(columns, real, self.rng)
+        if model.feature_noise is not None:
+            rows = local_dp.features(rows, model.feature_noise.declared(), self.rng)
+        shown, secrets = self.document.declared_models[tag].mask(columns, real, self.rng, model.response())
         return self._seal(Purpose.TRAIN, batch.train_columns(tag, rows, shown), secrets)
 
     def measure(self, keys: Sequence[Sequence[Key]], values: Sequence[ArrayLike]) -> Iterator[list[bytes]]:
@@ -92,19 +92,6 @@ class Population:
         fakes = int((self.rng.unit(count) < rate).sum()) if decoys else 0
         order = np.argsort(self.rng.below(1 << 62, count + fakes))
         return order, order < count, self.rng.below(max(decoys, 1), fakes)
-
-    def _locally_private(
-        self, model: TrainedModel, rows: NDArray[np.uint8], columns: list[NDArray[np.int64]]
-    ) -> tuple[NDArray[np.uint8], list[NDArray[np.int64]]]:
-        if model.feature_noise is not None:
-            rows = local_dp.features(rows, model.feature_noise.declared(), self.rng)
-        if model.randomised_response is not None:
-            response, spaces = model.randomised_response.declared(), [label.space() for label in model.labels]
-            columns = [
-                local_dp.labels(space.quantise(column, self.rng), space, response, self.rng)
-                for space, column in zip(spaces, columns, strict=True)
-            ]
-        return rows, columns
 
     def _seal(self, purpose: Purpose, encoded: list[bytes], secrets: FieldArray) -> Iterator[list[bytes]]:
         """Chunks of reports, in order, as they are made."""

@@ -38,6 +38,8 @@ from maskedlark.wire.signatures import SigningKey
 ORIGIN = "ads.example"
 DAY_S = 86_400
 MOST = Budget(epsilon=100, delta=1e-3)
+MOST_COALITION = Budget(epsilon=200, delta=1e-3)
+"""As much to train, on top of as much to aggregate."""
 _PORTS, _SETTINGS = "ports.json", "settings.toml"
 _UPLOAD = Patience(timeout_s=60, within_s=120)
 """On a busy machine an ad server takes long over a large batch."""
@@ -323,5 +325,6 @@ def _write_configs(
             f"{helper_settings}\n[origins]\n{_listed(made.keys)}\n"
             f"[policy]\ntrusted_helpers = {list(trusted)!r}\nleast_k = {least_k}\n"
             f"most = {{epsilon = {MOST.epsilon}, delta = {MOST.delta}}}\n"
-            f"most_coalition = {{epsilon = {MOST.epsilon}, delta = {MOST.delta}}}\n[serving]\n{serving}\n"
+            f"most_coalition = {{epsilon = {MOST_COALITION.epsilon}, delta = {MOST_COALITION.delta}}}\n"
+            f"[serving]\n{serving}\n"
         )

@@ -32,3 +32,18 @@ def test_a_tag_without_noise_leaves_no_bound():
 def test_one_tag_or_none_with_noise_has_no_sum():
     assert not any("several tags" in words for words in local(model("a", **RESPONSE)))
     assert not any("several tags" in words for words in local(model("a"), model("b")))
+
+
+def coalition(**changes):
+    return [words for topic, words in meaning(make(**changes)) if topic == "coalition"]
+
+
+def test_what_a_source_may_cost_a_coalition_is_the_sum_of_all_purposes():
+    (words,) = coalition()
+    assert "at most (ε, δ) = (40, 1e-06) against the ad server with all helpers but one" in words
+    assert "8 of it to aggregate, 32 of it to train" in words
+    (words,) = coalition(models=[], training=None, decoys=[], fake_rate=0.0)
+    assert "(8, 1e-06)" in words
+    (words,) = coalition(models=[model("a", **RESPONSE, **NOISE)], decoys=[], fake_rate=0.0)
+    assert "(41, 1e-06)" in words
+    assert "1 of it for sums without noise" in words

@@ -29,7 +29,7 @@ def settings(**changes: Any) -> dict[str, Any]:
         "budget": {"epsilon": 8.0, "delta": 1e-6},
         "training": {
             "adserver": {"epsilon": 4.0, "delta": 1e-6},
-            "coalition": {"epsilon": 40.0, "delta": 1e-6},
+            "coalition": {"epsilon": 32.0, "delta": 1e-6},
         },
         "mechanisms": {
             "aggregate": {"kind": "laplace", "noise_floor": 1.0},

@@ -1,11 +1,17 @@
 """What a browser or helper refuses although the origin signed it: each with an error of its own."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from maskedlark.errors import BudgetOverCeiling, InvalidDocument, KTooSmall, TooFewHelpers, UntrustedHelper
+from maskedlark.privacy import randomised
+from maskedlark.privacy.accountant import Charge
+from maskedlark.privacy.budget import Account, Entry
+from maskedlark.privacy.course import Course
 from maskedlark.privacy.policy import Policy
+from maskedlark.privacy.settings import Budget
 from tests.unit.privacy.cases import HELPER_KEYS, make, settings
 
 IDENTITIES = [key.verifying.public.hex() for key in HELPER_KEYS]
@@ -38,7 +44,11 @@ REFUSED = {
     "a million as epsilon": ({"budget": {"epsilon": 1e6, "delta": 1e-6}}, BudgetOverCeiling),
     "delta over the ceiling": ({"budget": {"epsilon": 8.0, "delta": 1e-5}}, BudgetOverCeiling),
     "a coalition's epsilon": (
-        {"training": training(coalition={"epsilon": 41.0, "delta": 1e-6})},
+        {"training": training(coalition={"epsilon": 33.0, "delta": 1e-6})},
+        BudgetOverCeiling,
+    ),
+    "a coalition's delta": (
+        {"training": training(coalition={"epsilon": 32.0, "delta": 1e-5})},
         BudgetOverCeiling,
     ),
 }
@@ -67,7 +77,7 @@ def without_noise(epsilon: float, tag: str = "clicks"):
 def alone(*models, **changes):
     """With as much budget as to leave ε = 1 below the ceilings."""
     bare = {"fake_rate": 0.0, "decoys": [], "budget": {"epsilon": 7.0, "delta": 1e-6}}
-    bare["training"] = training(coalition={"epsilon": 39.0, "delta": 1e-6})
+    bare["training"] = training(coalition={"epsilon": 32.0, "delta": 1e-6})
     return make(**{**bare, "models": list(models), **changes})
 
 
@@ -85,7 +95,7 @@ def test_local_noise_of_several_models_adds_up():
 
 
 def test_local_noise_counts_against_a_coalition_too():
-    ceiling = training(coalition={"epsilon": 39.5, "delta": 1e-6})
+    ceiling = training(coalition={"epsilon": 32.5, "delta": 1e-6})
     with pytest.raises(BudgetOverCeiling, match="coalition"):
         POLICY.check(alone(without_noise(0.6), training=ceiling))
 
@@ -93,6 +103,58 @@ def test_local_noise_counts_against_a_coalition_too():
 def test_local_noise_under_sums_that_have_noise_costs_nothing_more():
     decoys = [{"tag": "clicks", "features": "00" * 4}, {"keys": {"campaign": "spring", "place": 7}}]
     POLICY.check(make(models=[without_noise(1e6)], decoys=decoys))
+
+
+LOCAL = {"fake_rate": 0.0, "decoys": [], "models": [without_noise(0.5)]}
+UNEVEN = {"adserver": {"epsilon": 4.0, "delta": 3e-7}, "coalition": {"epsilon": 32.0, "delta": 1e-6}}
+BOUNDED = {
+    "both purposes": (make(), 40.0),
+    "aggregation alone": (make(models=[], training=None, decoys=[], fake_rate=0.0), 8.0),
+    "ceilings of nothing": (make(models=[], decoys=[], fake_rate=0.0), 8.0),
+    "training alone": (make(values=[], decoys=[], fake_rate=0.0, models=[without_noise(0.5)]), 32.5),
+    "labels that are randomised": (make(**LOCAL), 40.5),
+    "a delta that is shared out": (make(training=UNEVEN), 40.0),
+}
+"""Documents, and the ε that a source may cost a coalition under each."""
+
+
+def dearest(document):
+    """An account with the least noise that fits: training that hardly costs the ad server, then sums."""
+    account, wishes = Account(document), list[tuple[str | None, Course | Charge]]()
+    for tag in document.declared_models:
+        wishes.append((tag, Course("gaussian", 1.0, 1e-8, 4, 4, account.courses_delta(tag))))
+    if document.values:
+        wishes.append((None, Charge("laplace", 1.0, 1)))
+    for stream, charge in wishes:
+        entry = Entry(stream, (b"",), charge, str(stream).encode())
+        noise = account.noise_that_fits(entry)
+        if noise is not None:
+            account.add([replace(entry, charge=replace(charge, noise=noise))])
+    return account.spent()
+
+
+@pytest.mark.parametrize("case", BOUNDED)
+def test_no_account_under_an_accepted_document_costs_a_coalition_more(case):
+    document, most = BOUNDED[case]
+    bounded = {"most": Budget(epsilon=9.0, delta=1e-6), "most_coalition": Budget(epsilon=most, delta=1e-6)}
+    POLICY.model_copy(update=bounded).check(document)
+    spent, local = dearest(document), randomised.epsilon(document)
+    assert 0.99 * most < spent.coalition + local <= most
+    assert spent.delta <= 1e-6
+    less = bounded | {"most_coalition": Budget(epsilon=0.99 * most, delta=1e-6)}
+    with pytest.raises(BudgetOverCeiling, match="coalition"):
+        POLICY.model_copy(update=less).check(document)
+
+
+def test_a_refusal_says_what_a_coalition_may_learn_for_what():
+    ceiling = training(coalition={"epsilon": 40.0, "delta": 1e-6})
+    with pytest.raises(BudgetOverCeiling) as caught:
+        POLICY.check(alone(without_noise(0.5), training=ceiling))
+    assert str(caught.value) == (
+        "under ads.example's document a source may cost (47.5, 1e-06) against a coalition, 7 of it to "
+        "aggregate, 40 of it to train, 0.5 of it for sums without noise over randomised records; "
+        "the ceiling here is (40, 1e-06)"
+    )
 
 
 def test_too_few_helpers():
