@@ -39,15 +39,16 @@ from maskedlark.wire.datasets import (
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.report import Recipient
 from maskedlark.wire.signatures import SigningKey
-from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, SERVICE_KEY, make
+from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, SERVICE_KEY, make
 from tests.unit.web.service import AppTransport
 
 NOW = 1_900_000_000
 DAY_S = 86_400
 NAME, ORIGIN, OTHER = "helper-0", "ads.example", "other.example"
 OTHER_KEY = SigningKey(FixedRandomness(b"another origin").bytes(32))
+OTHER_DOCUMENT_KEY = SigningKey(FixedRandomness(b"another origin, documents").bytes(32))
 ELSEWHERE = OpeningKey.generate(FixedRandomness(b"helper-1"))
-PINNED = Pinned({ORIGIN: ORIGIN_KEY.verifying, OTHER: OTHER_KEY.verifying})
+PINNED = Pinned({ORIGIN: DOCUMENT_KEY.verifying, OTHER: OTHER_DOCUMENT_KEY.verifying})
 
 
 def settings(folder: Path, **changes: Any) -> Config:
@@ -81,7 +82,7 @@ class World:
     def keyring(self) -> Keyring:
         return self.service.keyring
 
-    def publish(self, key: SigningKey = ORIGIN_KEY, **changes: Any) -> Document:
+    def publish(self, key: SigningKey = DOCUMENT_KEY, **changes: Any) -> Document:
         self.document = make(**changes)
         self.desk.publish(chain.sign(self.document, key))
         return self.document
@@ -89,7 +90,7 @@ class World:
     def http(self) -> httpx.Client:
         return httpx.Client(transport=AppTransport(self.app), base_url="http://helper.test", timeout=None)
 
-    def remote(self, key: SigningKey = ORIGIN_KEY, origin: str = ORIGIN, helper: str = NAME) -> SignedRemote:
+    def remote(self, key: SigningKey = REQUEST_KEY, origin: str = ORIGIN, helper: str = NAME) -> SignedRemote:
         return SignedRemote("http://helper.test", helper, origin, key, self.clock, self.http())
 
     def reports(self, document: Document, count: int = 60) -> list[bytes]:
