@@ -87,7 +87,7 @@ def draft(
     ] = None,
     out: Out = None,
 ) -> None:
-    """Draft a whole document from a short TOML, and say what it means. Keys stay as they were before."""
+    """Draft a whole document from a short TOML, and say what it means. A key that is not given stays."""
     keys = _declared(document_key), _declared(request_key)
     before = chain.decode(previous.read_bytes()).claimed() if previous else None
     drafted = draft_document(_text(settings), *keys, before, SystemClock().now())
