@@ -58,7 +58,7 @@ def _documents() -> list[Decoder]:
         ),
         Decoder(
             "signed document",
-            ("privacy.chain.decode", "privacy.chain.Signed.names"),
+            ("privacy.chain.decode", "privacy.chain._refuse_format_1", "privacy.chain.Signed.names"),
             tuple(each.encode() for each in SIGNED),
             _named,
             (InvalidDocument,),
