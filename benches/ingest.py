@@ -52,7 +52,7 @@ from maskedlark.wire.datasets import (
 )
 from maskedlark.wire.hpke import OpeningKey, SealingKey
 from maskedlark.wire.report import ID_BYTES, PublicPart, Report
-from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, SERVICE_KEY, make
+from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, SERVICE_KEY, make
 
 FEATURES = 100
 PLACE = 1
@@ -204,7 +204,7 @@ def _send(
 ) -> Sealed:
     """A whole dataset: open, chunks, seal."""
     path, clock = f"/v1/datasets/{name}", SystemClock()
-    with SignedRemote(url, NAME, ORIGIN, ORIGIN_KEY, clock) as remote:
+    with SignedRemote(url, NAME, ORIGIN, REQUEST_KEY, clock) as remote:
         query: Query = {"opening": SystemRandomness().bytes(16).hex()}
         opening = Opening(opening=str(query["opening"]), parameters=document.digest.hex(), purpose="train")
         State.decode(remote.post(path, opening.encode(), JSON_TYPE))
@@ -236,9 +236,9 @@ def _each(
 
 @contextmanager
 def _parameter_service(folder: Path, document: Document) -> Iterator[str]:
-    clock, pinned = SystemClock(), Pinned({ORIGIN: ORIGIN_KEY.verifying})
+    clock, pinned = SystemClock(), Pinned({ORIGIN: DOCUMENT_KEY.verifying})
     store = Store(folder / "parameters.db")
-    Desk(store, SERVICE_KEY, clock, pinned).publish(chain.sign(document, ORIGIN_KEY))
+    Desk(store, SERVICE_KEY, clock, pinned).publish(chain.sign(document, DOCUMENT_KEY))
     app = create_app(store, SERVICE_KEY, clock, pinned)
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", access_log=False))
     running = threading.Thread(target=server.run)
@@ -293,7 +293,7 @@ workers = {workers}
 parameter_service = "{service}"
 service_key = "{SERVICE_KEY.verifying.public.hex()}"
 [origins]
-"{ORIGIN}" = "{ORIGIN_KEY.verifying.public.hex()}"
+"{ORIGIN}" = "{DOCUMENT_KEY.verifying.public.hex()}"
 [policy]
 trusted_helpers = {trusted}
 most = {{epsilon = 8.0, delta = 1e-6}}

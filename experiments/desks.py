@@ -40,7 +40,7 @@ def document(settings: str) -> Document:
     """A document of these settings, with our helpers in it."""
     listed = "\n".join(f'"{name}" = "{_key(name).verifying.public.hex()}"' for name in HELPERS)
     toml = f'origin = "ads.example"\n{settings}\n[helpers]\n{listed}\n'
-    return draft(toml, _key("origin").verifying, None, _NOW)
+    return draft(toml, _key("origin").verifying, _key("requests").verifying, None, _NOW)
 
 
 def shared_out(

@@ -46,7 +46,7 @@ from tests.fuzz.of_wire import _opener
 from tests.fuzz.running import Decoder
 from tests.fuzz.trees import ONNX, TOML
 from tests.unit.features import tables
-from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, SERVICE_KEY
+from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, SERVICE_KEY
 from tests.unit.web.service import NOW, configuration
 from vectors import load
 
@@ -99,13 +99,13 @@ def _keys() -> list[Decoder]:
 
 def _caches() -> list[Decoder]:
     def chain(path: Path) -> list[Any]:
-        made = ChainCache(path.parent.parent, "ads.example", ORIGIN_KEY.verifying, SERVICE_KEY.verifying)
+        made = ChainCache(path.parent.parent, "ads.example", DOCUMENT_KEY.verifying, SERVICE_KEY.verifying)
         made.load()
         return made.documents
 
-    made = ChainCache(_folder() / "origins", "ads.example", ORIGIN_KEY.verifying, SERVICE_KEY.verifying)
+    made = ChainCache(_folder() / "origins", "ads.example", DOCUMENT_KEY.verifying, SERVICE_KEY.verifying)
     where = made.folder.relative_to(_folder())
-    seen = ChainCache(_folder() / "seen", "ads.example", ORIGIN_KEY.verifying, SERVICE_KEY.verifying)
+    seen = ChainCache(_folder() / "seen", "ads.example", DOCUMENT_KEY.verifying, SERVICE_KEY.verifying)
     seen.append(SIGNED[0])
     keys = KeyCache(_folder() / "helpers", "helper-0", HELPER_KEYS[0].verifying)
     return [
@@ -199,7 +199,7 @@ parameter_service = "http://127.0.0.1:8000"
 service_key = "{SERVICE_KEY.verifying.public.hex()}"
 workers = 2
 [origins]
-"ads.example" = "{ORIGIN_KEY.verifying.public.hex()}"
+"ads.example" = "{DOCUMENT_KEY.verifying.public.hex()}"
 [policy]
 trusted_helpers = ["{HELPER_KEYS[0].verifying.public.hex()}", "{HELPER_KEYS[1].verifying.public.hex()}"]
 most = {{epsilon = 8, delta = 1e-6}}
@@ -210,11 +210,11 @@ port = 8000
 ADSERVER = f"""
 origin = "ads.example"
 database = "sqlite:///reports.sqlite"
-key = "origin.key"
+key = "request.key"
 cache = "cache"
 parameter_service = "https://parameters.example"
 service_key = "{SERVICE_KEY.verifying.public.hex()}"
-origin_key = "{ORIGIN_KEY.verifying.public.hex()}"
+origin_key = "{DOCUMENT_KEY.verifying.public.hex()}"
 [limits]
 uploads = 64
 [serving]
@@ -224,7 +224,7 @@ PARAMETERS = f"""
 key = "service.key"
 database = "sqlite:///parameters.sqlite"
 [origins]
-"ads.example" = "{ORIGIN_KEY.verifying.public.hex()}"
+"ads.example" = "{DOCUMENT_KEY.verifying.public.hex()}"
 [helpers]
 "helper-0" = "{HELPER_KEYS[0].verifying.public.hex()}"
 [serving]
@@ -258,7 +258,7 @@ def _settings() -> list[Decoder]:
             text = data.decode()
         except UnicodeDecodeError:
             raise InvalidDocument("no text") from None
-        return draft(text, ORIGIN_KEY.verifying, None, NOW)
+        return draft(text, DOCUMENT_KEY.verifying, REQUEST_KEY.verifying, None, NOW)
 
     def url(data: bytes) -> object:
         return engine.parse(data.decode(errors="replace"))

@@ -28,11 +28,11 @@ from maskedlark.web import pages
 from maskedlark.web.errors import StrangeAnswer
 from tests.fuzz.running import Decoder
 from tests.unit.privacy import cases, ledgers
-from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, SERVICE_KEY
+from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, SERVICE_KEY
 
 FIRST = cases.make(k=1)
 SECOND = cases.make(k=1, version=2, previous=FIRST.digest.hex())
-SIGNED = [chain.countersign(chain.sign(each, ORIGIN_KEY), SERVICE_KEY) for each in (FIRST, SECOND)]
+SIGNED = [chain.countersign(chain.sign(each, DOCUMENT_KEY), SERVICE_KEY) for each in (FIRST, SECOND)]
 
 
 def _documents() -> list[Decoder]:
@@ -58,7 +58,7 @@ def _documents() -> list[Decoder]:
         ),
         Decoder(
             "signed document",
-            ("privacy.chain.decode", "privacy.chain.Signed.names"),
+            ("privacy.chain.decode", "privacy.chain._refuse_format_1", "privacy.chain.Signed.names"),
             tuple(each.encode() for each in SIGNED),
             _named,
             (InvalidDocument,),
@@ -100,13 +100,13 @@ def _named(data: bytes) -> Signed:
 
 def _hostile_origin(body: bytes) -> object:
     """Whatever an origin signs, and a service countersigns."""
-    signed = chain.countersign(Signed(body, ORIGIN_KEY.sign(ORIGIN_LABEL, body)), SERVICE_KEY)
-    return chain.verify([signed], "ads.example", ORIGIN_KEY.verifying, SERVICE_KEY.verifying)
+    signed = chain.countersign(Signed(body, DOCUMENT_KEY.sign(ORIGIN_LABEL, body)), SERVICE_KEY)
+    return chain.verify([signed], "ads.example", DOCUMENT_KEY.verifying, SERVICE_KEY.verifying)
 
 
 def _whole_chain(data: bytes) -> object:
     found = pages.decode_chain(data)
-    return chain.verify(found, "ads.example", ORIGIN_KEY.verifying, SERVICE_KEY.verifying)
+    return chain.verify(found, "ads.example", DOCUMENT_KEY.verifying, SERVICE_KEY.verifying)
 
 
 def _questions() -> list[Decoder]:

@@ -17,7 +17,7 @@ from maskedlark.web.request_signature import SignedRequest
 from maskedlark.wire.signatures import VerifyingKey
 from tests.fuzz.of_privacy import SIGNED
 from tests.fuzz.running import Decoder
-from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, SERVICE_KEY
+from tests.unit.privacy.cases import HELPER_KEYS, REQUEST_KEY, SERVICE_KEY
 from tests.unit.web.service import NOW, PINNED, URL, configuration
 
 ORIGIN, HELPER = "ads.example", "helper-0"
@@ -27,7 +27,7 @@ TARGET = "/v1/datasets/monday/chunks/0?opening=" + "0" * 32
 def signed_request(body: bytes = b"{}", target: str = TARGET) -> bytes:
     """A request's head as lines: method, path, query, headers."""
     headers = request_signature.sign(
-        "POST", target, "application/json", body, ORIGIN, HELPER, NOW, ORIGIN_KEY
+        "POST", target, "application/json", body, ORIGIN, HELPER, NOW, REQUEST_KEY
     )
     path, _, query = target.partition("?")
     return "\n".join(["POST", path, query, *(f"{name}: {value}" for name, value in headers.items())]).encode()
@@ -43,7 +43,7 @@ def head_of(data: bytes) -> tuple[str, bytes, bytes, list[tuple[bytes, bytes]]]:
 def _key_of(origin: str) -> VerifyingKey:
     if origin != ORIGIN:
         raise UnknownOrigin("no key is pinned")
-    return ORIGIN_KEY.verifying
+    return REQUEST_KEY.verifying
 
 
 def _signatures() -> list[Decoder]:

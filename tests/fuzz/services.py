@@ -20,7 +20,7 @@ from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, SEAL_TYPE, Sealing
 from maskedlark.wire.steps import STEP_TYPE
 from tests.fuzz.asking import Asking, Sent, changed
 from tests.unit.helper import world as helpers
-from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY
+from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY
 from tests.unit.storage import cases as stored
 from tests.unit.web import service as parameters
 
@@ -70,7 +70,7 @@ def parameter_service(folder: Path) -> Iterator[Fuzzed]:
     service = parameters.Service(folder / "parameters.db", FixedClock(parameters.NOW))
     first, second, third = parameters.chained(3)
     service.publish(first)
-    handed = [chain.sign(each, ORIGIN_KEY).encode() for each in (first, second)]
+    handed = [chain.sign(each, DOCUMENT_KEY).encode() for each in (first, second)]
     keys = [parameters.configuration(0, sequence) for sequence in (1, 2)]
     service.desk.publish_keys("helper-0", keys[0])
     sent = [
@@ -90,7 +90,7 @@ def parameter_service(folder: Path) -> Iterator[Fuzzed]:
         if found.path == b"/v1/documents" and rng.random() < 0.5:
             text = replace(found, body=second.encode())
             body = changed(text, [text], rng).body
-            signed = chain.Signed(body, ORIGIN_KEY.sign(chain.ORIGIN_LABEL, body))
+            signed = chain.Signed(body, DOCUMENT_KEY.sign(chain.ORIGIN_LABEL, body))
             try:
                 return replace(found, body=signed.encode())
             except UnicodeDecodeError:  # What is no text cannot be handed in at all.
@@ -187,7 +187,7 @@ def _sessions(digest: str) -> list[Sent]:
 
 def signed(sent: Sent, rng: Random) -> Sent:
     """Signed by its origin, now and then by somebody else or for somebody else."""
-    key = HELPER_KEYS[0] if rng.random() < 0.02 else ORIGIN_KEY
+    key = HELPER_KEYS[0] if rng.random() < 0.02 else REQUEST_KEY
     to = "helper-1" if rng.random() < 0.02 else helpers.NAME
     given = dict(sent.headers).get(b"content-type", request_signature.NO_BODY_TYPE.encode()).decode("latin-1")
     try:

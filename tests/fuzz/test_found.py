@@ -33,7 +33,7 @@ from tests.fuzz.of_privacy import FIRST
 from tests.fuzz.of_web import head_of, signed_request
 from tests.fuzz.of_wire import _opener
 from tests.fuzz.test_endpoints import SERVICES
-from tests.unit.privacy.cases import ORIGIN_KEY
+from tests.unit.privacy.cases import DOCUMENT_KEY, REQUEST_KEY
 from tests.unit.web.service import NOW
 from vectors import load
 
@@ -91,7 +91,7 @@ def test_a_chunk_that_lacks_an_array_is_damaged(chunk):
 )
 def test_settings_of_no_sensible_depth_or_length_are_no_draft(value, said):
     with pytest.raises(InvalidDocument, match=said):
-        draft(f"k = {value}\n{DRAFT}", ORIGIN_KEY.verifying, None, NOW)
+        draft(f"k = {value}\n{DRAFT}", DOCUMENT_KEY.verifying, REQUEST_KEY.verifying, None, NOW)
 
 
 @pytest.mark.parametrize(

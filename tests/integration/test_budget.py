@@ -235,7 +235,7 @@ def test_two_origins(running):
         stranger.send("stolen", running.document, stored)
     assert problem.slug(type(caught.value)) in ("document-of-another", "strange-answer")
     # Its own key does not sign for us.
-    impostor = Attacker(running, running.origin, running.keys[OTHER])
+    impostor = Attacker(running, running.origin, running.request_keys[OTHER])
     assert impostor.tries(request(1, digest)) == "undeclared-key"
     assert spent(running) == {}
 

@@ -77,7 +77,7 @@ def naive() -> Iterator[Naive]:
 def signed(made: Stage, path: str, media_type: str, body: bytes = b"", origin: str | None = None):
     """The headers of a request that an origin of the helper's signs, whatever it sends then."""
     name = origin or made.origin
-    now, key = SystemClock().now(), made.keys[name]
+    now, key = SystemClock().now(), made.request_keys[name]
     return request_signature.sign("POST", path, media_type, body, name, "helper-0", now, key)
 
 

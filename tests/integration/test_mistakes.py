@@ -109,7 +109,7 @@ def test_a_column_that_is_mistyped(tmp_path, options, said):
         writer.writerows(zip(*people().values(), strict=True))
     rest = [] if "--label" in options else ["--label", "bought"]
     assert line("simulate", table, "--folder", tmp_path / "play", *rest, *options) == said
-    assert not (tmp_path / "play" / "ads.example.key").exists(), "nothing was begun"
+    assert not (tmp_path / "play" / "ads.example.document.key").exists(), "nothing was begun"
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def shown(scene, *options, **expected):
     right = {
         "--service": scene.stage.service.address,
         "--service-key": scene.stage.service_key.verifying.public.hex(),
-        "--origin-key": scene.stage.key.verifying.public.hex(),
+        "--origin-key": scene.stage.document_keys["ads.example"].verifying.public.hex(),
     }
     given = right | dict(zip(options[::2], options[1::2], strict=True))
     flat = [each for pair in given.items() for each in pair]
@@ -157,22 +157,22 @@ def test_a_public_key_that_is_mistyped_or_another(scene):
     assert shown(scene, "--service-key", cut) == (
         f"BadKeyFile: '{cut}' is no public key: give its 64 hexadecimal digits"
     )
-    other = scene.stage.key.verifying.public.hex()
+    other = scene.stage.document_keys["ads.example"].verifying.public.hex()
     assert shown(scene, "--service-key", other).endswith(
         "check --service-key and --origin-key, one of them is another's"
     )
 
 
-def test_a_signing_key_that_is_another(scene):
+def test_a_request_key_that_is_another(scene):
     key_file.create(scene.folder / "another.key", SystemRandomness())
-    config = changed(scene.config, 'key = "ads.example.key"', 'key = "another.key"')
+    config = changed(scene.config, 'key = "ads.example.request.key"', 'key = "another.key"')
     assert line("query", "--config", config, "--value", "bought").startswith(
-        "UndeclaredKey: helper-0: sign with the key that ads.example declares in its newest document. Request"
+        "UndeclaredKey: helper-0: sign with the request key that ads.example declares in its newest document"
     )
     with scene.client() as client:
         (pending,) = client.pending()
         client.forget(pending.id)
-    config = changed(scene.config, 'key = "ads.example.key"', 'key = "anothr.key"')
+    config = changed(scene.config, 'key = "ads.example.request.key"', 'key = "anothr.key"')
     assert line("query", "--config", config, "--value", "bought") == (
         f"BadKeyFile: {scene.folder / 'anothr.key'} cannot be read: No such file or directory"
     )

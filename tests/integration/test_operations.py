@@ -45,6 +45,8 @@ from tests.integration.waiting import next_second
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "OPERATIONS.md").read_text()
 MACHINES = ("parameters", "helper-0", "helper-1", "ads")
+OFFLINE = "offline"
+"""Where the document key is: nothing runs there."""
 PATIENCE_S = 600
 """No assertion is about time; a test that hangs for this long has failed."""
 REPORTS = 400
@@ -104,7 +106,7 @@ def blocks() -> list[tuple[str, str]]:
 
 
 def test_all_machines_are_in_the_page():
-    assert {machine.partition(",")[0] for machine, _ in blocks()} == {*MACHINES}
+    assert {machine.partition(",")[0] for machine, _ in blocks()} == {*MACHINES, OFFLINE}
 
 
 def certificates(folder: Path) -> Path:
@@ -153,7 +155,7 @@ class Operators:
 
     def __post_init__(self) -> None:
         (self.folder / "public").mkdir()
-        for machine in MACHINES:
+        for machine in (*MACHINES, OFFLINE):
             (self.folder / machine / "other-disk").mkdir(parents=True)
             (self.folder / machine / "backups").mkdir()
             (self.folder / machine / "public").symlink_to(self.folder / "public")
@@ -171,7 +173,7 @@ class Operators:
         """The text with the addresses of this loopback. Nothing else is changed."""
         for name in MACHINES:
             text = text.replace(f"https://{name}.example:8443", self.address(name))
-        text = text.replace("port = 8443", f"port = {self.ports[machine]}")
+        text = text.replace("port = 8443", f"port = {self.ports.get(machine)}")
         return text.replace('host = "0.0.0.0"', 'host = "127.0.0.1"').replace("= 9100", "= 0")
 
     def type(self, machine: str, commands: str) -> str:
@@ -278,4 +280,5 @@ def test_from_nothing_to_two_helpers(operators):
     for machine in MACHINES:
         assert not re.search(r"maskedlark-signing-key", operators.log(machine))
     secrets = {path.relative_to(operators.folder).parts[0] for path in operators.folder.rglob("*.key")}
-    assert secrets == {*MACHINES}
+    assert secrets == {*MACHINES, OFFLINE}
+    assert not [*(operators.folder / "ads").rglob("document*.key")]

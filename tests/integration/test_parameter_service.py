@@ -22,7 +22,7 @@ from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.remote import Remote
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.keys import KeyConfiguration, PublishedKey
-from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY
+from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS
 from tests.unit.web.service import ORIGIN, chained
 
 COMMAND = [sys.executable, "-W", "error", "-m", "maskedlark", "parameters", "serve"]
@@ -35,7 +35,7 @@ class Running:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.service_key = key_file.create(folder / "service.key", SystemRandomness()).verifying
-        pins = f'[origins]\n"{ORIGIN}" = "{ORIGIN_KEY.verifying.public.hex()}"\n'
+        pins = f'[origins]\n"{ORIGIN}" = "{DOCUMENT_KEY.verifying.public.hex()}"\n'
         pins += f'[helpers]\nhelper-0 = "{HELPER_KEYS[0].verifying.public.hex()}"\n'
         service = 'key = "service.key"\ndatabase = "sqlite:///parameters.db"\n'
         (folder / "parameters.toml").write_text(service + pins)
@@ -68,7 +68,7 @@ class Running:
         return out + err
 
     def client(self, name: str = "cache") -> ParameterClient:
-        pins = {ORIGIN: ORIGIN_KEY.verifying}
+        pins = {ORIGIN: DOCUMENT_KEY.verifying}
         made = ParameterClient(self.url, self.service_key, self.folder / name, SystemClock(), pins)
         self.clients.append(made)
         return made
@@ -86,7 +86,7 @@ def running(tmp_path):
 
 def publish(url, drafted):
     with Remote(url) as remote:
-        return chain.decode(remote.post("/v1/documents", chain.sign(drafted, ORIGIN_KEY).encode(), JSON))
+        return chain.decode(remote.post("/v1/documents", chain.sign(drafted, DOCUMENT_KEY).encode(), JSON))
 
 
 def test_publish_fetch_stop_and_start(running):

@@ -93,7 +93,7 @@ def keys_of(made: Stage) -> list[Needle]:
     for helper in made.helpers:
         stored = key_store.read(helper.folder / "keys", helper.name)
         files += [each.secret for each in stored.opening] + [each.secret for each in stored.writing]
-    assert len(files) == 4 + 2 * 2
+    assert len(files) == 5 + 2 * 2
     return [each for secret in files for each in planted.octets("key", secret)]
 
 

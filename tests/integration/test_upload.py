@@ -21,7 +21,7 @@ from maskedlark.randomness import SystemRandomness
 from maskedlark.storage.engine import file_of, open_database
 from maskedlark.storage.reports import Reports, Selection
 from maskedlark.wire.uploads import CONTENT_TYPE, encode_batch
-from tests.unit.privacy.cases import ORIGIN_KEY
+from tests.unit.privacy.cases import DOCUMENT_KEY
 from tests.unit.storage.cases import DIGEST, ORIGIN, arrivals
 from tests.unit.storage.waiting import MemoryPending
 
@@ -43,9 +43,9 @@ def url(tmp_path):
 
 def command(database: str, folder: Path) -> list[str]:
     """What an operator types, with settings in this folder."""
-    key = ORIGIN_KEY.verifying.public.hex()
+    key = DOCUMENT_KEY.verifying.public.hex()
     (folder / "adserver.toml").write_text(
-        f'origin = "{ORIGIN}"\ndatabase = "{database}"\nkey = "origin.key"\ncache = "cache"\n'
+        f'origin = "{ORIGIN}"\ndatabase = "{database}"\nkey = "request.key"\ncache = "cache"\n'
         f'parameter_service = "http://127.0.0.1:1"\nservice_key = "{key}"\norigin_key = "{key}"\n'
     )
     words = ["-m", "maskedlark", "adserver", "serve", "--config", str(folder / "adserver.toml")]

@@ -282,9 +282,23 @@ MUTANTS = (
     Mutant(
         "the signature: of a document is verified",
         PRIVACY + "chain.py",
-        "origin_key.verify(ORIGIN_LABEL, self.body, self.origin_signature)",
+        "document_key.verify(ORIGIN_LABEL, self.body, self.origin_signature)",
         "pass",
         "tests/unit/privacy/test_chain.py",
+    ),
+    Mutant(
+        "a document: is signed by the document key, not by the one that signs requests",
+        PRIVACY + "chain.py",
+        "bytes.fromhex(before.document_key)",
+        "bytes.fromhex(before.request_key)",
+        "tests/unit/privacy/test_chain.py",
+    ),
+    Mutant(
+        "a request: is signed by the request key, not by the one that signs documents",
+        HELPER + "signers.py",
+        "self._chain(origin)[-1].request_key",
+        "self._chain(origin)[-1].document_key",
+        "tests/unit/helper/test_signers.py",
     ),
     Mutant(
         "the padding: is all zero",

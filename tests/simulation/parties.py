@@ -49,8 +49,14 @@ FRESH_S = (0, 60, 60, 60, 60)
 
 
 @cache
-def origin_key(origin: str, number: int = 0) -> SigningKey:
-    """The keys that an origin signs with, one after another."""
+def document_key(origin: str) -> SigningKey:
+    """The key that an origin signs its documents with."""
+    return SigningKey(FixedRandomness(f"{origin} documents".encode()).bytes(32))
+
+
+@cache
+def request_key(origin: str, number: int) -> SigningKey:
+    """The keys that an origin signs requests with, one after another."""
     return SigningKey(FixedRandomness(f"{origin} {number}".encode()).bytes(32))
 
 
@@ -117,7 +123,7 @@ class Party(ABC):
         """Its app, over what is in the folder; the stack closes it."""
 
     def _parameters(self, pins: tuple[str, ...]) -> ParameterClient:
-        pinned = {name: origin_key(name).verifying for name in pins}
+        pinned = {name: document_key(name).verifying for name in pins}
         return ParameterClient(
             f"http://{SERVICE}",
             SERVICE_KEY.verifying,
@@ -132,7 +138,7 @@ class Party(ABC):
 class ParameterService(Party):
     def _open(self, stack: ExitStack) -> FastAPI:
         identities = {each.name: each.identity.verifying for each in self.world.helpers}
-        pinned = Pinned({name: origin_key(name).verifying for name in ORIGINS}, identities)
+        pinned = Pinned({name: document_key(name).verifying for name in ORIGINS}, identities)
         store = Store(self.server or f"sqlite:///{self.folder / 'parameters.sqlite'}")
         stack.callback(store.close)
         return parameter_app(store, SERVICE_KEY, self.clock, pinned)
@@ -159,7 +165,7 @@ class Helper(Party):
             "address": f"http://{self.host}",
             "parameter_service": f"http://{SERVICE}",
             "service_key": SERVICE_KEY.verifying.public.hex(),
-            "origins": {name: origin_key(name).verifying.public.hex() for name in ORIGINS},
+            "origins": {name: document_key(name).verifying.public.hex() for name in ORIGINS},
             "policy": {
                 "trusted_helpers": [key.verifying.public.hex() for key in HELPER_KEYS],
                 "most": {"epsilon": 100, "delta": 1e-3},
@@ -222,25 +228,27 @@ class AdServer(Party):
 
     @property
     def keys(self) -> list[SigningKey]:
-        """All that it has signed with, the newest last: each was declared by a document."""
-        declared = dict.fromkeys(each.signing_key for each in self.documents)
-        return [origin_key(self.origin, number) for number in range(max(1, len(declared)))]
+        """All that it has signed requests with, the newest last: each was declared by a document."""
+        declared = dict.fromkeys(each.request_key for each in self.documents)
+        return [request_key(self.origin, number) for number in range(max(1, len(declared)))]
 
     @property
     def known_keys(self) -> list[SigningKey]:
         """Those, and the next one: who published a document has not always heard that it did."""
-        return [*self.keys, origin_key(self.origin, len(self.keys))]
+        return [*self.keys, request_key(self.origin, len(self.keys))]
 
     def publish(self, new_key: bool = False, **changes: Any) -> None:
         """The next version, or the one before if nobody heard whether it was published."""
         keys = self.keys
-        declared = origin_key(self.origin, len(keys)) if new_key else keys[-1]
-        changes |= {"signing_key": declared.verifying.public.hex()}
+        declared = request_key(self.origin, len(keys)) if new_key else keys[-1]
+        signs = document_key(self.origin)
+        changes |= {"document_key": signs.verifying.public.hex()}
+        changes |= {"request_key": declared.verifying.public.hex()}
         if self.documents:
             before = self.documents[-1]
             changes |= {"version": before.version + 1, "previous": before.digest.hex()}
         self._drafted = self._drafted or make(**(settings(self.origin, len(self.world.helpers)) | changes))
-        signed = chain.sign(self._drafted, keys[-1])
+        signed = chain.sign(self._drafted, signs)
         with Remote(f"http://{SERVICE}", self.http()) as remote:
             remote.post("/v1/documents", signed.encode(), "application/json")
         self.documents.append(self._drafted)

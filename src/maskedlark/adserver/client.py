@@ -1,6 +1,6 @@
 """The ad server's own hands: freeze reports, send them, ask, and see tables. Run on the ad server's machine.
 
-It opens the ad server's database, holds the origin's signing key and talks to helpers directly. The HTTP
+It opens the ad server's database, holds the origin's request key and talks to helpers directly. The HTTP
 process takes uploads only: nobody outside can spend a budget.
 """
 

@@ -2,11 +2,11 @@
 
 origin = "ads.example"
 database = "sqlite:///reports.sqlite"           # paths are relative to the file
-key = "origin.key"                              # to measure; the process that takes uploads never reads it
+key = "request.key"                             # to measure; the process that takes uploads never reads it
 cache = "cache"
 parameter_service = "https://parameters.example"
 service_key = "64 hexadecimal digits"           # from the operator of the parameter service
-origin_key = "64 hexadecimal digits"            # the one that signed the origin's first document
+origin_key = "64 hexadecimal digits"            # the document key that signed the origin's first document
 
 [serving]
 port = 8000
@@ -38,14 +38,16 @@ class Config(PartyConfig):
     database: DatabaseUrl = Field(
         repr=False, description='where it keeps them: database = "sqlite:///reports.sqlite"'
     )
-    key: Path = Field(description='the file of the key that the origin declares now: key = "origin.key"')
+    key: Path = Field(
+        description='the file of the request key that the origin declares now: key = "request.key"'
+    )
     cache: Path = Field(description='where it remembers which documents it has seen: cache = "cache"')
     parameter_service: Address = Field(
         description='the service\'s address: parameter_service = "https://parameters.example"'
     )
     service_key: PublicKey = Field(description=f'the service\'s public key: service_key = "{_KEY}"')
     origin_key: PublicKey = Field(
-        description=f'the public key that signed the origin\'s first document: origin_key = "{_KEY}"'
+        description=f'the document key that signed the origin\'s first document: origin_key = "{_KEY}"'
     )
     keep_days: Annotated[int, Field(ge=1, le=3650)] = Field(
         default=KEEP_DAYS, description="days after which a report is deleted: keep_days = 180"

@@ -31,13 +31,17 @@ origin_key = {origin_key}
 
 
 def text(
-    origin: str, key: Path, public: str, parameter_service: str | None = None, service_key: str | None = None
+    origin: str,
+    key: Path,
+    origin_key: str,
+    parameter_service: str | None = None,
+    service_key: str | None = None,
 ) -> str:
-    """The settings. The key is taken to be the one that signs the origin's first document."""
+    """The settings: the file of the request key, and the public half of the document key."""
     return _TEXT.format(
         origin=json.dumps(origin),
         key=json.dumps(str(key)),
-        origin_key=json.dumps(public),
+        origin_key=json.dumps(origin_key),
         parameter_service=given("parameter_service", parameter_service, "https://parameters.example"),
         service_key=given("service_key", service_key, KEY, "from the operator of the parameter service"),
         serving=SERVING,

@@ -12,7 +12,7 @@ import maskedlark
 _COMMANDS = {
     "demo": "Follow a small population's reports through running services: measure, train, attack.",
     "parameters": (
-        "Privacy settings that anyone can verify: make keys, draft, publish, show, verify; run the service."
+        "Privacy settings that anyone can verify: make keys, draft, sign, publish, show, verify; serve."
     ),
     "helper": (
         "A helper opens reports, enforces privacy, answers with shares: set it up, rotate keys, run it."

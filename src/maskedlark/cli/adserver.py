@@ -21,8 +21,10 @@ from maskedlark.storage.reports import Reports
 from maskedlark.storage.retention import DAY_S, Retention
 from maskedlark.web import config, key_file, serving
 from maskedlark.web import skeleton as settings_file
+from maskedlark.web.errors import BadKeyFile
+from maskedlark.wire.signatures import SigningKey
 
-KEY = "origin.key"
+REQUEST_KEY, DOCUMENT_KEY = "request.key", "document.key"
 app = typer.Typer(
     name="adserver",
     help="An ad server takes reports that it cannot read: set it up, run it. To measure: datasets, query.",
@@ -42,22 +44,33 @@ def init(
     parameter_service: running.ServiceAddress = None,
     service_key: running.ServiceKey = None,
     key: Annotated[
-        Path | None, typer.Option("--key", help="Its signing key, if there is one; else one is made.")
+        Path | None, typer.Option("--key", help="The file of its request key; else one is made.")
+    ] = None,
+    origin_key: Annotated[
+        str | None, typer.Option("--origin-key", help="Its public document key; else one is made.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a folder, settings to fill in, and a signing key. Prints the key's public half."""
+    """Make a folder, settings to fill in, a document key and a request key. Prints their public halves."""
     config.check("--origin", Origin, origin)
     if parameter_service is not None:
         config.check("--parameter-service", config.Address, parameter_service)
-    if service_key is not None:
-        config.check("--service-key", PublicKey, service_key)
+    for option, public in (("--service-key", service_key), ("--origin-key", origin_key)):
+        if public is not None:
+            config.check(option, PublicKey, public)
+    request_key = _public(key_file.read(key)) if key else None
+    if request_key is not None and request_key == origin_key:
+        raise BadKeyFile(f"{key} is the document key: leave --key out, and a request key is made")
     path = settings_file.place(folder, skeleton.FILE)
-    signing = key_file.read(key) if key else key_file.create(folder / KEY, SystemRandomness())
-    public = signing.verifying.public.hex()
-    where = key.absolute() if key else Path(KEY)
-    settings_file.write(path, skeleton.text(origin, where, public, parameter_service, service_key))
-    say({"config": str(path), "public_key": public}, as_json, public)
+    document_key = origin_key or _made(folder / DOCUMENT_KEY)
+    request_key = request_key or _made(folder / REQUEST_KEY)
+    where = key.absolute() if key else Path(REQUEST_KEY)
+    settings_file.write(path, skeleton.text(origin, where, document_key, parameter_service, service_key))
+    fields = {"config": str(path), "document_key": document_key, "request_key": request_key}
+    say(fields, as_json, f"document key {document_key}", f"request key {request_key}")
+    if origin_key is None:
+        kept = folder / DOCUMENT_KEY
+        typer.echo(f"{kept} signs documents, and nothing here needs it: move it off this machine", err=True)
     typer.echo(f"fill in {path}, then run `maskedlark adserver serve`", err=True)
 
 
@@ -69,7 +82,7 @@ def serve(
     port: running.Port = None,
     log_level: running.LogLevel = running.Level.INFO,
 ) -> None:
-    """Take uploads. Prints where it listens; SIGINT or SIGTERM stops it. Needs no signing key."""
+    """Take uploads. Prints where it listens; SIGINT or SIGTERM stops it. Needs no key."""
     running.begin("adserver", log_level)
     settings, clock = configuration.read(config), SystemClock()
     database = open_database(settings.database)
@@ -81,3 +94,11 @@ def serve(
             serving.serve(made, running.listening(settings.serving, host, port))
     finally:
         database.close()
+
+
+def _made(path: Path) -> str:
+    return _public(key_file.create(path, SystemRandomness()))
+
+
+def _public(key: SigningKey) -> str:
+    return key.verifying.public.hex()

@@ -1,4 +1,4 @@
-"""`maskedlark parameters`: make keys; draft, publish, show and verify documents; run the service."""
+"""`maskedlark parameters`: make keys; draft, sign, publish, show and verify documents; run the service."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ from maskedlark.cli import running
 from maskedlark.cli.plainly import plainly
 from maskedlark.cli.saying import Json, say
 from maskedlark.clock import SystemClock
-from maskedlark.errors import InvalidDocument
+from maskedlark.errors import BadSignature, InvalidDocument
 from maskedlark.parameter_service import config as configuration
 from maskedlark.parameter_service.app import JSON, create_app
 from maskedlark.parameter_service.draft import draft as draft_document
@@ -27,28 +27,29 @@ from maskedlark.parameter_service.skeleton import FILE
 from maskedlark.parameter_service.skeleton import text as settings_text
 from maskedlark.parameter_service.store import Store
 from maskedlark.privacy import chain, document
+from maskedlark.privacy.chain import Signed
 from maskedlark.privacy.document import Document
 from maskedlark.randomness import SystemRandomness
 from maskedlark.web import files, key_file, pages, serving, skeleton
 from maskedlark.web.errors import UnknownDocument
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.remote import Remote
+from maskedlark.wire.signatures import VerifyingKey
 
 KEY = "service.key"
 app = typer.Typer(
     name="parameters",
-    help="Privacy settings that anyone can verify: make keys, draft, publish, show, verify; run the service.",
-    epilog="Example: maskedlark parameters draft settings.toml --key origin.key --out draft.json",
+    help="Privacy settings that anyone can verify: make keys, draft, sign, publish, show, verify; serve.",
+    epilog="Example: maskedlark parameters sign draft.json --key document.key --out signed.json",
     no_args_is_help=True,
 )
 
-Key = Annotated[Path, typer.Option("--key", help="The file of the signing key.")]
 Service = Annotated[str, typer.Option("--service", help="The parameter service's address.")]
 ServiceKey = Annotated[
     str, typer.Option("--service-key", help="The service's public key, from its operator.")
 ]
 OriginKey = Annotated[
-    str, typer.Option("--origin-key", help="The public key that signed the first document.")
+    str, typer.Option("--origin-key", help="The document key that signed the first document.")
 ]
 Cache = Annotated[
     Path | None,
@@ -57,54 +58,77 @@ Cache = Annotated[
 Out = Annotated[Path | None, typer.Option("--out", help="Write it to this file.")]
 
 
-@app.command(epilog="Example: maskedlark parameters keys origin.key")
+@app.command(epilog="Example: maskedlark parameters keys document.key")
 @plainly
 def keys(
     path: Annotated[Path, typer.Argument(help="The new file; only you will be able to read it.")],
     as_json: Json = False,
 ) -> None:
-    """Make a signing key: an origin's, a helper's or the service's. Prints its public half."""
+    """Make a key: of documents, of requests, a helper's or the service's. Prints its public half."""
     public = key_file.create(path, SystemRandomness()).verifying.public.hex()
     say({"file": str(path), "public_key": public}, as_json, public)
 
 
-@app.command(epilog="Example: maskedlark parameters draft settings.toml --key origin.key --out draft.json")
+@app.command(
+    epilog="Example: maskedlark parameters draft settings.toml --document-key 9d61… "
+    "--request-key request.key --out draft.json"
+)
 @plainly
 def draft(
     settings: Annotated[Path, typer.Argument(help="A short TOML; what it leaves out gets a default.")],
-    key: Annotated[
-        Path | None, typer.Option("--key", help="The ad server's key, to declare its public half.")
+    document_key: Annotated[
+        str | None, typer.Option("--document-key", help="Signs the next document: its public half or file.")
+    ] = None,
+    request_key: Annotated[
+        str | None, typer.Option("--request-key", help="Signs requests to helpers: its public half or file.")
     ] = None,
     previous: Annotated[
         Path | None, typer.Option("--previous", help="The published document that this one follows.")
     ] = None,
     out: Out = None,
 ) -> None:
-    """Draft a whole document from a short TOML, and say what it means."""
-    public = key_file.read(key).verifying if key else None
+    """Draft a whole document from a short TOML, and say what it means. A key that is not given stays."""
+    keys = _declared(document_key), _declared(request_key)
     before = chain.decode(previous.read_bytes()).claimed() if previous else None
-    drafted = draft_document(_text(settings), public, before, SystemClock().now())
+    drafted = draft_document(_text(settings), *keys, before, SystemClock().now())
     _explain(Console(stderr=out is None, highlight=False), drafted)
     _write(out, drafted.encode())
 
 
+@app.command(epilog="Example: maskedlark parameters sign draft.json --key document.key --out signed.json")
+@plainly
+def sign(
+    drafted: Annotated[Path, typer.Argument(help="The draft.")],
+    key: Annotated[Path, typer.Option("--key", help="The file of the document key.")],
+    out: Out = None,
+) -> None:
+    """Sign a draft, and say what it means. Needs no network: run it where the document key is."""
+    found = document.parse(drafted.read_bytes())
+    signed = chain.sign(found, key_file.read(key))
+    _explain(Console(stderr=out is None, highlight=False), found)
+    _write(out, signed.encode())
+
+
 @app.command(
-    epilog="Example: maskedlark parameters publish draft.json --key origin.key "
+    epilog="Example: maskedlark parameters publish signed.json "
     "--service http://127.0.0.1:8000 --service-key 3b6a… --out published.json"
 )
 @plainly
 def publish(
-    drafted: Annotated[Path, typer.Argument(help="The draft.")],
-    key: Key,
+    file: Annotated[Path, typer.Argument(help="What `sign` wrote; or a draft, with --key.")],
     service: Service,
     service_key: ServiceKey,
+    key: Annotated[
+        Path | None, typer.Option("--key", help="The file of the document key, to sign a draft here.")
+    ] = None,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Sign a draft and publish it. Safe to repeat: the same draft is published once."""
-    handed = chain.sign(document.parse(drafted.read_bytes()), key_file.read(key))
-    with Remote(service) as remote:
-        published = chain.decode(remote.post("/v1/documents", handed.encode(), JSON))
+    """Publish a signed document. Safe to repeat: the same document is published once."""
+    handed = _handed(file.read_bytes(), key)
+    with Remote(service) as remote, _naming_the_signer():
+        answer = remote.post("/v1/documents", handed.encode(), JSON)
+    published = chain.decode(answer)
     published.published(key_file.public(service_key))
     if published.body != handed.body:
         raise InvalidDocument("the service answered with another document than the one handed in")
@@ -189,7 +213,7 @@ def init(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a folder, settings and a signing key for the service. Prints the key's public half."""
+    """Make a folder, settings and a key for the service. Prints the key's public half."""
     pinned = skeleton.origins(origins), skeleton.helpers(helpers)
     path = skeleton.place(folder, FILE)
     signing = key_file.read(key) if key else key_file.create(folder / KEY, SystemRandomness())
@@ -233,6 +257,35 @@ def _client(
             naming("--service-key", "--origin-key"),
         ):
             yield client
+
+
+def _declared(given: str | None) -> VerifyingKey | None:
+    """A public key, or that of the key in a file."""
+    if given is None:
+        return None
+    return key_file.read(Path(given)).verifying if Path(given).exists() else key_file.public(given)
+
+
+def _handed(data: bytes, key: Path | None) -> Signed:
+    """What was signed elsewhere; or a draft, signed here."""
+    if key is not None:
+        return chain.sign(document.parse(data), key_file.read(key))
+    try:
+        return chain.decode(data)
+    except InvalidDocument as error:
+        raise InvalidDocument(f"{error}: sign the draft with `maskedlark parameters sign`") from None
+
+
+@contextmanager
+def _naming_the_signer() -> Iterator[None]:
+    """Say which key signs a document, if it was another."""
+    try:
+        yield
+    except BadSignature as error:
+        raise BadSignature(
+            f"{error}: sign with the document key that the version before declares, version 1 with the one "
+            "that the service pinned; the request key signs no documents"
+        ) from None
 
 
 def _version(documents: list[Document], version: int) -> Document:

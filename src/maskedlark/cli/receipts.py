@@ -46,7 +46,7 @@ ServiceKey = Annotated[
     str, typer.Option("--service-key", help="The parameter service's public key, from its operator.")
 ]
 OriginKey = Annotated[
-    str, typer.Option("--origin-key", help="The public key that signed the origin's first document.")
+    str, typer.Option("--origin-key", help="The document key that signed the origin's first document.")
 ]
 Most = Annotated[int, typer.Option(min=1, help="Refuse to read more receipts than this.")]
 Service = Annotated[str | None, typer.Option("--service", help="The parameter service's address.")]

@@ -37,7 +37,8 @@ ServiceKey = Annotated[
     str | None, typer.Option("--service-key", help="The service's public key, from its operator.")
 ]
 Origins = Annotated[
-    list[str], typer.Option("--origin", help="NAME=KEY of an ad server's first key. Repeat for more.")
+    list[str],
+    typer.Option("--origin", help="NAME=KEY of an ad server's first document key. Repeat for more."),
 ]
 
 

@@ -7,7 +7,7 @@ parameter_service = "https://parameters.example"
 service_key = "64 hexadecimal digits, from the service's operator"
 
 [origins]
-"ads.example" = "64 hexadecimal digits: the key that signed its first document"
+"ads.example" = "64 hexadecimal digits: the document key that signed its first document"
 
 [policy]
 trusted_helpers = ["64 hexadecimal digits", "…"]
@@ -76,7 +76,7 @@ class Config(PartyConfig):
     service_key: PublicKey = Field(description=f'the service\'s public key: service_key = "{_KEY}"')
     origins: dict[Origin, PublicKey] = Field(
         min_length=1,
-        description=f"the key that signed each ad server's first document: [origins] "
+        description=f"the document key that signed each ad server's first document: [origins] "
         f'"ads.example" = "{_KEY}"',
     )
     policy: Policy = Field(
@@ -150,7 +150,7 @@ class Config(PartyConfig):
 
     @property
     def pinned(self) -> Mapping[str, VerifyingKey]:
-        """The first keys of origins."""
+        """The first document keys of origins."""
         return {origin: VerifyingKey(bytes.fromhex(key)) for origin, key in self.origins.items()}
 
     def beside(self, folder: Path) -> Self:

@@ -27,7 +27,7 @@ class _Known:
 
 
 class Signers:
-    """The signing key of every pinned origin, asked for again when it is `fresh_s` old.
+    """The request key of every pinned origin, asked for again when it is `fresh_s` old.
 
     While one thread asks, the others go on with what was found before; where that is nothing, they wait for a
     moment. So a parameter service that hangs holds up one thread an origin.
@@ -77,7 +77,7 @@ class Signers:
 
     def _ask(self, origin: str) -> VerifyingKey | MaskedLarkError:
         try:
-            return VerifyingKey(bytes.fromhex(self._chain(origin)[-1].signing_key))
+            return VerifyingKey(bytes.fromhex(self._chain(origin)[-1].request_key))
         except MaskedLarkError as error:
             return error
 

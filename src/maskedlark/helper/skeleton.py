@@ -25,7 +25,7 @@ folder = "state"
 {parameter_service}
 {service_key}
 
-[origins]                                           # for whom it works: the key of the first document
+[origins]                                           # for whom it works: the first document key
 {origins}
 
 [policy]                                            # what it accepts, whatever a document declares

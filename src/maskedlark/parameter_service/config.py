@@ -4,7 +4,7 @@ key = "service.key"                             # paths are relative to the file
 database = "sqlite:///parameters.sqlite"
 
 [origins]
-"ads.example" = "64 hexadecimal digits: the key that signs its first document"
+"ads.example" = "64 hexadecimal digits: the document key that signs its first document"
 
 [helpers]
 "helper-0" = "64 hexadecimal digits: its identity"
@@ -38,7 +38,7 @@ class Config(PartyConfig):
     database: DatabaseUrl = Field(repr=False, description='its URL: database = "sqlite:///parameters.sqlite"')
     origins: dict[Origin, PublicKey] = Field(
         default_factory=dict,
-        description=f"the key that signs each ad server's first document: [origins] "
+        description=f"the document key that signs each ad server's first document: [origins] "
         f'"ads.example" = "{_KEY}"',
     )
     helpers: dict[Name, PublicKey] = Field(

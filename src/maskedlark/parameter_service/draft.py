@@ -47,8 +47,17 @@ MECHANISMS = {
 MODEL = {"labels": [{"kind": "binary"}], "gradient_bound": 1.0}
 
 
-def draft(toml: str, signing_key: VerifyingKey | None, before: Document | None, moment: int) -> Document:
-    """The next document behind `before`, or the first. Says what is missing or does not fit."""
+def draft(
+    toml: str,
+    document_key: VerifyingKey | None,
+    request_key: VerifyingKey | None,
+    before: Document | None,
+    moment: int,
+) -> Document:
+    """The next document behind `before`, or the first. Says what is missing or does not fit.
+
+    A key that is not given stays what it was in the document before.
+    """
     try:
         given = tomllib.loads(toml)
     except ValueError as error:  # Also of a number with more digits than Python reads.
@@ -57,7 +66,9 @@ def draft(toml: str, signing_key: VerifyingKey | None, before: Document | None, 
         raise InvalidDocument("the settings are nested deeper than any document") from None
     if placed := given.keys() & {"format", "version", "previous"}:
         raise InvalidDocument(f"{min(placed)} is not for you to set: it follows from the document before")
-    settings = DEFAULTS | _by_purpose(given) | _place(before) | _signer(signing_key) | given
+    declared = {"document_key": document_key, "request_key": request_key}
+    keys = {name: key.public.hex() for name, key in declared.items() if key is not None}
+    settings = DEFAULTS | _by_purpose(given) | _place(before) | keys | given
     settings["not_after"] = _not_after(settings, moment)
     _expand(settings, "helpers", lambda name, identity: {"name": name, "identity": identity})
     _expand(settings, "values", _value)
@@ -77,12 +88,8 @@ def _by_purpose(given: dict[str, Any]) -> dict[str, Any]:
 def _place(before: Document | None) -> dict[str, Any]:
     if before is None:
         return {"version": 1, "previous": None}
-    return {"version": before.version + 1, "previous": before.digest.hex(), "signing_key": before.signing_key}
-
-
-def _signer(signing_key: VerifyingKey | None) -> dict[str, Any]:
-    """The key to declare; without one it stays what it was in the document before."""
-    return {} if signing_key is None else {"signing_key": signing_key.public.hex()}
+    kept = before.model_dump(include={"document_key", "request_key"})
+    return {"version": before.version + 1, "previous": before.digest.hex(), **kept}
 
 
 def _not_after(settings: dict[str, Any], moment: int) -> Any:  # noqa: ANN401 - what it is, `document.parse` checks

@@ -32,6 +32,8 @@ def _who(document: Document) -> list[Line]:
     return [
         ("document", f"{document.origin}, version {document.version}, until {_moment(document.not_after)}"),
         ("digest", document.digest.hex()),
+        ("document key", f"{document.document_key} signs the next document, and nothing else"),
+        ("request key", f"{document.request_key} signs requests to helpers, and no document"),
         ("helpers", f"{names}. Nobody reads a label or value unless all {others + 1} collude"),
     ]
 

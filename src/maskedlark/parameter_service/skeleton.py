@@ -12,7 +12,7 @@ _TEXT = """\
 key = {key}
 database = "sqlite:///parameters.sqlite"            # or "postgresql://user@host/parameters"
 
-[origins]                                           # the key that signs the first document of each
+[origins]                                           # the document key that signs the first of each
 {origins}
 
 [helpers]                                           # the identity of each

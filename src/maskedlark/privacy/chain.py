@@ -1,11 +1,13 @@
-"""Signed documents and the chain that they form: each signed by the key that the one before it declares.
+"""Signed documents and the chain that they form: each signed by the document key of the one before it.
 
-The first is signed by the key that the operator of the parameter service pinned for the origin. The service
-countersigns, so that it cannot later deny what it published.
+The first is signed by the document key that the operator of the parameter service pinned for the origin. The
+key that signs requests signs no document. The service countersigns, so that it cannot later deny what it
+published.
 """
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -13,11 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from maskedlark.errors import BadSignature, BrokenChain, InvalidDocument, RolledBack
 from maskedlark.privacy import document
-from maskedlark.privacy.document import Document, Origin
+from maskedlark.privacy.document import FORMAT_1, Document, Origin
 from maskedlark.wire.signatures import SIGNATURE_BYTES, SigningKey, VerifyingKey
 
-ORIGIN_LABEL = "maskedlark v1 parameter document"
-SERVICE_LABEL = "maskedlark v1 published document"
+ORIGIN_LABEL = "maskedlark v2 parameter document"
+SERVICE_LABEL = "maskedlark v2 published document"
 _FIELDS = {"document", "origin_signature", "service_signature"}
 
 
@@ -28,6 +30,12 @@ class _Names(BaseModel):
 
     origin: Origin
     version: Annotated[int, Field(ge=1, le=1 << 31)]
+
+
+class _Format(BaseModel):
+    """The format that a document says it has."""
+
+    format: int
 
 
 @dataclass(frozen=True)
@@ -47,10 +55,12 @@ class Signed:
         }
         return json.dumps(message, indent=1).encode()
 
-    def open(self, origin_key: VerifyingKey) -> Document:
+    def open(self, document_key: VerifyingKey) -> Document:
         """The document, if its origin signed it with this key. Run by everyone."""
-        origin_key.verify(ORIGIN_LABEL, self.body, self.origin_signature)
-        return document.decode(self.body)
+        document_key.verify(ORIGIN_LABEL, self.body, self.origin_signature)
+        found = document.decode(self.body)
+        _refuse_request_key(found, document_key)
+        return found
 
     def names(self) -> tuple[str, int]:
         """Origin and version as it claims them: to know whose key to check with, at little cost."""
@@ -71,10 +81,17 @@ class Signed:
         service_key.verify(SERVICE_LABEL, self.body + self.origin_signature, self.service_signature)
 
 
-def sign(drafted: Document, origin_key: SigningKey) -> Signed:
-    """Run by the ad server."""
+def sign(drafted: Document, document_key: SigningKey) -> Signed:
+    """Run by the ad server, where its document key is: no other machine needs it."""
+    _refuse_request_key(drafted, document_key.verifying)
     body = drafted.encode()
-    return Signed(body, origin_key.sign(ORIGIN_LABEL, body))
+    return Signed(body, document_key.sign(ORIGIN_LABEL, body))
+
+
+def _refuse_request_key(found: Document, signer: VerifyingKey) -> None:
+    """Refuse a signer that is online, whatever the document before says."""
+    if signer.public.hex() == found.request_key:
+        raise BadSignature("this is the request key, which signs no documents: sign with the document key")
 
 
 def countersign(signed: Signed, service_key: SigningKey) -> Signed:
@@ -91,9 +108,10 @@ def decode(data: bytes) -> Signed:
         raise InvalidDocument("a signed document is JSON") from None
     if not isinstance(item, dict) or item.keys() != _FIELDS or not isinstance(item["document"], str):
         raise InvalidDocument(f"a signed document has exactly {', '.join(sorted(_FIELDS))}")
-    service = item["service_signature"]
+    service, body = item["service_signature"], _text(item["document"])
+    _refuse_format_1(body)
     return Signed(
-        _text(item["document"]),
+        body,
         _signature(item["origin_signature"]),
         None if service is None else _signature(service),
     )
@@ -104,6 +122,13 @@ def _text(item: str) -> bytes:
         return item.encode()
     except UnicodeEncodeError:
         raise InvalidDocument("a document is UTF-8") from None
+
+
+def _refuse_format_1(body: bytes) -> None:
+    """Say so before its signatures, which are for other labels, do not verify."""
+    with suppress(ValidationError):
+        if _Format.model_validate_json(body).format == 1:
+            raise InvalidDocument(FORMAT_1)
 
 
 def _signature(item: object) -> bytes:
@@ -118,7 +143,7 @@ def _signature(item: object) -> bytes:
 
 def follow(signed: Signed, before: Document | None, pinned: VerifyingKey) -> Document:
     """The document, if it is the very next one of its chain. Run by the service before it publishes."""
-    key = pinned if before is None else VerifyingKey(bytes.fromhex(before.signing_key))
+    key = pinned if before is None else VerifyingKey(bytes.fromhex(before.document_key))
     found = signed.open(key)
     if before is None:
         if found.version != 1:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Annotated, Literal
 
 import rfc8785
-from pydantic import Field, StringConstraints, ValidationError, model_validator
+from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 
 from maskedlark.core import field
 from maskedlark.core.declared import MOST_NAMES, Measure, Model
@@ -41,6 +41,10 @@ from maskedlark.wire.report import MOST_ORIGIN
 Origin = Annotated[str, StringConstraints(min_length=1, max_length=MOST_ORIGIN, pattern=r"^[a-z0-9.:-]+$")]
 
 MOST_COMMAS = 1 << 15
+FORMAT_1 = (
+    "a document of format 1, whose one key also signs requests, is no longer accepted: begin a new chain "
+    "with a draft that declares a document key and a request key, and sign it with the document key"
+)
 TAIL = 64
 """Noise beyond this many scales is rarer than e^-64 (Laplace) or 2^-2900 (Gaussian)."""
 
@@ -48,14 +52,16 @@ TAIL = 64
 class Document(Settings):
     """One version of one origin's declared settings. Immutable once published."""
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     origin: Origin
     version: Annotated[int, Field(ge=1, le=1 << 31)]
     previous: Hex32 | None
     """The digest of the version before; none for the first."""
     not_after: Seconds
-    signing_key: PublicKey
-    """The ad server's own: it signs requests to helpers, and the next document."""
+    document_key: PublicKey
+    """It signs the next document and nothing else, so that it can stay offline."""
+    request_key: PublicKey
+    """It signs requests to helpers, and no document: who steals it cannot declare anything."""
     helpers: Annotated[tuple[HelperIdentity, ...], Field(min_length=2, max_length=16)]
     k: Annotated[int, Field(ge=1, le=1 << 31)]
     budget: Budget
@@ -73,9 +79,17 @@ class Document(Settings):
     delay: Delay
     report_lifetime_s: Annotated[int, Field(ge=3600, le=1 << 30)]
 
+    @field_validator("format", mode="before")
+    @classmethod
+    def _not_format_1(cls, given: object) -> object:
+        if given == 1:
+            raise ValueError(FORMAT_1)
+        return given
+
     @model_validator(mode="after")
     def _consistent(self) -> "Document":
         self._check_chain()
+        self._check_keys()
         self._check_names()
         self._check_purposes()
         self._check_range()
@@ -87,6 +101,13 @@ class Document(Settings):
         if (self.version == 1) != (self.previous is None):
             raise ValueError(
                 "version 1 has no previous document, every later one has its digest in 'previous'"
+            )
+
+    def _check_keys(self) -> None:
+        if self.document_key == self.request_key:
+            raise ValueError(
+                "document_key and request_key are the same key: make another for requests, or whoever steals "
+                "it signs documents too"
             )
 
     def _check_names(self) -> None:

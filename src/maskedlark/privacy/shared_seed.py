@@ -108,7 +108,7 @@ def unseal(
     found = message.sealed[helper]
     key = keys.get(bytes.fromhex(found.key))
     if key is None:
-        raise BadSeed("the seed is sealed to a key that is gone")
+        raise BadSeed("the seed is sealed to a key that is gone, as is the dataset: ask over newer datasets")
     try:
         return key.open(bytes.fromhex(found.seed), _info(document, dataset, helper, key.sealing))
     except CannotOpen:

@@ -89,8 +89,10 @@ class Stage:
 
     folder: Path
     origin: str
-    keys: Mapping[str, SigningKey]
-    """The signing keys of this origin and of others that helpers know."""
+    document_keys: Mapping[str, SigningKey]
+    """What this origin, and others that helpers know, sign documents with."""
+    request_keys: Mapping[str, SigningKey]
+    """What they sign requests with."""
     service: Process
     service_key: SigningKey
     adserver: Process
@@ -99,11 +101,6 @@ class Stage:
     http: httpx.Client
     rng: Randomness
     documents: list[Document] = field(default_factory=list)
-
-    @property
-    def key(self) -> SigningKey:
-        """The origin's own."""
-        return self.keys[self.origin]
 
     @property
     def document(self) -> Document:
@@ -127,12 +124,13 @@ class Stage:
 
     def publish(self, settings: str, origin: str | None = None) -> Document:
         """The next version of the origin's document, or the first of another's, with our helpers in it."""
-        origin, key = origin or self.origin, self.keys[origin or self.origin]
+        origin = origin or self.origin
+        keys = self.document_keys[origin], self.request_keys[origin]
         helpers = {each.name: each.identity for each in self.helpers}
         before = self.documents[-1] if self.documents and origin == self.origin else None
-        made = _drafted(origin, key, settings, helpers, before)
+        made = _drafted(origin, keys, settings, helpers, before)
         with Remote(self.service.address) as remote:
-            remote.post("/v1/documents", chain.sign(made, key).encode(), "application/json")
+            remote.post("/v1/documents", chain.sign(made, keys[0]).encode(), "application/json")
         found = self.parameters.latest(origin)
         if origin == self.origin:
             self.documents.append(found)
@@ -147,7 +145,7 @@ class Stage:
     def signed(self, place: int, origin: str | None = None, key: SigningKey | None = None) -> SignedRemote:
         """A helper, as this or another origin talks to it: for those who do not keep to the client."""
         name, helper = origin or self.origin, self.helpers[place]
-        signs = key or self.keys[name]
+        signs = key or self.request_keys[name]
         return SignedRemote(helper.process.address, helper.name, name, signs, SystemClock(), self.http)
 
     def upload(self, batches: Iterable[Sequence[bytes]]) -> int:
@@ -196,11 +194,13 @@ def stage(
     name. Services log to standard error. Over a folder that was used before it carries on with what is there.
     """
     service_key = _key(folder / "service.key", rng)
-    origins = {name: _key(folder / f"{name}.key", rng) for name in (ORIGIN, *others)}
+    origins = {name: _key(folder / f"{name}.document.key", rng) for name in (ORIGIN, *others)}
+    requests = {name: _key(folder / f"{name}.request.key", rng) for name in origins}
     names = [f"helper-{place}" for place in range(helpers)]
     identities = [_key(folder / f"{name}.key", rng) for name in names]
     by_name = dict(zip(names, identities, strict=True))
-    _drafted(ORIGIN, origins[ORIGIN], settings, by_name)  # What is refused is so before anything starts.
+    # What is refused is so before anything starts.
+    _drafted(ORIGIN, (origins[ORIGIN], requests[ORIGIN]), settings, by_name)
     with ExitStack() as stack:
         ports = _ports(folder, ["parameters", "adserver", *names])
         service = _parameter_service(folder, origins, by_name, log_level, serving, ports)
@@ -216,7 +216,9 @@ def stage(
             for name, identity in zip(names, identities, strict=True)
         )
         http = stack.enter_context(httpx.Client(timeout=60, follow_redirects=False))
-        made = Stage(folder, ORIGIN, origins, service, service_key, adserver, running, parameters, http, rng)
+        made = Stage(
+            folder, ORIGIN, origins, requests, service, service_key, adserver, running, parameters, http, rng
+        )
         _write_configs(made, database, helper_settings, least_k, serving)
         _keep_ports(made)
         stack.enter_context(adserver)
@@ -265,14 +267,14 @@ def _published(made: Stage, settings: str) -> None:
 
 def _drafted(
     origin: str,
-    key: SigningKey,
+    keys: tuple[SigningKey, SigningKey],
     settings: str,
     helpers: Mapping[str, SigningKey],
     before: Document | None = None,
 ) -> Document:
-    """The whole document of these settings, behind the one before."""
+    """The whole document of these settings and keys, of documents and requests, behind the one before."""
     text = f'origin = "{origin}"\n{settings}\n[helpers]\n{_listed(helpers)}\n'
-    return draft(text, key.verifying, before, SystemClock().now())
+    return draft(text, keys[0].verifying, keys[1].verifying, before, SystemClock().now())
 
 
 def _listed(keys: Mapping[str, SigningKey]) -> str:
@@ -316,13 +318,13 @@ def _write_configs(
     )
     made.config.write_text(
         f'origin = "{made.origin}"\ndatabase = "{database or "sqlite:///reports.sqlite"}"\n'
-        f'key = "{made.origin}.key"\ncache = "cache"\n{service}'
-        f'origin_key = "{made.key.verifying.public.hex()}"\n[serving]\n{serving}\n'
+        f'key = "{made.origin}.request.key"\ncache = "cache"\n{service}'
+        f'origin_key = "{made.document_keys[made.origin].verifying.public.hex()}"\n[serving]\n{serving}\n'
     )
     for helper in made.helpers:
         helper.config.write_text(
             f'name = "{helper.name}"\nfolder = "state"\naddress = "{helper.process.address}"\n{service}'
-            f"{helper_settings}\n[origins]\n{_listed(made.keys)}\n"
+            f"{helper_settings}\n[origins]\n{_listed(made.document_keys)}\n"
             f"[policy]\ntrusted_helpers = {list(trusted)!r}\nleast_k = {least_k}\n"
             f"most = {{epsilon = {MOST.epsilon}, delta = {MOST.delta}}}\n"
             f"most_coalition = {{epsilon = {MOST_COALITION.epsilon}, delta = {MOST_COALITION.delta}}}\n"

@@ -46,7 +46,7 @@ class Admitted:
 class Gate:
     """Admits what an ad server signed for this helper. Run by a helper.
 
-    `key_of` gives the signing key that an origin declares now, and raises its own error for one that it does
+    `key_of` gives the request key that an origin declares now, and raises its own error for one that it does
     not know. It is asked for origins that nobody has verified yet: it must not cost much.
     """
 
@@ -67,7 +67,9 @@ class Gate:
             raise UnsignedRequest(f"maskedlark-origin has at most {MOST_ORIGIN} letters")
         key = self._key_of(signed.origin)
         if signed.keyid != key.public.hex():
-            raise UndeclaredKey(f"sign with the key that {signed.origin} declares in its newest document")
+            raise UndeclaredKey(
+                f"sign with the request key that {signed.origin} declares in its newest document"
+            )
         try:
             key.verify_raw(signed.base, signature)
         except BadSignature:

@@ -111,7 +111,7 @@ class ParameterClient:
 
     def _known(self, origin: str) -> ChainCache:
         if origin not in self._chains:
-            raise UnknownOrigin(f"no key is pinned here for {origin}: pin the first key that it signs with")
+            raise UnknownOrigin(f"no key is pinned here for {origin}: pin its first document key")
         self._chains[origin].load()
         return self._chains[origin]
 

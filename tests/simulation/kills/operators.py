@@ -50,8 +50,8 @@ class Operators(Killer):
             f'"{each.name}" = "{each.identity.verifying.public.hex()}"' for each in self.stage.helpers
         )
         text = f'origin = "{self.stage.origin}"\n{self._settings}\n[helpers]\n{helpers}\n'
-        key = self.stage.key
-        made = draft(text, key.verifying, self.stage.document, SystemClock().now())
+        key = self.stage.document_keys[self.stage.origin]
+        made = draft(text, None, None, self.stage.document, SystemClock().now())
         body, service = chain.sign(made, key).encode(), self.stage.service
         handing = self._workers.submit(_hand_in, service.address, body)
         time.sleep(delay_s)

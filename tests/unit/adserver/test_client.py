@@ -25,17 +25,17 @@ from maskedlark.storage.reports import Reports
 from maskedlark.web import key_file
 from maskedlark.web.errors import BadConfig, BadKeyFile, CorruptCache, StrangeAnswer
 from tests.unit.adserver.measuring import World
-from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, SERVICE_KEY
+from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, SERVICE_KEY
 from tests.unit.web.service import NOW
 
 CONFIG = f"""
 origin = "ads.example"
 database = "sqlite:///ads.db"
-key = "origin.key"
+key = "request.key"
 cache = "cache"
 parameter_service = "http://parameters.test"
 service_key = "{SERVICE_KEY.verifying.public.hex()}"
-origin_key = "{ORIGIN_KEY.verifying.public.hex()}"
+origin_key = "{DOCUMENT_KEY.verifying.public.hex()}"
 """
 
 
@@ -58,13 +58,13 @@ def path(tmp_path):
 def test_a_configuration_is_read_with_its_paths_beside_it(path):
     found = settings.read(path)
     assert found.origin == "ads.example"
-    assert Path(found.key) == path.parent / "origin.key"
+    assert Path(found.key) == path.parent / "request.key"
     assert Path(found.cache) == path.parent / "cache"
     assert found.database == f"sqlite:///{path.parent / 'ads.db'}"
 
 
 def test_a_client_opens_what_its_configuration_names(path):
-    key_file.create(path.parent / "origin.key", FixedRandomness(b"key"))
+    key_file.create(path.parent / "request.key", FixedRandomness(b"key"))
     used(path.parent / "ads.db")
     with Client.from_config(path) as client:
         assert client.origin == "ads.example"
@@ -80,7 +80,7 @@ def used(path):
 
 
 def test_a_database_of_no_ad_server_is_refused_and_not_made(path):
-    key_file.create(path.parent / "origin.key", FixedRandomness(b"key"))
+    key_file.create(path.parent / "request.key", FixedRandomness(b"key"))
     with pytest.raises(UnusedDatabase, match=r"no database .*ads\.db: check the path"):
         Client.from_config(path)
     assert not (path.parent / "ads.db").exists()
@@ -91,7 +91,7 @@ def test_a_database_of_no_ad_server_is_refused_and_not_made(path):
 
 @pytest.mark.parametrize("setting", ["service_key", "origin_key"])
 def test_a_key_that_is_anothers_names_the_settings(world, path, setting, monkeypatch):
-    key_file.create(path.parent / "origin.key", FixedRandomness(b"key"))
+    key_file.create(path.parent / "request.key", FixedRandomness(b"key"))
     wrong = HELPER_KEYS[0].verifying.public.hex()
     lines = [f'{setting} = "{wrong}"' if line.startswith(setting) else line for line in CONFIG.splitlines()]
     monkeypatch.setattr(httpx, "Client", partial(httpx.Client, transport=world.transport))
@@ -105,7 +105,7 @@ def test_a_key_that_is_anothers_names_the_settings(world, path, setting, monkeyp
 
 
 def test_a_url_with_a_port_that_is_none_is_not_shown(path):
-    key_file.create(path.parent / "origin.key", FixedRandomness(b"key"))
+    key_file.create(path.parent / "request.key", FixedRandomness(b"key"))
     path.write_text(CONFIG.replace("sqlite:///ads.db", "postgresql://me:secret@host:port/ads"))
     with pytest.raises(BadConfig, match="database: not the URL of a database") as caught:
         Client.from_config(path)
@@ -142,9 +142,9 @@ def test_a_mistake_in_a_configuration_is_one_clear_error(path, old, new, words):
 def test_what_is_missing_is_named(path):
     with pytest.raises(BadConfig, match=r"nowhere.toml cannot be read"):
         Client.from_config(path.parent / "nowhere.toml")
-    with pytest.raises(BadKeyFile, match=r"origin.key cannot be read"):
+    with pytest.raises(BadKeyFile, match=r"request.key cannot be read"):
         Client.from_config(path)
-    key_file.create(path.parent / "origin.key", FixedRandomness(b"key"))
+    key_file.create(path.parent / "request.key", FixedRandomness(b"key"))
     path.write_text(CONFIG.replace("sqlite:///ads.db", "nonsense"))
     with pytest.raises(BadConfig, match="database: not the URL of a database"):
         Client.from_config(path)

@@ -10,6 +10,7 @@ from maskedlark.adserver import config
 from maskedlark.cli import adserver
 from maskedlark.cli.adserver import app
 from maskedlark.clock import FixedClock, SystemClock
+from maskedlark.randomness import SystemRandomness
 from maskedlark.storage.engine import open_database
 from maskedlark.storage.reports import Reports
 from maskedlark.storage.retention import DAY_S
@@ -28,6 +29,10 @@ def run(*arguments, code=0):
     done = RUN(app, [str(each) for each in arguments])
     assert done.exit_code == code, (done.output, done.exception)
     return done
+
+
+def public(key):
+    return key.verifying.public.hex()
 
 
 def one_line(done, word):
@@ -87,20 +92,34 @@ def test_while_it_runs_old_reports_go(tmp_path, monkeypatch):
 
 
 def test_init_makes_settings_that_serve(served, tmp_path):
-    public = run("init", tmp_path / "ads", "--origin", "ads.example", *SERVICE).stdout.strip()
+    done = run("init", tmp_path / "ads", "--origin", "ads.example", *SERVICE)
     found = config.read(tmp_path / "ads" / "adserver.toml")
-    assert (found.origin, found.origin_key, found.keep_days) == ("ads.example", public, 180)
-    assert key_file.read(found.key).verifying.public.hex() == public
+    assert found.key == tmp_path / "ads" / "request.key"
+    request, document = (key_file.read(found.key.with_stem(name)) for name in ("request", "document"))
+    assert done.stdout == f"document key {public(document)}\nrequest key {public(request)}\n"
+    assert "document.key signs documents, and nothing here needs it: move it off this machine" in done.stderr
+    assert (found.origin, found.origin_key, found.keep_days) == ("ads.example", public(document), 180)
     run("serve", "--config", tmp_path / "ads" / "adserver.toml")
     assert served == [("127.0.0.1", 0)]
     assert (tmp_path / "ads" / "reports.sqlite").exists()
 
 
-def test_init_takes_a_key_that_was_made_before(tmp_path):
+def test_init_takes_keys_that_were_made_before(tmp_path):
     first = run("init", tmp_path / "one", "--origin", "ads.example", *SERVICE).stdout
-    key = tmp_path / "one" / "origin.key"
-    assert run("init", tmp_path / "two", "--origin", "ads.example", *SERVICE, "--key", key).stdout == first
-    assert config.read(tmp_path / "two" / "adserver.toml").key == key
+    made = config.read(tmp_path / "one" / "adserver.toml")
+    keys = ["--key", made.key, "--origin-key", made.origin_key]
+    done = run("init", tmp_path / "two", "--origin", "ads.example", *SERVICE, *keys)
+    assert (done.stdout, "document.key" in done.stderr) == (first, False)
+    assert config.read(tmp_path / "two" / "adserver.toml").key == made.key
+    assert [each.name for each in (tmp_path / "two").iterdir()] == ["adserver.toml"]
+
+
+def test_init_refuses_one_key_for_both(tmp_path):
+    key = tmp_path / "some.key"
+    both = ["--key", key, "--origin-key", public(key_file.create(key, SystemRandomness()))]
+    done = run("init", tmp_path / "ads", "--origin", "ads.example", *both, code=1)
+    one_line(done, "some.key is the document key: leave --key out, and a request key is made")
+    assert not (tmp_path / "ads").exists()
 
 
 def test_settings_that_are_not_filled_in_say_what_to_write(tmp_path):
@@ -125,6 +144,7 @@ def test_init_overwrites_nothing(tmp_path):
         (["--origin", "Ads Example"], "--origin: "),
         (["--origin", "ads.example", "--parameter-service", "p.example"], "--parameter-service: not an"),
         (["--origin", "ads.example", "--service-key", "12"], "--service-key: "),
+        (["--origin", "ads.example", "--origin-key", "12"], "--origin-key: "),
     ],
 )
 def test_init_refuses_what_no_ad_server_could_run_with(tmp_path, said, word):

@@ -23,7 +23,7 @@ from maskedlark.randomness import SystemRandomness
 from maskedlark.web import key_file, remote, serving
 from maskedlark.web.errors import BadConfig
 from maskedlark.wire import keys
-from tests.unit.privacy.cases import ORIGIN_KEY, SERVICE_KEY
+from tests.unit.privacy.cases import DOCUMENT_KEY, SERVICE_KEY
 from tests.unit.web.service import AppTransport, away
 
 RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
@@ -31,7 +31,7 @@ COMMANDS = ["init", "rotate", "publish", "serve", "accept-ledger", "backup", "re
 FILLED = f"""
 parameter_service = "http://parameters.test"
 service_key = "{SERVICE_KEY.verifying.public.hex()}"
-origins = {{"ads.example" = "{ORIGIN_KEY.verifying.public.hex()}"}}
+origins = {{"ads.example" = "{DOCUMENT_KEY.verifying.public.hex()}"}}
 workers = 1
 """
 
@@ -135,14 +135,14 @@ def test_settings_that_are_not_filled_in_say_what_to_write(tmp_path):
 def test_init_with_all_that_is_needed_leaves_nothing_to_fill_in(tmp_path):
     key = SERVICE_KEY.verifying.public.hex()
     said = ["--parameter-service", "https://parameters.example", "--service-key", key, "--trust", key]
-    said += ["--origin", f"ads.example={ORIGIN_KEY.verifying.public.hex()}"]
+    said += ["--origin", f"ads.example={DOCUMENT_KEY.verifying.public.hex()}"]
     address = ["--name", "helper-0", "--address", "https://h.example"]
     done = RUN(app, ["init", str(tmp_path / "h"), *address, *said])
     assert done.exit_code == 0, done.output
     found = config.read(tmp_path / "h" / "helper.toml")
     assert (found.parameter_service, found.service_key) == ("https://parameters.example", key)
     assert found.policy.trusted_helpers == (key,)
-    assert found.pinned == {"ads.example": ORIGIN_KEY.verifying}
+    assert found.pinned == {"ads.example": DOCUMENT_KEY.verifying}
 
 
 def test_init_overwrites_nothing(world, tmp_path):

@@ -27,14 +27,21 @@ def test_a_key(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("party", "key", "options"),
-    [("parameters", "service.key", []), ("adserver", "origin.key", ["--origin", "ads.example"])],
+    ("party", "keys", "options"),
+    [
+        ("parameters", {"public_key": "service.key"}, []),
+        (
+            "adserver",
+            {"document_key": "document.key", "request_key": "request.key"},
+            ["--origin", "ads.example"],
+        ),
+    ],
 )
-def test_a_party_that_is_set_up(tmp_path, party, key, options):
+def test_a_party_that_is_set_up(tmp_path, party, keys, options):
     folder = tmp_path / party
     assert run(party, "init", folder, *options) == {
         "config": str(folder / f"{party}.toml"),
-        "public_key": public(folder / key),
+        **{name: public(folder / file) for name, file in keys.items()},
     }
 
 

@@ -16,7 +16,7 @@ from maskedlark.web import key_file, remote, serving
 from tests.unit.web.service import AppTransport
 
 RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
-COMMANDS = ["keys", "draft", "publish", "show", "verify", "init", "serve"]
+COMMANDS = ["keys", "draft", "sign", "publish", "show", "verify", "init", "serve"]
 
 
 class World:
@@ -48,18 +48,16 @@ class World:
     def pins(self, origin="origin", service="service"):
         return ["--service-key", self.public[service], "--origin-key", self.public[origin]]
 
+    @property
+    def keys(self):
+        return ["--document-key", self.public["origin"], "--request-key", self.path("requests.key")]
+
     def draft(self, *arguments, out="draft.json", code=0):
         return self.run("draft", self.path("settings.toml"), "--out", self.path(out), *arguments, code=code)
 
     def publish(self, name="draft.json", key="origin.key", code=0):
-        arguments = [
-            "--key",
-            self.path(key),
-            "--service",
-            "http://x",
-            "--service-key",
-            self.public["service"],
-        ]
+        arguments = ["--service", "http://x", "--service-key", self.public["service"]]
+        arguments += ["--key", self.path(key)] if key else []
         return self.run(
             "publish", self.path(name), *arguments, "--out", self.path(f"published-{name}"), code=code
         )
@@ -75,7 +73,7 @@ class _Httpx:
         return getattr(httpx, name)
 
 
-NAMES = ["origin", "service", "helper-0", "helper-1"]
+NAMES = ["origin", "requests", "service", "helper-0", "helper-1"]
 SETTINGS = """
 origin = "ads.example"
 keys = ["campaign"]
@@ -122,9 +120,11 @@ def test_a_key_is_its_owner_s_and_never_overwritten(world):
 
 
 def test_a_draft_says_what_it_means(world):
-    shown = " ".join(world.draft("--key", world.path("origin.key")).output.split())
+    shown = " ".join(world.draft(*world.keys).output.split())
     for words in (
         "ads.example, version 1",
+        f"{world.public['origin']} signs the next document, and nothing else",
+        f"{world.public['requests']} signs requests to helpers, and no document",
         "unless all 2 collude",
         "at least 100 records",
         "(ε, δ) = (8, 1e-06)",
@@ -135,12 +135,13 @@ def test_a_draft_says_what_it_means(world):
     ):
         assert words in shown
     drafted = document.decode(world.path("draft.json").read_bytes())
-    assert drafted.signing_key == world.public["origin"]
+    assert drafted.document_key == world.public["origin"]
+    assert drafted.request_key == world.public["requests"]
     assert drafted.models[0].labels[0].kind == "binary"
 
 
 def test_a_draft_on_stdout_is_the_document_alone(world):
-    done = world.run("draft", world.path("settings.toml"), "--key", world.path("origin.key"))
+    done = world.run("draft", world.path("settings.toml"), *world.keys)
     assert document.decode(done.stdout.strip().encode()).version == 1
     assert "helpers" in done.stderr
 
@@ -161,12 +162,12 @@ def test_a_draft_on_stdout_is_the_document_alone(world):
 def test_a_bad_draft_is_one_clear_line(world, line, word):
     path = world.path("settings.toml")
     path.write_text(line + "\n" + path.read_text())
-    one_line(world.draft("--key", world.path("origin.key"), code=1), word)
+    one_line(world.draft(*world.keys, code=1), word)
     assert not world.path("draft.json").exists()
 
 
 def test_publish_show_verify(world):
-    world.draft("--key", world.path("origin.key"))
+    world.draft(*world.keys)
     assert "published version 1 of ads.example" in world.publish().output
     assert world.publish().exit_code == 0  # safe to repeat
     previous = ["--previous", world.path("published-draft.json")]
@@ -197,10 +198,52 @@ def test_publish_show_verify(world):
     one_line(world.run("verify", "ads.example", *file, *world.pins(), code=1), "no document")
 
 
-def test_a_key_is_turned_over_by_the_old_one(world):
-    world.draft("--key", world.path("origin.key"))
+def test_a_document_is_signed_where_there_is_no_network(world):
+    world.draft(*world.keys)
+    signed = ["sign", world.path("draft.json"), "--key", world.path("origin.key")]
+    assert "signs requests to helpers" in world.run(*signed, "--out", world.path("signed.json")).output
+    assert world.run(*signed).stdout == world.path("signed.json").read_text() + "\n"
+    assert "published version 1" in world.publish("signed.json", key=None).output
+    one_line(world.publish(key=None, code=1), "sign the draft with `maskedlark parameters sign`")
+
+
+def test_the_request_key_signs_no_draft(world):
+    world.draft(*world.keys)
+    sign = ["sign", world.path("draft.json"), "--key", world.path("requests.key")]
+    said = "BadSignature: this is the request key, which signs no documents: sign with the document key"
+    one_line(world.run(*sign, code=1), said)
+    one_line(world.publish(key="requests.key", code=1), said)
+
+
+def test_the_request_key_is_turned_over_by_the_document_key(world):
+    world.draft(*world.keys)
     world.publish()
-    turn = ["--previous", world.path("published-draft.json"), "--key", world.path("helper-1.key")]
+    turn = ["--previous", world.path("published-draft.json"), "--request-key", world.public["helper-1"]]
+    world.draft(*turn, out="second.json")
+    one_line(
+        world.publish("second.json", key="requests.key", code=1), "the document key that the version before"
+    )
+    world.publish("second.json")
+    found = document.parse(json.loads(world.path("published-second.json").read_text())["document"])
+    assert (found.document_key, found.request_key) == (world.public["origin"], world.public["helper-1"])
+
+
+@pytest.mark.parametrize(
+    ("keys", "word"),
+    [
+        ([], "document_key: Field required; request_key: Field required"),
+        (["--document-key", "{origin}", "--request-key", "{origin}"], "are the same key"),
+        (["--document-key", "none.key"], "'none.key' is no public key"),
+    ],
+)
+def test_a_draft_without_its_two_keys_is_refused(world, keys, word):
+    one_line(world.draft(*[each.format(**world.public) for each in keys], code=1), word)
+
+
+def test_a_document_key_is_turned_over_by_the_old_one(world):
+    world.draft(*world.keys)
+    world.publish()
+    turn = ["--previous", world.path("published-draft.json"), "--document-key", world.path("helper-1.key")]
     world.draft(*turn, out="second.json")
     one_line(world.publish("second.json", key="helper-1.key", code=1), "BadSignature")
     world.publish("second.json")
@@ -211,7 +254,7 @@ def test_a_key_is_turned_over_by_the_old_one(world):
 
 def test_refusals_are_one_line_and_exit_code_1(world):
     one_line(world.publish("missing.json", code=1), "No such file")
-    world.draft("--key", world.path("origin.key"))
+    world.draft(*world.keys)
     world.path("origin.key").chmod(0o644)
     one_line(world.publish(code=1), "chmod 600")
     world.path("origin.key").chmod(0o600)

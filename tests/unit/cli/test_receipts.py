@@ -11,13 +11,13 @@ from maskedlark.privacy import receipt
 from maskedlark.privacy.receipt import ReleaseReceipt
 from maskedlark.web import remote
 from tests.unit.adserver.measuring import World
-from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, SERVICE_KEY
+from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, SERVICE_KEY
 from tests.unit.privacy.ledgers import Signs
 
 RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
 KEYS = (
     *("--service-key", SERVICE_KEY.verifying.public.hex()),
-    *("--origin-key", ORIGIN_KEY.verifying.public.hex()),
+    *("--origin-key", DOCUMENT_KEY.verifying.public.hex()),
 )
 SERVICE = ("--service", "http://parameters.test")
 

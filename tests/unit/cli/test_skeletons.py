@@ -14,9 +14,9 @@ from maskedlark.helper import skeleton as helper_skeleton
 from maskedlark.parameter_service import config as parameters
 from maskedlark.parameter_service import skeleton as parameters_skeleton
 from maskedlark.web import config, skeleton
-from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, SERVICE_KEY
+from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, SERVICE_KEY
 
-SERVICE, ORIGIN, *HELPERS = (key.verifying.public.hex() for key in (SERVICE_KEY, ORIGIN_KEY, *HELPER_KEYS))
+SERVICE, ORIGIN, *HELPERS = (key.verifying.public.hex() for key in (SERVICE_KEY, DOCUMENT_KEY, *HELPER_KEYS))
 WHERE = "https://parameters.example"
 SAID = helper_skeleton.Said(
     "helper-0", "https://h.example", WHERE, SERVICE, {"ads.example": ORIGIN}, HELPERS[:2]
@@ -29,8 +29,8 @@ PARTIES: dict[str, tuple[type[config.PartyConfig], str, str]] = {
     ),
     "adserver": (
         adserver.Config,
-        adserver_skeleton.text("ads.example", Path("origin.key"), ORIGIN, WHERE, SERVICE),
-        adserver_skeleton.text("ads.example", Path("origin.key"), ORIGIN),
+        adserver_skeleton.text("ads.example", Path("request.key"), ORIGIN, WHERE, SERVICE),
+        adserver_skeleton.text("ads.example", Path("request.key"), ORIGIN),
     ),
     "parameters": (
         parameters.Config,

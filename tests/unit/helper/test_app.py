@@ -7,12 +7,20 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
-from maskedlark.errors import Expired, KTooSmall, MaskedLarkError, NotDeclared, UntrustedHelper, WrongType
+from maskedlark.errors import (
+    BadSignature,
+    Expired,
+    KTooSmall,
+    MaskedLarkError,
+    NotDeclared,
+    UntrustedHelper,
+    WrongType,
+)
 from maskedlark.helper import errors
 from maskedlark.helper.app import MOST_OPENING, MOST_QUESTION, create_app
 from maskedlark.helper.service import MOST_COMMAS
+from maskedlark.privacy import chain, messages, trail
 from maskedlark.privacy import errors as privacy_errors
-from maskedlark.privacy import messages, trail
 from maskedlark.privacy.errors import BudgetExhausted, LedgerBehind, RequestIdReused, UnknownFunction
 from maskedlark.privacy.receipt import decode as decode_receipt
 from maskedlark.randomness import SystemRandomness
@@ -44,6 +52,7 @@ from tests.unit.helper.world import (
     NOW,
     ORIGIN,
     OTHER,
+    OTHER_DOCUMENT_KEY,
     OTHER_KEY,
     begin,
     opened,
@@ -53,7 +62,7 @@ from tests.unit.helper.world import (
     settings,
     world,
 )
-from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, make
+from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, make
 from tests.unit.web.service import AppTransport
 
 PUBLIC = {"/health", "/ready", "/v1/keys", "/v1/origins/{origin}/receipts"}
@@ -168,7 +177,7 @@ def test_what_is_sent_again_does_nothing_to_the_next_dataset_of_its_name(helper)
     http = httpx.Client(
         transport=AppTransport(helper.app), timeout=None, event_hooks={"request": [seen.append]}
     )
-    remote = SignedRemote("http://helper.test", NAME, ORIGIN, ORIGIN_KEY, helper.clock, http)
+    remote = SignedRemote("http://helper.test", NAME, ORIGIN, REQUEST_KEY, helper.clock, http)
     body, chunk = uploads.encode_batch(helper.reports(document)), "/v1/datasets/monday/chunks/0"
     begin(remote, document)
     remote.post(chunk, body, CHUNK_TYPE, opened())
@@ -225,7 +234,7 @@ def test_a_forged_request_is_refused(helper):
 def test_a_body_that_was_not_signed_is_refused(helper):
     document = helper.publish()
     path, body = "/v1/datasets/monday", opening(document)
-    headers = request_signature.sign("POST", path, JSON_TYPE, body, ORIGIN, NAME, NOW, ORIGIN_KEY)
+    headers = request_signature.sign("POST", path, JSON_TYPE, body, ORIGIN, NAME, NOW, REQUEST_KEY)
     answer = helper.http().post(path, content=body.replace(b"aggregate", b"train"), headers=headers)
     assert type(problem.error_of(answer.status_code, answer.content)) is WrongDigest
     assert helper.http().post(path, content=body, headers=headers).status_code == 200
@@ -240,21 +249,21 @@ def test_a_request_for_another_helper_is_refused(helper):
 def test_an_old_request_is_refused(helper):
     path = "/v1/datasets/monday"
     headers = request_signature.sign(
-        "GET", path, request_signature.NO_BODY_TYPE, b"", ORIGIN, NAME, NOW - DAY_S, ORIGIN_KEY
+        "GET", path, request_signature.NO_BODY_TYPE, b"", ORIGIN, NAME, NOW - DAY_S, REQUEST_KEY
     )
     answer = helper.http().get(path, headers=headers)
     assert type(problem.error_of(answer.status_code, answer.content)) is StaleRequest
 
 
 def test_origins_that_are_not_pinned_or_have_published_nothing_are_unknown(helper):
-    for origin, key in (("elsewhere.example", ORIGIN_KEY), (OTHER, OTHER_KEY)):
+    for origin, key in (("elsewhere.example", REQUEST_KEY), (OTHER, OTHER_KEY)):
         with pytest.raises(UnknownOrigin):
             helper.remote(key, origin).get("/v1/datasets/monday")
 
 
 def test_an_origin_sees_its_own_datasets_alone(helper):
     document = helper.publish(fake_rate=0.0)
-    helper.publish(OTHER_KEY, origin=OTHER, signing_key=OTHER_KEY.verifying.public.hex())
+    helper.publish(OTHER_DOCUMENT_KEY, origin=OTHER, request_key=OTHER_KEY.verifying.public.hex())
     sealed = helper.sealed(document)
     other = helper.remote(OTHER_KEY, OTHER)
     for use in (
@@ -267,11 +276,33 @@ def test_an_origin_sees_its_own_datasets_alone(helper):
             use()
 
 
+def test_the_document_key_signs_no_requests(helper):
+    document = helper.publish()
+    with pytest.raises(UndeclaredKey, match="sign with the request key"):
+        begin(helper.remote(DOCUMENT_KEY), document)
+
+
+def test_a_thief_of_the_request_key_cannot_keep_it_working(helper):
+    """The thief declares no key of theirs, and the owner ends the stolen one."""
+    first = helper.publish()
+    thief, fresh = (SigningKey.generate(SystemRandomness()) for _ in range(2))
+    changes = {"version": 2, "previous": first.digest.hex()}
+    body = make(request_key=thief.verifying.public.hex(), **changes).encode()
+    with pytest.raises(BadSignature):
+        helper.desk.publish(chain.Signed(body, REQUEST_KEY.sign(chain.ORIGIN_LABEL, body)))
+    helper.publish(request_key=fresh.verifying.public.hex(), **changes)
+    helper.clock.seconds += 60
+    for key in (REQUEST_KEY, thief):
+        with pytest.raises(UndeclaredKey):
+            begin(helper.remote(key), first)
+    begin(helper.remote(fresh), first)
+
+
 def test_a_rotated_key_stops_working_within_the_time_that_is_set(helper):
     first = helper.publish()
     begin(helper.remote(), first)
     fresh = SigningKey.generate(SystemRandomness())
-    helper.publish(version=2, previous=first.digest.hex(), signing_key=fresh.verifying.public.hex())
+    helper.publish(version=2, previous=first.digest.hex(), request_key=fresh.verifying.public.hex())
     helper.clock.seconds += 60
     with pytest.raises(UndeclaredKey):
         begin(helper.remote(), first)
@@ -297,7 +328,7 @@ def test_a_document_that_nobody_published_is_unknown(helper):
 
 def test_a_document_of_another_origin_is_refused(helper):
     helper.publish()
-    theirs = helper.publish(OTHER_KEY, origin=OTHER, signing_key=OTHER_KEY.verifying.public.hex())
+    theirs = helper.publish(OTHER_DOCUMENT_KEY, origin=OTHER, request_key=OTHER_KEY.verifying.public.hex())
     with pytest.raises(DocumentOfAnother):
         begin(helper.remote(), theirs)
 
@@ -310,7 +341,7 @@ def _helpers(*named):
     ("changes", "refused"),
     [
         ({"k": 19}, KTooSmall),
-        ({"helpers": _helpers((NAME, HELPER_KEYS[0]), ("sock-puppet", ORIGIN_KEY))}, UntrustedHelper),
+        ({"helpers": _helpers((NAME, HELPER_KEYS[0]), ("sock-puppet", REQUEST_KEY))}, UntrustedHelper),
         ({"helpers": _helpers(("helper-1", HELPER_KEYS[1]), ("helper-2", HELPER_KEYS[2]))}, NotNamed),
         ({"helpers": _helpers((NAME, HELPER_KEYS[1]), ("helper-2", HELPER_KEYS[2]))}, NotNamed),
         ({"helpers": _helpers(("helper-9", HELPER_KEYS[0]), ("helper-2", HELPER_KEYS[2]))}, NotNamed),
@@ -390,7 +421,7 @@ def test_a_get_has_no_body(helper):
     helper.publish()
     path = "/v1/datasets/monday"
     headers = request_signature.sign(
-        "GET", path, request_signature.NO_BODY_TYPE, b"more", ORIGIN, NAME, NOW, ORIGIN_KEY
+        "GET", path, request_signature.NO_BODY_TYPE, b"more", ORIGIN, NAME, NOW, REQUEST_KEY
     )
     answer = helper.http().request("GET", path, content=b"more", headers=headers)
     assert type(problem.error_of(answer.status_code, answer.content)) is BodyTooLarge
@@ -553,7 +584,7 @@ def test_when_the_room_is_full_the_next_one_is_sent_away(tmp_path, monkeypatch):
             first = pool.submit(begin, helper.remote(), document)
             assert inside.wait(30)
             path, body = "/v1/datasets/tuesday", opening(document)
-            headers = request_signature.sign("POST", path, JSON_TYPE, body, ORIGIN, NAME, NOW, ORIGIN_KEY)
+            headers = request_signature.sign("POST", path, JSON_TYPE, body, ORIGIN, NAME, NOW, REQUEST_KEY)
             answer = helper.http().post(path, content=body, headers=headers)
             leave.set()
             assert first.result().state == "open"
@@ -573,9 +604,9 @@ def test_others_are_answered_while_a_question_takes_long(helper, monkeypatch):
     monkeypatch.setattr(type(helper.service), "release", slow)
     path, body = "/v1/releases", b"{}"
     signed = [
-        request_signature.sign("POST", path, JSON_TYPE, body, ORIGIN, NAME, NOW, ORIGIN_KEY),
+        request_signature.sign("POST", path, JSON_TYPE, body, ORIGIN, NAME, NOW, REQUEST_KEY),
         request_signature.sign(
-            "GET", "/v1/datasets/monday", request_signature.NO_BODY_TYPE, b"", ORIGIN, NAME, NOW, ORIGIN_KEY
+            "GET", "/v1/datasets/monday", request_signature.NO_BODY_TYPE, b"", ORIGIN, NAME, NOW, REQUEST_KEY
         ),
     ]
 

@@ -6,7 +6,7 @@ import pytest
 from maskedlark.helper import config
 from maskedlark.web.errors import BadConfig
 from maskedlark.wire.signatures import VerifyingKey
-from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, SERVICE_KEY
+from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, SERVICE_KEY
 
 HELPERS = ", ".join(f'"{key.verifying.public.hex()}"' for key in HELPER_KEYS)
 TOP = f"""
@@ -18,7 +18,7 @@ service_key = "{SERVICE_KEY.verifying.public.hex()}"
 """
 TABLES = f"""
 [origins]
-"ads.example" = "{ORIGIN_KEY.verifying.public.hex()}"
+"ads.example" = "{DOCUMENT_KEY.verifying.public.hex()}"
 [policy]
 trusted_helpers = [{HELPERS}]
 most = {{epsilon = 8, delta = 1e-6}}
@@ -34,7 +34,7 @@ def read(folder: Path, text: str):
 def test_a_short_file_is_enough(tmp_path):
     found = read(tmp_path, TOP + TABLES)
     assert found.name == "helper-0"
-    assert found.pinned == {"ads.example": ORIGIN_KEY.verifying}
+    assert found.pinned == {"ads.example": DOCUMENT_KEY.verifying}
     assert found.service_key_public == VerifyingKey(SERVICE_KEY.verifying.public)
     assert found.policy.most.epsilon == 8
     assert found.policy.least_k == 20
@@ -125,7 +125,7 @@ def test_a_wrong_key_is_named(tmp_path, line, place):
         ("http://127", "ftp://127", "parameter_service: not an address"),
         (SERVICE_KEY.verifying.public.hex(), "12", "service_key: "),
         (SERVICE_KEY.verifying.public.hex(), "00" * 32, "small order"),
-        (ORIGIN_KEY.verifying.public.hex(), "ab", "origins.ads.example: "),
+        (DOCUMENT_KEY.verifying.public.hex(), "ab", "origins.ads.example: "),
         ('"ads.example"', '"Ads Example"', "origins."),
         ("epsilon = 8,", "epsilon = 0,", "policy.most.epsilon: "),
         ("[policy]", "[policy]\nmost_k = 3", "did you mean 'most'? [policy] has trusted_helpers,"),

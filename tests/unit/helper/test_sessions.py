@@ -40,7 +40,17 @@ from maskedlark.wire.batch import Envelope
 from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, SEAL_TYPE, ChunkAnswer, Sealed, Sealing
 from maskedlark.wire.report import Recipient
 from maskedlark.wire.steps import STEP_TYPE
-from tests.unit.helper.world import DAY_S, ELSEWHERE, NAME, NOW, OTHER, OTHER_KEY, opened, world
+from tests.unit.helper.world import (
+    DAY_S,
+    ELSEWHERE,
+    NAME,
+    NOW,
+    OTHER,
+    OTHER_DOCUMENT_KEY,
+    OTHER_KEY,
+    opened,
+    world,
+)
 from tests.unit.privacy.cases import HELPER_KEYS, settings
 from tests.unit.privacy.ledgers import Signs
 from tests.unit.privacy.stepping import body, network
@@ -223,7 +233,7 @@ def test_what_is_wrong_is_said_by_its_type(first):
 
 def test_another_origin_finds_nothing(first):
     asked, _ = start(first)
-    first.publish(OTHER_KEY, origin=OTHER, signing_key=OTHER_KEY.verifying.public.hex())
+    first.publish(OTHER_DOCUMENT_KEY, origin=OTHER, request_key=OTHER_KEY.verifying.public.hex())
     other = first.remote(OTHER_KEY, OTHER)
     refused(UnknownDataset, lambda: other.post(f"/v1/seeds/{first.digest}", b"", NO_BODY_TYPE))
     refused(UnknownDataset, lambda: other.get(f"/v1/records/{first.digest}"))

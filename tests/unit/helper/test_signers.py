@@ -8,7 +8,7 @@ from maskedlark.helper.signers import FAILED_S, Signers
 from maskedlark.randomness import FixedRandomness
 from maskedlark.web.errors import ServiceAway, UnknownOrigin
 from maskedlark.wire.signatures import SigningKey
-from tests.unit.privacy.cases import ORIGIN_KEY, make
+from tests.unit.privacy.cases import REQUEST_KEY, make
 
 NOW, FRESH_S, ORIGIN = 1_900_000_000, 60, "ads.example"
 FRESH = SigningKey(FixedRandomness(b"fresh").bytes(32)).verifying
@@ -43,16 +43,16 @@ def signers(chains, clock):
 
 
 def test_it_is_the_key_of_the_newest_document(signers, chains):
-    assert signers.key_of(ORIGIN) == ORIGIN_KEY.verifying
-    chains.documents.append(make(signing_key=FRESH.public.hex()))
-    assert signers.key_of(ORIGIN) == ORIGIN_KEY.verifying  # Asked a moment ago.
+    assert signers.key_of(ORIGIN) == REQUEST_KEY.verifying
+    chains.documents.append(make(request_key=FRESH.public.hex()))
+    assert signers.key_of(ORIGIN) == REQUEST_KEY.verifying  # Asked a moment ago.
 
 
 def test_it_is_never_older_than_it_may_be(signers, chains, clock):
     signers.key_of(ORIGIN)
-    chains.documents.append(make(signing_key=FRESH.public.hex()))
+    chains.documents.append(make(request_key=FRESH.public.hex()))
     clock.seconds += FRESH_S - 1
-    assert signers.key_of(ORIGIN) == ORIGIN_KEY.verifying
+    assert signers.key_of(ORIGIN) == REQUEST_KEY.verifying
     clock.seconds += 1
     assert signers.key_of(ORIGIN) == FRESH
     assert chains.asked == 2
@@ -67,7 +67,7 @@ def test_a_clock_that_was_put_back_makes_nothing_fresh_for_ever(signers, chains,
 
 def test_an_expired_document_still_names_the_key(signers, chains):
     chains.documents = [make(not_after=NOW - 1)]
-    assert signers.key_of(ORIGIN) == ORIGIN_KEY.verifying
+    assert signers.key_of(ORIGIN) == REQUEST_KEY.verifying
 
 
 def test_strangers_cannot_make_it_ask(signers, chains):
@@ -85,7 +85,7 @@ def test_a_failure_is_remembered_for_a_moment(signers, chains, clock):
     assert chains.asked == 1
     chains.fault = None
     clock.seconds += FAILED_S
-    assert signers.key_of(ORIGIN) == ORIGIN_KEY.verifying
+    assert signers.key_of(ORIGIN) == REQUEST_KEY.verifying
 
 
 def test_many_who_ask_at_once_are_one_question(chains, clock):
@@ -102,7 +102,7 @@ def test_many_who_ask_at_once_are_one_question(chains, clock):
         assert inside.acquire(timeout=30)
         assert not inside.acquire(timeout=0.5), "another one asks too"
         leave.set()
-        assert {each.result() for each in asked} == {ORIGIN_KEY.verifying}
+        assert {each.result() for each in asked} == {REQUEST_KEY.verifying}
     assert chains.asked == 1
 
 
@@ -135,7 +135,7 @@ def test_while_one_asks_others_go_on_with_the_old_key(hanging, clock):
     signers.key_of(ORIGIN)
     clock.seconds += FRESH_S
     pool, asked = begin()
-    assert pool.submit(signers.key_of, ORIGIN).result(30) == ORIGIN_KEY.verifying
+    assert pool.submit(signers.key_of, ORIGIN).result(30) == REQUEST_KEY.verifying
     assert not asked.done()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from maskedlark.helper.turns import Turns
 from maskedlark.wire.datasets import JSON_TYPE
-from tests.unit.helper.world import ORIGIN, OTHER, OTHER_KEY, world
+from tests.unit.helper.world import ORIGIN, OTHER, OTHER_DOCUMENT_KEY, OTHER_KEY, world
 
 
 class Work:
@@ -131,7 +131,7 @@ def test_a_helper_answers_one_origin_while_another_has_as_many_questions_there_a
     with world(tmp_path, limits={"bodies": room}, workers=2) as helper:
         monkeypatch.setattr(type(helper.service), "release", release)
         helper.publish()
-        helper.publish(OTHER_KEY, origin=OTHER, signing_key=OTHER_KEY.verifying.public.hex())
+        helper.publish(OTHER_DOCUMENT_KEY, origin=OTHER, request_key=OTHER_KEY.verifying.public.hex())
         mine, other = helper.remote(), helper.remote(OTHER_KEY, OTHER)
         with ThreadPoolExecutor(room) as pool:
             asked = [pool.submit(mine.post, "/v1/releases", b"{}", JSON_TYPE) for _ in range(room // 2)]

@@ -41,16 +41,17 @@ from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.keys import KeyConfiguration, PublishedKey
 from maskedlark.wire.report import Recipient
 from maskedlark.wire.signatures import SigningKey
-from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, SERVICE_KEY, make
+from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, SERVICE_KEY, make
 from tests.unit.web.service import AppTransport
 
 NOW = 1_900_000_000
 DAY_S = 86_400
 NAME, ORIGIN, OTHER = "helper-0", "ads.example", "other.example"
 OTHER_KEY = SigningKey(FixedRandomness(b"another origin").bytes(32))
+OTHER_DOCUMENT_KEY = SigningKey(FixedRandomness(b"another origin, documents").bytes(32))
 ELSEWHERE = OpeningKey.generate(FixedRandomness(b"helper-1"))
 PINNED = Pinned(
-    {ORIGIN: ORIGIN_KEY.verifying, OTHER: OTHER_KEY.verifying},
+    {ORIGIN: DOCUMENT_KEY.verifying, OTHER: OTHER_DOCUMENT_KEY.verifying},
     {f"helper-{i}": key.verifying for i, key in enumerate(HELPER_KEYS)},
 )
 
@@ -86,7 +87,7 @@ class World:
     def keyring(self) -> Keyring:
         return self.service.keyring
 
-    def publish(self, key: SigningKey = ORIGIN_KEY, **changes: Any) -> Document:
+    def publish(self, key: SigningKey = DOCUMENT_KEY, **changes: Any) -> Document:
         """The next document, and the other helper's keys."""
         address = "https://helper-1.example"
         span = PublishedKey(ELSEWHERE.sealing, NOW - 1000, NOW + 3000 * DAY_S)
@@ -99,7 +100,7 @@ class World:
     def http(self) -> httpx.Client:
         return httpx.Client(transport=AppTransport(self.app), base_url="http://helper.test", timeout=None)
 
-    def remote(self, key: SigningKey = ORIGIN_KEY, origin: str = ORIGIN, helper: str = NAME) -> SignedRemote:
+    def remote(self, key: SigningKey = REQUEST_KEY, origin: str = ORIGIN, helper: str = NAME) -> SignedRemote:
         return SignedRemote("http://helper.test", helper, origin, key, self.clock, self.http())
 
     def reports(self, document: Document, count: int = 60) -> list[bytes]:

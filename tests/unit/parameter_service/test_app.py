@@ -8,7 +8,7 @@ import pytest
 from maskedlark.clock import FixedClock
 from maskedlark.privacy import chain
 from maskedlark.web import answers, pages
-from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, make
+from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, make
 from tests.unit.web.service import NOW, ORIGIN, Service, chained, configuration
 
 FIRST, SECOND = chained(2)
@@ -40,7 +40,7 @@ def test_health(http):
 
 
 def test_publish_and_fetch(http):
-    handed = chain.sign(FIRST, ORIGIN_KEY).encode()
+    handed = chain.sign(FIRST, DOCUMENT_KEY).encode()
     answers_ = [http.post("/v1/documents", content=handed) for _ in range(2)]
     assert [answer.status_code for answer in answers_] == [201, 200]
     assert answers_[0].content == answers_[1].content
@@ -53,11 +53,11 @@ def test_publish_and_fetch(http):
 
 def test_refusals_are_problems(http):
     publish = lambda handed: http.post("/v1/documents", content=handed.encode())  # noqa: E731
-    publish(chain.sign(FIRST, ORIGIN_KEY))
+    publish(chain.sign(FIRST, DOCUMENT_KEY))
     problem(publish(chain.sign(SECOND, HELPER_KEYS[0])), 403, "bad-signature")
-    problem(publish(chain.sign(make(k=99), ORIGIN_KEY)), 409, "forked")
-    problem(publish(chain.sign(chained(3)[2], ORIGIN_KEY)), 409, "broken-chain")
-    problem(publish(chain.sign(make(origin="evil.example"), ORIGIN_KEY)), 404, "unknown-origin")
+    problem(publish(chain.sign(make(k=99), DOCUMENT_KEY)), 409, "forked")
+    problem(publish(chain.sign(chained(3)[2], DOCUMENT_KEY)), 409, "broken-chain")
+    problem(publish(chain.sign(make(origin="evil.example"), DOCUMENT_KEY)), 404, "unknown-origin")
     problem(http.get("/v1/origins/ads.example/documents/7"), 404, "unknown-document")
     problem(http.get("/v1/origins/ads.example/documents/0"), 400, "bad-request")
     problem(http.get("/v1/origins/ADS/documents/latest"), 400, "bad-request")
@@ -73,11 +73,11 @@ WRONG = {
     "no JSON": b"{",
     "a list": b"[]",
     "deep": b"[" * 100_000,
-    "half a letter": chain.sign(FIRST, ORIGIN_KEY)
+    "half a letter": chain.sign(FIRST, DOCUMENT_KEY)
     .encode()
     .replace(b'"document": "', b'"document": "\\ud800'),
     "a number without a canonical form": chain.Signed(
-        UNCANONICAL, ORIGIN_KEY.sign(chain.ORIGIN_LABEL, UNCANONICAL)
+        UNCANONICAL, DOCUMENT_KEY.sign(chain.ORIGIN_LABEL, UNCANONICAL)
     ).encode(),
 }
 

@@ -25,7 +25,7 @@ from maskedlark.parameter_service.store import Store
 from maskedlark.privacy import chain, document
 from maskedlark.storage.engine import open_database
 from maskedlark.web.errors import UnknownDocument, UnknownHelper, UnknownOrigin
-from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, SERVICE_KEY, make
+from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, SERVICE_KEY, make
 from tests.unit.web.service import NOW, ORIGIN, PINNED, Service, chained, configuration
 
 FIRST, SECOND, THIRD = chained(3)
@@ -50,26 +50,33 @@ def test_what_is_published_is_countersigned_and_found_every_way(service):
 def test_the_same_document_again_is_answered_with_the_stored_one(service):
     stored = service.publish(FIRST)
     service.publish(SECOND)
-    assert service.desk.publish(chain.sign(FIRST, ORIGIN_KEY)) == (stored, False)
+    assert service.desk.publish(chain.sign(FIRST, DOCUMENT_KEY)) == (stored, False)
     with service.store.reading() as view:
         assert document.decode(view.latest(ORIGIN).body) == SECOND
 
 
+STOLEN = chained(1, FIRST, request_key=HELPER_KEYS[2].verifying.public.hex())[0].encode()
+"""What a thief of the request key would have the origin declare."""
+
 REFUSED = {
     "a stranger's signature": (chain.sign(SECOND, HELPER_KEYS[0]), BadSignature),
-    "a skipped version": (chain.sign(THIRD, ORIGIN_KEY), BrokenChain),
+    "the request key's signature": (
+        chain.Signed(STOLEN, REQUEST_KEY.sign(chain.ORIGIN_LABEL, STOLEN)),
+        BadSignature,
+    ),
+    "a skipped version": (chain.sign(THIRD, DOCUMENT_KEY), BrokenChain),
     "another history": (
-        chain.sign(make(version=2, previous="00" * 32), ORIGIN_KEY),
+        chain.sign(make(version=2, previous="00" * 32), DOCUMENT_KEY),
         BrokenChain,
     ),
-    "a second first version": (chain.sign(make(k=99), ORIGIN_KEY), Forked),
+    "a second first version": (chain.sign(make(k=99), DOCUMENT_KEY), Forked),
     "a replay with another signature": (replace(chain.sign(FIRST, HELPER_KEYS[0])), BadSignature),
-    "an origin that nobody pinned": (chain.sign(make(origin="evil.example"), ORIGIN_KEY), UnknownOrigin),
+    "an origin that nobody pinned": (chain.sign(make(origin="evil.example"), DOCUMENT_KEY), UnknownOrigin),
     "an end in the past": (
-        chain.sign(chained(1, FIRST, not_after=NOW)[0], ORIGIN_KEY),
+        chain.sign(chained(1, FIRST, not_after=NOW)[0], DOCUMENT_KEY),
         Expired,
     ),
-    "bytes that are not canonical": (replace(chain.sign(SECOND, ORIGIN_KEY), body=b"{}"), InvalidDocument),
+    "bytes that are not canonical": (replace(chain.sign(SECOND, DOCUMENT_KEY), body=b"{}"), InvalidDocument),
 }
 
 
@@ -99,25 +106,25 @@ def test_what_a_stranger_hands_in_is_not_decoded(service, version, monkeypatch):
 def test_a_weak_key_is_not_published(service):
     service.publish(FIRST)
     with pytest.raises(InvalidDocument):
-        service.publish(chained(1, FIRST, signing_key="01" + "00" * 31)[0])
+        service.publish(chained(1, FIRST, document_key="01" + "00" * 31)[0])
 
 
 def test_the_chain_says_who_signs_next(service):
     new = HELPER_KEYS[2]
-    turned = chained(1, FIRST, signing_key=new.verifying.public.hex())[0]
-    third = chained(1, turned, signing_key=new.verifying.public.hex())[0]
+    turned = chained(1, FIRST, document_key=new.verifying.public.hex())[0]
+    third = chained(1, turned, document_key=new.verifying.public.hex())[0]
     service.publish(FIRST)
     service.publish(turned)
     with pytest.raises(BadSignature):
         service.publish(third)
     service.publish(third, new)
     # Replayed, an old version is still checked with the key of its time.
-    assert service.desk.publish(chain.sign(turned, ORIGIN_KEY))[1] is False
+    assert service.desk.publish(chain.sign(turned, DOCUMENT_KEY))[1] is False
 
 
 def test_of_many_at_once_exactly_one_gets_in(service):
     service.publish(FIRST)
-    rivals = [chain.sign(chained(1, FIRST, k=60 + i)[0], ORIGIN_KEY) for i in range(12)]
+    rivals = [chain.sign(chained(1, FIRST, k=60 + i)[0], DOCUMENT_KEY) for i in range(12)]
     outcomes: Counter[str] = Counter()
     ready = threading.Barrier(len(rivals))
 
@@ -146,7 +153,7 @@ def test_killed_between_write_and_answer(service):
     stored = service.publish(FIRST)
     # No close: whatever the dead process had in memory is lost.
     reopened = Service(service.path, FixedClock(NOW + 5))
-    assert reopened.desk.publish(chain.sign(FIRST, ORIGIN_KEY)) == (stored, False)
+    assert reopened.desk.publish(chain.sign(FIRST, DOCUMENT_KEY)) == (stored, False)
     reopened.publish(SECOND)
     with pytest.raises(Forked):
         reopened.publish(OTHER_SECOND)
@@ -156,7 +163,7 @@ def test_killed_between_write_and_answer(service):
 def test_killed_before_the_write_was_committed(service):
     def killed():
         with service.store.writing() as view:
-            view.add(FIRST, chain.countersign(chain.sign(FIRST, ORIGIN_KEY), SERVICE_KEY), NOW)
+            view.add(FIRST, chain.countersign(chain.sign(FIRST, DOCUMENT_KEY), SERVICE_KEY), NOW)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -193,7 +200,7 @@ def test_a_file_from_before_tables_had_versions_is_taken_as_it_is(tmp_path):
     with closing(sqlite3.connect(tmp_path / "old.db", isolation_level=None)) as connection:
         connection.execute("DROP TABLE maskedlark_schema")
     service = Service(tmp_path / "old.db", FixedClock(NOW))
-    assert service.desk.publish(chain.sign(FIRST, ORIGIN_KEY)) == (stored, False)
+    assert service.desk.publish(chain.sign(FIRST, DOCUMENT_KEY)) == (stored, False)
     service.store.close()
 
 

@@ -8,19 +8,21 @@ from maskedlark.privacy.document import Document
 from maskedlark.randomness import FixedRandomness
 from maskedlark.wire.signatures import SigningKey
 
-ORIGIN_KEY = SigningKey(FixedRandomness(b"origin").bytes(32))
+DOCUMENT_KEY = SigningKey(FixedRandomness(b"origin").bytes(32))
+REQUEST_KEY = SigningKey(FixedRandomness(b"origin, requests").bytes(32))
 SERVICE_KEY = SigningKey(FixedRandomness(b"service").bytes(32))
 HELPER_KEYS = [SigningKey(FixedRandomness(f"helper {i}".encode()).bytes(32)) for i in range(3)]
 
 
 def settings(**changes: Any) -> dict[str, Any]:
     return {
-        "format": 1,
+        "format": 2,
         "origin": "ads.example",
         "version": 1,
         "previous": None,
         "not_after": 2_000_000_000,
-        "signing_key": ORIGIN_KEY.verifying.public.hex(),
+        "document_key": DOCUMENT_KEY.verifying.public.hex(),
+        "request_key": REQUEST_KEY.verifying.public.hex(),
         "helpers": [
             {"name": f"helper-{i}", "identity": key.verifying.public.hex()}
             for i, key in enumerate(HELPER_KEYS[:2])

@@ -10,13 +10,13 @@ import pytest
 import rfc8785
 
 from maskedlark.errors import BadSignature, BrokenChain, InvalidDocument, RolledBack, WeakKey
-from maskedlark.privacy import chain
+from maskedlark.privacy import chain, document
 from maskedlark.privacy.chain import Signed
-from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, SERVICE_KEY, make
+from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, SERVICE_KEY, make
 
-PINNED, SERVICE, STRANGER = ORIGIN_KEY.verifying, SERVICE_KEY.verifying, HELPER_KEYS[2]
+PINNED, SERVICE, STRANGER = DOCUMENT_KEY.verifying, SERVICE_KEY.verifying, HELPER_KEYS[2]
 FIRST = make()
-PUBLISHED = chain.countersign(chain.sign(FIRST, ORIGIN_KEY), SERVICE_KEY)
+PUBLISHED = chain.countersign(chain.sign(FIRST, DOCUMENT_KEY), SERVICE_KEY)
 Place = tuple[str | int, ...]
 
 
@@ -133,26 +133,68 @@ def test_one_party_s_signature_is_not_another_s():
         )
     with pytest.raises(BadSignature):
         chain.verify(
-            [chain.countersign(chain.sign(FIRST, ORIGIN_KEY), STRANGER)], "ads.example", PINNED, SERVICE
+            [chain.countersign(chain.sign(FIRST, DOCUMENT_KEY), STRANGER)], "ads.example", PINNED, SERVICE
         )
     with pytest.raises(BadSignature, match="not countersigned"):
-        chain.verify([chain.sign(FIRST, ORIGIN_KEY)], "ads.example", PINNED, SERVICE)
+        chain.verify([chain.sign(FIRST, DOCUMENT_KEY)], "ads.example", PINNED, SERVICE)
 
 
 def test_a_chain_changes_its_key_by_declaring_another():
     new = STRANGER
-    second = make(version=2, previous=FIRST.digest.hex(), signing_key=new.verifying.public.hex())
-    third = make(version=3, previous=second.digest.hex(), signing_key=new.verifying.public.hex())
-    signed = [chain.sign(second, ORIGIN_KEY), chain.sign(third, new)]
+    second = make(version=2, previous=FIRST.digest.hex(), document_key=new.verifying.public.hex())
+    third = make(version=3, previous=second.digest.hex(), document_key=new.verifying.public.hex())
+    signed = [chain.sign(second, DOCUMENT_KEY), chain.sign(third, new)]
     good = [PUBLISHED, *(chain.countersign(each, SERVICE_KEY) for each in signed)]
     assert chain.verify(good, "ads.example", PINNED, SERVICE) == [FIRST, second, third]
     with pytest.raises(BadSignature):
-        chain.follow(chain.sign(third, ORIGIN_KEY), second, PINNED)
+        chain.follow(chain.sign(third, DOCUMENT_KEY), second, PINNED)
+
+
+def by_a_thief(drafted):
+    """Signed with the request key, and countersigned."""
+    stolen = Signed(drafted.encode(), REQUEST_KEY.sign(chain.ORIGIN_LABEL, drafted.encode()))
+    return chain.countersign(stolen, SERVICE_KEY)
+
+
+@pytest.mark.parametrize("taken", ["document_key", "request_key"])
+def test_the_request_key_signs_no_document(taken):
+    """Whatever the thief declares: to keep the chain, or to keep on asking."""
+    second = make(version=2, previous=FIRST.digest.hex(), **{taken: STRANGER.verifying.public.hex()})
+    with pytest.raises(BadSignature):
+        chain.verify([PUBLISHED, by_a_thief(second)], "ads.example", PINNED, SERVICE)
+    with pytest.raises(BadSignature):
+        chain.verify([by_a_thief(FIRST)], "ads.example", PINNED, SERVICE)
+
+
+def test_a_key_that_signs_requests_signs_nothing_else_even_if_it_was_pinned():
+    first = make(document_key=STRANGER.verifying.public.hex())
+    with pytest.raises(BadSignature, match=r"this is the request key, .* sign with the document key"):
+        chain.verify([by_a_thief(first)], "ads.example", REQUEST_KEY.verifying, SERVICE)
+    with pytest.raises(BadSignature, match=r"this is the request key, .* sign with the document key"):
+        chain.sign(first, REQUEST_KEY)
+
+
+def test_a_document_changes_the_request_key():
+    second = follow(request_key=STRANGER.verifying.public.hex())
+    assert second.document_key == FIRST.document_key
+    assert second.request_key == STRANGER.verifying.public.hex()
+
+
+def test_a_document_of_format_1_says_what_to_do():
+    old = {name: value for name, value in BODY.items() if name not in ("document_key", "request_key")}
+    body = rfc8785.dumps(old | {"format": 1, "signing_key": PINNED.public.hex()})
+    signature = DOCUMENT_KEY.sign("maskedlark v1 parameter document", body)
+    both = SERVICE_KEY.sign("maskedlark v1 published document", body + signature)
+    for use, found in ((chain.decode, Signed(body, signature, both).encode()), (document.parse, body)):
+        with pytest.raises(
+            InvalidDocument, match=r"format 1, whose one key .* sign it with the document key"
+        ):
+            use(found)
 
 
 def follow(**changes):
     changed = make(**{"version": 2, "previous": FIRST.digest.hex(), **changes})
-    return chain.follow(chain.sign(changed, ORIGIN_KEY), FIRST, PINNED)
+    return chain.follow(chain.sign(changed, DOCUMENT_KEY), FIRST, PINNED)
 
 
 def test_what_does_not_follow_is_refused():
@@ -166,12 +208,12 @@ def test_what_does_not_follow_is_refused():
     with pytest.raises(BrokenChain, match="in the chain of"):
         follow(origin="other.example")
     with pytest.raises(BrokenChain, match="is version 1"):
-        chain.follow(chain.sign(make(version=2, previous="00" * 32), ORIGIN_KEY), None, PINNED)
+        chain.follow(chain.sign(make(version=2, previous="00" * 32), DOCUMENT_KEY), None, PINNED)
 
 
 def test_order_repetition_and_gaps_break_a_chain():
     second = make(version=2, previous=FIRST.digest.hex())
-    follower = chain.countersign(chain.sign(second, ORIGIN_KEY), SERVICE_KEY)
+    follower = chain.countersign(chain.sign(second, DOCUMENT_KEY), SERVICE_KEY)
     for wrong in (
         [follower],
         [follower, PUBLISHED],
@@ -184,7 +226,7 @@ def test_order_repetition_and_gaps_break_a_chain():
 
 def test_nothing_follows_a_document_that_declares_a_weak_key():
     with pytest.raises((WeakKey, InvalidDocument)):
-        chain.follow(PUBLISHED, make(signing_key="01" + "00" * 31), PINNED)
+        chain.follow(PUBLISHED, make(document_key="01" + "00" * 31), PINNED)
 
 
 def test_names_are_read_from_the_text_alone():

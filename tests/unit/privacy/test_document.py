@@ -6,7 +6,7 @@ import pytest
 
 from maskedlark.errors import InvalidDocument
 from maskedlark.privacy import document
-from tests.unit.privacy.cases import make, settings
+from tests.unit.privacy.cases import DOCUMENT_KEY, make, settings
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "epsilon of zero": ({"budget": {"epsilon": 0.0, "delta": 0.0}}, "greater than 0"),
@@ -35,7 +35,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown setting": ({"colour": "blue"}, "Extra inputs"),
     "an origin in capitals": ({"origin": "ADS.example"}, "match pattern"),
     "a line behind the origin": ({"origin": "ads.example\n"}, "match pattern"),
-    "an unknown format": ({"format": 2}, "Input should be 1"),
+    "an unknown format": ({"format": 3}, "Input should be 2"),
+    "a format of one key": ({"format": 1}, "^format: a document of format 1.* sign it with the document key"),
+    "one key for both": (
+        {"request_key": DOCUMENT_KEY.verifying.public.hex()},
+        "document_key and request_key are the same key: make another",
+    ),
 }
 
 

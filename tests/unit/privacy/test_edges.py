@@ -7,7 +7,7 @@ import pytest
 from maskedlark.errors import BrokenChain, CandidatesLeak, InvalidDocument
 from maskedlark.privacy import chain
 from tests.unit.browser.cases import POLICY
-from tests.unit.privacy.cases import ORIGIN_KEY, SERVICE_KEY, make, settings
+from tests.unit.privacy.cases import DOCUMENT_KEY, SERVICE_KEY, make, settings
 
 WEAK = "01" + "00" * 31
 TRAINING = {"adserver": {"epsilon": 4.0, "delta": 1e-7}, "coalition": {"epsilon": 40.0, "delta": 1e-7}}
@@ -16,7 +16,8 @@ TRAINING = {"adserver": {"epsilon": 4.0, "delta": 1e-7}, "coalition": {"epsilon"
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"signing_key": WEAK}, "small order"),
+        ({"document_key": WEAK}, "small order"),
+        ({"request_key": WEAK}, "small order"),
         ({"helpers": [{"name": "a", "identity": WEAK}, settings()["helpers"][1]]}, "small order"),
         ({"decoys": [{"keys": {"campaign": 2**53, "place": 1}}]}, "9007199254740991"),
         ({"values": [{"name": "v", "low": 0, "high": 2**53}]}, "9007199254740991"),
@@ -61,7 +62,7 @@ def test_envelopes_that_are_no_text_or_nested_without_end_are_refused(document):
 
 
 def test_a_signature_has_one_spelling():
-    signed = chain.sign(make(), ORIGIN_KEY)
+    signed = chain.sign(make(), DOCUMENT_KEY)
     good = json.loads(signed.encode())
     for spelled in (good["origin_signature"].upper(), " " + good["origin_signature"]):
         with pytest.raises(InvalidDocument, match="lower-case"):
@@ -69,9 +70,9 @@ def test_a_signature_has_one_spelling():
 
 
 def test_a_chain_is_of_the_origin_that_was_asked_for():
-    signed = chain.countersign(chain.sign(make(), ORIGIN_KEY), SERVICE_KEY)
+    signed = chain.countersign(chain.sign(make(), DOCUMENT_KEY), SERVICE_KEY)
     with pytest.raises(BrokenChain, match="not of other"):
-        chain.verify([signed], "other.example", ORIGIN_KEY.verifying, SERVICE_KEY.verifying)
+        chain.verify([signed], "other.example", DOCUMENT_KEY.verifying, SERVICE_KEY.verifying)
 
 
 def test_a_policy_may_insist_on_the_whole_label_space():

@@ -8,7 +8,7 @@ from maskedlark.parameter_service.draft import draft
 from maskedlark.simulate import declaring
 from maskedlark.simulate.crowd import Wanted, crowd
 from maskedlark.simulate.errors import BadScene
-from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY
+from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY
 
 
 def people(count=200, names=("spring", "winter")):
@@ -28,7 +28,7 @@ def document(table, values, label, said, keys=("campaign",), tag="A model"):
         f'"helper-{place}" = "{key.verifying.public.hex()}"' for place, key in enumerate(HELPER_KEYS[:2])
     )
     whole = f'origin = "ads.example"\n{text}\n[helpers]\n{helpers}\n'
-    return draft(whole, ORIGIN_KEY.verifying, None, 1_900_000_000)
+    return draft(whole, DOCUMENT_KEY.verifying, REQUEST_KEY.verifying, None, 1_900_000_000)
 
 
 @pytest.mark.parametrize(

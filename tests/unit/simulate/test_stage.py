@@ -67,7 +67,7 @@ def alone(port: int) -> Iterator[Stage]:
     nothing = cast(Any, None)
     with httpx.Client() as http:
         adserver, rng = Process([], port), SystemRandomness()
-        yield Stage(Path(), "ads.example", {}, nothing, nothing, adserver, (), nothing, http, rng)
+        yield Stage(Path(), "ads.example", {}, {}, nothing, nothing, adserver, (), nothing, http, rng)
 
 
 class Takes(BaseHTTPRequestHandler):

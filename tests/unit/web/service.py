@@ -22,13 +22,13 @@ from maskedlark.web.parameters import ParameterClient
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.keys import KeyConfiguration, PublishedKey
 from maskedlark.wire.signatures import SigningKey
-from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, SERVICE_KEY, make
+from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, SERVICE_KEY, make
 
 NOW = 1_900_000_000
 ORIGIN = "ads.example"
 URL = "http://parameters.test"
 PINNED = Pinned(
-    {ORIGIN: ORIGIN_KEY.verifying}, {f"helper-{i}": key.verifying for i, key in enumerate(HELPER_KEYS[:2])}
+    {ORIGIN: DOCUMENT_KEY.verifying}, {f"helper-{i}": key.verifying for i, key in enumerate(HELPER_KEYS[:2])}
 )
 
 
@@ -70,7 +70,7 @@ class Service:
         self.desk = Desk(self.store, SERVICE_KEY, self.clock, PINNED)
         self.app = create_app(self.store, SERVICE_KEY, self.clock, PINNED)
 
-    def publish(self, drafted: Document, key: SigningKey = ORIGIN_KEY) -> Signed:
+    def publish(self, drafted: Document, key: SigningKey = DOCUMENT_KEY) -> Signed:
         return self.desk.publish(chain.sign(drafted, key))[0]
 
     def publish_chain(self, length: int, **changes: Any) -> list[Document]:
@@ -95,7 +95,7 @@ def chained(length: int, before: Document | None = None, **changes: Any) -> list
 
 def client(transport: AppTransport, folder: Path, clock: FixedClock, **changes: Any) -> ParameterClient:
     http = httpx.Client(transport=transport)
-    pins = {ORIGIN: ORIGIN_KEY.verifying}
+    pins = {ORIGIN: DOCUMENT_KEY.verifying}
     return ParameterClient(URL, SERVICE_KEY.verifying, folder, clock, pins, http=http, **changes)
 
 

@@ -20,7 +20,7 @@ from maskedlark.web.errors import (
     UnknownHelper,
     UnknownOrigin,
 )
-from tests.unit.privacy.cases import HELPER_KEYS, ORIGIN_KEY, SERVICE_KEY, make
+from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, SERVICE_KEY, make
 from tests.unit.web.service import (
     NOW,
     ORIGIN,
@@ -164,22 +164,22 @@ def test_a_fork_is_kept_as_evidence(bench, case, turned, page, monkeypatch):
     seen, shared, more = FORKS[case]
     ours = bench.service.publish_chain(seen)
     bench.client().latest(ORIGIN)
-    key = HELPER_KEYS[2] if turned else ORIGIN_KEY
+    key = HELPER_KEYS[2] if turned else DOCUMENT_KEY
     branch = chained(
         more,
         ours[shared - 1] if shared else None,
         k=77,
-        **({"signing_key": key.verifying.public.hex()} if turned else {}),
+        **({"document_key": key.verifying.public.hex()} if turned else {}),
     )
     for each in ours[:shared]:
         bench.other.publish(each)
     for place, each in enumerate(branch):
-        bench.other.publish(each, key if place else ORIGIN_KEY)
+        bench.other.publish(each, key if place else DOCUMENT_KEY)
     bench.show(bench.other)
     with pytest.raises(Forked, match="evidence"):
         bench.client().latest(ORIGIN)
     proofs = [chain.decode(path.read_bytes()) for path in bench.evidence()]
-    pinned = ORIGIN_KEY.verifying
+    pinned = DOCUMENT_KEY.verifying
     accused = [each.open(pinned) for each in proofs]
     assert {each.digest for each in accused} == {ours[shared].digest, branch[0].digest}
     for each in proofs:
@@ -206,6 +206,22 @@ def test_what_the_origin_did_not_sign_is_no_fork(bench):
     assert not bench.evidence()
 
 
+def test_who_has_the_request_key_and_the_service_cannot_go_on_with_the_chain(bench):
+    """Neither from what was seen, nor for a client that has seen nothing. Nobody is accused of it."""
+    first = bench.service.publish(make())
+    bench.client().latest(ORIGIN)
+    document_key, request_key = (key.verifying.public.hex() for key in HELPER_KEYS[1:])
+    second = chained(1, make(), document_key=document_key, request_key=request_key)[0]
+    signature = REQUEST_KEY.sign(chain.ORIGIN_LABEL, second.encode())
+    forged = chain.countersign(chain.Signed(second.encode(), signature), SERVICE_KEY)
+    bench.show(serving({"latest": forged.encode(), "": page_of([first, forged])}))
+    for folder in (bench.folder, bench.folder / "of a newcomer"):
+        bench.folder = folder
+        with pytest.raises(BadSignature):
+            bench.client().latest(ORIGIN)
+        assert not bench.evidence()
+
+
 def page_of(documents, more=False):
     return pages.Page(tuple(documents), more).encode()
 
@@ -223,7 +239,7 @@ def serving(answers):
 def test_two_faces_in_one_answer(bench):
     """Newest and chain disagree, both signed by the origin: a fork, although nothing was seen before."""
     ours = [bench.service.publish(each) for each in chained(2)]
-    other = chain.countersign(chain.sign(chained(1, make(), k=77)[0], ORIGIN_KEY), SERVICE_KEY)
+    other = chain.countersign(chain.sign(chained(1, make(), k=77)[0], DOCUMENT_KEY), SERVICE_KEY)
     bench.show(serving({"latest": other.encode(), "": page_of(ours)}))
     with pytest.raises(Forked):
         bench.client().latest(ORIGIN)
@@ -239,8 +255,8 @@ def test_a_service_that_goes_away_when_it_is_caught_is_still_refused(bench):
         bench.client().latest(ORIGIN)
 
 
-GOOD = chain.countersign(chain.sign(make(), ORIGIN_KEY), SERVICE_KEY)
-ELSEWHERE = chain.countersign(chain.sign(make(origin="other.example"), ORIGIN_KEY), SERVICE_KEY)
+GOOD = chain.countersign(chain.sign(make(), DOCUMENT_KEY), SERVICE_KEY)
+ELSEWHERE = chain.countersign(chain.sign(make(origin="other.example"), DOCUMENT_KEY), SERVICE_KEY)
 STRANGE = {
     "not countersigned": (replace(GOOD, service_signature=None), BadSignature),
     "countersigned by another": (chain.countersign(GOOD, HELPER_KEYS[0]), BadSignature),
