@@ -63,9 +63,12 @@ class Session:
 
     def step(self, number: int, body: bytes, size: int, chosen: Ranges = ()) -> FieldArray:
         """The sum of one step, with the noise of every helper: so many field elements."""
+        return sharing.combine(self.answers(number, body, size, chosen))
+
+    def answers(self, number: int, body: bytes, size: int, chosen: Ranges = ()) -> list[FieldArray]:
+        """Every helper's own answer to one step. Who audits looks at each: the ad server has them all."""
         session = self.request.id
-        asked = [partial(helper.step, session, number, body, size, chosen) for helper in self.helpers]
-        return sharing.combine(self._all(asked))
+        return self._all([partial(each.step, session, number, body, size, chosen) for each in self.helpers])
 
     def close(self) -> Mapping[str, ClosedReceipt]:
         """Give back what was not used. Again, the same receipts."""
