@@ -1,13 +1,15 @@
 """Two helpers' desks for steps in one process: their ledgers are real, their datasets lie in memory."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from maskedlark.core import sharing
+from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Trained
 from maskedlark.exact.local import lift
@@ -15,8 +17,9 @@ from maskedlark.exact.network import Network
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
 from maskedlark.functions.gradient import Gradient, GradientQuestion
-from maskedlark.privacy import mechanisms, slots
+from maskedlark.privacy import mechanisms, parts, slots
 from maskedlark.privacy.document import Document
+from maskedlark.privacy.function import SteppedFunction
 from maskedlark.privacy.kept_answers import KeptAnswers
 from maskedlark.privacy.messages import SessionRequest
 from maskedlark.privacy.receipt import OpenedReceipt
@@ -46,7 +49,7 @@ def document(features: int, bound: float, k: int = 20) -> Document:
     )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Held:
     """A sealed dataset, as a desk wants it."""
 
@@ -65,22 +68,36 @@ class Held:
 
 @dataclass
 class Desks:
-    """All helpers of one dataset, and a session that the ad server has with them."""
+    """All helpers of some datasets, and a session that the ad server has with them."""
 
     document: Document
     held: Sequence[Held]
+    """The first dataset, at every helper."""
     desks: Sequence[StepDesk]
+    sessions: Sequence[Sessions]
     databases: Sequence[Database]
+    folder: Path
+    digests: Sequence[bytes] = (DIGEST,)
     request: SessionRequest | None = None
     opened: OpenedReceipt | None = None
     bodies: list[bytes] = field(default_factory=list)
 
     def begin(self, network: Network, sampling: Sampling, steps: int, noise: float, number: int = 0) -> None:
         self.bodies = []
-        self.request = SessionRequest(
+        self.request = self.asking(network, sampling, steps, noise, number)
+        body = self.request.encode()
+        receipts = [desk.open(self.document.origin, body, self.request) for desk in self.desks]
+        opened = receipts[0].claimed()
+        assert isinstance(opened, OpenedReceipt)
+        self.opened = opened
+
+    def asking(
+        self, network: Network, sampling: Sampling, steps: int, noise: float, number: int = 0
+    ) -> SessionRequest:
+        return SessionRequest(
             id=f"{number:032x}",
-            datasets=(DIGEST.hex(),),
-            slots=(number << 24,),
+            datasets=tuple(digest.hex() for digest in self.digests),
+            slots=(number << 24,) * len(self.digests),
             function=Gradient.name,
             tag=TAG,
             arguments=model.describe(network).model_dump(),
@@ -89,18 +106,17 @@ class Desks:
             steps=steps,
             delta=DELTA,
         )
-        body = self.request.encode()
-        receipts = [desk.open(self.document.origin, body, self.request) for desk in self.desks]
-        opened = receipts[0].claimed()
-        assert isinstance(opened, OpenedReceipt)
-        self.opened = opened
+
+    def answers(self, body: bytes) -> list[FieldArray]:
+        """What the ad server gets of the next step from each helper by itself."""
+        number = len(self.bodies)
+        self.bodies.append(body)
+        return [desk.answer(self.document.origin, self._session, number, body) for desk in self.desks]
 
     def step(self, quantised: Quantised) -> np.ndarray:
         """What the ad server gets: the noisy sum, in reals."""
-        number, body = len(self.bodies), weights.encode(quantised)
-        self.bodies.append(body)
-        shares = [desk.answer(self.document.origin, self._session, number, body) for desk in self.desks]
-        question = self._question(number)
+        shares = self.answers(weights.encode(quantised))
+        question = self._question(len(self.bodies) - 1)
         return lift(question.network, quantised, question.clipping, sharing.combine(shares))
 
     def noiseless(self, quantised: Quantised, network: Network) -> np.ndarray:
@@ -129,12 +145,12 @@ class Desks:
         return np.array(found)
 
     def drawn(self) -> np.ndarray:
-        """Who was in each batch so far: helpers know."""
+        """Who of the first dataset was in each batch so far: helpers know."""
         found = np.zeros((len(self.bodies), self.held[0].size(TAG)), bool)
         prepared = self.desks[0].prepare(self.document.origin, self._session)
         for number in range(len(self.bodies)):
             work = prepared.batches.work(number)
-            found[number, work.rows[0][work.counted]] = True
+            found[number, work.rows[0][work.counted[: len(work.rows[0])]]] = True
         return found
 
     @property
@@ -150,23 +166,45 @@ class Desks:
 
 
 @contextmanager
-def desks(folder: Path, made: Document, rows: np.ndarray, labels: np.ndarray, rng: Randomness):
-    """Helpers that hold these records."""
+def desks(
+    folder: Path,
+    made: Document,
+    rows: np.ndarray,
+    labels: np.ndarray,
+    rng: Randomness,
+    ends: Sequence[int] = (),
+):
+    """Helpers that hold these records, in one dataset or in several: `ends` are where the others begin."""
     with ExitStack() as stack:
-        found, databases = [], []
-        held = [Held(made, each) for each in _shared(made, rows, labels, rng)]
-        for place, dataset in enumerate(held):
+        found, sessions, databases, held = [], [], [], []
+        bounds = [0, *ends, len(rows)]
+        digests = [bytes([DIGEST[0] + place]) * 32 for place in range(len(bounds) - 1)]
+        for place, each in enumerate(_shared(made, rows, labels, rng)):
+            cut = [parts.take(each, np.arange(*both)) for both in pairwise(bounds)]
+            datasets = {d: Held(made, some, d) for d, some in zip(digests, cut, strict=True)}
+            held.append(datasets[DIGEST])
             (own := folder / str(place)).mkdir()
             ledger, database, _ = ledgers.at(own, place=place)
             stack.callback(database.close)
-            ledgers.seal(ledger, database, made, DIGEST, purpose=Purpose.TRAIN)
+            ledgers.seal(ledger, database, made, *digests, purpose=Purpose.TRAIN)
             databases.append(database)
-            sessions = Sessions(database, ledger, FixedRandomness(f"noise {place}".encode()))
-            find = lambda origin, digest, dataset=dataset: dataset  # noqa: E731
-            kept, known = KeptAnswers(own / "answers"), {"gradient": Gradient()}
-            name = made.helpers[place].name
-            found.append(StepDesk(name, sessions, known, lambda *_: SEED, find, kept))
-        yield Desks(made, held, found, databases)
+            sessions.append(Sessions(database, ledger, FixedRandomness(f"noise {place}".encode())))
+            found.append(desk(own, made, place, sessions[-1], datasets))
+        yield Desks(made, held, found, sessions, databases, folder, digests)
+
+
+def desk(
+    folder: Path,
+    made: Document,
+    place: int,
+    sessions: Sessions,
+    datasets: Mapping[bytes, Held],
+    function: SteppedFunction | None = None,
+) -> StepDesk:
+    """One helper's, over these datasets. Every helper has the same seeds."""
+    name, functions = made.helpers[place].name, {"gradient": function or Gradient()}
+    find = lambda origin, digest: datasets[digest]  # noqa: E731
+    return StepDesk(name, sessions, functions, lambda *_: SEED, find, KeptAnswers(folder / "answers"))
 
 
 def _shared(made: Document, rows: np.ndarray, labels: np.ndarray, rng: Randomness) -> list[Trained]:

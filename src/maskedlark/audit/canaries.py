@@ -46,6 +46,30 @@ def lower_bound(coins: NDArray[np.bool_], answers: ArrayLike, confidence: float,
     return Bound(found, confidence, len(coins))
 
 
+def signed_lower_bound(
+    coins: NDArray[np.bool_], scores: ArrayLike, confidence: float, delta: float = 0.0
+) -> Bound:
+    """The same for scores whose sign is the guess, and whose size says how sure it is.
+
+    A canary that is not sure enough is not guessed. Of a fair coin any (ε, δ)-private answer keeps P(guessed
+    right) <= e^ε P(guessed wrong) + δ, which needs half as many canaries as a test of one side.
+    """
+    signed = np.asarray(scores, np.float64)
+    if coins.shape != signed.shape or coins.ndim != 1 or len(coins) < 4:
+        raise NotDeclared("an audit has one score a coin, and several of them")
+    right, sure, doubt = (signed > 0) == coins, np.abs(signed), (1 - confidence) / 2
+
+    def refuted(some: slice, threshold: float) -> float:
+        guessed, of = right[some][sure[some] >= threshold], len(right[some])
+        hit, false = _least(int(guessed.sum()), of, doubt), _most(int((~guessed).sum()), of, doubt)
+        return math.log((hit - delta) / false) if hit - delta > false else 0.0
+
+    chosen, judged = slice(0, None, 2), slice(1, None, 2)
+    candidates = np.quantile(sure[chosen], np.linspace(0, 0.99, 100))
+    threshold = float(max(candidates, key=lambda each: refuted(chosen, float(each))))
+    return Bound(refuted(judged, threshold), confidence, len(coins))
+
+
 def gaussian_lower_bound(
     coins: NDArray[np.bool_], answers: ArrayLike, threshold: float, confidence: float, delta: float
 ) -> Bound:

@@ -7,7 +7,6 @@ import typer
 
 from maskedlark.cli import interrupted
 from maskedlark.cli.audits import finding
-from maskedlark.cli.audits.finding import Finding
 from maskedlark.cli.plainly import plainly
 from maskedlark.cli.saying import Json
 from maskedlark.errors import NotDeclared
@@ -74,9 +73,12 @@ def training(
     noise: Annotated[float, typer.Option(min=0.1, help="Of each helper, in units of the sensitivity.")] = 1.0,
     as_json: Json = False,
 ) -> None:
-    """Does a training run at real helpers keep to both of its figures? The ad server guesses labels."""
-    found = _run(_audit("training"), count, rate, steps, noise)
-    finding.show("training", "ε", found, as_json)
+    """Does a training run at real helpers keep to both of its figures?
+
+    The ad server guesses labels and who is in each batch, from the answers of each helper and their sum.
+    """
+    audited = _run(_audit("training"), count, rate, steps, noise)
+    finding.show("training", "ε, or share of right guesses,", audited.findings, as_json, audited.figures)
 
 
 @app.command(epilog="Example: maskedlark audit weights --records 2000 --targets 600 --epsilon 1")
@@ -105,8 +107,7 @@ def _audit(name: str) -> Any:  # noqa: ANN401 - a module
         ) from None
 
 
-def _run(audit: Any, *settings: object) -> list[Finding]:  # noqa: ANN401
+def _run(audit: Any, *settings: object) -> Any:  # noqa: ANN401
     """What it found. The services that it starts end with it, however it ends."""
     with interrupted.in_order():
-        found: list[Finding] = audit.run(*settings, SystemRandomness())
-    return found
+        return audit.run(*settings, SystemRandomness())

@@ -25,11 +25,25 @@ def test_laplace_noise_is_bounded_from_below_and_never_above(epsilon, seed):
     assert halved.epsilon > epsilon
 
 
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("seed", range(5))
+def test_guesses_that_may_be_left_out_bound_the_same(epsilon, seed):
+    rng = np.random.default_rng(seed)
+    coins = rng.random(TRIALS) < 0.5
+    scores = coins - 0.5 + rng.laplace(0, 1 / epsilon, TRIALS)
+    assert epsilon / 2 < canaries.signed_lower_bound(coins, scores, CONFIDENCE).epsilon < epsilon
+    assert canaries.signed_lower_bound(coins, scores, CONFIDENCE, delta=0.8).epsilon == 0
+    assert canaries.signed_lower_bound(coins, coins - 0.5, CONFIDENCE).epsilon > 6
+    with pytest.raises(NotDeclared):
+        canaries.signed_lower_bound(coins, scores[1:], CONFIDENCE)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_answers_without_a_secret_bound_nothing(seed):
     rng = np.random.default_rng(seed)
     coins = rng.random(TRIALS) < 0.5
     assert canaries.lower_bound(coins, rng.normal(size=TRIALS), CONFIDENCE).epsilon == 0
+    assert canaries.signed_lower_bound(coins, rng.normal(size=TRIALS), CONFIDENCE).epsilon == 0
 
 
 @pytest.mark.parametrize("seed", [2, 27, 32])

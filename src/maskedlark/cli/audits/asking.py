@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 from maskedlark.adserver.client import Client
 from maskedlark.cli.audits.planting import TAG
+from maskedlark.core import sharing
+from maskedlark.core.field import FieldArray
 from maskedlark.exact.clip import Clip, Norm
 from maskedlark.exact.local import lift
 from maskedlark.exact.network import Network
@@ -29,6 +31,8 @@ class Ran:
 
     sums: NDArray[np.float64]
     """Noisy sums of gradients, in reals: (steps, size)."""
+    answers: FieldArray
+    """Of each helper by itself: (steps, helpers, size)."""
     bodies: Sequence[bytes]
     receipts: Mapping[str, OpenedReceipt]
 
@@ -59,11 +63,11 @@ def ask(
     session, body = client.session(document, request.encode()), weights.encode(quantised)
     try:
         receipts = session.open()
-        totals = [session.step(number, body, network.size) for number in range(steps)]
+        answers = np.array([session.answers(number, body, network.size) for number in range(steps)])
     finally:
         session.stop()
-    sums = np.array([lift(network, quantised, clip, total) for total in totals])
-    return Ran(sums, [body] * steps, receipts)
+    sums = np.array([lift(network, quantised, clip, sharing.combine(list(each))) for each in answers])
+    return Ran(sums, answers, [body] * steps, receipts)
 
 
 def clipping(document: Document) -> Clip:

@@ -1,7 +1,7 @@
 """What an audit found, beside what is allowed; and the verdict of all of it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import typer
@@ -56,12 +56,22 @@ class Finding:
         return "control: it sees" if self.allowed is None else "ok"
 
 
-def show(audit: str, figure: str, findings: Sequence[Finding], as_json: bool) -> None:
-    """Print all of it; exit with 1 if more was found than is allowed, or if an attack is blind."""
+def show(
+    audit: str,
+    figure: str,
+    findings: Sequence[Finding],
+    as_json: bool,
+    figures: Mapping[str, float] | None = None,
+) -> None:
+    """Print all of it; exit with 1 if more was found than is allowed, or if an attack is blind.
+
+    `figures`: what programs get beside the findings, by name.
+    """
     ok = all(each.ok for each in findings)
     if as_json:
         listed = [{**asdict(each), "ok": each.ok, "verdict": each.verdict} for each in findings]
-        typer.echo(json.dumps({"audit": audit, "figure": figure, "findings": listed, "ok": ok}))
+        said = {"audit": audit, "figure": figure, **(figures or {}), "findings": listed, "ok": ok}
+        typer.echo(json.dumps(said))
     else:
         _print(figure, findings)
         typer.echo(_said(findings))
