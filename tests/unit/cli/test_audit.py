@@ -119,9 +119,7 @@ def test_more_targets_than_records_are_refused():
         ["masks", "--users", "600", "--helpers", "3"],
         ["canaries"],
         ["canaries", "--kind", "gaussian"],
-        pytest.param(
-            ["training"], marks=pytest.mark.xfail(reason="each helper's answer by itself tells batches")
-        ),
+        ["training"],
         ["weights", "--records", "200", "--targets", "100"],
     ],
     ids=" ".join,

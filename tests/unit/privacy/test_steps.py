@@ -4,6 +4,7 @@ import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from threading import Barrier
+from typing import Any
 
 import numpy as np
 import pytest
@@ -373,7 +374,7 @@ def test_every_helpers_answer_is_uniform_by_itself(rig):
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_helpers_that_differ_in_anything_add_up_to_nothing(tmp_path, place):
     """One of three helpers has another body, slot, order, seed, engine or document: the sum is uniform."""
-    differing = {
+    differing: dict[str, dict[str, Any]] = {
         "same": {},
         "body": {"sent": OTHER_WEIGHTS},
         "slot": {"slots": (500,)},
@@ -398,6 +399,15 @@ def test_helpers_that_differ_in_anything_add_up_to_nothing(tmp_path, place):
         # Fourteen uniform numbers are all below 2^50 with a probability of 2^-140.
         assert (total.max() < 1 << 50) == (number == 0), what
         rig.close()
+
+
+def test_every_step_has_a_mask_of_its_own(rig):
+    """Of two batches of nobody, by the same body, two answers of one helper differ by more than noise."""
+    request = rig.request(sampling=Sampling(kind="poisson", rate=1e-9))
+    rig.open(request)
+    one, two = (rig.answers(request, step, SENT) for step in (0, 1))
+    for place in rig.places:
+        assert np.abs(field.to_signed(field.subtract(one[place], two[place]))).max() > 1 << 50
 
 
 def test_another_engine_version_adds_up_to_nothing(rig, monkeypatch):
