@@ -1,6 +1,8 @@
+import numpy as np
 import pytest
 import torch
 
+from maskedlark.core import field
 from maskedlark.training.checkpoint import Run, kept
 from maskedlark.training.errors import OtherRun
 from tests.unit.training.cases import model
@@ -44,3 +46,28 @@ def test_another_model_is_named(tmp_path):
     Run(tmp_path, b"").save(1, [model()])
     with pytest.raises(OtherRun, match="holds another Sequential than this"):
         Run(tmp_path, b"").load([model(3)])
+
+
+def test_answers_are_kept_until_the_next_checkpoint(tmp_path):
+    run, total = Run(tmp_path, b""), np.array([1, 5, field.P - 1], np.int64)
+    one, other = b"1" * 32, b"2" * 32
+    assert run.answered(0, one) is None
+    run.keep_answer(0, one, total)
+    run.keep_answer(1, one, total[:0])
+    found = Run(tmp_path, b"").answered(0, one)
+    assert found is not None
+    assert found.tolist() == total.tolist()
+    assert run.answered(0, other) is None, "of another body"
+    assert run.answered(2, one) is None
+    run.save(2, [model()])
+    assert run.answered(0, one) is None
+    assert run.answered(1, one) is None
+
+
+def test_another_request_takes_the_place_of_one_that_nobody_charged(tmp_path):
+    run = Run(tmp_path, b"first")
+    run.begin()
+    run.replace(b"second")
+    assert kept(tmp_path) == b"second"
+    run.begin()
+    Run(tmp_path, b"second").begin()

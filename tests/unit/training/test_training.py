@@ -8,6 +8,8 @@ import torch
 
 from maskedlark.exact.errors import WeightsDoNotFit
 from maskedlark.exact.local import exact_gradient
+from maskedlark.privacy.errors import SlotTaken, StepOver
+from maskedlark.training.checkpoint import kept
 from maskedlark.training.errors import OtherRun
 from tests.unit.training.cases import (
     OPTIMISERS,
@@ -113,6 +115,84 @@ def test_a_run_that_dies_anywhere_carries_on_to_the_same_weights(tmp_path, at, n
         trained(tmp_path / "killed", seed=0, dies=at)
     # Its first weights were drawn by chance: who begins again has others, and must not ask with them.
     assert np.array_equal(trained(tmp_path / "killed", seed=7), whole)
+
+
+class OnceOnly:
+    """Helpers that answer steps one after the other, and the last one again for the same body."""
+
+    def __init__(self, home):
+        self.home, self.last, self.asked = home, {}, []
+
+    def __getattr__(self, name):
+        return getattr(self.home, name)
+
+    def session(self, document, body):
+        session = self.home.session(document, body)
+        once = self
+
+        class Session:
+            def __getattr__(self, name):
+                return getattr(session, name)
+
+            def step(self, number, body, size, chosen=()):
+                before = once.last.get("number", -1)
+                if number not in (before, before + 1) or (number == before and once.last["body"] != body):
+                    raise StepOver(f"step {number} after {before}")
+                once.last = {"number": number, "body": body}
+                once.asked.append(number)
+                return session.step(number, body, size, chosen)
+
+        return Session()
+
+
+@pytest.mark.parametrize("at", [1, 3, 5])
+def test_a_run_carries_on_though_helpers_answer_no_step_but_the_last_again(tmp_path, at):
+    whole = model()
+    train(run(home(document()), whole, folder=tmp_path / "whole"))
+    helpers, net = OnceOnly(home(document())), model()
+    died = run(helpers, net, folder=tmp_path / "died", checkpoint_every=4)
+    optimiser = torch.optim.SGD(net.parameters(), lr=0.5)
+    for step in died.keep(optimiser):
+        optimiser.zero_grad()
+        step.backward()
+        if step.number == at:
+            break
+        optimiser.step()
+    again = model()
+    train(run(helpers, again, folder=tmp_path / "died", checkpoint_every=4))
+    assert np.array_equal(flat(again), flat(whole))
+    assert helpers.asked.count(at) == 1, "what was answered is kept, and not asked again"
+
+
+def train(training):
+    fit(training, torch.optim.SGD(training.model.parameters(), lr=0.5))
+
+
+class Taken:
+    """A session whose slots another has."""
+
+    def open(self):
+        raise SlotTaken(40)
+
+    def stop(self):
+        self.stopped = True
+
+
+def test_a_run_whose_slots_another_has_takes_later_ones(tmp_path):
+    helpers, taken = home(document()), Taken()
+    training = run(helpers, model(), folder=tmp_path)
+    training.sums, fresh = taken, training.sums
+    assert training.renewed is not None
+    body, _ = training.renewed()
+    training.renewed = lambda: (body, fresh)
+    train(training)
+    assert taken.stopped
+    assert kept(tmp_path) == body
+    # Only once: then whoever asks is told.
+    other = run(helpers, model())
+    other.sums, other.renewed = Taken(), lambda: (body, Taken())
+    with pytest.raises(SlotTaken, match="from slot 40 on"):
+        train(other)
 
 
 def test_a_run_that_is_over_is_not_run_again(tmp_path):
