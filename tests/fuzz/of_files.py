@@ -31,6 +31,7 @@ from maskedlark.helper.keyring import Keyring
 from maskedlark.parameter_service import config as parameters_config
 from maskedlark.parameter_service.draft import draft
 from maskedlark.privacy.errors import BadArguments, BadReceipt
+from maskedlark.privacy.kept_answers import KeptAnswers
 from maskedlark.privacy.lines import Mark
 from maskedlark.randomness import FixedRandomness
 from maskedlark.simulate import csv_table
@@ -136,6 +137,29 @@ def _caches() -> list[Decoder]:
     ]
 
 
+def _kept() -> Decoder:
+    """An answer that a helper keeps: whatever its file holds, it is the answer or none."""
+    kept = KeptAnswers(_folder() / "answers")
+    kept.write("ads.example", bytes(16), bytes(32), b"answer", 1 << 40)
+    [path] = (_folder() / "answers").iterdir()
+    whole = path.read_bytes()
+
+    def read(_: object) -> object:
+        found = kept.read("ads.example", bytes(16), bytes(32))
+        kept.expire(0)
+        return found
+
+    return Decoder(
+        "kept answer",
+        ("privacy.kept_answers.KeptAnswers.read", "privacy.kept_answers.KeptAnswers.expire"),
+        (whole,),
+        _in_file(f"answers/{path.name}", read),
+        (),
+        lambda data, found: found is None or data[8:] == whole[8:],
+        weight=0.4,
+    )
+
+
 def _helper() -> list[Decoder]:
     anchor = FileAnchor(_folder() / "anchor")
     anchor.write("ads.example", Mark(7, bytes(32)))
@@ -150,6 +174,7 @@ def _helper() -> list[Decoder]:
             weight=0.4,
         )
     ]
+    found.append(_kept())
     (_folder() / "chunks").mkdir()
     for number, vector in enumerate(load("reports")):
         opener = _opener(number)

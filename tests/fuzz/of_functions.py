@@ -88,6 +88,7 @@ def _sessions() -> list[Decoder]:
     given = {
         "id": "0" * 32,
         "datasets": ["1" * 64],
+        "slots": [7],
         "function": "gradient",
         "tag": "clicks",
         "arguments": {"rate": 0.5},
@@ -107,7 +108,7 @@ def _sessions() -> list[Decoder]:
         Decoder(
             "records by model",
             ("adserver.remote_helper._counted",),
-            (b'{"records": {"clicks": 60, "basket": 7}}',),
+            (b'{"records": {"clicks": 60, "basket": 7}, "free_slot": 40}',),
             remote_helper._counted,
             (StrangeAnswer,),
         ),
@@ -134,9 +135,8 @@ def _parsed(data: bytes) -> dict[str, object]:
 
 def _seeds() -> list[Decoder]:
     key, dataset, signs = OpeningKey.generate(FixedRandomness(b"seed")), bytes(32), ledgers.Signs()
-    signed = shared_seed.make(
-        bytes(SEED_BYTES), FIRST, dataset, {"helper-1": key.sealing}, signs.current(0), ledgers.NOW
-    )
+    keys = {"helper-0": key.sealing, "helper-1": key.sealing}
+    signed = shared_seed.make(bytes(SEED_BYTES), FIRST, dataset, keys, signs.current(0), ledgers.NOW)
 
     def unseal(data: bytes) -> bytes:
         return shared_seed.unseal(data, FIRST, dataset, "helper-1", {key.key_id: key})
@@ -152,12 +152,12 @@ def _seeds() -> list[Decoder]:
 
     assert SeedMessage.model_validate_json(signed.message).encode() == signed.message.encode()
     covers = (
-        "privacy.batch_seed._decode",
-        "privacy.batch_seed._verified",
-        "privacy.batch_seed.SeedMessage.encode",
+        "privacy.shared_seed._decode",
+        "privacy.shared_seed._verified",
+        "privacy.shared_seed.SeedMessage.encode",
     )
     return [
-        Decoder("batch seed", covers[:1], (signed.encode(),), unseal, _SEED_ERRORS, weight=0.2),
+        Decoder("shared seed", covers[:1], (signed.encode(),), unseal, _SEED_ERRORS, weight=0.2),
         Decoder(
             "seed of a hostile helper", covers, (signed.message.encode(),), hostile, _SEED_ERRORS, weight=0.2
         ),

@@ -137,7 +137,7 @@ def test_a_disk_is_lost_and_the_receipts_are_not(running, tmp_path, capfd):
 
 def test_a_disk_is_lost_and_some_receipts_are_too(running, tmp_path):
     helper = running.helpers[0]
-    attacker, digest, _, _, held = lose(running, tmp_path / "copy")
+    attacker, digest, _, _, held = lose(running, tmp_path / "copy", with_keys=True)
     some = written(tmp_path / "some.jsonl", held[:-1])
     said = run(
         "recover", helper, "--receipts", some, "--close", running.origin, input="y\n"

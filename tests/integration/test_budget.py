@@ -31,10 +31,12 @@ from maskedlark.web import problem
 from maskedlark.web.errors import (
     BadRequestSignature,
     ServiceAway,
+    TooFewToSeal,
     TooManyUploads,
     UndeclaredKey,
     UnsignedRequest,
 )
+from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.wire import datasets, report, uploads
 from maskedlark.wire.datasets import ChunkAnswer, Opening, Sealed, Sealing, State
 from maskedlark.wire.signatures import SigningKey
@@ -120,8 +122,11 @@ class Attacker:
             )
             for remote, answer in zip(self.remotes, answers, strict=True)
         ]
-        assert len({each.digest for each in sealed}) == 1
-        return sealed[0].digest
+        (digest,) = {each.digest for each in sealed}
+        message = self.remotes[0].post(f"/v1/seeds/{digest}", b"", NO_BODY_TYPE)
+        for remote in self.remotes[1:]:
+            remote.post(f"/v1/seeds/{digest}/message", message, datasets.JSON_TYPE)
+        return digest
 
     def dataset(self, name: str, document, stored: list[bytes]) -> str:
         return self.seal(name, self.send(name, document, stored))
@@ -318,7 +323,7 @@ def test_what_was_not_declared(running):
     assert attacker.tries(request(1, digest, noise=0.01)) == "noise-too-small"
     assert attacker.tries(request(2, digest, values=("euros",))) == "bad-arguments"
     assert attacker.tries(request(3, "00" * 32)) == "unknown-dataset"
-    few = attacker.dataset("few", running.document, reports(running, count=40))
-    assert attacker.tries(request(4, few)) == "too-few-records"
+    with pytest.raises(TooFewToSeal):
+        attacker.dataset("few", running.document, reports(running, count=40))
     assert spent(running) == {}
     assert Purpose.AGGREGATE.value == State.decode(attacker.remotes[0].get("/v1/datasets/all")).purpose

@@ -26,6 +26,7 @@ from maskedlark.privacy.errors import (
     NoSuchStep,
     RequestIdReused,
     SessionClosed,
+    StepOver,
     StepTaken,
 )
 from maskedlark.privacy.messages import SessionRequest, decode_session
@@ -146,9 +147,10 @@ def test_a_step_is_one_bodys_forever(services):
 
 
 def test_another_session_over_the_same_records_has_other_steps_and_is_charged(services):
-    runs = [services.begin(2, batches=2, steps=2) for _ in range(2)]
-    for run in runs:
-        run.receipts = run.sums.open()
+    runs = []
+    for _ in range(2):
+        runs.append(services.begin(2, batches=2, steps=2))
+        runs[-1].receipts = runs[-1].sums.open()
     before, after = (next(iter(run.receipts.values())) for run in runs)
     assert after.slots[0] >= before.slots[0] + before.steps
     assert after.balance.spent_epsilon == pytest.approx(
@@ -158,6 +160,15 @@ def test_another_session_over_the_same_records_has_other_steps_and_is_charged(se
     assert not np.array_equal(*shares)
 
 
+def test_of_two_runs_that_were_planned_at_once_the_later_takes_later_slots(services):
+    runs = [services.begin(2, batches=2, steps=2) for _ in range(2)]
+    assert runs[0].sums.request.slots == runs[1].sums.request.slots
+    for run in runs:
+        assert len(list(run)) == 2
+    first, second = (run.sums.request for run in runs)
+    assert second.slots[0] == first.slots[0] + 2
+
+
 def test_a_run_carries_on_when_a_helper_and_the_trainer_die(services, tmp_path):
     """The trainer here dies as far as a process can do that to itself; in the long run it is killed."""
     options = {"batches": 2, "steps": 6}
@@ -165,18 +176,23 @@ def test_a_run_carries_on_when_a_helper_and_the_trainer_die(services, tmp_path):
     def begun(seed: int) -> Any:
         return services.begin(2, model(seed), folder=tmp_path / "run", checkpoint_every=2, **options)
 
-    first = begun(0)
+    first, first_body = begun(0), b""
     ask, asked = first.sums.step, []
 
     def step(number, body, size, chosen):
+        nonlocal first_body
         asked.append(number)
+        if number == 0:
+            first_body = body
         if number == 1:
             restart(services, 1)
         found = ask(number, body, size, chosen)
         if number == 1:
             assert np.array_equal(ask(1, body, size), found)
-            with pytest.raises(StepTaken):  # Taken before the restart, by another body.
-                ask(0, body, size)
+            with pytest.raises(StepTaken):  # By another body.
+                ask(1, first_body, size)
+            with pytest.raises(StepOver):  # Answered before the restart.
+                ask(0, first_body, size)
         if number == 3:
             raise Dies
         return found

@@ -43,7 +43,7 @@ def tree(root=MaskedLarkError):
 ROOMS = ("adserver", "exact", "features", "helper", "privacy", "simulate", "storage", "training", "web")
 BUDGET = {"AccountClosed", "BudgetExhausted", "DeltaExhausted", "OverCeiling"}
 AWAY = {
-    *("Busy", "Draining", "HelperAway", "IngestInterrupted", "NotReady", "ServiceAway", "SlotsMoved"),
+    *("Busy", "Draining", "HelperAway", "IngestInterrupted", "NotReady", "ServiceAway", "SlotTaken"),
     *("StorageUnavailable", "TooManyUploads"),
 }
 

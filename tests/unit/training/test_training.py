@@ -171,6 +171,8 @@ def train(training):
 class Taken:
     """A session whose slots another has."""
 
+    stopped = False
+
     def open(self):
         raise SlotTaken(40)
 
@@ -181,7 +183,8 @@ class Taken:
 def test_a_run_whose_slots_another_has_takes_later_ones(tmp_path):
     helpers, taken = home(document()), Taken()
     training = run(helpers, model(), folder=tmp_path)
-    training.sums, fresh = taken, training.sums
+    fresh = training.sums
+    vars(training)["sums"] = taken
     assert training.renewed is not None
     body, _ = training.renewed()
     training.renewed = lambda: (body, fresh)
@@ -190,7 +193,7 @@ def test_a_run_whose_slots_another_has_takes_later_ones(tmp_path):
     assert kept(tmp_path) == body
     # Only once: then whoever asks is told.
     other = run(helpers, model())
-    other.sums, other.renewed = Taken(), lambda: (body, Taken())
+    vars(other).update(sums=Taken(), renewed=lambda: (body, Taken()))
     with pytest.raises(SlotTaken, match="from slot 40 on"):
         train(other)
 

@@ -6,7 +6,7 @@ from maskedlark import errors
 from maskedlark.errors import BadSignature, KTooSmall, MaskedLarkError, NotMersenne, Truncated
 from maskedlark.features.errors import ColumnDoesNotFit
 from maskedlark.privacy import errors as privacy_errors
-from maskedlark.privacy.errors import BudgetExhausted, DeltaExhausted
+from maskedlark.privacy.errors import BudgetExhausted, DeltaExhausted, SlotTaken
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web import errors as web_errors
 from maskedlark.web import problem
@@ -25,6 +25,7 @@ CROSSING = [cls for cls in OURS if any(parent in problem.STATUS for parent in cl
 MADE = {
     BudgetExhausted: lambda: BudgetExhausted(1.0, 2.0, None),
     DeltaExhausted: lambda: DeltaExhausted(1.0, 2.0),
+    SlotTaken: lambda: SlotTaken(40),
 }
 """Those that are made of numbers."""
 
