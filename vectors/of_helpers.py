@@ -53,7 +53,7 @@ def masks() -> Vectors:
     for helpers in (2, 3, 5):
         rng = FixedRandomness(f"answers of {helpers}".encode())
         seeds = [rng.bytes(32) for _ in range(helpers - 1)]
-        # In the order of a step: document, datasets, request, session, slots, body, engine, size.
+        # In the order of a step: document, datasets, request, session, slots, body, engine, batches, size.
         bound: list[bytes | list[bytes]] = [
             rng.bytes(32),
             [rng.bytes(32) for _ in seeds],
@@ -61,7 +61,7 @@ def masks() -> Vectors:
             rng.bytes(16),
         ]
         bound += [b"".join((each + 5).to_bytes(8, "big") for each in range(len(seeds))), rng.bytes(32)]
-        bound += [b"gradient 1, exact 1", (4).to_bytes(8, "big")]
+        bound += [b"gradient 1, exact 1, batches 1", (7).to_bytes(8, "big"), (4).to_bytes(8, "big")]
         key = zero_sum.key(seeds, *bound)
         answers = rng.below(field.P, 4 * helpers).reshape(helpers, 4)
         masked = [zero_sum.masked(each, key, place, helpers) for place, each in enumerate(answers)]

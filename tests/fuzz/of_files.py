@@ -140,7 +140,8 @@ def _caches() -> list[Decoder]:
 def _kept() -> Decoder:
     """An answer that a helper keeps: whatever its file holds, it is the answer or none."""
     kept = KeptAnswers(_folder() / "answers")
-    kept.write("ads.example", bytes(16), bytes(32), b"answer", 1 << 40)
+    with kept.room("ads.example", bytes(16), 6) as room:
+        kept.write(room, "ads.example", bytes(16), bytes(32), b"answer", 1 << 40)
     [path] = (_folder() / "answers").iterdir()
     whole = path.read_bytes()
 

@@ -170,9 +170,23 @@ MUTANTS = (
     Mutant(
         "an answer: its mask is bound to the engine's version",
         PRIVACY + "steps.py",
-        "            self.computed.encode(),\n            size",
-        "            size",
+        "            self.computed.encode(),\n            self.batches",
+        "            self.batches",
         "tests/unit/privacy/test_steps.py",
+    ),
+    Mutant(
+        "an answer: its mask is bound to how often a record may be in a batch",
+        PRIVACY + "steps.py",
+        '            self.batches.most(step).to_bytes(8, "big"),\n',
+        "",
+        "tests/unit/privacy/test_steps.py",
+    ),
+    Mutant(
+        "the noise: its seed goes with the dataset",
+        PRIVACY + "lines.py",
+        "connection.execute(over.values(seed=None))",
+        "assert over is not None",
+        "tests/unit/privacy/test_ledger.py",
     ),
     Mutant(
         "an answer: its mask is bound to the question",

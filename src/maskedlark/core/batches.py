@@ -29,6 +29,9 @@ from randomgen import ChaCha
 
 from maskedlark.errors import NotDeclared
 
+VERSION = 1
+"""Raised with every change of who is drawn, held out or left out, here or in `privacy.parts`: helpers of two
+versions must not be added up, nor one answer of each taken for the same."""
 SEED_BYTES = 32
 EXCEEDS_BITS = 64
 """A batch is larger than its room with a probability below 2 to minus this."""

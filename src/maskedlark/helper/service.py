@@ -21,7 +21,7 @@ from maskedlark.helper.datasets import Datasets
 from maskedlark.helper.keyring import DAY_S, Keyring
 from maskedlark.helper.seeds import Seeds
 from maskedlark.helper.signers import Signers
-from maskedlark.privacy import messages
+from maskedlark.privacy import messages, parts
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.errors import BadArguments
 from maskedlark.privacy.kept_answers import KeptAnswers
@@ -129,8 +129,13 @@ class Service:
         except ClockLeapt as error:
             _log.error("%s", error)
             return
+        # What stored answers could be unmasked with, or freed of noise, goes with the datasets.
+        now = self.clock.now()
         self.seeds.expire()
-        self.kept.expire(self.clock.now())
+        self.ledger.forget(now)
+        self.kept.expire(now)
+        self.steps.forget(now)
+        parts.forget()
         if gone := self.keyring.forget(self.clock.now()):
             _log.info("%d old keys were deleted", gone)
 

@@ -37,7 +37,7 @@ from maskedlark.storage.engine import Database
 from maskedlark.storage.schema import prepare
 from maskedlark.wire.signatures import SigningKey
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SEED_BYTES = 32
 PAGE = 1000
 
@@ -216,6 +216,12 @@ class Ledger:
             self._anchor.write(origin, end)
         return origins
 
+    def forget(self, now: int) -> None:
+        """Delete the seeds of noise of answers over datasets that have expired. Run every hour."""
+        with self._database.write() as connection:
+            lines.expire(connection, now)
+            slots.expire(connection, now)
+
     def put_back(self, connection: Connection, origin: str, found: Sequence[SignedReceipt]) -> None:
         """Write receipts of ours, which were lost and handed in, behind the last one. Run by a recovery."""
         self._database.insert_new(connection, lines.HEADS, [(origin, 0)])
@@ -296,15 +302,16 @@ class Ledger:
             balance=Balance.of(cost),
         )
         seed = self._rng.bytes(SEED_BYTES)
-        secret: dict[str, bytes | str] = {
+        secret: dict[str, bytes | str | int] = {
             "request": charging.request,
             "question": charging.question,
             "seed": seed,
             "engine": charging.engine,
+            "expires": charging.expires,
         }
         return Line(self._append(connection, made, **secret), seed)
 
-    def _append(self, connection: Connection, made: Receipt, **secret: bytes | str) -> SignedReceipt:
+    def _append(self, connection: Connection, made: Receipt, **secret: bytes | str | int) -> SignedReceipt:
         key, certificate = self._signer.current(made.time)
         signed = receipt.sign(made, key, certificate)
         lines.append(connection, signed, **secret)

@@ -46,6 +46,7 @@ LINES = Table(
     Column("parameters", LargeBinary, nullable=False),
     Column("seed", LargeBinary, nullable=True),
     Column("engine", String(256), nullable=True),
+    Column("expires", BigInteger, nullable=True),
     Column("receipt", LargeBinary, nullable=False),
     UniqueConstraint("origin", "request"),
 )
@@ -71,6 +72,8 @@ class Charging:
     tag: str | None
     datasets: tuple[bytes, ...]
     charge: Charge
+    expires: int
+    """When the first of the datasets is gone: nothing is answered then, and the noise's seed goes too."""
 
     @property
     def engine(self) -> str:
@@ -124,7 +127,13 @@ def end(connection: Connection, origin: str) -> Mark:
     return Mark(number, last.digest if last else NOTHING)
 
 
-def append(connection: Connection, signed: SignedReceipt, **secret: bytes | str) -> None:
+def expire(connection: Connection, now: int) -> None:
+    """Delete the seeds of noise that no answer needs any more: with it, stored answers have none."""
+    over = update(LINES).where(LINES.c.expires <= now, LINES.c.seed.is_not(None))
+    connection.execute(over.values(seed=None))
+
+
+def append(connection: Connection, signed: SignedReceipt, **secret: bytes | str | int) -> None:
     """Put a receipt behind the last one, with what only the helper knows of it. Under the chain's lock."""
     made = signed.claimed()
     line = {

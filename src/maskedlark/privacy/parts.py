@@ -73,7 +73,8 @@ class Batches:
         most: Callable[[int], int] | None = None,
     ) -> None:
         """`firsts`: the slot of the first step in every dataset. `most`: batches of a record, by step."""
-        self._sampling, self._tag, self._most = sampling, tag, most
+        self._sampling, self._tag = sampling, tag
+        self._most = None if sampling.rate in (None, 1.0) else most
         self._seeds, self._firsts, self._sizes = seeds, firsts, sizes
         self._seen: list[NDArray[np.int32]] = []
         self._next = 0
@@ -91,9 +92,13 @@ class Batches:
             drawn = self._chosen(drawn, chosen)
         return _filled(drawn, self._room(drawn))
 
+    def most(self, step: int) -> int:
+        """The most batches that a record may have been in with this one; 0 where there is no limit."""
+        return 0 if self._most is None else self._most(step)
+
     def _allowed(self, step: int) -> list[Draw]:
         """A step's batch without those that were in too many before."""
-        if self._sampling.rate in (None, 1.0) or self._most is None:
+        if self._most is None:
             return self._drawn(step)
         if step < self._next or not self._seen:
             self._seen, self._next = [np.zeros(size, np.int32) for size in self._sizes], 0
@@ -135,6 +140,12 @@ class Batches:
         if rate is None:
             return sum(len(each.rows) for each in drawn)
         return batches.room(rate * (1 - self._sampling.held_out), sum(self._sizes))
+
+
+def forget() -> None:
+    """Let go of drawn orders, which hold seeds. Run by a helper, every hour."""
+    _partition.cache_clear()
+    _held_out.cache_clear()
 
 
 def take(records: Records, rows: Rows | range) -> Trained:

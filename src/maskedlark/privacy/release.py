@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from maskedlark.core import field
+from maskedlark.core import batches, field
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Records
@@ -43,6 +43,10 @@ from maskedlark.wire.columns import MOST_KEY_TEXT
 
 Seeds = Callable[[Document, bytes], bytes]
 """The seed that the helpers of a dataset share, by its document and digest."""
+
+
+_MOST_AROUND = 1 << 16
+"""A receipt and the frame of an answer take less."""
 
 
 class Dataset(Protocol):
@@ -114,10 +118,11 @@ class Desk:
             bytes.fromhex(request.id),
             hashlib.sha256(body).digest(),
             request.function,
-            self._functions[request.function].engine,
+            self._computed(asked),
             asked.question.tag,
             tuple(dataset.digest for dataset in datasets),
             asked.charge,
+            min(dataset.expires for dataset in datasets),
         )
         # Charge first: a crash behind this line wastes budget, but never hides a release.
         line = self._ledger.charge(asked.document, charging)
@@ -128,13 +133,18 @@ class Desk:
     def _kept_answer(self, asked: Asked, charging: Charging, line: Line, seeds: Sequence[bytes]) -> Answer:
         """Computed once: how long it takes may tell something of records that the ad server does not know."""
         origin = asked.document.origin
-        with self._kept.alone(origin, charging.request):
+        with self._kept.room(origin, charging.request, _MOST_AROUND + _most_bytes(asked.question, 1)) as room:
             if (before := self._kept.read(origin, charging.request, charging.question)) is not None:
                 return messages.decode_answer(before)
             answer = self._answer(asked, charging, line, seeds)
-            expires = min(dataset.expires for dataset in asked.datasets)
-            self._kept.write(origin, charging.request, charging.question, answer.encode(), expires)
+            kept = answer.encode()
+            self._kept.write(room, origin, charging.request, charging.question, kept, charging.expires)
         return answer
+
+    def _computed(self, asked: Asked) -> str:
+        """What the same share is computed with: the function's engine, and how parts are drawn."""
+        engine = self._functions[asked.function].engine
+        return engine if asked.question.part is None else f"{engine}, batches {batches.VERSION}"
 
     def _answer(self, asked: Asked, charging: Charging, line: Line, seeds: Sequence[bytes]) -> Answer:
         """Share, noise and mask."""
@@ -215,12 +225,17 @@ def _check_size(document: Document, records: int) -> None:
         raise TooManyRecords(f"a release is over at most {document.most_records} records: ask over fewer")
 
 
-def _check_answer(question: Question, rows: int) -> None:
-    """Before charging: an answer that nobody could read is not worth its budget."""
-    size = sum(
+def _most_bytes(question: Question, rows: int) -> int:
+    """What an answer of so many rows a table can take, beside its receipt."""
+    return sum(
         rows * (sum(8 * column.width for column in plan.columns) + len(plan.by) * (MOST_KEY_TEXT + 2) + 9)
         for plan in question.plans
     )
+
+
+def _check_answer(question: Question, rows: int) -> None:
+    """Before charging: an answer that nobody could read is not worth its budget."""
+    size = _most_bytes(question, rows)
     if size > MOST_ANSWER - MOST_REQUEST:
         raise AnswerTooLarge(
             f"the answer could take {size >> 20} MiB: ask for fewer values or groupings at once"

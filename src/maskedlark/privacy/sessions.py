@@ -61,6 +61,8 @@ class Opening:
     """None where labels were randomised in the browser: nothing is charged."""
     body: bytes
     """The request's bytes, kept: steps are answered by it."""
+    expires: int
+    """When the first of the datasets is gone."""
 
     @property
     def engine(self) -> str:
@@ -138,7 +140,7 @@ class Sessions:
             balance=Balance.of(turn.account.cost(entry)),
         )
         seed = self._rng.bytes(SEED_BYTES)
-        stored = Stored(made.number, None, opening.steps, seed, opening.engine)
+        stored = Stored(made.number, None, opening.steps, seed, opening.engine, opening.expires)
         slots.add(turn.connection, origin, opening.request, stored, opening.body)
         return turn.append(made, request=opening.request, question=opening.question)
 

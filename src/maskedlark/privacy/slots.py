@@ -43,6 +43,7 @@ _SESSIONS = Table(
     Column("steps", BigInteger, nullable=False),
     Column("seed", LargeBinary, nullable=False),
     Column("engine", String(256), nullable=False),
+    Column("expires", BigInteger, nullable=False),
     Column("used", BigInteger, nullable=False),
     Column("taken", LargeBinary, nullable=False),
     Column("digest", LargeBinary, nullable=False),
@@ -68,6 +69,7 @@ class Stored:
     steps: int
     seed: bytes
     engine: str
+    expires: int
     used: int = 0
     """Steps that were taken: the next has this number."""
     taken: bytes = b""
@@ -126,7 +128,8 @@ def find(connection: Connection, origin: str, session: bytes, lock: Literal["alo
     if row is None:
         raise NoSuchSession(f"no session {session.hex()} was opened here")
     numbers = row.opened, row.closed, row.steps
-    return Stored(*numbers, bytes(row.seed), row.engine, row.used, bytes(row.taken), bytes(row.digest))
+    progress = row.used, bytes(row.taken), bytes(row.digest)
+    return Stored(*numbers, bytes(row.seed), row.engine, row.expires, *progress)
 
 
 def body(connection: Connection, origin: str, session: bytes) -> bytes:
@@ -152,6 +155,12 @@ def close(connection: Connection, origin: str, session: bytes, number: int) -> N
     """No step is taken any more. `number`: of the closing receipt."""
     here = (_SESSIONS.c.origin == origin, _SESSIONS.c.request == session)
     connection.execute(update(_SESSIONS).where(*here).values(closed=number))
+
+
+def expire(connection: Connection, now: int) -> None:
+    """Delete the seeds of noise of sessions whose datasets are gone: no step of theirs is answered."""
+    over = update(_SESSIONS).where(_SESSIONS.c.expires <= now, _SESSIONS.c.seed != b"")
+    connection.execute(over.values(seed=b""))
 
 
 def lose_open(connection: Connection) -> None:

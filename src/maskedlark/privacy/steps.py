@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from maskedlark.core import field
+from maskedlark.core import batches, field
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import FieldOverflow
@@ -54,7 +54,7 @@ class Prepared:
     document: Document
     kind: Kind
     computed: str
-    """The function's engine."""
+    """What the same share is computed with: the function's engine, and how batches are drawn."""
     course: Course | None
     steps: Steps
     datasets: tuple[Dataset, ...]
@@ -65,6 +65,11 @@ class Prepared:
     def engine(self) -> str:
         """What the same answers are made with."""
         return engine(self.course, self.computed)
+
+    @property
+    def expires(self) -> int:
+        """When the first of its datasets is gone."""
+        return min(dataset.expires for dataset in self.datasets)
 
     @property
     def records(self) -> int:
@@ -90,6 +95,7 @@ class Prepared:
             self.slots(step),
             body,
             self.computed.encode(),
+            self.batches.most(step).to_bytes(8, "big"),
             size.to_bytes(8, "big"),
         )
 
@@ -140,7 +146,7 @@ class StepDesk:
             bytes.fromhex(request.id),
             hashlib.sha256(body).digest(),
             request.function,
-            function.engine,
+            _computed(function),
             request.tag,
             tuple(dataset.digest for dataset in datasets),
             request.slots,
@@ -148,6 +154,7 @@ class StepDesk:
             request.sampling,
             self._course(request, document, datasets),
             body,
+            min(dataset.expires for dataset in datasets),
         )
         return self._sessions.open(document, opening).receipt
 
@@ -161,13 +168,12 @@ class StepDesk:
         question = prepared.steps.at(body, prepared.shared(step))
         _check_range(prepared, _only_column(question))
         asked = hashlib.sha256(step.to_bytes(8, "big") + (digest := body_digest(body, chosen))).digest()
-        with self._kept.alone(origin, session):
+        with self._kept.room(origin, session, field.BYTES * _only_column(question).width) as room:
             seed = self._sessions.take(origin, session, step, digest, prepared.engine)
             if (before := self._kept.read(origin, session, asked)) is not None:
                 return field.from_bytes(before)
             answer = self._answer(prepared, question, step, digest, chosen, seed)
-            expires = min(dataset.expires for dataset in prepared.datasets)
-            self._kept.write(origin, session, asked, field.to_bytes(answer), expires)
+            self._kept.write(room, origin, session, asked, field.to_bytes(answer), prepared.expires)
         return answer
 
     def _answer(
@@ -186,12 +192,22 @@ class StepDesk:
         prepared = self.prepare(origin, session)
         signed = self._sessions.close(prepared.document, session)
         self._kept.remove(origin, session)
+        self._drop(lambda name, _: name == (origin, session))
         return signed
+
+    def forget(self, now: int) -> None:
+        """Let go of what expired: seeds and columns of it must not stay in memory. Run every hour."""
+        self._drop(lambda _, prepared: prepared.expires <= now)
+
+    def _drop(self, is_over: Callable[[tuple[str, bytes], Prepared], bool]) -> None:
+        with self._lock:
+            self._prepared = {n: each for n, each in self._prepared.items() if not is_over(n, each)}
 
     def prepare(self, origin: str, session: bytes) -> Prepared:
         """All that the steps of a session need: made once, kept, and made again after a restart."""
         with self._lock:
-            if (found := self._prepared.get((origin, session))) is not None:
+            if (found := self._prepared.pop((origin, session), None)) is not None:
+                self._prepared[origin, session] = found  # The last one to go.
                 return found
         made = self._prepare(origin, session)
         with self._lock:
@@ -211,7 +227,7 @@ class StepDesk:
             hashlib.sha256(line.body).digest(),
             document,
             document.mechanisms[datasets[0].purpose.value].kind,
-            function.engine,
+            _computed(function),
             course,
             function.begin(document, request.tag, request.arguments),
             datasets,
@@ -264,10 +280,15 @@ def batches_of(
 
     def most(step: int) -> int:
         assert course is not None
-        return sampling.most_batches(request.sampling, course, request.sampling.uses(step + 1))
+        allowed = sampling.most_batches(request.sampling, course, request.sampling.uses(step + 1))
+        return min(course.batches, allowed)
 
     limit = None if course is None else most
     return Batches(request.sampling, request.tag, seeds, request.slots, sizes, limit)
+
+
+def _computed(function: SteppedFunction) -> str:
+    return f"{function.engine}, batches {batches.VERSION}"
 
 
 def _only_column(question: Question) -> Column:

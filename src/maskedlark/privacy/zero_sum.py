@@ -18,6 +18,8 @@ from maskedlark.core import field
 from maskedlark.core.field import FieldArray
 
 _KEY, _STREAM = b"maskedlark v2 answer mask key", b"maskedlark v2 answer mask"
+_BLOCK = 1 << 13
+"""So many numbers at a time stay in a core's cache: fresh memory would cost more than the cipher."""
 
 
 def key(seeds: Sequence[bytes], *bound: bytes | Sequence[bytes]) -> bytes:
@@ -33,24 +35,31 @@ def key(seeds: Sequence[bytes], *bound: bytes | Sequence[bytes]) -> bytes:
 
 def masked(answer: FieldArray, of: bytes, place: int, helpers: int) -> FieldArray:
     """An answer with this helper's mask on it. Helper i adds mask i, helper 0 subtracts them all."""
-    if place:
-        return field.add(answer, expand(of, place, len(answer)))
-    for other in range(1, helpers):
-        answer = field.subtract(answer, expand(of, other, len(answer)))
-    return answer
+    masks = [Mask(of, place)] if place else [Mask(of, other) for other in range(1, helpers)]
+    change, found = field.add if place else field.subtract, np.empty_like(answer)
+    for start in range(0, len(answer), _BLOCK):
+        part = answer[start : start + _BLOCK]
+        for mask in masks:
+            part = change(part, mask.take(len(part)))
+        found[start : start + _BLOCK] = part
+    return found
 
 
-def expand(of: bytes, place: int, count: int) -> FieldArray:
-    """Mask `place`: the first so many words of its stream that are below p, upper three bits cleared."""
-    own = hashlib.sha256(_STREAM + of + place.to_bytes(2, "big")).digest()
-    stream = Cipher(AES(own), CTR(bytes(16))).encryptor()
-    found = np.empty(0, np.uint64)
-    while (missing := count - len(found)) > 0:
-        words = np.frombuffer(stream.update(bytes(field.BYTES * missing)), "<u8") & np.uint64(field.P)
-        # A word is p once in 2^61, and then skipped: each mask is uniform.
-        fine = words if words.max() < field.P else words[words < np.uint64(field.P)]
-        found = np.concatenate([found, fine]) if len(found) else fine
-    return found.view(np.int64)
+class Mask:
+    """Mask i under a key: the words of its stream that are below p, upper three bits cleared, in order."""
+
+    def __init__(self, of: bytes, place: int) -> None:
+        own = hashlib.sha256(_STREAM + of + place.to_bytes(2, "big")).digest()
+        self._stream = Cipher(AES(own), CTR(bytes(16))).encryptor()
+
+    def take(self, count: int) -> FieldArray:
+        """The next numbers."""
+        words = np.frombuffer(self._stream.update(bytes(field.BYTES * count)), "<u8") & np.uint64(field.P)
+        # A word is p once in 2^61, and then skipped: every number is uniform.
+        if count and words.max() >= field.P:
+            fine = words[words < np.uint64(field.P)].view(np.int64)
+            return np.concatenate([fine, self.take(count - len(fine))])
+        return words.view(np.int64)
 
 
 def _framed(part: bytes) -> bytes:

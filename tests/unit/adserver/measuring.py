@@ -203,6 +203,7 @@ class Helper:
             None,
             tuple(bytes.fromhex(each) for each in request.datasets),
             Charge(mechanism.kind, request.noise, len(question.columns)),
+            1 << 40,
         )
         line = self.ledger.charge(self.document, charging)
         tables = [

@@ -82,6 +82,7 @@ def question(
     kind: Kind = "laplace",
     tag: str | None = None,
     version: int = 1,
+    expires: int = 1 << 40,
 ) -> Charging:
     """A question of its own id; the same number is the same question."""
     return Charging(
@@ -92,6 +93,7 @@ def question(
         tag=tag,
         datasets=datasets or (DATASETS[0],),
         charge=Charge(kind, noise, columns),
+        expires=expires,
     )
 
 
@@ -112,6 +114,7 @@ def opening(
     charged: bool = True,
     version: int = 1,
     slots: tuple[int, ...] | None = None,
+    expires: int = 1 << 40,
 ) -> Opening:
     """A session of its own id and slots, over Poisson batches; the same number is the same session."""
     sampling = sampling or Sampling(kind="poisson", rate=0.02)
@@ -127,6 +130,7 @@ def opening(
         sampling=sampling,
         course=reserved(sampling, "gaussian", noise, steps, delta, records=records, k=k) if charged else None,
         body=b"the request",
+        expires=expires,
     )
 
 

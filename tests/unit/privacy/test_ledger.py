@@ -8,8 +8,8 @@ from sqlalchemy import delete, update
 
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotDeclared
-from maskedlark.privacy import accountant, lines, mechanisms, trail
-from maskedlark.privacy.errors import BudgetExhausted, CannotRepeat, LedgerBehind, RequestIdReused
+from maskedlark.privacy import accountant, lines, mechanisms, slots, trail
+from maskedlark.privacy.errors import AnswerLost, BudgetExhausted, CannotRepeat, LedgerBehind, RequestIdReused
 from maskedlark.privacy.receipt import ReleaseReceipt
 from maskedlark.storage.errors import StorageUnavailable
 from tests.unit.privacy import cases, ledgers
@@ -352,3 +352,21 @@ def test_what_is_secret_does_not_print(ledger):
     line = ledger.charge(DOCUMENT, question(1))
     assert line.seed.hex() not in repr(line)
     assert line.seed.hex() not in line.receipt.encode().decode()
+
+
+def test_seeds_of_noise_go_with_their_datasets(database_url, tmp_path):
+    """With one, whoever stored an answer could take the noise off it."""
+    ledger, database, _ = ledgers.at(tmp_path, url=database_url)
+    ledgers.seal(ledger, database, DOCUMENT, *DATASETS[:2])
+    early, late = question(1, expires=100), question(2, DATASETS[1], expires=101)
+    for asked in (early, late):
+        ledger.charge(DOCUMENT, asked)
+    session = ledgers.opening(3, expires=100)
+    ledgers.sessions(ledger, database).open(DOCUMENT, session)
+    ledger.forget(100)
+    with pytest.raises(AnswerLost):
+        ledger.charge(DOCUMENT, early)
+    assert len(ledger.charge(DOCUMENT, late).seed) == 32
+    with database.read() as connection:
+        assert slots.find(connection, "ads.example", session.request).seed == b""
+    database.close()

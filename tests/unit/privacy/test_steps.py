@@ -22,6 +22,7 @@ from maskedlark.privacy import steps
 from maskedlark.privacy.errors import (
     BadArguments,
     BudgetExhausted,
+    CannotRepeat,
     MixedDatasets,
     NoiseTooSmall,
     NoSuchSession,
@@ -36,6 +37,7 @@ from maskedlark.privacy.errors import (
     UnknownFunction,
 )
 from maskedlark.privacy.sampling import Sampling
+from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web import problem
 from tests.unit.privacy import stepping
 from tests.unit.privacy.stepping import ORIGIN, Rig, body, clipped, network, quantised
@@ -414,13 +416,64 @@ def test_another_engine_version_adds_up_to_nothing(rig, monkeypatch):
     request = rig.request()
     rig.open(request)
     one = rig.desks[0].answer(ORIGIN, bytes.fromhex(request.id), 0, SENT)
-    monkeypatch.setattr("maskedlark.functions.gradient.EXACT_VERSION", 99)
-    (rig.folder / "other").mkdir()
-    other = Rig(rig.folder / "other", rig.document)
-    other.open(request)
-    two = other.desks[1].answer(ORIGIN, bytes.fromhex(request.id), 0, SENT)
-    assert np.abs(field.to_signed(field.add(one, two))).max() > 1 << 50
-    other.close()
+    differing: dict[str, Any] = {
+        "maskedlark.functions.gradient.EXACT_VERSION": 99,
+        "maskedlark.core.batches.VERSION": 99,
+        "maskedlark.privacy.sampling.announced": lambda *_: 5,
+    }
+    for number, (name, other_one) in enumerate(differing.items()):
+        (folder := rig.folder / f"other-{number}").mkdir()
+        with monkeypatch.context() as patch:
+            patch.setattr(name, other_one)
+            other = Rig(folder, rig.document)
+            other.open(request)
+            two = other.desks[1].answer(ORIGIN, bytes.fromhex(request.id), 0, SENT)
+        assert np.abs(field.to_signed(field.add(one, two))).max() > 1 << 50, name
+        other.close()
+
+
+def test_a_session_is_not_gone_on_with_by_who_draws_otherwise(rig, monkeypatch):
+    """Else one step would have two answers, under one mask and one noise."""
+    request = rig.request()
+    rig.open(request)
+    rig.answers(request, 0, SENT)
+    monkeypatch.setattr(batches, "VERSION", 2)
+    rig.desks = [rig.start(place) for place in rig.places]
+    for step in (0, 1):
+        with pytest.raises(CannotRepeat):
+            rig.answers(request, step, SENT)
+
+
+def test_what_expired_or_is_closed_is_held_no_more(rig):
+    requests = [rig.request(number) for number in (1, 2)]
+    for request in requests:
+        rig.open(request)
+        rig.answers(request, 0, SENT)
+    desk = rig.desks[0]
+    assert len(desk._prepared) == 2
+    desk.close(ORIGIN, bytes.fromhex(requests[0].id))
+    desk.forget(stepping.Held.expires - 1)
+    assert len(desk._prepared) == 1
+    desk.forget(stepping.Held.expires)
+    assert not desk._prepared
+
+
+def test_an_answer_that_cannot_be_kept_is_not_computed(rig, worked, monkeypatch):
+    """Else whoever asks again and again could measure it as often."""
+    request = rig.request()
+    rig.open(request)
+
+    def full(*_):
+        raise OSError(28, "no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.posix_fallocate", full)
+        for _ in range(3):
+            with pytest.raises(StorageUnavailable):
+                rig.answers(request, 0, SENT)
+    assert not worked
+    assert rig.used(request) == [0, 0]
+    rig.answers(request, 0, SENT)
 
 
 def test_every_step_has_noise_of_its_own(rig):

@@ -27,6 +27,14 @@ def test_masks_are_the_twins_and_add_up_to_zero(given, helpers, key):
     assert reduce(field.add, masked).tolist() == [helpers * number % field.P for number in given]
 
 
+@pytest.mark.parametrize("count", [zero_sum._BLOCK, zero_sum._BLOCK + 1, 3 * zero_sum._BLOCK - 1])
+def test_blocks_make_no_difference(count):
+    answer = np.arange(count)
+    for place in (0, 2):
+        found = zero_sum.masked(answer, KEY, place, 3)
+        assert found.tolist() == twin.masked(answer.tolist(), KEY, place, 3)
+
+
 @given(st.lists(st.binary(max_size=6), max_size=3), parts)
 def test_the_key_is_the_twins(seeds, bound):
     assert zero_sum.key(seeds, *bound) == twin.key(seeds, *bound)
@@ -62,12 +70,13 @@ def test_a_word_of_p_is_skipped(monkeypatch):
             return np.array(taken, "<u8").tobytes()
 
     monkeypatch.setattr(zero_sum, "Cipher", Stream)
-    assert zero_sum.expand(KEY, 1, 4).tolist() == [5, 7, 9, 11]
+    mask = zero_sum.Mask(KEY, 1)
+    assert [*mask.take(3).tolist(), *mask.take(2).tolist()] == [5, 7, 9, 11, 13]
 
 
 def test_every_mask_is_uniform_and_none_says_anything_of_another():
     """Fixed key; each p-value fails once in a million choices of it."""
-    masks = [zero_sum.expand(KEY, place, 100_000) / field.P for place in (1, 2, 3)]
+    masks = [zero_sum.Mask(KEY, place).take(100_000) / field.P for place in (1, 2, 3)]
     masks.append(zero_sum.masked(np.zeros(100_000, np.int64), KEY, 0, 4) / field.P)
     for each in masks:
         assert stats.kstest(each, "uniform").pvalue > 1e-6
