@@ -102,7 +102,10 @@ def decode_session(body: bytes) -> SessionRequest:
     try:
         return SessionRequest.model_validate_json(body)
     except ValidationError as error:
-        raise BadArguments(faults(error)) from None
+        said = faults(error)
+        if said.startswith("format: "):  # The first field: of an older version nothing else has to be said.
+            said = "this session is of another format: begin a new run with this version"
+        raise BadArguments(said) from None
 
 
 @dataclass(frozen=True, repr=False)

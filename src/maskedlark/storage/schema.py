@@ -26,8 +26,8 @@ def prepare(database: Database, name: str, version: int, tables: MetaData) -> No
             connection.execute(insert(_VERSIONS).values(name=name, version=version))
         elif found != version:
             raise UnknownSchema(
-                f"the {name} in this database have version {found}, this package knows {version}; "
-                "use the package that made it, or another database"
+                f"the {name} in this database have version {found}, this package knows {version}: "
+                "use the package that made it, or begin with an empty database and folder"
             )
 
 

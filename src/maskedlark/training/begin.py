@@ -188,7 +188,9 @@ def _of_folder(folder: Path, request: SessionRequest) -> bytes:
     try:
         kept = decode_session(body)
     except BadArguments:
-        raise OtherRun(f"{folder} holds a damaged run: give another folder") from None
+        raise OtherRun(
+            f"{folder} holds a run of an older version, or a damaged one: begin a new run in another folder"
+        ) from None
     # As they cross: JSON has lists where Python has tuples.
     asked = decode_session(request.encode())
     if kept.model_copy(update={"id": asked.id, "slots": asked.slots}) != asked:

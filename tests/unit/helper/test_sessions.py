@@ -163,6 +163,13 @@ def test_another_helper_takes_the_firsts_seed_once(second):
     refused(BodyTooLarge, lambda: remote.post(path, b" " * (MOST_SEED + 1), JSON_TYPE))
 
 
+def test_a_session_of_the_old_form_says_what_to_do(first):
+    old = json.loads(request(first).encode()) | {"format": 1}
+    del old["slots"]
+    with pytest.raises(BadArguments, match="begin a new run with this version"):
+        first.remote().post("/v1/sessions", json.dumps(old).encode(), JSON_TYPE)
+
+
 def test_no_session_is_opened_without_a_seed(second):
     asked = request(second)
     refused(NoSeed, lambda: second.remote().post("/v1/sessions", asked.encode(), JSON_TYPE))

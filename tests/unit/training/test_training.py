@@ -198,6 +198,12 @@ def test_a_run_whose_slots_another_has_takes_later_ones(tmp_path):
         train(other)
 
 
+def test_a_folder_of_the_old_form_says_what_to_do(tmp_path):
+    (tmp_path / "session.json").write_bytes(b'{"format": 1, "id": "00", "steps": 4}')
+    with pytest.raises(OtherRun, match="of an older version, or a damaged one: begin a new run"):
+        run(home(document()), model(), folder=tmp_path)
+
+
 def test_a_run_that_is_over_is_not_run_again(tmp_path):
     net, again = model(), model(seed=3)
     fit(run(home(document()), net, folder=tmp_path), torch.optim.Adam(net.parameters()))
