@@ -22,8 +22,8 @@ from maskedlark.simulate.population import Population
 from maskedlark.simulate.stage import Stage, stage
 from tests.integration.waiting import next_second
 
-CANARIES = 20_000
-RELEASES = 3
+CANARIES = 5_000
+RELEASES = 12
 """Each with noise of its own, so that every canary is a trial in each."""
 CONFIDENCE = 0.9999
 """So at 95 % too; and a bound is over the true ε by chance once in ten thousand. With so many trials the
@@ -34,7 +34,7 @@ EPSILON = 1.0
 SETTINGS = """
 keys = ["canary"]
 k = 1
-budget = {{epsilon = 8.0, delta = {delta}}}
+budget = {{epsilon = 100.0, delta = {delta}}}
 mechanisms = {{aggregate = {{kind = "{kind}", noise_floor = 0.5}}}}
 [values]
 euros = [0, 100]

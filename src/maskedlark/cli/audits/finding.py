@@ -84,7 +84,7 @@ def _print(figure: str, findings: Sequence[Finding]) -> None:
     for column in ("attack", "by", f"{figure} found", "at least", "allowed", "verdict"):
         table.add_column(column, overflow="fold")
     for each in findings:
-        least = f"{each.least:.3f}" if each.least else "—"
+        least = f"{each.least:.3f}" if each.least > 0 else "—"
         allowed = "—" if each.allowed is None else f"{each.allowed:.3f}"
         table.add_row(each.attack, each.by, f"{each.found:.3f}", least, allowed, each.verdict)
     Console(highlight=False).print(table)
