@@ -21,6 +21,7 @@ from experiments.data import Split
 from experiments.memory import Run, Seeds
 from maskedlark.adserver.client import Client
 from maskedlark.audit import colluding_sessions as colluding
+from maskedlark.audit.colluding import shared_seed
 from maskedlark.core import sharing
 from maskedlark.randomness import SystemRandomness
 from maskedlark.simulate.stage import Stage, stage
@@ -122,10 +123,10 @@ def _as_held(made: Stage, data: Split, training: Training) -> Split:
 
 def _seeds(made: Stage, training: Training) -> Seeds:
     request: Any = training.sums
-    (dataset,), session = request.request.datasets, request.request.id
+    (dataset,) = request.request.datasets
     (opened, *_) = training.receipts.values()
     return Seeds(
-        colluding.shared_seed(made.helpers[0].folder, made.document, dataset),
-        [colluding.session_seed(each.folder, made.origin, session) for each in made.helpers],
+        shared_seed(made.helpers[0].folder, made.document, dataset),
+        [colluding.session_seed(each.folder, made.document, opened) for each in made.helpers],
         opened.slots[0],
     )

@@ -10,11 +10,12 @@ from torch import nn
 
 from maskedlark.adserver.client import Client
 from maskedlark.audit import colluding_sessions as colluding
-from maskedlark.audit.colluding import reading
+from maskedlark.audit.colluding import reading, shared_seed
 from maskedlark.clock import SystemClock, hour_of
 from maskedlark.core.purpose import Purpose
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.messages import SessionRequest
+from maskedlark.privacy.receipt import OpenedReceipt
 from maskedlark.simulate.stage import RunningHelper, Stage
 from maskedlark.training.local import Local, LocalDataset
 from maskedlark.training.training import Training
@@ -93,19 +94,19 @@ def flat(net: nn.Module) -> np.ndarray:
     return np.concatenate([each.detach().numpy().ravel() for each in net.parameters()]).view(np.uint32)
 
 
-def twin(made: Stage, document: Document, request: SessionRequest) -> Local:
+def twin(made: Stage, document: Document, request: SessionRequest, opened: OpenedReceipt) -> Local:
     """The same records and seeds as helpers have them, in this process."""
     helpers = [each for each in made.helpers if each.name in {named.name for named in document.helpers}]
     datasets = [
         LocalDataset(
             bytes.fromhex(digest),
             [colluding.records(helper.folder, document, digest, request.tag) for helper in helpers],
-            colluding.shared_seed(helpers[0].folder, document, digest),
+            shared_seed(helpers[0].folder, document, digest),
             first,
         )
         for digest, first in zip(request.datasets, request.slots, strict=True)
     ]
-    seeds = [colluding.session_seed(helper.folder, made.origin, request.id) for helper in helpers]
+    seeds = [colluding.session_seed(helper.folder, document, opened) for helper in helpers]
     return Local(document, datasets, seeds)
 
 

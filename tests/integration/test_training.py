@@ -61,7 +61,8 @@ class Services:
     def in_memory(self, training: Any, helpers: int, chosen=None, **options) -> np.ndarray:
         """The weights of the same run without services."""
         request: SessionRequest = training.sums.request
-        local = twin(self.made, self.documents[helpers], request)
+        (opened, *_) = training.receipts.values()
+        local = twin(self.made, self.documents[helpers], request, opened)
         return loop(begin(local, model(), **{**OPTIONS, "steps": 4, **options}), chosen)
 
 

@@ -182,6 +182,13 @@ MUTANTS = (
         "tests/unit/privacy/test_steps.py",
     ),
     Mutant(
+        "the noise: a copy of the ledger alone does not tell it",
+        PRIVACY + "mechanisms.py",
+        'return hashlib.sha256(_ROOT + stored + b"".join(shared)).digest()',
+        "return hashlib.sha256(_ROOT + stored).digest()",
+        "tests/unit/privacy/test_release.py",
+    ),
+    Mutant(
         "the noise: its seed goes with the dataset",
         PRIVACY + "lines.py",
         "connection.execute(over.values(seed=None))",

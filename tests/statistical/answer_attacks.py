@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from maskedlark.audit import answers
-from maskedlark.audit import colluding_sessions as colluding
 from maskedlark.audit.answers import Guesses
+from maskedlark.audit.colluding import shared_seed
 from maskedlark.cli.audits.planting import TAG
 from maskedlark.core import sharing
 from maskedlark.errors import MaskedLarkError
@@ -113,6 +113,6 @@ def held_out_counts(server: HostileAdServer, digest: str, victims: Sequence[str]
     except MaskedLarkError as error:
         return Found(refused=str(error))
     folder, part = server.made.helpers[0].folder, Part("held_out", 0.5)
-    seeds = [colluding.shared_seed(folder, server.document, each) for each in victims]
+    seeds = [shared_seed(folder, server.document, each) for each in victims]
     truth = np.array([bool(parts.of_part(part, [seed], TAG, [1]).counted.any()) for seed in seeds])
     return Found(answers.guessed(guesses, truth, 0.5))

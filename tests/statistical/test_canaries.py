@@ -73,9 +73,9 @@ def _view(made: Stage, kind: Kind, noise: float) -> tuple[np.ndarray, np.ndarray
     (table,) = answered.tables
     assert [row[0] for row in table.rows] == list(range(CANARIES))
     alone = table.columns[0].ravel()
-    number, sensitivity = answered.receipts["helper-1"].number, mechanisms.Sensitivity(HIGH, float(HIGH))
+    sensitivity, released = mechanisms.Sensitivity(HIGH, float(HIGH)), answered.receipts["helper-1"]
     folder = made.helpers[1].folder
-    return alone, alone - colluding.release_noise(folder, number, kind, noise, sensitivity, CANARIES)
+    return alone, alone - colluding.release_noise(folder, made.document, released, sensitivity, CANARIES)
 
 
 def test_the_empirical_epsilon_is_under_the_declared_one_and_over_half_of_it(audited):

@@ -31,7 +31,7 @@ from tests.statistical.training_desks import DELTA, desks, document
 CONFIDENCE = 0.9999
 BOUND = 0.05
 """ψ: a canary's row is clipped to it, whatever its label, as long as weights are small."""
-CANARIES = 1500
+CANARIES = 2500
 
 
 @dataclass(frozen=True)

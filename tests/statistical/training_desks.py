@@ -135,7 +135,8 @@ class Desks:
             (column,) = question.columns
             prepared = self.desks[helper].prepare(self.document.origin, self._session)
             with self.databases[helper].read() as connection:
-                session = slots.find(connection, self.document.origin, self._session).seed
+                stored = slots.find(connection, self.document.origin, self._session).seed
+            session = mechanisms.root(stored, [SEED] * len(self.digests))
             seed = noise_seed(session, number, body_digest(body, ()))
             assert prepared.request.noise is not None
             drawn = mechanisms.draw(

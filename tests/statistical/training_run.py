@@ -73,7 +73,7 @@ def _told(
     """The noise of a helper in every step, and which canaries were in it, from what it has on disk."""
     opened = training.receipts[helper.name]
     asked = GradientSteps(TAG, training.network, training.clip)
-    noise = colluding.step_noise(helper.folder, made.origin, opened, asked, bodies)
+    noise = colluding.step_noise(helper.folder, made.document, opened, asked, bodies)
     held = colluding.records(helper.folder, made.document, opened.datasets[0], TAG)
     # A canary is where its feature is, and not where its record lies.
     batches = colluding.batches(helper.folder, made.document, opened, TAG, len(bodies), len(held))

@@ -9,10 +9,15 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, select, text
 
+from maskedlark.helper.keyring import Keyring
+from maskedlark.helper.seeds import SEEDS
 from maskedlark.privacy import mechanisms, release
-from maskedlark.privacy.mechanisms import Kind, Sensitivity
+from maskedlark.privacy import shared_seed as sealed_seed
+from maskedlark.privacy.document import Document
+from maskedlark.privacy.mechanisms import Sensitivity
+from maskedlark.privacy.receipt import ReleaseReceipt
 from maskedlark.storage.engine import open_database
 
 
@@ -28,10 +33,22 @@ def reading(folder: Path) -> Iterator[Connection]:
 
 
 def release_noise(
-    folder: Path, number: int, kind: Kind, noise: float, sensitivity: Sensitivity, size: int
+    folder: Path, document: Document, released: ReleaseReceipt, sensitivity: Sensitivity, size: int
 ) -> NDArray[np.int64]:
-    """What a helper added to the one column of a release, by its receipt's number."""
+    """What a helper added to the one column of a release."""
     with reading(folder) as connection:
         query = text("SELECT seed FROM ledger_lines WHERE number = :number")
-        seed = bytes(connection.execute(query, {"number": number}).scalar_one())
-    return mechanisms.draw(kind, noise, sensitivity, release.column_seed(seed, 0, 0), size)
+        stored = bytes(connection.execute(query, {"number": released.number}).scalar_one())
+    seed = mechanisms.root(stored, [shared_seed(folder, document, each) for each in released.datasets])
+    law = released.released.mechanism, released.released.noise
+    return mechanisms.draw(*law, sensitivity, release.column_seed(seed, 0, 0), size)
+
+
+def shared_seed(folder: Path, document: Document, dataset: str) -> bytes:
+    """What batches and masks of a dataset follow from: every helper has the same."""
+    with reading(folder) as connection:
+        query = select(SEEDS.c.message).where(SEEDS.c.dataset == bytes.fromhex(dataset))
+        message = bytes(connection.execute(query).scalar_one())
+    helper = folder.parent.name
+    keys = Keyring(folder / "keys", helper).opening_keys(0)
+    return sealed_seed.unseal(message, document, bytes.fromhex(dataset), helper, keys)

@@ -10,16 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import select
 
-from maskedlark.audit.colluding import reading
+from maskedlark.audit.colluding import reading, shared_seed
 from maskedlark.core.records import Trained
 from maskedlark.functions.gradient import GradientQuestion, GradientSteps
 from maskedlark.helper import columns
 from maskedlark.helper.columns import Contents
-from maskedlark.helper.keyring import Keyring
-from maskedlark.helper.seeds import SEEDS
 from maskedlark.helper.tables import DATASETS
 from maskedlark.privacy import mechanisms, sessions, slots, steps
-from maskedlark.privacy import shared_seed as sealed_seed
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.parts import Batches
 from maskedlark.privacy.receipt import OpenedReceipt
@@ -28,10 +25,10 @@ Floats = NDArray[np.float64]
 
 
 def step_noise(
-    folder: Path, origin: str, opened: OpenedReceipt, asked: GradientSteps, bodies: Sequence[bytes]
+    folder: Path, document: Document, opened: OpenedReceipt, asked: GradientSteps, bodies: Sequence[bytes]
 ) -> Floats:
     """What a helper added to every step of a session, in reals: (steps, size)."""
-    session = session_seed(folder, origin, opened.request)
+    session = session_seed(folder, document, opened)
     found = []
     for number, body in enumerate(bodies):
         seed = sessions.noise_seed(session, number, steps.body_digest(body, ()))
@@ -51,20 +48,11 @@ def batches(
     return found
 
 
-def session_seed(folder: Path, origin: str, session: str) -> bytes:
+def session_seed(folder: Path, document: Document, opened: OpenedReceipt) -> bytes:
     """What a helper's noise of a whole session follows from."""
     with reading(folder) as connection:
-        return slots.find(connection, origin, bytes.fromhex(session)).seed
-
-
-def shared_seed(folder: Path, document: Document, dataset: str) -> bytes:
-    """What batches and masks of a dataset follow from: every helper has the same."""
-    with reading(folder) as connection:
-        query = select(SEEDS.c.message).where(SEEDS.c.dataset == bytes.fromhex(dataset))
-        message = bytes(connection.execute(query).scalar_one())
-    helper = folder.parent.name
-    keys = Keyring(folder / "keys", helper).opening_keys(0)
-    return sealed_seed.unseal(message, document, bytes.fromhex(dataset), helper, keys)
+        stored = slots.find(connection, document.origin, bytes.fromhex(opened.request)).seed
+    return mechanisms.root(stored, [shared_seed(folder, document, each) for each in opened.datasets])
 
 
 def records(folder: Path, document: Document, dataset: str, tag: str) -> Trained:

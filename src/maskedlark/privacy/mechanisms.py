@@ -6,6 +6,7 @@ The scale is the multiplier `noise` times the sensitivity of a replaced secret. 
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,7 +26,7 @@ LEAST_NOISE = 1e-3
 MOST_NOISE = 1e9
 SEED_BYTES = 32
 _ROUNDS = 20
-_LABEL = b"maskedlark v1 noise key"
+_LABEL, _ROOT = b"maskedlark v1 noise key", b"maskedlark v2 noise root"
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,15 @@ def engine(kind: Kind) -> str:
     """What the same seed gives the same noise with. Another engine must not draw again for an old charge."""
     # Laplace noise is made of whole numbers alone; Gaussian noise is numpy's, whose stream may change.
     return "laplace 1" if kind == "laplace" else f"gaussian 2, numpy {np.__version__}"
+
+
+def root(stored: bytes, shared: Sequence[bytes]) -> bytes:
+    """What noise follows from: the seed in a helper's ledger, and those that the datasets' helpers share.
+
+    Only the helper has the first. The others are deleted with their datasets, and no copy of a ledger holds
+    them: an old copy takes no noise off a stored answer. Run by helpers, and by who audits them.
+    """
+    return hashlib.sha256(_ROOT + stored + b"".join(shared)).digest()
 
 
 def check_helpers(helpers: int) -> None:

@@ -148,7 +148,7 @@ class Desk:
 
     def _answer(self, asked: Asked, charging: Charging, line: Line, seeds: Sequence[bytes]) -> Answer:
         """Share, noise and mask."""
-        tables = _noised(asked, self._share(asked, seeds), line.seed)
+        tables = _noised(asked, self._share(asked, seeds), mechanisms.root(line.seed, seeds))
         columns = [column for table in tables for column in table.columns]
         shape = ",".join(f"{rows}x{width}" for rows, width in (column.shape for column in columns))
         key = zero_sum.key(
@@ -281,7 +281,7 @@ def _with_noise(asked: Asked, column: Column, share: FieldArray, seed: bytes) ->
 def column_seed(seed: bytes, table: int, column: int) -> bytes:
     """A seed for every column: no two draws of one release share their noise.
 
-    Run by helpers, and by who audits them with a helper's folder. `seed`: of the release, from the ledger.
+    Run by helpers, and by who audits them with a helper's folder. `seed`: the root of the release's noise.
     """
     return hashlib.sha256(
         b"maskedlark v1 noise" + seed + table.to_bytes(4, "big") + column.to_bytes(4, "big")

@@ -7,6 +7,7 @@ cost.
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
@@ -154,10 +155,13 @@ class Sessions:
         with self._database.read() as connection:
             return _line(connection, origin, session)
 
-    def take(self, origin: str, session: bytes, step: int, body: bytes, engine: str) -> bytes:
+    def take(
+        self, origin: str, session: bytes, step: int, body: bytes, engine: str, shared: Sequence[bytes] = ()
+    ) -> bytes:
         """Let a step be this body's, durably, and return the seed of its noise. `body` is a digest.
 
-        The next step, or the last one again by the same body. Run before a step is answered.
+        The next step, or the last one again by the same body. Run before a step is answered. `shared`: the
+        seeds of the session's datasets.
         """
         with self._database.write() as connection:
             stored = slots.find(connection, origin, session, "alone")
@@ -170,7 +174,7 @@ class Sessions:
                 raise SessionClosed(f"session {session.hex()} is closed: no step of it is answered any more")
             if _is_next(stored, step, body):
                 slots.take(connection, origin, session, stored, body)
-        return noise_seed(stored.seed, step, body)
+        return noise_seed(mechanisms.root(stored.seed, shared), step, body)
 
     def close(self, document: Document, session: bytes) -> SignedReceipt:
         """Close a session and give back what it did not use. Again: the same receipt."""
@@ -224,7 +228,7 @@ class Sessions:
 
 
 def noise_seed(seed: bytes, step: int, body: bytes) -> bytes:
-    """What one helper's noise of one step follows from. `seed`: of the session; `body`: its digest.
+    """What one helper's noise of one step follows from. `seed`: the session's root; `body`: its digest.
 
     Run by helpers, and by who audits them with a helper's folder.
     """

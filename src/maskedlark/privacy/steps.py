@@ -169,7 +169,7 @@ class StepDesk:
         _check_range(prepared, _only_column(question))
         asked = hashlib.sha256(step.to_bytes(8, "big") + (digest := body_digest(body, chosen))).digest()
         with self._kept.room(origin, session, field.BYTES * _only_column(question).width) as room:
-            seed = self._sessions.take(origin, session, step, digest, prepared.engine)
+            seed = self._sessions.take(origin, session, step, digest, prepared.engine, prepared.seeds)
             if (before := self._kept.read(origin, session, asked)) is not None:
                 return field.from_bytes(before)
             answer = self._answer(prepared, question, step, digest, chosen, seed)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from maskedlark import audit
-from maskedlark.privacy import release, sessions, steps
+from maskedlark.privacy import mechanisms, release, sessions, steps
 
 SEED, BODY = bytes(range(32)), b"weights"
 
@@ -29,3 +29,5 @@ def test_seeds_are_as_the_protocol_says():
     assert sessions.noise_seed(SEED, 3, digest) == step
     column = hashlib.sha256(b"maskedlark v1 noise" + SEED + bytes([0, 0, 0, 1, 0, 0, 0, 2])).digest()
     assert release.column_seed(SEED, 1, 2) == column
+    root = hashlib.sha256(b"maskedlark v2 noise root" + SEED + b"one" + b"two").digest()
+    assert mechanisms.root(SEED, [b"one", b"two"]) == root

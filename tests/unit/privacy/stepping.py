@@ -180,7 +180,8 @@ class Rig:
     ) -> np.ndarray:
         session = bytes.fromhex(request.id)
         ready = self.desks[place].prepare(ORIGIN, session)
-        taken = self.sessions[place].take(ORIGIN, session, step, body_digest(sent, chosen), ready.engine)
+        digest = body_digest(sent, chosen)
+        taken = self.sessions[place].take(ORIGIN, session, step, digest, ready.engine, ready.seeds)
         column = _only_column(ready.steps.at(sent, bytes(32)))
         assert request.noise is not None
         return mechanisms.draw(ready.kind, request.noise, column.sensitivity, taken, count)

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from scipy import stats
+from sqlalchemy import select
 
 from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Coded, Measured, Records
 from maskedlark.errors import FieldOverflow
 from maskedlark.functions.sums import Sums
-from maskedlark.privacy import mechanisms, messages, release
+from maskedlark.privacy import lines, mechanisms, messages, release
 from maskedlark.privacy.document import Document
 from maskedlark.privacy.errors import (
     AnswerTooLarge,
@@ -158,6 +159,27 @@ def test_every_helper_adds_the_full_noise(bench):
         noises.append(field.to_signed(field.subtract(column, exact.shares[0])).ravel())
     # Laplace with scale 100: the mean of |x| is 100, its error over 120 draws 9.1; five of them are allowed.
     assert 54 < np.abs(noises).mean() < 146
+
+
+def test_an_old_copy_of_the_ledger_takes_no_noise_off_a_stored_answer(bench):
+    """It has the ledger's seed, and not the one that helpers shared: that went with the dataset."""
+    asked = request(noise=100.0)
+    (exact,) = Sums().ask(DOCUMENT, asked.arguments).share([datasets()[0].held], 20)
+    column, _ = unmasked(bench.ask(asked), asked)
+    noise = field.to_signed(field.subtract(column, exact.shares[0])).ravel()
+    with bench.databases[0].read() as connection:
+        query = select(lines.LINES.c.seed).where(lines.LINES.c.request == bytes.fromhex(asked.id))
+        stored = bytes(connection.scalar(query) or b"")
+    (plan,) = Sums().ask(DOCUMENT, asked.arguments).plans
+
+    def drawn(seed):
+        law = DOCUMENT.mechanisms["aggregate"].kind, 100.0, plan.columns[0].sensitivity
+        return mechanisms.draw(*law, release.column_seed(seed, 0, 0), len(noise)).tolist()
+
+    shared = [bytes.fromhex(each) for each in asked.datasets]
+    assert drawn(mechanisms.root(stored, shared)) == noise.tolist()
+    for seed in (stored, mechanisms.root(stored, []), mechanisms.root(stored, [bytes(32)])):
+        assert drawn(seed) != noise.tolist()
 
 
 def test_columns_and_groups_have_noise_of_their_own(bench):

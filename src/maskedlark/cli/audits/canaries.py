@@ -52,7 +52,7 @@ def run(count: int, releases: int, epsilon: float, kind: Kind, rng: Randomness) 
         sealed(scene, Purpose.AGGREGATE, make) as client,
     ):
         noise = accountant.noise_for(kind, 1, epsilon, delta)
-        seen = [_view(scene, client, kind, noise, count) for _ in range(releases)]
+        seen = [_view(scene, client, noise, count) for _ in range(releases)]
     alone, joined = (np.concatenate(each) for each in zip(*seen, strict=True))
     return judge(
         f"{count} canaries, {releases} releases", np.tile(coins, releases), alone, joined, epsilon, kind
@@ -72,14 +72,15 @@ def judge(
     ]
 
 
-def _view(scene: Stage, client: Client, kind: Kind, noise: float, count: int) -> tuple[Floats, Floats]:
+def _view(scene: Stage, client: Client, noise: float, count: int) -> tuple[Floats, Floats]:
     """What an auditor sees of every canary in one release: alone, and with what helper 1 tells it."""
     answered = client.ask(Sums(), {"values": ["euros"], "by": [["canary"]]}, noise=noise)
     (table,) = answered.tables
     assert [row[0] for row in table.rows] == list(range(count)), "noise is in the order of the groups"
     alone = table.columns[0].ravel().astype(np.float64)
-    number, sensitivity = answered.receipts["helper-1"].number, Sensitivity(HIGH, float(HIGH))
-    told = colluding.release_noise(scene.helpers[1].folder, number, kind, noise, sensitivity, count)
+    sensitivity, released = Sensitivity(HIGH, float(HIGH)), answered.receipts["helper-1"]
+    folder = scene.helpers[1].folder
+    told = colluding.release_noise(folder, scene.document, released, sensitivity, count)
     return alone, alone - told
 
 

@@ -97,7 +97,7 @@ def _told(
     helper = scene.helpers[1]
     opened = ran.receipts[helper.name]
     asked = GradientSteps(TAG, network, clip)
-    told = colluding.step_noise(helper.folder, scene.origin, opened, asked, ran.bodies)
+    told = colluding.step_noise(helper.folder, scene.document, opened, asked, ran.bodies)
     lying_there = colluding.records(helper.folder, scene.document, opened.datasets[0], TAG)
     order = lying_there.features.argmax(axis=1)
     lying = colluding.batches(helper.folder, scene.document, opened, TAG, len(ran.bodies), len(order))
