@@ -114,5 +114,5 @@ def taken(helper: RunningHelper, session: str) -> int:
     """How many steps of a session a helper has written down."""
     query = text("SELECT used FROM ledger_sessions WHERE request = :session")
     with reading(helper.folder) as connection:
-        found: int = connection.execute(query, {"session": bytes.fromhex(session)}).scalar_one()
-    return found
+        found: int | None = connection.scalar(query, {"session": bytes.fromhex(session)})
+    return found or 0

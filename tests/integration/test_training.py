@@ -162,7 +162,7 @@ def test_another_session_over_the_same_records_has_other_steps_and_is_charged(se
 
 
 def test_of_two_runs_that_were_planned_at_once_the_later_takes_later_slots(services):
-    runs = [services.begin(2, batches=2, steps=2) for _ in range(2)]
+    runs = [services.begin(2, batches=2, steps=2, noise=30.0) for _ in range(2)]
     assert runs[0].sums.request.slots == runs[1].sums.request.slots
     for run in runs:
         assert len(list(run)) == 2

@@ -178,7 +178,7 @@ def listening(made: Stage) -> Iterator[list[Heard]]:
         if to := parties.get(request.url.port or 0):
             head = sum(len(name) + len(value) for name, value in request.headers.raw)
             said = sum(len(name) + len(value) for name, value in answer.headers.raw)
-            received = said + int(answer.headers["content-length"])
+            received = said + int(answer.headers.get("content-length", "0"))
             path, sent = request.url.path, head + len(request.content)
             message = Message(to, request.method, path, sent, answer.status_code, received)
             heard.append(Heard(message, took))
