@@ -121,6 +121,7 @@ def test_every_kind_of_message_is_listened_to(nothing_done):
     paths = {each.path for each in nothing_done.messages if isinstance(each, Message)}
     for kind in ("/reports", "/chunks/0", "/seal", "/explain", "/releases", "/receipts", "/health", "/ready"):
         assert any(path.endswith(kind) for path in paths), kind
+    assert {"/v1/seeds/{digest}", "/v1/seeds/{digest}/message"} <= paths
 
 
 @pytest.mark.long
