@@ -152,7 +152,7 @@ def _kept() -> Decoder:
 
     return Decoder(
         "kept answer",
-        ("privacy.kept_answers.KeptAnswers.read", "privacy.kept_answers.KeptAnswers.expire"),
+        ("privacy.kept_answers.KeptAnswers.read", "privacy.kept_answers.KeptAnswers._expire"),
         (whole,),
         _in_file(f"answers/{path.name}", read),
         (),

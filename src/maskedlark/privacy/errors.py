@@ -23,7 +23,7 @@ MaskedLarkError
 │   ├── SessionClosed           a step of a session that is closed
 │   ├── SlotTaken               a session names slots that another has; says from which on they are free
 │   └── SessionLost             it was opened and charged, and its steps were lost with the helper's disk
-├── BadSeed                     a seed of batches that is not for this dataset and helper, or not the first
+├── BadSeed                     a shared seed that is not for this dataset and helper, or not the first
 ├── LedgerBehind                a ledger that lacks what the helper has signed: an old copy
 ├── ReceiptsMissing             a ledger cannot be brought up to date without receipts that are not there
 └── BadReceipt                  a receipt, or a chain of them, that does not hold
@@ -153,7 +153,7 @@ class SessionLost(ReleaseRefused):
 
 
 class BadSeed(MaskedLarkError):
-    """A seed of batches that the document's first helper did not make for this dataset and helper."""
+    """A shared seed that the document's first helper did not make for this dataset and helper."""
 
 
 class LedgerBehind(MaskedLarkError):

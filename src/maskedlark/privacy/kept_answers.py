@@ -15,7 +15,7 @@ import threading
 import weakref
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from maskedlark.storage.errors import StorageUnavailable
@@ -82,17 +82,25 @@ class KeptAnswers:
     def expire(self, now: int) -> None:
         """Remove what is past its time. Run at the start, and every hour."""
         for path in self._folder.glob("[!.]*"):
-            with path.open("rb") as file:
-                head = file.read(_HEAD.size)
-            if len(head) < _HEAD.size or _HEAD.unpack(head)[0] <= now:
-                path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # Its session was closed meanwhile.
+                self._expire(path, now)
+
+    @staticmethod
+    def _expire(path: Path, now: int) -> None:
+        with path.open("rb") as file:
+            head = file.read(_HEAD.size)
+        if len(head) < _HEAD.size or _HEAD.unpack(head)[0] <= now:
+            path.unlink(missing_ok=True)
 
     def _reserve(self, size: int) -> Path:
         try:
             self._folder.mkdir(0o700, parents=True, exist_ok=True)
             handle, path = tempfile.mkstemp(dir=self._folder, prefix=_WRITING)  # 0600
             try:
-                os.posix_fallocate(handle, 0, size)
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(handle, 0, size)
+                else:  # Where there is none, as on macOS.
+                    os.write(handle, bytes(size))
             except BaseException:
                 Path(path).unlink()
                 raise
@@ -104,7 +112,7 @@ class KeptAnswers:
 
 
 def _unavailable() -> StorageUnavailable:
-    return StorageUnavailable("there is no room to keep the answer: nothing was done, try again later")
+    return StorageUnavailable("there is no room to keep the answer: nothing was computed, try again later")
 
 
 def _name(origin: str, request: bytes) -> str:

@@ -105,7 +105,7 @@ class Batches:
         while self._next <= step:
             drawn, most = self._drawn(self._next), self._most(self._next)
             for seen, each in zip(self._seen, drawn, strict=True):
-                seen[each.rows[each.taken]] += 1
+                seen[each.rows] += each.taken  # All of them: time must not tell how many are taken.
             self._next += 1
         return [
             Draw(each.rows, each.taken & (seen[each.rows] <= most))

@@ -138,10 +138,9 @@ class StepDesk:
         document = datasets[0].document
         function = self._function(request.function)
         function.begin(document, request.tag, request.arguments)
+        # Before it is charged: without their seeds no step is answered.
         for dataset in datasets:
-            self._seeds(
-                dataset.document, dataset.digest
-            )  # Before it is charged: without them no step is answered.
+            self._seeds(dataset.document, dataset.digest)
         opening = Opening(
             bytes.fromhex(request.id),
             hashlib.sha256(body).digest(),

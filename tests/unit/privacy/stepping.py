@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Trained
+from maskedlark.core.records import Records, Trained
 from maskedlark.errors import Expired
 from maskedlark.exact import gradient as exact
 from maskedlark.exact.clip import Clip
@@ -22,7 +23,7 @@ from maskedlark.functions import model, weights
 from maskedlark.functions.gradient import Gradient
 from maskedlark.privacy import mechanisms
 from maskedlark.privacy.document import Document
-from maskedlark.privacy.function import SteppedFunction
+from maskedlark.privacy.function import Question, SteppedFunction, Table
 from maskedlark.privacy.kept_answers import KeptAnswers
 from maskedlark.privacy.messages import SessionRequest
 from maskedlark.privacy.sampling import Sampling
@@ -222,6 +223,19 @@ def _split(secrets: field.FieldArray, helpers: int, rng: FixedRandomness) -> lis
     for part in parts:
         first = field.subtract(first, part)
     return [first, *parts]
+
+
+def worked(monkeypatch: pytest.MonkeyPatch, question: type[Question]) -> list[int]:
+    """How many records every computation of these questions is over, from now on."""
+    found: list[int] = []
+    share = question.share
+
+    def counting(self: Question, datasets: Sequence[Records], k: int) -> list[Table]:
+        found.append(sum(map(len, datasets)))
+        return share(self, datasets, k)
+
+    monkeypatch.setattr(question, "share", counting)
+    return found
 
 
 def clipped(

@@ -82,14 +82,7 @@ def asked(tmp_path):
 
 @pytest.fixture
 def worked(monkeypatch):
-    found, share = [], EvaluationQuestion.share
-
-    def counting(self, datasets, k):
-        found.append(sum(map(len, datasets)))
-        return share(self, datasets, k)
-
-    monkeypatch.setattr(EvaluationQuestion, "share", counting)
-    return found
+    return stepping.worked(monkeypatch, EvaluationQuestion)
 
 
 def out(rig, share):

@@ -79,7 +79,7 @@ def test_one_at_a_time_for_a_request(tmp_path):
 def test_room_is_made_before_anything_is_done(tmp_path, monkeypatch):
     (tmp_path / "file").write_bytes(b"")
     with (
-        pytest.raises(StorageUnavailable, match="nothing was done"),
+        pytest.raises(StorageUnavailable, match="nothing was computed"),
         KeptAnswers(tmp_path / "file").room(ORIGIN, REQUEST, 6),
     ):
         pytest.fail("there is no room")

@@ -298,14 +298,7 @@ def test_another_body_is_refused_also_after_a_restart(rig):
 @pytest.fixture
 def worked(monkeypatch):
     """How many records every computation was over."""
-    found, share = [], GradientQuestion.share
-
-    def counting(self, datasets, k):
-        found.append(sum(map(len, datasets)))
-        return share(self, datasets, k)
-
-    monkeypatch.setattr(GradientQuestion, "share", counting)
-    return found
+    return stepping.worked(monkeypatch, GradientQuestion)
 
 
 def test_an_answer_is_kept_and_not_computed_again(rig, worked):
