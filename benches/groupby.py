@@ -11,14 +11,14 @@ from benches.timing import one_core, side_by_side
 from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Coded, Measured
+from maskedlark.functions.function import Question, Table
 from maskedlark.functions.sums import Sums
 from maskedlark.helper.columns import MeasuredWriter
 from maskedlark.helper.sealed import SealedDataset
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.function import Question, Table
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import SystemRandomness
 from maskedlark.wire.datasets import PARTS
-from tests.unit.privacy.cases import make
+from tests.unit.parameters.cases import make
 
 RECORDS, GROUPS, ROUNDS = 1_000_000, 10_000, 21
 VALUES = {"purchase": 50_000, "visit": 1}

@@ -32,8 +32,8 @@ from maskedlark.parameter_service.app import create_app
 from maskedlark.parameter_service.desk import Desk
 from maskedlark.parameter_service.pinned import Pinned
 from maskedlark.parameter_service.store import Store
-from maskedlark.privacy import chain
-from maskedlark.privacy.document import Document
+from maskedlark.parameters import chain
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import SystemRandomness
 from maskedlark.web.remote import Query
 from maskedlark.web.signed_remote import SignedRemote
@@ -52,7 +52,7 @@ from maskedlark.wire.datasets import (
 )
 from maskedlark.wire.hpke import OpeningKey, SealingKey
 from maskedlark.wire.report import ID_BYTES, PublicPart, Report
-from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, SERVICE_KEY, make
+from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, SERVICE_KEY, make
 
 FEATURES = 100
 PLACE = 1

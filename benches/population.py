@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from benches.timing import seconds
-from maskedlark.privacy import document
+from maskedlark.parameters import document
 from maskedlark.randomness import SystemRandomness
 from maskedlark.simulate import Population, processes
 from maskedlark.simulate.population import CHUNK

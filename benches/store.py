@@ -14,12 +14,12 @@ from psycopg.types.string import BytesBinaryDumper
 from benches.timing import seconds
 from maskedlark.adserver.door import Door
 from maskedlark.adserver.limits import Limits
+from maskedlark.adserver.report_store import Reports
 from maskedlark.clock import FixedClock
 from maskedlark.core.declared import Model
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import SystemRandomness
 from maskedlark.storage.engine import open_database
-from maskedlark.storage.reports import Reports
 from maskedlark.wire import payload, uploads
 from maskedlark.wire.hpke import KEY_ID_BYTES, OVERHEAD
 from maskedlark.wire.report import PublicPart, Report

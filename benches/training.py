@@ -35,11 +35,12 @@ from maskedlark.core import field as numbers
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Trained
+from maskedlark.dp import mechanisms
 from maskedlark.functions.gradient import GradientSteps
-from maskedlark.privacy import mechanisms, zero_sum
-from maskedlark.privacy.parts import Batches
-from maskedlark.privacy.receipt import ClosedReceipt, OpenedReceipt
+from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt
 from maskedlark.randomness import SystemRandomness
+from maskedlark.release import zero_sum
+from maskedlark.release.parts import Batches
 from maskedlark.simulate.population import Population, processes
 from maskedlark.simulate.stage import Stage, stage
 from maskedlark.training.progress import silent

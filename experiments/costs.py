@@ -7,8 +7,8 @@ once for all of them.
 from functools import cache
 
 from experiments.jobs import Found, Needed
-from maskedlark.privacy.calibration import noise_for_course, planned
-from maskedlark.privacy.course import Course, adserver_epsilon, coalition_epsilon
+from maskedlark.dp.calibration import noise_for_course, planned
+from maskedlark.dp.session_charge import Course, adserver_epsilon, coalition_epsilon
 
 DELTA = 1e-5
 

@@ -21,14 +21,14 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Coded, Measured, in_order
 from maskedlark.functions.sums import Sums
 from maskedlark.helper.anchor import FileAnchor
-from maskedlark.parameter_service.draft import draft
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.kept_answers import KeptAnswers
-from maskedlark.privacy.ledger import Ledger
-from maskedlark.privacy.messages import Request
-from maskedlark.privacy.receipt import Certificate, ReleaseReceipt, SignedCertificate, certify
-from maskedlark.privacy.release import Desk
+from maskedlark.ledger.ledger import Ledger
+from maskedlark.ledger.receipt import Certificate, ReleaseReceipt, SignedCertificate, certify
+from maskedlark.parameters.document import Document
+from maskedlark.parameters.drafting import draft
 from maskedlark.randomness import FixedRandomness
+from maskedlark.release.kept_answers import KeptAnswers
+from maskedlark.release.messages import Request
+from maskedlark.release.release import Desk
 from maskedlark.storage.engine import open_database
 from maskedlark.wire.signatures import SigningKey
 

@@ -26,6 +26,7 @@ from maskedlark.core.batches import Rows
 from maskedlark.core.field import FieldArray
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.local_dp import FeatureNoise, RandomisedResponse
+from maskedlark.dp import mechanisms
 from maskedlark.exact import device as devices
 from maskedlark.exact.clip import Clip
 from maskedlark.exact.gradient import Records
@@ -34,10 +35,10 @@ from maskedlark.exact.plan import Plan
 from maskedlark.exact.quantise import quantise
 from maskedlark.functions import weights as wire
 from maskedlark.functions.gradient import GradientQuestion
-from maskedlark.privacy import mechanisms, randomised
-from maskedlark.privacy.sessions import noise_seed
-from maskedlark.privacy.steps import body_digest
+from maskedlark.ledger.sessions import noise_seed
+from maskedlark.parameters import randomised
 from maskedlark.randomness import FixedRandomness
+from maskedlark.release.steps import body_digest
 from maskedlark.training import network as networks
 
 TAG = "m"

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from maskedlark.core import batches, field
-from maskedlark.privacy import zero_sum
 from maskedlark.randomness import FixedRandomness
+from maskedlark.release import zero_sum
 from vectors import SECOND
 from vectors.generate import Vectors
 

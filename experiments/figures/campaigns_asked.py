@@ -21,9 +21,9 @@ from experiments.jobs import Found, Job
 from maskedlark.adserver.table import Table
 from maskedlark.clock import SystemClock
 from maskedlark.core.records import Measured
-from maskedlark.privacy import accountant
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.function import Group
+from maskedlark.dp import accountant
+from maskedlark.functions.function import Group
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import SystemRandomness
 from maskedlark.simulate.population import Population, processes
 from maskedlark.simulate.stage import Stage, stage

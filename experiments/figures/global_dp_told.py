@@ -24,7 +24,7 @@ from experiments.figures.global_dp_series import (
 )
 from experiments.rows import Row
 from experiments.settings import NETWORKS
-from maskedlark.privacy.calibration import planned
+from maskedlark.dp.calibration import planned
 
 NEAR = {"MNIST": Near(-0.06, 3.0), "WBCD": THREE_ROWS}
 

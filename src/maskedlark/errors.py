@@ -45,6 +45,9 @@
     ├── LimitReached                more of something than a party keeps for one origin
     ├── DoesNotFit                  a record larger than the size that all reports share
     ├── FieldOverflow               a computation that could leave the field
+    ├── ReleaseRefused              a question that a helper must not answer; nothing was charged
+    │   ├── BadArguments            arguments that the function does not take
+    │   └── NoiseTooSmall           less noise than the document's floor
     └── NotMersenne                 numbers that come from no Mersenne Twister (an attack that fails)
 
 Rooms whose refusals are many draw them under these in an `errors.py` of their own: `adserver/`, `exact/`,
@@ -241,3 +244,15 @@ class FieldOverflow(MaskedLarkError, ValueError):
 
 class NotMersenne(MaskedLarkError):
     """The numbers come from no Mersenne Twister, or there are too few of them to tell."""
+
+
+class ReleaseRefused(MaskedLarkError):
+    """A question that this helper must not answer. Nothing was charged."""
+
+
+class BadArguments(ReleaseRefused):
+    """Arguments that the function does not take. Says which, and what it takes."""
+
+
+class NoiseTooSmall(ReleaseRefused):
+    """Less noise than the floor that the document declares."""

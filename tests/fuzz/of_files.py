@@ -16,7 +16,7 @@ from maskedlark.adserver import config as adserver_config
 from maskedlark.cli import query
 from maskedlark.cli.receipts import read_lines
 from maskedlark.core.declared import Measure
-from maskedlark.errors import DecodeError, InvalidDocument
+from maskedlark.errors import BadArguments, DecodeError, InvalidDocument
 from maskedlark.exact import onnx_model
 from maskedlark.exact.errors import ModelDoesNotFit, OutOfField, WeightsDoNotFit
 from maskedlark.exact.losses import BinaryCrossEntropy
@@ -28,12 +28,12 @@ from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.chunk_file import ChunkFile
 from maskedlark.helper.errors import BadBackup, DamagedAnchor, DamagedDataset
 from maskedlark.helper.keyring import Keyring
+from maskedlark.ledger.errors import BadReceipt
+from maskedlark.ledger.lines import Mark
 from maskedlark.parameter_service import config as parameters_config
-from maskedlark.parameter_service.draft import draft
-from maskedlark.privacy.errors import BadArguments, BadReceipt
-from maskedlark.privacy.kept_answers import KeptAnswers
-from maskedlark.privacy.lines import Mark
+from maskedlark.parameters.drafting import draft
 from maskedlark.randomness import FixedRandomness
+from maskedlark.release.kept_answers import KeptAnswers
 from maskedlark.simulate import csv_table
 from maskedlark.storage import engine
 from maskedlark.storage.errors import UnsupportedDatabase
@@ -47,7 +47,7 @@ from tests.fuzz.of_wire import _opener
 from tests.fuzz.running import Decoder
 from tests.fuzz.trees import ONNX, TOML
 from tests.unit.features import tables
-from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, SERVICE_KEY
+from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, SERVICE_KEY
 from tests.unit.web.service import NOW, configuration
 from vectors import load
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from maskedlark.adserver import remote_helper
 from maskedlark.core.batches import SEED_BYTES
-from maskedlark.errors import CannotOpen, DecodeError, NotDeclared
+from maskedlark.errors import BadArguments, CannotOpen, DecodeError, NotDeclared
 from maskedlark.exact.errors import WeightsDoNotFit
 from maskedlark.exact.losses import BinaryCrossEntropy
 from maskedlark.exact.network import Layer, Linear, Network
@@ -16,17 +16,18 @@ from maskedlark.exact.operations import Relu
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
 from maskedlark.functions.evaluation import Evaluation
-from maskedlark.privacy import messages, shared_seed
-from maskedlark.privacy.errors import BadArguments, BadReceipt, BadSeed
-from maskedlark.privacy.messages import Request
-from maskedlark.privacy.shared_seed import SeedMessage, SignedSeed
+from maskedlark.ledger.errors import BadReceipt
 from maskedlark.randomness import FixedRandomness
+from maskedlark.release import messages, shared_seed
+from maskedlark.release.errors import BadSeed
+from maskedlark.release.messages import Request
+from maskedlark.release.shared_seed import SeedMessage, SignedSeed
 from maskedlark.web.errors import StrangeAnswer
 from maskedlark.wire import steps
 from maskedlark.wire.hpke import OpeningKey
 from tests.fuzz.of_privacy import FIRST
 from tests.fuzz.running import Decoder
-from tests.unit.privacy import ledgers
+from tests.unit.ledger import ledgers
 
 NETWORK = Network(
     (Layer(Linear("w0", "b0", 4, 3), None), Layer(Linear("w1", "b1", 3, 1), Relu())), (BinaryCrossEntropy(),)

@@ -13,22 +13,26 @@ from maskedlark.adserver.errors import HelpersDiffer
 from maskedlark.core import field
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import (
+    BadArguments,
     BadSignature,
     BrokenChain,
     DecodeError,
     InvalidDocument,
 )
 from maskedlark.functions.sums import Sums
-from maskedlark.privacy import chain, document, messages, receipt, trail
-from maskedlark.privacy.chain import ORIGIN_LABEL, Signed
-from maskedlark.privacy.errors import BadArguments, BadReceipt
-from maskedlark.privacy.messages import Answer, AnswerTable, Request
-from maskedlark.privacy.receipt import SignedCertificate, SignedReceipt
+from maskedlark.ledger import receipt, trail
+from maskedlark.ledger.errors import BadReceipt
+from maskedlark.ledger.receipt import SignedCertificate, SignedReceipt
+from maskedlark.parameters import chain, document
+from maskedlark.parameters.chain import ORIGIN_LABEL, Signed
+from maskedlark.release import messages
+from maskedlark.release.messages import Answer, AnswerTable, Request
 from maskedlark.web import pages
 from maskedlark.web.errors import StrangeAnswer
 from tests.fuzz.running import Decoder
-from tests.unit.privacy import cases, ledgers
-from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, SERVICE_KEY
+from tests.unit.ledger import ledgers
+from tests.unit.parameters import cases
+from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, SERVICE_KEY
 
 FIRST = cases.make(k=1)
 SECOND = cases.make(k=1, version=2, previous=FIRST.digest.hex())

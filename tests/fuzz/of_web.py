@@ -17,7 +17,7 @@ from maskedlark.web.request_signature import SignedRequest
 from maskedlark.wire.signatures import VerifyingKey
 from tests.fuzz.of_privacy import SIGNED
 from tests.fuzz.running import Decoder
-from tests.unit.privacy.cases import HELPER_KEYS, REQUEST_KEY, SERVICE_KEY
+from tests.unit.parameters.cases import HELPER_KEYS, REQUEST_KEY, SERVICE_KEY
 from tests.unit.web.service import NOW, PINNED, URL, configuration
 
 ORIGIN, HELPER = "ads.example", "helper-0"

@@ -11,17 +11,17 @@ from fastapi import FastAPI
 from maskedlark.adserver import Limits
 from maskedlark.adserver import create_app as adserver_app
 from maskedlark.clock import FixedClock
-from maskedlark.privacy import chain
-from maskedlark.privacy.messages import SessionRequest
-from maskedlark.privacy.sampling import Sampling
+from maskedlark.dp.sampling import Sampling
+from maskedlark.parameters import chain
+from maskedlark.release.messages import SessionRequest
 from maskedlark.web import request_signature
 from maskedlark.wire import uploads
 from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, SEAL_TYPE, Sealing
 from maskedlark.wire.steps import STEP_TYPE
 from tests.fuzz.asking import Asking, Sent, changed
+from tests.unit.adserver import stored
 from tests.unit.helper import world as helpers
-from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY
-from tests.unit.storage import cases as stored
+from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY
 from tests.unit.web import service as parameters
 
 DATASETS = ["monday", "tuesday", "w.1"]

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from maskedlark.cli.query import parse_where
-from maskedlark.errors import InvalidDocument
+from maskedlark.errors import BadArguments, InvalidDocument
 from maskedlark.exact import onnx_model
 from maskedlark.exact.errors import ModelDoesNotFit
 from maskedlark.exact.losses import BinaryCrossEntropy
@@ -20,8 +20,7 @@ from maskedlark.helper import chunk_file
 from maskedlark.helper.chunk_file import ChunkFile
 from maskedlark.helper.errors import DamagedDataset
 from maskedlark.parameter_service import config
-from maskedlark.parameter_service.draft import draft
-from maskedlark.privacy.errors import BadArguments
+from maskedlark.parameters.drafting import draft
 from maskedlark.web import request_signature
 from maskedlark.web.errors import BadConfig, UnsignedRequest
 from maskedlark.wire.opening import open_parts
@@ -33,7 +32,7 @@ from tests.fuzz.of_privacy import FIRST
 from tests.fuzz.of_web import head_of, signed_request
 from tests.fuzz.of_wire import _opener
 from tests.fuzz.test_endpoints import SERVICES
-from tests.unit.privacy.cases import DOCUMENT_KEY, REQUEST_KEY
+from tests.unit.parameters.cases import DOCUMENT_KEY, REQUEST_KEY
 from tests.unit.web.service import NOW
 from vectors import load
 

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from schemathesis.checks import not_a_server_error
 from schemathesis.generation import GenerationMode
 
-from maskedlark.privacy.messages import Request, SessionRequest
-from maskedlark.privacy.shared_seed import SignedSeed
+from maskedlark.release.messages import Request, SessionRequest
+from maskedlark.release.shared_seed import SignedSeed
 from maskedlark.wire import uploads
 from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, SEAL_TYPE, Opening
 from maskedlark.wire.steps import STEP_TYPE

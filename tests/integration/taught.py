@@ -13,9 +13,9 @@ from maskedlark.audit import colluding_sessions as colluding
 from maskedlark.audit.colluding import reading, shared_seed
 from maskedlark.clock import SystemClock, hour_of
 from maskedlark.core.purpose import Purpose
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.messages import SessionRequest
-from maskedlark.privacy.receipt import OpenedReceipt
+from maskedlark.ledger.receipt import OpenedReceipt
+from maskedlark.parameters.document import Document
+from maskedlark.release.messages import SessionRequest
 from maskedlark.simulate.stage import RunningHelper, Stage
 from maskedlark.training.local import Local, LocalDataset
 from maskedlark.training.training import Training

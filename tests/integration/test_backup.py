@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 import maskedlark.cli
 from maskedlark.clock import hour_of
 from maskedlark.errors import MaskedLarkError
-from maskedlark.privacy import trail
-from maskedlark.privacy.receipt import RecoveredReceipt, SignedReceipt, decode
+from maskedlark.ledger import trail
+from maskedlark.ledger.receipt import RecoveredReceipt, SignedReceipt, decode
 from maskedlark.randomness import SystemRandomness
 from maskedlark.simulate.stage import RunningHelper, Stage, stage
 from maskedlark.web.errors import ServiceAway

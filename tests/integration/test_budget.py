@@ -20,11 +20,11 @@ from maskedlark.cli.helper import app
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import MaskedLarkError
-from maskedlark.privacy import trail
-from maskedlark.privacy.errors import BudgetExhausted, LedgerBehind, RequestIdReused
-from maskedlark.privacy.messages import Request
-from maskedlark.privacy.receipt import decode
+from maskedlark.ledger import trail
+from maskedlark.ledger.errors import BudgetExhausted, LedgerBehind, RequestIdReused
+from maskedlark.ledger.receipt import decode
 from maskedlark.randomness import SystemRandomness
+from maskedlark.release.messages import Request
 from maskedlark.simulate.population import Population
 from maskedlark.simulate.stage import Stage, stage
 from maskedlark.web import problem

@@ -14,10 +14,10 @@ from maskedlark.core import sharing
 from maskedlark.core.lemma import masked_sum
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Records, Trained
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.errors import BadArguments
-from maskedlark.privacy.function import Arguments, Column, Function, Plan, Question, Table
-from maskedlark.privacy.mechanisms import Sensitivity
+from maskedlark.dp.mechanisms import Sensitivity
+from maskedlark.errors import BadArguments
+from maskedlark.functions.function import Arguments, Column, Function, Plan, Question, Table
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.simulate.population import Population
 from maskedlark.simulate.stage import stage

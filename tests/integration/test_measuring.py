@@ -8,9 +8,9 @@ import pytest
 from maskedlark.adserver.question import Between
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
-from maskedlark.privacy import trail
-from maskedlark.privacy.function import Group
-from maskedlark.privacy.receipt import decode
+from maskedlark.functions.function import Group
+from maskedlark.ledger import trail
+from maskedlark.ledger.receipt import decode
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.simulate.population import Population
 from maskedlark.simulate.stage import Stage, stage

@@ -31,7 +31,7 @@ from maskedlark.clock import SystemClock
 from maskedlark.errors import MaskedLarkError
 from maskedlark.helper import config as helper
 from maskedlark.parameter_service import config as parameters
-from maskedlark.privacy.policy import Policy
+from maskedlark.parameters.policy import Policy
 from maskedlark.randomness import SystemRandomness
 from maskedlark.simulate.population import Population
 from maskedlark.simulate.services import free_port

@@ -14,7 +14,7 @@ import pytest
 from maskedlark.clock import SystemClock
 from maskedlark.errors import Forked, MaskedLarkError
 from maskedlark.parameter_service.app import CBOR, JSON
-from maskedlark.privacy import chain
+from maskedlark.parameters import chain
 from maskedlark.randomness import SystemRandomness
 from maskedlark.web import key_file
 from maskedlark.web.errors import ServiceAway
@@ -22,7 +22,7 @@ from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.remote import Remote
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.keys import KeyConfiguration, PublishedKey
-from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS
+from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS
 from tests.unit.web.service import ORIGIN, chained
 
 COMMAND = [sys.executable, "-W", "error", "-m", "maskedlark", "parameters", "serve"]

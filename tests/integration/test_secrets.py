@@ -23,8 +23,8 @@ from maskedlark.clock import FixedClock, SystemClock
 from maskedlark.core import sharing
 from maskedlark.helper import key_store
 from maskedlark.helper.keyring import Keyring
-from maskedlark.privacy.policy import Policy
-from maskedlark.privacy.settings import Budget
+from maskedlark.parameters.policy import Policy
+from maskedlark.parameters.settings import Budget
 from maskedlark.randomness import SystemRandomness
 from maskedlark.simulate import stage as stage_module
 from maskedlark.simulate.services import Process

@@ -18,10 +18,9 @@ from typer.testing import CliRunner
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.session import Session
 from maskedlark.cli import app
+from maskedlark.errors import BadArguments
 from maskedlark.functions import weights
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.errors import (
-    BadArguments,
+from maskedlark.ledger.errors import (
     NoSuchSession,
     NoSuchStep,
     RequestIdReused,
@@ -29,8 +28,9 @@ from maskedlark.privacy.errors import (
     StepOver,
     StepTaken,
 )
-from maskedlark.privacy.messages import SessionRequest, decode_session
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import SystemRandomness
+from maskedlark.release.messages import SessionRequest, decode_session
 from maskedlark.simulate.stage import Stage, stage
 from maskedlark.training import load
 from maskedlark.training.begin import begin

@@ -14,15 +14,15 @@ from pathlib import Path
 import httpx
 import pytest
 
+from maskedlark.adserver.report_store import Reports, Selection
 from maskedlark.browser.upload import Progress, Settings, Uploader
 from maskedlark.clock import SystemClock, hour_of
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import SystemRandomness
 from maskedlark.storage.engine import file_of, open_database
-from maskedlark.storage.reports import Reports, Selection
 from maskedlark.wire.uploads import CONTENT_TYPE, encode_batch
-from tests.unit.privacy.cases import DOCUMENT_KEY
-from tests.unit.storage.cases import DIGEST, ORIGIN, arrivals
+from tests.unit.adserver.stored import DIGEST, ORIGIN, arrivals
+from tests.unit.parameters.cases import DOCUMENT_KEY
 from tests.unit.storage.waiting import MemoryPending
 
 ALL = Selection(Purpose.TRAIN, DIGEST, 0, 2**40)

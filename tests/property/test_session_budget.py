@@ -8,14 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maskedlark.core.purpose import Purpose
-from maskedlark.privacy import accountant, trail
-from maskedlark.privacy.accountant import Charge
-from maskedlark.privacy.budget import Account, Closing, Entry
-from maskedlark.privacy.course import Course, adserver_epsilon, coalition_epsilon, sampled_epsilon
-from maskedlark.privacy.errors import ReleaseRefused, StepTaken
-from maskedlark.privacy.mechanisms import Kind
-from tests.unit.privacy import cases, ledgers
-from tests.unit.privacy.ledgers import DATASETS, opening, question
+from maskedlark.dp import accountant
+from maskedlark.dp.accountant import Charge
+from maskedlark.dp.mechanisms import Kind
+from maskedlark.dp.session_charge import Course, adserver_epsilon, coalition_epsilon, sampled_epsilon
+from maskedlark.errors import ReleaseRefused
+from maskedlark.ledger import trail
+from maskedlark.ledger.budget import Account, Closing, Entry
+from maskedlark.ledger.errors import StepTaken
+from tests.unit.ledger import ledgers
+from tests.unit.ledger.ledgers import DATASETS, opening, question
+from tests.unit.parameters import cases
 
 CEILINGS = {"adserver": {"epsilon": 4.0, "delta": 1e-6}, "coalition": {"epsilon": 30.0, "delta": 1e-6}}
 DOCUMENT = cases.make(k=1, training=CEILINGS)

@@ -6,11 +6,11 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from maskedlark.adserver.report_store import Selection
 from maskedlark.adserver.together import Together
 from maskedlark.core.purpose import Purpose
-from maskedlark.storage.reports import Selection
 from tests.unit.adserver.crowd import Held, at_once
-from tests.unit.storage.cases import DIGEST, arrivals, opened
+from tests.unit.adserver.stored import DIGEST, arrivals, opened
 
 ALL = Selection(Purpose.TRAIN, DIGEST, 0, 2**40)
 _OTHER = arrivals(1, b"other")[0].data

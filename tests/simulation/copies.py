@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.config import Config
-from maskedlark.privacy.lines import LINES
+from maskedlark.ledger.lines import LINES
 from maskedlark.storage.engine import open_database
 
 

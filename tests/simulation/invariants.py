@@ -2,19 +2,21 @@
 
 from collections import Counter
 
+from maskedlark.adserver.dataset_store import Standing
+from maskedlark.adserver.report_store import Selection
 from maskedlark.adserver.table import Table
 from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
+from maskedlark.dp import accountant
+from maskedlark.dp.accountant import Charge
 from maskedlark.errors import Expired
+from maskedlark.functions.function import Group
 from maskedlark.functions.sums import Sums
 from maskedlark.helper.anchor import FileAnchor
-from maskedlark.privacy import accountant, messages, receipt, trail
-from maskedlark.privacy.accountant import Charge
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.function import Group
-from maskedlark.privacy.receipt import ReleaseReceipt, SealedReceipt, SignedReceipt
-from maskedlark.storage.datasets import Standing
-from maskedlark.storage.reports import Selection
+from maskedlark.ledger import receipt, trail
+from maskedlark.ledger.receipt import ReleaseReceipt, SealedReceipt, SignedReceipt
+from maskedlark.parameters.document import Document
+from maskedlark.release import messages
 from tests.simulation.life import CAMPAIGNS, Broken, Life
 from tests.simulation.network import (
     UNEXPECTED,

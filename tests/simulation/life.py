@@ -8,15 +8,15 @@ from typing import NamedTuple
 import numpy as np
 
 from maskedlark.adserver.client import Client
+from maskedlark.adserver.dataset_store import Dataset, Standing
 from maskedlark.adserver.errors import HelpersDiffer
 from maskedlark.adserver.table import Table
 from maskedlark.clock import hour_of
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import BadSignature, BrokenChain, MaskedLarkError
 from maskedlark.helper.errors import DamagedDataset
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.errors import BadReceipt, LedgerBehind
-from maskedlark.storage.datasets import Dataset, Standing
+from maskedlark.ledger.errors import BadReceipt, LedgerBehind
+from maskedlark.parameters.document import Document
 from maskedlark.web.errors import CorruptCache, SealMismatch
 from maskedlark.web.signed_remote import SignedRemote
 from maskedlark.wire import batch, report

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import httpx
 from fastapi import FastAPI
 
-from maskedlark.privacy import messages
+from maskedlark.release import messages
 from tests.simulation.faults import Crash, Faults, Kind
 
 UNEXPECTED = 500

@@ -8,9 +8,9 @@ import json
 
 import numpy as np
 
+from maskedlark.adserver.dataset_store import Standing
 from maskedlark.core.purpose import Purpose
-from maskedlark.privacy.errors import LedgerBehind
-from maskedlark.storage.datasets import Standing
+from maskedlark.ledger.errors import LedgerBehind
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web.errors import ServiceAway
 from maskedlark.web.remote import Query, Remote

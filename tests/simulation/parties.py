@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from maskedlark.adserver.app import create_app as adserver_app
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.remote_helper import Retries
+from maskedlark.adserver.report_store import Reports
 from maskedlark.clock import FixedClock
 from maskedlark.helper.app import create_app as helper_app
 from maskedlark.helper.config import Config
@@ -23,11 +24,10 @@ from maskedlark.helper.service import Service, open_service
 from maskedlark.parameter_service.app import create_app as parameter_app
 from maskedlark.parameter_service.pinned import Pinned
 from maskedlark.parameter_service.store import Store
-from maskedlark.privacy import chain
-from maskedlark.privacy.document import Document
+from maskedlark.parameters import chain
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, Randomness
 from maskedlark.storage.engine import open_database
-from maskedlark.storage.reports import Reports
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.remote import Remote
 from maskedlark.wire.keys import KeyConfiguration
@@ -35,7 +35,7 @@ from maskedlark.wire.signatures import SigningKey
 from tests.simulation.copies import Copy
 from tests.simulation.faults import Crash, Faults
 from tests.simulation.network import Network
-from tests.unit.privacy.cases import HELPER_KEYS, SERVICE_KEY, make
+from tests.unit.parameters.cases import HELPER_KEYS, SERVICE_KEY, make
 
 NOW = 1_900_000_000
 DAY = 86_400

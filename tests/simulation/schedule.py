@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
+from maskedlark.adserver.dataset_store import Standing
 from maskedlark.errors import MaskedLarkError
 from maskedlark.randomness import FixedRandomness
-from maskedlark.storage.datasets import Standing
 from tests.simulation.faults import Fault, Kind
 from tests.simulation.invariants import Invariants
 from tests.simulation.life import Broken

@@ -8,11 +8,11 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from maskedlark.adserver.report_store import Outcome, Reports
 from maskedlark.helper.ids import Ids
-from maskedlark.privacy import lines
-from maskedlark.privacy.budget import Account
-from maskedlark.privacy.ledger import Ledger
-from maskedlark.storage.reports import Outcome, Reports
+from maskedlark.ledger import lines
+from maskedlark.ledger.budget import Account
+from maskedlark.ledger.ledger import Ledger
 from maskedlark.web import request_signature
 from maskedlark.web.gate import Admitted, Gate
 from tests.simulation.schedule import draw, run

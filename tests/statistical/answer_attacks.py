@@ -13,11 +13,11 @@ from maskedlark.audit.answers import Guesses
 from maskedlark.audit.colluding import shared_seed
 from maskedlark.cli.audits.planting import TAG
 from maskedlark.core import sharing
+from maskedlark.dp.session_charge import Course, adserver_epsilon
 from maskedlark.errors import MaskedLarkError
-from maskedlark.privacy import parts
-from maskedlark.privacy.course import Course, adserver_epsilon
-from maskedlark.privacy.function import Part
-from maskedlark.privacy.receipt import OpenedReceipt
+from maskedlark.functions.function import Part
+from maskedlark.ledger.receipt import OpenedReceipt
+from maskedlark.release import parts
 from tests.statistical.hostile_adserver import HostileAdServer, Plan
 
 CONFIDENCE = 0.9999

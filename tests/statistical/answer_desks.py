@@ -20,23 +20,23 @@ from maskedlark.audit.answers import Guesses
 from maskedlark.core import field, sharing
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
+from maskedlark.dp.sampling import Sampling
 from maskedlark.exact import gradient as exact
 from maskedlark.exact.losses import BinaryCrossEntropy
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import weights
 from maskedlark.functions.gradient import Gradient
-from maskedlark.privacy.errors import StepTaken
-from maskedlark.privacy.messages import SessionRequest
-from maskedlark.privacy.sampling import Sampling
-from maskedlark.privacy.sessions import Sessions
-from maskedlark.privacy.steps import StepDesk
+from maskedlark.ledger.errors import StepTaken
+from maskedlark.ledger.sessions import Sessions
 from maskedlark.randomness import FixedRandomness
+from maskedlark.release.messages import SessionRequest
+from maskedlark.release.steps import StepDesk
 from maskedlark.wire.steps import Ranges
 from tests.statistical import training_desks
 from tests.statistical.answer_attacks import Found, judged
 from tests.statistical.training_desks import DIGEST, Desks, desks, document
-from tests.unit.privacy import ledgers
+from tests.unit.ledger import ledgers
 
 COUNT, BOUND, TAIL = 400, 0.05, 1 << 28
 """The tail: of one helper's noise, at 1."""

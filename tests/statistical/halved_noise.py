@@ -1,9 +1,9 @@
 """Loaded by a helper in a test: it draws half the noise that it charges for. An audit has to see that."""
 
 from maskedlark.core.purpose import Purpose
-from maskedlark.privacy import mechanisms
-from maskedlark.privacy.errors import BadArguments
-from maskedlark.privacy.function import Function
+from maskedlark.dp import mechanisms
+from maskedlark.errors import BadArguments
+from maskedlark.functions.function import Function
 
 _draw = mechanisms.draw
 

@@ -17,6 +17,8 @@ from maskedlark.cli.audits.planting import TAG
 from maskedlark.clock import SystemClock
 from maskedlark.core import sharing
 from maskedlark.core.purpose import Purpose
+from maskedlark.dp import mechanisms
+from maskedlark.dp.sampling import Sampling
 from maskedlark.exact.local import lift
 from maskedlark.exact.losses import BinaryCrossEntropy
 from maskedlark.exact.network import Layer, Linear, Network
@@ -24,12 +26,11 @@ from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
 from maskedlark.functions.evaluation import DescribedScale, Evaluation, EvaluationArguments
 from maskedlark.functions.gradient import Gradient, GradientSteps
-from maskedlark.privacy import mechanisms, receipt
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.messages import Request, SessionRequest
-from maskedlark.privacy.receipt import OpenedReceipt
-from maskedlark.privacy.sampling import Sampling
+from maskedlark.ledger import receipt
+from maskedlark.ledger.receipt import OpenedReceipt
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import SystemRandomness
+from maskedlark.release.messages import Request, SessionRequest
 from maskedlark.simulate.population import Population
 from maskedlark.simulate.stage import Stage
 from maskedlark.wire import report, uploads

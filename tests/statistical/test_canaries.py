@@ -14,9 +14,9 @@ import pytest
 from maskedlark.audit import canaries, colluding
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
+from maskedlark.dp import accountant, mechanisms
+from maskedlark.dp.mechanisms import Kind
 from maskedlark.functions.sums import Sums
-from maskedlark.privacy import accountant, mechanisms
-from maskedlark.privacy.mechanisms import Kind
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.simulate.population import Population
 from maskedlark.simulate.stage import Stage, stage

@@ -12,9 +12,9 @@ from maskedlark.audit.advantage import advantage
 from maskedlark.audit.training_canaries import most_advantage
 from maskedlark.core import local_dp
 from maskedlark.core.labels import LabelSpace
-from maskedlark.privacy.calibration import noise_for_course
-from maskedlark.privacy.course import adserver_epsilon
-from maskedlark.privacy.sampling import Sampling
+from maskedlark.dp.calibration import noise_for_course
+from maskedlark.dp.sampling import Sampling
+from maskedlark.dp.session_charge import adserver_epsilon
 from maskedlark.randomness import FixedRandomness
 from tests.statistical.training_desks import DELTA, desks, document
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from maskedlark.privacy import intervals, mechanisms
-from maskedlark.privacy.mechanisms import Sensitivity
+from maskedlark.dp import intervals, mechanisms
+from maskedlark.dp.mechanisms import Sensitivity
 from maskedlark.training.metrics import Binary, Classes, Values
 
 DRAWS = 300

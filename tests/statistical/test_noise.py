@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from maskedlark.privacy import mechanisms
-from maskedlark.privacy.gaussian import Gaussian
-from maskedlark.privacy.mechanisms import Sensitivity
+from maskedlark.dp import mechanisms
+from maskedlark.dp.gaussian import Gaussian
+from maskedlark.dp.mechanisms import Sensitivity
 
 DRAWS = 400_000
 FALSE_ALARM = 1e-6

@@ -10,10 +10,10 @@ from maskedlark.core import field, local_dp, sharing
 from maskedlark.core.records import Trained
 from maskedlark.exact.clip import Clip, Norm
 from maskedlark.exact.losses import BinaryCrossEntropy, SquaredError
-from maskedlark.privacy import randomised
+from maskedlark.parameters import randomised
 from maskedlark.randomness import FixedRandomness
-from tests.unit.privacy import stepping
-from tests.unit.privacy.stepping import clipped, network, quantised
+from tests.unit.release import stepping
+from tests.unit.release.stepping import clipped, network, quantised
 
 DRAWS, RECORDS = 150, 40
 SIGMAS = 6.5

@@ -18,7 +18,7 @@ from maskedlark.simulate import Population
 from maskedlark.wire import batch
 from tests.twins import local_dp as response_twin
 from tests.twins import quantise as quantise_twin
-from tests.unit.privacy.cases import make
+from tests.unit.parameters.cases import make
 
 TRUTH, EPSILON = 2, 3.0
 BUCKETS = {"low": 0, "high": 10, "buckets": 4}

@@ -17,12 +17,12 @@ import pytest
 from maskedlark.audit import training_canaries as canaries
 from maskedlark.audit.training_canaries import NoiseBound
 from maskedlark.cli.audits import planting
+from maskedlark.dp import mechanisms
+from maskedlark.dp.sampling import Sampling
+from maskedlark.dp.session_charge import Course, adserver_epsilon, coalition_epsilon
 from maskedlark.exact.losses import BinaryCrossEntropy
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.quantise import Quantised
-from maskedlark.privacy import mechanisms
-from maskedlark.privacy.course import Course, adserver_epsilon, coalition_epsilon
-from maskedlark.privacy.sampling import Sampling
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.simulate.stage import stage
 from tests.statistical import training_run

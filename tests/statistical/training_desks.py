@@ -12,23 +12,26 @@ from maskedlark.core import sharing
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Trained
+from maskedlark.dp import mechanisms
+from maskedlark.dp.sampling import Sampling
 from maskedlark.exact.local import lift
 from maskedlark.exact.network import Network
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
+from maskedlark.functions.function import SteppedFunction
 from maskedlark.functions.gradient import Gradient, GradientQuestion
-from maskedlark.privacy import mechanisms, parts, slots
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.function import SteppedFunction
-from maskedlark.privacy.kept_answers import KeptAnswers
-from maskedlark.privacy.messages import SessionRequest
-from maskedlark.privacy.receipt import OpenedReceipt
-from maskedlark.privacy.sampling import Sampling
-from maskedlark.privacy.sessions import Sessions, noise_seed
-from maskedlark.privacy.steps import StepDesk, body_digest
+from maskedlark.ledger import slots
+from maskedlark.ledger.receipt import OpenedReceipt
+from maskedlark.ledger.sessions import Sessions, noise_seed
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, Randomness
+from maskedlark.release import parts
+from maskedlark.release.kept_answers import KeptAnswers
+from maskedlark.release.messages import SessionRequest
+from maskedlark.release.steps import StepDesk, body_digest
 from maskedlark.storage.engine import Database
-from tests.unit.privacy import cases, ledgers
+from tests.unit.ledger import ledgers
+from tests.unit.parameters import cases
 
 TAG, DIGEST, SEED = "canaries", b"\x07" * 32, b"\x08" * 32
 DELTA = 1e-5

@@ -14,9 +14,9 @@ from maskedlark.audit import training_canaries as canaries
 from maskedlark.cli.audits import planting
 from maskedlark.cli.audits.planting import TAG
 from maskedlark.core.purpose import Purpose
+from maskedlark.dp.session_charge import Course
 from maskedlark.functions import weights
 from maskedlark.functions.gradient import GradientSteps
-from maskedlark.privacy.course import Course
 from maskedlark.simulate.stage import RunningHelper, Stage
 from maskedlark.training.training import Training
 

@@ -7,8 +7,8 @@ from maskedlark.adserver.body import read_upload
 from maskedlark.adserver.door import Door
 from maskedlark.adserver.limits import Limits
 from maskedlark.adserver.metrics import UploadCounts
+from maskedlark.adserver.report_store import Reports
 from maskedlark.clock import Clock
-from maskedlark.storage.reports import Reports
 from maskedlark.web import answers, health, metrics
 from maskedlark.web.body import Room
 from maskedlark.wire import uploads

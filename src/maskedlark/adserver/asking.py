@@ -20,17 +20,26 @@ from maskedlark.adserver.remote_helper import Connections, RemoteHelper
 from maskedlark.adserver.requests import Course, Kept, Requests
 from maskedlark.adserver.sending import at_once
 from maskedlark.clock import Clock
-from maskedlark.errors import Expired, FieldOverflow, MaskedLarkError, NotDeclared
-from maskedlark.privacy import accountant, messages
-from maskedlark.privacy.accountant import Charge
-from maskedlark.privacy.budget import Account, Entry
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.errors import BadArguments, BadReceipt, NoiseTooSmall, ReleaseRefused
-from maskedlark.privacy.function import Arguments, Function, Question
-from maskedlark.privacy.messages import Answer, Request
-from maskedlark.privacy.receipt import ReleaseReceipt
-from maskedlark.privacy.settings import Mechanism
+from maskedlark.dp import accountant
+from maskedlark.dp.accountant import Charge
+from maskedlark.errors import (
+    BadArguments,
+    Expired,
+    FieldOverflow,
+    MaskedLarkError,
+    NoiseTooSmall,
+    NotDeclared,
+    ReleaseRefused,
+)
+from maskedlark.functions.function import Arguments, Function, Question
+from maskedlark.ledger.budget import Account, Entry
+from maskedlark.ledger.errors import BadReceipt
+from maskedlark.ledger.receipt import ReleaseReceipt
+from maskedlark.parameters.document import Document
+from maskedlark.parameters.settings import Mechanism
 from maskedlark.randomness import Randomness
+from maskedlark.release import messages
+from maskedlark.release.messages import Answer, Request
 
 
 @dataclass(frozen=True)

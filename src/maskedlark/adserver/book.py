@@ -8,14 +8,14 @@ from collections.abc import Mapping
 
 from sqlalchemy import BigInteger, Column, LargeBinary, MetaData, String, Table, func, select
 
+from maskedlark.adserver.dataset_store import MOST_HELPER_NAME
 from maskedlark.adserver.receipt_pages import MOST_RECEIPTS
 from maskedlark.adserver.remote_helper import RemoteHelper
 from maskedlark.errors import MaskedLarkError
-from maskedlark.privacy import receipt
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.errors import BadReceipt
-from maskedlark.privacy.receipt import Receipt, RecoveredReceipt, SignedReceipt
-from maskedlark.storage.datasets import MOST_HELPER_NAME
+from maskedlark.ledger import receipt
+from maskedlark.ledger.errors import BadReceipt
+from maskedlark.ledger.receipt import Receipt, RecoveredReceipt, SignedReceipt
+from maskedlark.parameters.document import Document
 from maskedlark.storage.engine import Database
 from maskedlark.storage.schema import prepare
 

@@ -11,16 +11,16 @@ from functools import partial
 
 from maskedlark.adserver import datasets
 from maskedlark.adserver.asking import Wish
+from maskedlark.adserver.dataset_store import Dataset, Datasets, Standing
 from maskedlark.adserver.errors import NotSealed
 from maskedlark.adserver.remote_helper import Connections
 from maskedlark.adserver.sending import at_once
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import Expired
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.errors import BadArguments, MixedDatasets
-from maskedlark.privacy.function import Arguments, Function
-from maskedlark.privacy.messages import MOST_DATASETS
-from maskedlark.storage.datasets import Dataset, Datasets, Standing
+from maskedlark.errors import BadArguments, Expired
+from maskedlark.functions.function import Arguments, Function
+from maskedlark.parameters.document import Document
+from maskedlark.release.errors import MixedDatasets
+from maskedlark.release.messages import MOST_DATASETS
 from maskedlark.web.parameters import ParameterClient
 
 _LOG = logging.getLogger(__name__)

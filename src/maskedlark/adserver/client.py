@@ -19,10 +19,12 @@ from maskedlark.adserver.asking import Asking, Wish
 from maskedlark.adserver.book import Book
 from maskedlark.adserver.choosing import Choosing
 from maskedlark.adserver.combining import Answered
+from maskedlark.adserver.dataset_store import Dataset, Datasets, Standing
 from maskedlark.adserver.errors import UnknownRequest
 from maskedlark.adserver.explained import Explained
 from maskedlark.adserver.question import Grouping, Groupings, Options, Where
 from maskedlark.adserver.remote_helper import Connections, Retries
+from maskedlark.adserver.report_store import Reports, Selection, check_used
 from maskedlark.adserver.requests import Course, Kept, Requests
 from maskedlark.adserver.sending import Progress, Sending, at_once, silent
 from maskedlark.adserver.session import Session
@@ -30,16 +32,14 @@ from maskedlark.adserver.table import Table
 from maskedlark.adserver.trusted import TrustedParameters
 from maskedlark.clock import Clock, SystemClock
 from maskedlark.core.purpose import Purpose
+from maskedlark.functions.function import Arguments, Function
 from maskedlark.functions.sums import Sums
-from maskedlark.privacy import messages
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.errors import UnknownFunction
-from maskedlark.privacy.function import Arguments, Function
-from maskedlark.privacy.receipt import SignedReceipt
+from maskedlark.ledger.receipt import SignedReceipt
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness, SystemRandomness
-from maskedlark.storage.datasets import Dataset, Datasets, Standing
+from maskedlark.release import messages
+from maskedlark.release.errors import UnknownFunction
 from maskedlark.storage.engine import Database, open_database
-from maskedlark.storage.reports import Reports, Selection, check_used
 from maskedlark.web import key_file
 from maskedlark.web.errors import AlreadySealed, UnknownDataset
 from maskedlark.web.parameters import ParameterClient

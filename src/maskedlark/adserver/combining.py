@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from maskedlark.adserver.errors import HelpersDiffer
 from maskedlark.core import field, sharing
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.function import Arguments, Group, Plan
-from maskedlark.privacy.mechanisms import Kind
-from maskedlark.privacy.messages import Answer, AnswerTable
-from maskedlark.privacy.receipt import Balance, ReleaseReceipt
+from maskedlark.dp.mechanisms import Kind
+from maskedlark.functions.function import Arguments, Group, Plan
+from maskedlark.ledger.receipt import Balance, ReleaseReceipt
+from maskedlark.parameters.document import Document
+from maskedlark.release.messages import Answer, AnswerTable
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from typing import Annotated, Self
 from pydantic import Field
 
 from maskedlark.adserver.limits import Limits
-from maskedlark.privacy.document import Origin
-from maskedlark.privacy.settings import PublicKey
+from maskedlark.parameters.document import Origin
+from maskedlark.parameters.settings import PublicKey
 from maskedlark.storage.engine import beside
 from maskedlark.web import config
 from maskedlark.web.config import Address, DatabaseUrl, PartyConfig

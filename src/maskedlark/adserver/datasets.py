@@ -4,15 +4,15 @@ from dataclasses import replace
 
 from pydantic import TypeAdapter, ValidationError
 
+from maskedlark.adserver.dataset_store import Dataset, Datasets, Standing
 from maskedlark.adserver.dates import shown
 from maskedlark.adserver.errors import EmptyDataset, NameTaken, NotOver, NotSealed, Overlapping, TooLarge
+from maskedlark.adserver.report_store import Reports, Selection
 from maskedlark.clock import Clock
 from maskedlark.core.near import instead
 from maskedlark.errors import WrongType
-from maskedlark.privacy.document import Document
-from maskedlark.storage.datasets import Dataset, Datasets, Standing
+from maskedlark.parameters.document import Document
 from maskedlark.storage.errors import BelowFloor
-from maskedlark.storage.reports import Reports, Selection
 from maskedlark.web.errors import UnknownDataset
 from maskedlark.wire.datasets import MOST_CHUNKS, PARTS, DatasetName
 from maskedlark.wire.hpke import OVERHEAD

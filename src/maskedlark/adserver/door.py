@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from maskedlark.adserver.errors import Conflict, UploadRefused, WrongHour, WrongOrigin
 from maskedlark.adserver.limits import Limits
+from maskedlark.adserver.report_store import Arrival, Outcome, Reports
 from maskedlark.adserver.together import Together
 from maskedlark.clock import Clock, hour_of
 from maskedlark.errors import DecodeError
-from maskedlark.storage.reports import Arrival, Outcome, Reports
 from maskedlark.wire import forms, uploads
 from maskedlark.wire.uploads import Answer, Verdict
 

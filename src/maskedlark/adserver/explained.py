@@ -8,8 +8,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from maskedlark.adserver.asking import Wish
-from maskedlark.privacy import intervals
-from maskedlark.privacy.mechanisms import Kind
+from maskedlark.dp import intervals
+from maskedlark.dp.mechanisms import Kind
 from maskedlark.web.errors import StrangeAnswer
 
 _Cost = Annotated[float, Field(ge=0)]

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from maskedlark.privacy.settings import Settings
+from maskedlark.parameters.settings import Settings
 from maskedlark.wire import codec
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
 from maskedlark.core.records import Entry
-from maskedlark.privacy.errors import BadArguments
+from maskedlark.errors import BadArguments
 
 
 class Between(NamedTuple):

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from pydantic import ValidationError
 
-from maskedlark.privacy.receipt import SignedReceipt
-from maskedlark.privacy.settings import Settings
+from maskedlark.ledger.receipt import SignedReceipt
+from maskedlark.parameters.settings import Settings
 from maskedlark.web.errors import StrangeAnswer
 from maskedlark.web.remote import Remote
 

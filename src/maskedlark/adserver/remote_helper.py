@@ -16,10 +16,10 @@ from maskedlark.core import field
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import MaskedLarkError
-from maskedlark.privacy import messages
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.receipt import SignedReceipt
-from maskedlark.privacy.settings import MOST_NUMBER, HelperIdentity, Name, Settings
+from maskedlark.ledger.receipt import SignedReceipt
+from maskedlark.parameters.document import Document
+from maskedlark.parameters.settings import MOST_NUMBER, HelperIdentity, Name, Settings
+from maskedlark.release import messages
 from maskedlark.web import problem
 from maskedlark.web.errors import ServiceAway, StrangeAnswer
 from maskedlark.web.parameters import ParameterClient

@@ -18,7 +18,7 @@ from sqlalchemy import (
     update,
 )
 
-from maskedlark.storage.datasets import MOST_HELPER_NAME
+from maskedlark.adserver.dataset_store import MOST_HELPER_NAME
 from maskedlark.storage.engine import Database
 from maskedlark.storage.schema import prepare
 

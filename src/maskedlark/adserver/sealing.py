@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskedlark.adserver.book import Book
+from maskedlark.adserver.dataset_store import Dataset, Datasets
 from maskedlark.adserver.errors import EmptyDataset, HelperAway, HelpersDiffer
 from maskedlark.adserver.remote_helper import RemoteHelper
+from maskedlark.adserver.report_store import Reports
 from maskedlark.adserver.sending import at_once, chunk
-from maskedlark.privacy import receipt
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.errors import BadReceipt
-from maskedlark.privacy.receipt import SealedReceipt
-from maskedlark.storage.datasets import Dataset, Datasets
-from maskedlark.storage.reports import Reports
+from maskedlark.ledger import receipt
+from maskedlark.ledger.errors import BadReceipt
+from maskedlark.ledger.receipt import SealedReceipt
+from maskedlark.parameters.document import Document
 from maskedlark.web.errors import AlreadySealed, NotThere
 from maskedlark.wire import datasets as wire
 from maskedlark.wire import forms

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, TypeVar
 
+from maskedlark.adserver.dataset_store import Dataset, Datasets
 from maskedlark.adserver.errors import HelpersDiffer
 from maskedlark.adserver.remote_helper import RemoteHelper
+from maskedlark.adserver.report_store import Mark, Reports, StoredReport
 from maskedlark.errors import MaskedLarkError
-from maskedlark.storage.datasets import Dataset, Datasets
-from maskedlark.storage.reports import Mark, Reports, StoredReport
 from maskedlark.web.errors import DatasetRefused
 from maskedlark.wire import datasets as wire
 from maskedlark.wire import report, uploads

@@ -16,11 +16,11 @@ from maskedlark.adserver.errors import HelpersDiffer
 from maskedlark.adserver.remote_helper import RemoteHelper
 from maskedlark.core import sharing
 from maskedlark.core.field import FieldArray
-from maskedlark.privacy import receipt
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.errors import BadReceipt
-from maskedlark.privacy.messages import SessionRequest, decode_session
-from maskedlark.privacy.receipt import ClosedReceipt, OpenedReceipt, Receipt
+from maskedlark.ledger import receipt
+from maskedlark.ledger.errors import BadReceipt
+from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt, Receipt
+from maskedlark.parameters.document import Document
+from maskedlark.release.messages import SessionRequest, decode_session
 from maskedlark.wire.steps import Ranges
 
 T = TypeVar("T")

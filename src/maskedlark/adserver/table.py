@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maskedlark.adserver.combining import Answered, Combined
 from maskedlark.adserver.errors import NeedsPandas
-from maskedlark.privacy import intervals
-from maskedlark.privacy.errors import BadArguments
-from maskedlark.privacy.function import Column, Group
-from maskedlark.privacy.mechanisms import Kind
-from maskedlark.privacy.receipt import Balance
+from maskedlark.dp import intervals
+from maskedlark.dp.mechanisms import Kind
+from maskedlark.errors import BadArguments
+from maskedlark.functions.function import Column, Group
+from maskedlark.ledger.receipt import Balance
 
 if TYPE_CHECKING:
     import pandas as pd

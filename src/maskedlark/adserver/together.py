@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import islice
 
+from maskedlark.adserver.report_store import Arrival, Outcome, Reports
 from maskedlark.storage.errors import StorageUnavailable
-from maskedlark.storage.reports import Arrival, Outcome, Reports
 
 _LOG = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from maskedlark.errors import BadSignature
-from maskedlark.privacy.document import Document
+from maskedlark.parameters.document import Document
 from maskedlark.web.errors import CorruptCache
 from maskedlark.web.parameters import ParameterClient
 

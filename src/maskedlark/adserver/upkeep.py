@@ -9,9 +9,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from maskedlark.adserver.retention import Retention
 from maskedlark.clock import Clock
 from maskedlark.errors import MaskedLarkError
-from maskedlark.storage.retention import Retention
 
 EVERY_S = 3600.0
 PAUSE_S = 0.02

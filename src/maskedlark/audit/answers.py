@@ -22,8 +22,8 @@ from maskedlark.audit.canaries import Bound, signed_lower_bound
 from maskedlark.audit.training_canaries import Counts, Flags, Floats, NoiseBound, most_advantage
 from maskedlark.core import field
 from maskedlark.core.field import FieldArray
+from maskedlark.dp.session_charge import Course
 from maskedlark.errors import NotDeclared
-from maskedlark.privacy.course import Course
 
 DEVIATIONS = 5
 """Beyond so many standard errors guesses are no luck: one false alarm in 3.5 million figures."""

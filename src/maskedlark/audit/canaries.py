@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta
 
+from maskedlark.dp import accountant
+from maskedlark.dp.accountant import Charge
 from maskedlark.errors import NotDeclared
-from maskedlark.privacy import accountant
-from maskedlark.privacy.accountant import Charge
 
 
 @dataclass(frozen=True)

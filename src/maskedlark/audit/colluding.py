@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, select, text
 
+from maskedlark.dp import mechanisms
+from maskedlark.dp.mechanisms import Sensitivity
 from maskedlark.helper.keyring import Keyring
 from maskedlark.helper.seeds import SEEDS
-from maskedlark.privacy import mechanisms, release
-from maskedlark.privacy import shared_seed as sealed_seed
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.mechanisms import Sensitivity
-from maskedlark.privacy.receipt import ReleaseReceipt
+from maskedlark.ledger.receipt import ReleaseReceipt
+from maskedlark.parameters.document import Document
+from maskedlark.release import release
+from maskedlark.release import shared_seed as sealed_seed
 from maskedlark.storage.engine import open_database
 
 

@@ -12,14 +12,16 @@ from sqlalchemy import select
 
 from maskedlark.audit.colluding import reading, shared_seed
 from maskedlark.core.records import Trained
+from maskedlark.dp import mechanisms
 from maskedlark.functions.gradient import GradientQuestion, GradientSteps
 from maskedlark.helper import columns
 from maskedlark.helper.columns import Contents
 from maskedlark.helper.tables import DATASETS
-from maskedlark.privacy import mechanisms, sessions, slots, steps
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.parts import Batches
-from maskedlark.privacy.receipt import OpenedReceipt
+from maskedlark.ledger import sessions, slots
+from maskedlark.ledger.receipt import OpenedReceipt
+from maskedlark.parameters.document import Document
+from maskedlark.release import steps
+from maskedlark.release.parts import Batches
 
 Floats = NDArray[np.float64]
 

@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from scipy.stats import beta, norm
 
 from maskedlark.audit.canaries import Bound
+from maskedlark.dp import accountant
+from maskedlark.dp.accountant import Charge
 from maskedlark.errors import NotDeclared
-from maskedlark.privacy import accountant
-from maskedlark.privacy.accountant import Charge
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

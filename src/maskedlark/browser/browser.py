@@ -16,9 +16,9 @@ from maskedlark.clock import Clock
 from maskedlark.core.declared import MOST_NAME, MOST_NAMES
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import LimitReached, MaskedLarkError, NotDeclared
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.policy import Policy
-from maskedlark.privacy.settings import MOST_NUMBER
+from maskedlark.parameters.document import Document
+from maskedlark.parameters.policy import Policy
+from maskedlark.parameters.settings import MOST_NUMBER
 from maskedlark.randomness import Randomness
 from maskedlark.wire.columns import Key, check_keys
 from maskedlark.wire.report import MOST_ORIGIN

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from maskedlark.privacy.settings import Delay
+from maskedlark.parameters.settings import Delay
 from maskedlark.randomness import Randomness
 
 

@@ -10,8 +10,8 @@ from maskedlark.browser.store import Scheduled
 from maskedlark.clock import hour_of
 from maskedlark.core import local_dp
 from maskedlark.core.purpose import Purpose
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.settings import Label, TrainedModel
+from maskedlark.parameters.document import Document
+from maskedlark.parameters.settings import Label, TrainedModel
 from maskedlark.randomness import Randomness
 from maskedlark.wire import batch
 from maskedlark.wire.batch import Envelope

@@ -8,17 +8,17 @@ import typer
 from maskedlark.adserver import config as configuration
 from maskedlark.adserver import skeleton
 from maskedlark.adserver.app import create_app
+from maskedlark.adserver.report_store import Reports
+from maskedlark.adserver.retention import DAY_S, Retention
 from maskedlark.adserver.upkeep import upkeep
 from maskedlark.cli import running
 from maskedlark.cli.plainly import plainly
 from maskedlark.cli.saying import Json, say
 from maskedlark.clock import SystemClock
-from maskedlark.privacy.document import Origin
-from maskedlark.privacy.settings import PublicKey
+from maskedlark.parameters.document import Origin
+from maskedlark.parameters.settings import PublicKey
 from maskedlark.randomness import SystemRandomness
 from maskedlark.storage.engine import open_database
-from maskedlark.storage.reports import Reports
-from maskedlark.storage.retention import DAY_S, Retention
 from maskedlark.web import config, key_file, serving
 from maskedlark.web import skeleton as settings_file
 from maskedlark.web.errors import BadKeyFile

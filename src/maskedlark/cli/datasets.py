@@ -15,11 +15,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from maskedlark.adserver import dates, sending
 from maskedlark.adserver.client import Client
+from maskedlark.adserver.dataset_store import Dataset
 from maskedlark.cli.plainly import plainly
 from maskedlark.cli.saying import Json, say
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotDeclared
-from maskedlark.storage.datasets import Dataset
 
 app = typer.Typer(
     name="datasets",

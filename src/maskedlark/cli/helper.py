@@ -16,7 +16,7 @@ from maskedlark.helper.app import CBOR_TYPE, create_app
 from maskedlark.helper.config import Config
 from maskedlark.helper.keyring import DAY_S, Keyring, Span
 from maskedlark.helper.service import open_service
-from maskedlark.privacy.ledger import Ledger
+from maskedlark.ledger.ledger import Ledger
 from maskedlark.randomness import SystemRandomness
 from maskedlark.storage.engine import open_database
 from maskedlark.web import key_file, serving

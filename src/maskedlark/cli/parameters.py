@@ -21,14 +21,14 @@ from maskedlark.clock import SystemClock
 from maskedlark.errors import BadSignature, InvalidDocument
 from maskedlark.parameter_service import config as configuration
 from maskedlark.parameter_service.app import JSON, create_app
-from maskedlark.parameter_service.draft import draft as draft_document
-from maskedlark.parameter_service.meaning import WARNING, meaning
 from maskedlark.parameter_service.skeleton import FILE
 from maskedlark.parameter_service.skeleton import text as settings_text
 from maskedlark.parameter_service.store import Store
-from maskedlark.privacy import chain, document
-from maskedlark.privacy.chain import Signed
-from maskedlark.privacy.document import Document
+from maskedlark.parameters import chain, document
+from maskedlark.parameters.chain import Signed
+from maskedlark.parameters.document import Document
+from maskedlark.parameters.drafting import draft as draft_document
+from maskedlark.parameters.meaning import WARNING, meaning
 from maskedlark.randomness import SystemRandomness
 from maskedlark.web import files, key_file, pages, serving, skeleton
 from maskedlark.web.errors import UnknownDocument

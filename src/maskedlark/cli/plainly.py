@@ -10,7 +10,7 @@ import typer
 from maskedlark.adserver.errors import HelperAway
 from maskedlark.errors import MaskedLarkError
 from maskedlark.helper.errors import Busy, IngestInterrupted
-from maskedlark.privacy.errors import AccountClosed, BudgetExhausted, DeltaExhausted, SlotTaken
+from maskedlark.ledger.errors import AccountClosed, BudgetExhausted, DeltaExhausted, SlotTaken
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.training.errors import OverCeiling
 from maskedlark.web import logs

@@ -15,8 +15,8 @@ from maskedlark.adserver.table import Table
 from maskedlark.cli.plainly import plainly
 from maskedlark.cli.saying import Json, say
 from maskedlark.core.records import Entry
-from maskedlark.privacy import messages
-from maskedlark.privacy.errors import BadArguments
+from maskedlark.errors import BadArguments
+from maskedlark.release import messages
 
 EXAMPLE = (
     "Example: maskedlark query --config adserver.toml --group-by campaign --value purchase --value count "

@@ -16,18 +16,19 @@ from maskedlark.cli.plainly import plainly
 from maskedlark.cli.saying import Json, say
 from maskedlark.clock import SystemClock
 from maskedlark.core.near import instead
-from maskedlark.privacy import chain, receipt, trail
-from maskedlark.privacy.budget import Spent
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.errors import BadReceipt
-from maskedlark.privacy.receipt import (
+from maskedlark.ledger import receipt, trail
+from maskedlark.ledger.budget import Spent
+from maskedlark.ledger.errors import BadReceipt
+from maskedlark.ledger.receipt import (
     ClosedReceipt,
     OpenedReceipt,
     ReleaseReceipt,
     SealedReceipt,
     SignedReceipt,
 )
-from maskedlark.privacy.trail import Trail
+from maskedlark.ledger.trail import Trail
+from maskedlark.parameters import chain
+from maskedlark.parameters.document import Document
 from maskedlark.web import files, key_file, pages
 from maskedlark.web.errors import StrangeAnswer, UnknownDocument, UnknownHelper
 from maskedlark.web.parameters import ParameterClient

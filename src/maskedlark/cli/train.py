@@ -9,7 +9,7 @@ import typer
 from maskedlark.adserver.client import Client
 from maskedlark.cli.plainly import plainly
 from maskedlark.cli.saying import Json, say
-from maskedlark.privacy.receipt import OpenedReceipt
+from maskedlark.ledger.receipt import OpenedReceipt
 from maskedlark.training import recipe as recipes
 from maskedlark.training.errors import BadRun
 

@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from typing import TypeVar
 
 from maskedlark.errors import NotDeclared
+from maskedlark.functions.function import Function, SteppedFunction
 from maskedlark.functions.sums import Sums
-from maskedlark.privacy.function import Function, SteppedFunction
 
 BUILT_IN: tuple[type[Function], ...] = (Sums,)
 EVALUATION = {"evaluation": ("maskedlark.functions.evaluation", "Evaluation")}

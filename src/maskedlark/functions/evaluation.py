@@ -21,6 +21,8 @@ from maskedlark.core.field import FieldArray
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Records, Trained
+from maskedlark.dp.mechanisms import Sensitivity
+from maskedlark.errors import BadArguments
 from maskedlark.exact import VERSION as EXACT_VERSION
 from maskedlark.exact import evaluation as exact
 from maskedlark.exact import gradient
@@ -28,12 +30,10 @@ from maskedlark.exact.evaluation import Scale
 from maskedlark.exact.network import Network
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import weights
+from maskedlark.functions.function import Arguments, Column, Function, Part, Plan, Question, Table
 from maskedlark.functions.model import DescribedModel
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.errors import BadArguments
-from maskedlark.privacy.function import Arguments, Column, Function, Part, Plan, Question, Table
-from maskedlark.privacy.mechanisms import Sensitivity
-from maskedlark.privacy.settings import Name, Settings, faults
+from maskedlark.parameters.document import Document
+from maskedlark.parameters.settings import Name, Settings, faults
 
 MOST_CELLS = 1 << 16
 """Of one label's histogram."""

@@ -14,6 +14,7 @@ from maskedlark.core import field
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Records, Trained
+from maskedlark.dp.mechanisms import Kind, Sensitivity
 from maskedlark.exact import VERSION as EXACT_VERSION
 from maskedlark.exact import device as devices
 from maskedlark.exact import gradient as exact
@@ -24,17 +25,8 @@ from maskedlark.exact.plan import Plan as StepPlan
 from maskedlark.exact.plan import plan
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.function import (
-    Arguments,
-    Column,
-    Plan,
-    Question,
-    SteppedFunction,
-    Steps,
-    Table,
-)
-from maskedlark.privacy.mechanisms import Kind, Sensitivity
+from maskedlark.functions.function import Arguments, Column, Plan, Question, SteppedFunction, Steps, Table
+from maskedlark.parameters.document import Document
 
 NORMS: dict[Kind, Norm] = {"laplace": Norm.L1, "gaussian": Norm.L2}
 """Laplace noise covers a bound in L1, Gaussian noise one in L2."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from maskedlark.core import field
 from maskedlark.core.field import FieldArray
 from maskedlark.core.records import Coded, Entry, Measured, in_order
-from maskedlark.privacy.function import Group
+from maskedlark.functions.function import Group
 
 DENSE = 1 << 20
 """Up to so many possible groups, each has a number; beyond, only those that there are."""

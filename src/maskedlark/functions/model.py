@@ -10,14 +10,14 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from maskedlark.core.declared import MOST_FEATURES, MOST_NAMES
+from maskedlark.errors import BadArguments
 from maskedlark.exact.clip import Clip, Norm
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy, SquaredError
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.operations import Activation, Dropout, Elu, Identity, LeakyRelu, Relu, Sigmoid, Tanh
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.errors import BadArguments
-from maskedlark.privacy.function import Arguments
-from maskedlark.privacy.settings import Settings, faults
+from maskedlark.functions.function import Arguments
+from maskedlark.parameters.document import Document
+from maskedlark.parameters.settings import Settings, faults
 
 MOST_LAYERS = 64
 MOST_PARAMETERS = 1 << 22

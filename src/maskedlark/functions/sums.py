@@ -16,12 +16,12 @@ from maskedlark.core.field import FieldArray
 from maskedlark.core.near import instead
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Entry, Measured, Records
+from maskedlark.dp.mechanisms import Sensitivity
+from maskedlark.errors import BadArguments
+from maskedlark.functions.function import Arguments, Column, Function, Plan, Question, Table
 from maskedlark.functions.grouping import Keys, group
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.errors import BadArguments
-from maskedlark.privacy.function import Arguments, Column, Function, Plan, Question, Table
-from maskedlark.privacy.mechanisms import Sensitivity
-from maskedlark.privacy.settings import KeyNumber, KeyText, Name, Settings, faults
+from maskedlark.parameters.document import Document
+from maskedlark.parameters.settings import KeyNumber, KeyText, Name, Settings, faults
 
 MOST_GROUPINGS = 16
 MOST_AMONG = 1 << 12

@@ -10,9 +10,9 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 
 from maskedlark.helper.errors import DamagedAnchor
-from maskedlark.privacy.document import Origin
-from maskedlark.privacy.lines import Mark
-from maskedlark.privacy.settings import Hex32, Settings
+from maskedlark.ledger.lines import Mark
+from maskedlark.parameters.document import Origin
+from maskedlark.parameters.settings import Hex32, Settings
 from maskedlark.web import files
 
 _MARKS = "*.json"

@@ -15,7 +15,7 @@ from maskedlark.helper.door import Door
 from maskedlark.helper.metrics import HelperCounts
 from maskedlark.helper.service import Service
 from maskedlark.helper.turns import Turns
-from maskedlark.privacy import messages
+from maskedlark.release import messages
 from maskedlark.web import answers, health, metrics
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,

@@ -27,9 +27,9 @@ from pydantic import Field
 
 from maskedlark.helper.ids import MOST_LEAP_S
 from maskedlark.helper.keyring import DAY_S, KEEP_S
-from maskedlark.privacy.document import Origin
-from maskedlark.privacy.policy import Policy
-from maskedlark.privacy.settings import Name, PublicKey, Settings
+from maskedlark.parameters.document import Origin
+from maskedlark.parameters.policy import Policy
+from maskedlark.parameters.settings import Name, PublicKey, Settings
 from maskedlark.storage.engine import beside
 from maskedlark.web import config
 from maskedlark.web.config import Address, DatabaseUrl, PartyConfig

@@ -21,9 +21,9 @@ from maskedlark.helper.sealed import SealedDataset
 from maskedlark.helper.sealer import Sealer
 from maskedlark.helper.shelf import Shelf
 from maskedlark.helper.tables import ABORTED_OPENINGS, DATASETS, LOST
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.ledger import Ledger
-from maskedlark.privacy.release import Dataset
+from maskedlark.ledger.ledger import Ledger
+from maskedlark.parameters.document import Document
+from maskedlark.release.release import Dataset
 from maskedlark.storage.engine import Database
 from maskedlark.web.errors import (
     AlreadySealed,

@@ -28,7 +28,7 @@ MaskedLarkError
 """
 
 from maskedlark.errors import MaskedLarkError, Refused
-from maskedlark.privacy.errors import LedgerBehind
+from maskedlark.ledger.errors import LedgerBehind
 from maskedlark.web import problem
 from maskedlark.web.errors import BadKeyFile, CorruptCache
 

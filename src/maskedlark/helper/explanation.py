@@ -4,10 +4,10 @@ import json
 import math
 from typing import Any
 
-from maskedlark.privacy import intervals
-from maskedlark.privacy.budget import Spent
-from maskedlark.privacy.function import Column
-from maskedlark.privacy.release import Asked, Explained
+from maskedlark.dp import intervals
+from maskedlark.functions.function import Column
+from maskedlark.ledger.budget import Spent
+from maskedlark.release.release import Asked, Explained
 
 CONFIDENCE = 0.95
 

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection
 
-from maskedlark.privacy import lines
-from maskedlark.privacy.errors import BadReceipt, ReceiptsMissing
-from maskedlark.privacy.ledger import Anchor
-from maskedlark.privacy.lines import Mark
-from maskedlark.privacy.receipt import RecoveredReceipt, SignedReceipt
+from maskedlark.ledger import lines
+from maskedlark.ledger.errors import BadReceipt, ReceiptsMissing
+from maskedlark.ledger.ledger import Anchor
+from maskedlark.ledger.lines import Mark
+from maskedlark.ledger.receipt import RecoveredReceipt, SignedReceipt
 from maskedlark.wire.signatures import VerifyingKey
 
 _PUT_BACK = (

@@ -9,9 +9,9 @@ from pydantic import StringConstraints, ValidationError
 
 from maskedlark.errors import BadSignature, DecodeError, WeakKey
 from maskedlark.helper.errors import NoKeys
-from maskedlark.privacy.errors import BadReceipt
-from maskedlark.privacy.receipt import SignedCertificate
-from maskedlark.privacy.settings import Hex32, Name, PublicKey, Seconds, Settings
+from maskedlark.ledger.errors import BadReceipt
+from maskedlark.ledger.receipt import SignedCertificate
+from maskedlark.parameters.settings import Hex32, Name, PublicKey, Seconds, Settings
 from maskedlark.web import files
 from maskedlark.web.errors import BadKeyFile
 from maskedlark.wire import keys

@@ -13,8 +13,8 @@ from maskedlark.errors import NotDeclared
 from maskedlark.helper import key_store
 from maskedlark.helper.errors import NoKeys, NoReceiptKey
 from maskedlark.helper.key_store import Opening, Stored, Writing
-from maskedlark.privacy import receipt
-from maskedlark.privacy.receipt import Certificate, SignedCertificate
+from maskedlark.ledger import receipt
+from maskedlark.ledger.receipt import Certificate, SignedCertificate
 from maskedlark.randomness import Randomness
 from maskedlark.web import files
 from maskedlark.wire.hpke import OpeningKey, SealingKey

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, ValidationError
 
 from maskedlark.helper.errors import BadBackup
-from maskedlark.privacy.settings import Hex32, Name, Seconds, Settings
+from maskedlark.parameters.settings import Hex32, Name, Seconds, Settings
 
 NAME = "manifest.json"
 _BLOCK = 1 << 20

@@ -16,7 +16,7 @@ from maskedlark.errors import MaskedLarkError
 from maskedlark.helper.rows import EXPIRED, OPEN, SEALED
 from maskedlark.helper.service import Service, question
 from maskedlark.helper.tables import DATASETS
-from maskedlark.privacy.lines import HEADS
+from maskedlark.ledger.lines import HEADS
 from maskedlark.web import metrics, problem
 from maskedlark.web.counts import SECONDS
 from maskedlark.web.metrics import Asked, Labels

@@ -1,6 +1,6 @@
 """A helper's receipts as anyone may fetch them: a page at a time, `{"receipts": […], "more": bool}`."""
 
-from maskedlark.privacy.ledger import PAGE, Ledger
+from maskedlark.ledger.ledger import PAGE, Ledger
 
 PAGE_BYTES = 1 << 20
 """A page ends before the receipt that would take it beyond this, but holds at least one."""

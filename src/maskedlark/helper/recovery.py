@@ -29,11 +29,11 @@ from maskedlark.helper.ids import Ids
 from maskedlark.helper.keyring import DAY_S, Keyring
 from maskedlark.helper.rows import ABORTED, OPEN
 from maskedlark.helper.tables import DATASETS, LOST, SCHEMA_VERSION, TABLES
-from maskedlark.privacy import recovered
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.errors import ReceiptsMissing
-from maskedlark.privacy.ledger import Ledger
-from maskedlark.privacy.receipt import SealedReceipt, SignedReceipt
+from maskedlark.ledger import recovered
+from maskedlark.ledger.errors import ReceiptsMissing
+from maskedlark.ledger.ledger import Ledger
+from maskedlark.ledger.receipt import SealedReceipt, SignedReceipt
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness
 from maskedlark.storage.engine import Database, file_of, open_database
 from maskedlark.storage.schema import prepare

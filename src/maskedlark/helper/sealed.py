@@ -7,7 +7,7 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Records
 from maskedlark.helper import columns
 from maskedlark.helper.columns import Contents
-from maskedlark.privacy.document import Document
+from maskedlark.parameters.document import Document
 
 
 class SealedDataset:

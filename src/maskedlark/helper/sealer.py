@@ -20,8 +20,8 @@ from maskedlark.helper.rows import OPEN, SEALED, DatasetRow
 from maskedlark.helper.sealing import Agreed, Merged
 from maskedlark.helper.shelf import Shelf
 from maskedlark.helper.tables import DATASETS
-from maskedlark.privacy import receipt
-from maskedlark.privacy.ledger import Ledger
+from maskedlark.ledger import receipt
+from maskedlark.ledger.ledger import Ledger
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web.errors import AlreadySealed, ChunksMissing, SealMismatch, UnknownDataset
 from maskedlark.wire.datasets import Sealed, Sealing

@@ -12,7 +12,7 @@ from maskedlark.clock import SECONDS_AN_HOUR
 from maskedlark.core.purpose import Purpose
 from maskedlark.helper.chunk_file import ChunkFile
 from maskedlark.helper.columns import Contents, MeasuredWriter, TrainedWriter
-from maskedlark.privacy.document import Document
+from maskedlark.parameters.document import Document
 from maskedlark.web import files
 from maskedlark.web.errors import ChunksMissing, NotAccepted, TooFewToSeal
 from maskedlark.wire import datasets

@@ -12,11 +12,11 @@ from maskedlark.clock import Clock
 from maskedlark.core.batches import SEED_BYTES
 from maskedlark.helper.rows import EXPIRED
 from maskedlark.helper.tables import DATASETS
-from maskedlark.privacy import shared_seed
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.errors import BadSeed
-from maskedlark.privacy.ledger import Signer
+from maskedlark.ledger.ledger import Signer
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness
+from maskedlark.release import shared_seed
+from maskedlark.release.errors import BadSeed
 from maskedlark.storage.engine import Database
 from maskedlark.storage.schema import prepare
 from maskedlark.web.errors import NoSeed

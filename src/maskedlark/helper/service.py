@@ -12,7 +12,7 @@ import httpx
 from maskedlark import functions
 from maskedlark.clock import Clock
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import NotDeclared
+from maskedlark.errors import BadArguments, NotDeclared
 from maskedlark.helper import explanation
 from maskedlark.helper.alone import alone
 from maskedlark.helper.anchor import FileAnchor
@@ -21,16 +21,15 @@ from maskedlark.helper.datasets import Datasets
 from maskedlark.helper.keyring import DAY_S, Keyring
 from maskedlark.helper.seeds import Seeds
 from maskedlark.helper.signers import Signers
-from maskedlark.privacy import messages, parts
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.errors import BadArguments
-from maskedlark.privacy.kept_answers import KeptAnswers
-from maskedlark.privacy.ledger import Ledger
-from maskedlark.privacy.messages import Request
-from maskedlark.privacy.release import Dataset, Desk
-from maskedlark.privacy.sessions import Sessions
-from maskedlark.privacy.steps import StepDesk
+from maskedlark.ledger.ledger import Ledger
+from maskedlark.ledger.sessions import Sessions
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness
+from maskedlark.release import messages, parts
+from maskedlark.release.kept_answers import KeptAnswers
+from maskedlark.release.messages import Request
+from maskedlark.release.release import Dataset, Desk
+from maskedlark.release.steps import StepDesk
 from maskedlark.storage.engine import Database, file_of, open_database
 from maskedlark.storage.errors import ClockLeapt
 from maskedlark.web.errors import DocumentOfAnother, NotNamed

@@ -7,10 +7,10 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from maskedlark.core import field
 from maskedlark.core.field import FieldArray
+from maskedlark.dp.session_charge import MOST_STEPS
 from maskedlark.helper.door import Door
 from maskedlark.helper.service import Service
-from maskedlark.privacy.course import MOST_STEPS
-from maskedlark.privacy.messages import MOST_REQUEST
+from maskedlark.release.messages import MOST_REQUEST
 from maskedlark.web import answers
 from maskedlark.wire.datasets import JSON_TYPE
 from maskedlark.wire.steps import MOST_TEXT, STEP_TYPE, decode_ranges

@@ -12,8 +12,8 @@ from maskedlark.helper.ids import Ids
 from maskedlark.helper.rows import DatasetRow
 from maskedlark.helper.tables import SCHEMA_VERSION, TABLES
 from maskedlark.helper.upkeep import Upkeep
-from maskedlark.privacy import document as documents
-from maskedlark.privacy.document import Document
+from maskedlark.parameters import document as documents
+from maskedlark.parameters.document import Document
 from maskedlark.storage.engine import Database
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.storage.schema import prepare

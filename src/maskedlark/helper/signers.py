@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from maskedlark.clock import Clock
 from maskedlark.errors import MaskedLarkError
-from maskedlark.privacy.document import Document
+from maskedlark.parameters.document import Document
 from maskedlark.web.errors import ServiceAway, UnknownOrigin
 from maskedlark.wire.signatures import VerifyingKey
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from maskedlark.privacy.settings import Name, PublicKey
+from maskedlark.parameters.settings import Name, PublicKey
 from maskedlark.web import config
 from maskedlark.web.skeleton import KEY, SERVING, given, pins
 

@@ -10,7 +10,7 @@ from maskedlark.parameter_service import metrics as published
 from maskedlark.parameter_service.desk import Desk
 from maskedlark.parameter_service.pinned import Pinned
 from maskedlark.parameter_service.store import Store
-from maskedlark.privacy import chain
+from maskedlark.parameters import chain
 from maskedlark.web import answers, health, metrics
 from maskedlark.wire.report import MOST_ORIGIN
 from maskedlark.wire.signatures import SigningKey

@@ -20,8 +20,8 @@ from typing import Self
 from pydantic import Field
 
 from maskedlark.parameter_service.pinned import Pinned
-from maskedlark.privacy.document import Origin
-from maskedlark.privacy.settings import Name, PublicKey
+from maskedlark.parameters.document import Origin
+from maskedlark.parameters.settings import Name, PublicKey
 from maskedlark.storage.engine import beside
 from maskedlark.web import config
 from maskedlark.web.config import DatabaseUrl, PartyConfig

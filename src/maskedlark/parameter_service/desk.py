@@ -6,9 +6,9 @@ from maskedlark.clock import Clock
 from maskedlark.errors import Expired, Forked
 from maskedlark.parameter_service.pinned import Pinned
 from maskedlark.parameter_service.store import Store, View
-from maskedlark.privacy import chain
-from maskedlark.privacy.chain import Signed
-from maskedlark.privacy.document import Document
+from maskedlark.parameters import chain
+from maskedlark.parameters.chain import Signed
+from maskedlark.parameters.document import Document
 from maskedlark.web.errors import UnknownDocument, UnknownHelper, UnknownOrigin
 from maskedlark.wire import keys
 from maskedlark.wire.signatures import SigningKey

@@ -9,8 +9,8 @@ from sqlalchemy import Connection, Select, func, insert, select
 
 from maskedlark.errors import MaskedLarkError
 from maskedlark.parameter_service.tables import configurations, documents, open_tables
-from maskedlark.privacy.chain import Signed
-from maskedlark.privacy.document import Document
+from maskedlark.parameters.chain import Signed
+from maskedlark.parameters.document import Document
 from maskedlark.web.errors import UnknownDocument, UnknownHelper, UnknownOrigin
 from maskedlark.web.pages import MOST_PAGE, Page, page
 

@@ -22,7 +22,7 @@ from maskedlark.features.encoder import LEAST, Encoder
 from maskedlark.features.errors import ColumnDoesNotFit
 from maskedlark.features.scaled import number
 from maskedlark.features.table import Table
-from maskedlark.privacy.settings import MOST_NUMBER
+from maskedlark.parameters.settings import MOST_NUMBER
 from maskedlark.simulate.errors import BadScene
 from maskedlark.wire.columns import MOST_KEY_TEXT, Key
 

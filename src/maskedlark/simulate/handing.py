@@ -4,8 +4,8 @@ from pathlib import Path
 from shlex import quote
 
 from maskedlark.core.purpose import Purpose
-from maskedlark.privacy.course import Course, crowded
-from maskedlark.privacy.document import Document
+from maskedlark.dp.session_charge import Course, crowded
+from maskedlark.parameters.document import Document
 from maskedlark.simulate.reporting import DATASETS
 from maskedlark.web import files
 

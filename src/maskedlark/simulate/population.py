@@ -21,7 +21,7 @@ from maskedlark.core import local_dp
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotDeclared
-from maskedlark.privacy.document import Document
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness, SystemRandomness
 from maskedlark.wire import batch
 from maskedlark.wire.batch import Envelope

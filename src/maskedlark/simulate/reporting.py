@@ -14,13 +14,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from maskedlark.adserver.client import Client
+from maskedlark.adserver.dataset_store import Dataset, Standing
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.simulate.crowd import Crowd
 from maskedlark.simulate.errors import OtherScene
 from maskedlark.simulate.population import Population, processes
 from maskedlark.simulate.stage import DAY_S, Stage
-from maskedlark.storage.datasets import Dataset, Standing
 from maskedlark.wire import uploads
 
 DATASETS = {Purpose.AGGREGATE: "measured", Purpose.TRAIN: "trained"}

@@ -22,10 +22,11 @@ from types import TracebackType
 from typing import Self
 
 from maskedlark.adserver.client import Client
+from maskedlark.adserver.dataset_store import Dataset
 from maskedlark.core.purpose import Purpose
 from maskedlark.features.encoder import Encoder
 from maskedlark.features.table import Table
-from maskedlark.privacy.document import Document
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness, SystemRandomness
 from maskedlark.simulate import declaring, handing
 from maskedlark.simulate.crowd import Bounds, Crowd, Wanted, crowd
@@ -33,7 +34,6 @@ from maskedlark.simulate.declaring import Declared
 from maskedlark.simulate.errors import BadScene, OtherScene
 from maskedlark.simulate.reporting import Reporting
 from maskedlark.simulate.stage import Stage, stage
-from maskedlark.storage.datasets import Dataset
 from maskedlark.web import files
 
 TAG = "ConversionModel"

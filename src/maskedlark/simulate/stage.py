@@ -13,18 +13,18 @@ from pathlib import Path
 import httpx
 
 from maskedlark.adserver.client import Client
+from maskedlark.adserver.dataset_store import Dataset
 from maskedlark.adserver.errors import UploadRefused
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.helper.errors import NoKeys
 from maskedlark.helper.keyring import Keyring, Span
-from maskedlark.parameter_service.draft import draft
-from maskedlark.privacy import chain
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.settings import Budget
+from maskedlark.parameters import chain
+from maskedlark.parameters.document import Document
+from maskedlark.parameters.drafting import draft
+from maskedlark.parameters.settings import Budget
 from maskedlark.randomness import Randomness
 from maskedlark.simulate.services import Process, is_free
-from maskedlark.storage.datasets import Dataset
 from maskedlark.web import files, key_file
 from maskedlark.web.errors import NotThere
 from maskedlark.web.parameters import ParameterClient

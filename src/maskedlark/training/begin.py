@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from maskedlark.core.purpose import Purpose
+from maskedlark.dp.sampling import Sampling
+from maskedlark.dp.session_charge import MOST_STEPS, Course
+from maskedlark.errors import BadArguments
 from maskedlark.exact.clip import Clip
 from maskedlark.exact.errors import WeightsDoNotFit
 from maskedlark.exact.local import stand_in
@@ -17,11 +20,8 @@ from maskedlark.features.encoder import Encoder
 from maskedlark.functions import model as described
 from maskedlark.functions import weights
 from maskedlark.functions.gradient import NORMS, Gradient, GradientSteps
-from maskedlark.privacy.course import MOST_STEPS, Course
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.errors import BadArguments
-from maskedlark.privacy.messages import SessionRequest, decode_session
-from maskedlark.privacy.sampling import Sampling
+from maskedlark.parameters.document import Document
+from maskedlark.release.messages import SessionRequest, decode_session
 from maskedlark.training import checkpoint
 from maskedlark.training import network as networks
 from maskedlark.training import plan as plans

@@ -8,8 +8,7 @@ MaskedLarkError
 └── NotAModel                   a file that is no model saved by us
 """
 
-from maskedlark.errors import DecodeError, MaskedLarkError
-from maskedlark.privacy.errors import BadArguments
+from maskedlark.errors import BadArguments, DecodeError, MaskedLarkError
 
 
 class OtherRun(MaskedLarkError):

@@ -17,6 +17,8 @@ from torch import nn
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.combining import Answered
 from maskedlark.core.labels import LabelSpace
+from maskedlark.dp import intervals
+from maskedlark.errors import BadArguments
 from maskedlark.exact.local import calibrate, stand_in
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy
 from maskedlark.exact.network import Network
@@ -24,8 +26,6 @@ from maskedlark.exact.quantise import Quantised, quantise
 from maskedlark.functions import model as described
 from maskedlark.functions import weights
 from maskedlark.functions.evaluation import DescribedScale, Evaluation, EvaluationArguments
-from maskedlark.privacy import intervals
-from maskedlark.privacy.errors import BadArguments
 from maskedlark.training import network as networks
 from maskedlark.training.metrics import Binary, Classes, Floats, Measured, Values
 from maskedlark.training.predictor import Predictor

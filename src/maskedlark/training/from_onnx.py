@@ -10,7 +10,7 @@ from maskedlark.exact import onnx_model
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy, SquaredError
 from maskedlark.exact.network import Layer
 from maskedlark.exact.operations import Activation, Elu, Identity, LeakyRelu, Relu, Sigmoid, Tanh
-from maskedlark.privacy.settings import TrainedModel
+from maskedlark.parameters.settings import TrainedModel
 from maskedlark.training import network as networks
 
 _UNITS = 256

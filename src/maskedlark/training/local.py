@@ -17,15 +17,17 @@ from maskedlark.core.batches import SEED_BYTES
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Trained
+from maskedlark.dp import mechanisms, sampling
+from maskedlark.functions.function import Column, Question, Steps
 from maskedlark.functions.gradient import Gradient
-from maskedlark.privacy import mechanisms, parts, randomised, sampling
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.function import Column, Question, Steps
-from maskedlark.privacy.messages import SessionRequest, decode_session
-from maskedlark.privacy.parts import Batches, Work
-from maskedlark.privacy.receipt import ClosedReceipt, OpenedReceipt
-from maskedlark.privacy.steps import batches_of
+from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt
+from maskedlark.parameters import randomised
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness
+from maskedlark.release import parts
+from maskedlark.release.messages import SessionRequest, decode_session
+from maskedlark.release.parts import Batches, Work
+from maskedlark.release.steps import batches_of
 from maskedlark.wire.steps import Ranges
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from maskedlark.features.encoder import Encoder
-from maskedlark.privacy.document import Document
+from maskedlark.parameters.document import Document
 from maskedlark.training import from_onnx, predictor
 from maskedlark.training.begin import Home, begin
 from maskedlark.training.errors import BadRun

@@ -8,12 +8,12 @@ from rich.filesize import decimal
 
 from maskedlark.core import field
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import NotDeclared
-from maskedlark.privacy import calibration, randomised, sampling
-from maskedlark.privacy.course import Course, adserver_epsilon, coalition_epsilon
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.errors import BadArguments, NoiseTooSmall
-from maskedlark.privacy.sampling import Sampling
+from maskedlark.dp import calibration, sampling
+from maskedlark.dp.sampling import Sampling
+from maskedlark.dp.session_charge import Course, adserver_epsilon, coalition_epsilon
+from maskedlark.errors import BadArguments, NoiseTooSmall, NotDeclared
+from maskedlark.parameters import randomised
+from maskedlark.parameters.document import Document
 from maskedlark.training.errors import OverCeiling
 
 _ASKING_S = 0.015

@@ -18,7 +18,7 @@ from torch import nn
 from maskedlark.core.declared import MOST_NAMES
 from maskedlark.exact.network import FEATURE_EXPONENT
 from maskedlark.features.encoder import Encoder
-from maskedlark.privacy.settings import Settings
+from maskedlark.parameters.settings import Settings
 from maskedlark.training import network as networks
 from maskedlark.training import saved
 from maskedlark.training.errors import NotAModel

@@ -12,8 +12,8 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from maskedlark.privacy import sampling
-from maskedlark.privacy.course import adserver_epsilon, coalition_epsilon
+from maskedlark.dp import sampling
+from maskedlark.dp.session_charge import adserver_epsilon, coalition_epsilon
 from maskedlark.training.plan import Plan
 
 

@@ -27,10 +27,10 @@ from maskedlark.exact.network import Network
 from maskedlark.exact.quantise import Quantised, quantise
 from maskedlark.features.encoder import Encoder
 from maskedlark.functions import weights
-from maskedlark.privacy import randomised
-from maskedlark.privacy.errors import SlotTaken
-from maskedlark.privacy.receipt import ClosedReceipt, OpenedReceipt
-from maskedlark.privacy.steps import body_digest
+from maskedlark.ledger.errors import SlotTaken
+from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt
+from maskedlark.parameters import randomised
+from maskedlark.release.steps import body_digest
 from maskedlark.training import network as networks
 from maskedlark.training.checkpoint import Run, Stateful
 from maskedlark.training.plan import Plan

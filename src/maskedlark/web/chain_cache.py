@@ -8,9 +8,9 @@ import hashlib
 from pathlib import Path
 
 from maskedlark.errors import BadSignature, BrokenChain, Forked, InvalidDocument, MaskedLarkError
-from maskedlark.privacy import chain
-from maskedlark.privacy.chain import Signed
-from maskedlark.privacy.document import Document
+from maskedlark.parameters import chain
+from maskedlark.parameters.chain import Signed
+from maskedlark.parameters.document import Document
 from maskedlark.web import files
 from maskedlark.web.errors import CorruptCache
 from maskedlark.wire.signatures import VerifyingKey

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationEr
 
 from maskedlark.core.near import instead
 from maskedlark.errors import MaskedLarkError
-from maskedlark.privacy.settings import Settings
+from maskedlark.parameters.settings import Settings
 from maskedlark.storage.engine import parse
 from maskedlark.web.errors import BadConfig
 from maskedlark.wire.keys import MOST_ADDRESS

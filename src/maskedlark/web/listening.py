@@ -8,7 +8,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from maskedlark.privacy.settings import Settings
+from maskedlark.parameters.settings import Settings
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Wait = Annotated[float, Field(ge=0, le=3600)]

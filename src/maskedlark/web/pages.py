@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from maskedlark.errors import InvalidDocument
-from maskedlark.privacy import chain
-from maskedlark.privacy.chain import Signed
+from maskedlark.parameters import chain
+from maskedlark.parameters.chain import Signed
 
 MOST_PAGE = 64
 """The most documents of one page."""

@@ -17,9 +17,9 @@ import httpx
 
 from maskedlark.clock import Clock
 from maskedlark.errors import BadSignature, BrokenChain, Expired, RolledBack
-from maskedlark.privacy import chain
-from maskedlark.privacy.chain import Signed
-from maskedlark.privacy.document import Document
+from maskedlark.parameters import chain
+from maskedlark.parameters.chain import Signed
+from maskedlark.parameters.document import Document
 from maskedlark.web import pages
 from maskedlark.web.chain_cache import ChainCache
 from maskedlark.web.errors import NotThere, ServiceAway, StrangeAnswer, UnknownDocument, UnknownOrigin

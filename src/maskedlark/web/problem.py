@@ -17,7 +17,8 @@ from functools import partial
 
 from maskedlark import errors
 from maskedlark.errors import MaskedLarkError
-from maskedlark.privacy import errors as privacy_errors
+from maskedlark.ledger import errors as ledger_errors
+from maskedlark.release import errors as release_errors
 from maskedlark.storage import errors as storage_errors
 from maskedlark.web import errors as web_errors
 
@@ -42,25 +43,25 @@ STATUS: dict[type[MaskedLarkError], int] = {
     web_errors.RequestRefused: 401,
     errors.BadSignature: 403,
     errors.OutsidePolicy: 403,
-    privacy_errors.BudgetExhausted: 403,
-    privacy_errors.DeltaExhausted: 403,
-    privacy_errors.BadSeed: 403,
+    ledger_errors.BudgetExhausted: 403,
+    ledger_errors.DeltaExhausted: 403,
+    release_errors.BadSeed: 403,
     web_errors.NotOurs: 403,
-    privacy_errors.UnknownFunction: 404,
-    privacy_errors.NoSuchSession: 404,
-    privacy_errors.NoSuchStep: 404,
+    release_errors.UnknownFunction: 404,
+    ledger_errors.NoSuchSession: 404,
+    ledger_errors.NoSuchStep: 404,
     web_errors.NotThere: 404,
     web_errors.BodyTooSlow: 408,
     errors.BrokenChain: 409,
     errors.NoValidKey: 409,
     web_errors.DatasetRefused: 409,
-    privacy_errors.RequestIdReused: 409,
-    privacy_errors.StepTaken: 409,
-    privacy_errors.SessionClosed: 409,
-    privacy_errors.StepOver: 409,
-    privacy_errors.SlotTaken: 409,
+    ledger_errors.RequestIdReused: 409,
+    ledger_errors.StepTaken: 409,
+    ledger_errors.SessionClosed: 409,
+    ledger_errors.StepOver: 409,
+    ledger_errors.SlotTaken: 409,
     errors.Expired: 410,
-    privacy_errors.SessionLost: 410,
+    ledger_errors.SessionLost: 410,
     web_errors.BodyTooLarge: 413,
     web_errors.WrongContentType: 415,
     web_errors.NotForUs: 421,
@@ -70,7 +71,7 @@ STATUS: dict[type[MaskedLarkError], int] = {
     errors.Refused: 422,
     errors.DoesNotFit: 422,
     errors.FieldOverflow: 422,
-    privacy_errors.ReleaseRefused: 422,
+    errors.ReleaseRefused: 422,
     storage_errors.StorageUnavailable: 503,
     web_errors.ServiceAway: 503,
 }

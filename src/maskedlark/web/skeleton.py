@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from maskedlark.privacy.document import Origin
-from maskedlark.privacy.settings import Name, PublicKey
+from maskedlark.parameters.document import Origin
+from maskedlark.parameters.settings import Name, PublicKey
 from maskedlark.web import config, files
 from maskedlark.web.errors import BadConfig
 

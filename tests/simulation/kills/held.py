@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from maskedlark.core.records import Records
+from maskedlark.functions.function import Arguments, Question, Table
 from maskedlark.functions.sums import Sums, SumsQuestion
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.function import Arguments, Question, Table
+from maskedlark.parameters.document import Document
 from tests.simulation.kills.waiting import PATIENCE_S
 
 HOLDING = "MASKEDLARK_TEST_HOLDING"

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import select
 
 from maskedlark.adserver import config, receipt_pages
+from maskedlark.adserver.report_store import Reports, Selection
 from maskedlark.adserver.requests import Course, Requests
 from maskedlark.audit.colluding import reading
 from maskedlark.clock import SystemClock
@@ -18,13 +19,12 @@ from maskedlark.helper.columns import Contents
 from maskedlark.helper.keyring import Keyring
 from maskedlark.helper.rows import SEALED
 from maskedlark.helper.tables import DATASETS
-from maskedlark.privacy import trail
-from maskedlark.privacy.errors import BudgetExhausted
-from maskedlark.privacy.receipt import ReleaseReceipt
+from maskedlark.ledger import trail
+from maskedlark.ledger.errors import BudgetExhausted
+from maskedlark.ledger.receipt import ReleaseReceipt
 from maskedlark.simulate.services import Process
 from maskedlark.simulate.stage import RunningHelper, Stage
 from maskedlark.storage.engine import Database, open_database
-from maskedlark.storage.reports import Reports, Selection
 from maskedlark.web.remote import Remote
 from maskedlark.wire import keys
 from tests.simulation.kills.play import Play

@@ -6,8 +6,8 @@ from pathlib import Path
 from subprocess import PIPE, Popen
 
 from maskedlark.clock import SystemClock
-from maskedlark.parameter_service.draft import draft
-from maskedlark.privacy import chain
+from maskedlark.parameters import chain
+from maskedlark.parameters.drafting import draft
 from maskedlark.simulate.stage import Stage
 from maskedlark.web.errors import ServiceAway
 from maskedlark.web.remote import Remote

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 
 from maskedlark.adserver.combining import Answered
 from maskedlark.audit.colluding import reading
-from maskedlark.privacy.lines import LINES
+from maskedlark.ledger.lines import LINES
 from maskedlark.simulate.stage import RunningHelper, Stage
 from tests.integration.waiting import next_second
 from tests.simulation.kills import clients

@@ -1,8 +1,8 @@
 """Helpers that leave one thing out: modules of functions that they load in a test. Attacks have to win."""
 
 from maskedlark.core.purpose import Purpose
-from maskedlark.privacy.errors import BadArguments
-from maskedlark.privacy.function import Function
+from maskedlark.errors import BadArguments
+from maskedlark.functions.function import Function
 
 
 class Nothing(Function):

@@ -1,6 +1,6 @@
 """Answers are share and noise, without a mask."""
 
-from maskedlark.privacy import zero_sum
+from maskedlark.release import zero_sum
 from tests.statistical import mutants
 
 

@@ -1,6 +1,6 @@
 """Every helper counts slots by itself, in the order of openings, and masks are not bound to them."""
 
-from maskedlark.privacy import steps
+from maskedlark.release import steps
 from tests.statistical import mutants
 
 _open, _batches_of = steps.StepDesk.open, steps.batches_of

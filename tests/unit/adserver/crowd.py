@@ -5,8 +5,8 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from maskedlark.adserver.report_store import Arrival, Outcome, Reports
 from maskedlark.adserver.together import Together
-from maskedlark.storage.reports import Arrival, Outcome, Reports
 
 Heard = list[Outcome] | Exception
 

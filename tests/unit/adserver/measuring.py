@@ -13,23 +13,23 @@ import numpy as np
 
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.remote_helper import Retries
+from maskedlark.adserver.report_store import Reports
 from maskedlark.clock import FixedClock
 from maskedlark.core import field
 from maskedlark.core.purpose import Purpose
+from maskedlark.dp.accountant import Charge
 from maskedlark.errors import Expired, MaskedLarkError
+from maskedlark.functions.function import Function
 from maskedlark.functions.sums import Sums
-from maskedlark.privacy import messages
-from maskedlark.privacy.accountant import Charge
-from maskedlark.privacy.budget import Entry
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.function import Function
-from maskedlark.privacy.ledger import Ledger
-from maskedlark.privacy.lines import Charging
-from maskedlark.privacy.messages import Answer, AnswerTable
-from maskedlark.privacy.receipt import Balance
+from maskedlark.ledger.budget import Entry
+from maskedlark.ledger.ledger import Ledger
+from maskedlark.ledger.lines import Charging
+from maskedlark.ledger.receipt import Balance
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, SystemRandomness
+from maskedlark.release import messages
+from maskedlark.release.messages import Answer, AnswerTable
 from maskedlark.storage.engine import open_database
-from maskedlark.storage.reports import Reports
 from maskedlark.web import problem
 from maskedlark.web.errors import SealMismatch
 from maskedlark.web.gate import Gate
@@ -40,9 +40,9 @@ from maskedlark.wire.datasets import ChunkAnswer, Opening, Sealed, Sealing, Stat
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.keys import KeyConfiguration, PublishedKey
 from maskedlark.wire.report import _PART, PublicPart
-from tests.unit.privacy.cases import HELPER_KEYS, REQUEST_KEY
-from tests.unit.privacy.ledgers import Marks, Signs
-from tests.unit.storage.cases import arrivals
+from tests.unit.adserver.stored import arrivals
+from tests.unit.ledger.ledgers import Marks, Signs
+from tests.unit.parameters.cases import HELPER_KEYS, REQUEST_KEY
 from tests.unit.web.service import NOW, ORIGIN, AppTransport, Service, client
 
 DAY = 86_400

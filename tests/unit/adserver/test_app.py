@@ -10,7 +10,7 @@ from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.wire import report
 from maskedlark.wire.uploads import encode_batch
 from tests.unit.adserver.cases import client_of, post, upload
-from tests.unit.storage.cases import HOUR, ORIGIN, arrivals, clock, data, opened, sealed
+from tests.unit.adserver.stored import HOUR, ORIGIN, arrivals, clock, data, opened, sealed
 
 LIMITS = Limits(uploads=2, body_bytes=20_000, reports=20, report_bytes=2000)
 

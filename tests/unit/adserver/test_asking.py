@@ -6,24 +6,18 @@ import numpy as np
 import pytest
 
 from maskedlark.adserver.asking import Wish
+from maskedlark.adserver.dataset_store import Standing
 from maskedlark.adserver.errors import HelperAway, HelpersDiffer, NotSealed, UnknownRequest
 from maskedlark.adserver.requests import Course, Requests
-from maskedlark.errors import Expired
+from maskedlark.dp import accountant
+from maskedlark.dp.accountant import Charge
+from maskedlark.errors import BadArguments, Expired, NoiseTooSmall
 from maskedlark.functions.sums import Sums
-from maskedlark.privacy import accountant, receipt, trail
-from maskedlark.privacy.accountant import Charge
-from maskedlark.privacy.errors import (
-    BadArguments,
-    BadReceipt,
-    BudgetExhausted,
-    MixedDatasets,
-    NoiseTooSmall,
-    TooFewRecords,
-    UnknownFunction,
-)
-from maskedlark.privacy.messages import Answer, AnswerTable, decode_request
-from maskedlark.privacy.receipt import ReleaseReceipt
-from maskedlark.storage.datasets import Standing
+from maskedlark.ledger import receipt, trail
+from maskedlark.ledger.errors import BadReceipt, BudgetExhausted
+from maskedlark.ledger.receipt import ReleaseReceipt
+from maskedlark.release.errors import MixedDatasets, TooFewRecords, UnknownFunction
+from maskedlark.release.messages import Answer, AnswerTable, decode_request
 from maskedlark.storage.engine import open_database
 from maskedlark.web.errors import AlreadySealed, UnknownDataset
 from tests.unit.adserver.measuring import ROWS, World

@@ -6,13 +6,14 @@ import pytest
 
 from maskedlark.adserver.book import Book
 from maskedlark.adserver.remote_helper import RemoteHelper
-from maskedlark.privacy.errors import BadReceipt
-from maskedlark.privacy.receipt import SignedReceipt
+from maskedlark.ledger.errors import BadReceipt
+from maskedlark.ledger.receipt import SignedReceipt
 from maskedlark.storage.engine import open_database
 from maskedlark.wire.signatures import VerifyingKey
-from tests.unit.privacy import cases, ledgers
-from tests.unit.privacy.ledgers import DATASETS, question
-from tests.unit.privacy.test_recovered import DOCUMENT, NEXT, ORIGIN, Lost, bent
+from tests.unit.ledger import ledgers
+from tests.unit.ledger.ledgers import DATASETS, question
+from tests.unit.ledger.test_recovered import DOCUMENT, NEXT, ORIGIN, Lost, bent
+from tests.unit.parameters import cases
 
 
 @dataclass

@@ -10,22 +10,21 @@ import maskedlark.adserver
 from maskedlark.adserver import Between, Client
 from maskedlark.adserver import config as settings
 from maskedlark.adserver.errors import HelperAway
+from maskedlark.adserver.report_store import Reports
 from maskedlark.adserver.table import tables
 from maskedlark.clock import FixedClock
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import BadSignature
-from maskedlark.privacy.errors import BadArguments
-from maskedlark.privacy.function import Column, Function, Plan, Question
-from maskedlark.privacy.mechanisms import Sensitivity
-from maskedlark.privacy.messages import decode_request
+from maskedlark.dp.mechanisms import Sensitivity
+from maskedlark.errors import BadArguments, BadSignature
+from maskedlark.functions.function import Column, Function, Plan, Question
 from maskedlark.randomness import FixedRandomness
+from maskedlark.release.messages import decode_request
 from maskedlark.storage.engine import open_database
 from maskedlark.storage.errors import UnusedDatabase
-from maskedlark.storage.reports import Reports
 from maskedlark.web import key_file
 from maskedlark.web.errors import BadConfig, BadKeyFile, CorruptCache, StrangeAnswer
 from tests.unit.adserver.measuring import World
-from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, SERVICE_KEY
+from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, SERVICE_KEY
 from tests.unit.web.service import NOW
 
 CONFIG = f"""

@@ -1,16 +1,16 @@
 import pytest
 
 from maskedlark.adserver import datasets as module
+from maskedlark.adserver.dataset_store import Standing
 from maskedlark.adserver.errors import EmptyDataset, NameTaken, NotOver, Overlapping, TooLarge
+from maskedlark.adserver.report_store import Reports, Selection
+from maskedlark.adserver.retention import DAY_S, Retention
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import WrongType
-from maskedlark.storage.datasets import Standing
 from maskedlark.storage.engine import open_database
-from maskedlark.storage.reports import Reports, Selection
-from maskedlark.storage.retention import DAY_S, Retention
 from maskedlark.web.errors import UnknownDataset
 from tests.unit.adserver.measuring import World
-from tests.unit.privacy.cases import make
+from tests.unit.parameters.cases import make
 from tests.unit.web.service import NOW
 
 

@@ -3,7 +3,7 @@ import pytest
 from maskedlark.adserver import create_app
 from maskedlark.wire.uploads import encode_batch
 from tests.unit.adserver.cases import client_of, post, upload
-from tests.unit.storage.cases import ORIGIN, arrivals, clock, data, opened
+from tests.unit.adserver.stored import ORIGIN, arrivals, clock, data, opened
 from tests.unit.web.observing import of
 
 

@@ -4,11 +4,11 @@ import pytest
 
 from maskedlark.adserver import datasets as freezing
 from maskedlark.adserver import sealing, sending
+from maskedlark.adserver.dataset_store import Datasets, Standing
 from maskedlark.adserver.errors import EmptyDataset, HelperAway, HelpersDiffer, Overlapping
 from maskedlark.errors import WrongType
-from maskedlark.privacy.errors import BadReceipt
-from maskedlark.privacy.receipt import SealedReceipt
-from maskedlark.storage.datasets import Datasets, Standing
+from maskedlark.ledger.errors import BadReceipt
+from maskedlark.ledger.receipt import SealedReceipt
 from maskedlark.storage.engine import open_database
 from maskedlark.storage.errors import NotFrozen
 from maskedlark.web.errors import AlreadySealed, DatasetRefused, SealMismatch, UnknownDataset

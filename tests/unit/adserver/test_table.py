@@ -7,12 +7,12 @@ import pytest
 from maskedlark.adserver import table as module
 from maskedlark.adserver.combining import Answered, Combined
 from maskedlark.adserver.errors import NeedsPandas
-from maskedlark.privacy import intervals, mechanisms
-from maskedlark.privacy.errors import BadArguments
-from maskedlark.privacy.function import Column, Plan
-from maskedlark.privacy.mechanisms import Sensitivity
-from maskedlark.privacy.receipt import Balance, Released, ReleaseReceipt
-from tests.unit.privacy.cases import make
+from maskedlark.dp import intervals, mechanisms
+from maskedlark.dp.mechanisms import Sensitivity
+from maskedlark.errors import BadArguments
+from maskedlark.functions.function import Column, Plan
+from maskedlark.ledger.receipt import Balance, Released, ReleaseReceipt
+from tests.unit.parameters.cases import make
 
 DOCUMENT = make(k=50)
 PURCHASE = Column("purchase", Sensitivity(50_000, 50_000.0), 50_000)

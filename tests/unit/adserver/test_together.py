@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.exc import IntegrityError, OperationalError
 
+from maskedlark.adserver.report_store import Outcome
 from maskedlark.adserver.together import Together
 from maskedlark.storage.errors import StorageUnavailable
-from maskedlark.storage.reports import Outcome
 from tests.unit.adserver.crowd import Held, at_once
-from tests.unit.storage.cases import arrivals, opened
+from tests.unit.adserver.stored import arrivals, opened
 
 ROOT = Path(__file__).parents[3]
 STORED, DUPLICATE, CONFLICT = Outcome.STORED, Outcome.DUPLICATE, Outcome.CONFLICT
@@ -106,7 +106,7 @@ CRASH = """
 import os, signal, sys, threading
 from sqlalchemy import event
 from maskedlark.adserver.together import Together
-from tests.unit.storage.cases import arrivals, opened
+from tests.unit.adserver.stored import arrivals, opened
 
 url, commits = sys.argv[1], int(sys.argv[2])
 database, reports = opened(url)

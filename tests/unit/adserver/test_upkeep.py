@@ -3,13 +3,13 @@ import threading
 
 import pytest
 
+from maskedlark.adserver.report_store import Reports
+from maskedlark.adserver.retention import DAY_S, Retention
 from maskedlark.adserver.upkeep import upkeep
 from maskedlark.clock import FixedClock
 from maskedlark.storage.engine import open_database
 from maskedlark.storage.errors import StorageUnavailable
-from maskedlark.storage.reports import Reports
-from maskedlark.storage.retention import DAY_S, Retention
-from tests.unit.storage.cases import NOW, arrivals
+from tests.unit.adserver.stored import NOW, arrivals
 
 PATIENCE_S = 60
 

@@ -9,8 +9,8 @@ import pytest
 from maskedlark.audit import answers
 from maskedlark.audit import training_canaries as canaries
 from maskedlark.core import field
+from maskedlark.dp.session_charge import Course, adserver_epsilon
 from maskedlark.errors import NotDeclared
-from maskedlark.privacy.course import Course, adserver_epsilon
 
 CANARIES, RATE, STEPS, TAIL = 2000, 0.1, 100, 1 << 28
 COURSE = Course("gaussian", 1.0, RATE, STEPS, 30, 1e-5)

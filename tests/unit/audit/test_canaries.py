@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from maskedlark.audit import canaries
+from maskedlark.dp import accountant
+from maskedlark.dp.accountant import Charge
 from maskedlark.errors import NotDeclared
-from maskedlark.privacy import accountant
-from maskedlark.privacy.accountant import Charge
 
 TRIALS = 20_000
 CONFIDENCE = 0.9999

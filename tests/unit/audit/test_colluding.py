@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from maskedlark import audit
-from maskedlark.privacy import mechanisms, release, sessions, steps
+from maskedlark.dp import mechanisms
+from maskedlark.ledger import sessions
+from maskedlark.release import release, steps
 
 SEED, BODY = bytes(range(32)), b"weights"
 

@@ -5,10 +5,10 @@ import pytest
 from scipy.stats import norm
 
 from maskedlark.audit import training_canaries as canaries
+from maskedlark.dp import accountant
+from maskedlark.dp.accountant import Charge
+from maskedlark.dp.session_charge import sampled_epsilon
 from maskedlark.errors import NotDeclared
-from maskedlark.privacy import accountant
-from maskedlark.privacy.accountant import Charge
-from maskedlark.privacy.course import sampled_epsilon
 
 CANARIES, CONFIDENCE, DELTA = 2000, 0.9999, 1e-5
 """A false alarm is rarer than 1 in 10,000 for each bound."""

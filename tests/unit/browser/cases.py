@@ -7,16 +7,16 @@ from typing import Any
 from maskedlark.browser import Browser, Kind, Outbox, Store
 from maskedlark.clock import FixedClock
 from maskedlark.errors import NotDeclared
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.policy import Policy
-from maskedlark.privacy.settings import Budget
+from maskedlark.parameters.document import Document
+from maskedlark.parameters.policy import Policy
+from maskedlark.parameters.settings import Budget
 from maskedlark.randomness import FixedRandomness, Randomness, SystemRandomness
 from maskedlark.wire import report
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.keys import KeyConfiguration, PublishedKey
 from maskedlark.wire.report import Opener
 from maskedlark.wire.signatures import VerifyingKey
-from tests.unit.privacy.cases import HELPER_KEYS, make
+from tests.unit.parameters.cases import HELPER_KEYS, make
 
 START = 1_794_441_600
 DAY = 86_400

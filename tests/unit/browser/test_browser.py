@@ -21,7 +21,7 @@ from maskedlark.randomness import FixedRandomness
 from maskedlark.wire import report
 from maskedlark.wire.columns import AggregateColumns, TrainColumns
 from tests.unit.browser.cases import DAY, START, Set, opened
-from tests.unit.privacy.cases import make
+from tests.unit.parameters.cases import make
 
 QUIET: dict[str, Any] = {"fake_rate": 0.0}
 

@@ -13,7 +13,7 @@ from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.wire import uploads
 from maskedlark.wire.uploads import Answer, Verdict
 from tests.unit.adserver.cases import URL, AppTransport
-from tests.unit.storage.cases import NOW, ORIGIN, arrivals, clock, data, opened
+from tests.unit.adserver.stored import NOW, ORIGIN, arrivals, clock, data, opened
 from tests.unit.storage.waiting import MemoryPending
 
 SMALL = Settings(batch_reports=8, first_wait_s=4, most_wait_s=100)

@@ -7,18 +7,18 @@ from typer.testing import CliRunner
 
 import maskedlark.cli
 from maskedlark.adserver import config
+from maskedlark.adserver.report_store import Reports
+from maskedlark.adserver.retention import DAY_S
 from maskedlark.cli import adserver
 from maskedlark.cli.adserver import app
 from maskedlark.clock import FixedClock, SystemClock
 from maskedlark.randomness import SystemRandomness
 from maskedlark.storage.engine import open_database
-from maskedlark.storage.reports import Reports
-from maskedlark.storage.retention import DAY_S
 from maskedlark.web import key_file, serving
 from maskedlark.web.errors import BadConfig
+from tests.unit.adserver.stored import arrivals
 from tests.unit.adserver.test_client import CONFIG
-from tests.unit.privacy.cases import SERVICE_KEY
-from tests.unit.storage.cases import arrivals
+from tests.unit.parameters.cases import SERVICE_KEY
 
 RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
 COMMANDS = ["init", "serve"]

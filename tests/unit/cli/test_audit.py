@@ -9,8 +9,8 @@ from maskedlark import cli
 from maskedlark.cli.audits import canaries, finding, training
 from maskedlark.cli.audits.finding import Finding
 from maskedlark.core import field
-from maskedlark.privacy import accountant
-from maskedlark.privacy.course import Course
+from maskedlark.dp import accountant
+from maskedlark.dp.session_charge import Course
 
 RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
 FINE = Finding("guessing", "a helper", 0.1, 0.2)

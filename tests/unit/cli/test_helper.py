@@ -15,15 +15,15 @@ from maskedlark.cli.helper import app
 from maskedlark.clock import SystemClock
 from maskedlark.helper import config
 from maskedlark.helper.anchor import FileAnchor
+from maskedlark.ledger.lines import Mark
 from maskedlark.parameter_service.app import create_app
 from maskedlark.parameter_service.pinned import Pinned
 from maskedlark.parameter_service.store import Store
-from maskedlark.privacy.lines import Mark
 from maskedlark.randomness import SystemRandomness
 from maskedlark.web import key_file, remote, serving
 from maskedlark.web.errors import BadConfig
 from maskedlark.wire import keys
-from tests.unit.privacy.cases import DOCUMENT_KEY, SERVICE_KEY
+from tests.unit.parameters.cases import DOCUMENT_KEY, SERVICE_KEY
 from tests.unit.web.service import AppTransport, away
 
 RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke

@@ -11,7 +11,7 @@ from maskedlark.parameter_service.app import create_app
 from maskedlark.parameter_service.config import read
 from maskedlark.parameter_service.pinned import Pinned
 from maskedlark.parameter_service.store import Store
-from maskedlark.privacy import document
+from maskedlark.parameters import document
 from maskedlark.web import key_file, remote, serving
 from tests.unit.web.service import AppTransport
 

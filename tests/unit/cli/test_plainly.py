@@ -6,7 +6,8 @@ import maskedlark.adserver.errors
 import maskedlark.exact.errors
 import maskedlark.features.errors
 import maskedlark.helper.errors
-import maskedlark.privacy.errors
+import maskedlark.ledger.errors
+import maskedlark.release.errors
 import maskedlark.simulate.errors
 import maskedlark.storage.errors
 import maskedlark.training.errors
@@ -58,7 +59,7 @@ def test_every_error_of_ours_has_the_code_that_it_should():
 
 
 def test_the_code_is_what_the_command_ends_with():
-    assert outcome(maskedlark.privacy.errors.BudgetExhausted(1.0, 2.0, None)).exit_code == 3
+    assert outcome(maskedlark.ledger.errors.BudgetExhausted(1.0, 2.0, None)).exit_code == 3
     assert outcome(maskedlark.web.errors.Draining("later")).exit_code == 4
 
 

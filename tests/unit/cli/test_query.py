@@ -8,8 +8,8 @@ from maskedlark.adserver.question import Between
 from maskedlark.adserver.table import Table
 from maskedlark.cli import app
 from maskedlark.cli.query import parse_where
-from maskedlark.privacy.errors import BadArguments
-from maskedlark.privacy.messages import decode_request
+from maskedlark.errors import BadArguments
+from maskedlark.release.messages import decode_request
 from tests.unit.adserver.measuring import World
 from tests.unit.web.service import NOW
 

@@ -7,12 +7,12 @@ from typer.testing import CliRunner
 
 from maskedlark.adserver.client import Client
 from maskedlark.cli import app
-from maskedlark.privacy import receipt
-from maskedlark.privacy.receipt import ReleaseReceipt
+from maskedlark.ledger import receipt
+from maskedlark.ledger.receipt import ReleaseReceipt
 from maskedlark.web import remote
 from tests.unit.adserver.measuring import World
-from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, SERVICE_KEY
-from tests.unit.privacy.ledgers import Signs
+from tests.unit.ledger.ledgers import Signs
+from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, SERVICE_KEY
 
 RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
 KEYS = (

@@ -14,7 +14,7 @@ from maskedlark.helper import skeleton as helper_skeleton
 from maskedlark.parameter_service import config as parameters
 from maskedlark.parameter_service import skeleton as parameters_skeleton
 from maskedlark.web import config, skeleton
-from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, SERVICE_KEY
+from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, SERVICE_KEY
 
 SERVICE, ORIGIN, *HELPERS = (key.verifying.public.hex() for key in (SERVICE_KEY, DOCUMENT_KEY, *HELPER_KEYS))
 WHERE = "https://parameters.example"

@@ -11,7 +11,7 @@ from experiments.rows import Row
 from experiments.size import Size
 from maskedlark.adserver.table import Estimate, Table
 from maskedlark.adserver.table import Row as Shown
-from maskedlark.privacy.receipt import Balance
+from maskedlark.ledger.receipt import Balance
 
 KEYS = {
     "segment": ["Mens", "Mens", "No", "No", "No"],

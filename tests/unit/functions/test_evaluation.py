@@ -9,16 +9,15 @@ import pytest
 from maskedlark.core import field
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Trained
-from maskedlark.errors import DecodeError, MaskedLarkError
+from maskedlark.errors import BadArguments, DecodeError, MaskedLarkError
 from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy, SquaredError
 from maskedlark.functions import model
 from maskedlark.functions.evaluation import MOST_CELLS, Evaluation
-from maskedlark.privacy.errors import BadArguments
-from maskedlark.privacy.function import Part
+from maskedlark.functions.function import Part
 from maskedlark.randomness import FixedRandomness
 from maskedlark.web import problem
-from tests.unit.privacy import stepping
-from tests.unit.privacy.stepping import body, network, quantised
+from tests.unit.release import stepping
+from tests.unit.release.stepping import body, network, quantised
 
 LABELS = [
     {"kind": "binary"},

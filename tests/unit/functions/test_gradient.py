@@ -10,15 +10,14 @@ from hypothesis import strategies as st
 from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Trained
-from maskedlark.errors import NotDeclared
+from maskedlark.errors import BadArguments, NotDeclared
 from maskedlark.exact.clip import Norm
 from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy, SquaredError
 from maskedlark.functions import model
 from maskedlark.functions.gradient import Gradient, GradientQuestion
-from maskedlark.privacy.errors import BadArguments
 from maskedlark.randomness import FixedRandomness
-from tests.unit.privacy import stepping
-from tests.unit.privacy.stepping import body, network
+from tests.unit.release import stepping
+from tests.unit.release.stepping import body, network
 
 LABELS = {
     "binary": ({"kind": "binary"}, BinaryCrossEntropy()),

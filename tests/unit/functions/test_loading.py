@@ -10,8 +10,8 @@ from maskedlark import functions
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotDeclared
 from maskedlark.functions import EVALUATION, GRADIENT, OnDemand
+from maskedlark.functions.function import Function, SteppedFunction
 from maskedlark.functions.sums import Sums
-from maskedlark.privacy.function import Function, SteppedFunction
 
 
 class Stepped(SteppedFunction):

@@ -4,14 +4,14 @@ import json
 
 import pytest
 
+from maskedlark.errors import BadArguments
 from maskedlark.exact.clip import Norm
 from maskedlark.exact.errors import ModelDoesNotFit
 from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy, SquaredError
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.operations import Dropout, Elu, Identity, LeakyRelu, Relu, Sigmoid, Tanh
 from maskedlark.functions import model
-from maskedlark.privacy.errors import BadArguments
-from tests.unit.privacy import cases
+from tests.unit.parameters import cases
 
 ACTIVATIONS = [Relu(), Identity(), Sigmoid(), Tanh(), LeakyRelu(3), LeakyRelu(0), Elu(256)]
 BINARY = (BinaryCrossEntropy(),)

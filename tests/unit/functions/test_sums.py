@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from maskedlark.core import field
 from maskedlark.core.records import Coded, Entry, Measured
+from maskedlark.errors import BadArguments
 from maskedlark.functions import grouping
 from maskedlark.functions.sums import Sums
-from maskedlark.privacy.errors import BadArguments
 from tests.twins import grouping as twin
-from tests.unit.privacy import cases
+from tests.unit.parameters import cases
 
 DOCUMENT = cases.make()
 ENTRIES: list[Entry] = ["spring", "autumn", "7", 7, -3, 0, 12, ""]

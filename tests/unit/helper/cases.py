@@ -11,9 +11,9 @@ from maskedlark.clock import FixedClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.datasets import Datasets
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.ledger import Ledger
-from maskedlark.privacy.receipt import Certificate, SignedCertificate, certify
+from maskedlark.ledger.ledger import Ledger
+from maskedlark.ledger.receipt import Certificate, SignedCertificate, certify
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.storage.engine import open_database
 from maskedlark.web.errors import UnknownDataset
@@ -23,7 +23,7 @@ from maskedlark.wire.datasets import ChunkAnswer, Sealed, Sealing, State, pack, 
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.report import Recipient
 from maskedlark.wire.signatures import SigningKey
-from tests.unit.privacy.cases import HELPER_KEYS, make
+from tests.unit.parameters.cases import HELPER_KEYS, make
 
 HOUR = 480_000
 NOW = HOUR * 3600 + 1800

@@ -9,7 +9,7 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.helper.columns import MeasuredWriter
 from maskedlark.helper.ids import Ids
 from maskedlark.helper.upkeep import Upkeep
-from maskedlark.privacy.ledger import Ledger
+from maskedlark.ledger.ledger import Ledger
 from tests.unit.helper.cases import DOCUMENT, NAME, ORIGIN, agreed, helper, measured
 
 REPORTS, EACH = 20, 10

@@ -9,8 +9,8 @@ from maskedlark.clock import FixedClock
 from maskedlark.helper import backup
 from maskedlark.helper.handed_in import Asked
 from maskedlark.helper.recovery import Recovered, recover
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.receipt import SignedReceipt
+from maskedlark.ledger.receipt import SignedReceipt
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import SystemRandomness
 from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.wire import uploads

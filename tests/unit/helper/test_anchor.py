@@ -6,13 +6,14 @@ import pytest
 from maskedlark.clock import FixedClock
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.errors import DamagedAnchor
-from maskedlark.privacy.errors import LedgerBehind
-from maskedlark.privacy.ledger import Ledger
-from maskedlark.privacy.lines import Mark
+from maskedlark.ledger.errors import LedgerBehind
+from maskedlark.ledger.ledger import Ledger
+from maskedlark.ledger.lines import Mark
 from maskedlark.randomness import SystemRandomness
 from maskedlark.storage.engine import open_database
 from maskedlark.storage.errors import StorageUnavailable
-from tests.unit.privacy import cases, ledgers
+from tests.unit.ledger import ledgers
+from tests.unit.parameters import cases
 
 FIRST, SECOND = Mark(1, b"\1" * 32), Mark(2, b"\2" * 32)
 ORIGINS = ["ads.example", "ads.example:8443", "b" * 200]

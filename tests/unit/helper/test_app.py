@@ -8,10 +8,12 @@ import httpx
 import pytest
 
 from maskedlark.errors import (
+    BadArguments,
     BadSignature,
     Expired,
     KTooSmall,
     MaskedLarkError,
+    NoiseTooSmall,
     NotDeclared,
     UntrustedHelper,
     WrongType,
@@ -19,11 +21,15 @@ from maskedlark.errors import (
 from maskedlark.helper import errors
 from maskedlark.helper.app import MOST_OPENING, MOST_QUESTION, create_app
 from maskedlark.helper.service import MOST_COMMAS
-from maskedlark.privacy import chain, messages, trail
-from maskedlark.privacy import errors as privacy_errors
-from maskedlark.privacy.errors import BudgetExhausted, LedgerBehind, RequestIdReused, UnknownFunction
-from maskedlark.privacy.receipt import decode as decode_receipt
+from maskedlark.ledger import errors as ledger_errors
+from maskedlark.ledger import trail
+from maskedlark.ledger.errors import BudgetExhausted, LedgerBehind, RequestIdReused
+from maskedlark.ledger.receipt import decode as decode_receipt
+from maskedlark.parameters import chain
 from maskedlark.randomness import SystemRandomness
+from maskedlark.release import errors as release_errors
+from maskedlark.release import messages
+from maskedlark.release.errors import UnknownFunction
 from maskedlark.web import problem, request_signature
 from maskedlark.web.errors import (
     BodyTooLarge,
@@ -62,7 +68,7 @@ from tests.unit.helper.world import (
     settings,
     world,
 )
-from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, make
+from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, make
 from tests.unit.web.service import AppTransport
 
 PUBLIC = {"/health", "/ready", "/v1/keys", "/v1/origins/{origin}/receipts"}
@@ -396,11 +402,11 @@ def test_a_question_of_many_wrong_things_is_refused_before_it_is_parsed(helper, 
     with pytest.raises(BodyTooLarge):
         helper.remote().post(path, b'{"datasets":[' + b"0," * (MOST_QUESTION // 2) + b"0]}", JSON_TYPE)
     monkeypatch.setattr(messages.Request, "model_validate_json", lambda _: pytest.fail("it was parsed"))
-    with pytest.raises(privacy_errors.BadArguments, match="commas"):
+    with pytest.raises(BadArguments, match="commas"):
         helper.remote().post(path, body, JSON_TYPE)
     monkeypatch.undo()
     for wrong in (b"0,", b'"\xc3\xa9",'):
-        with pytest.raises(privacy_errors.BadArguments) as raised:
+        with pytest.raises(BadArguments) as raised:
             helper.remote().post(path, b'{"datasets":[' + wrong * 900 + b"0]}", JSON_TYPE)
         assert len(str(raised.value)) <= 500
 
@@ -413,7 +419,7 @@ def test_a_name_that_is_not_ours_is_not_said_again(helper):
     ):
         with pytest.raises(MaskedLarkError) as raised:
             helper.remote().post(path, body, JSON_TYPE)
-        assert isinstance(raised.value, WrongType | privacy_errors.BadArguments)
+        assert isinstance(raised.value, WrongType | BadArguments)
         assert "theirs" not in str(raised.value)
 
 
@@ -455,9 +461,9 @@ def test_questions_are_refused_by_their_own_types(helper):
         ask(question(sealed.digest, number=2).replace(b'"sums"', b'"medians"'))
     with refused(UnknownDataset):
         ask(question("00" * 32, number=3))
-    with pytest.raises(privacy_errors.BadArguments):
+    with pytest.raises(BadArguments):
         ask(b"{}")
-    with pytest.raises(privacy_errors.NoiseTooSmall):
+    with pytest.raises(NoiseTooSmall):
         ask(question(sealed.digest, number=4, noise=0.5))
     many = {"by": [["campaign"], ["place"], [], ["campaign", "place"]]}
     with pytest.raises(BudgetExhausted) as raised:
@@ -481,10 +487,10 @@ def test_too_few_records_are_not_released(helper):
         (UnknownDataset, 404),
         (DatasetRefused, 409),
         (errors.NoReceiptKey, 503),
-        (privacy_errors.LedgerBehind, 500),
-        (privacy_errors.UnknownFunction, 404),
-        (privacy_errors.RequestIdReused, 409),
-        (privacy_errors.TooFewRecords, 422),
+        (ledger_errors.LedgerBehind, 500),
+        (release_errors.UnknownFunction, 404),
+        (ledger_errors.RequestIdReused, 409),
+        (release_errors.TooFewRecords, 422),
         (UnsignedRequest, 401),
         (NotForUs, 421),
         (Expired, 410),

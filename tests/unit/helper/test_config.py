@@ -6,7 +6,7 @@ import pytest
 from maskedlark.helper import config
 from maskedlark.web.errors import BadConfig
 from maskedlark.wire.signatures import VerifyingKey
-from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, SERVICE_KEY
+from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, SERVICE_KEY
 
 HELPERS = ", ".join(f'"{key.verifying.public.hex()}"' for key in HELPER_KEYS)
 TOP = f"""

@@ -35,7 +35,7 @@ from maskedlark.wire.datasets import Sealing, pack, unpack
 from maskedlark.wire.terms import LEAST_LIFE_S
 from tests.unit.helper import cases, dying
 from tests.unit.helper.cases import DOCUMENT, HOUR, LIFETIME, NAME, NOW, ORIGIN, agreed, helper, measured
-from tests.unit.privacy.cases import make
+from tests.unit.parameters.cases import make
 
 AGGREGATE = Purpose.AGGREGATE
 

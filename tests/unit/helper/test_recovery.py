@@ -16,21 +16,21 @@ from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.ids import Ids
 from maskedlark.helper.keyring import Keyring
 from maskedlark.helper.tables import FLOOR
-from maskedlark.privacy import trail
-from maskedlark.privacy.errors import (
+from maskedlark.ledger import trail
+from maskedlark.ledger.errors import (
     AccountClosed,
     AnswerLost,
     BadReceipt,
-    BadSeed,
     BudgetExhausted,
     LedgerBehind,
     ReceiptsMissing,
     RequestIdReused,
 )
-from maskedlark.privacy.ledger import Ledger
-from maskedlark.privacy.lines import Mark
-from maskedlark.privacy.receipt import RecoveredReceipt, ReleaseReceipt
+from maskedlark.ledger.ledger import Ledger
+from maskedlark.ledger.lines import Mark
+from maskedlark.ledger.receipt import RecoveredReceipt, ReleaseReceipt
 from maskedlark.randomness import SystemRandomness
+from maskedlark.release.errors import BadSeed
 from maskedlark.storage.engine import open_database
 from maskedlark.web.errors import DatasetLost, UnknownDataset
 from maskedlark.wire.datasets import State, pack
@@ -38,7 +38,7 @@ from maskedlark.wire.terms import MOST_HOURS_AHEAD
 from tests.unit.helper import cases
 from tests.unit.helper.lost import LITTLE_NOISE, Lost, ask, seal, send
 from tests.unit.helper.world import DAY_S, NAME, NOW, ORIGIN, running
-from tests.unit.privacy.cases import HELPER_KEYS, make
+from tests.unit.parameters.cases import HELPER_KEYS, make
 
 LATER = FixedClock(NOW + 5 * DAY_S)
 """When browsers have made reports that are newer than the recovery."""

@@ -8,14 +8,14 @@ from maskedlark.clock import FixedClock
 from maskedlark.helper import tables
 from maskedlark.helper.errors import NoReceiptKey
 from maskedlark.helper.seeds import Seeds
-from maskedlark.privacy.errors import BadSeed
 from maskedlark.randomness import FixedRandomness, SystemRandomness
+from maskedlark.release.errors import BadSeed
 from maskedlark.storage.engine import open_database
 from maskedlark.storage.schema import prepare
 from maskedlark.web.errors import NoSeed
 from maskedlark.wire.hpke import OpeningKey
-from tests.unit.privacy import cases
-from tests.unit.privacy.ledgers import NOW, Signs
+from tests.unit.ledger.ledgers import NOW, Signs
+from tests.unit.parameters import cases
 
 NAMED = [
     {"name": f"helper-{i}", "identity": key.verifying.public.hex()} for i, key in enumerate(cases.HELPER_KEYS)

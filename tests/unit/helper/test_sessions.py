@@ -11,27 +11,25 @@ from maskedlark.adserver.errors import HelpersDiffer
 from maskedlark.adserver.remote_helper import RemoteHelper, Retries
 from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import DecodeError, Expired, MaskedLarkError
+from maskedlark.dp.sampling import Sampling
+from maskedlark.errors import BadArguments, DecodeError, Expired, MaskedLarkError
 from maskedlark.exact.losses import BinaryCrossEntropy
 from maskedlark.functions import model
 from maskedlark.helper.sessions import MOST_SEED
-from maskedlark.privacy import receipt, shared_seed
-from maskedlark.privacy.errors import (
-    BadArguments,
-    BadSeed,
+from maskedlark.ledger import receipt
+from maskedlark.ledger.errors import (
     NoSuchSession,
     NoSuchStep,
-    OtherPurpose,
     RequestIdReused,
     SessionClosed,
     StepOver,
     StepTaken,
-    UnknownFunction,
 )
-from maskedlark.privacy.messages import SessionRequest
-from maskedlark.privacy.receipt import ClosedReceipt, OpenedReceipt
-from maskedlark.privacy.sampling import Sampling
+from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt
 from maskedlark.randomness import SystemRandomness
+from maskedlark.release import shared_seed
+from maskedlark.release.errors import BadSeed, OtherPurpose, UnknownFunction
+from maskedlark.release.messages import SessionRequest
 from maskedlark.web import problem
 from maskedlark.web.errors import BodyTooLarge, NoSeed, UnknownDataset, UnsignedRequest, WrongContentType
 from maskedlark.web.request_signature import NO_BODY_TYPE
@@ -51,9 +49,9 @@ from tests.unit.helper.world import (
     opened,
     world,
 )
-from tests.unit.privacy.cases import HELPER_KEYS, settings
-from tests.unit.privacy.ledgers import Signs
-from tests.unit.privacy.stepping import body, network
+from tests.unit.ledger.ledgers import Signs
+from tests.unit.parameters.cases import HELPER_KEYS, settings
+from tests.unit.release.stepping import body, network
 
 RECORDS = 60
 NETWORK = network(losses=(BinaryCrossEntropy(),))

@@ -8,7 +8,7 @@ from maskedlark.helper.signers import FAILED_S, Signers
 from maskedlark.randomness import FixedRandomness
 from maskedlark.web.errors import ServiceAway, UnknownOrigin
 from maskedlark.wire.signatures import SigningKey
-from tests.unit.privacy.cases import REQUEST_KEY, make
+from tests.unit.parameters.cases import REQUEST_KEY, make
 
 NOW, FRESH_S, ORIGIN = 1_900_000_000, 60, "ads.example"
 FRESH = SigningKey(FixedRandomness(b"fresh").bytes(32)).verifying

@@ -20,10 +20,10 @@ from maskedlark.parameter_service.app import create_app as parameter_app
 from maskedlark.parameter_service.desk import Desk
 from maskedlark.parameter_service.pinned import Pinned
 from maskedlark.parameter_service.store import Store
-from maskedlark.privacy import chain
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.messages import Request
+from maskedlark.parameters import chain
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, SystemRandomness
+from maskedlark.release.messages import Request
 from maskedlark.simulate import Population
 from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.web.signed_remote import SignedRemote
@@ -41,7 +41,7 @@ from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.keys import KeyConfiguration, PublishedKey
 from maskedlark.wire.report import Recipient
 from maskedlark.wire.signatures import SigningKey
-from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, SERVICE_KEY, make
+from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, SERVICE_KEY, make
 from tests.unit.web.service import AppTransport
 
 NOW = 1_900_000_000

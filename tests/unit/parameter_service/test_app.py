@@ -6,9 +6,9 @@ import httpx
 import pytest
 
 from maskedlark.clock import FixedClock
-from maskedlark.privacy import chain
+from maskedlark.parameters import chain
 from maskedlark.web import answers, pages
-from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, make
+from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, make
 from tests.unit.web.service import NOW, ORIGIN, Service, chained, configuration
 
 FIRST, SECOND = chained(2)

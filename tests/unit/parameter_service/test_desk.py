@@ -22,10 +22,10 @@ from maskedlark.errors import (
 )
 from maskedlark.parameter_service.desk import Desk
 from maskedlark.parameter_service.store import Store
-from maskedlark.privacy import chain, document
+from maskedlark.parameters import chain, document
 from maskedlark.storage.engine import open_database
 from maskedlark.web.errors import UnknownDocument, UnknownHelper, UnknownOrigin
-from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, SERVICE_KEY, make
+from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, SERVICE_KEY, make
 from tests.unit.web.service import NOW, ORIGIN, PINNED, Service, chained, configuration
 
 FIRST, SECOND, THIRD = chained(3)

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from maskedlark.features import Boolean, Encoder, Hashed, OneHot, Scaled
-from maskedlark.parameter_service.draft import draft
+from maskedlark.parameters.drafting import draft
 from maskedlark.simulate import declaring
 from maskedlark.simulate.crowd import Wanted, crowd
 from maskedlark.simulate.errors import BadScene
-from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY
+from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY
 
 
 def people(count=200, names=("spring", "winter")):

@@ -1,9 +1,9 @@
 import pytest
 
-from maskedlark.privacy.document import Document
+from maskedlark.parameters.document import Document
 from maskedlark.simulate import handing
 from maskedlark.training import recipe
-from tests.unit.privacy.cases import make
+from tests.unit.parameters.cases import make
 
 
 def document(k: int) -> Document:

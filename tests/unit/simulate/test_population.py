@@ -9,13 +9,13 @@ from maskedlark.browser import moments
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Measured, Trained
 from maskedlark.errors import NotDeclared
-from maskedlark.privacy.settings import Delay
+from maskedlark.parameters.settings import Delay
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.simulate import Population, processes
 from maskedlark.wire import report
 from maskedlark.wire.report import Recipient
 from tests.unit.browser.cases import DAY, OPENING, START
-from tests.unit.privacy.cases import make
+from tests.unit.parameters.cases import make
 
 DOCUMENT = make(fake_rate=0.3)
 RECIPIENTS = tuple(Recipient(f"helper-{i}", key.sealing) for i, key in enumerate(OPENING[:2]))

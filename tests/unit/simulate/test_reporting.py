@@ -6,11 +6,11 @@ from typing import Any, cast
 import pytest
 
 from maskedlark.adserver.client import Client
+from maskedlark.adserver.dataset_store import Dataset, Standing
+from maskedlark.adserver.report_store import Selection
 from maskedlark.core.purpose import Purpose
 from maskedlark.simulate.errors import OtherScene
 from maskedlark.simulate.reporting import DATASETS, Reporting
-from maskedlark.storage.datasets import Dataset, Standing
-from maskedlark.storage.reports import Selection
 
 
 def run(tmp_path, state: Standing) -> dict[Purpose, Dataset]:

@@ -23,6 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError, ProgrammingError
 
+from maskedlark.adserver.report_store import Reports, check_used
 from maskedlark.storage import database as module
 from maskedlark.storage.engine import open_database
 from maskedlark.storage.errors import (
@@ -31,9 +32,8 @@ from maskedlark.storage.errors import (
     UnsupportedDatabase,
     UnusedDatabase,
 )
-from maskedlark.storage.reports import Reports, check_used
 from maskedlark.storage.schema import prepare
-from tests.unit.storage.cases import clock
+from tests.unit.adserver.stored import clock
 
 ROOT = Path(__file__).parents[3]
 TABLES = MetaData()

@@ -8,12 +8,12 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
 
+from maskedlark.adserver.report_store import Outcome, Reports
 from maskedlark.errors import MaskedLarkError
 from maskedlark.storage.engine import open_database
 from maskedlark.storage.errors import StorageUnavailable, UnsupportedDatabase
-from maskedlark.storage.reports import Outcome, Reports
 from tests.databases import postgresql_server
-from tests.unit.storage.cases import arrivals, clock, opened
+from tests.unit.adserver.stored import arrivals, clock, opened
 
 SAID = "^the database cannot answer; try again later$"
 

@@ -7,12 +7,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from maskedlark.privacy.document import Document
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness
 from maskedlark.training.begin import begin
 from maskedlark.training.local import Local, shared_out
 from maskedlark.training.training import Training
-from tests.unit.privacy.cases import HELPER_KEYS, make
+from tests.unit.parameters.cases import HELPER_KEYS, make
 
 RECORDS, FEATURES = 300, 6
 TAG = "visits"

@@ -7,13 +7,13 @@ import numpy as np
 
 from maskedlark.adserver.combining import Answered, combine
 from maskedlark.core.records import Trained
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.function import Arguments, Function
-from maskedlark.privacy.kept_answers import KeptAnswers
-from maskedlark.privacy.messages import Request, decode_request
-from maskedlark.privacy.release import Desk
+from maskedlark.functions.function import Arguments, Function
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness
-from tests.unit.privacy.stepping import Rig
+from maskedlark.release.kept_answers import KeptAnswers
+from maskedlark.release.messages import Request, decode_request
+from maskedlark.release.release import Desk
+from tests.unit.release.stepping import Rig
 
 
 class Evaluator:

@@ -9,12 +9,12 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 
 from maskedlark.core import batches
+from maskedlark.errors import BadArguments
 from maskedlark.exact.errors import ModelDoesNotFit
-from maskedlark.privacy.errors import BadArguments
 from maskedlark.training.evaluating import evaluate
 from maskedlark.training.metrics import Binary, Classes, Values
 from maskedlark.training.predictor import Predictor
-from tests.unit.privacy import stepping
+from tests.unit.release import stepping
 from tests.unit.training.evaluators import Evaluator
 
 LABELS = {

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from maskedlark.privacy.errors import BadArguments
+from maskedlark.errors import BadArguments
 from maskedlark.training import making, recipe
 from maskedlark.training.errors import BadRun
 from maskedlark.web.errors import BadConfig

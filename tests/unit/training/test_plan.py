@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from maskedlark.privacy.course import Course, adserver_epsilon, coalition_epsilon
-from maskedlark.privacy.errors import BadArguments, NoiseTooSmall
+from maskedlark.dp.session_charge import Course, adserver_epsilon, coalition_epsilon
+from maskedlark.errors import BadArguments, NoiseTooSmall
 from maskedlark.training import plan as plans
 from maskedlark.training.plan import Wish, drawn, expected_batch
 from tests.unit.training.cases import TAG, document, home, model, run

@@ -5,8 +5,8 @@ import sys
 import pytest
 from rich.console import Console
 
-from maskedlark.privacy import sampling
-from maskedlark.privacy.course import adserver_epsilon, coalition_epsilon
+from maskedlark.dp import sampling
+from maskedlark.dp.session_charge import adserver_epsilon, coalition_epsilon
 from maskedlark.training.progress import bar, cost
 from tests.unit.training.cases import document, home, model, run
 

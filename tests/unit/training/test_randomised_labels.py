@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from maskedlark.privacy.errors import BadArguments
+from maskedlark.errors import BadArguments
 from maskedlark.randomness import FixedRandomness
 from maskedlark.training.local import Local, shared_out
 from tests.unit.training import cases

@@ -8,7 +8,7 @@ import torch
 
 from maskedlark.exact.errors import WeightsDoNotFit
 from maskedlark.exact.local import exact_gradient
-from maskedlark.privacy.errors import SlotTaken, StepOver
+from maskedlark.ledger.errors import SlotTaken, StepOver
 from maskedlark.training.checkpoint import kept
 from maskedlark.training.errors import OtherRun
 from tests.unit.training.cases import (

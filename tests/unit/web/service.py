@@ -14,15 +14,15 @@ from maskedlark.parameter_service.app import create_app
 from maskedlark.parameter_service.desk import Desk
 from maskedlark.parameter_service.pinned import Pinned
 from maskedlark.parameter_service.store import Store
-from maskedlark.privacy import chain
-from maskedlark.privacy.chain import Signed
-from maskedlark.privacy.document import Document
+from maskedlark.parameters import chain
+from maskedlark.parameters.chain import Signed
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.keys import KeyConfiguration, PublishedKey
 from maskedlark.wire.signatures import SigningKey
-from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, SERVICE_KEY, make
+from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, SERVICE_KEY, make
 
 NOW = 1_900_000_000
 ORIGIN = "ads.example"

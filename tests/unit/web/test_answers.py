@@ -3,7 +3,7 @@ import pytest
 from fastapi import FastAPI
 
 from maskedlark.errors import MaskedLarkError, NotMersenne
-from maskedlark.privacy.errors import LedgerBehind
+from maskedlark.ledger.errors import LedgerBehind
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web import answers, problem
 from tests.unit.web.service import AppTransport

@@ -6,7 +6,7 @@ from typing import Self
 import pytest
 from pydantic import Field
 
-from maskedlark.privacy.settings import Settings
+from maskedlark.parameters.settings import Settings
 from maskedlark.web import config
 from maskedlark.web.config import Address, DatabaseUrl, PartyConfig
 from maskedlark.web.errors import BadConfig

@@ -10,7 +10,7 @@ import pytest
 
 from maskedlark.clock import FixedClock
 from maskedlark.errors import BadSignature, BrokenChain, Expired, Forked, InvalidDocument, RolledBack
-from maskedlark.privacy import chain, document
+from maskedlark.parameters import chain, document
 from maskedlark.web import pages, remote
 from maskedlark.web.errors import (
     CorruptCache,
@@ -20,7 +20,7 @@ from maskedlark.web.errors import (
     UnknownHelper,
     UnknownOrigin,
 )
-from tests.unit.privacy.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, SERVICE_KEY, make
+from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, SERVICE_KEY, make
 from tests.unit.web.service import (
     NOW,
     ORIGIN,

@@ -5,8 +5,8 @@ import pytest
 from maskedlark import errors
 from maskedlark.errors import BadSignature, KTooSmall, MaskedLarkError, NotMersenne, Truncated
 from maskedlark.features.errors import ColumnDoesNotFit
-from maskedlark.privacy import errors as privacy_errors
-from maskedlark.privacy.errors import BudgetExhausted, DeltaExhausted, SlotTaken
+from maskedlark.ledger.errors import BudgetExhausted, DeltaExhausted, SlotTaken
+from maskedlark.release import errors as privacy_errors
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web import errors as web_errors
 from maskedlark.web import problem

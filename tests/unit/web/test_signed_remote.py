@@ -11,7 +11,7 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 
 from maskedlark.clock import FixedClock
-from maskedlark.privacy.errors import BudgetExhausted
+from maskedlark.ledger.errors import BudgetExhausted
 from maskedlark.randomness import FixedRandomness
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web import answers, body

@@ -7,8 +7,8 @@ from maskedlark.adserver.table import Estimate
 from maskedlark.cli.acts.found import Campaign, Charged, Number, Receipts, Report
 from maskedlark.cli.acts.people import People
 from maskedlark.cli.acts.tables import table
-from maskedlark.privacy import trail
-from maskedlark.privacy.receipt import (
+from maskedlark.ledger import trail
+from maskedlark.ledger.receipt import (
     Balance,
     ClosedReceipt,
     OpenedReceipt,

@@ -13,8 +13,8 @@ from maskedlark.cli.acts.people import People
 from maskedlark.clock import FixedClock, SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.features import Encoder
-from maskedlark.privacy.policy import Policy
-from maskedlark.privacy.settings import Budget
+from maskedlark.parameters.policy import Policy
+from maskedlark.parameters.settings import Budget
 from maskedlark.simulate import Population, processes
 from maskedlark.simulate.stage import DAY_S, Stage
 

@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from maskedlark import workflow
+from maskedlark.adserver.report_store import Reports, Selection
 from maskedlark.cli.acts.found import ALL, Held, Sight
 from maskedlark.cli.acts.people import People
 from maskedlark.cli.acts.tables import table
@@ -16,7 +17,6 @@ from maskedlark.features import Encoder
 from maskedlark.helper.keyring import Keyring
 from maskedlark.simulate.stage import Stage
 from maskedlark.storage.engine import open_database
-from maskedlark.storage.reports import Reports, Selection
 from maskedlark.wire import report
 from maskedlark.workflow import Workflow
 

@@ -20,9 +20,9 @@ from maskedlark.cli.acts.people import People, people
 from maskedlark.cli.acts.reporting import DATASETS
 from maskedlark.cli.acts.tables import table
 from maskedlark.core.purpose import Purpose
+from maskedlark.dp.session_charge import adserver_epsilon, announced, coalition_epsilon
 from maskedlark.exact.network import FEATURE_EXPONENT
 from maskedlark.features import Encoder
-from maskedlark.privacy.course import adserver_epsilon, announced, coalition_epsilon
 from maskedlark.randomness import Randomness
 from maskedlark.training.plan import Plan
 from maskedlark.training.predictor import Predictor

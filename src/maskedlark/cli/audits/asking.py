@@ -10,6 +10,7 @@ from maskedlark.adserver.client import Client
 from maskedlark.cli.audits.planting import TAG
 from maskedlark.core import sharing
 from maskedlark.core.field import FieldArray
+from maskedlark.dp.sampling import Sampling
 from maskedlark.exact.clip import Clip, Norm
 from maskedlark.exact.local import lift
 from maskedlark.exact.network import Network
@@ -17,10 +18,9 @@ from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model as described
 from maskedlark.functions import weights
 from maskedlark.functions.gradient import Gradient
-from maskedlark.privacy.document import Document
-from maskedlark.privacy.messages import SessionRequest
-from maskedlark.privacy.receipt import OpenedReceipt
-from maskedlark.privacy.sampling import Sampling
+from maskedlark.ledger.receipt import OpenedReceipt
+from maskedlark.parameters.document import Document
+from maskedlark.release.messages import SessionRequest
 
 DELTA = 1e-5
 

@@ -18,9 +18,9 @@ from maskedlark.audit import canaries, colluding
 from maskedlark.cli.audits.finding import CONFIDENCE, SEEN, SEEN_ALONE, Finding
 from maskedlark.cli.audits.planting import sealed
 from maskedlark.core.purpose import Purpose
+from maskedlark.dp import accountant
+from maskedlark.dp.mechanisms import Kind, Sensitivity
 from maskedlark.functions.sums import Sums
-from maskedlark.privacy import accountant
-from maskedlark.privacy.mechanisms import Kind, Sensitivity
 from maskedlark.randomness import Randomness
 from maskedlark.simulate.stage import MOST, Stage, stage
 

@@ -23,14 +23,14 @@ from maskedlark.cli.audits.finding import CONFIDENCE, SEEN, SEEN_ALONE, Finding
 from maskedlark.cli.audits.planting import SETTINGS, TAG, sealed
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
+from maskedlark.dp import mechanisms
+from maskedlark.dp.sampling import Sampling
+from maskedlark.dp.session_charge import Course, adserver_epsilon, coalition_epsilon
 from maskedlark.exact.clip import Clip
 from maskedlark.exact.losses import BinaryCrossEntropy
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions.gradient import GradientSteps
-from maskedlark.privacy import mechanisms
-from maskedlark.privacy.course import Course, adserver_epsilon, coalition_epsilon
-from maskedlark.privacy.sampling import Sampling
 from maskedlark.randomness import Randomness
 from maskedlark.simulate.stage import Stage, stage
 

@@ -21,12 +21,12 @@ from maskedlark.clock import SystemClock
 from maskedlark.core import sharing
 from maskedlark.core.declared import Model
 from maskedlark.core.purpose import Purpose
+from maskedlark.dp.calibration import noise_for_course
+from maskedlark.dp.sampling import Sampling
 from maskedlark.exact.clip import Clip
 from maskedlark.exact.local import lift
 from maskedlark.functions import weights as encoding
 from maskedlark.functions.gradient import GradientSteps
-from maskedlark.privacy.calibration import noise_for_course
-from maskedlark.privacy.sampling import Sampling
 from maskedlark.randomness import Randomness
 from maskedlark.simulate.stage import stage
 

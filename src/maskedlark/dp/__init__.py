@@ -1,0 +1,1 @@
+"""Differential privacy: noise on integers, accounting, calibration, intervals."""

@@ -1,0 +1,77 @@
+"""How the batches of a session are drawn, as receipts say it, and the course that follows from it."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from maskedlark.dp.mechanisms import Kind
+from maskedlark.dp.session_charge import MOST_STEPS, Closed, Course, announced, crowded
+from maskedlark.parameters.settings import Settings
+
+
+class Sampling(Settings):
+    """Poisson batches at a rate; a fresh partition every epoch; the whole dataset; or the ad server's choice.
+
+    Only batches that the ad server does not know amplify privacy against it, and of these only Poisson ones
+    are accounted so.
+    """
+
+    kind: Literal["poisson", "partition", "whole", "chosen"]
+    rate: Annotated[float, Field(gt=0, le=1)] | None = None
+    batches: Annotated[int, Field(ge=1, le=MOST_STEPS)] | None = None
+    """Of a partition: so many steps make an epoch."""
+    held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The share of records that is in no batch."""
+
+    @model_validator(mode="after")
+    def _fitting(self) -> "Sampling":
+        if (self.kind == "poisson") != (self.rate is not None):
+            raise ValueError("poisson batches have a rate, no others do")
+        if (self.kind == "partition") != (self.batches is not None):
+            raise ValueError("a partition has a number of batches, nothing else does")
+        return self
+
+    def uses(self, steps: int) -> int:
+        """How often one record may have been used in so many steps: once an epoch, else once a step."""
+        return -(-steps // (self.batches or 1))
+
+    def steps(self, uses: int) -> int:
+        """The steps of so many uses: the whole epochs of a partition."""
+        return uses * (self.batches or 1)
+
+
+def course(
+    sampling: Sampling,
+    kind: Kind,
+    noise: float,
+    steps: int,
+    delta: float,
+    *,
+    records: int,
+    k: int,
+) -> Course:
+    """The course of a session: what it is charged as. Run by helpers, and by who plans.
+
+    `records` and `k`: batches that may be below k amplify nothing.
+    """
+    uses = sampling.uses(steps)
+    if sampling.rate is None or sampling.rate == 1:
+        return Course(kind, noise, 1.0, uses, uses, delta)
+    batches = announced(kind, noise, sampling.rate, uses, delta)
+    found = Course(kind, noise, sampling.rate, uses, batches, delta)
+    if crowded(found, records, k, sampling.held_out):
+        return found
+    return Course(kind, noise, 1.0, uses, batches, delta)
+
+
+def closed(sampling: Sampling, opened: Course, used: int) -> Closed:
+    """A session's course after so many steps."""
+    return opened.closed(sampling.uses(used), most_batches(sampling, opened, sampling.uses(used)))
+
+
+def most_batches(sampling: Sampling, opened: Course, used: int) -> int:
+    """The most batches that one record is in when so many uses are over. Helpers see to it."""
+    kept = opened.kept(used)
+    if sampling.rate is None or sampling.rate == 1:
+        return kept
+    return announced(opened.kind, opened.noise, sampling.rate, opened.steps, opened.delta, kept)

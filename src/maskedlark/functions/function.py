@@ -1,0 +1,144 @@
+"""What a function must say: its row, and how far one replaced secret can move its sum.
+
+A function is one small file. No service knows its name: it parses its own arguments, says what it will
+return, and computes a helper's share of it. What is below k, the charge and the noise are `release`'s.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskedlark.core.field import FieldArray
+from maskedlark.core.purpose import Purpose
+from maskedlark.core.records import Entry, Records
+from maskedlark.dp.mechanisms import Sensitivity
+from maskedlark.parameters.document import Document
+
+Group = tuple[Entry, ...]
+Arguments = Mapping[str, Any]
+"""A JSON object, as it came. The function refuses what it does not know."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One number, or one vector, of every row of a table. It gets noise of its own, and is charged once."""
+
+    name: str
+    sensitivity: Sensitivity
+    """Of a row, when the secret of one of its records is replaced by any other."""
+    largest: int
+    """The most that one record adds to a coordinate, up or down."""
+    width: int = 1
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of a model's records: those that are kept out of all batches, or the others."""
+
+    which: Literal["held_out", "training"]
+    held_out: float
+    """The share that is kept out."""
+
+    @property
+    def share(self) -> float:
+        """The share of all records that it has, as everybody knows it."""
+        return self.held_out if self.which == "held_out" else 1 - self.held_out
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A table that will be returned: by which keys its rows differ, and its columns."""
+
+    by: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class Table:
+    """A helper's share of a table: rows by group, the records in each, and columns of shape (rows, width)."""
+
+    rows: Sequence[Group]
+    records: NDArray[np.int64]
+    shares: tuple[FieldArray, ...]
+
+
+class Question(ABC):
+    """A function with its arguments, checked against a document: known before any record is looked at."""
+
+    @property
+    @abstractmethod
+    def plans(self) -> tuple[Plan, ...]:
+        """The tables, in order. A record may be in at most one row of each."""
+
+    @property
+    def tag(self) -> str | None:
+        """The model whose records are asked for; none to aggregate."""
+        return None
+
+    @property
+    def part(self) -> Part | None:
+        """Which of the records are asked for; none for all."""
+        return None
+
+    @abstractmethod
+    def share(self, datasets: Sequence[Records], k: int) -> list[Table]:
+        """A helper's share of every table, over the union of datasets. Linear in the records' shares.
+
+        The same rows in the same order at every helper. Rows of fewer than k records may be left out; if
+        they are not, `release` drops them.
+        """
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """All columns of all tables: each is one release that composes with the others."""
+        return tuple(column for plan in self.plans for column in plan.columns)
+
+
+class Function(ABC):
+    """The paper's f. Its name stands in requests and receipts."""
+
+    name: ClassVar[str]
+    purpose: ClassVar[Purpose]
+    version: ClassVar[int] = 1
+    """Raised with every change of what it computes: an old question must not get a new answer."""
+
+    @property
+    def engine(self) -> str:
+        """What the same share is computed with, at every helper. Answers of two engines add up to nothing."""
+        return f"{self.name} {self.version}"
+
+    @abstractmethod
+    def ask(self, document: Document, arguments: Arguments) -> Question:
+        """The question that these arguments make under a document. Raises what is wrong with them."""
+
+
+class Steps(ABC):
+    """A stepped function with what a session fixes: checked before the session is opened."""
+
+    @abstractmethod
+    def at(self, body: bytes, shared: bytes) -> Question:
+        """The question of one step. Raises what is wrong with its body, before the step is taken.
+
+        `shared` is a secret of all helpers, another for every step: what it makes random is the same at each.
+        """
+
+
+class SteppedFunction(ABC):
+    """A function that is asked again and again over batches: each step brings the rest of its arguments."""
+
+    name: ClassVar[str]
+    purpose: ClassVar[Purpose]
+    version: ClassVar[int] = 1
+
+    @property
+    def engine(self) -> str:
+        """As a function's."""
+        return f"{self.name} {self.version}"
+
+    @abstractmethod
+    def begin(self, document: Document, tag: str, arguments: Arguments) -> Steps:
+        """What these arguments make under a document. Raises what is wrong with them."""

@@ -1,0 +1,1 @@
+"""Durable charges, receipts, recovery and anchors."""

@@ -1,0 +1,300 @@
+"""The life budget of a source, and what is left of it. Pure: ledgers and those who audit them run the same.
+
+A source makes one report to aggregate and one for each of its models, all under one document, and each report
+is in one dataset. Helpers cannot tell which reports are of one source. So what a source has cost is at most
+the sum, over its *streams* (aggregate, and every model), of the dearest dataset of the stream.
+
+There are two figures of it: against the ad server alone, and against who knows the batches. They differ by
+the courses of training sessions alone. In a dataset, single releases compose, and each course adds its own ε
+and δ: sessions are opened by what was seen before, and run side by side, and for sums that does not matter.
+Half of a model's δ is for single releases, half for courses.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from maskedlark.core.purpose import Purpose
+from maskedlark.dp import accountant
+from maskedlark.dp.accountant import Charge
+from maskedlark.dp.calibration import noise_for_course
+from maskedlark.dp.mechanisms import Kind
+from maskedlark.dp.session_charge import Closed, Course, adserver_epsilon, coalition_epsilon
+from maskedlark.errors import NotDeclared, ReleaseRefused
+from maskedlark.ledger.errors import BudgetExhausted, DeltaExhausted
+from maskedlark.parameters.document import Document
+
+Stream = str | None
+"""The tag of a model; None stands for the one report to aggregate."""
+
+
+class Spent(NamedTuple):
+    """What one source may have cost, at most: ε, and the δ at which that ε was computed."""
+
+    epsilon: float
+    """Against the ad server alone."""
+    delta: float
+    coalition: float
+    """The ε against the ad server with all helpers but one, or a curious helper: they know the batches."""
+
+
+class Cost(NamedTuple):
+    """What a release changes: spent before it and with it, and what would be left then."""
+
+    before: Spent
+    after: Spent
+    left: float
+
+
+class Figures(NamedTuple):
+    """An ε against the ad server alone, and one against who knows the batches."""
+
+    adserver: float
+    coalition: float
+
+    def within(self, most: "Figures") -> bool:
+        """Whether neither is more."""
+        return self.adserver <= most.adserver and self.coalition <= most.coalition
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A release or a session, as the budget sees it: over these datasets, of this stream."""
+
+    stream: Stream
+    datasets: tuple[bytes, ...]
+    charge: Charge | Course
+    session: bytes = b""
+    """Of a course: by which it is closed."""
+
+
+@dataclass(frozen=True)
+class Closing:
+    """A session was closed: its course counts as this from now on."""
+
+    session: bytes
+    course: Closed
+
+
+class _Place(NamedTuple):
+    """A dataset, as far as one stream is in it."""
+
+    stream: Stream
+    dataset: bytes
+
+
+@dataclass(frozen=True)
+class _Charged:
+    """What a dataset was charged: for single releases, and for sessions."""
+
+    charges: tuple[Charge, ...] = ()
+    courses: Mapping[bytes, Course | Closed] = field(default_factory=dict)
+
+    def with_(self, entry: Entry) -> "_Charged":
+        if isinstance(entry.charge, Course):
+            return _Charged(self.charges, {**self.courses, entry.session: entry.charge})
+        return _Charged(_merged([*self.charges, entry.charge]), self.courses)
+
+    def closed(self, closing: Closing) -> "_Charged":
+        return _Charged(self.charges, {**self.courses, closing.session: closing.course})
+
+    @property
+    def delta(self) -> float:
+        """What its courses have of δ."""
+        return math.fsum(course.delta for course in self.courses.values())
+
+
+class Account:
+    """All releases and sessions under one document of one origin. One thread at a time changes it."""
+
+    def __init__(self, document: Document, slack: float = 0.0) -> None:
+        """`slack`: who audits a helper's figures allows for another machine's rounding."""
+        self._document = document
+        self._slack = slack
+        self._charged: dict[_Place, _Charged] = {}
+        self._figures: dict[_Place, Figures] = {}
+
+    def copy(self) -> "Account":
+        """As it is now, for somebody who takes time to look at it."""
+        copied = Account(self._document, self._slack)
+        copied._charged, copied._figures = dict(self._charged), dict(self._figures)
+        return copied
+
+    def spent(self) -> Spent:
+        """What a source has cost until now."""
+        return self._total(self._costs())
+
+    def cost(self, change: Entry | Closing | None) -> Cost:
+        """What a release, an opening or a closing would change, whether it fits or not."""
+        after = self._total(self._costs(change))
+        return Cost(self.spent(), after, self._document.budget.epsilon - after.epsilon)
+
+    def fits(self, entry: Entry) -> bool:
+        """Whether a release or session stays within the budget, and training within its ceilings."""
+        streams = _dearest_by_stream(self._costs(entry))
+        training = _sum(figures for stream, figures in streams.items() if stream is not None)
+        spent = _sum(streams.values()).adserver <= self._document.budget.epsilon * (1 + self._slack)
+        return spent and training.within(self._ceilings()) and self._delta_fits(entry)
+
+    def refusal(self, entry: Entry) -> ReleaseRefused:
+        """Why a release does not fit: what it would cost, what is left, and what would fit. Takes time."""
+        if not self._delta_fits(entry):
+            left = self._delta_left(entry.stream, entry.datasets)
+            return DeltaExhausted(left, entry.charge.delta if isinstance(entry.charge, Course) else 0.0)
+        room, costs, after = self._room(entry.stream), self._costs(), self._costs(entry)
+        places = [_Place(entry.stream, dataset) for dataset in entry.datasets]
+        dearest = _dearest(costs.get(place, _NOTHING) for place in places)
+        noise = self.noise_that_fits(entry)
+        if _dearest(after[place] for place in places).adserver > room.adserver:
+            wanted = self._total(after).epsilon - self._total(costs).epsilon
+            return BudgetExhausted(max(0.0, room.adserver - dearest.adserver), wanted, noise)
+        wanted = self._total(after).coalition - self._total(costs).coalition
+        left = max(0.0, room.coalition - dearest.coalition)
+        return BudgetExhausted(left, wanted, noise, of="what training may cost against a coalition")
+
+    def add(self, changes: Iterable[Entry | Closing]) -> None:
+        """Count releases and sessions. Their check is the caller's: what was released is counted anyway."""
+        for change in changes:
+            for place, charged in self._changed(change).items():
+                self._charged[place] = charged
+                self._figures.pop(place, None)
+
+    def noise_that_fits(self, entry: Entry) -> float | None:
+        """The least noise with which the same question would fit; none if nothing does."""
+        room, found = self._room(entry.stream), []
+        for dataset in entry.datasets:
+            charged = self._charged.get(_Place(entry.stream, dataset), _Charged())
+            try:
+                found.append(self._noise(entry, charged, room))
+            except NotDeclared:
+                return None
+        return max(found)
+
+    def _noise(self, entry: Entry, charged: _Charged, room: Figures) -> float:
+        charge = entry.charge
+        if isinstance(charge, Course):
+            spent = self._figure(entry.stream, charged)
+            left = Figures(room.adserver - spent.adserver, room.coalition - spent.coalition)
+            return noise_for_course(
+                charge.kind, charge.rate, charge.steps, charge.delta, *left, batches=charge.batches
+            )
+        courses = self._courses(charged)
+        left_epsilon = min(room.adserver - courses.adserver, room.coalition - courses.coalition)
+        delta = self.delta(entry.stream)
+        return accountant.noise_for(charge.kind, charge.count, left_epsilon, delta, charged.charges)
+
+    def delta(self, stream: Stream) -> float:
+        """The δ that the ε of a stream's single releases is computed at: of a model's, half."""
+        return self._delta(stream) - self.courses_delta(stream)
+
+    def courses_delta(self, stream: Stream) -> float:
+        """What all courses of a stream may have of δ, in one dataset: half, and nothing to aggregate."""
+        return self._delta(stream) / 2 if stream is not None else 0.0
+
+    def _delta(self, stream: Stream) -> float:
+        """All that a stream has: training's is shared evenly by the models.
+
+        A stream that the document does not declare has none: a made-up model would add to what δ sums up to.
+        """
+        if stream is None:
+            return self._document.delta(Purpose.AGGREGATE)
+        if stream not in self._document.declared_models:
+            raise NotDeclared(f"the document declares no model {stream!r}")
+        return self._document.delta(Purpose.TRAIN) / len(self._document.models)
+
+    def _delta_left(self, stream: Stream, datasets: Iterable[bytes]) -> float:
+        charged = max(self._charged.get(_Place(stream, each), _Charged()).delta for each in datasets)
+        return max(0.0, self.courses_delta(stream) - charged)
+
+    def _delta_fits(self, entry: Entry) -> bool:
+        if not isinstance(entry.charge, Course):
+            return True
+        # A course that has all that is left, found by subtraction, may be over by a rounding.
+        left = self._delta_left(entry.stream, entry.datasets)
+        return entry.charge.delta <= left + _ROUNDING * self.courses_delta(entry.stream)
+
+    def _changed(self, change: Entry | Closing) -> dict[_Place, _Charged]:
+        """The datasets that a change is about, as they are then."""
+        if isinstance(change, Closing):
+            found = {p: c for p, c in self._charged.items() if change.session in c.courses}
+            return {place: charged.closed(change) for place, charged in found.items()}
+        places = [_Place(change.stream, dataset) for dataset in change.datasets]
+        return {place: self._charged.get(place, _Charged()).with_(change) for place in places}
+
+    def _costs(self, change: Entry | Closing | None = None) -> dict[_Place, Figures]:
+        """What every dataset has cost, with one more change or without."""
+        for place in self._charged.keys() - self._figures.keys():
+            self._figures[place] = self._figure(place.stream, self._charged[place])
+        costs = dict(self._figures)
+        if change is not None:
+            for place, charged in self._changed(change).items():
+                costs[place] = self._figure(place.stream, charged)
+        return costs
+
+    def _figure(self, stream: Stream, charged: _Charged) -> Figures:
+        courses = self._courses(charged)
+        single = accountant.epsilon(charged.charges, self.delta(stream))
+        return Figures(single + courses.adserver, single + courses.coalition)
+
+    @staticmethod
+    def _courses(charged: _Charged) -> Figures:
+        return _sum(Figures(adserver_epsilon(c), coalition_epsilon(c)) for c in charged.courses.values())
+
+    def _total(self, costs: Mapping[_Place, Figures]) -> Spent:
+        streams = _dearest_by_stream(costs)
+        total = _sum(streams.values())
+        delta = math.fsum(self._delta(stream) for stream in streams)
+        return Spent(total.adserver, delta, total.coalition)
+
+    def _room(self, stream: Stream) -> Figures:
+        """The most that one dataset of a stream may cost, beside what the other streams have cost."""
+        others = {name: cost for name, cost in _dearest_by_stream(self._costs()).items() if name != stream}
+        room = self._document.budget.epsilon - _sum(others.values()).adserver
+        if stream is None:
+            return Figures(room, math.inf)
+        training = _sum(cost for name, cost in others.items() if name is not None)
+        ceilings = self._ceilings()
+        return Figures(
+            min(room, ceilings.adserver - training.adserver), ceilings.coalition - training.coalition
+        )
+
+    def _ceilings(self) -> Figures:
+        """What training may cost."""
+        training = self._document.training
+        if training is None:
+            return _NOTHING
+        more = 1 + self._slack
+        return Figures(training.adserver.epsilon * more, training.coalition.epsilon * more)
+
+
+_NOTHING = Figures(0.0, 0.0)
+_ROUNDING = 1e-12
+
+
+def _sum(figures: Iterable[Figures]) -> Figures:
+    """Rounded once: in whatever order, every helper finds the same."""
+    found = list(figures)
+    return Figures(math.fsum(each.adserver for each in found), math.fsum(each.coalition for each in found))
+
+
+def _dearest(figures: Iterable[Figures]) -> Figures:
+    """The larger of each figure: they need not be of one dataset."""
+    found = [_NOTHING, *figures]
+    return Figures(max(each.adserver for each in found), max(each.coalition for each in found))
+
+
+def _dearest_by_stream(costs: Mapping[_Place, Figures]) -> dict[Stream, Figures]:
+    dearest: dict[Stream, Figures] = {}
+    for place, figures in costs.items():
+        dearest[place.stream] = _dearest([figures, dearest.get(place.stream, _NOTHING)])
+    return dearest
+
+
+def _merged(charges: Iterable[Charge]) -> tuple[Charge, ...]:
+    """As few charges as say the same: a thousand questions with one noise are one charge."""
+    counts: Counter[tuple[Kind, float]] = Counter()
+    for charge in charges:
+        counts[charge.kind, charge.noise] += charge.count
+    return tuple(Charge(kind, noise, count) for (kind, noise), count in counts.items())

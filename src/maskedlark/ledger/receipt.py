@@ -1,0 +1,310 @@
+"""Receipts: what a helper has answered, signed and chained, so that anyone can add up what it cost.
+
+A helper's receipts for one origin form a chain by hash. Five kinds: a dataset was sealed; a question was
+answered; a session was opened, and closed; receipts were lost. None says who is in a dataset or in a batch.
+They are signed by a key that the helper's identity certifies, so that the identity itself can stay off the
+machine that answers.
+"""
+
+import hashlib
+import json
+from typing import Annotated, Literal
+
+import rfc8785
+from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
+
+from maskedlark.dp.accountant import Charge
+from maskedlark.dp.mechanisms import LEAST_NOISE, MOST_NOISE
+from maskedlark.dp.sampling import Sampling
+from maskedlark.dp.session_charge import MOST_STEPS, Closed, Course
+from maskedlark.errors import BadSignature, WeakKey
+from maskedlark.ledger.budget import Closing, Cost, Entry
+from maskedlark.ledger.errors import BadReceipt
+from maskedlark.parameters.document import Origin
+from maskedlark.parameters.settings import MOST_NUMBER, Hex32, Name, PublicKey, Seconds, Settings
+from maskedlark.wire.signatures import SIGNATURE_BYTES, SigningKey, VerifyingKey
+
+RECEIPT_LABEL = "maskedlark v1 receipt"
+CERTIFICATE_LABEL = "maskedlark v1 receipt key"
+
+Hex16 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
+Hex64 = Annotated[str, StringConstraints(pattern=rf"^[0-9a-f]{{{2 * SIGNATURE_BYTES}}}$")]
+Number = Annotated[int, Field(ge=1, le=MOST_NUMBER)]
+
+
+class _Canonical(Settings):
+    """A value with one form of bytes: canonical JSON (RFC 8785)."""
+
+    def encode(self) -> bytes:
+        """What is signed and hashed."""
+        return rfc8785.dumps(json.loads(self.model_dump_json()))
+
+
+class _Placed(_Canonical):
+    """Whose receipt it is, for whom, and its place in their chain."""
+
+    format: Literal[1] = 1
+    helper: Name
+    origin: Origin
+    number: Number
+    previous: Hex32 | None
+    time: Seconds
+    parameters: Hex32
+
+
+class SealedReceipt(_Placed):
+    """A dataset was sealed: its reports are in no other, and it never changes."""
+
+    kind: Literal["sealed"] = "sealed"
+    purpose: Literal["aggregate", "train"]
+    dataset: Hex32
+    records: Annotated[int, Field(ge=0, le=MOST_NUMBER)]
+
+
+class Released(Settings):
+    """How much noise the answer has, and what it was charged as: so many columns of this kind and noise."""
+
+    mechanism: Literal["laplace", "gaussian"]
+    noise: Annotated[float, Field(ge=LEAST_NOISE, le=MOST_NOISE)]
+    columns: Number
+
+
+class Balance(Settings):
+    """A source's budget: what this release cost, what all have cost, and what is left."""
+
+    charged_epsilon: Annotated[float, Field(ge=0)]
+    spent_epsilon: Annotated[float, Field(ge=0)]
+    spent_coalition_epsilon: Annotated[float, Field(ge=0)]
+    """Against who knows the batches of sessions: the ad server with all helpers but one."""
+    spent_delta: Annotated[float, Field(ge=0)]
+    left_epsilon: float
+
+    @classmethod
+    def of(cls, cost: Cost) -> "Balance":
+        """What a receipt says of its cost."""
+        return cls(
+            charged_epsilon=max(0.0, cost.after.epsilon - cost.before.epsilon),
+            spent_epsilon=cost.after.epsilon,
+            spent_coalition_epsilon=cost.after.coalition,
+            spent_delta=cost.after.delta,
+            left_epsilon=cost.left,
+        )
+
+
+class ReleaseReceipt(_Placed):
+    """A question was answered."""
+
+    kind: Literal["release"] = "release"
+    request: Hex16
+    question: Hex32
+    """The digest of the whole request: function, arguments, datasets and noise."""
+    function: Name
+    tag: Name | None
+    datasets: Annotated[tuple[Hex32, ...], Field(min_length=1)]
+    released: Released
+    balance: Balance
+
+    def entry(self) -> Entry:
+        """As the budget sees it."""
+        released = self.released
+        charge = Charge(released.mechanism, released.noise, released.columns)
+        return Entry(self.tag, tuple(bytes.fromhex(dataset) for dataset in self.datasets), charge)
+
+
+class Reserved(Settings):
+    """A course, as a session reserved it."""
+
+    mechanism: Literal["laplace", "gaussian"]
+    noise: Annotated[float, Field(ge=LEAST_NOISE, le=MOST_NOISE)]
+    rate: Annotated[float, Field(gt=0, le=1)]
+    """What is accounted: 1 where sampling hides nothing."""
+    steps: Annotated[int, Field(ge=1, le=MOST_STEPS)]
+    batches: Annotated[int, Field(ge=0, le=MOST_STEPS)]
+    delta: Annotated[float, Field(ge=0, lt=1)]
+
+    @classmethod
+    def of(cls, course: Course) -> "Reserved":
+        """What a receipt says of a course."""
+        return cls(
+            mechanism=course.kind,
+            noise=course.noise,
+            rate=course.rate,
+            steps=course.steps,
+            batches=course.batches,
+            delta=course.delta,
+        )
+
+    def course(self) -> Course:
+        """As the budget knows it."""
+        return Course(self.mechanism, self.noise, self.rate, self.steps, self.batches, self.delta)
+
+
+class OpenedReceipt(_Placed):
+    """A session was opened: all that it may cost is reserved."""
+
+    kind: Literal["opened"] = "opened"
+    request: Hex16
+    """The session's name from here on."""
+    question: Hex32
+    """The digest of the whole request."""
+    function: Name
+    tag: Name
+    datasets: Annotated[tuple[Hex32, ...], Field(min_length=1)]
+    slots: Annotated[tuple[Annotated[int, Field(ge=0, le=MOST_NUMBER)], ...], Field(min_length=1)]
+    """In each dataset, the slot of its first step: with other slots, helpers would draw other batches."""
+    steps: Annotated[int, Field(ge=1, le=MOST_STEPS)]
+    sampling: Sampling
+    course: Reserved | None
+    """None where labels were randomised in the browser: nothing is charged."""
+    balance: Balance
+
+    def entry(self) -> Entry | None:
+        """As the budget sees it; none where nothing is charged."""
+        if self.course is None:
+            return None
+        datasets = tuple(bytes.fromhex(dataset) for dataset in self.datasets)
+        return Entry(self.tag, datasets, self.course.course(), bytes.fromhex(self.request))
+
+
+class Kept(Settings):
+    """What is kept of a course that was closed."""
+
+    steps: Annotated[int, Field(ge=0, le=MOST_STEPS)]
+    batches: Annotated[int, Field(ge=0, le=MOST_STEPS)]
+
+
+class ClosedReceipt(_Placed):
+    """A session was closed: what it did not use is given back."""
+
+    kind: Literal["closed"] = "closed"
+    request: Hex16
+    """The session's."""
+    used: Annotated[int, Field(ge=0, le=MOST_STEPS)]
+    """Steps up to the last one that was taken."""
+    digest: Hex32
+    """Over the steps that were taken and the digests of their bodies, in order."""
+    course: Reserved | None
+    """As it was opened."""
+    kept: Kept | None
+    balance: Balance
+
+    def entry(self) -> Closing | None:
+        """As the budget sees it; none where nothing was charged."""
+        if self.course is None or self.kept is None:
+            return None
+        closed = Closed(self.course.course(), self.kept.steps, self.kept.batches)
+        return Closing(bytes.fromhex(self.request), closed)
+
+
+class RecoveredReceipt(_Placed):
+    """The helper lost its receipts between one that it kept and this one: it says so itself.
+
+    From here on nothing is answered under the document that it names, nor under an earlier one.
+    """
+
+    kind: Literal["recovered"] = "recovered"
+    kept: Annotated[int, Field(ge=0, le=MOST_NUMBER)]
+    """The number of the last receipt before those that were lost; 0 if there is none."""
+    kept_digest: Hex32 | None
+
+
+Receipt = SealedReceipt | ReleaseReceipt | OpenedReceipt | ClosedReceipt | RecoveredReceipt
+_RECEIPT: TypeAdapter[Receipt] = TypeAdapter(Annotated[Receipt, Field(discriminator="kind")])
+
+
+class Certificate(_Canonical):
+    """A helper's identity says: this key signs my receipts, from one moment to another."""
+
+    format: Literal[1] = 1
+    helper: Name
+    key: PublicKey
+    not_before: Seconds
+    not_after: Seconds
+
+
+class SignedCertificate(Settings):
+    """A certificate in its canonical text, and the identity's signature."""
+
+    certificate: str
+    signature: Hex64
+
+    def open(self, helper: str, identity: VerifyingKey) -> Certificate:
+        """The certificate, if this helper's identity signed it. Run by anyone who verifies receipts."""
+        body = self.certificate.encode()
+        _verify(identity, CERTIFICATE_LABEL, body, self.signature)
+        found = self.claimed()
+        if found.encode() != body or found.helper != helper:
+            raise BadReceipt(f"a certificate that is not {helper}'s, or not in its one form")
+        return found
+
+    def claimed(self) -> Certificate:
+        """What it says: for one's own."""
+        try:
+            return Certificate.model_validate_json(self.certificate)
+        except ValidationError:
+            raise BadReceipt("a certificate that is none of ours") from None
+
+
+def certify(certificate: Certificate, identity: SigningKey) -> SignedCertificate:
+    """Run by a helper's operator, where the identity is."""
+    body = certificate.encode()
+    signature = identity.sign(CERTIFICATE_LABEL, body).hex()
+    return SignedCertificate(certificate=body.decode(), signature=signature)
+
+
+class SignedReceipt(Settings):
+    """A receipt in its canonical text, its signature, and the certificate of the key that made it."""
+
+    receipt: str
+    signature: Hex64
+    certificate: SignedCertificate
+
+    def encode(self) -> bytes:
+        """JSON for the wire: one line."""
+        return self.model_dump_json().encode()
+
+    @property
+    def digest(self) -> bytes:
+        """By which the next receipt names it."""
+        return hashlib.sha256(self.receipt.encode()).digest()
+
+    def open(self, helper: str, identity: VerifyingKey) -> Receipt:
+        """The receipt, if this helper made it. Run by anyone."""
+        certificate = self.certificate.open(helper, identity)
+        body = self.receipt.encode()
+        _verify(VerifyingKey(bytes.fromhex(certificate.key)), RECEIPT_LABEL, body, self.signature)
+        found = self.claimed()
+        if found.encode() != body or found.helper != helper:
+            raise BadReceipt(f"a receipt that is not {helper}'s, or not in its one form")
+        if not certificate.not_before <= found.time < certificate.not_after:
+            raise BadReceipt(f"receipt {found.number} of {helper} was signed with a key outside its time")
+        return found
+
+    def claimed(self) -> Receipt:
+        """What it says: for one's own, or to know whom to ask for a key."""
+        try:
+            return _RECEIPT.validate_json(self.receipt)
+        except ValidationError:
+            raise BadReceipt("a receipt that is none of ours") from None
+
+
+def sign(receipt: Receipt, key: SigningKey, certificate: SignedCertificate) -> SignedReceipt:
+    """Run by the helper, before anything is answered."""
+    body = receipt.encode()
+    signature = key.sign(RECEIPT_LABEL, body).hex()
+    return SignedReceipt(receipt=body.decode(), signature=signature, certificate=certificate)
+
+
+def decode(data: bytes | str) -> SignedReceipt:
+    """A signed receipt off the wire. Nothing is verified yet."""
+    try:
+        return SignedReceipt.model_validate_json(data)
+    except ValidationError:
+        raise BadReceipt("a signed receipt has a receipt, a signature and a certificate") from None
+
+
+def _verify(key: VerifyingKey, label: str, body: bytes, signature: str) -> None:
+    try:
+        key.verify(label, body, bytes.fromhex(signature))
+    except (BadSignature, WeakKey) as error:
+        raise BadReceipt(str(error)) from None

@@ -1,0 +1,205 @@
+"""Verifying a helper's receipts from public documents alone. Run by anyone.
+
+The same arithmetic as the helper's ledger: every charge is computed again, and the chain has to say the same.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from maskedlark.core.purpose import Purpose
+from maskedlark.ledger import session_checks as opening
+from maskedlark.ledger.budget import Account, Cost, Spent
+from maskedlark.ledger.errors import BadReceipt
+from maskedlark.ledger.receipt import (
+    Balance,
+    ClosedReceipt,
+    OpenedReceipt,
+    Receipt,
+    RecoveredReceipt,
+    ReleaseReceipt,
+    SealedReceipt,
+    SignedReceipt,
+)
+from maskedlark.parameters import randomised
+from maskedlark.parameters.document import Document
+from maskedlark.wire.signatures import VerifyingKey
+
+_CLOSE, _ABSOLUTE = 1e-9, 1e-9
+"""Figures may differ by so much: accountants of two machines need not round alike."""
+_ROUNDED = 1e-4
+"""Those of courses by so much: what their transforms lose is small, but beside a small δ."""
+
+
+@dataclass
+class Trail:
+    """What a verified chain adds up to."""
+
+    origin: str
+    helper: str
+    documents: Mapping[str, Document]
+    """By digest, in hexadecimal."""
+    receipts: list[Receipt] = field(default_factory=list)
+    lost: int = 0
+    """Receipts that are in no place of the chain: the helper says that it lost them."""
+    _digests: dict[int, str | None] = field(default_factory=lambda: {0: None})
+    """By number: of nothing, and of every receipt that was followed."""
+    _closed: int = 0
+    """Nothing may be answered under documents up to this version."""
+    _accounts: dict[str, Account] = field(default_factory=dict)
+    _sealed: dict[str, SealedReceipt] = field(default_factory=dict)
+    _requests: set[str] = field(default_factory=set)
+    _sessions: dict[str, OpenedReceipt] = field(default_factory=dict)
+    """Those that are open."""
+    _slots: dict[str, list[range]] = field(default_factory=dict)
+    """By dataset: those that sessions have."""
+
+    def spent(self) -> dict[str, Spent]:
+        """What a source has cost under each document that receipts name."""
+        return {digest: account.spent() for digest, account in self._accounts.items()}
+
+    def local(self) -> dict[str, float]:
+        """What sums without noise tell of a source's labels beside that, under documents that had some."""
+        bare = [each for each in self.receipts if isinstance(each, OpenedReceipt) and each.course is None]
+        return {each.parameters: randomised.epsilon(self.documents[each.parameters]) for each in bare}
+
+    def follow(self, signed: SignedReceipt) -> None:
+        """Take the next receipt, or raise what is wrong with it."""
+        document = self._document(signed.claimed())
+        identities = {helper.name: helper.identity for helper in document.helpers}
+        if self.helper not in identities:
+            raise BadReceipt(f"{self.helper} is no helper of {self.origin} under the document that it names")
+        receipt = signed.open(self.helper, VerifyingKey(bytes.fromhex(identities[self.helper])))
+        self._check_place(receipt)
+        match receipt:
+            case SealedReceipt():
+                self._seal(receipt, document)
+            case ReleaseReceipt():
+                self._release(receipt, document)
+            case OpenedReceipt():
+                self._open(receipt, document)
+            case ClosedReceipt():
+                self._close(receipt, document)
+            case RecoveredReceipt():
+                self._closed = max(self._closed, document.version)
+                self.lost += receipt.number - 1 - self._number()
+        self.receipts.append(receipt)
+        self._digests[receipt.number] = signed.digest.hex()
+
+    def _number(self) -> int:
+        """Of the last receipt."""
+        return self.receipts[-1].number if self.receipts else 0
+
+    def _document(self, receipt: Receipt) -> Document:
+        if receipt.origin != self.origin:
+            raise BadReceipt(f"a receipt for {receipt.origin}, not for {self.origin}")
+        if receipt.parameters not in self.documents:
+            raise BadReceipt(f"receipt {receipt.number} names a document that {self.origin} never published")
+        return self.documents[receipt.parameters]
+
+    def _check_place(self, receipt: Receipt) -> None:
+        last = self._number()
+        follows = (receipt.number, receipt.previous) == (last + 1, self._digests[last])
+        if isinstance(receipt, RecoveredReceipt):
+            # Whoever holds some of those that were lost goes on from them; the others are in nobody's chain.
+            kept = receipt.kept <= last and self._digests.get(receipt.kept, "") == receipt.kept_digest
+            follows = kept and (follows or receipt.number > last + 1)
+        if not follows:
+            raise BadReceipt(f"receipt {receipt.number} does not follow the {len(self.receipts)} before it")
+        if self.receipts and receipt.time < self.receipts[-1].time:
+            raise BadReceipt(f"receipt {receipt.number} is older than the one before it")
+
+    def _seal(self, receipt: SealedReceipt, document: Document) -> None:
+        if receipt.dataset in self._sealed:
+            raise BadReceipt(f"receipt {receipt.number} seals a dataset for the second time")
+        if Purpose(receipt.purpose) not in document.purposes():
+            raise BadReceipt(f"receipt {receipt.number} seals reports that its document does not declare")
+        self._sealed[receipt.dataset] = receipt
+
+    def _release(self, receipt: ReleaseReceipt, document: Document) -> None:
+        if receipt.request in self._requests or len(set(receipt.datasets)) < len(receipt.datasets):
+            raise BadReceipt(f"receipt {receipt.number} names a request or a dataset twice")
+        if document.version <= self._closed:
+            raise BadReceipt(f"receipt {receipt.number} answers under a document that was closed")
+        self._check_datasets(receipt, document)
+        mechanism = document.mechanisms["aggregate" if receipt.tag is None else "train"]
+        if receipt.released.mechanism != mechanism.kind or receipt.released.noise < mechanism.noise_floor:
+            raise BadReceipt(f"receipt {receipt.number} has other noise than its document declares")
+        account = self._account(receipt, document)
+        entry = receipt.entry()
+        if not account.fits(entry):
+            raise BadReceipt(f"receipt {receipt.number} exceeds the budget of a source")
+        _check_balance(receipt, account.cost(entry))
+        account.add([entry])
+        self._requests.add(receipt.request)
+
+    def _open(self, receipt: OpenedReceipt, document: Document) -> None:
+        if receipt.request in self._requests or len(set(receipt.datasets)) < len(receipt.datasets):
+            raise BadReceipt(f"receipt {receipt.number} names a request or a dataset twice")
+        if document.version <= self._closed:
+            raise BadReceipt(f"receipt {receipt.number} answers under a document that was closed")
+        records = self._check_datasets(receipt, document)
+        opening.check(receipt, document, records)
+        self._check_slots(receipt)
+        account, entry = self._account(receipt, document), receipt.entry()
+        if entry is not None and not account.fits(entry):
+            raise BadReceipt(f"receipt {receipt.number} exceeds the budget of a source")
+        _check_balance(receipt, account.cost(entry))
+        account.add([entry] if entry else [])
+        self._requests.add(receipt.request)
+        self._sessions[receipt.request] = receipt
+
+    def _check_slots(self, receipt: OpenedReceipt) -> None:
+        """Two sessions that share a slot have batches in common."""
+        for dataset, first in zip(receipt.datasets, receipt.slots, strict=True):
+            end, before = first + receipt.steps, self._slots.setdefault(dataset, [])
+            if any(first < each.stop and each.start < end for each in before):
+                raise BadReceipt(f"receipt {receipt.number} takes a slot that another session has")
+            before.append(range(first, end))
+
+    def _close(self, receipt: ClosedReceipt, document: Document) -> None:
+        opened = self._sessions.pop(receipt.request, None)
+        if opened is None or opened.parameters != receipt.parameters:
+            raise BadReceipt(f"receipt {receipt.number} closes a session that is not open")
+        opening.check_end(receipt, opened)
+        account, closing = self._account(receipt, document), receipt.entry()
+        _check_balance(receipt, account.cost(closing))
+        account.add([closing] if closing else [])
+
+    def _account(self, receipt: Receipt, document: Document) -> Account:
+        return self._accounts.setdefault(receipt.parameters, Account(document, _ROUNDED))
+
+    def _check_datasets(self, receipt: ReleaseReceipt | OpenedReceipt, document: Document) -> int:
+        if receipt.tag is not None and receipt.tag not in document.declared_models:
+            raise BadReceipt(f"receipt {receipt.number} is about a model that is not declared")
+        sealed = [self._sealed.get(dataset) for dataset in receipt.datasets]
+        purpose = "aggregate" if receipt.tag is None else "train"
+        for each in sealed:
+            if each is None or (each.parameters, each.purpose) != (receipt.parameters, purpose):
+                raise BadReceipt(f"receipt {receipt.number} answers over a dataset that was not sealed so")
+        # Of one model there may be fewer: this much can be seen from outside.
+        records = sum(each.records for each in sealed if each)
+        if records < document.k or (purpose == "aggregate" and records > document.most_records):
+            raise BadReceipt(f"receipt {receipt.number} answers over {records} records, which is not allowed")
+        return records
+
+
+def _check_balance(receipt: ReleaseReceipt | OpenedReceipt | ClosedReceipt, cost: Cost) -> None:
+    ours, theirs = Balance.of(cost), receipt.balance
+    # Only where sampled courses count do the figures of two adversaries differ.
+    exact = ours.spent_epsilon == ours.spent_coalition_epsilon and isinstance(receipt, ReleaseReceipt)
+    apart = max(_ABSOLUTE, 0 if exact else _ROUNDED * max(1.0, ours.spent_epsilon))
+    close = partial(math.isclose, rel_tol=_CLOSE if exact else _ROUNDED, abs_tol=apart)
+    figures = ("charged_epsilon", "spent_epsilon", "spent_coalition_epsilon", "left_epsilon")
+    same = all(close(getattr(ours, name), getattr(theirs, name)) for name in figures)
+    if not (same and math.isclose(ours.spent_delta, theirs.spent_delta, rel_tol=_CLOSE)):
+        raise BadReceipt(f"receipt {receipt.number} says another cost than its noise has")
+
+
+def verify(chain: Iterable[SignedReceipt], origin: str, helper: str, documents: Iterable[Document]) -> Trail:
+    """The trail of one helper for one origin, from its first receipt on."""
+    trail = Trail(origin, helper, {document.digest.hex(): document for document in documents})
+    for signed in chain:
+        trail.follow(signed)
+    return trail

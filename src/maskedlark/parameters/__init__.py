@@ -1,0 +1,1 @@
+"""The declared settings: document, chain, policy, drafting."""

@@ -1,0 +1,175 @@
+"""Signed documents and the chain that they form: each signed by the document key of the one before it.
+
+The first is signed by the document key that the operator of the parameter service pinned for the origin. The
+key that signs requests signs no document. The service countersigns, so that it cannot later deny what it
+published.
+"""
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from maskedlark.errors import BadSignature, BrokenChain, InvalidDocument, RolledBack
+from maskedlark.parameters import document
+from maskedlark.parameters.document import FORMAT_1, Document, Origin
+from maskedlark.wire.signatures import SIGNATURE_BYTES, SigningKey, VerifyingKey
+
+ORIGIN_LABEL = "maskedlark v2 parameter document"
+SERVICE_LABEL = "maskedlark v2 published document"
+_FIELDS = {"document", "origin_signature", "service_signature"}
+
+
+class _Names(BaseModel):
+    """What a document calls itself; the rest of it is not looked at."""
+
+    model_config = ConfigDict(strict=True)
+
+    origin: Origin
+    version: Annotated[int, Field(ge=1, le=1 << 31)]
+
+
+class _Format(BaseModel):
+    """The format that a document says it has."""
+
+    format: int
+
+
+@dataclass(frozen=True)
+class Signed:
+    """A document in its canonical bytes, signed by its origin and, once published, by the service."""
+
+    body: bytes
+    origin_signature: bytes
+    service_signature: bytes | None = None
+
+    def encode(self) -> bytes:
+        """JSON for the wire: the document as text, so that its very bytes are what is verified."""
+        message = {
+            "document": self.body.decode(),
+            "origin_signature": self.origin_signature.hex(),
+            "service_signature": self.service_signature.hex() if self.service_signature else None,
+        }
+        return json.dumps(message, indent=1).encode()
+
+    def open(self, document_key: VerifyingKey) -> Document:
+        """The document, if its origin signed it with this key. Run by everyone."""
+        document_key.verify(ORIGIN_LABEL, self.body, self.origin_signature)
+        found = document.decode(self.body)
+        _refuse_request_key(found, document_key)
+        return found
+
+    def names(self) -> tuple[str, int]:
+        """Origin and version as it claims them: to know whose key to check with, at little cost."""
+        try:
+            found = _Names.model_validate_json(self.body)
+        except ValidationError:
+            raise InvalidDocument("a document is JSON, with its origin and version") from None
+        return found.origin, found.version
+
+    def claimed(self) -> Document:
+        """What it says. To decode is work: for what is one's own, or was verified before."""
+        return document.decode(self.body)
+
+    def published(self, service_key: VerifyingKey) -> None:
+        """Refuse a document that the service did not countersign."""
+        if self.service_signature is None:
+            raise BadSignature("the parameter service has not countersigned this document")
+        service_key.verify(SERVICE_LABEL, self.body + self.origin_signature, self.service_signature)
+
+
+def sign(drafted: Document, document_key: SigningKey) -> Signed:
+    """Run by the ad server, where its document key is: no other machine needs it."""
+    _refuse_request_key(drafted, document_key.verifying)
+    body = drafted.encode()
+    return Signed(body, document_key.sign(ORIGIN_LABEL, body))
+
+
+def _refuse_request_key(found: Document, signer: VerifyingKey) -> None:
+    """Refuse a signer that is online, whatever the document before says."""
+    if signer.public.hex() == found.request_key:
+        raise BadSignature("this is the request key, which signs no documents: sign with the document key")
+
+
+def countersign(signed: Signed, service_key: SigningKey) -> Signed:
+    """Run by the parameter service, after `follow`."""
+    signature = service_key.sign(SERVICE_LABEL, signed.body + signed.origin_signature)
+    return Signed(signed.body, signed.origin_signature, signature)
+
+
+def decode(data: bytes) -> Signed:
+    """A signed document off the wire. Nothing is verified yet."""
+    try:
+        item = json.loads(data)
+    except (ValueError, RecursionError):
+        raise InvalidDocument("a signed document is JSON") from None
+    if not isinstance(item, dict) or item.keys() != _FIELDS or not isinstance(item["document"], str):
+        raise InvalidDocument(f"a signed document has exactly {', '.join(sorted(_FIELDS))}")
+    service, body = item["service_signature"], _text(item["document"])
+    _refuse_format_1(body)
+    return Signed(
+        body,
+        _signature(item["origin_signature"]),
+        None if service is None else _signature(service),
+    )
+
+
+def _text(item: str) -> bytes:
+    try:
+        return item.encode()
+    except UnicodeEncodeError:
+        raise InvalidDocument("a document is UTF-8") from None
+
+
+def _refuse_format_1(body: bytes) -> None:
+    """Say so before its signatures, which are for other labels, do not verify."""
+    with suppress(ValidationError):
+        if _Format.model_validate_json(body).format == 1:
+            raise InvalidDocument(FORMAT_1)
+
+
+def _signature(item: object) -> bytes:
+    try:
+        signature = bytes.fromhex(item) if isinstance(item, str) else b""
+    except ValueError:
+        signature = b""
+    if len(signature) != SIGNATURE_BYTES or signature.hex() != item:
+        raise InvalidDocument(f"a signature is {SIGNATURE_BYTES} bytes in lower-case hexadecimal")
+    return signature
+
+
+def follow(signed: Signed, before: Document | None, pinned: VerifyingKey) -> Document:
+    """The document, if it is the very next one of its chain. Run by the service before it publishes."""
+    key = pinned if before is None else VerifyingKey(bytes.fromhex(before.document_key))
+    found = signed.open(key)
+    if before is None:
+        if found.version != 1:
+            raise BrokenChain(f"the first document of {found.origin} is version 1, not {found.version}")
+        return found
+    if found.origin != before.origin:
+        raise BrokenChain(f"a document of {found.origin} in the chain of {before.origin}")
+    if found.version <= before.version:
+        raise RolledBack(
+            f"version {found.version} of {found.origin}; version {before.version} is published already"
+        )
+    if found.version > before.version + 1 or found.previous != before.digest.hex():
+        raise BrokenChain(
+            f"version {found.version} does not follow version {before.version} of {found.origin}"
+        )
+    return found
+
+
+def verify(
+    chain: Sequence[Signed], origin: str, pinned: VerifyingKey, service_key: VerifyingKey
+) -> list[Document]:
+    """Every document of an origin, from the first on. Run by browsers, helpers and anyone who audits."""
+    documents: list[Document] = []
+    for signed in chain:
+        signed.published(service_key)
+        documents.append(follow(signed, documents[-1] if documents else None, pinned))
+        if documents[-1].origin != origin:
+            raise BrokenChain(f"a document of {documents[-1].origin}, not of {origin}")
+    return documents

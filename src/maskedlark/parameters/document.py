@@ -1,0 +1,279 @@
+"""The parameter document: all that an ad server declares in public, signed, versioned, chained by hash.
+
+Browsers make reports by it and helpers answer by it, each after checking it against a policy of its own.
+"""
+
+import hashlib
+import json
+from functools import cached_property
+from typing import Annotated, Literal
+
+import rfc8785
+from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
+
+from maskedlark.core import field
+from maskedlark.core.declared import MOST_NAMES, Measure, Model
+from maskedlark.core.near import instead
+from maskedlark.core.purpose import Purpose
+from maskedlark.errors import InvalidDocument, MaskedLarkError, NotDeclared
+from maskedlark.parameters.settings import (
+    Budget,
+    Ceilings,
+    ConversionValue,
+    Decoy,
+    Delay,
+    HelperIdentity,
+    Hex32,
+    Mechanism,
+    Name,
+    PublicKey,
+    Seconds,
+    Settings,
+    TrainedModel,
+    faults,
+)
+from maskedlark.wire import payload
+from maskedlark.wire.codec import MOST_BYTES
+from maskedlark.wire.columns import check_keys
+from maskedlark.wire.hpke import OVERHEAD
+from maskedlark.wire.report import MOST_ORIGIN
+
+Origin = Annotated[str, StringConstraints(min_length=1, max_length=MOST_ORIGIN, pattern=r"^[a-z0-9.:-]+$")]
+
+MOST_COMMAS = 1 << 15
+FORMAT_1 = (
+    "a document of format 1, whose one key also signs requests, is no longer accepted: begin a new chain "
+    "with a draft that declares a document key and a request key, and sign it with the document key"
+)
+TAIL = 64
+"""Noise beyond this many scales is rarer than e^-64 (Laplace) or 2^-2900 (Gaussian)."""
+
+
+class Document(Settings):
+    """One version of one origin's declared settings. Immutable once published."""
+
+    format: Literal[2] = 2
+    origin: Origin
+    version: Annotated[int, Field(ge=1, le=1 << 31)]
+    previous: Hex32 | None
+    """The digest of the version before; none for the first."""
+    not_after: Seconds
+    document_key: PublicKey
+    """It signs the next document and nothing else, so that it can stay offline."""
+    request_key: PublicKey
+    """It signs requests to helpers, and no document: who steals it cannot declare anything."""
+    helpers: Annotated[tuple[HelperIdentity, ...], Field(min_length=2, max_length=16)]
+    k: Annotated[int, Field(ge=1, le=1 << 31)]
+    budget: Budget
+    training: Ceilings | None = None
+    mechanisms: dict[Literal["aggregate", "train"], Mechanism]
+    most_records: Annotated[int, Field(ge=1, le=1 << 31)] = 1 << 26
+    """The most records of one release: it keeps sums inside the field."""
+    keys: Annotated[tuple[Name, ...], Field(max_length=MOST_NAMES)] = ()
+    values: Annotated[tuple[ConversionValue, ...], Field(max_length=MOST_NAMES)] = ()
+    models: Annotated[tuple[TrainedModel, ...], Field(max_length=64)] = ()
+    decoys: Annotated[tuple[Decoy, ...], Field(max_length=256)] = ()
+    fake_rate: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """The probability that a source is accompanied by a fake report, for each purpose."""
+    attribution_window_s: Annotated[int, Field(ge=1, le=1 << 30)]
+    delay: Delay
+    report_lifetime_s: Annotated[int, Field(ge=3600, le=1 << 30)]
+
+    @field_validator("format", mode="before")
+    @classmethod
+    def _not_format_1(cls, given: object) -> object:
+        if given == 1:
+            raise ValueError(FORMAT_1)
+        return given
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Document":
+        self._check_chain()
+        self._check_keys()
+        self._check_names()
+        self._check_purposes()
+        self._check_range()
+        self._check_decoys()
+        self._check_sizes()
+        return self
+
+    def _check_chain(self) -> None:
+        if (self.version == 1) != (self.previous is None):
+            raise ValueError(
+                "version 1 has no previous document, every later one has its digest in 'previous'"
+            )
+
+    def _check_keys(self) -> None:
+        if self.document_key == self.request_key:
+            raise ValueError(
+                "document_key and request_key are the same key: make another for requests, or whoever steals "
+                "it signs documents too"
+            )
+
+    def _check_names(self) -> None:
+        named = {
+            "helpers": [helper.name for helper in self.helpers],
+            "helper identities": [helper.identity for helper in self.helpers],
+            "keys": list(self.keys),
+            "values": [value.name for value in self.values],
+            "models": [model.tag for model in self.models],
+        }
+        for what, names in named.items():
+            if twice := sorted({name for name in names if names.count(name) > 1}):
+                raise ValueError(f"{what} name {twice[0]!r} twice: each counts once")
+
+    def _check_purposes(self) -> None:
+        if not self.purposes():
+            raise ValueError("nothing is declared: add values to measure or models to train")
+        for purpose in self.purposes():
+            if purpose.value not in self.mechanisms:
+                raise ValueError(
+                    f"there are settings to {purpose} but no mechanism: add mechanisms.{purpose}"
+                )
+        if self.models and self.training is None:
+            raise ValueError(
+                "models are declared without ceilings: add training.adserver and training.coalition"
+            )
+        if self.training and self.training.adserver.delta > self.budget.delta:
+            raise ValueError(
+                "training may cost a source more delta than its whole budget: lower training.adserver"
+            )
+        if self.training and self.training.adserver.epsilon > self.budget.epsilon:
+            raise ValueError(
+                "training may cost a source more epsilon than its whole budget: lower training.adserver"
+            )
+        names = {value.name for value in self.values}
+        for model in self.models:
+            if missing := [
+                label.of for label in model.labels if label.of is not None and label.of not in names
+            ]:
+                raise ValueError(
+                    f"a label of {model.tag} is taken from {missing[0]!r}, which is no declared value"
+                )
+        self._check_delta()
+
+    def _check_delta(self) -> None:
+        """Gaussian noise has no pure epsilon: what it serves needs a delta."""
+        for purpose in self.purposes():
+            if self.mechanisms[purpose.value].kind == "gaussian" and self.delta(purpose) == 0:
+                raise ValueError(
+                    f"Gaussian noise to {purpose} needs a delta over 0: to aggregate, what training leaves "
+                    "of the budget's; to train, that of training.adserver"
+                )
+
+    def _check_range(self) -> None:
+        """No sum of values, and no count, leaves the field, noise of all helpers included."""
+        for name, width in [("records", 1), *((value.name, value.width()) for value in self.values)]:
+            floor = self.mechanisms["aggregate"].noise_floor if self.values else 1.0
+            noise = TAIL * floor * width * len(self.helpers)
+            if not self.most_records * width + noise <= field.HALF:
+                raise ValueError(
+                    f"sums of {name} over {self.most_records} records could leave the field: "
+                    "lower most_records or the noise, or declare the value in larger units"
+                )
+
+    def _check_decoys(self) -> None:
+        for decoy in self.decoys:
+            if decoy.keys is not None and set(decoy.keys) != set(self.keys):
+                raise ValueError(
+                    f"a decoy has the keys {sorted(decoy.keys)}; the document declares {sorted(self.keys)}"
+                )
+            if decoy.tag is not None:
+                sizes = {model.tag: model.features for model in self.models}
+                if decoy.tag not in sizes:
+                    raise ValueError(f"a decoy is for the model {decoy.tag!r}, which is not declared")
+                if len(decoy.features or "") != 2 * sizes[decoy.tag]:
+                    raise ValueError(f"a decoy of {decoy.tag} has another number of features than the model")
+        if self.fake_rate > 0:
+            self._check_fakes()
+
+    def _check_fakes(self) -> None:
+        if self.values and not any(decoy.keys is not None for decoy in self.decoys):
+            raise ValueError("a fake_rate over 0 needs decoys with keys to make fakes of")
+        for model in self.models:
+            if not any(decoy.tag == model.tag for decoy in self.decoys):
+                raise ValueError(f"a fake_rate over 0 needs a decoy for the model {model.tag}")
+
+    def _check_sizes(self) -> None:
+        """Every report has to fit the wire, or no browser could report under this document."""
+        for decoy in self.decoys:
+            check_keys(decoy.keys or {})
+        for purpose, size in self._payload_sizes.items():
+            if len(self.helpers) * (size + OVERHEAD) > MOST_BYTES // 2:
+                raise ValueError(
+                    f"reports to {purpose} would be too large for so many helpers: show fewer candidates"
+                )
+
+    def purposes(self) -> tuple[Purpose, ...]:
+        """What reports are made for under this document."""
+        measured = (Purpose.AGGREGATE,) if self.values else ()
+        return (*measured, Purpose.TRAIN) if self.models else measured
+
+    @cached_property
+    def measure(self) -> Measure:
+        """Keys and values, as the core knows them."""
+        return Measure(self.keys, tuple(value.declared() for value in self.values))
+
+    @cached_property
+    def declared_models(self) -> dict[str, Model]:
+        """Models by tag, as the core knows them."""
+        return {model.tag: model.declared() for model in self.models}
+
+    def trained(self, tag: str) -> TrainedModel:
+        """One model's settings."""
+        found = [model for model in self.models if model.tag == tag]
+        if not found:
+            declared = instead(tag, [model.tag for model in self.models], "the document declares")
+            raise NotDeclared(f"no model {tag!r}; {declared}")
+        return found[0]
+
+    def delta(self, purpose: Purpose) -> float:
+        """The δ that a purpose is accounted at: training has its ceiling's, aggregation what that leaves.
+
+        Fixed here, and not by what is asked, so that δ never adds up to more than the budget's.
+        """
+        train = self.training.adserver.delta if self.models and self.training else 0.0
+        return train if purpose is Purpose.TRAIN else self.budget.delta - train
+
+    def payload_size(self, purpose: Purpose) -> int:
+        """The one size of all payloads of a purpose."""
+        return self._payload_sizes[purpose]
+
+    @cached_property
+    def _payload_sizes(self) -> dict[Purpose, int]:
+        declared: dict[Purpose, list[Measure | Model]] = {
+            Purpose.AGGREGATE: [self.measure],
+            Purpose.TRAIN: [*self.declared_models.values()],
+        }
+        return {purpose: payload.size(declared[purpose]) for purpose in self.purposes()}
+
+    def encode(self) -> bytes:
+        """Canonical JSON (RFC 8785): what is signed, hashed and published."""
+        return rfc8785.dumps(json.loads(self.model_dump_json(exclude_none=False)))
+
+    @cached_property
+    def digest(self) -> bytes:
+        """The name of this document: every report made under it carries it."""
+        return hashlib.sha256(self.encode()).digest()
+
+
+def decode(data: bytes) -> Document:
+    """A document from its canonical form, and from no other."""
+    document = parse(data)
+    if document.encode() != data:
+        raise InvalidDocument("the document is not in its canonical form (RFC 8785, every setting present)")
+    return document
+
+
+def parse(data: bytes | str) -> Document:
+    """A document from any JSON: for drafts. Says what is wrong, and where."""
+    # Before it is parsed: of a list of a million wrong things a million errors would be made.
+    text = data if isinstance(data, bytes) else data.encode(errors="replace")
+    if text.count(b",") > MOST_COMMAS:
+        raise InvalidDocument(f"more than {MOST_COMMAS} commas: no document declares so much")
+    try:
+        return Document.model_validate_json(data)
+    except ValidationError as error:
+        raise InvalidDocument(faults(error)) from None
+    except MaskedLarkError as error:
+        raise InvalidDocument(str(error)) from None

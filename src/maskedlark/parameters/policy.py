@@ -1,0 +1,100 @@
+"""Local policy: what a browser or a helper accepts, whatever an ad server declares.
+
+Who guards the guards: an ad server cannot name its own sock-puppets as helpers, or declare a million as ε.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
+
+from maskedlark.errors import BudgetOverCeiling, CandidatesLeak, KTooSmall, TooFewHelpers, UntrustedHelper
+from maskedlark.parameters import randomised
+from maskedlark.parameters.document import Document
+from maskedlark.parameters.settings import Budget, Hex32, Settings
+
+
+class Policy(Settings):
+    """A party's own ceilings. Held by every browser and every helper."""
+
+    trusted_helpers: tuple[Hex32, ...]
+    """Identities, not names: a name can be taken."""
+    most: Budget
+    """The most that a source may cost against the ad server."""
+    most_coalition: Budget
+    """The most that it may cost against the ad server with all helpers but one, all purposes together."""
+    least_k: Annotated[int, Field(ge=1)] = 20
+    least_helpers: Annotated[int, Field(ge=2)] = 2
+    whole_label_space: bool = False
+    """Refuse models that show `pair` or a sample: with skewed labels their candidates give labels away."""
+
+    def check(self, document: Document) -> None:
+        """Return if the document is acceptable; raise what it breaks first."""
+        for helper in document.helpers:
+            if helper.identity not in self.trusted_helpers:
+                raise UntrustedHelper(
+                    f"{document.origin} names {helper.name} as a helper, which is not trusted here"
+                )
+        if len(document.helpers) < self.least_helpers:
+            raise TooFewHelpers(
+                f"{document.origin} names {len(document.helpers)} helpers; {self.least_helpers} is the least"
+            )
+        if document.k < self.least_k:
+            raise KTooSmall(f"{document.origin} declares k = {document.k}; {self.least_k} is the least here")
+        partial = [model.tag for model in document.models if model.candidates != "all"]
+        if self.whole_label_space and partial:
+            raise CandidatesLeak(f"{document.origin} shows less than the whole label space of {partial[0]}")
+        _check(document.origin, "the ad server", against_adserver(document), self.most)
+        _check(document.origin, "a coalition", against_coalition(document), self.most_coalition)
+
+
+class Bound(NamedTuple):
+    """The most that a source may cost: ε by what it is for, and δ."""
+
+    parts: Mapping[str, float]
+    delta: float
+
+    def __str__(self) -> str:
+        parts = [f"{epsilon:g} of it {what}" for what, epsilon in self.parts.items()]
+        return ", ".join(parts) if len(parts) > 1 else "all of it " + next(iter(self.parts))
+
+    @property
+    def epsilon(self) -> float:
+        """All parts together."""
+        return math.fsum(self.parts.values())
+
+
+def against_adserver(document: Document) -> Bound:
+    """What a source may cost against the ad server alone: training is within the budget. Anyone."""
+    return Bound(
+        {"for answers with noise": document.budget.epsilon, **_local(document)}, document.budget.delta
+    )
+
+
+def against_coalition(document: Document) -> Bound:
+    """What it may cost against the ad server with all helpers but one, all purposes together. Anyone.
+
+    Training has a ceiling of its own. Aggregation costs a coalition what it costs the ad server, and may have
+    the whole budget: training over batches that the ad server does not know may leave nearly all of it.
+    """
+    purposes = {"to aggregate": document.budget} if document.values else {}
+    if document.models and document.training:
+        purposes["to train"] = document.training.coalition
+    # δ does not add up: the budget's is shared out among purposes (`Document.delta`), against whom it may be.
+    delta = max(budget.delta for budget in purposes.values())
+    return Bound({what: budget.epsilon for what, budget in purposes.items()} | _local(document), delta)
+
+
+def _local(document: Document) -> dict[str, float]:
+    """What local noise alone lets through, on top: no budget is charged for that."""
+    local = randomised.epsilon(document)
+    return {"for sums without noise over randomised records": local} if local else {}
+
+
+def _check(origin: str, whom: str, bound: Bound, most: Budget) -> None:
+    if bound.epsilon > most.epsilon or bound.delta > most.delta:
+        raise BudgetOverCeiling(
+            f"under {origin}'s document a source may cost ({bound.epsilon:g}, {bound.delta:g}) against "
+            f"{whom}, {bound}; the ceiling here is ({most.epsilon:g}, {most.delta:g})"
+        )

@@ -1,0 +1,82 @@
+"""Labels that were randomised in the browser: sums without noise, that are the truth's on average.
+
+Randomised response makes a · one-hot + b of a one-hot label, on average (`core.local_dp`). Helpers undo that
+in the masks, before a function sees them: it is linear, so that each does it with its own shares, and the sum
+comes out right for every function and every number of labels. Coefficients are whole numbers in `UNIT`s.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskedlark.core import field
+from maskedlark.core.records import Trained
+from maskedlark.errors import NoiseTooSmall
+from maskedlark.parameters.document import Document
+from maskedlark.parameters.settings import TrainedModel
+
+UNIT = 1 << 16
+"""What the ad server divides a sum by: coefficients are whole multiples of its inverse."""
+
+
+def missing(document: Document, tag: str) -> str | None:
+    """What keeps a model's records from being private by themselves; none if nothing does. Anyone."""
+    declared = document.trained(tag)
+    if declared.randomised_response is None:
+        return f"labels of {tag} are not randomised"
+    if declared.feature_noise is None:
+        return f"features of {tag} have no noise of their own"
+    if document.fake_rate > 0:
+        # A fake's masks are all 0: randomised response hides a label, not who is a fake.
+        return "there are fakes, which only noise hides"
+    if declared.candidates != "all":
+        return f"records of {tag} do not show all labels"
+    return None
+
+
+def epsilon(document: Document) -> float:
+    """What sums without noise tell of a source's labels, under all models that allow them together. Anyone.
+
+    No budget holds it: such sums are asked as often as one likes, and are charged nothing.
+    """
+    alone = [model for model in document.models if missing(document, model.tag) is None]
+    return math.fsum(model.promised().labels for model in alone)
+
+
+def check(document: Document, tag: str) -> None:
+    """Refuse sums without noise, unless all that left a browser was randomised there. Run by helpers."""
+    if (lacking := missing(document, tag)) is not None:
+        raise NoiseTooSmall(f"{lacking}: ask with noise")
+
+
+def unbiased(records: Trained, declared: TrainedModel, helpers: int) -> Trained:
+    """One helper's shares of masks (one-hot - b) / a, in units: all helpers' add up to them."""
+    kept, off = _coefficients(declared)
+    # Everybody takes off the same part: in the field any number of helpers divides.
+    part = np.array([int(each) * pow(helpers, -1, field.P) % field.P for each in off], np.int64)
+    scaled = field.multiply(records.shares, np.broadcast_to(kept, records.shares.shape))
+    shares = field.subtract(scaled, np.broadcast_to(part, scaled.shape))
+    return Trained(records.ids, records.features, records.candidates, shares)
+
+
+def growth(declared: TrainedModel) -> int:
+    """How many times as large as before a record's part of a sum can be."""
+    kept, off = _coefficients(declared)
+    sizes = [len(label.space()) for label in declared.labels]
+    ends = np.cumsum([0, *sizes])
+    return max(int(kept[first]) + size * int(off[first]) for first, size in zip(ends, sizes, strict=False))
+
+
+def _coefficients(declared: TrainedModel) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For every mask: what it is multiplied by, and what is taken off."""
+    response = declared.randomised_response
+    assert response is not None, "who is unbiased was randomised"
+    kept, off = [], []
+    for label in declared.labels:
+        a, b = response.declared().unbiasing(label.space())
+        size, taken = len(label.space()), round(UNIT * b / a)
+        # 1 / a = 1 + size · b / a: made of the same rounded number, what all candidates share stays exact.
+        kept += [UNIT + size * taken] * size
+        off += [taken] * size
+    return np.array(kept, np.int64), np.array(off, np.int64)

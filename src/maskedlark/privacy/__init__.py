@@ -1,1 +1,0 @@
-"""What is declared in public, and how it is kept."""

@@ -1,0 +1,1 @@
+"""The only way out for anything that depends on a secret."""

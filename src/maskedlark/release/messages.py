@@ -1,0 +1,171 @@
+"""Questions to a helper, and its answers.
+
+    request = {"id", "datasets", "function", "arguments", "noise"}            JSON; its digest is charged
+    answer  = version, {tables: [{rows, columns}, …], receipt}                CBOR
+    rows    = [[key, …], …]       columns = one byte string each: field elements, row after row
+
+An answer is one helper's share: it says nothing until all are added up, and then only a private answer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from maskedlark.core import field
+from maskedlark.core.declared import MOST_NAMES
+from maskedlark.core.field import FieldArray
+from maskedlark.dp.mechanisms import LEAST_NOISE, MOST_NOISE
+from maskedlark.dp.sampling import Sampling
+from maskedlark.dp.session_charge import MOST_STEPS
+from maskedlark.errors import BadArguments, WrongLength, WrongType
+from maskedlark.functions.function import Group
+from maskedlark.ledger import receipt
+from maskedlark.ledger.receipt import Hex16, SignedReceipt
+from maskedlark.parameters.settings import Hex32, Name, Settings, faults
+from maskedlark.wire import codec
+from maskedlark.wire.codec import Fields, Reader
+
+MOST_DATASETS = 366
+MOST_REQUEST = 1 << 22
+"""Room for the weights of a model that is evaluated."""
+MOST_ANSWER = 64 << 20
+MOST_TABLES = 64
+MOST_COLUMNS = 1 << 10
+MOST_ROWS = 1 << 20
+MOST_SLOT = 1 << 52
+Slot = Annotated[int, Field(ge=0, le=MOST_SLOT)]
+_ANSWER = Fields("tables", "receipt")
+_TABLE = Fields("rows", "columns")
+
+
+class Request(Settings):
+    """A function with arguments, over datasets, with so much noise. Made by the ad server."""
+
+    format: Literal[1] = 1
+    id: Hex16
+    """Random: the same id is the same question, charged once."""
+    datasets: Annotated[tuple[Hex32, ...], Field(min_length=1, max_length=MOST_DATASETS)]
+    """By digest, as they were sealed."""
+    function: Name
+    arguments: dict[str, Any]
+    noise: Annotated[float, Field(ge=LEAST_NOISE, le=MOST_NOISE)]
+    """Its scale, in units of the sensitivity: at least the document's floor."""
+
+    def encode(self) -> bytes:
+        """JSON for the wire. Sent again, it is sent as these very bytes."""
+        return self.model_dump_json().encode()
+
+
+def decode_request(body: bytes) -> Request:
+    """Run by a helper."""
+    try:
+        return Request.model_validate_json(body)
+    except ValidationError as error:
+        raise BadArguments(faults(error)) from None
+
+
+class SessionRequest(Settings):
+    """A stepped function over batches of a model's records: so many steps. Made by the ad server."""
+
+    format: Literal[2] = 2
+    id: Hex16
+    """Random: the same id is the same session."""
+    datasets: Annotated[tuple[Hex32, ...], Field(min_length=1, max_length=MOST_DATASETS)]
+    slots: Annotated[tuple[Slot, ...], Field(min_length=1, max_length=MOST_DATASETS)]
+    """In every dataset, the slot of its first step: none of them may be another session's."""
+    function: Name
+    tag: Name
+    arguments: dict[str, Any]
+    noise: Annotated[float, Field(ge=LEAST_NOISE, le=MOST_NOISE)] | None
+    """None where the model's labels were randomised in the browser: then nothing is charged."""
+    sampling: Sampling
+    steps: Annotated[int, Field(ge=1, le=MOST_STEPS)]
+    delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The session's own part of the model's δ."""
+
+    @model_validator(mode="after")
+    def _fitting(self) -> "SessionRequest":
+        if len(self.slots) != len(self.datasets):
+            raise ValueError("a session names one slot for every dataset")
+        return self
+
+    def encode(self) -> bytes:
+        """JSON for the wire. Sent again, it is sent as these very bytes."""
+        return self.model_dump_json().encode()
+
+
+def decode_session(body: bytes) -> SessionRequest:
+    """Run by a helper."""
+    try:
+        return SessionRequest.model_validate_json(body)
+    except ValidationError as error:
+        said = faults(error)
+        if said.startswith("format: "):  # The first field: of an older version nothing else has to be said.
+            said = "this session is of another format: begin a new run with this version"
+        raise BadArguments(said) from None
+
+
+@dataclass(frozen=True, repr=False)
+class AnswerTable:
+    """A table as it leaves a helper: its rows, and a share of every column with that helper's noise."""
+
+    rows: Sequence[Group]
+    columns: Sequence[FieldArray]
+
+    def encode(self) -> bytes:
+        """Rows as lists of keys; columns as field elements."""
+        rows = [codec.listed([_entry(key) for key in row]) for row in self.rows]
+        columns = [codec.octets(field.to_bytes(column)) for column in self.columns]
+        return _TABLE.write(codec.listed(rows), codec.listed(columns))
+
+
+@dataclass(frozen=True, repr=False)
+class Answer:
+    """One helper's share of an answer, and its receipt."""
+
+    receipt: SignedReceipt
+    tables: Sequence[AnswerTable]
+
+    def encode(self) -> bytes:
+        """The same bytes for the same request, always."""
+        tables = codec.listed([table.encode() for table in self.tables])
+        return codec.VERSION_BYTE + _ANSWER.write(tables, codec.octets(self.receipt.encode()))
+
+
+def decode_answer(data: bytes) -> Answer:
+    """Run by the ad server. Form alone: the receipt is not verified yet."""
+    reader = Reader.message(data, MOST_ANSWER)
+    tables_key, receipt_key = reader.map(_ANSWER)
+    tables = [_table(reader) for _ in reader.items(tables_key, 1, MOST_TABLES)]
+    signed = receipt.decode(reader.octets(receipt_key))
+    reader.end()
+    return Answer(signed, tables)
+
+
+def _table(reader: Reader) -> AnswerTable:
+    rows_key, columns_key = reader.map(_TABLE)
+    rows = [_row(reader) for _ in reader.items(rows_key, 0, MOST_ROWS)]
+    columns = [_column(reader, len(rows)) for _ in reader.items(columns_key, 1, MOST_COLUMNS)]
+    return AnswerTable(rows, columns)
+
+
+def _row(reader: Reader) -> Group:
+    row = tuple([reader.item(b"") for _ in reader.items(b"", 0, MOST_NAMES)])
+    if not all(type(key) in (str, int) for key in row):
+        raise WrongType("a key is a text or a whole number")
+    return row
+
+
+def _column(reader: Reader, rows: int) -> FieldArray:
+    elements = field.from_bytes(reader.octets(b""))
+    if rows == 0 and len(elements) == 0:
+        return elements.reshape(0, 1)
+    if rows == 0 or len(elements) % rows:
+        raise WrongLength(f"a column of {len(elements)} numbers for {rows} rows")
+    return elements.reshape(rows, -1)
+
+
+def _entry(key: str | int) -> bytes:
+    return codec.text(key) if isinstance(key, str) else codec.number(key)

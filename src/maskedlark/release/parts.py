@@ -1,0 +1,186 @@
+"""Some of a model's records: a batch, or what is kept out of all batches. Run by a helper.
+
+What the ad server does not know must not be told by the work either. So as many records are computed over as
+everybody may know, over all datasets together; those that do not count have shares of 0.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskedlark.core import batches
+from maskedlark.core.batches import Draw, Rows
+from maskedlark.core.records import Records, Trained
+from maskedlark.dp.sampling import Sampling
+from maskedlark.functions.function import Part
+from maskedlark.wire.steps import Ranges
+
+# All steps of an epoch have its order in common, and all steps of a session who is held out.
+_partition = lru_cache(maxsize=4)(batches.partition)
+_held_out = lru_cache(maxsize=16)(batches.held_out)
+
+
+@dataclass(frozen=True, repr=False)
+class Work:
+    """What is computed over: rows of every dataset, and which of them count."""
+
+    rows: tuple[Rows, ...]
+    """By dataset. So many in all as everybody may know."""
+    counted: NDArray[np.bool_]
+    """For all rows, dataset after dataset."""
+
+    def at_least(self, k: int) -> "Work":
+        """The same work, in which nobody counts if fewer than k do."""
+        return Work(self.rows, self.counted & (np.count_nonzero(self.counted) >= k))
+
+    def gather(self, datasets: Sequence[Records]) -> Trained:
+        """All rows as one, in this order, with their shares."""
+        found = [take(records, rows) for records, rows in zip(datasets, self.rows, strict=True)]
+        return found[0] if len(found) == 1 else _joined(found)
+
+    def only_counted(self, gathered: Trained) -> Trained:
+        """The same rows; those that do not count add 0 to every sum."""
+        shares = gathered.shares * self.counted[:, None]
+        return Trained(gathered.ids, gathered.features, gathered.candidates, shares)
+
+
+def of_part(part: Part, seeds: Sequence[bytes], tag: str, sizes: Sequence[int]) -> Work:
+    """The records of a part."""
+    draws = []
+    for seed, size in zip(seeds, sizes, strict=True):
+        out = _held_out(seed, tag, part.held_out, size)
+        draws.append(Draw(np.arange(size), out if part.which == "held_out" else ~out))
+    return _filled(draws, batches.room(part.share, sum(sizes)))
+
+
+class Batches:
+    """The batches of one session's steps. One thread at a time uses it.
+
+    No record is in more batches than its course says: once it is, it is left out of those that follow. That
+    depends on the seed alone, and hardly ever happens (`course.announced`).
+    """
+
+    def __init__(
+        self,
+        sampling: Sampling,
+        tag: str,
+        seeds: Sequence[bytes],
+        firsts: Sequence[int],
+        sizes: Sequence[int],
+        most: Callable[[int], int] | None = None,
+    ) -> None:
+        """`firsts`: the slot of the first step in every dataset. `most`: batches of a record, by step."""
+        self._sampling, self._tag = sampling, tag
+        self._most = None if sampling.rate in (None, 1.0) else most
+        self._seeds, self._firsts, self._sizes = seeds, firsts, sizes
+        self._seen: list[NDArray[np.int32]] = []
+        self._next = 0
+
+    def work(self, step: int, chosen: Ranges = ()) -> Work:
+        """Who is in a step's batch, and who fills its work up. Steps before it are drawn if they were not."""
+        drawn = self._allowed(step)
+        out = self._sampling.held_out
+        if out:
+            drawn = [
+                Draw(each.rows, each.taken & ~_held_out(seed, self._tag, out, size)[each.rows])
+                for each, seed, size in zip(drawn, self._seeds, self._sizes, strict=True)
+            ]
+        if self._sampling.kind == "chosen":
+            drawn = self._chosen(drawn, chosen)
+        return _filled(drawn, self._room(drawn))
+
+    def most(self, step: int) -> int:
+        """The most batches that a record may have been in with this one; 0 where there is no limit."""
+        return 0 if self._most is None else self._most(step)
+
+    def _allowed(self, step: int) -> list[Draw]:
+        """A step's batch without those that were in too many before."""
+        if self._most is None:
+            return self._drawn(step)
+        if step < self._next or not self._seen:
+            self._seen, self._next = [np.zeros(size, np.int32) for size in self._sizes], 0
+        while self._next <= step:
+            drawn, most = self._drawn(self._next), self._most(self._next)
+            for seen, each in zip(self._seen, drawn, strict=True):
+                seen[each.rows] += each.taken  # All of them: time must not tell how many are taken.
+            self._next += 1
+        return [
+            Draw(each.rows, each.taken & (seen[each.rows] <= most))
+            for seen, each in zip(self._seen, drawn, strict=True)
+        ]
+
+    def _drawn(self, step: int) -> list[Draw]:
+        return [self._draw(*each, step) for each in zip(self._seeds, self._firsts, self._sizes, strict=True)]
+
+    def _draw(self, seed: bytes, first: int, size: int, step: int) -> Draw:
+        sampling = self._sampling
+        if sampling.rate is not None:
+            return batches.poisson(seed, self._tag, first + step, sampling.rate, size)
+        if sampling.batches is not None:
+            place = step % sampling.batches
+            rows = _partition(seed, self._tag, first + step - place, sampling.batches, size)[place]
+            return Draw(rows, np.ones(len(rows), np.bool_))
+        return batches.everybody(size)
+
+    def _chosen(self, drawn: Sequence[Draw], chosen: Ranges) -> list[Draw]:
+        """The records that a step names, numbered over all datasets."""
+        named = np.zeros(sum(self._sizes), np.bool_)
+        for start, stop in chosen:
+            named[start:stop] = True
+        ends = np.cumsum([0, *self._sizes])
+        wanted = [named[ends[place] + each.rows] for place, each in enumerate(drawn)]
+        return [Draw(each.rows[own], each.taken[own]) for each, own in zip(drawn, wanted, strict=True)]
+
+    def _room(self, drawn: Sequence[Draw]) -> int:
+        """How many are computed over. Where batches are not Poisson: as many as with those held out."""
+        rate = self._sampling.rate
+        if rate is None:
+            return sum(len(each.rows) for each in drawn)
+        return batches.room(rate * (1 - self._sampling.held_out), sum(self._sizes))
+
+
+def forget() -> None:
+    """Let go of drawn orders, which hold seeds. Run by a helper, every hour."""
+    _partition.cache_clear()
+    _held_out.cache_clear()
+
+
+def take(records: Records, rows: Rows | range) -> Trained:
+    """These records alone, in order."""
+    assert isinstance(records, Trained), "only records to train have parts"
+    shown = tuple(each if len(each) == 1 else each[rows] for each in records.candidates)
+    return Trained(records.ids[rows], records.features[rows], shown, records.shares[rows])
+
+
+def _filled(drawn: Sequence[Draw], most: int) -> Work:
+    """So many rows in all, those that are taken first: what is over hardly ever is, and left out by all."""
+    taken = np.concatenate([each.taken for each in drawn])
+    order = np.sort(np.argsort(~taken, kind="stable")[:most])
+    ends = np.cumsum([0, *(len(each.rows) for each in drawn)])
+    cuts = np.searchsorted(order, ends)
+    rows = tuple(
+        each.rows[order[cuts[place] : cuts[place + 1]] - ends[place]] for place, each in enumerate(drawn)
+    )
+    return Work(rows, taken[order])
+
+
+def _joined(found: Sequence[Trained]) -> Trained:
+    """Records of several datasets as those of one."""
+    sizes = [len(records) for records in found]
+    return Trained(
+        np.concatenate([records.ids for records in found]),
+        np.concatenate([records.features for records in found]),
+        tuple(_shown(each, sizes) for each in zip(*(records.candidates for records in found), strict=True)),
+        np.concatenate([records.shares for records in found]),
+    )
+
+
+def _shown(candidates: Sequence[NDArray[np.int64]], sizes: Sequence[int]) -> NDArray[np.int64]:
+    """One label's candidates: a row, if all records show the same, else a row for every record."""
+    if all(len(each) == 1 and np.array_equal(each, candidates[0]) for each in candidates):
+        return candidates[0]
+    wide = zip(candidates, sizes, strict=True)
+    return np.concatenate([np.broadcast_to(each, (size, each.shape[1])) for each, size in wide])

@@ -1,0 +1,159 @@
+"""The seed that the helpers of a dataset share: made once by the first of them, and sealed to each.
+
+Batches follow from it, and the masks on answers. The ad server carries the message. It cannot read the seed,
+which is sealed to each helper, nor replace it: the first helper signs who it is for, and over which dataset.
+Whoever knew the seed would know who is in a batch and what one helper's answer says: sampling would hide
+nobody. The message is all that a helper keeps. So the seed is gone, from every copy of its database too, when
+the key is that opens it.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import rfc8785
+from pydantic import Field, StringConstraints, ValidationError
+
+from maskedlark.core.batches import SEED_BYTES
+from maskedlark.errors import BadSignature, CannotOpen, WeakKey
+from maskedlark.ledger.errors import BadReceipt
+from maskedlark.ledger.receipt import Certificate, Hex16, Hex64, SignedCertificate
+from maskedlark.parameters.document import Document, Origin
+from maskedlark.parameters.settings import Hex32, Name, Seconds, Settings
+from maskedlark.release.errors import BadSeed
+from maskedlark.wire.hpke import OVERHEAD, OpeningKey, SealingKey
+from maskedlark.wire.signatures import SigningKey, VerifyingKey
+
+LABEL = "maskedlark v2 shared seed"
+_SEALED_DIGITS = 2 * (SEED_BYTES + OVERHEAD)
+
+
+class SealedSeed(Settings):
+    """The seed, as one helper can open it."""
+
+    key: Hex16
+    """The id of the key that it is sealed to."""
+    seed: Annotated[str, StringConstraints(pattern=rf"^[0-9a-f]{{{_SEALED_DIGITS}}}$")]
+
+
+class SeedMessage(Settings):
+    """A seed for all helpers of a document."""
+
+    format: Literal[2] = 2
+    helper: Name
+    """Who made it: the first that the document names."""
+    origin: Origin
+    parameters: Hex32
+    dataset: Hex32
+    time: Seconds
+    sealed: Annotated[dict[Name, SealedSeed], Field(min_length=2, max_length=16)]
+    """By the name of the helper that it is for."""
+
+    def encode(self) -> bytes:
+        """What is signed: canonical JSON (RFC 8785)."""
+        return rfc8785.dumps(json.loads(self.model_dump_json()))
+
+
+class SignedSeed(Settings):
+    """The message in its canonical text, its signature, and the certificate of the key that made it."""
+
+    message: str
+    signature: Hex64
+    certificate: SignedCertificate
+
+    def encode(self) -> bytes:
+        """JSON for the wire."""
+        return self.model_dump_json().encode()
+
+
+def make(
+    seed: bytes,
+    document: Document,
+    dataset: bytes,
+    recipients: Mapping[str, SealingKey],
+    signer: tuple[SigningKey, SignedCertificate],
+    now: int,
+) -> SignedSeed:
+    """Run by the first helper, once a dataset."""
+    sealed = {
+        name: SealedSeed(key=key.key_id.hex(), seed=key.seal(seed, _info(document, dataset, name, key)).hex())
+        for name, key in recipients.items()
+    }
+    message = SeedMessage(
+        helper=document.helpers[0].name,
+        origin=document.origin,
+        parameters=document.digest.hex(),
+        dataset=dataset.hex(),
+        time=now,
+        sealed=sealed,
+    )
+    body = message.encode()
+    key, certificate = signer
+    return SignedSeed(message=body.decode(), signature=key.sign(LABEL, body).hex(), certificate=certificate)
+
+
+def unseal(
+    data: bytes, document: Document, dataset: bytes, helper: str, keys: Mapping[bytes, OpeningKey]
+) -> bytes:
+    """The seed, if the document's first helper made it for this dataset and helper. Run by helpers."""
+    signed = _decode(data)
+    message = _verified(signed, document)
+    if (message.origin, message.parameters, message.dataset) != (
+        document.origin,
+        document.digest.hex(),
+        dataset.hex(),
+    ):
+        raise BadSeed("the seed is for another dataset: relay the one that was made for this")
+    if helper not in message.sealed or set(message.sealed) != {each.name for each in document.helpers}:
+        raise BadSeed("the seed is not for all helpers of the document, and no others")
+    found = message.sealed[helper]
+    key = keys.get(bytes.fromhex(found.key))
+    if key is None:
+        raise BadSeed("the seed is sealed to a key that is gone, as is the dataset: ask over newer datasets")
+    try:
+        return key.open(bytes.fromhex(found.seed), _info(document, dataset, helper, key.sealing))
+    except CannotOpen:
+        raise BadSeed(f"the seed does not open: it was not sealed to {helper} for this dataset") from None
+
+
+def _verified(signed: SignedSeed, document: Document) -> SeedMessage:
+    first, certificate = document.helpers[0], _certificate(signed, document)
+    body = signed.message.encode()
+    try:
+        VerifyingKey(bytes.fromhex(certificate.key)).verify(LABEL, body, bytes.fromhex(signed.signature))
+    except (BadSignature, WeakKey):
+        raise BadSeed(f"the seed was not signed by {first.name}") from None
+    try:
+        message = SeedMessage.model_validate_json(body)
+    except ValidationError:
+        raise BadSeed("a message that is no seed") from None
+    if message.encode() != body or message.helper != first.name:
+        raise BadSeed(f"a seed that is not {first.name}'s, or not in its one form")
+    if not certificate.not_before <= message.time < certificate.not_after:
+        raise BadSeed("the seed was signed with a key outside its time")
+    return message
+
+
+def _certificate(signed: SignedSeed, document: Document) -> Certificate:
+    first = document.helpers[0]
+    try:
+        return signed.certificate.open(first.name, VerifyingKey(bytes.fromhex(first.identity)))
+    except BadReceipt as error:
+        raise BadSeed(f"the seed's certificate is not {first.name}'s: {error}") from None
+
+
+def _decode(data: bytes) -> SignedSeed:
+    try:
+        found = SignedSeed.model_validate_json(data)
+    except ValidationError:
+        raise BadSeed("no signed seed") from None
+    # One form alone: whoever relays it must not be able to make two messages of one.
+    if found.encode() != data:
+        raise BadSeed("a signed seed that is not in its one form: relay it as it came")
+    return found
+
+
+def _info(document: Document, dataset: bytes, helper: str, key: SealingKey) -> bytes:
+    """Everything that the seed is bound to, each part with its length before it."""
+    parts = (LABEL.encode(), document.origin.encode(), document.digest, dataset, helper.encode(), key.key_id)
+    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)

@@ -1,0 +1,134 @@
+"""What the ad server's table of datasets must do, whichever database it is in."""
+
+import pytest
+
+from maskedlark.adserver.dataset_store import Dataset, Datasets, Standing
+from maskedlark.adserver.report_store import Mark, Selection
+from maskedlark.core.purpose import Purpose
+from maskedlark.storage.engine import open_database
+from maskedlark.storage.errors import NotFrozen
+from maskedlark.wire.datasets import ChunkAnswer
+from tests.unit.adserver.stored import DIGEST
+
+MARKS = [Mark(10, b"", 8), Mark(10, b"i" * 16, 8), Mark(12, b"j" * 16, 3)]
+
+
+def span(start, end, purpose=Purpose.AGGREGATE, parameters=DIGEST):
+    return Selection(purpose, parameters, start, end)
+
+
+def answer(accepted="ff", **refused):
+    return ChunkAnswer(parts=8, accepted=accepted, refused=refused)
+
+
+@pytest.fixture
+def database(database_url):
+    database = open_database(database_url)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def datasets(database):
+    return Datasets(database)
+
+
+def test_what_is_kept_comes_back(datasets, database):
+    assert datasets.add("monday", span(10, 20), MARKS) is None
+    wanted = Dataset("monday", span(10, 20), 19, Standing.FROZEN)
+    assert datasets.get("monday") == wanted
+    again = Datasets(database)
+    assert again.all() == [wanted]
+    assert again.marks("monday") == MARKS
+    assert datasets.get("tuesday") is None
+
+
+@pytest.mark.parametrize("other", [(0, 11), (19, 30), (0, 30), (12, 13)])
+def test_of_one_time_there_is_one_dataset(datasets, other):
+    datasets.add("monday", span(10, 20), MARKS)
+    before = datasets.add("tuesday", span(*other), MARKS)
+    assert before is not None
+    assert before.name == "monday"
+    assert datasets.get("tuesday") is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [span(20, 30), span(0, 10), span(10, 20, Purpose.TRAIN), span(10, 20, parameters=bytes(32))],
+)
+def test_what_has_no_report_in_common_is_another_dataset(datasets, other):
+    datasets.add("monday", span(10, 20), MARKS)
+    assert datasets.add("tuesday", other, MARKS) is None
+
+
+def test_a_name_is_used_once(datasets):
+    datasets.add("monday", span(10, 20), MARKS)
+    datasets.add("tuesday", span(20, 30), MARKS)
+    before = datasets.add("tuesday", span(0, 30), MARKS)
+    assert before is not None
+    assert before.name == "tuesday"
+
+
+def test_an_aborted_one_is_in_nobodys_way_and_leaves_nothing_behind(datasets):
+    datasets.add("monday", span(10, 20), MARKS)
+    datasets.keep("monday", 0, "helper-0", answer())
+    datasets.abort("monday")
+    assert datasets.get("monday").state is Standing.ABORTED
+    assert datasets.add("monday", span(10, 15), MARKS[:1]) is None
+    assert datasets.marks("monday") == MARKS[:1]
+    assert datasets.answered("monday", "helper-0") == set()
+
+
+def test_a_sealed_one_has_its_digest_and_stays(datasets):
+    datasets.add("monday", span(10, 20), MARKS)
+    datasets.seal("monday", b"d" * 32, 17)
+    found = datasets.get("monday")
+    assert (found.state, found.digest, found.records) == (Standing.SEALED, b"d" * 32, 17)
+    datasets.seal("monday", b"d" * 32, 17)  # Two clients may finish it: they found the same.
+    for change in (datasets.abort, datasets.lose):
+        with pytest.raises(NotFrozen, match="monday is sealed, not frozen: another client was faster"):
+            change("monday")
+    with pytest.raises(NotFrozen):
+        datasets.seal("monday", b"e" * 32, 17)
+    assert datasets.get("monday") == found
+
+
+def test_what_somebody_else_took_back_is_not_sealed(datasets):
+    datasets.add("monday", span(10, 20), MARKS)
+    datasets.abort("monday")
+    datasets.abort("monday")
+    with pytest.raises(NotFrozen, match="monday is aborted"):
+        datasets.seal("monday", b"d" * 32, 17)
+    with pytest.raises(NotFrozen, match="tuesday is gone"):
+        datasets.abort("tuesday")
+    assert datasets.get("monday").state is Standing.ABORTED
+
+
+def test_one_that_is_given_up_stays_in_the_way(datasets):
+    datasets.add("monday", span(10, 20), MARKS)
+    datasets.lose("monday")
+    for name, time in (("monday", (30, 40)), ("tuesday", (15, 25))):
+        before = datasets.add(name, span(*time), MARKS)
+        assert before is not None
+        assert before.state is Standing.LOST
+
+
+def test_only_a_sealed_one_expires(datasets):
+    datasets.add("monday", span(10, 20), MARKS)
+    with pytest.raises(NotFrozen, match="monday is frozen, not sealed"):
+        datasets.expire("monday")
+    datasets.seal("monday", b"d" * 32, 17)
+    datasets.expire("monday")
+    assert datasets.get("monday").state is Standing.EXPIRED
+
+
+def test_answers_are_kept_by_helper_and_chunk_and_the_last_counts(datasets):
+    datasets.add("monday", span(10, 20), MARKS)
+    datasets.keep("monday", 1, "helper-0", answer("f0", CannotOpen=3, WrongHelper=1))
+    datasets.keep("monday", 1, "helper-0", answer("fe", CannotOpen=1))
+    datasets.keep("monday", 0, "helper-0", answer("7f", CannotOpen=1))
+    datasets.keep("monday", 0, "helper-1", answer())
+    found = {(number, helper): said.accepted for number, helper, said in datasets.answers("monday")}
+    assert found == {(0, "helper-0"): "7f", (0, "helper-1"): "ff", (1, "helper-0"): "fe"}
+    assert datasets.answered("monday", "helper-0") == {0, 1}
+    assert datasets.refusals("monday") == {"helper-0": {"CannotOpen": 2}, "helper-1": {}}

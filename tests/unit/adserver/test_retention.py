@@ -1,0 +1,190 @@
+"""Old reports go, a few at a time; those of a dataset that is being sent stay. On every kind of database."""
+
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import event
+
+from maskedlark.adserver import retention as module
+from maskedlark.adserver.dataset_store import Datasets, Standing
+from maskedlark.adserver.report_store import Outcome, Selection
+from maskedlark.adserver.retention import DAY_S, Retention
+from maskedlark.core.purpose import Purpose
+from maskedlark.randomness import FixedRandomness
+from maskedlark.storage.errors import BelowFloor, ClockLeapt
+from tests.unit.adserver.stored import DIGEST, NOW, arrivals, clock, opened
+
+KEEP = 10 * DAY_S
+ALL = Selection(Purpose.TRAIN, DIGEST, 0, 2**40)
+OTHER = bytes(32)
+
+
+class World:
+    def __init__(self, url):
+        self.clock = clock()
+        self.database, self.reports = opened(url, self.clock)
+        self.datasets = Datasets(self.database, FixedRandomness(b"openings"))
+        self.retention = Retention(self.database, KEEP, 30 * DAY_S)
+
+    def receive(self, count, days_ago, purpose=Purpose.TRAIN, parameters=DIGEST):
+        self.clock.seconds = NOW - days_ago * DAY_S
+        batch = arrivals(count, f"{days_ago} {purpose} {parameters.hex()}".encode(), purpose, parameters)
+        assert self.reports.store(batch) == [Outcome.STORED] * count
+        self.clock.seconds = NOW
+        return batch
+
+    def freeze(self, name, from_days, to_days):
+        span = Selection(Purpose.TRAIN, DIGEST, NOW - from_days * DAY_S, NOW - to_days * DAY_S)
+        assert self.datasets.add(name, span, self.reports.marks(span, 4)) is None
+        return span
+
+    def left(self):
+        """Days ago of what is left, with how many."""
+        found: dict[int, int] = {}
+        for each in self.reports.read(ALL):
+            days = (NOW - each.received) // DAY_S
+            found[days] = found.get(days, 0) + 1
+        return found
+
+
+@pytest.fixture
+def world(database_url, monkeypatch):
+    monkeypatch.setattr(module, "AT_ONCE", 7)
+    world = World(database_url)
+    yield world
+    world.database.close()
+
+
+def test_what_is_old_goes_and_what_is_not_stays(world):
+    for days in (30, 12, 10, 9, 0):
+        world.receive(20, days)
+    world.receive(5, 30, Purpose.AGGREGATE)
+    world.receive(5, 30, parameters=OTHER)
+    assert world.retention.forget(NOW) == 20 + 20 + 5 + 5
+    # What is exactly so old is not older.
+    assert world.left() == {10: 20, 9: 20, 0: 20}
+    assert world.reports.count() == 60
+    assert world.retention.forget(NOW) == 0
+
+
+def test_a_few_go_in_each_transaction_and_others_have_their_turn_between(world):
+    world.receive(30, 12)
+    deleted: list[int] = []
+    turns: list[int] = []
+
+    @event.listens_for(world.database.engine, "after_cursor_execute")
+    def _(connection, cursor, statement, *rest):
+        if statement.startswith("DELETE"):
+            deleted.append(cursor.rowcount)
+
+    def pause():
+        turns.append(len(world.receive(1, len(turns))))
+        return True
+
+    assert world.retention.forget(NOW, pause) == 30
+    assert deleted == [7, 7, 7, 7, 2, 0]
+    assert len(turns) == 5
+    assert world.reports.count() == 5
+
+
+def test_it_stops_when_it_is_told_to_and_goes_on_later(world):
+    world.receive(30, 12)
+    assert world.retention.forget(NOW, lambda: False) == 7
+    assert world.retention.forget(NOW) == 23
+
+
+def test_a_frozen_dataset_keeps_its_reports_until_it_is_sealed(world):
+    for days in (30, 25, 20, 15, 12):
+        world.receive(10, days)
+    frozen, later = world.freeze("first", 26, 19), world.freeze("later", 13, 5)
+    assert world.retention.forget(NOW) == 20
+    assert world.left() == {25: 10, 20: 10, 12: 10}
+    assert sum(mark.size for mark in world.reports.marks(frozen, 4)) == 20
+    world.datasets.seal("first", bytes(32), 20)
+    assert world.retention.forget(NOW) == 20
+    assert [each.size for each in world.reports.marks(later, 4)] == [4, 4, 2]
+
+
+@pytest.mark.parametrize("end", ["abort", "lose"])
+def test_what_is_taken_back_or_given_up_goes(world, end):
+    world.receive(10, 20)
+    world.freeze("first", 21, 19)
+    assert world.retention.forget(NOW) == 0
+    getattr(world.datasets, end)("first")
+    assert world.retention.forget(NOW) == 10
+
+
+def test_what_is_known_of_a_dataset_stays(world):
+    world.receive(10, 20)
+    span = world.freeze("first", 21, 19)
+    world.datasets.seal("first", bytes(range(32)), 9)
+    world.retention.forget(NOW)
+    found = world.datasets.get("first")
+    assert found is not None
+    assert (found.state, found.records, found.reports) == (Standing.SEALED, 9, 10)
+    assert (found.selection, len(world.datasets.marks("first"))) == (span, 3)
+
+
+def test_no_dataset_is_frozen_where_reports_are_being_deleted(world):
+    """A freeze reads its marks; before it is kept, deleting begins."""
+    world.receive(20, 11)
+    world.receive(20, 2)
+    span = replace(ALL, end=NOW)
+    marks = world.reports.marks(span, 4)
+    world.retention.forget(NOW, lambda: False)
+    with pytest.raises(BelowFloor):
+        world.datasets.add("broken", span, marks)
+    assert world.datasets.get("broken") is None
+    kept = replace(span, start=world.datasets.floor())
+    assert world.datasets.add("whole", kept, world.reports.marks(kept, 4)) is None
+    assert world.retention.forget(NOW) == 13
+    assert sum(mark.size for mark in world.reports.marks(kept, 4)) == 20
+
+
+def test_a_dataset_that_was_frozen_before_is_whole_though_deleting_began_before_it_ended(world):
+    world.receive(20, 11)
+    span = world.freeze("first", 12, 5)
+    assert world.retention.forget(NOW) == 0
+    assert world.reports.count(span) == 20
+
+
+def test_a_clock_that_leaps_deletes_nothing(world):
+    world.receive(20, 5)
+    with pytest.raises(ClockLeapt, match=r"365 days ahead.*most_leap_days = 366 in adserver\.toml"):
+        # Never looked at before: it is held against the newest report.
+        world.retention.forget(NOW + 360 * DAY_S)
+    assert world.retention.forget(NOW) == 0
+    for days in (31, 365, 36_500):
+        with pytest.raises(ClockLeapt):
+            world.retention.forget(NOW + days * DAY_S)
+    assert (world.reports.count(), world.datasets.floor()) == (20, NOW - KEEP)
+    assert Retention(world.database, KEEP, 400 * DAY_S).forget(NOW + 365 * DAY_S) == 20
+
+
+def test_an_empty_database_has_no_clock_to_be_held_against(world):
+    assert world.retention.forget(NOW) == 0
+
+
+def test_a_clock_that_was_ahead_and_is_put_right_does_not_hold_up_datasets(world):
+    world.retention.forget(NOW)
+    world.retention.forget(NOW + 25 * DAY_S)
+    assert world.datasets.floor() == NOW + 15 * DAY_S
+    world.retention.forget(NOW)
+    assert world.datasets.floor() == NOW - KEEP
+
+
+def test_another_process_with_another_clock_ends_deleting_at_its_own(world):
+    """One deletes by a clock that is ahead; the other puts the floor down; a dataset is frozen above it."""
+    world.receive(30, 5)
+    ahead = Retention(world.database, KEEP, 30 * DAY_S)
+    frozen: list[Selection] = []
+
+    def pause():
+        if not frozen:
+            world.retention.forget(NOW)
+            frozen.append(world.freeze("first", 6, 4))
+        return True
+
+    gone = ahead.forget(NOW + 20 * DAY_S, pause)
+    assert gone == 7
+    assert world.reports.count(frozen[0]) == 23

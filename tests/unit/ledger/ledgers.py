@@ -1,0 +1,144 @@
+"""A ledger with an anchor in memory, as one helper has it."""
+
+from pathlib import Path
+
+from maskedlark.clock import FixedClock
+from maskedlark.core.purpose import Purpose
+from maskedlark.dp.accountant import Charge
+from maskedlark.dp.mechanisms import Kind
+from maskedlark.dp.sampling import Sampling
+from maskedlark.dp.sampling import course as reserved
+from maskedlark.dp.session_charge import Course
+from maskedlark.ledger.ledger import Ledger
+from maskedlark.ledger.lines import Charging, Mark
+from maskedlark.ledger.receipt import Certificate, SignedCertificate, SignedReceipt, certify
+from maskedlark.ledger.sessions import Opening, Sessions
+from maskedlark.parameters.document import Document
+from maskedlark.randomness import FixedRandomness, SystemRandomness
+from maskedlark.storage.engine import Database, open_database
+from maskedlark.wire.signatures import SigningKey
+from tests.unit.parameters import cases
+
+NOW = 1_900_000_000
+DATASETS = [bytes([i]) * 32 for i in range(8)]
+
+
+class Marks:
+    """An anchor that survives its ledger."""
+
+    def __init__(self) -> None:
+        self.marks: dict[str, Mark] = {}
+
+    def origins(self) -> list[str]:
+        return list(self.marks)
+
+    def read(self, origin: str) -> Mark | None:
+        return self.marks.get(origin)
+
+    def write(self, origin: str, mark: Mark) -> None:
+        before = self.marks.get(origin)
+        assert before is None or before.number <= mark.number, "an anchor never goes back"
+        self.marks[origin] = mark
+
+
+class Signs:
+    """A helper's receipt key, certified for a year."""
+
+    def __init__(self, place: int = 0, key: SigningKey | None = None) -> None:
+        self.helper = f"helper-{place}"
+        self.key = key or SigningKey(FixedRandomness(f"receipts {place}".encode()).bytes(32))
+        certificate = Certificate(
+            helper=self.helper,
+            key=self.key.verifying.public.hex(),
+            not_before=NOW - 1000,
+            not_after=NOW + 31_536_000,
+        )
+        self.certificate = certify(certificate, cases.HELPER_KEYS[place])
+
+    def current(self, now: int) -> tuple[SigningKey, SignedCertificate]:
+        return self.key, self.certificate
+
+
+def at(
+    folder: Path, marks: Marks | None = None, place: int = 0, url: str | None = None, now: int = NOW
+) -> tuple[Ledger, Database, Marks]:
+    marks = marks or Marks()
+    database = open_database(url or f"sqlite:///{folder / 'ledger.sqlite'}")
+    return Ledger(database, marks, Signs(place), FixedClock(now), SystemRandomness()), database, marks
+
+
+def seal(ledger: Ledger, database: Database, document: Document, *datasets: bytes, purpose=Purpose.AGGREGATE):
+    for dataset in datasets:
+        with database.write() as connection:
+            made = ledger.seal(connection, document, purpose, dataset, 1000)
+        ledger.remember(document.origin, made)
+
+
+def question(
+    number: int,
+    *datasets: bytes,
+    noise: float = 2.0,
+    columns: int = 1,
+    kind: Kind = "laplace",
+    tag: str | None = None,
+    version: int = 1,
+    expires: int = 1 << 40,
+) -> Charging:
+    """A question of its own id; the same number is the same question."""
+    return Charging(
+        request=number.to_bytes(16, "big"),
+        question=repr((number, noise, columns)).encode().ljust(32)[:32],
+        function="sums",
+        computed=f"sums {version}",
+        tag=tag,
+        datasets=datasets or (DATASETS[0],),
+        charge=Charge(kind, noise, columns),
+        expires=expires,
+    )
+
+
+def sessions(ledger: Ledger, database: Database) -> Sessions:
+    return Sessions(database, ledger, SystemRandomness())
+
+
+def opening(
+    number: int,
+    *datasets: bytes,
+    noise: float = 4.0,
+    steps: int = 40,
+    delta: float = 1e-8,
+    sampling: Sampling | None = None,
+    tag: str = "clicks",
+    records: int = 100_000,
+    k: int = 1,
+    charged: bool = True,
+    version: int = 1,
+    slots: tuple[int, ...] | None = None,
+    expires: int = 1 << 40,
+) -> Opening:
+    """A session of its own id and slots, over Poisson batches; the same number is the same session."""
+    sampling = sampling or Sampling(kind="poisson", rate=0.02)
+    return Opening(
+        request=(1 << 64 | number).to_bytes(16, "big"),
+        question=repr((number, noise, steps)).encode().ljust(32)[:32],
+        function="gradient",
+        computed=f"gradient {version}",
+        tag=tag,
+        datasets=datasets or (DATASETS[0],),
+        slots=slots or (number << 24,) * max(1, len(datasets)),
+        steps=steps,
+        sampling=sampling,
+        course=reserved(sampling, "gaussian", noise, steps, delta, records=records, k=k) if charged else None,
+        body=b"the request",
+        expires=expires,
+    )
+
+
+def course(asked: Opening) -> Course:
+    """Of a session that is charged."""
+    assert asked.course is not None
+    return asked.course
+
+
+def chain(ledger: Ledger, origin: str = "ads.example") -> list[SignedReceipt]:
+    return ledger.receipts(origin)

@@ -1,0 +1,90 @@
+import json
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from maskedlark.errors import InvalidDocument
+from maskedlark.parameters import document
+from tests.unit.parameters.cases import DOCUMENT_KEY, make, settings
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "epsilon of zero": ({"budget": {"epsilon": 0.0, "delta": 0.0}}, "greater than 0"),
+    "negative epsilon": ({"budget": {"epsilon": -1.0, "delta": 0.0}}, "greater than 0"),
+    "infinite epsilon": ({"budget": {"epsilon": float("inf"), "delta": 0.0}}, "finite"),
+    "delta of one": ({"budget": {"epsilon": 8.0, "delta": 1.0}}, "less than 1"),
+    "k of zero": ({"k": 0}, "greater than or equal to 1"),
+    "k as text": ({"k": "50"}, "valid integer"),
+    "one helper": ({"helpers": settings()["helpers"][:1]}, "at least 2"),
+    "a helper twice": ({"helpers": settings()["helpers"][:1] * 2}, "twice"),
+    "nothing declared": (
+        {"values": [], "models": [], "decoys": [], "training": None, "fake_rate": 0.0},
+        "nothing",
+    ),
+    "no mechanism": ({"mechanisms": {}}, "add mechanisms.aggregate"),
+    "no ceilings": ({"training": None}, "without ceilings"),
+    "a value upside down": ({"values": [{"name": "visit", "low": 2, "high": 1}]}, "swap them"),
+    "sums beyond the field": (
+        {"most_records": 1 << 31, "values": [{"name": "purchase", "low": 0, "high": 1 << 40}]},
+        "leave the field",
+    ),
+    "decoys of other keys": ({"decoys": [{"keys": {"other": 1}}]}, "the document declares"),
+    "fakes of nothing": ({"decoys": []}, "needs decoys"),
+    "a first version that follows": ({"previous": "00" * 32}, "version 1 has no previous"),
+    "a second version that follows none": ({"version": 2}, "version 1 has no previous"),
+    "an unknown setting": ({"colour": "blue"}, "Extra inputs"),
+    "an origin in capitals": ({"origin": "ADS.example"}, "match pattern"),
+    "a line behind the origin": ({"origin": "ads.example\n"}, "match pattern"),
+    "an unknown format": ({"format": 3}, "Input should be 2"),
+    "a format of one key": ({"format": 1}, "^format: a document of format 1.* sign it with the document key"),
+    "one key for both": (
+        {"request_key": DOCUMENT_KEY.verifying.public.hex()},
+        "document_key and request_key are the same key: make another",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_senseless_settings_are_refused_with_what_to_change(case):
+    changes, words = REFUSED[case]
+    with pytest.raises(InvalidDocument, match=words):
+        make(**changes)
+
+
+def test_a_document_comes_back_from_its_canonical_form_alone():
+    made = make()
+    assert document.decode(made.encode()) == made
+    for other in (
+        json.dumps(json.loads(made.encode())).encode(),
+        made.encode() + b"\n",
+        b" " + made.encode(),
+        made.encode().replace(b'"k":50', b'"k":50,"k":50'),
+    ):
+        with pytest.raises(InvalidDocument):
+            document.decode(other)
+
+
+def test_every_setting_has_to_be_present_in_the_published_form():
+    full = json.loads(make().encode())
+    for name in full:
+        lacking = deepcopy(full)
+        del lacking[name]
+        with pytest.raises(InvalidDocument):
+            document.decode(json.dumps(lacking, separators=(",", ":"), sort_keys=True).encode())
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff", b"[]", b"null", b"[" * 10_000, b'{"k":' + b"9" * 5000 + b"}"])
+def test_what_is_no_document_is_refused(data):
+    with pytest.raises(InvalidDocument):
+        document.decode(data)
+
+
+def test_the_digest_names_the_bytes():
+    assert make().digest == make().digest
+    assert make(k=51).digest != make().digest
+
+
+def test_a_flood_of_faults_is_refused_before_it_is_parsed(monkeypatch):
+    monkeypatch.setattr(document.Document, "model_validate_json", lambda *_: pytest.fail("it was parsed"))
+    with pytest.raises(InvalidDocument, match="commas"):
+        document.parse(b'{"keys":[' + b"0," * 100_000 + b"0]}")

@@ -1,0 +1,255 @@
+"""Helpers that answer steps in memory: a ledger, sessions and a desk each, over the same shared records."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from maskedlark.core import field, sharing
+from maskedlark.core.purpose import Purpose
+from maskedlark.core.records import Records, Trained
+from maskedlark.dp import mechanisms
+from maskedlark.dp.sampling import Sampling
+from maskedlark.errors import Expired
+from maskedlark.exact import gradient as exact
+from maskedlark.exact.clip import Clip
+from maskedlark.exact.forward import Seed
+from maskedlark.exact.losses import BinaryCrossEntropy, Loss
+from maskedlark.exact.network import Layer, Linear, Network
+from maskedlark.exact.operations import Dropout, Relu
+from maskedlark.exact.quantise import Quantised
+from maskedlark.functions import model, weights
+from maskedlark.functions.function import Question, SteppedFunction, Table
+from maskedlark.functions.gradient import Gradient
+from maskedlark.parameters.document import Document
+from maskedlark.randomness import FixedRandomness
+from maskedlark.release.kept_answers import KeptAnswers
+from maskedlark.release.messages import SessionRequest
+from maskedlark.release.steps import StepDesk, _only_column, body_digest
+from maskedlark.wire.steps import Ranges
+from tests.unit.ledger import ledgers
+from tests.unit.parameters import cases
+
+ORIGIN = "ads.example"
+K = 20
+HELPERS = [
+    {"name": f"helper-{i}", "identity": x.verifying.public.hex()} for i, x in enumerate(cases.HELPER_KEYS)
+]
+ROOM = {
+    "budget": {"epsilon": 100.0, "delta": 1e-3},
+    "training": {
+        "adserver": {"epsilon": 90.0, "delta": 1e-3},
+        "coalition": {"epsilon": 1000.0, "delta": 1e-3},
+    },
+}
+"""A budget that is no matter here."""
+
+
+def document(helpers: int = 2, **changes: Any) -> Document:
+    return cases.make(**{"k": K, "helpers": HELPERS[:helpers], **ROOM, **changes})
+
+
+def network(features: int = 4, losses: Sequence[Loss] = (BinaryCrossEntropy(),), dropout: int = 0) -> Network:
+    """Three hidden numbers; names as they come off the wire."""
+    outputs = sum(loss.outputs for loss in losses)
+    dropped = Dropout(dropout) if dropout else None
+    layers = (
+        Layer(Linear("w0", "b0", features, 3)),
+        Layer(Linear("w1", "b1", 3, outputs), Relu(), dropped),
+    )
+    return Network(layers, tuple(losses))
+
+
+def quantised(made: Network, seed: bytes = b"weights") -> Quantised:
+    values = FixedRandomness(seed).below(101, made.size).astype(np.int16) - 50
+    return Quantised(values, (6,) * len(made.parameters), (6,), 8)
+
+
+def body(made: Network, seed: bytes = b"weights") -> bytes:
+    return weights.encode(quantised(made, seed))
+
+
+class Held:
+    """A sealed dataset, as one helper has it, or, with the secrets in place of shares, as nobody has."""
+
+    purpose = Purpose.TRAIN
+    expires = 1 << 40
+
+    def __init__(self, digest: bytes, document: Document, columns: dict[str, Trained]) -> None:
+        self.digest, self.document, self.columns = digest, document, columns
+
+    def size(self, tag: str | None) -> int:
+        return len(self.columns[str(tag)])
+
+    def records(self, tag: str | None) -> Trained:
+        return self.columns[str(tag)]
+
+
+def truth(document: Document, tag: str, count: int, seed: bytes) -> Trained:
+    """Records with their masks in the clear; one in ten is a fake."""
+    rng, declared = FixedRandomness(seed + tag.encode()), document.declared_models[tag]
+    features = sharing.random_rows(count, declared.features, rng)
+    labels = [np.array(space.values)[rng.below(len(space), count)] for space in declared.labels]
+    shown, secrets = declared.mask(labels, rng.below(10, count) > 0, rng)
+    # As helpers keep them: one row where all show the same.
+    candidates = tuple(each[:1] if (each == each[:1]).all() else each for each in shown)
+    return Trained(sharing.random_rows(count, 16, rng), features, candidates, secrets)
+
+
+class Rig:
+    """All helpers of a document."""
+
+    def __init__(
+        self,
+        folder: Path,
+        document: Document,
+        sizes: Sequence[int] = (60,),
+        functions: dict[str, SteppedFunction] | None = None,
+    ) -> None:
+        self.folder, self.document, self.expired = folder, document, False
+        self.functions = functions or {"gradient": Gradient()}
+        self.digests = [hashlib.sha256(b"dataset %d" % number).digest() for number in range(len(sizes))]
+        self.seeds = {digest: hashlib.sha256(b"seed" + digest).digest() for digest in self.digests}
+        tags = list(document.declared_models)
+        self.truth = [
+            {tag: truth(document, tag, size, digest) for tag in tags}
+            for digest, size in zip(self.digests, sizes, strict=True)
+        ]
+        self.held = self._shared()
+        self.ledgers = [ledgers.at(folder, place=place, url=self._url(place)) for place in self.places]
+        for ledger, database, _ in self.ledgers:
+            ledgers.seal(ledger, database, document, *self.digests, purpose=Purpose.TRAIN)
+        self.sessions = [ledgers.sessions(ledger, database) for ledger, database, _ in self.ledgers]
+        self.desks = [self.start(place) for place in self.places]
+
+    @property
+    def places(self) -> range:
+        return range(len(self.document.helpers))
+
+    def start(self, place: int) -> StepDesk:
+        """A desk over what an earlier one left."""
+        return StepDesk(
+            self.document.helpers[place].name,
+            self.sessions[place],
+            self.functions,
+            lambda _, digest: self.seeds[digest],
+            lambda _, digest: self._find(place, digest),
+            KeptAnswers(self.folder / f"answers-{place}"),
+        )
+
+    def request(self, number: int = 1, made: Network | None = None, **changes: Any) -> SessionRequest:
+        """A session over all datasets in Poisson batches."""
+        given: dict[str, Any] = {
+            "id": f"{number:032x}",
+            "datasets": tuple(digest.hex() for digest in self.digests),
+            "slots": (1000 * (number - 1),) * len(self.digests),
+            "function": "gradient",
+            "tag": "clicks",
+            "arguments": model.describe(made or network()).model_dump(mode="json"),
+            "noise": 4.0,
+            "sampling": Sampling(kind="poisson", rate=0.6),
+            "steps": 6,
+            "delta": 1e-6,
+        }
+        return SessionRequest(**(given | changes))
+
+    def open(self, request: SessionRequest) -> None:
+        for desk in self.desks:
+            desk.open(ORIGIN, request.encode(), request)
+
+    def answers(
+        self, request: SessionRequest, step: int, sent: bytes, chosen: Ranges = ()
+    ) -> list[field.FieldArray]:
+        return [desk.answer(ORIGIN, bytes.fromhex(request.id), step, sent, chosen) for desk in self.desks]
+
+    def sum_without_noise(
+        self, request: SessionRequest, step: int, sent: bytes, chosen: Ranges = ()
+    ) -> field.FieldArray:
+        """What all answers add up to, less the noise of every helper, drawn again from its seed."""
+        total = sharing.combine(self.answers(request, step, sent, chosen))
+        if request.noise is None:
+            return total
+        for place in self.places:
+            drawn = self.noise(place, request, step, sent, chosen, total.size)
+            total = field.subtract(total, field.from_signed(drawn))
+        return total
+
+    def noise(
+        self, place: int, request: SessionRequest, step: int, sent: bytes, chosen: Ranges, count: int
+    ) -> np.ndarray:
+        session = bytes.fromhex(request.id)
+        ready = self.desks[place].prepare(ORIGIN, session)
+        digest = body_digest(sent, chosen)
+        taken = self.sessions[place].take(ORIGIN, session, step, digest, ready.engine, ready.seeds)
+        column = _only_column(ready.steps.at(sent, bytes(32)))
+        assert request.noise is not None
+        return mechanisms.draw(ready.kind, request.noise, column.sensitivity, taken, count)
+
+    def used(self, request: SessionRequest) -> list[int]:
+        return [each.find(ORIGIN, bytes.fromhex(request.id)).used for each in self.sessions]
+
+    def close(self) -> None:
+        for _, database, _ in self.ledgers:
+            database.close()
+
+    def _shared(self) -> list[list[Held]]:
+        """By helper, by dataset."""
+        rng, count = FixedRandomness(b"shares"), len(self.places)
+        found: list[list[Held]] = [[] for _ in self.places]
+        for digest, columns in zip(self.digests, self.truth, strict=True):
+            split = {tag: _split(each.shares, count, rng) for tag, each in columns.items()}
+            for place in self.places:
+                own = {
+                    tag: Trained(each.ids, each.features, each.candidates, split[tag][place])
+                    for tag, each in columns.items()
+                }
+                found[place].append(Held(digest, self.document, own))
+        return found
+
+    def _find(self, place: int, digest: bytes) -> Held:
+        if self.expired:
+            raise Expired("gone")
+        return self.held[place][self.digests.index(digest)]
+
+    def _url(self, place: int) -> str:
+        return f"sqlite:///{self.folder / str(place)}.sqlite"
+
+
+def _split(secrets: field.FieldArray, helpers: int, rng: FixedRandomness) -> list[field.FieldArray]:
+    parts = [rng.below(field.P, secrets.size).reshape(secrets.shape) for _ in range(1, helpers)]
+    first = secrets
+    for part in parts:
+        first = field.subtract(first, part)
+    return [first, *parts]
+
+
+def worked(monkeypatch: pytest.MonkeyPatch, question: type[Question]) -> list[int]:
+    """How many records every computation of these questions is over, from now on."""
+    found: list[int] = []
+    share = question.share
+
+    def counting(self: Question, datasets: Sequence[Records], k: int) -> list[Table]:
+        found.append(sum(map(len, datasets)))
+        return share(self, datasets, k)
+
+    monkeypatch.setattr(question, "share", counting)
+    return found
+
+
+def clipped(
+    made: Network,
+    sent: Quantised,
+    records: Trained,
+    rows: Sequence[int],
+    clip: Clip,
+    seed: bytes | None = None,
+) -> field.FieldArray:
+    """The exact sum of the true labels' clipped gradients over these records: by the engine, not the desk."""
+    chosen = np.array(rows, np.intp)
+    shown = [np.broadcast_to(each, (len(records), each.shape[1]))[chosen] for each in records.candidates]
+    dropping = None if seed is None else Seed(seed, records.ids[chosen])
+    batch = exact.Records(records.features[chosen], shown, records.shares[chosen], dropping)
+    return exact.gradient(made, sent, batch, clip)

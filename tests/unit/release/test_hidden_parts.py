@@ -1,0 +1,173 @@
+"""Answers over records that the ad server does not know: the rules of a step hold."""
+
+import base64
+import json
+
+import numpy as np
+import pytest
+
+from maskedlark.core import batches, field, sharing
+from maskedlark.functions import model
+from maskedlark.functions.evaluation import Evaluation, EvaluationQuestion
+from maskedlark.helper import explanation
+from maskedlark.release.errors import TooFewRecords
+from maskedlark.release.kept_answers import KeptAnswers
+from maskedlark.release.messages import Request
+from maskedlark.release.release import Desk
+from tests.unit.release import stepping
+from tests.unit.release.stepping import Rig, body, network
+
+SENT = base64.b64encode(body(network())).decode()
+
+
+class Asked:
+    """All helpers' desks for evaluations."""
+
+    def __init__(self, rig):
+        self.rig = rig
+        self.restart()
+
+    def restart(self):
+        self.desks = [
+            Desk(
+                f"helper-{place}",
+                self.rig.ledgers[place][0],
+                {"evaluation": Evaluation()},
+                lambda _, digest: self.rig.seeds[digest],
+                KeptAnswers(self.rig.folder / f"evaluations-{place}"),
+            )
+            for place in self.rig.places
+        ]
+
+    def request(self, number, **arguments):
+        given = {
+            "tag": "clicks",
+            "model": model.describe(network()).model_dump(mode="json"),
+            "weights": SENT,
+            "scales": [{"buckets": 4}],
+        }
+        return Request(
+            id=f"{number:032x}",
+            datasets=tuple(digest.hex() for digest in self.rig.digests),
+            function="evaluation",
+            arguments=given | arguments,
+            noise=1e-3 if self.rig.document.mechanisms["train"].noise_floor <= 1e-3 else 1.0,
+        )
+
+    def answers(self, request):
+        return [
+            desk.answer(request.encode(), request, self.rig.held[place])
+            for place, desk in enumerate(self.desks)
+        ]
+
+    def explained(self, request, place=0):
+        found = self.desks[place].explain(request, self.rig.held[place])
+        return json.loads(explanation.encode(found))
+
+
+@pytest.fixture
+def asked(tmp_path):
+    quiet = {
+        "train": {"kind": "gaussian", "noise_floor": 1e-3},
+        "aggregate": {"kind": "laplace", "noise_floor": 1.0},
+    }
+    huge = {"epsilon": 1e6, "delta": 1e-3}
+    document = stepping.document(
+        mechanisms=quiet, budget=huge, training={"adserver": huge, "coalition": huge}
+    )
+    rig = Rig(tmp_path, document, (150, 90))
+    yield Asked(rig)
+    rig.close()
+
+
+@pytest.fixture
+def worked(monkeypatch):
+    return stepping.worked(monkeypatch, EvaluationQuestion)
+
+
+def out(rig, share):
+    return [
+        batches.held_out(rig.seeds[digest], "clicks", share, len(truth["clicks"]))
+        for digest, truth in zip(rig.digests, rig.truth, strict=True)
+    ]
+
+
+def real(rig, which):
+    """How many of these records are no fakes: what a histogram adds up to."""
+    return sum(int(truth["clicks"].shares[rows].sum()) for truth, rows in zip(rig.truth, which, strict=True))
+
+
+@pytest.mark.parametrize("which", ["held_out", "training"])
+def test_the_sum_is_of_the_part_and_of_nobody_else(asked, which):
+    request = asked.request(1, part=which, held_out=0.25)
+    shares = [each.tables[0].columns[0] for each in asked.answers(request)]
+    total = int(field.to_signed(sharing.combine(shares)).sum())
+    held = out(asked.rig, 0.25)
+    assert total == real(asked.rig, held if which == "held_out" else [~each for each in held])
+
+
+@pytest.mark.parametrize("which", ["held_out", "training"])
+def test_no_number_of_such_records_is_told(asked, worked, which):
+    request = asked.request(1, part=which, held_out=0.25)
+    share = 0.25 if which == "held_out" else 0.75
+    assert asked.explained(request)["records"] == int(240 * share) != sum(map(np.sum, out(asked.rig, 0.25)))
+    asked.answers(request)
+    assert worked == [batches.room(share, 240)] * 2
+
+
+def test_such_an_answer_is_kept_and_not_computed_again(asked, worked):
+    request = asked.request(1, part="held_out", held_out=0.25)
+    before = [each.encode() for each in asked.answers(request)]
+    for _ in range(3):
+        asked.restart()
+        assert [each.encode() for each in asked.answers(request)] == before
+    assert len(worked) == 2
+    # Lost in a crash, it is made again as it was.
+    for path in asked.rig.folder.glob("evaluations-*/*"):
+        path.unlink()
+    assert [each.encode() for each in asked.answers(request)] == before
+    assert len(worked) == 4
+
+
+def test_an_answer_over_everybody_is_computed_again(asked, worked):
+    request = asked.request(1)
+    before = [each.encode() for each in asked.answers(request)]
+    assert [each.encode() for each in asked.answers(request)] == before
+    assert len(worked) == 4
+    assert not list(asked.rig.folder.glob("evaluations-*/*"))
+
+
+def test_below_k_it_is_noise_alone_in_the_same_form(asked, monkeypatch):
+    """k is judged by what everybody knows: that a part has fewer shows in nothing."""
+    request = asked.request(1, part="held_out", held_out=0.1)
+    monkeypatch.setattr(
+        "maskedlark.release.parts._held_out", lambda seed, tag, share, size: np.arange(size) < 5
+    )
+    answers = asked.answers(request)
+    total = field.to_signed(sharing.combine([each.tables[0].columns[0] for each in answers]))
+    assert total.shape == (1, 8)
+    assert np.abs(total).max() <= 1, "noise of scale 0.001 rounds to nothing"
+    assert asked.explained(asked.request(2, part="held_out", held_out=0.1))["records"] == 24
+
+
+def test_a_part_that_is_below_k_by_its_share_is_refused(asked):
+    for desk, held in zip(asked.desks, asked.rig.held, strict=True):
+        request = asked.request(1, part="held_out", held_out=0.08)
+        with pytest.raises(TooFewRecords):
+            desk.answer(request.encode(), request, held)
+
+
+def test_the_victims_part_cannot_be_told_by_explaining_with_and_without_it(tmp_path):
+    """Whether a record is held out was the difference of two explanations: over [D1, D2] and over [D2]."""
+    found = set()
+    for number in range(8):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        rig = Rig(folder, stepping.document(), (20, 400))
+        rig.seeds[rig.digests[0]] = bytes([number]) * 32
+        both = Asked(rig)
+        whole = both.explained(both.request(1, part="held_out", held_out=0.25))["records"]
+        rig.digests, rig.held = rig.digests[1:], [held[1:] for held in rig.held]
+        found.add(whole - both.explained(both.request(2, part="held_out", held_out=0.25))["records"])
+        rig.close()
+    assert found == {5}

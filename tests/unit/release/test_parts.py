@@ -1,0 +1,156 @@
+"""Parts of a dataset: who is held out, who is in a batch, and columns that stay together."""
+
+import numpy as np
+import pytest
+
+from maskedlark.core import batches
+from maskedlark.core.batches import Draw
+from maskedlark.core.records import Trained
+from maskedlark.dp.sampling import Sampling
+from maskedlark.functions.function import Part
+from maskedlark.release import parts
+from maskedlark.release.parts import Batches
+
+SEED = b"p" * 32
+
+
+def records(count, one_row=False):
+    shown = np.array([[0, 1]]) if one_row else np.arange(2 * count).reshape(count, 2)
+    return Trained(
+        np.arange(16 * count, dtype=np.uint8).reshape(count, 16),
+        np.arange(count, dtype=np.uint8)[:, None],
+        (shown,),
+        np.arange(2 * count).reshape(count, 2),
+    )
+
+
+def counted(work, place=0):
+    """Who counts, of one dataset."""
+    ends = np.cumsum([0, *map(len, work.rows)])
+    return sorted(work.rows[place][work.counted[ends[place] : ends[place + 1]]].tolist())
+
+
+def of_part(part, *sizes, seeds=(SEED, b"q" * 32, b"r" * 32)):
+    return parts.of_part(part, seeds[: len(sizes)], "m", sizes)
+
+
+def session(sampling, *sizes, first=0, most=None, seeds=(SEED, b"q" * 32, b"r" * 32)):
+    return Batches(sampling, "m", seeds[: len(sizes)], (first,) * len(sizes), sizes, most)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.3, 0.9])
+def test_held_out_and_training_records_are_all_and_apart(share):
+    out, others = of_part(Part("held_out", share), 500), of_part(Part("training", share), 500)
+    assert sorted([*counted(out), *counted(others)]) == list(range(500))
+    assert counted(out) == np.flatnonzero(batches.held_out(SEED, "m", share, 500)).tolist()
+
+
+@pytest.mark.parametrize("which", ["held_out", "training"])
+def test_the_work_of_a_part_follows_from_sizes_and_share_alone(which):
+    found = [of_part(Part(which, 0.1), 400, 300, seeds=(bytes([i]) * 32, SEED)) for i in range(20)]
+    sizes = {sum(map(len, work.rows)) for work in found}
+    assert sizes == {batches.room(0.1 if which == "held_out" else 1 - 0.1, 700)}
+
+
+def test_who_is_held_out_does_not_change_with_the_step():
+    sampling = Sampling(kind="whole", held_out=0.3)
+    drawn = [
+        counted(session(sampling, 200, first=first).work(step)) for first, step in ((0, 0), (0, 5), (90, 1))
+    ]
+    assert drawn[0] == drawn[1] == drawn[2] == counted(of_part(Part("training", 0.3), 200))
+
+
+def test_more_held_out_are_those_of_before_and_others():
+    few = counted(of_part(Part("held_out", 0.1), 500))
+    assert set(few) < set(counted(of_part(Part("held_out", 0.2), 500)))
+
+
+def test_slots_count_from_the_sessions_first():
+    sampling = Sampling(kind="poisson", rate=0.5)
+    one = counted(session(sampling, 300, first=10).work(4))
+    assert one == counted(session(sampling, 300, first=14).work(0))
+    assert one == batches.poisson(SEED, "m", 14, 0.5, 300).batch.tolist()
+
+
+def test_an_epochs_order_is_that_of_its_first_slot():
+    drawn = session(Sampling(kind="partition", batches=4), 50, first=7)
+    for step in range(8):
+        first = 7 + step // 4 * 4
+        wanted = batches.partition(SEED, "m", first, 4, 50)[step % 4]
+        assert counted(drawn.work(step)) == wanted.tolist()
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.3, 0.8])
+@pytest.mark.parametrize("held_out", [0.0, 0.2])
+@pytest.mark.parametrize("sizes", [(2000,), (900, 20, 1080)])
+def test_the_work_of_a_step_follows_from_sizes_and_rate_alone(rate, held_out, sizes):
+    drawn = session(Sampling(kind="poisson", rate=rate, held_out=held_out), *sizes)
+    work = [drawn.work(step) for step in range(20)]
+    assert {sum(map(len, each.rows)) for each in work} == {batches.room(rate * (1 - held_out), 2000)}
+    assert len({int(each.counted.sum()) for each in work}) > 1
+    for place, size in enumerate(sizes):
+        out = batches.held_out((SEED, b"q" * 32, b"r" * 32)[place], "m", held_out, size)
+        for step, each in enumerate(work):
+            taken = batches.poisson((SEED, b"q" * 32, b"r" * 32)[place], "m", step, rate, size).batch
+            assert counted(each, place) == taken[~out[taken]].tolist()
+
+
+def test_below_k_nobody_counts_and_the_work_is_the_same():
+    work = of_part(Part("held_out", 0.1), 500)
+    few, enough = work.at_least(int(work.counted.sum()) + 1), work.at_least(int(work.counted.sum()))
+    assert not few.counted.any()
+    assert enough.counted.tolist() == work.counted.tolist()
+    assert [each.tolist() for each in few.rows] == [each.tolist() for each in work.rows]
+
+
+def test_what_is_over_the_room_is_left_out():
+    """Which hardly ever happens: here the room is cut down."""
+    drawn = [batches.everybody(5), Draw(np.arange(4), np.array([False, True, True, False]))]
+    work = parts._filled(drawn, 6)
+    assert [each.tolist() for each in work.rows] == [[0, 1, 2, 3, 4], [1]]
+    assert work.counted.all()
+
+
+def test_no_record_is_in_more_batches_than_are_allowed():
+    drawn = session(Sampling(kind="poisson", rate=0.5), 300, most=lambda step: 1 + step // 4)
+    seen = np.zeros(300, int)
+    for step in range(12):
+        rows = counted(drawn.work(step))
+        seen[rows] += 1
+        assert seen.max() <= 1 + step // 4
+        plain = batches.poisson(SEED, "m", step, 0.5, 300).batch
+        assert set(rows) <= set(plain.tolist())
+    assert len(rows) < len(plain)
+    # After a restart, from any step on: the same.
+    again = session(Sampling(kind="poisson", rate=0.5), 300, most=lambda step: 1 + step // 4)
+    assert counted(again.work(11)) == rows
+    assert counted(again.work(11)) == rows
+
+
+def test_records_of_several_datasets_become_those_of_one():
+    work = parts._filled([Draw(np.array([3, 1]), np.array([True, False])), batches.everybody(2)], 4)
+    for one_row in (True, False):
+        found = work.gather([records(5, one_row), records(2, one_row)])
+        assert found.features[:, 0].tolist() == [3, 1, 0, 1]
+        assert len(found.candidates[0]) == (1 if one_row else 4)
+        shares = work.only_counted(found).shares
+        assert shares.tolist() == [[6, 7], [0, 0], [0, 1], [2, 3]]
+
+
+@pytest.mark.parametrize("one_row", [True, False])
+@pytest.mark.parametrize("rows", [[], [2], [0, 3, 4], range(5)])
+def test_columns_of_the_records_taken_stay_together(one_row, rows):
+    whole = records(5, one_row)
+    found = parts.take(whole, rows if isinstance(rows, range) else np.array(rows, np.intp))
+    assert len(found) == len(rows)
+    assert found.ids.tolist() == whole.ids[list(rows)].tolist()
+    assert found.features[:, 0].tolist() == list(rows)
+    assert found.shares.tolist() == whole.shares[list(rows)].tolist()
+    wanted = whole.candidates[0] if one_row else whole.candidates[0][list(rows)]
+    assert found.candidates[0].tolist() == wanted.tolist()
+
+
+def test_one_record_with_candidates_of_its_own_is_taken_or_not():
+    alone = records(1)
+    assert len(parts.take(alone, np.array([], np.intp))) == 0
+    assert parts.take(alone, np.array([0])).candidates[0].tolist() == [[0, 1]]
