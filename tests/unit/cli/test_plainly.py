@@ -41,7 +41,18 @@ def tree(root=MaskedLarkError):
         yield from tree(below)
 
 
-ROOMS = ("adserver", "exact", "features", "helper", "privacy", "simulate", "storage", "training", "web")
+ROOMS = (
+    "adserver",
+    "exact",
+    "features",
+    "helper",
+    "ledger",
+    "release",
+    "simulate",
+    "storage",
+    "training",
+    "web",
+)
 BUDGET = {"AccountClosed", "BudgetExhausted", "DeltaExhausted", "OverCeiling"}
 AWAY = {
     *("Busy", "Draining", "HelperAway", "IngestInterrupted", "NotReady", "ServiceAway", "SlotTaken"),
