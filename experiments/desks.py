@@ -28,7 +28,7 @@ from maskedlark.parameters.drafting import draft
 from maskedlark.randomness import FixedRandomness
 from maskedlark.release.kept_answers import KeptAnswers
 from maskedlark.release.messages import Request
-from maskedlark.release.release import Desk
+from maskedlark.release.release import Release
 from maskedlark.storage.engine import open_database
 from maskedlark.wire.signatures import SigningKey
 
@@ -78,8 +78,8 @@ def ask(
     )
     body, answers = request.encode(), {}
     for name, records in zip(HELPERS, held, strict=True):
-        with _desk(name, seed) as desk:
-            answers[name] = desk.answer(body, request, [_Held(_digest(seed), document, records)])
+        with _release(name, seed, _Held(_digest(seed), document, records)) as release:
+            answers[name] = release.answer(document.origin, body, request)
     plans = Sums().ask(document, request.arguments).plans
     receipts = {name: answer.receipt.claimed() for name, answer in answers.items()}
     released = {name: each for name, each in receipts.items() if isinstance(each, ReleaseReceipt)}
@@ -121,7 +121,7 @@ class _Signs:
 
 
 @contextmanager
-def _desk(helper: str, seed: int) -> Iterator[Desk]:
+def _release(helper: str, seed: int, dataset: _Held) -> Iterator[Release]:
     """A helper's, with a ledger of its own that nothing was charged to."""
     rng = FixedRandomness(f"maskedlark experiments noise of {helper} {seed}".encode())
     with tempfile.TemporaryDirectory() as folder:
@@ -129,7 +129,8 @@ def _desk(helper: str, seed: int) -> Iterator[Desk]:
         try:
             ledger = Ledger(database, FileAnchor(Path(folder)), _Signs(helper), FixedClock(_NOW), rng)
             kept = KeptAnswers(Path(folder) / "answers")
-            yield Desk(helper, ledger, {Sums.name: Sums()}, lambda _, dataset: dataset, kept)
+            seeds, find = lambda _, digest: digest, lambda *_: dataset
+            yield Release(helper, ledger, {Sums.name: Sums()}, seeds, find, kept)
         finally:
             database.close()
 

@@ -38,7 +38,7 @@ from maskedlark.functions.gradient import GradientQuestion
 from maskedlark.ledger.sessions import noise_seed
 from maskedlark.parameters import randomised
 from maskedlark.randomness import FixedRandomness
-from maskedlark.release.steps import body_digest
+from maskedlark.release.session import body_digest
 from maskedlark.training import network as networks
 
 TAG = "m"

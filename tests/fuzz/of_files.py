@@ -29,7 +29,7 @@ from maskedlark.helper.chunk_file import ChunkFile
 from maskedlark.helper.errors import BadBackup, DamagedAnchor, DamagedDataset
 from maskedlark.helper.keyring import Keyring
 from maskedlark.ledger.errors import BadReceipt
-from maskedlark.ledger.lines import Mark
+from maskedlark.ledger.rows import ChainHead
 from maskedlark.parameter_service import config as parameters_config
 from maskedlark.parameters.drafting import draft
 from maskedlark.randomness import FixedRandomness
@@ -163,7 +163,7 @@ def _kept() -> Decoder:
 
 def _helper() -> list[Decoder]:
     anchor = FileAnchor(_folder() / "anchor")
-    anchor.write("ads.example", Mark(7, bytes(32)))
+    anchor.write("ads.example", ChainHead(7, bytes(32)))
     [mark] = (_folder() / "anchor").glob("*.json")
     found = [
         Decoder(

@@ -198,8 +198,8 @@ def _receipts() -> list[SignedReceipt]:
     """A chain of receipts: three sealed datasets and three answers."""
     with TemporaryDirectory() as folder:
         ledger, database, _ = ledgers.at(Path(folder))
-        ledgers.seal(ledger, database, FIRST, *ledgers.DATASETS[:2])
-        ledgers.seal(ledger, database, FIRST, ledgers.DATASETS[2], purpose=Purpose.TRAIN)
+        ledgers.freeze(ledger, database, FIRST, *ledgers.DATASETS[:2])
+        ledgers.freeze(ledger, database, FIRST, ledgers.DATASETS[2], purpose=Purpose.TRAIN)
         ledger.charge(FIRST, ledgers.question(1))
         found = ledgers.chain(ledger)
         database.close()

@@ -155,7 +155,7 @@ def test_the_health_of_a_container_is_asked_where_it_listens(party):
 
 def test_a_helper_that_measures_needs_no_torch():
     code = (
-        "import sys, maskedlark.cli.helper, maskedlark.functions as functions; functions.load(); "
+        "import sys, maskedlark.cli.helper, maskedlark.functions as functions; functions.Functions(); "
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

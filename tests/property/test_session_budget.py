@@ -17,7 +17,7 @@ from maskedlark.ledger import trail
 from maskedlark.ledger.budget import Account, Closing, Entry
 from maskedlark.ledger.errors import StepTaken
 from tests.unit.ledger import ledgers
-from tests.unit.ledger.ledgers import DATASETS, opening, question
+from tests.unit.ledger.ledgers import DATASETS, ChargedSessions, opening, question
 from tests.unit.parameters import cases
 
 CEILINGS = {"adserver": {"epsilon": 4.0, "delta": 1e-6}, "coalition": {"epsilon": 30.0, "delta": 1e-6}}
@@ -121,8 +121,8 @@ ASKS = st.tuples(st.just("ask"), st.integers(0, 50), st.just(0), st.just(0))
 def test_a_third_party_finds_every_ledgers_history_within_the_budget(moves):
     with tempfile.TemporaryDirectory() as folder:
         ledger, database, marks = ledgers.at(Path(folder))
-        ledgers.seal(ledger, database, DOCUMENT, DATASETS[0], purpose=Purpose.TRAIN)
-        sessions, engine = ledgers.sessions(ledger, database), opening(0).engine
+        ledgers.freeze(ledger, database, DOCUMENT, DATASETS[0], purpose=Purpose.TRAIN)
+        sessions, engine = ChargedSessions(ledger), opening(0).engine
         won: dict[tuple[int, int], tuple[bytes, bytes]] = {}
         for move, which, second, third in moves:
             request = opening(which, steps=16).request
@@ -145,7 +145,7 @@ def test_a_third_party_finds_every_ledgers_history_within_the_budget(moves):
         database.close()
         # Who starts anew on the same database counts the same.
         again, database, _ = ledgers.at(Path(folder), marks)
-        cost, _ = again.explain(DOCUMENT, question(99, noise=50.0, kind="gaussian", tag="clicks").entry())
+        cost, _ = again.explain(DOCUMENT, question(99, noise=50.0, kind="gaussian", tag="clicks"))
         spent = found.spent().get(DOCUMENT.digest.hex())
         assert cost.before.epsilon == pytest.approx(spent.epsilon if spent else 0.0)
         assert cost.before.coalition == pytest.approx(spent.coalition if spent else 0.0)

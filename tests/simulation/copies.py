@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.config import Config
-from maskedlark.ledger.lines import LINES
+from maskedlark.ledger.rows import RECEIPTS
 from maskedlark.storage.engine import open_database
 
 
@@ -41,7 +41,7 @@ class Copy(NamedTuple):
 def is_behind(config: Config) -> bool:
     """Whether a helper's anchor knows of receipts that its database has not."""
     anchor, database = FileAnchor(config.anchor_folder), open_database(config.database_url)
-    query = select(LINES.c.origin, func.max(LINES.c.number)).group_by(LINES.c.origin)
+    query = select(RECEIPTS.c.origin, func.max(RECEIPTS.c.number)).group_by(RECEIPTS.c.origin)
     try:
         with database.read() as connection:
             ends = {row[0]: row[1] for row in connection.execute(query)}

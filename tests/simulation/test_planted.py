@@ -10,7 +10,7 @@ import pytest
 
 from maskedlark.adserver.report_store import Outcome, Reports
 from maskedlark.helper.ids import Ids
-from maskedlark.ledger import lines
+from maskedlark.ledger import rows
 from maskedlark.ledger.budget import Account
 from maskedlark.ledger.ledger import Ledger
 from maskedlark.web import request_signature
@@ -38,10 +38,10 @@ PLANTED = {
     "an upload is acknowledged and not stored": (Reports, "store", forgets_what_it_stored, "not stored"),
     "a receipt leaves before the anchor knows": (Ledger, "remember", lambda *_: None, "anchor"),
     "a budget is never used up": (Account, "fits", lambda *_: True, "cost more"),
-    "a question is charged anew every time": (lines, "find", lambda *_: None, ""),
+    "a question is charged anew every time": (rows, "find", lambda *_: None, ""),
     # Where both datasets hold the same and nothing else, the second cannot be sealed.
     "a report may be in two datasets": (Ids, "taken", takes_ids_again, "two datasets|/seal.* a bare 500"),
-    "an old copy of a ledger is taken": (lines, "check_anchor", lambda *_: None, "old copy"),
+    "an old copy of a ledger is taken": (rows, "check_anchor", lambda *_: None, "old copy"),
     "a key that was replaced is taken": (Gate, "admit", takes_any_key, "newer one replaced"),
 }
 

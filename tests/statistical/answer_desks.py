@@ -28,10 +28,9 @@ from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import weights
 from maskedlark.functions.gradient import Gradient
 from maskedlark.ledger.errors import StepTaken
-from maskedlark.ledger.sessions import Sessions
 from maskedlark.randomness import FixedRandomness
 from maskedlark.release.messages import SessionRequest
-from maskedlark.release.steps import StepDesk
+from maskedlark.release.release import Release
 from maskedlark.wire.steps import Ranges
 from tests.statistical import training_desks
 from tests.statistical.answer_attacks import Found, judged
@@ -141,15 +140,15 @@ def _held(here: Desks, place: int) -> dict[bytes, training_desks.Held]:
     return {DIGEST: here.held[place]}
 
 
-def _restarted(here: Desks, place: int, function: Gradient | None = None) -> StepDesk:
+def _restarted(here: Desks, place: int, function: Gradient | None = None) -> Release:
     folder, held = here.folder / str(place), _held(here, place)
-    return training_desks.desk(folder, here.document, place, here.sessions[place], held, function)
+    return training_desks.desk(folder, here.document, place, here.ledgers[place], held, function)
 
 
 def _ask(here: Desks, place: int, asked: Asked, step: int = 0) -> FieldArray:
     origin, desk = here.document.origin, here.desks[place]
     desk.open(origin, asked.request.encode(), asked.request)
-    return desk.answer(origin, bytes.fromhex(asked.request.id), step, asked.body, asked.chosen)
+    return desk.step(origin, bytes.fromhex(asked.request.id), step, asked.body, asked.chosen)
 
 
 @dataclass(frozen=True)
@@ -260,12 +259,11 @@ def _unit(here: Desks) -> float:
 def _of_copy(folder: Path, here: Desks, number: int, steps: int, count: int) -> FieldArray:
     """Of helper 1 as it was before the session: it has sealed the dataset, and nothing else."""
     (own := folder / f"copy-{number}").mkdir()
-    ledger, database, _ = ledgers.at(own, place=1)
+    drawn = FixedRandomness(f"noise of copy {number}".encode())
+    ledger, database, _ = ledgers.at(own, place=1, rng=drawn)
     try:
-        ledgers.seal(ledger, database, here.document, DIGEST, purpose=Purpose.TRAIN)
-        drawn = FixedRandomness(f"noise of copy {number}".encode())
-        sessions = Sessions(database, ledger, drawn)
-        desk = training_desks.desk(own, here.document, 1, sessions, _held(here, 1))
+        ledgers.freeze(ledger, database, here.document, DIGEST, purpose=Purpose.TRAIN)
+        desk = training_desks.desk(own, here.document, 1, ledger, _held(here, 1))
         assert here.request is not None
         desk.open(here.document.origin, here.request.encode(), here.request)
         return np.array([_answer(here, desk, step, body(count)) for step in range(steps)])
@@ -273,10 +271,10 @@ def _of_copy(folder: Path, here: Desks, number: int, steps: int, count: int) -> 
         database.close()
 
 
-def _answer(here: Desks, desk: StepDesk, number: int, sent: bytes | None = None) -> FieldArray:
+def _answer(here: Desks, desk: Release, number: int, sent: bytes | None = None) -> FieldArray:
     assert here.request is not None
     session = bytes.fromhex(here.request.id)
-    return desk.answer(here.document.origin, session, number, sent or body(COUNT))
+    return desk.step(here.document.origin, session, number, sent or body(COUNT))
 
 
 def learned_bits(folder: Path, steps: int = 20) -> dict[str, Advantage]:

@@ -20,15 +20,17 @@ from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
 from maskedlark.functions.function import SteppedFunction
 from maskedlark.functions.gradient import Gradient, GradientQuestion
-from maskedlark.ledger import slots
+from maskedlark.ledger import session_rows
+from maskedlark.ledger.ledger import Ledger
 from maskedlark.ledger.receipt import OpenedReceipt
-from maskedlark.ledger.sessions import Sessions, noise_seed
+from maskedlark.ledger.sessions import noise_seed
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, Randomness
 from maskedlark.release import parts
 from maskedlark.release.kept_answers import KeptAnswers
 from maskedlark.release.messages import SessionRequest
-from maskedlark.release.steps import StepDesk, body_digest
+from maskedlark.release.release import Release
+from maskedlark.release.session import body_digest
 from maskedlark.storage.engine import Database
 from tests.unit.ledger import ledgers
 from tests.unit.parameters import cases
@@ -76,8 +78,8 @@ class Desks:
     document: Document
     held: Sequence[Held]
     """The first dataset, at every helper."""
-    desks: Sequence[StepDesk]
-    sessions: Sequence[Sessions]
+    desks: Sequence[Release]
+    ledgers: Sequence[Ledger]
     databases: Sequence[Database]
     folder: Path
     digests: Sequence[bytes] = (DIGEST,)
@@ -114,7 +116,7 @@ class Desks:
         """What the ad server gets of the next step from each helper by itself."""
         number = len(self.bodies)
         self.bodies.append(body)
-        return [desk.answer(self.document.origin, self._session, number, body) for desk in self.desks]
+        return [desk.step(self.document.origin, self._session, number, body) for desk in self.desks]
 
     def step(self, quantised: Quantised) -> np.ndarray:
         """What the ad server gets: the noisy sum, in reals."""
@@ -136,9 +138,10 @@ class Desks:
         for number, body in enumerate(self.bodies):
             question = self._question(number)
             (column,) = question.columns
-            prepared = self.desks[helper].prepare(self.document.origin, self._session)
+            prepared = self.desks[helper].session(self.document.origin, self._session)
             with self.databases[helper].read() as connection:
-                stored = slots.find(connection, self.document.origin, self._session).seed
+                stored = session_rows.find(connection, self.document.origin, self._session).seed
+            assert stored is not None
             session = mechanisms.root(stored, [SEED] * len(self.digests))
             seed = noise_seed(session, number, body_digest(body, ()))
             assert prepared.request.noise is not None
@@ -151,7 +154,7 @@ class Desks:
     def drawn(self) -> np.ndarray:
         """Who of the first dataset was in each batch so far: helpers know."""
         found = np.zeros((len(self.bodies), self.held[0].size(TAG)), bool)
-        prepared = self.desks[0].prepare(self.document.origin, self._session)
+        prepared = self.desks[0].session(self.document.origin, self._session)
         for number in range(len(self.bodies)):
             work = prepared.batches.work(number)
             found[number, work.rows[0][work.counted[: len(work.rows[0])]]] = True
@@ -163,7 +166,7 @@ class Desks:
         return bytes.fromhex(self.request.id)
 
     def _question(self, number: int) -> GradientQuestion:
-        prepared = self.desks[0].prepare(self.document.origin, self._session)
+        prepared = self.desks[0].session(self.document.origin, self._session)
         question = prepared.steps.at(self.bodies[number], b"")
         assert isinstance(question, GradientQuestion)
         return question
@@ -180,7 +183,7 @@ def desks(
 ):
     """Helpers that hold these records, in one dataset or in several: `ends` are where the others begin."""
     with ExitStack() as stack:
-        found, sessions, databases, held = [], [], [], []
+        found, own_ledgers, databases, held = [], [], [], []
         bounds = [0, *ends, len(rows)]
         digests = [bytes([DIGEST[0] + place]) * 32 for place in range(len(bounds) - 1)]
         for place, each in enumerate(_shared(made, rows, labels, rng)):
@@ -188,27 +191,27 @@ def desks(
             datasets = {d: Held(made, some, d) for d, some in zip(digests, cut, strict=True)}
             held.append(datasets[DIGEST])
             (own := folder / str(place)).mkdir()
-            ledger, database, _ = ledgers.at(own, place=place)
+            ledger, database, _ = ledgers.at(own, place=place, rng=FixedRandomness(f"noise {place}".encode()))
             stack.callback(database.close)
-            ledgers.seal(ledger, database, made, *digests, purpose=Purpose.TRAIN)
+            ledgers.freeze(ledger, database, made, *digests, purpose=Purpose.TRAIN)
             databases.append(database)
-            sessions.append(Sessions(database, ledger, FixedRandomness(f"noise {place}".encode())))
-            found.append(desk(own, made, place, sessions[-1], datasets))
-        yield Desks(made, held, found, sessions, databases, folder, digests)
+            own_ledgers.append(ledger)
+            found.append(desk(own, made, place, ledger, datasets))
+        yield Desks(made, held, found, own_ledgers, databases, folder, digests)
 
 
 def desk(
     folder: Path,
     made: Document,
     place: int,
-    sessions: Sessions,
+    ledger: Ledger,
     datasets: Mapping[bytes, Held],
     function: SteppedFunction | None = None,
-) -> StepDesk:
+) -> Release:
     """One helper's, over these datasets. Every helper has the same seeds."""
     name, functions = made.helpers[place].name, {"gradient": function or Gradient()}
     find = lambda origin, digest: datasets[digest]  # noqa: E731
-    return StepDesk(name, sessions, functions, lambda *_: SEED, find, KeptAnswers(folder / "answers"))
+    return Release(name, ledger, functions, lambda *_: SEED, find, KeptAnswers(folder / "answers"))
 
 
 def _shared(made: Document, rows: np.ndarray, labels: np.ndarray, rng: Randomness) -> list[Trained]:

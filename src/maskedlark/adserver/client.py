@@ -13,7 +13,6 @@ from typing import Any, Self, Unpack, overload
 
 import httpx
 
-from maskedlark import functions
 from maskedlark.adserver import config, datasets, explained, question, sealing, table
 from maskedlark.adserver.asking import Asking, Wish
 from maskedlark.adserver.book import Book
@@ -71,7 +70,7 @@ class Client:
         self._datasets = Datasets(database)
         self._reports = Reports(database, clock)
         self._requests = Requests(database)
-        self._functions: dict[str, Function] = functions.load()
+        self._functions: dict[str, Function] = {Sums.name: Sums()}
         self._connections = Connections(origin, key, parameters, clock, self._http, retries or Retries())
         self._choosing = Choosing(origin, self._datasets, parameters, self._connections)
         self._book = Book(database, origin)

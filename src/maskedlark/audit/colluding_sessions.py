@@ -17,11 +17,11 @@ from maskedlark.functions.gradient import GradientQuestion, GradientSteps
 from maskedlark.helper import columns
 from maskedlark.helper.columns import Contents
 from maskedlark.helper.tables import DATASETS
-from maskedlark.ledger import sessions, slots
+from maskedlark.ledger import session_rows, sessions
 from maskedlark.ledger.receipt import OpenedReceipt
 from maskedlark.parameters.document import Document
-from maskedlark.release import steps
 from maskedlark.release.parts import Batches
+from maskedlark.release.session import body_digest
 
 Floats = NDArray[np.float64]
 
@@ -33,7 +33,7 @@ def step_noise(
     session = session_seed(folder, document, opened)
     found = []
     for number, body in enumerate(bodies):
-        seed = sessions.noise_seed(session, number, steps.body_digest(body, ()))
+        seed = sessions.noise_seed(session, number, body_digest(body, ()))
         found.append(_step(opened, asked, body, seed))
     return np.array(found)
 
@@ -53,7 +53,8 @@ def batches(
 def session_seed(folder: Path, document: Document, opened: OpenedReceipt) -> bytes:
     """What a helper's noise of a whole session follows from."""
     with reading(folder) as connection:
-        stored = slots.find(connection, document.origin, bytes.fromhex(opened.request)).seed
+        stored = session_rows.find(connection, document.origin, bytes.fromhex(opened.request)).seed
+    assert stored is not None, "its datasets are still there"
     return mechanisms.root(stored, [shared_seed(folder, document, each) for each in opened.datasets])
 
 

@@ -98,8 +98,8 @@ class Question(ABC):
         return tuple(column for plan in self.plans for column in plan.columns)
 
 
-class Function(ABC):
-    """The paper's f. Its name stands in requests and receipts."""
+class AnyFunction(ABC):
+    """The paper's f, asked once or step by step. Its name stands in requests and receipts."""
 
     name: ClassVar[str]
     purpose: ClassVar[Purpose]
@@ -110,6 +110,10 @@ class Function(ABC):
     def engine(self) -> str:
         """What the same share is computed with, at every helper. Answers of two engines add up to nothing."""
         return f"{self.name} {self.version}"
+
+
+class Function(AnyFunction):
+    """A function that is asked once, by a query."""
 
     @abstractmethod
     def ask(self, document: Document, arguments: Arguments) -> Question:
@@ -127,17 +131,8 @@ class Steps(ABC):
         """
 
 
-class SteppedFunction(ABC):
+class SteppedFunction(AnyFunction):
     """A function that is asked again and again over batches: each step brings the rest of its arguments."""
-
-    name: ClassVar[str]
-    purpose: ClassVar[Purpose]
-    version: ClassVar[int] = 1
-
-    @property
-    def engine(self) -> str:
-        """As a function's."""
-        return f"{self.name} {self.version}"
 
     @abstractmethod
     def begin(self, document: Document, tag: str, arguments: Arguments) -> Steps:

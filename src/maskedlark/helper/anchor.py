@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 
 from maskedlark.helper.errors import DamagedAnchor
-from maskedlark.ledger.lines import Mark
+from maskedlark.ledger.rows import ChainHead
 from maskedlark.parameters.document import Origin
 from maskedlark.parameters.settings import Hex32, Settings
 from maskedlark.web import files
@@ -36,7 +36,7 @@ class FileAnchor:
         """All origins that have a mark."""
         return sorted(_read(path).origin for path in self._folder.glob(_MARKS))
 
-    def read(self, origin: str) -> Mark | None:
+    def read(self, origin: str) -> ChainHead | None:
         """The last mark of an origin."""
         path = self._path(origin)
         try:
@@ -45,9 +45,9 @@ class FileAnchor:
             return None
         if found.origin != origin:
             raise _damaged(path)
-        return Mark(found.number, bytes.fromhex(found.digest))
+        return ChainHead(found.number, bytes.fromhex(found.digest))
 
-    def write(self, origin: str, mark: Mark) -> None:
+    def write(self, origin: str, mark: ChainHead) -> None:
         """Remember a mark durably, before returning. Never goes back."""
         # Alone: of two processes that write, the one with the older mark must not come last.
         with files.locked(self._folder):
@@ -69,7 +69,7 @@ def _read(path: Path) -> _Written:
         raise _damaged(path) from None
 
 
-def _refuse_other(origin: str, before: Mark, mark: Mark) -> None:
+def _refuse_other(origin: str, before: ChainHead, mark: ChainHead) -> None:
     if before.number == mark.number and before.digest != mark.digest:
         raise DamagedAnchor(
             f"two different receipts have number {mark.number} for {origin}: two ledgers write for one helper"

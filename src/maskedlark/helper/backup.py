@@ -6,7 +6,7 @@ them, never change, and go only when that row says that their time is over. So e
 copy finds its columns. Chunks of open datasets are not in it: a recovery aborts those.
 
 Not in it, ever: the anchor. It says how far receipts got, and is there to notice an old ledger; put back with
-the ledger it would agree with it. And the copied ledger says itself that it is one (`privacy.recovered`).
+the ledger it would agree with it. And the copied ledger says itself that it is one (`ledger.rows`).
 """
 
 import os
@@ -28,7 +28,7 @@ from maskedlark.helper.errors import BadBackup, DamagedDataset
 from maskedlark.helper.manifest import Copied, Manifest
 from maskedlark.helper.rows import SEALED
 from maskedlark.helper.tables import DATASETS
-from maskedlark.ledger import recovered
+from maskedlark.ledger import rows
 from maskedlark.storage import backup as storage
 from maskedlark.storage.engine import Database, file_of, open_database
 from maskedlark.storage.schema import prepare
@@ -184,9 +184,9 @@ def _copy_database(database: Database, path: Path, now: int) -> list[_Columns]:
     storage.copy(database, path)
     copy = open_database(f"sqlite:///{path}", make=False)
     try:
-        prepare(copy, "recovered ledger", recovered.SCHEMA_VERSION, recovered.TABLES)
+        prepare(copy, "ledger", rows.SCHEMA_VERSION, rows.TABLES)
         with copy.write() as connection:
-            recovered.mark_copy(connection, now)
+            rows.mark_copy(connection, now)
         sealed = _sealed(copy)
     finally:
         copy.close()

@@ -23,7 +23,7 @@ from maskedlark.helper.shelf import Shelf
 from maskedlark.helper.tables import ABORTED_OPENINGS, DATASETS, LOST
 from maskedlark.ledger.ledger import Ledger
 from maskedlark.parameters.document import Document
-from maskedlark.release.release import Dataset
+from maskedlark.release.checks import Dataset
 from maskedlark.storage.engine import Database
 from maskedlark.web.errors import (
     AlreadySealed,

@@ -7,34 +7,34 @@ from typing import Any
 from maskedlark.dp import intervals
 from maskedlark.functions.function import Column
 from maskedlark.ledger.budget import Spent
-from maskedlark.release.release import Asked, Explained
+from maskedlark.release.release import CheckedQuery, Explained
 
 CONFIDENCE = 0.95
 
 
 def encode(explained: Explained) -> bytes:
     """For the ad server, before it asks in earnest. Run by a helper."""
-    asked, cost = explained.asked, explained.cost
+    query, cost, document = explained.query, explained.cost, explained.query.scope.document
     found = {
-        "function": asked.function,
-        "records": asked.records,
-        "k": asked.document.k,
-        "helpers": len(asked.document.helpers),
-        "mechanism": asked.mechanism.kind,
-        "noise": asked.noise,
+        "function": query.request.function,
+        "records": query.records,
+        "k": document.k,
+        "helpers": len(document.helpers),
+        "mechanism": query.scope.mechanism.kind,
+        "noise": query.request.noise,
         "cost": {
             "before": _spent(cost.before),
             "after": _spent(cost.after),
             "charged_epsilon": _finite(max(0.0, cost.after.epsilon - cost.before.epsilon)),
             "charged_delta": max(0.0, cost.after.delta - cost.before.delta),
             "left_epsilon": _finite(cost.left),
-            "left_delta": asked.document.budget.delta - cost.after.delta,
+            "left_delta": document.budget.delta - cost.after.delta,
         },
         "noise_that_fits": explained.noise_that_fits,
         "confidence": CONFIDENCE,
         "tables": [
-            {"by": list(plan.by), "columns": [_column(asked, column) for column in plan.columns]}
-            for plan in asked.question.plans
+            {"by": list(plan.by), "columns": [_column(query, column) for column in plan.columns]}
+            for plan in query.question.plans
         ],
     }
     return json.dumps(found, allow_nan=False).encode()
@@ -44,9 +44,10 @@ def _spent(spent: Spent) -> dict[str, float | None]:
     return {"epsilon": _finite(spent.epsilon), "delta": spent.delta}
 
 
-def _column(asked: Asked, column: Column) -> dict[str, Any]:
+def _column(query: CheckedQuery, column: Column) -> dict[str, Any]:
     """How far the noise of all helpers together moves one number of a column."""
-    law = asked.mechanism.kind, asked.noise, column.sensitivity, len(asked.document.helpers)
+    scope = query.scope
+    law = scope.mechanism.kind, query.request.noise, column.sensitivity, len(scope.document.helpers)
     return {
         "name": column.name,
         "width": column.width,

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection
 
-from maskedlark.ledger import lines
+from maskedlark.ledger import rows
 from maskedlark.ledger.errors import BadReceipt, ReceiptsMissing
 from maskedlark.ledger.ledger import Anchor
-from maskedlark.ledger.lines import Mark
 from maskedlark.ledger.receipt import RecoveredReceipt, SignedReceipt
+from maskedlark.ledger.rows import ChainHead
 from maskedlark.wire.signatures import VerifyingKey
 
 _PUT_BACK = (
@@ -31,16 +31,16 @@ class Chain(NamedTuple):
     """An origin's chain: where the ledger ends, what was handed in behind that, and the anchor's mark."""
 
     origin: str
-    end: Mark
+    end: ChainHead
     behind: Sequence[SignedReceipt]
-    mark: Mark | None
+    mark: ChainHead | None
 
     @property
-    def reached(self) -> Mark:
+    def reached(self) -> ChainHead:
         """The last receipt that is there, in the ledger or handed in."""
         if not self.behind:
             return self.end
-        return Mark(self.behind[-1].claimed().number, self.behind[-1].digest)
+        return ChainHead(self.behind[-1].claimed().number, self.behind[-1].digest)
 
     @property
     def has_gap(self) -> bool:
@@ -49,7 +49,7 @@ class Chain(NamedTuple):
         return earlier or self.signed.number > self.reached.number
 
     @property
-    def signed(self) -> Mark:
+    def signed(self) -> ChainHead:
         """The last receipt that is known to have been signed."""
         return self.mark if self.mark and self.mark.number > self.reached.number else self.reached
 
@@ -69,20 +69,20 @@ def by_origin(
 
 def chain(connection: Connection, anchor: Anchor, origin: str, handed: Mapping[int, SignedReceipt]) -> Chain:
     """What was handed in, behind the ledger's end, as far as it hangs together."""
-    end = last = lines.end(connection, origin)
+    end = last = rows.end(connection, origin)
     for number, signed in handed.items():
-        if number <= end.number and lines.digest_at(connection, origin, number) not in (None, signed.digest):
+        if number <= end.number and rows.digest_at(connection, origin, number) not in (None, signed.digest):
             raise _forked(origin, number)
     behind = []
     while (following := _following(handed, last)) is not None:
         behind.append(following)
-        last = Mark(following.claimed().number, following.digest)
+        last = ChainHead(following.claimed().number, following.digest)
     found = Chain(origin, end, behind, anchor.read(origin))
     _check_mark(connection, found)
     return found
 
 
-def _following(handed: Mapping[int, SignedReceipt], last: Mark) -> SignedReceipt | None:
+def _following(handed: Mapping[int, SignedReceipt], last: ChainHead) -> SignedReceipt | None:
     """The next receipt: by its number, or one that says itself that those between were lost."""
     digest = last.digest.hex() if last.number else None
     found = handed.get(last.number + 1)
@@ -107,7 +107,7 @@ def _check_mark(connection: Connection, chain: Chain) -> None:
     if mark is None or not 0 < mark.number <= chain.reached.number:
         return
     known = {each.claimed().number: each.digest for each in chain.behind}
-    found = known.get(mark.number) or lines.digest_at(connection, chain.origin, mark.number)
+    found = known.get(mark.number) or rows.digest_at(connection, chain.origin, mark.number)
     if found != mark.digest:
         raise _forked(chain.origin, mark.number)
 

@@ -16,7 +16,7 @@ from maskedlark.errors import MaskedLarkError
 from maskedlark.helper.rows import EXPIRED, OPEN, SEALED
 from maskedlark.helper.service import Service, question
 from maskedlark.helper.tables import DATASETS
-from maskedlark.ledger.lines import HEADS
+from maskedlark.ledger.rows import HEADS
 from maskedlark.web import metrics, problem
 from maskedlark.web.counts import SECONDS
 from maskedlark.web.metrics import Asked, Labels
@@ -79,7 +79,7 @@ class HelperCounts:
             name = question(body).function
         except MaskedLarkError:
             return UNKNOWN
-        return name if name in self._service.desk.names else UNKNOWN
+        return name if name in self._service.releases.functions else UNKNOWN
 
 
 def _shown(service: Service, registry: CollectorRegistry) -> None:

@@ -3,7 +3,7 @@
 A budget is never reset. What was charged since the backup is in receipts, which others hold; the anchor says
 how far they got. With all of them, everything is counted: their questions are answered no more, because their
 noise is lost, and the datasets that they sealed are lost. Without some of them, what those cost is not known,
-and every account that they may have been about is closed (`privacy.recovered`).
+and every account that they may have been about is closed (`ledger.rows`).
 
 Which reports were in the lost datasets is not known either. A report that was, sent again into a new dataset,
 would have a whole budget there. So no report is taken any more that this helper could have taken before: none
@@ -29,7 +29,7 @@ from maskedlark.helper.ids import Ids
 from maskedlark.helper.keyring import DAY_S, Keyring
 from maskedlark.helper.rows import ABORTED, OPEN
 from maskedlark.helper.tables import DATASETS, LOST, SCHEMA_VERSION, TABLES
-from maskedlark.ledger import recovered
+from maskedlark.ledger import rows, session_rows
 from maskedlark.ledger.errors import ReceiptsMissing
 from maskedlark.ledger.ledger import Ledger
 from maskedlark.ledger.receipt import SealedReceipt, SignedReceipt
@@ -82,7 +82,7 @@ def recover(
         with database.read() as connection:
             chains = [handed_in.chain(connection, anchor, each, handed.get(each, {})) for each in origins]
             # A server's dump cannot say of itself that it is one: who runs this has put it back.
-            is_copy = recovered.is_copy(connection) or file_of(config.database_url) is None
+            is_copy = rows.is_copy(connection) or file_of(config.database_url) is None
         handed_in.refuse_gaps(chains, asked)
         closing = [each for each in chains if asked.anchor_lost or each.has_gap]
         documents = {each.origin: found for each in closing if (found := _newest(each, published))}
@@ -115,7 +115,7 @@ class _Recovering(NamedTuple):
             if done.put_back or done.closed:
                 done.floor = self._floor(connection, chains)
                 self.ids.raise_floor(connection, done.floor)
-            recovered.unmark(connection)
+            session_rows.end_recovery(connection)
         return done
 
     def _put_back(self, connection: Connection, chain: Chain, done: Recovered) -> None:

@@ -94,7 +94,7 @@ class Sealer:
             mark = self._shelf.ids.lock(connection)
             gone = rows.keep(connection, row.number, agreed)
             freed = self._shelf.ids.free(connection, mark) if len(gone) else 0
-            signed = self._ledger.seal(
+            signed = self._ledger.freeze(
                 connection, self._shelf.document(row), Purpose(row.purpose), merged.digest, merged.records
             )
             this = update(DATASETS).where(DATASETS.c.number == row.number)

@@ -9,10 +9,10 @@ from functools import partial
 
 import httpx
 
-from maskedlark import functions
 from maskedlark.clock import Clock
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import BadArguments, NotDeclared
+from maskedlark.functions import Functions
 from maskedlark.helper import explanation
 from maskedlark.helper.alone import alone
 from maskedlark.helper.anchor import FileAnchor
@@ -22,14 +22,13 @@ from maskedlark.helper.keyring import DAY_S, Keyring
 from maskedlark.helper.seeds import Seeds
 from maskedlark.helper.signers import Signers
 from maskedlark.ledger.ledger import Ledger
-from maskedlark.ledger.sessions import Sessions
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness
-from maskedlark.release import messages, parts
+from maskedlark.release import messages
+from maskedlark.release.checks import Dataset
 from maskedlark.release.kept_answers import KeptAnswers
 from maskedlark.release.messages import Request
-from maskedlark.release.release import Dataset, Desk
-from maskedlark.release.steps import StepDesk
+from maskedlark.release.release import Release
 from maskedlark.storage.engine import Database, file_of, open_database
 from maskedlark.storage.errors import ClockLeapt
 from maskedlark.web.errors import DocumentOfAnother, NotNamed
@@ -54,11 +53,8 @@ class Service:
     keyring: Keyring
     ledger: Ledger
     datasets: Datasets
-    desk: Desk
-    steps: StepDesk
-    sessions: Sessions
+    releases: Release
     seeds: Seeds
-    kept: KeptAnswers
     parameters: ParameterClient
 
     def gate(self) -> Gate:
@@ -86,18 +82,16 @@ class Service:
 
     def release(self, origin: str, body: bytes) -> bytes:
         """A share of the answer to a question. The same question gets the same bytes."""
-        request = question(body)
-        return self.desk.answer(body, request, self._asked(origin, request)).encode()
+        return self.releases.answer(origin, body, question(body)).encode()
 
     def explain(self, origin: str, body: bytes) -> bytes:
         """What a question would cost and how exact it would be. Charges nothing."""
-        request = question(body)
-        return explanation.encode(self.desk.explain(request, self._asked(origin, request)))
+        return explanation.encode(self.releases.explain(origin, question(body)))
 
     def open_session(self, origin: str, body: bytes) -> bytes:
         """Open a training session: its receipt. The same request gets the same one."""
         _check_commas(body)
-        return self.steps.open(origin, body, messages.decode_session(body)).encode()
+        return self.releases.open(origin, body, messages.decode_session(body)).encode()
 
     def make_seed(self, origin: str, dataset: bytes) -> bytes:
         """The seed that a dataset's helpers share, sealed to each."""
@@ -112,11 +106,11 @@ class Service:
         found = self.find(origin, dataset)
         records = {tag: found.size(tag) for tag in found.document.declared_models}
         return json.dumps(
-            {"records": records, "free_slot": self.sessions.free_slot(origin, dataset)}
+            {"records": records, "free_slot": self.releases.free_slot(origin, dataset)}
         ).encode()
 
     def find(self, origin: str, digest: bytes) -> Dataset:
-        """A dataset of the caller's, under a document that still passes."""
+        """A dataset of the caller's, under a document that still passes the policy of today."""
         found = self.datasets.find(origin, digest)
         self._check(origin, found.document)
         return found
@@ -132,19 +126,9 @@ class Service:
         now = self.clock.now()
         self.seeds.expire()
         self.ledger.forget(now)
-        self.kept.expire(now)
-        self.steps.forget(now)
-        parts.forget()
+        self.releases.forget(now)
         if gone := self.keyring.forget(self.clock.now()):
             _log.info("%d old keys were deleted", gone)
-
-    def _asked(self, origin: str, request: Request) -> list[Dataset]:
-        """The datasets that a question is about: the caller's own, under documents that still pass."""
-        found = [self.datasets.find(origin, bytes.fromhex(digest)) for digest in request.datasets]
-        # Again, though they passed when it was opened: the operator may have made the policy stricter.
-        for document in {each.document.digest: each.document for each in found}.values():
-            self._check(origin, document)
-        return found
 
     def _check(self, origin: str, document: Document) -> None:
         """Refuse to work by a document that is not the caller's, not within our policy, or not for us."""
@@ -165,7 +149,7 @@ def open_service(
     """A helper that is ready to answer. Refuses a ledger that is behind its receipts. Run at the start."""
     keyring = Keyring(config.keys_folder, config.name, config.keep_days * DAY_S)
     keyring.current(clock.now())  # Before anything else: without keys there is nothing to serve.
-    computed = functions.load(config.functions)
+    functions = Functions(config.functions)
     with ExitStack() as stack:
         stack.enter_context(alone(config.folder))
         database = open_database(_made(config.database_url))
@@ -201,15 +185,11 @@ def open_service(
             rng,
         )
         kept = KeptAnswers(config.folder / "answers")
-        known = functions.OnDemand(computed, functions.EVALUATION)
-        desk = Desk(config.name, ledger, known, seeds.of, kept)
-        stepped = functions.OnDemand(functions.load_stepped(config.functions), functions.GRADIENT)
 
         def find(origin: str, digest: bytes) -> Dataset:
-            return service.find(origin, digest)  # Which is made of this desk, and so after it.
+            return service.find(origin, digest)  # Which is made of these releases, and so after them.
 
-        sessions = Sessions(database, ledger, rng)
-        steps = StepDesk(config.name, sessions, stepped, seeds.of, find, kept)
+        releases = Release(config.name, ledger, functions, seeds.of, find, kept)
         service = Service(
             config,
             clock,
@@ -217,11 +197,8 @@ def open_service(
             keyring,
             ledger,
             datasets,
-            desk,
-            steps,
-            sessions,
+            releases,
             seeds,
-            kept,
             parameters,
         )
         service.forget()

@@ -61,7 +61,7 @@ def _seeds(router: APIRouter, service: Service, door: Door, hands: Hands) -> Non
 
 
 def _sessions(router: APIRouter, service: Service, door: Door, hands: Hands) -> None:
-    steps = service.steps
+    releases = service.releases
 
     @router.post("/sessions", openapi_extra=answers.taking(JSON_TYPE))
     async def begin(request: Request) -> Response:
@@ -74,14 +74,14 @@ def _sessions(router: APIRouter, service: Service, door: Door, hands: Hands) -> 
         """A share of one step's sum."""
         chosen, opened = decode_ranges(records), bytes.fromhex(session)
         async with door.body(request, STEP_TYPE, service.config.limits.step_bytes) as (origin, body):
-            share: FieldArray = await hands(origin, lambda: steps.answer(origin, opened, step, body, chosen))
+            share: FieldArray = await hands(origin, lambda: releases.step(origin, opened, step, body, chosen))
             return Response(field.to_bytes(share), 200, _NO_STORE, STEP_TYPE)
 
     @router.post("/sessions/{session}/close")
     async def close(session: Session, request: Request) -> Response:
         """Close a session: what it did not use comes back."""
         origin = await door.caller(request)
-        return _json(await hands(origin, lambda: steps.close(origin, bytes.fromhex(session)).encode()))
+        return _json(await hands(origin, lambda: releases.close(origin, bytes.fromhex(session)).encode()))
 
 
 def _json(body: bytes) -> Response:

@@ -1,17 +1,21 @@
 """Release: the only way out for anything that depends on a secret. Run by a helper.
 
-In this order: at least k records; the charge and a fresh noise seed, durable; the function's share; rows
-below k dropped; noise from that seed; a mask, so that the answer is uniform by itself; the answer with its
-receipt. The same request gets the same bytes, for one charge: after a crash everything is computed again from
-the seed, and all of it is exact. Where the ad server does not know which records are asked for, the rules are
-those of a step (`steps`): work of a size that everybody may know, noise alone below k, and an answer that is
-kept and not computed twice.
+A query and a step of a session go the same way, in this order: all that can be refused is refused; the
+charge with its receipt, durable, in one transaction (a session is charged whole when it is opened, and a step
+is taken by one body, ever); the function's share; what is below k dropped; noise; a mask, so that the answer
+is uniform by itself. The same request gets the same bytes, for one charge: after a crash everything is
+computed again from the stored seed, and all of it is exact.
+
+Where the ad server does not know which records are asked for (a batch, a held-out part), work is of a size
+that everybody may know, noise alone is left below k, and the answer is kept and not computed twice.
 """
 
 import hashlib
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,263 +23,391 @@ from maskedlark.core import batches, field
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Records
-from maskedlark.dp import mechanisms
+from maskedlark.dp import mechanisms, sampling
 from maskedlark.dp.accountant import Charge
-from maskedlark.errors import FieldOverflow, NoiseTooSmall
-from maskedlark.functions.function import Column, Function, Question, Table
-from maskedlark.ledger.budget import Cost, Entry
-from maskedlark.ledger.ledger import Ledger
-from maskedlark.ledger.lines import Charging, Line
-from maskedlark.parameters.document import Document
-from maskedlark.parameters.settings import Mechanism
-from maskedlark.release import messages, parts, zero_sum
-from maskedlark.release.errors import (
-    AnswerTooLarge,
-    MixedDatasets,
-    OtherPurpose,
-    TooFewRecords,
-    TooManyRecords,
-    UnknownFunction,
+from maskedlark.dp.session_charge import Course
+from maskedlark.functions.function import (
+    AnyFunction,
+    Column,
+    Function,
+    Group,
+    Question,
+    SteppedFunction,
+    Table,
 )
+from maskedlark.ledger.budget import Cost
+from maskedlark.ledger.charge import QueryCharge, SessionTerms, engine
+from maskedlark.ledger.ledger import Ledger
+from maskedlark.ledger.receipt import SignedReceipt
+from maskedlark.ledger.sessions import Sessions
+from maskedlark.parameters import randomised
+from maskedlark.release import parts, zero_sum
+from maskedlark.release.checks import Dataset, Scope, Seeds, check_answer, most_bytes
+from maskedlark.release.errors import OtherPurpose, UnknownFunction
 from maskedlark.release.kept_answers import KeptAnswers
-from maskedlark.release.messages import MOST_ANSWER, MOST_REQUEST, Answer, AnswerTable, Request
-from maskedlark.wire.columns import MOST_KEY_TEXT
+from maskedlark.release.messages import Answer, AnswerTable, Request, SessionRequest, decode_session
+from maskedlark.release.session import Session, batches_of, body_digest
+from maskedlark.wire.steps import Ranges
 
-Seeds = Callable[[Document, bytes], bytes]
-"""The seed that the helpers of a dataset share, by its document and digest."""
-
-
-_MOST_AROUND = 1 << 16
-"""A receipt and the frame of an answer take less."""
+MOST_SESSIONS = 64
+"""Sessions whose networks and datasets are kept in memory."""
+F = TypeVar("F", bound=AnyFunction)
 
 
-class Dataset(Protocol):
-    """A sealed dataset at this helper."""
+@dataclass(frozen=True, repr=False)
+class CheckedQuery:
+    """A query that this helper may answer, budget aside."""
 
-    digest: bytes
-    document: Document
-    purpose: Purpose
-    expires: int
-
-    def size(self, tag: str | None) -> int:
-        """How many records it has, of this model."""
-
-    def records(self, tag: str | None) -> Records:
-        """Its columns and shares."""
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A request that this helper may answer, budget aside."""
-
-    document: Document
-    mechanism: Mechanism
+    scope: Scope
+    request: Request
     question: Question
-    noise: float
-    function: str
-    datasets: tuple[Dataset, ...]
+    computed: str
+    """What the same share is computed with: the function's engine, and how parts are drawn."""
     records: int
     """As everybody may know it: of a part, the share of all records that it has."""
 
-    @property
-    def charge(self) -> Charge:
+    def charge(self, body: bytes) -> QueryCharge:
         """Every column of every table is a release of its own, and they compose."""
-        return Charge(self.mechanism.kind, self.noise, len(self.question.columns))
-
-    def entry(self) -> Entry:
-        """As the budget sees it."""
-        return Entry(self.question.tag, tuple(each.digest for each in self.datasets), self.charge)
+        return QueryCharge(
+            bytes.fromhex(self.request.id),
+            hashlib.sha256(body).digest(),
+            self.request.function,
+            self.computed,
+            self.question.tag,
+            self.scope.digests,
+            Charge(self.scope.mechanism.kind, self.request.noise, len(self.question.columns)),
+            self.scope.expires,
+        )
 
 
 @dataclass(frozen=True)
 class Explained:
-    """What a request would cost, from document, dataset size and ledger alone."""
+    """What a query would cost, from document, dataset size and ledger alone."""
 
-    asked: Asked
+    query: CheckedQuery
     cost: Cost
     noise_that_fits: float | None
 
 
-class Desk:
-    """Where questions are answered."""
+@dataclass(frozen=True, repr=False)
+class _Release:
+    """A query or a step that passed every check: all in which the two differ."""
+
+    origin: str
+    request: bytes
+    """The query's id, or the session's."""
+    asked: bytes
+    """A digest of what is asked: by which a kept answer is known again."""
+    scope: Scope
+    seeds: tuple[bytes, ...]
+    question: Question
+    noise: float | None
+    is_hidden: bool
+    """Whether the ad server does not know which records are asked for."""
+    charge: Callable[[], Callable[[int, int], bytes]]
+    """Charge it, or take the step, durably. Returns the seed of the noise by table and column."""
+    records: Callable[[], Sequence[Records]]
+    bound: Callable[[Sequence[FieldArray]], Sequence[bytes | Sequence[bytes]]]
+    """What the masks on these columns are bound to, beside the seeds."""
+
+
+class Release:
+    """Where queries are answered, sessions opened, and their steps answered. Threads may share it."""
 
     def __init__(
-        self, helper: str, ledger: Ledger, functions: Mapping[str, Function], seeds: Seeds, kept: KeptAnswers
+        self,
+        helper: str,
+        ledger: Ledger,
+        functions: Mapping[str, AnyFunction],
+        seeds: Seeds,
+        find: Callable[[str, bytes], Dataset],
+        kept: KeptAnswers,
     ) -> None:
-        self._helper, self._ledger, self._functions = helper, ledger, functions
-        self._seeds, self._kept = seeds, kept
+        self._helper, self._ledger, self.functions = helper, ledger, functions
+        self._sessions = Sessions(ledger)
+        self._seeds, self._find, self._kept = seeds, find, kept
+        self._lock = threading.Lock()
+        self._open: dict[tuple[str, bytes], Session] = {}
 
-    @property
-    def names(self) -> frozenset[str]:
-        """The functions that are known here."""
-        return frozenset(self._functions)
+    def answer(self, origin: str, body: bytes, request: Request) -> Answer:
+        """A share of a query's answer. `body` is the request as it came: its digest is what is charged."""
+        query = self.check(origin, request)
+        scope, question = query.scope, query.question
+        charge, seeds, receipts = query.charge(body), scope.seeds, []
 
-    def answer(self, body: bytes, request: Request, datasets: Sequence[Dataset]) -> Answer:
-        """A helper's share of the answer. `body` is the request as it came: its digest is what is charged."""
-        asked = self.check(request, datasets)
-        seeds = [self._seeds(each.document, each.digest) for each in datasets]
-        charging = Charging(
+        def charged() -> Callable[[int, int], bytes]:
+            before = self._ledger.charge(scope.document, charge)
+            receipts.append(before.receipt)
+            return partial(column_seed, mechanisms.root(before.seed, seeds))
+
+        def bound(columns: Sequence[FieldArray]) -> Sequence[bytes | Sequence[bytes]]:
+            shape = ",".join(f"{rows}x{width}" for rows, width in (column.shape for column in columns))
+            computed = query.computed.encode()
+            return scope.document.digest, scope.digests, charge.question, computed, shape.encode()
+
+        tables = self._released(
+            _Release(
+                origin,
+                charge.request,
+                charge.question,
+                scope,
+                seeds,
+                question,
+                request.noise,
+                question.part is not None,
+                charged,
+                partial(_records, question, scope, seeds),
+                bound,
+            )
+        )
+        return Answer(receipts[0], tables)
+
+    def step(self, origin: str, session_id: bytes, step: int, body: bytes, chosen: Ranges = ()) -> FieldArray:
+        """A share of one step's sum."""
+        session = self.session(origin, session_id)
+        request, scope = session.request, session.scope
+        for dataset in scope.datasets:
+            self._find(origin, dataset.digest)  # It may have expired since the session was opened.
+        session.check_chosen(chosen)
+        # Before the step is taken: what is wrong with a body must not use a step up.
+        question = session.steps.at(body, session.shared(step))
+        (column,) = question.columns
+        growth = 1 if request.noise else randomised.growth(scope.document.trained(request.tag))
+        scope.check_range(column, request.noise, session.records, growth)
+        digest, seeds = body_digest(body, chosen), scope.seeds
+
+        def taken() -> Callable[[int, int], bytes]:
+            seed = self._sessions.take(origin, session_id, step, digest, session.engine, seeds)
+            return lambda *_: seed
+
+        def bound(columns: Sequence[FieldArray]) -> Sequence[bytes | Sequence[bytes]]:
+            return (
+                scope.document.digest,
+                scope.digests,
+                session.question,
+                session_id,
+                session.slots(step),
+                digest,
+                session.computed.encode(),
+                session.batches.most(step).to_bytes(8, "big"),
+                sum(each.size for each in columns).to_bytes(8, "big"),
+            )
+
+        (table,) = self._released(
+            _Release(
+                origin,
+                session_id,
+                hashlib.sha256(step.to_bytes(8, "big") + digest).digest(),
+                scope,
+                seeds,
+                question,
+                request.noise,
+                True,
+                taken,
+                lambda: session.batch(step, chosen),
+                bound,
+            )
+        )
+        return table.columns[0].ravel()
+
+    def _released(self, asked: _Release) -> list[AnswerTable]:
+        """The pipeline: charge, compute, drop below k, noise, mask. What is hidden is computed once."""
+        if not asked.is_hidden:
+            # Charge first: a crash after this line wastes budget, but never hides a release.
+            return self._answered(asked, asked.charge())
+        with self._kept.room(asked.origin, asked.request, most_bytes(asked.question, 1)) as room:
+            seed_of = asked.charge()
+            if (before := self._kept.read(asked.origin, asked.request, asked.asked)) is not None:
+                return list(_fixed_form(asked.question, field.from_bytes(before)))
+            tables = self._answered(asked, seed_of)
+            flat = field.to_bytes(_flat(tables))
+            self._kept.write(room, asked.origin, asked.request, asked.asked, flat, asked.scope.expires)
+        return tables
+
+    def _answered(self, asked: _Release, seed_of: Callable[[int, int], bytes]) -> list[AnswerTable]:
+        document = asked.scope.document
+        shares = asked.question.share(asked.records(), document.k)
+        tables = list(_noised(asked, shares, seed_of))
+        columns = [column for table in tables for column in table.columns]
+        key, helpers = zero_sum.key(asked.seeds, *asked.bound(columns)), document.helpers
+        place = [each.name for each in helpers].index(self._helper)
+        masked = zero_sum.masked(_flat(tables), key, place, len(helpers))
+        shapes = [(table.rows, [column.shape[1] for column in table.columns]) for table in tables]
+        return list(_cut(masked, shapes))
+
+    def explain(self, origin: str, request: Request) -> Explained:
+        """What the answer would cost, without spending anything."""
+        query = self.check(origin, request)
+        return Explained(query, *self._ledger.explain(query.scope.document, query.charge(b"")))
+
+    def check(self, origin: str, request: Request) -> CheckedQuery:
+        """All that a query has to satisfy beside the budget. Looks at no record."""
+        scope = self._scope(origin, request)
+        function = self._function(request.function, Function, scope.purpose)  # type: ignore[type-abstract]
+        question = function.ask(scope.document, request.arguments)
+        records, computed = scope.size(question.tag), function.engine
+        if question.part is not None:
+            assert not any(plan.by for plan in question.plans), "groups would tell who is in a hidden part"
+            records, computed = int(records * question.part.share), _drawn(function)
+        scope.check_noise(request.noise)
+        scope.check_size(records)
+        for column in question.columns:
+            scope.check_range(column, request.noise, scope.document.most_records)
+        check_answer(question, records // scope.document.k)
+        return CheckedQuery(scope, request, question, computed, records)
+
+    def open(self, origin: str, body: bytes, request: SessionRequest) -> SignedReceipt:
+        """Charge a session whole. The same request gets the same receipt."""
+        scope = self._scope(origin, request)
+        function = self._function(request.function, SteppedFunction, scope.purpose)  # type: ignore[type-abstract]
+        function.begin(scope.document, request.tag, request.arguments)
+        scope.seeds  # noqa: B018 - before it is charged: without their seeds no step is answered
+        charge = QueryCharge(
             bytes.fromhex(request.id),
             hashlib.sha256(body).digest(),
             request.function,
-            self._computed(asked),
-            asked.question.tag,
-            tuple(dataset.digest for dataset in datasets),
-            asked.charge,
-            min(dataset.expires for dataset in datasets),
+            _drawn(function),
+            request.tag,
+            scope.digests,
+            _session_charge(request, scope),
+            scope.expires,
+            SessionTerms(request.slots, request.steps, request.sampling, body),
         )
-        # Charge first: a crash behind this line wastes budget, but never hides a release.
-        line = self._ledger.charge(asked.document, charging)
-        if asked.question.part is None:
-            return self._answer(asked, charging, line, seeds)
-        return self._kept_answer(asked, charging, line, seeds)
+        return self._ledger.charge(scope.document, charge).receipt
 
-    def _kept_answer(self, asked: Asked, charging: Charging, line: Line, seeds: Sequence[bytes]) -> Answer:
-        """Computed once: how long it takes may tell something of records that the ad server does not know."""
-        origin = asked.document.origin
-        with self._kept.room(origin, charging.request, _MOST_AROUND + _most_bytes(asked.question, 1)) as room:
-            if (before := self._kept.read(origin, charging.request, charging.question)) is not None:
-                return messages.decode_answer(before)
-            answer = self._answer(asked, charging, line, seeds)
-            kept = answer.encode()
-            self._kept.write(room, origin, charging.request, charging.question, kept, charging.expires)
-        return answer
+    def close(self, origin: str, session_id: bytes) -> SignedReceipt:
+        """Give back what was not used."""
+        signed = self._sessions.close(self.session(origin, session_id).scope.document, session_id)
+        self._kept.remove(origin, session_id)
+        self._drop(lambda name, _: name == (origin, session_id))
+        return signed
 
-    def _computed(self, asked: Asked) -> str:
-        """What the same share is computed with: the function's engine, and how parts are drawn."""
-        engine = self._functions[asked.function].engine
-        return engine if asked.question.part is None else f"{engine}, batches {batches.VERSION}"
+    def free_slot(self, origin: str, dataset: bytes) -> int:
+        """The first slot of a dataset after all that sessions have."""
+        return self._sessions.free_slot(origin, dataset)
 
-    def _answer(self, asked: Asked, charging: Charging, line: Line, seeds: Sequence[bytes]) -> Answer:
-        """Share, noise and mask."""
-        tables = _noised(asked, self._share(asked, seeds), mechanisms.root(line.seed, seeds))
-        columns = [column for table in tables for column in table.columns]
-        shape = ",".join(f"{rows}x{width}" for rows, width in (column.shape for column in columns))
-        key = zero_sum.key(
-            seeds,
-            asked.document.digest,
-            charging.datasets,
-            charging.question,
-            charging.computed.encode(),
-            shape.encode(),
-        )
-        flat = np.concatenate([column.ravel() for column in columns])
-        place = place_of(asked.document, self._helper)
-        left = zero_sum.masked(flat, key, place, len(asked.document.helpers))
-        return Answer(line.receipt, [*_cut(left, tables)])
+    def forget(self, now: int) -> None:
+        """Let go of what expired: seeds and columns of it must not stay in memory. Run every hour."""
+        self._drop(lambda _, session: session.scope.expires <= now)
+        self._kept.expire(now)
+        parts.forget()
 
-    def explain(self, request: Request, datasets: Sequence[Dataset]) -> Explained:
-        """What the answer would cost, without spending anything."""
-        asked = self.check(request, datasets)
-        return Explained(asked, *self._ledger.explain(asked.document, asked.entry()))
+    def _drop(self, is_over: Callable[[tuple[str, bytes], Session], bool]) -> None:
+        with self._lock:
+            self._open = {name: each for name, each in self._open.items() if not is_over(name, each)}
 
-    def check(self, request: Request, datasets: Sequence[Dataset]) -> Asked:
-        """All that a request has to satisfy beside the budget. Looks at no record."""
-        first = datasets[0]
-        if len({each.digest for each in datasets}) < len(datasets):
-            raise MixedDatasets("a dataset is named twice: each counts once")
-        if any(
-            (each.document.digest, each.purpose) != (first.document.digest, first.purpose)
-            for each in datasets
-        ):
-            raise MixedDatasets("datasets of one request are of one purpose and document: ask for each apart")
-        question = self._function(request.function, first.purpose).ask(first.document, request.arguments)
-        mechanism = first.document.mechanisms[first.purpose.value]
-        if request.noise < mechanism.noise_floor:
-            raise NoiseTooSmall(f"noise {request.noise:g} is below the declared {mechanism.noise_floor:g}")
-        records = sum(each.size(question.tag) for each in datasets)
-        if question.part is not None:
-            records = int(records * question.part.share)
-        _check_size(first.document, records)
-        for column in question.columns:
-            _check_range(first.document, mechanism, request.noise, column)
-        _check_answer(question, records // first.document.k)
-        return Asked(
-            first.document, mechanism, question, request.noise, request.function, tuple(datasets), records
+    def session(self, origin: str, session_id: bytes) -> Session:
+        """All that the steps of a session need: made once, kept, and made again after a restart."""
+        with self._lock:
+            if (kept := self._open.pop((origin, session_id), None)) is not None:
+                self._open[origin, session_id] = kept  # The last one to go.
+                return kept
+        made = self._session(origin, session_id)
+        with self._lock:
+            if len(self._open) >= MOST_SESSIONS:
+                self._open.pop(next(iter(self._open)))
+            return self._open.setdefault((origin, session_id), made)
+
+    def _session(self, origin: str, session_id: bytes) -> Session:
+        stored = self._sessions.find(origin, session_id)
+        request = decode_session(stored.body)
+        scope = self._scope(origin, request)
+        function = self._function(request.function, SteppedFunction, scope.purpose)  # type: ignore[type-abstract]
+        course = None if stored.opened.course is None else stored.opened.course.course()
+        return Session(
+            request,
+            hashlib.sha256(stored.body).digest(),
+            scope,
+            function.begin(scope.document, request.tag, request.arguments),
+            batches_of(request, course, scope.seeds, scope.sizes(request.tag)),
+            _drawn(function),
+            engine(course, _drawn(function)),
         )
 
-    def _function(self, name: str, purpose: Purpose) -> Function:
-        if name not in self._functions:
-            known = ", ".join(sorted(self._functions))
-            raise UnknownFunction(f"no function {name!r} here; there are {known}")
-        if self._functions[name].purpose is not purpose:
-            raise OtherPurpose(f"{name} is over reports to {self._functions[name].purpose}, not to {purpose}")
-        return self._functions[name]
+    def _scope(self, origin: str, request: Request | SessionRequest) -> Scope:
+        datasets = tuple(self._find(origin, bytes.fromhex(digest)) for digest in request.datasets)
+        return Scope(datasets, self._seeds)
 
-    @staticmethod
-    def _share(asked: Asked, seeds: Sequence[bytes]) -> list[Table]:
-        part, tag, k = asked.question.part, asked.question.tag, asked.document.k
-        records = [dataset.records(tag) for dataset in asked.datasets]
-        if part is None:
-            return asked.question.share(records, k)
-        assert tag is not None, "only models have parts"
-        work = parts.of_part(part, seeds, tag, [dataset.size(tag) for dataset in asked.datasets]).at_least(k)
-        return asked.question.share([work.only_counted(work.gather(records))], k)
+    def _function(self, name: str, of: type[F], purpose: Purpose) -> F:
+        if name not in self.functions:
+            raise UnknownFunction(f"no function {name!r} here; there are {', '.join(sorted(self.functions))}")
+        function = self.functions[name]
+        if not isinstance(function, of):
+            asked = "by a query, not step by step" if isinstance(function, Function) else "step by step"
+            raise UnknownFunction(f"{name} is asked {asked}")
+        if function.purpose is not purpose:
+            raise OtherPurpose(f"{name} is over reports to {function.purpose}, not to {purpose}")
+        return function
 
 
-def place_of(document: Document, helper: str) -> int:
-    """Which of the document's helpers this is."""
-    return [each.name for each in document.helpers].index(helper)
+def _session_charge(request: SessionRequest, scope: Scope) -> Course | None:
+    """What a session is charged as; none where labels were randomised in the browser."""
+    records, document = scope.size(request.tag), scope.document
+    scope.check_size(records)
+    if request.noise is None:
+        randomised.check(document, request.tag)
+        return None
+    scope.check_noise(request.noise)
+    law = scope.mechanism.kind, request.noise, request.steps, request.delta
+    return sampling.course(request.sampling, *law, records=records, k=document.k)
 
 
-def _check_size(document: Document, records: int) -> None:
-    if records < document.k:
-        raise TooFewRecords(f"fewer than k = {document.k} records: nothing is released over so few")
-    if records > document.most_records:
-        raise TooManyRecords(f"a release is over at most {document.most_records} records: ask over fewer")
+def _records(question: Question, scope: Scope, seeds: Sequence[bytes]) -> Sequence[Records]:
+    """All records of a query; of a part, as many as everybody may know, of which only the part counts."""
+    records, part, tag = scope.records(question.tag), question.part, question.tag
+    if part is None:
+        return records
+    assert tag is not None, "only models have parts"
+    work = parts.of_part(part, seeds, tag, scope.sizes(tag)).at_least(scope.document.k)
+    return [work.only_counted(work.gather(records))]
 
 
-def _most_bytes(question: Question, rows: int) -> int:
-    """What an answer of so many rows a table can take, beside its receipt."""
-    return sum(
-        rows * (sum(8 * column.width for column in plan.columns) + len(plan.by) * (MOST_KEY_TEXT + 2) + 9)
-        for plan in question.plans
-    )
+def _drawn(function: AnyFunction) -> str:
+    """What the same share of a batch or part is computed with."""
+    return f"{function.engine}, batches {batches.VERSION}"
 
 
-def _check_answer(question: Question, rows: int) -> None:
-    """Before charging: an answer that nobody could read is not worth its budget."""
-    size = _most_bytes(question, rows)
-    if size > MOST_ANSWER - MOST_REQUEST:
-        raise AnswerTooLarge(
-            f"the answer could take {size >> 20} MiB: ask for fewer values or groupings at once"
-        )
-
-
-def _check_range(document: Document, mechanism: Mechanism, noise: float, column: Column) -> None:
-    """Before computing: no sum, with the noise of all helpers, may leave the field."""
-    tail = mechanisms.tail(mechanism.kind, noise, column.sensitivity, len(document.helpers))
-    if document.most_records * column.largest + tail > field.HALF:
-        raise FieldOverflow(f"with noise {noise:g}, {column.name} could leave the field: ask for less noise")
-
-
-def _cut(flat: FieldArray, tables: Sequence[AnswerTable]) -> Iterator[AnswerTable]:
-    """Numbers one after the other, as the tables that they belong to."""
-    start = 0
-    for table in tables:
-        columns = []
-        for column in table.columns:
-            columns.append(flat[start : start + column.size].reshape(column.shape))
-            start += column.size
-        yield AnswerTable(table.rows, columns)
-
-
-def _noised(asked: Asked, tables: Sequence[Table], seed: bytes) -> list[AnswerTable]:
+def _noised(
+    asked: _Release, tables: Sequence[Table], seed_of: Callable[[int, int], bytes]
+) -> Iterator[AnswerTable]:
     """The tables without rows below k, every column with noise of its own."""
-    answered = []
     for number, (plan, table) in enumerate(zip(asked.question.plans, tables, strict=True)):
-        kept = np.flatnonzero(table.records >= asked.document.k)
+        # Of what is hidden no row may be missing: there it is the records that do not count.
+        least = 0 if asked.is_hidden else asked.scope.document.k
+        kept = np.flatnonzero(table.records >= least)
         columns = []
         for place, (column, share) in enumerate(zip(plan.columns, table.shares, strict=True)):
             assert share.shape == (len(table.rows), column.width), "a function returns what it planned"
-            columns.append(_with_noise(asked, column, share[kept], column_seed(seed, number, place)))
-        answered.append(AnswerTable([table.rows[row] for row in kept.tolist()], columns))
-    return answered
+            columns.append(_with_noise(asked, column, share[kept], seed_of(number, place)))
+        yield AnswerTable([table.rows[row] for row in kept.tolist()], columns)
 
 
-def _with_noise(asked: Asked, column: Column, share: FieldArray, seed: bytes) -> FieldArray:
-    noise = mechanisms.draw(asked.mechanism.kind, asked.noise, column.sensitivity, seed, share.size)
+def _with_noise(asked: _Release, column: Column, share: FieldArray, seed: bytes) -> FieldArray:
+    if asked.noise is None:
+        return share
+    kind = asked.scope.mechanism.kind
+    noise = mechanisms.draw(kind, asked.noise, column.sensitivity, seed, share.size)
     return field.add(np.ascontiguousarray(share), field.from_signed(noise).reshape(share.shape))
+
+
+def _flat(tables: Sequence[AnswerTable]) -> FieldArray:
+    return np.concatenate([column.ravel() for table in tables for column in table.columns])
+
+
+def _fixed_form(question: Question, flat: FieldArray) -> Iterator[AnswerTable]:
+    """Numbers as the answer over hidden records that they are: a row per table, whoever is in it."""
+    return _cut(flat, [([()], [column.width for column in plan.columns]) for plan in question.plans])
+
+
+def _cut(flat: FieldArray, shapes: Sequence[tuple[Sequence[Group], Sequence[int]]]) -> Iterator[AnswerTable]:
+    """Numbers one after the other, as the tables that they belong to: rows, and widths of columns."""
+    start = 0
+    for rows, widths in shapes:
+        columns = []
+        for width in widths:
+            columns.append(flat[start : start + len(rows) * width].reshape(len(rows), width))
+            start += len(rows) * width
+        yield AnswerTable(rows, columns)
 
 
 def column_seed(seed: bytes, table: int, column: int) -> bytes:

@@ -27,7 +27,7 @@ from maskedlark.randomness import Randomness
 from maskedlark.release import parts
 from maskedlark.release.messages import SessionRequest, decode_session
 from maskedlark.release.parts import Batches, Work
-from maskedlark.release.steps import batches_of
+from maskedlark.release.session import batches_of
 from maskedlark.wire.steps import Ranges
 
 

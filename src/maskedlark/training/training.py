@@ -30,7 +30,7 @@ from maskedlark.functions import weights
 from maskedlark.ledger.errors import SlotTaken
 from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt
 from maskedlark.parameters import randomised
-from maskedlark.release.steps import body_digest
+from maskedlark.release.session import body_digest
 from maskedlark.training import network as networks
 from maskedlark.training.checkpoint import Run, Stateful
 from maskedlark.training.plan import Plan

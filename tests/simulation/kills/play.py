@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 
 from maskedlark.adserver.combining import Answered
 from maskedlark.audit.colluding import reading
-from maskedlark.ledger.lines import LINES
+from maskedlark.ledger.rows import RECEIPTS
 from maskedlark.simulate.stage import RunningHelper, Stage
 from tests.integration.waiting import next_second
 from tests.simulation.kills import clients
@@ -137,6 +137,6 @@ class Play(Reports, Operators):
 
 def _charges(helper: RunningHelper) -> int:
     """How many answers a helper has charged, by its disk."""
-    query = select(func.count()).select_from(LINES).where(LINES.c.request.is_not(None))
+    query = select(func.count()).select_from(RECEIPTS).where(RECEIPTS.c.request.is_not(None))
     with reading(helper.folder) as connection:
         return connection.scalar(query) or 0

@@ -1,9 +1,9 @@
 """Every helper counts slots by itself, in the order of openings, and masks are not bound to them."""
 
-from maskedlark.release import steps
+from maskedlark.release import release, session
 from tests.statistical import mutants
 
-_open, _batches_of = steps.StepDesk.open, steps.batches_of
+_open, _batches_of = release.Release.open, session.batches_of
 _first: dict[str, int] = {}
 
 
@@ -20,9 +20,9 @@ def _none(self, step):
     return step.to_bytes(8, "big")
 
 
-steps.StepDesk.open = _counted  # type: ignore[method-assign]
-steps.batches_of = _own
-steps.Prepared.slots = _none  # type: ignore[method-assign]
+release.Release.open = _counted  # type: ignore[method-assign]
+release.batches_of = _own  # type: ignore[attr-defined]
+session.Session.slots = _none  # type: ignore[method-assign]
 
 
 class Loaded(mutants.Nothing):

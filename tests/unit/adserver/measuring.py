@@ -21,9 +21,8 @@ from maskedlark.dp.accountant import Charge
 from maskedlark.errors import Expired, MaskedLarkError
 from maskedlark.functions.function import Function
 from maskedlark.functions.sums import Sums
-from maskedlark.ledger.budget import Entry
+from maskedlark.ledger.charge import QueryCharge
 from maskedlark.ledger.ledger import Ledger
-from maskedlark.ledger.lines import Charging
 from maskedlark.ledger.receipt import Balance
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, SystemRandomness
@@ -184,18 +183,15 @@ class Helper:
         if sealing.digest not in (None, found.hex()):
             raise SealMismatch("this helper finds another dataset: nothing was sealed")
         with self.database.write() as connection:
-            signed = self.ledger.seal(connection, self.document, Purpose.AGGREGATE, found, len(kept))
+            signed = self.ledger.freeze(connection, self.document, Purpose.AGGREGATE, found, len(kept))
         self.ledger.remember(ORIGIN, signed)
         return Sealed(digest=found.hex(), records=len(kept), receipt=signed.encode().decode())
 
-    def release(self, body: bytes) -> bytes:
-        self.received.append(body)
+    def charging(self, body: bytes) -> QueryCharge:
         request = messages.decode_request(body)
-        if {self.sealed[name].digest for name in self.expired} & set(request.datasets):
-            raise Expired("a dataset holds a report that is past its lifetime: it is gone")
         question = self.function.ask(self.document, request.arguments)
         mechanism = self.document.mechanisms["aggregate"]
-        charging = Charging(
+        return QueryCharge(
             bytes.fromhex(request.id),
             hashlib.sha256(body).digest(),
             request.function,
@@ -205,7 +201,13 @@ class Helper:
             Charge(mechanism.kind, request.noise, len(question.columns)),
             1 << 40,
         )
-        line = self.ledger.charge(self.document, charging)
+
+    def release(self, body: bytes) -> bytes:
+        self.received.append(body)
+        request = messages.decode_request(body)
+        if {self.sealed[name].digest for name in self.expired} & set(request.datasets):
+            raise Expired("a dataset holds a report that is past its lifetime: it is gone")
+        line = self.ledger.charge(self.document, self.charging(body))
         tables = [
             AnswerTable(rows, [field.from_signed(np.array(column, np.int64)) for column in columns])
             for rows, columns in self.tables
@@ -215,11 +217,7 @@ class Helper:
         return encoded
 
     def explain(self, body: bytes) -> bytes:
-        request = messages.decode_request(body)
-        question = self.function.ask(self.document, request.arguments)
-        charge = Charge(self.document.mechanisms["aggregate"].kind, request.noise, len(question.columns))
-        entry = Entry(None, tuple(bytes.fromhex(each) for each in request.datasets), charge)
-        cost, fits = self.ledger.explain(self.document, entry)
+        cost, fits = self.ledger.explain(self.document, self.charging(body))
         return json.dumps(
             {
                 "records": 100,

@@ -36,7 +36,7 @@ def lost(tmp_path):
     made = Lost(tmp_path / "helper")
     made.put_back(2)
     made.close()
-    ledgers.seal(made.ledger, made.database, NEXT, DATASETS[1])
+    ledgers.freeze(made.ledger, made.database, NEXT, DATASETS[1])
     made.ledger.charge(NEXT, question(10, DATASETS[1]))
     yield made
     made.database.close()

@@ -15,7 +15,7 @@ from maskedlark.cli.helper import app
 from maskedlark.clock import SystemClock
 from maskedlark.helper import config
 from maskedlark.helper.anchor import FileAnchor
-from maskedlark.ledger.lines import Mark
+from maskedlark.ledger.rows import ChainHead
 from maskedlark.parameter_service.app import create_app
 from maskedlark.parameter_service.pinned import Pinned
 from maskedlark.parameter_service.store import Store
@@ -234,7 +234,7 @@ def test_what_keeps_a_helper_from_starting_is_one_line(world, monkeypatch):
         world.toml.write_text(f"{line}\n{good}")
         one_line(world.run("serve", *world.config, code=1), word)
     world.toml.write_text(good)
-    FileAnchor(config.read(world.toml).anchor_folder).write("ads.example", Mark(3, bytes(32)))
+    FileAnchor(config.read(world.toml).anchor_folder).write("ads.example", ChainHead(3, bytes(32)))
     one_line(world.run("serve", *world.config, code=1), "LedgerBehind: the ledger lacks receipt 3")
 
 

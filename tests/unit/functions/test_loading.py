@@ -9,8 +9,8 @@ import pytest
 from maskedlark import functions
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotDeclared
-from maskedlark.functions import EVALUATION, GRADIENT, OnDemand
-from maskedlark.functions.function import Function, SteppedFunction
+from maskedlark.functions import Functions
+from maskedlark.functions.function import SteppedFunction
 from maskedlark.functions.sums import Sums
 
 
@@ -25,48 +25,46 @@ class Stepped(SteppedFunction):
 
 
 class Ours(Sums):
-    """A function of an operator's own, with the name of one that comes later."""
+    """Another."""
 
-    name: ClassVar[str] = "evaluation"
+    name: ClassVar[str] = "sums of ours"
 
 
 def test_functions_to_train_are_known_by_name_and_made_once():
-    stepped: OnDemand[SteppedFunction] = OnDemand({}, GRADIENT)
-    assert (list(stepped), len(stepped)) == (["gradient"], 1)
-    assert stepped["gradient"] is stepped["gradient"]
-    asked: OnDemand[Function] = OnDemand(functions.load(), EVALUATION)
-    assert set(asked) == {"sums", "evaluation"}
-    assert asked["evaluation"].name == "evaluation"
+    known = Functions()
+    assert (set(known), len(known)) == ({"sums", "evaluation", "gradient"}, 3)
+    assert known["gradient"] is known["gradient"]
+    assert known["evaluation"].name == "evaluation"
     with pytest.raises(KeyError):
-        asked["gradient"]
+        known["gradients"]
 
 
 def test_torch_is_not_loaded_before_it_is_needed():
     code = (
-        "import sys; from maskedlark import functions; "
-        "found = functions.OnDemand(functions.load(), functions.EVALUATION); "
-        "assert 'sums' in found and 'evaluation' in list(found) and 'torch' not in sys.modules"
+        "import sys; from maskedlark.functions import Functions; known = Functions(); "
+        "assert {'sums', 'evaluation', 'gradient'} == set(known) and 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_without_torch_a_helper_knows_sums_alone_and_says_so(monkeypatch, caplog):
     monkeypatch.setattr(functions, "find_spec", lambda name: None)
-    asked: OnDemand[Function] = OnDemand(functions.load(), EVALUATION)
-    assert set(asked) == {"sums"}
-    assert "evaluation" not in asked
-    assert caplog.messages == ["not served here, because torch is not installed: evaluation"]
+    known = Functions()
+    assert set(known) == {"sums"}
+    assert "evaluation" not in known
+    assert caplog.messages == ["not served here, because torch is not installed: evaluation, gradient"]
 
 
-def test_no_name_is_taken_twice():
-    with pytest.raises(NotDeclared, match="'evaluation' has a name that is taken"):
-        OnDemand({"evaluation": Ours()}, EVALUATION)
+@pytest.mark.parametrize("name", ["sums", "evaluation", "steps of ours"])
+def test_no_name_is_taken_twice(monkeypatch, name):
+    monkeypatch.setattr(Ours, "name", name)
+    with pytest.raises(NotDeclared, match=f"'{name}' of .* has a name that is taken"):
+        Functions([__name__])
 
 
 def test_modules_bring_functions_of_either_kind():
-    assert functions.load_stepped([__name__]).keys() == {"steps of ours"}
-    assert functions.load([__name__]).keys() == {"sums", "evaluation"}
+    assert {"steps of ours", "sums of ours", "sums", "gradient"} < {*Functions([__name__])}
     with pytest.raises(NotDeclared, match="defines no Function"):
-        functions.load_stepped(["json"])
+        Functions(["json"])
     with pytest.raises(NotDeclared, match="can be imported"):
-        functions.load_stepped(["no.such.module"])
+        Functions(["no.such.module"])

@@ -8,14 +8,14 @@ from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.errors import DamagedAnchor
 from maskedlark.ledger.errors import LedgerBehind
 from maskedlark.ledger.ledger import Ledger
-from maskedlark.ledger.lines import Mark
+from maskedlark.ledger.rows import ChainHead
 from maskedlark.randomness import SystemRandomness
 from maskedlark.storage.engine import open_database
 from maskedlark.storage.errors import StorageUnavailable
 from tests.unit.ledger import ledgers
 from tests.unit.parameters import cases
 
-FIRST, SECOND = Mark(1, b"\1" * 32), Mark(2, b"\2" * 32)
+FIRST, SECOND = ChainHead(1, b"\1" * 32), ChainHead(2, b"\2" * 32)
 ORIGINS = ["ads.example", "ads.example:8443", "b" * 200]
 
 
@@ -25,9 +25,9 @@ def files_of(folder):
 
 def test_a_mark_outlives_its_writer(tmp_path):
     for number, origin in enumerate(ORIGINS, start=1):
-        FileAnchor(tmp_path).write(origin, Mark(number, bytes([number]) * 32))
+        FileAnchor(tmp_path).write(origin, ChainHead(number, bytes([number]) * 32))
     for number, origin in enumerate(ORIGINS, start=1):
-        assert FileAnchor(tmp_path).read(origin) == Mark(number, bytes([number]) * 32)
+        assert FileAnchor(tmp_path).read(origin) == ChainHead(number, bytes([number]) * 32)
     assert FileAnchor(tmp_path).origins() == sorted(ORIGINS)
     assert FileAnchor(tmp_path).read("other.example") is None
 
@@ -46,7 +46,7 @@ def test_it_never_goes_back(tmp_path):
 
 
 def test_of_writers_at_once_the_furthest_stays(tmp_path):
-    marks = [Mark(number, bytes([number]) * 32) for number in range(1, 25)]
+    marks = [ChainHead(number, bytes([number]) * 32) for number in range(1, 25)]
     writers = [
         threading.Thread(target=FileAnchor(tmp_path).write, args=("ads.example", mark)) for mark in marks
     ]
@@ -62,7 +62,7 @@ def test_two_receipts_with_one_number_are_noticed(tmp_path):
     anchor.write("ads.example", FIRST)
     anchor.write("ads.example", FIRST)
     with pytest.raises(DamagedAnchor, match="two ledgers"):
-        anchor.write("ads.example", Mark(1, b"\3" * 32))
+        anchor.write("ads.example", ChainHead(1, b"\3" * 32))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_ledger_that_was_put_back_is_behind_it(tmp_path):
         ), database
 
     first, database = ledger("ledger.sqlite")
-    ledgers.seal(first, database, document, ledgers.DATASETS[0])
+    ledgers.freeze(first, database, document, ledgers.DATASETS[0])
     first.check()
     database.close()
     old, database = ledger("old.sqlite")

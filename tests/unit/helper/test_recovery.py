@@ -27,8 +27,8 @@ from maskedlark.ledger.errors import (
     RequestIdReused,
 )
 from maskedlark.ledger.ledger import Ledger
-from maskedlark.ledger.lines import Mark
 from maskedlark.ledger.receipt import RecoveredReceipt, ReleaseReceipt
+from maskedlark.ledger.rows import ChainHead
 from maskedlark.randomness import SystemRandomness
 from maskedlark.release.errors import BadSeed
 from maskedlark.storage.engine import open_database
@@ -221,7 +221,7 @@ def test_an_anchor_that_is_an_old_copy_too_is_noticed(lost):
     """Put back with the ledger it agrees with it: the ledger's own mark tells, and any later receipt."""
     lost.put_back()
     shutil.rmtree(lost.folder / "anchor")
-    FileAnchor(lost.folder / "anchor").write(ORIGIN, Mark(2, lost.receipts[1].digest))
+    FileAnchor(lost.folder / "anchor").write(ORIGIN, ChainHead(2, lost.receipts[1].digest))
     with (
         pytest.raises(LedgerBehind, match="put back from a backup"),
         running(lost.folder, lost.config, LATER),

@@ -267,7 +267,7 @@ def test_nobody_is_answered_without_a_signature(first, method, path):
         )
     assert answer.status_code == 401
     assert problem.slug(UnsignedRequest) in answer.json()["type"]
-    assert first.service.steps._sessions.find("ads.example", bytes.fromhex(asked.id)).used == 0
+    assert first.service.releases._sessions.find("ads.example", bytes.fromhex(asked.id)).used == 0
 
 
 def test_steps_end_with_their_dataset(first):

@@ -9,12 +9,13 @@ from maskedlark.dp.mechanisms import Kind
 from maskedlark.dp.sampling import Sampling
 from maskedlark.dp.sampling import course as reserved
 from maskedlark.dp.session_charge import Course
+from maskedlark.ledger.charge import QueryCharge, SessionTerms
 from maskedlark.ledger.ledger import Ledger
-from maskedlark.ledger.lines import Charging, Mark
 from maskedlark.ledger.receipt import Certificate, SignedCertificate, SignedReceipt, certify
-from maskedlark.ledger.sessions import Opening, Sessions
+from maskedlark.ledger.rows import ChainHead
+from maskedlark.ledger.sessions import OpenSession, Sessions
 from maskedlark.parameters.document import Document
-from maskedlark.randomness import FixedRandomness, SystemRandomness
+from maskedlark.randomness import FixedRandomness, Randomness, SystemRandomness
 from maskedlark.storage.engine import Database, open_database
 from maskedlark.wire.signatures import SigningKey
 from tests.unit.parameters import cases
@@ -27,15 +28,15 @@ class Marks:
     """An anchor that survives its ledger."""
 
     def __init__(self) -> None:
-        self.marks: dict[str, Mark] = {}
+        self.marks: dict[str, ChainHead] = {}
 
     def origins(self) -> list[str]:
         return list(self.marks)
 
-    def read(self, origin: str) -> Mark | None:
+    def read(self, origin: str) -> ChainHead | None:
         return self.marks.get(origin)
 
-    def write(self, origin: str, mark: Mark) -> None:
+    def write(self, origin: str, mark: ChainHead) -> None:
         before = self.marks.get(origin)
         assert before is None or before.number <= mark.number, "an anchor never goes back"
         self.marks[origin] = mark
@@ -60,17 +61,24 @@ class Signs:
 
 
 def at(
-    folder: Path, marks: Marks | None = None, place: int = 0, url: str | None = None, now: int = NOW
+    folder: Path,
+    marks: Marks | None = None,
+    place: int = 0,
+    url: str | None = None,
+    now: int = NOW,
+    rng: Randomness | None = None,
 ) -> tuple[Ledger, Database, Marks]:
     marks = marks or Marks()
     database = open_database(url or f"sqlite:///{folder / 'ledger.sqlite'}")
-    return Ledger(database, marks, Signs(place), FixedClock(now), SystemRandomness()), database, marks
+    return Ledger(database, marks, Signs(place), FixedClock(now), rng or SystemRandomness()), database, marks
 
 
-def seal(ledger: Ledger, database: Database, document: Document, *datasets: bytes, purpose=Purpose.AGGREGATE):
+def freeze(
+    ledger: Ledger, database: Database, document: Document, *datasets: bytes, purpose=Purpose.AGGREGATE
+):
     for dataset in datasets:
         with database.write() as connection:
-            made = ledger.seal(connection, document, purpose, dataset, 1000)
+            made = ledger.freeze(connection, document, purpose, dataset, 1000)
         ledger.remember(document.origin, made)
 
 
@@ -83,9 +91,9 @@ def question(
     tag: str | None = None,
     version: int = 1,
     expires: int = 1 << 40,
-) -> Charging:
+) -> QueryCharge:
     """A question of its own id; the same number is the same question."""
-    return Charging(
+    return QueryCharge(
         request=number.to_bytes(16, "big"),
         question=repr((number, noise, columns)).encode().ljust(32)[:32],
         function="sums",
@@ -97,8 +105,12 @@ def question(
     )
 
 
-def sessions(ledger: Ledger, database: Database) -> Sessions:
-    return Sessions(database, ledger, SystemRandomness())
+class ChargedSessions(Sessions):
+    """Sessions that are charged here: over HTTP `release` does it."""
+
+    def open(self, document: Document, asked: QueryCharge) -> OpenSession:
+        self._ledger.charge(document, asked)
+        return self.find(document.origin, asked.request)
 
 
 def opening(
@@ -115,29 +127,34 @@ def opening(
     version: int = 1,
     slots: tuple[int, ...] | None = None,
     expires: int = 1 << 40,
-) -> Opening:
+) -> QueryCharge:
     """A session of its own id and slots, over Poisson batches; the same number is the same session."""
     sampling = sampling or Sampling(kind="poisson", rate=0.02)
-    return Opening(
+    return QueryCharge(
         request=(1 << 64 | number).to_bytes(16, "big"),
         question=repr((number, noise, steps)).encode().ljust(32)[:32],
         function="gradient",
         computed=f"gradient {version}",
         tag=tag,
         datasets=datasets or (DATASETS[0],),
-        slots=slots or (number << 24,) * max(1, len(datasets)),
-        steps=steps,
-        sampling=sampling,
-        course=reserved(sampling, "gaussian", noise, steps, delta, records=records, k=k) if charged else None,
-        body=b"the request",
+        charge=reserved(sampling, "gaussian", noise, steps, delta, records=records, k=k) if charged else None,
         expires=expires,
+        session=SessionTerms(
+            slots or (number << 24,) * max(1, len(datasets)), steps, sampling, b"the request"
+        ),
     )
 
 
-def course(asked: Opening) -> Course:
+def course(asked: QueryCharge) -> Course:
     """Of a session that is charged."""
-    assert asked.course is not None
-    return asked.course
+    assert isinstance(asked.charge, Course)
+    return asked.charge
+
+
+def terms(asked: QueryCharge) -> SessionTerms:
+    """Of a session."""
+    assert asked.session is not None
+    return asked.session
 
 
 def chain(ledger: Ledger, origin: str = "ads.example") -> list[SignedReceipt]:

@@ -9,12 +9,12 @@ from sqlalchemy import delete, update
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp import accountant, mechanisms
 from maskedlark.errors import NotDeclared
-from maskedlark.ledger import lines, slots, trail
+from maskedlark.ledger import rows, session_rows, trail
 from maskedlark.ledger.errors import AnswerLost, BudgetExhausted, CannotRepeat, LedgerBehind, RequestIdReused
 from maskedlark.ledger.receipt import ReleaseReceipt
 from maskedlark.storage.errors import StorageUnavailable
 from tests.unit.ledger import ledgers
-from tests.unit.ledger.ledgers import DATASETS, question
+from tests.unit.ledger.ledgers import DATASETS, ChargedSessions, question
 from tests.unit.parameters import cases
 
 DOCUMENT = cases.make(k=1)
@@ -23,7 +23,7 @@ DOCUMENT = cases.make(k=1)
 @pytest.fixture
 def ledger(tmp_path):
     made, database, _ = ledgers.at(tmp_path)
-    ledgers.seal(made, database, DOCUMENT, *DATASETS[:3])
+    ledgers.freeze(made, database, DOCUMENT, *DATASETS[:3])
     yield made
     database.close()
 
@@ -91,8 +91,8 @@ def test_a_list_of_datasets_charges_each(ledger):
 def test_aggregation_and_models_share_the_budget(tmp_path):
     """A source has a report to aggregate and one for each model: their costs add up."""
     ledger, database, _ = ledgers.at(tmp_path)
-    ledgers.seal(ledger, database, DOCUMENT, DATASETS[0])
-    ledgers.seal(ledger, database, DOCUMENT, DATASETS[1], DATASETS[2], purpose=Purpose.TRAIN)
+    ledgers.freeze(ledger, database, DOCUMENT, DATASETS[0])
+    ledgers.freeze(ledger, database, DOCUMENT, DATASETS[1], DATASETS[2], purpose=Purpose.TRAIN)
     ledger.charge(DOCUMENT, question(1, DATASETS[0], noise=0.16))  # 6.25 of 8
     with pytest.raises(BudgetExhausted):  # about 2 more, but another stream's
         ledger.charge(DOCUMENT, question(2, DATASETS[1], noise=2.0, kind="gaussian", tag="clicks"))
@@ -102,7 +102,7 @@ def test_aggregation_and_models_share_the_budget(tmp_path):
 
 def test_training_has_a_ceiling_below_the_budget(tmp_path):
     ledger, database, _ = ledgers.at(tmp_path)
-    ledgers.seal(ledger, database, DOCUMENT, DATASETS[1], purpose=Purpose.TRAIN)
+    ledgers.freeze(ledger, database, DOCUMENT, DATASETS[1], purpose=Purpose.TRAIN)
     with pytest.raises(BudgetExhausted):  # ε of about 5.1, under the budget of 8, over training's 4
         ledger.charge(DOCUMENT, question(1, DATASETS[1], noise=1.0, kind="gaussian", tag="clicks"))
     database.close()
@@ -130,7 +130,7 @@ def test_fifty_equal_ones_at_once_are_one(ledger):
 
 def test_a_restart_forgets_nothing(tmp_path):
     ledger, database, marks = ledgers.at(tmp_path)
-    ledgers.seal(ledger, database, DOCUMENT, DATASETS[0])
+    ledgers.freeze(ledger, database, DOCUMENT, DATASETS[0])
     first = ledger.charge(DOCUMENT, question(1, noise=0.2))
     database.close()
     again, database, _ = ledgers.at(tmp_path, marks)
@@ -143,7 +143,7 @@ def test_a_restart_forgets_nothing(tmp_path):
 
 def test_an_old_copy_is_refused_at_the_start_and_at_every_question(tmp_path):
     ledger, database, marks = ledgers.at(tmp_path)
-    ledgers.seal(ledger, database, DOCUMENT, DATASETS[0])
+    ledgers.freeze(ledger, database, DOCUMENT, DATASETS[0])
     database.close()
     (tmp_path / "old").mkdir()
     for path in tmp_path.glob("ledger.sqlite*"):
@@ -164,10 +164,10 @@ def test_a_ledger_that_went_another_way_is_refused(tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     first, database, marks = ledgers.at(tmp_path / "one")
-    ledgers.seal(first, database, DOCUMENT, DATASETS[0])
+    ledgers.freeze(first, database, DOCUMENT, DATASETS[0])
     database.close()
     second, database, _ = ledgers.at(tmp_path / "two")
-    ledgers.seal(second, database, DOCUMENT, DATASETS[1])
+    ledgers.freeze(second, database, DOCUMENT, DATASETS[1])
     database.close()
     crossed, database, _ = ledgers.at(tmp_path / "two", marks)
     with pytest.raises(LedgerBehind):
@@ -178,7 +178,7 @@ def test_a_ledger_that_went_another_way_is_refused(tmp_path):
 def test_a_ledger_ahead_of_its_anchor_goes_on(tmp_path):
     """A crash between commit and anchor: nothing had left, and nothing is lost."""
     ledger, database, marks = ledgers.at(tmp_path)
-    ledgers.seal(ledger, database, DOCUMENT, DATASETS[0])
+    ledgers.freeze(ledger, database, DOCUMENT, DATASETS[0])
     before = dict(marks.marks)
     first = ledger.charge(DOCUMENT, question(1))
     marks.marks = before
@@ -190,7 +190,7 @@ def test_a_ledger_ahead_of_its_anchor_goes_on(tmp_path):
 
 def test_a_lost_anchor_is_not_taken_for_a_new_one(tmp_path):
     ledger, database, _ = ledgers.at(tmp_path)
-    ledgers.seal(ledger, database, DOCUMENT, DATASETS[0])
+    ledgers.freeze(ledger, database, DOCUMENT, DATASETS[0])
     ledger.charge(DOCUMENT, question(1))
     database.close()
     lost, database, marks = ledgers.at(tmp_path)
@@ -209,7 +209,7 @@ def test_a_crash_before_the_first_mark_of_a_chain_does_not_lock_it(tmp_path):
     """The anchor is begun before the first line is."""
     ledger, database, marks = ledgers.at(tmp_path)
     with database.write() as connection:
-        ledger.seal(connection, DOCUMENT, Purpose.AGGREGATE, DATASETS[0], 1000)
+        ledger.freeze(connection, DOCUMENT, Purpose.AGGREGATE, DATASETS[0], 1000)
     assert marks.marks["ads.example"].number == 0
     database.close()
     again, database, _ = ledgers.at(tmp_path, marks)
@@ -220,7 +220,7 @@ def test_a_crash_before_the_first_mark_of_a_chain_does_not_lock_it(tmp_path):
 
 def test_receipts_that_are_not_anchored_are_not_shown(tmp_path):
     ledger, database, marks = ledgers.at(tmp_path)
-    ledgers.seal(ledger, database, DOCUMENT, DATASETS[0])
+    ledgers.freeze(ledger, database, DOCUMENT, DATASETS[0])
     before = dict(marks.marks)
     ledger.charge(DOCUMENT, question(1))
     marks.marks = before
@@ -237,7 +237,7 @@ def test_an_anchor_never_goes_back(ledger):
 
 def test_a_clock_that_is_put_back_does_not_break_the_chain(tmp_path):
     ledger, database, marks = ledgers.at(tmp_path)
-    ledgers.seal(ledger, database, DOCUMENT, DATASETS[0])
+    ledgers.freeze(ledger, database, DOCUMENT, DATASETS[0])
     database.close()
     early, database, _ = ledgers.at(tmp_path, marks, now=ledgers.NOW - 500)
     early.charge(DOCUMENT, question(1))
@@ -248,8 +248,8 @@ def test_a_clock_that_is_put_back_does_not_break_the_chain(tmp_path):
 def test_two_documents_of_one_origin_have_their_own_budgets(tmp_path):
     other = cases.make(k=1, version=2, previous=DOCUMENT.digest.hex())
     ledger, database, _ = ledgers.at(tmp_path)
-    ledgers.seal(ledger, database, DOCUMENT, DATASETS[0])
-    ledgers.seal(ledger, database, other, DATASETS[1])
+    ledgers.freeze(ledger, database, DOCUMENT, DATASETS[0])
+    ledgers.freeze(ledger, database, other, DATASETS[1])
     ledger.charge(DOCUMENT, question(1, noise=0.125))
     assert spent(ledger.charge(other, question(2, DATASETS[1], noise=0.125)))[0] == pytest.approx(8)
     database.close()
@@ -264,15 +264,15 @@ def spent(line) -> tuple[float, float]:
 def test_an_account_follows_a_ledger_that_was_put_back(tmp_path):
     """Where the anchor is put back too nothing can be noticed; but what is counted is what is there."""
     ledger, database, marks = ledgers.at(tmp_path)
-    ledgers.seal(ledger, database, DOCUMENT, DATASETS[0])
+    ledgers.freeze(ledger, database, DOCUMENT, DATASETS[0])
     before = dict(marks.marks)
     ledger.charge(DOCUMENT, question(1, noise=0.125))
-    ledger.explain(DOCUMENT, question(2).entry())
+    ledger.explain(DOCUMENT, question(2))
     with database.write() as connection:
-        connection.execute(delete(lines.LINES).where(lines.LINES.c.number == 2))
-        connection.execute(update(lines.HEADS).values(number=1))
+        connection.execute(delete(rows.RECEIPTS).where(rows.RECEIPTS.c.number == 2))
+        connection.execute(update(rows.HEADS).values(number=1))
     marks.marks = before
-    cost, _ = ledger.explain(DOCUMENT, question(2).entry())
+    cost, _ = ledger.explain(DOCUMENT, question(2))
     assert cost.before.epsilon == 0
     database.close()
 
@@ -281,23 +281,23 @@ def test_a_read_that_breaks_off_counts_nothing_twice(ledger, monkeypatch):
     ledger.charge(DOCUMENT, question(1))
     ledger.charge(DOCUMENT, question(2))
     ledger._known.clear()
-    whole = lines.entries
+    whole = rows.entries
 
     def broken(*given):
         yield next(iter(whole(*given)))
         raise StorageUnavailable("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(lines, "entries", broken)
+        patch.setattr(rows, "entries", broken)
         with pytest.raises(StorageUnavailable):
             ledger.charge(DOCUMENT, question(3))
-    assert ledger.explain(DOCUMENT, question(3).entry())[0].before.epsilon == pytest.approx(1)
+    assert ledger.explain(DOCUMENT, question(3))[0].before.epsilon == pytest.approx(1)
 
 
 def test_models_share_the_ceiling_of_training_and_its_delta(tmp_path):
     """ε = 4 and δ = 1e-6 for two models: each has half of δ, half of that for releases; within ε together."""
     ledger, database, _ = ledgers.at(tmp_path)
-    ledgers.seal(ledger, database, DOCUMENT, DATASETS[0], purpose=Purpose.TRAIN)
+    ledgers.freeze(ledger, database, DOCUMENT, DATASETS[0], purpose=Purpose.TRAIN)
     wanted = accountant.noise_for("gaussian", 1, 2.5, 2.5e-7)
     first = ledger.charge(DOCUMENT, question(1, noise=wanted, kind="gaussian", tag="clicks"))
     epsilon, delta = spent(first)
@@ -316,7 +316,7 @@ def test_processes_that_share_a_database_take_turns(database_url, tmp_path):
     """Two ledgers, as two processes have them: together they answer what one budget allows."""
     first, one, marks = ledgers.at(tmp_path, url=database_url)
     second, other, _ = ledgers.at(tmp_path, marks, url=database_url)
-    ledgers.seal(first, one, DOCUMENT, DATASETS[0])
+    ledgers.freeze(first, one, DOCUMENT, DATASETS[0])
 
     def ask(number: int) -> bool:
         try:
@@ -333,7 +333,7 @@ def test_processes_that_share_a_database_take_turns(database_url, tmp_path):
 
 
 def test_explaining_costs_nothing(ledger):
-    cost, fits = ledger.explain(DOCUMENT, question(1, noise=0.2).entry())
+    cost, fits = ledger.explain(DOCUMENT, question(1, noise=0.2))
     assert (cost.before.epsilon, cost.after.epsilon, cost.left) == pytest.approx((0, 5, 3))
     assert fits == pytest.approx(0.125)
     assert len(ledgers.chain(ledger)) == 3
@@ -343,7 +343,7 @@ def test_two_origins_have_their_own_chains_and_budgets(tmp_path):
     other = cases.make(k=1, origin="other.example")
     ledger, database, _ = ledgers.at(tmp_path)
     for document in (DOCUMENT, other):
-        ledgers.seal(ledger, database, document, DATASETS[0])
+        ledgers.freeze(ledger, database, document, DATASETS[0])
         ledger.charge(document, question(1, noise=0.125))
     for origin in ("ads.example", "other.example"):
         assert [signed.claimed().number for signed in ledgers.chain(ledger, origin)] == [1, 2]
@@ -359,16 +359,16 @@ def test_what_is_secret_does_not_print(ledger):
 def test_seeds_of_noise_go_with_their_datasets(database_url, tmp_path):
     """With one, whoever stored an answer could take the noise off it."""
     ledger, database, _ = ledgers.at(tmp_path, url=database_url)
-    ledgers.seal(ledger, database, DOCUMENT, *DATASETS[:2])
+    ledgers.freeze(ledger, database, DOCUMENT, *DATASETS[:2])
     early, late = question(1, expires=100), question(2, DATASETS[1], expires=101)
     for asked in (early, late):
         ledger.charge(DOCUMENT, asked)
     session = ledgers.opening(3, expires=100)
-    ledgers.sessions(ledger, database).open(DOCUMENT, session)
+    ChargedSessions(ledger).open(DOCUMENT, session)
     ledger.forget(100)
     with pytest.raises(AnswerLost):
         ledger.charge(DOCUMENT, early)
     assert len(ledger.charge(DOCUMENT, late).seed) == 32
     with database.read() as connection:
-        assert slots.find(connection, "ads.example", session.request).seed == b""
+        assert session_rows.find(connection, "ads.example", session.request).seed is None
     database.close()

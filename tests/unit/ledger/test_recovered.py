@@ -2,7 +2,7 @@
 
 import pytest
 
-from maskedlark.ledger import receipt, recovered, trail
+from maskedlark.ledger import receipt, rows, session_rows, trail
 from maskedlark.ledger.errors import (
     AccountClosed,
     AnswerLost,
@@ -11,8 +11,8 @@ from maskedlark.ledger.errors import (
     LedgerBehind,
     RequestIdReused,
 )
-from maskedlark.ledger.lines import Mark
 from maskedlark.ledger.receipt import RecoveredReceipt, SignedReceipt
+from maskedlark.ledger.rows import ChainHead
 from tests.unit.ledger import ledgers
 from tests.unit.ledger.ledgers import DATASETS, Signs, question
 from tests.unit.parameters import cases
@@ -27,7 +27,7 @@ class Lost:
 
     def __init__(self, folder) -> None:
         ledger, database, self.marks = ledgers.at(folder)
-        ledgers.seal(ledger, database, DOCUMENT, DATASETS[0])
+        ledgers.freeze(ledger, database, DOCUMENT, DATASETS[0])
         for number in (1, 2, 3):
             ledger.charge(DOCUMENT, question(number, noise=1.0))
         self.signed = ledgers.chain(ledger)
@@ -85,10 +85,10 @@ def test_what_is_missing_counts_as_spent(lost, count):
     assert isinstance(made, RecoveredReceipt)
     assert (made.number, made.kept, made.previous) == (5, count, lost.signed[3].digest.hex())
     lost.ledger.check()
-    for ask in (lost.ledger.charge, lambda document, each: lost.ledger.explain(document, each.entry())):
+    for ask in (lost.ledger.charge, lost.ledger.explain):
         with pytest.raises(AccountClosed):
             ask(DOCUMENT, question(9, DATASETS[5], noise=1000.0))
-    ledgers.seal(lost.ledger, lost.database, NEXT, DATASETS[1])
+    ledgers.freeze(lost.ledger, lost.database, NEXT, DATASETS[1])
     lost.ledger.charge(NEXT, question(10, DATASETS[1], noise=1.0, columns=8))
     shown = ledgers.chain(lost.ledger)
     assert [each.claimed().number for each in shown] == [*range(1, count + 1), 5, 6, 7]
@@ -139,11 +139,11 @@ def test_an_answer_under_a_closed_document_is_noticed(lost):
 def test_a_copy_answers_nothing_until_it_was_recovered(lost):
     lost.put_back(4)
     with lost.database.write() as connection:
-        recovered.mark_copy(connection, 1)
+        rows.mark_copy(connection, 1)
     for refused in (lost.ledger.check, lost.ledger.accept):
         with pytest.raises(LedgerBehind, match="put back from a backup"):
             refused()
     with lost.database.write() as connection:
-        recovered.unmark(connection)
+        session_rows.end_recovery(connection)
     lost.ledger.check()
-    assert lost.marks.marks[ORIGIN] == Mark(4, lost.signed[3].digest)
+    assert lost.marks.marks[ORIGIN] == ChainHead(4, lost.signed[3].digest)

@@ -11,7 +11,7 @@ from maskedlark.ledger import receipt, trail
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import SignedReceipt
 from tests.unit.ledger import ledgers
-from tests.unit.ledger.ledgers import DATASETS, opening, question
+from tests.unit.ledger.ledgers import DATASETS, ChargedSessions, opening, question
 from tests.unit.ledger.test_trail import rechained
 from tests.unit.parameters import cases
 
@@ -23,8 +23,8 @@ OPENED, SECOND, CLOSED, RELEASED = 1, 2, 3, 4
 
 def made(folder, document, sampling=None) -> list[SignedReceipt]:
     ledger, database, _ = ledgers.at(folder)
-    ledgers.seal(ledger, database, document, DATASETS[0], purpose=Purpose.TRAIN)
-    sessions = ledgers.sessions(ledger, database)
+    ledgers.freeze(ledger, database, document, DATASETS[0], purpose=Purpose.TRAIN)
+    sessions = ChargedSessions(ledger)
     noise = 30.0 if sampling else 6.0
     first, second = opening(1, sampling=sampling, noise=noise), opening(2, sampling=sampling, noise=noise)
     for asked in (first, second):
@@ -138,12 +138,12 @@ def test_amplification_that_batches_below_k_spoil_is_found_out(tmp_path):
 
 def test_a_course_without_amplification_may_have_batches_below_k(tmp_path):
     ledger, database, _ = ledgers.at(tmp_path)
-    ledgers.seal(ledger, database, SPARSE, DATASETS[0], purpose=Purpose.TRAIN)
+    ledgers.freeze(ledger, database, SPARSE, DATASETS[0], purpose=Purpose.TRAIN)
     asked = opening(1, records=1000, k=30, noise=6.0)
     course = ledgers.course(asked)
     assert course.rate == 1.0
     assert course.batches < course.steps
-    balance = ledgers.sessions(ledger, database).open(SPARSE, asked).opened.balance
+    balance = ChargedSessions(ledger).open(SPARSE, asked).opened.balance
     assert balance.spent_epsilon == balance.spent_coalition_epsilon
     database.close()
     verify(ledgers.chain(ledger), SPARSE)
@@ -167,8 +167,8 @@ def test_a_session_without_noise_is_for_records_that_are_private_by_themselves(t
         folder = tmp_path / str(number)
         folder.mkdir()
         ledger, database, _ = ledgers.at(folder)
-        ledgers.seal(ledger, database, document, DATASETS[0], purpose=Purpose.TRAIN)
-        sessions, asked = ledgers.sessions(ledger, database), opening(1, charged=False, tag=tag)
+        ledgers.freeze(ledger, database, document, DATASETS[0], purpose=Purpose.TRAIN)
+        sessions, asked = ChargedSessions(ledger), opening(1, charged=False, tag=tag)
         sessions.open(document, asked)
         sessions.close(document, asked.request)
         database.close()

@@ -12,7 +12,7 @@ from maskedlark.dp import mechanisms, sampling
 from maskedlark.dp.sampling import Sampling
 from maskedlark.dp.session_charge import adserver_epsilon, coalition_epsilon
 from maskedlark.errors import NotDeclared, ReleaseRefused
-from maskedlark.ledger import lines, recovered, slots, trail
+from maskedlark.ledger import rows, session_rows, trail
 from maskedlark.ledger.errors import (
     BudgetExhausted,
     CannotRepeat,
@@ -28,7 +28,7 @@ from maskedlark.ledger.errors import (
 )
 from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt
 from tests.unit.ledger import ledgers
-from tests.unit.ledger.ledgers import DATASETS, course, opening, question
+from tests.unit.ledger.ledgers import DATASETS, ChargedSessions, course, opening, question, terms
 from tests.unit.parameters import cases
 
 ORIGIN = "ads.example"
@@ -42,8 +42,8 @@ BODIES = [bytes([i]) * 32 for i in range(100, 110)]
 def world(database_url, tmp_path):
     """A ledger with two datasets to train on, and its sessions, on either database."""
     ledger, database, marks = ledgers.at(tmp_path, url=database_url)
-    ledgers.seal(ledger, database, DOCUMENT, *DATASETS[:2], purpose=Purpose.TRAIN)
-    yield ledger, ledgers.sessions(ledger, database), database, marks
+    ledgers.freeze(ledger, database, DOCUMENT, *DATASETS[:2], purpose=Purpose.TRAIN)
+    yield ledger, ChargedSessions(ledger), database, marks
     database.close()
 
 
@@ -51,8 +51,8 @@ def world(database_url, tmp_path):
 def light(tmp_path):
     """The same, on SQLite alone."""
     ledger, database, marks = ledgers.at(tmp_path)
-    ledgers.seal(ledger, database, DOCUMENT, *DATASETS[:2], purpose=Purpose.TRAIN)
-    yield ledger, ledgers.sessions(ledger, database), database, marks
+    ledgers.freeze(ledger, database, DOCUMENT, *DATASETS[:2], purpose=Purpose.TRAIN)
+    yield ledger, ChargedSessions(ledger), database, marks
     database.close()
 
 
@@ -64,7 +64,7 @@ def test_a_session_is_reserved_whole_and_keeps_its_receipt(world):
     ledger, sessions, _, _ = world
     asked = opening(1, DATASETS[0], DATASETS[1])
     line = sessions.open(DOCUMENT, asked)
-    assert (line.used, line.closed, line.body) == (0, False, asked.body)
+    assert (line.used, line.closed, line.body) == (0, False, terms(asked).body)
     assert line.opened.course.course() == course(asked)
     balance = line.opened.balance
     assert balance.spent_epsilon == balance.charged_epsilon == adserver_epsilon(course(asked))
@@ -210,20 +210,20 @@ def test_a_step_and_a_close_at_once_leave_no_step_uncounted(world):
 
 def test_what_was_taken_is_kept_over_a_restart(database_url, tmp_path):
     ledger, database, marks = ledgers.at(tmp_path, url=database_url)
-    ledgers.seal(ledger, database, DOCUMENT, DATASETS[0], purpose=Purpose.TRAIN)
-    sessions, asked = ledgers.sessions(ledger, database), opening(1)
+    ledgers.freeze(ledger, database, DOCUMENT, DATASETS[0], purpose=Purpose.TRAIN)
+    sessions, asked = ChargedSessions(ledger), opening(1)
     sessions.open(DOCUMENT, asked)
     seed = [take(sessions, asked, step) for step in range(4)][-1]
     database.close()
     again, database, _ = ledgers.at(tmp_path, marks, url=database_url)
     again.check()
-    sessions = ledgers.sessions(again, database)
+    sessions = ChargedSessions(again)
     assert take(sessions, asked, 3) == seed
     with pytest.raises(StepTaken):
         take(sessions, asked, 3, BODIES[1])
     assert sessions.find(ORIGIN, asked.request).used == 4
     # No slot is given twice, though the first session used four of its own.
-    (first,) = asked.slots
+    (first,) = terms(asked).slots
     with pytest.raises(SlotTaken, match=f"from slot {first + 40} on"):
         sessions.open(DOCUMENT, opening(2, slots=(first + 39,)))
     assert sessions.free_slot(ORIGIN, DATASETS[0]) == first + 40
@@ -251,7 +251,7 @@ def test_slots_of_a_dataset_are_given_once(world):
 def test_sessions_opened_at_once_share_neither_slots_nor_budget(world):
     ledger, sessions, _, _ = world
     noise, document = 0.8, cases.make(k=1, training=HIGH)
-    ledgers.seal(ledger, world[2], document, DATASETS[2], purpose=Purpose.TRAIN)
+    ledgers.freeze(ledger, world[2], document, DATASETS[2], purpose=Purpose.TRAIN)
 
     def open_one(number):
         asked = opening(number, DATASETS[2], noise=noise, steps=200, slots=(100 * number,))
@@ -288,7 +288,7 @@ def test_a_closed_session_gives_back_what_it_did_not_begin(world):
     assert receipt.balance.spent_epsilon < before.spent_epsilon
     assert receipt.balance.spent_coalition_epsilon < before.spent_coalition_epsilon
     assert receipt.balance.charged_epsilon == 0
-    closed = sampling.closed(asked.sampling, course(asked), 7)
+    closed = sampling.closed(terms(asked).sampling, course(asked), 7)
     assert receipt.balance.spent_epsilon == adserver_epsilon(closed)
     # The ledger counts it so for the next one, and so does who starts anew.
     after = sessions.open(DOCUMENT, opening(2)).opened.balance
@@ -318,7 +318,7 @@ def test_a_session_says_as_many_batches_as_everybody_can_compute(light):
     receipt = sessions.close(DOCUMENT, asked.request).claimed()
     assert (
         receipt.kept.batches
-        == sampling.most_batches(asked.sampling, course(asked), 1)
+        == sampling.most_batches(terms(asked).sampling, course(asked), 1)
         < opened.course.batches
     )
     trail.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT])
@@ -439,8 +439,8 @@ def test_two_helpers_agree(tmp_path):
     for place in (0, 1):
         (tmp_path / str(place)).mkdir()
         ledger, database, _ = ledgers.at(tmp_path / str(place), place=place)
-        ledgers.seal(ledger, database, DOCUMENT, *DATASETS[:2], purpose=Purpose.TRAIN)
-        sessions = ledgers.sessions(ledger, database)
+        ledgers.freeze(ledger, database, DOCUMENT, *DATASETS[:2], purpose=Purpose.TRAIN)
+        sessions = ChargedSessions(ledger)
         for number in (1, 2):
             asked = opening(number, *DATASETS[:number])
             sessions.open(DOCUMENT, asked)
@@ -456,8 +456,8 @@ def test_two_helpers_agree(tmp_path):
 def test_receipts_that_were_put_back_count_whole_and_are_never_gone_on_with(database_url, tmp_path):
     """A ledger before two sessions were opened, and all receipts since: as a recovery leaves it."""
     ledger, database, _ = ledgers.at(tmp_path)
-    ledgers.seal(ledger, database, DOCUMENT, DATASETS[0], purpose=Purpose.TRAIN)
-    sessions, first, second = ledgers.sessions(ledger, database), opening(1), opening(2)
+    ledgers.freeze(ledger, database, DOCUMENT, DATASETS[0], purpose=Purpose.TRAIN)
+    sessions, first, second = ChargedSessions(ledger), opening(1), opening(2)
     for asked in (first, second):
         sessions.open(DOCUMENT, asked)
         take(sessions, asked, 0)
@@ -470,9 +470,9 @@ def test_receipts_that_were_put_back_count_whole_and_are_never_gone_on_with(data
     ledger, database, _ = ledgers.at(tmp_path, url=database_url)
     with database.write() as connection:
         ledger.put_back(connection, ORIGIN, signed)
-        recovered.unmark(connection)
+        session_rows.end_recovery(connection)
     ledger.accept()
-    sessions = ledgers.sessions(ledger, database)
+    sessions = ChargedSessions(ledger)
     with pytest.raises(SessionLost):
         sessions.open(DOCUMENT, second)
     with pytest.raises(ReleaseRefused):
@@ -480,7 +480,7 @@ def test_receipts_that_were_put_back_count_whole_and_are_never_gone_on_with(data
     third = opening(3)
     for lost in (first, second):
         with pytest.raises(SlotTaken):
-            sessions.open(DOCUMENT, opening(3, slots=lost.slots))
+            sessions.open(DOCUMENT, opening(3, slots=terms(lost).slots))
     opened = sessions.open(DOCUMENT, third).opened
     assert opened.balance.spent_epsilon == pytest.approx(
         last.balance.spent_epsilon + adserver_epsilon(course(third))
@@ -495,8 +495,8 @@ def test_an_open_session_of_a_copy_is_over_and_counts_whole(world):
     sessions.open(DOCUMENT, asked)
     take(sessions, asked, 0)
     with database.write() as connection:
-        recovered.mark_copy(connection, 1)
-        recovered.unmark(connection)
+        rows.mark_copy(connection, 1)
+        session_rows.end_recovery(connection)
     for step in (0, 1):
         with pytest.raises(SessionClosed):
             take(sessions, asked, step)
@@ -509,7 +509,7 @@ def test_an_open_session_of_a_copy_is_over_and_counts_whole(world):
 def test_an_account_that_is_closed_opens_no_session(light):
     _, sessions, database, _ = light
     with database.write() as connection:
-        recovered.close(connection, DOCUMENT)
+        rows.close(connection, DOCUMENT)
     with pytest.raises(ReleaseRefused, match="counts as spent"):
         sessions.open(DOCUMENT, opening(1))
 
@@ -519,7 +519,8 @@ def test_seeds_do_not_print(light):
     asked = opening(1)
     line = sessions.open(DOCUMENT, asked)
     with database.read() as connection:
-        stored = slots.find(connection, ORIGIN, asked.request)
+        stored = session_rows.find(connection, ORIGIN, asked.request)
+    assert stored.seed is not None
     shown = repr(stored) + repr(line)
     assert stored.seed.hex() not in shown
     assert repr(stored.seed) not in shown
@@ -534,6 +535,6 @@ def test_ids_are_apart(light):
     sessions.close(DOCUMENT, opening(1).request)
     with database.read() as connection:
         kinds = [type(each.claimed()) for each in ledgers.chain(ledger)]
-        entries = list(itertools.islice(lines.entries(connection, DOCUMENT, 0, 99), 99))
+        entries = list(itertools.islice(rows.entries(connection, DOCUMENT, 0, 99), 99))
     assert kinds[2:] == [OpenedReceipt, ClosedReceipt]
     assert len(entries) == 2

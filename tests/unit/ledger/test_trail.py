@@ -19,8 +19,8 @@ DOCUMENT = cases.make(k=1)
 @pytest.fixture
 def chain(tmp_path) -> list[SignedReceipt]:
     ledger, database, _ = ledgers.at(tmp_path)
-    ledgers.seal(ledger, database, DOCUMENT, *DATASETS[:2])
-    ledgers.seal(ledger, database, DOCUMENT, DATASETS[2], purpose=Purpose.TRAIN)
+    ledgers.freeze(ledger, database, DOCUMENT, *DATASETS[:2])
+    ledgers.freeze(ledger, database, DOCUMENT, DATASETS[2], purpose=Purpose.TRAIN)
     ledger.charge(DOCUMENT, question(1))
     ledger.charge(DOCUMENT, question(2, DATASETS[0], DATASETS[1], noise=1.0, columns=2))
     ledger.charge(DOCUMENT, question(3, DATASETS[2], noise=8.0, kind="gaussian", tag="clicks"))
@@ -144,7 +144,7 @@ def test_going_over_the_budget_is_found_out(tmp_path, chain):
 def test_a_dataset_sealed_under_another_document_is_refused(tmp_path):
     other = cases.make(k=1, version=2, previous=DOCUMENT.digest.hex())
     ledger, database, _ = ledgers.at(tmp_path)
-    ledgers.seal(ledger, database, other, DATASETS[0])
+    ledgers.freeze(ledger, database, other, DATASETS[0])
     ledger.charge(DOCUMENT, question(1))
     with pytest.raises(BadReceipt, match="not sealed so"):
         verify(ledgers.chain(ledger), documents=[DOCUMENT, other])
@@ -154,7 +154,7 @@ def test_a_dataset_sealed_under_another_document_is_refused(tmp_path):
 def test_a_purpose_that_is_not_declared_is_refused(tmp_path):
     untrained = cases.make(k=1, models=[], training=None, decoys=[], fake_rate=0.0)
     ledger, database, _ = ledgers.at(tmp_path)
-    ledgers.seal(ledger, database, untrained, DATASETS[0], purpose=Purpose.TRAIN)
+    ledgers.freeze(ledger, database, untrained, DATASETS[0], purpose=Purpose.TRAIN)
     with pytest.raises(BadReceipt, match="does not declare"):
         verify(ledgers.chain(ledger), documents=[untrained])
     database.close()

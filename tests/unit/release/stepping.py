@@ -22,15 +22,18 @@ from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.operations import Dropout, Relu
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
-from maskedlark.functions.function import Question, SteppedFunction, Table
+from maskedlark.functions.evaluation import Evaluation
+from maskedlark.functions.function import AnyFunction, Question, Table
 from maskedlark.functions.gradient import Gradient
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness
 from maskedlark.release.kept_answers import KeptAnswers
 from maskedlark.release.messages import SessionRequest
-from maskedlark.release.steps import StepDesk, _only_column, body_digest
+from maskedlark.release.release import Release
+from maskedlark.release.session import body_digest
 from maskedlark.wire.steps import Ranges
 from tests.unit.ledger import ledgers
+from tests.unit.ledger.ledgers import ChargedSessions
 from tests.unit.parameters import cases
 
 ORIGIN = "ads.example"
@@ -107,10 +110,10 @@ class Rig:
         folder: Path,
         document: Document,
         sizes: Sequence[int] = (60,),
-        functions: dict[str, SteppedFunction] | None = None,
+        functions: dict[str, AnyFunction] | None = None,
     ) -> None:
         self.folder, self.document, self.expired = folder, document, False
-        self.functions = functions or {"gradient": Gradient()}
+        self.functions = functions or {"gradient": Gradient(), "evaluation": Evaluation()}
         self.digests = [hashlib.sha256(b"dataset %d" % number).digest() for number in range(len(sizes))]
         self.seeds = {digest: hashlib.sha256(b"seed" + digest).digest() for digest in self.digests}
         tags = list(document.declared_models)
@@ -121,19 +124,19 @@ class Rig:
         self.held = self._shared()
         self.ledgers = [ledgers.at(folder, place=place, url=self._url(place)) for place in self.places]
         for ledger, database, _ in self.ledgers:
-            ledgers.seal(ledger, database, document, *self.digests, purpose=Purpose.TRAIN)
-        self.sessions = [ledgers.sessions(ledger, database) for ledger, database, _ in self.ledgers]
+            ledgers.freeze(ledger, database, document, *self.digests, purpose=Purpose.TRAIN)
+        self.sessions = [ChargedSessions(ledger) for ledger, database, _ in self.ledgers]
         self.desks = [self.start(place) for place in self.places]
 
     @property
     def places(self) -> range:
         return range(len(self.document.helpers))
 
-    def start(self, place: int) -> StepDesk:
+    def start(self, place: int) -> Release:
         """A desk over what an earlier one left."""
-        return StepDesk(
+        return Release(
             self.document.helpers[place].name,
-            self.sessions[place],
+            self.ledgers[place][0],
             self.functions,
             lambda _, digest: self.seeds[digest],
             lambda _, digest: self._find(place, digest),
@@ -163,7 +166,7 @@ class Rig:
     def answers(
         self, request: SessionRequest, step: int, sent: bytes, chosen: Ranges = ()
     ) -> list[field.FieldArray]:
-        return [desk.answer(ORIGIN, bytes.fromhex(request.id), step, sent, chosen) for desk in self.desks]
+        return [desk.step(ORIGIN, bytes.fromhex(request.id), step, sent, chosen) for desk in self.desks]
 
     def sum_without_noise(
         self, request: SessionRequest, step: int, sent: bytes, chosen: Ranges = ()
@@ -181,12 +184,12 @@ class Rig:
         self, place: int, request: SessionRequest, step: int, sent: bytes, chosen: Ranges, count: int
     ) -> np.ndarray:
         session = bytes.fromhex(request.id)
-        ready = self.desks[place].prepare(ORIGIN, session)
+        ready = self.desks[place].session(ORIGIN, session)
         digest = body_digest(sent, chosen)
-        taken = self.sessions[place].take(ORIGIN, session, step, digest, ready.engine, ready.seeds)
-        column = _only_column(ready.steps.at(sent, bytes(32)))
+        taken = self.sessions[place].take(ORIGIN, session, step, digest, ready.engine, ready.scope.seeds)
+        (column,) = ready.steps.at(sent, bytes(32)).columns
         assert request.noise is not None
-        return mechanisms.draw(ready.kind, request.noise, column.sensitivity, taken, count)
+        return mechanisms.draw(ready.scope.mechanism.kind, request.noise, column.sensitivity, taken, count)
 
     def used(self, request: SessionRequest) -> list[int]:
         return [each.find(ORIGIN, bytes.fromhex(request.id)).used for each in self.sessions]

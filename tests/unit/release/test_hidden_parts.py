@@ -8,14 +8,12 @@ import pytest
 
 from maskedlark.core import batches, field, sharing
 from maskedlark.functions import model
-from maskedlark.functions.evaluation import Evaluation, EvaluationQuestion
+from maskedlark.functions.evaluation import EvaluationQuestion
 from maskedlark.helper import explanation
 from maskedlark.release.errors import TooFewRecords
-from maskedlark.release.kept_answers import KeptAnswers
 from maskedlark.release.messages import Request
-from maskedlark.release.release import Desk
 from tests.unit.release import stepping
-from tests.unit.release.stepping import Rig, body, network
+from tests.unit.release.stepping import ORIGIN, Rig, body, network
 
 SENT = base64.b64encode(body(network())).decode()
 
@@ -28,16 +26,7 @@ class Asked:
         self.restart()
 
     def restart(self):
-        self.desks = [
-            Desk(
-                f"helper-{place}",
-                self.rig.ledgers[place][0],
-                {"evaluation": Evaluation()},
-                lambda _, digest: self.rig.seeds[digest],
-                KeptAnswers(self.rig.folder / f"evaluations-{place}"),
-            )
-            for place in self.rig.places
-        ]
+        self.desks = [self.rig.start(place) for place in self.rig.places]
 
     def request(self, number, **arguments):
         given = {
@@ -55,13 +44,10 @@ class Asked:
         )
 
     def answers(self, request):
-        return [
-            desk.answer(request.encode(), request, self.rig.held[place])
-            for place, desk in enumerate(self.desks)
-        ]
+        return [desk.answer(ORIGIN, request.encode(), request) for desk in self.desks]
 
     def explained(self, request, place=0):
-        found = self.desks[place].explain(request, self.rig.held[place])
+        found = self.desks[place].explain(ORIGIN, request)
         return json.loads(explanation.encode(found))
 
 
@@ -123,7 +109,7 @@ def test_such_an_answer_is_kept_and_not_computed_again(asked, worked):
         assert [each.encode() for each in asked.answers(request)] == before
     assert len(worked) == 2
     # Lost in a crash, it is made again as it was.
-    for path in asked.rig.folder.glob("evaluations-*/*"):
+    for path in asked.rig.folder.glob("answers-*/*"):
         path.unlink()
     assert [each.encode() for each in asked.answers(request)] == before
     assert len(worked) == 4
@@ -134,7 +120,7 @@ def test_an_answer_over_everybody_is_computed_again(asked, worked):
     before = [each.encode() for each in asked.answers(request)]
     assert [each.encode() for each in asked.answers(request)] == before
     assert len(worked) == 4
-    assert not list(asked.rig.folder.glob("evaluations-*/*"))
+    assert not list(asked.rig.folder.glob("answers-*/*"))
 
 
 def test_below_k_it_is_noise_alone_in_the_same_form(asked, monkeypatch):
@@ -151,10 +137,10 @@ def test_below_k_it_is_noise_alone_in_the_same_form(asked, monkeypatch):
 
 
 def test_a_part_that_is_below_k_by_its_share_is_refused(asked):
-    for desk, held in zip(asked.desks, asked.rig.held, strict=True):
-        request = asked.request(1, part="held_out", held_out=0.08)
+    request = asked.request(1, part="held_out", held_out=0.08)
+    for desk in asked.desks:
         with pytest.raises(TooFewRecords):
-            desk.answer(request.encode(), request, held)
+            desk.answer(ORIGIN, request.encode(), request)
 
 
 def test_the_victims_part_cannot_be_told_by_explaining_with_and_without_it(tmp_path):

@@ -15,11 +15,11 @@ from maskedlark.dp import mechanisms
 from maskedlark.dp.mechanisms import Sensitivity
 from maskedlark.errors import BadArguments, FieldOverflow, NoiseTooSmall
 from maskedlark.functions.sums import Sums
-from maskedlark.ledger import lines
+from maskedlark.ledger import rows
 from maskedlark.ledger.errors import BudgetExhausted, CannotRepeat, RequestIdReused
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness
-from maskedlark.release import messages, release
+from maskedlark.release import checks, messages, release
 from maskedlark.release.errors import (
     AnswerTooLarge,
     MixedDatasets,
@@ -30,7 +30,7 @@ from maskedlark.release.errors import (
 )
 from maskedlark.release.kept_answers import KeptAnswers
 from maskedlark.release.messages import Request
-from maskedlark.release.release import Desk
+from maskedlark.release.release import Release
 from tests.twins import zero_sum as twin
 from tests.unit.ledger import ledgers
 from tests.unit.parameters import cases
@@ -72,9 +72,21 @@ def datasets(helpers: int = 2, seed: bytes = b"shares", document: Document = DOC
     return [Held(seed.ljust(32), Measured(ids, keys, each), document) for each in held]
 
 
-def desk(folder, ledger, place=0, function=None, seeds=lambda _, digest: digest):
-    kept = KeptAnswers(folder / "answers")
-    return Desk(f"helper-{place}", ledger, {"sums": function or Sums()}, seeds, kept)
+class Releases(Release):
+    """One helper's, over the datasets that each query is given with."""
+
+    def __init__(self, folder, ledger, place=0, function=None, seeds=lambda _, digest: digest):
+        functions, kept = {"sums": function or Sums()}, KeptAnswers(folder / "answers")
+        super().__init__(f"helper-{place}", ledger, functions, seeds, self.find, kept)
+
+    def find(self, _, digest):
+        return next(each for each in self.datasets if each.digest == digest)
+
+    def over(self, request, datasets):
+        """Its answer, over these and no others, in this order."""
+        self.datasets = datasets
+        request = request.model_copy(update={"datasets": tuple(each.digest.hex() for each in datasets)})
+        return self.answer("ads.example", request.encode(), request)
 
 
 def unmasked(answer, asked, place=0, document=DOCUMENT, helpers=2):
@@ -102,14 +114,13 @@ class Bench:
             (folder / str(place)).mkdir()
             ledger, database, marks = ledgers.at(folder / str(place), place=place)
             self.marks.append(marks)
-            ledgers.seal(ledger, database, document, b"shares".ljust(32), b"other".ljust(32))
+            ledgers.freeze(ledger, database, document, b"shares".ljust(32), b"other".ljust(32))
             self.ledgers.append(ledger)
             self.databases.append(database)
-            self.desks.append(desk(folder / str(place), ledger, place))
+            self.desks.append(Releases(folder / str(place), ledger, place))
 
     def ask(self, request: Request, place: int = 0, **given):
-        body = request.encode()
-        return self.desks[place].answer(body, request, [datasets(2, **given)[place]])
+        return self.desks[place].over(request, [datasets(2, **given)[place]])
 
 
 @pytest.fixture
@@ -167,7 +178,7 @@ def test_an_old_copy_of_the_ledger_takes_no_noise_off_a_stored_answer(bench):
     column, _ = unmasked(bench.ask(asked), asked)
     noise = field.to_signed(field.subtract(column, exact.shares[0])).ravel()
     with bench.databases[0].read() as connection:
-        query = select(lines.LINES.c.seed).where(lines.LINES.c.request == bytes.fromhex(asked.id))
+        query = select(rows.RECEIPTS.c.seed).where(rows.RECEIPTS.c.request == bytes.fromhex(asked.id))
         stored = bytes(connection.scalar(query) or b"")
     (plan,) = Sums().ask(DOCUMENT, asked.arguments).plans
 
@@ -230,8 +241,8 @@ def test_helpers_that_are_asked_differently_add_up_to_nothing(bench, changes):
 def test_helpers_whose_seeds_differ_add_up_to_nothing(bench, tmp_path):
     asked = request()
     one = bench.ask(asked, 0)
-    strange = desk(tmp_path, bench.ledgers[1], 1, seeds=lambda *_: bytes(32))
-    other = strange.answer(asked.encode(), asked, [datasets()[1]])
+    strange = Releases(tmp_path, bench.ledgers[1], 1, seeds=lambda *_: bytes(32))
+    other = strange.over(asked, [datasets()[1]])
     total = field.add(one.tables[0].columns[0], other.tables[0].columns[0])
     assert np.abs(field.to_signed(total)).min() > 1 << 40
 
@@ -247,8 +258,8 @@ def test_the_same_bytes_after_a_restart(bench, tmp_path):
     first = bench.ask(request()).encode()
     reopened, database, _ = ledgers.at(tmp_path / "0", bench.marks[0])
     asked = request()
-    restarted = desk(tmp_path / "0", reopened)
-    assert restarted.answer(asked.encode(), asked, [datasets()[0]]).encode() == first
+    restarted = Releases(tmp_path / "0", reopened)
+    assert restarted.over(asked, [datasets()[0]]).encode() == first
     database.close()
 
 
@@ -324,24 +335,24 @@ def test_datasets_of_one_request_belong_together(bench):
     one, other = datasets()[0], datasets(seed=b"other", document=cases.make(k=21))[0]
     for both in ([one, other], [one, one]):
         with pytest.raises(MixedDatasets):
-            bench.desks[0].answer(asked.encode(), asked, both)
+            bench.desks[0].over(asked, both)
     trained = Held(one.digest, one.held, purpose=Purpose.TRAIN)
     with pytest.raises(OtherPurpose):
-        bench.desks[0].answer(asked.encode(), asked, [trained])
+        bench.desks[0].over(asked, [trained])
 
 
 def test_datasets_of_two_purposes_are_refused_together(bench):
     asked, one = request(), datasets()[0]
     trained = Held(b"other".ljust(32), one.held, purpose=Purpose.TRAIN)
     with pytest.raises(MixedDatasets):
-        bench.desks[0].answer(asked.encode(), asked, [one, trained])
+        bench.desks[0].over(asked, [one, trained])
 
 
 def test_k_is_counted_over_all_datasets(bench):
     """15 and 15 records: neither alone reaches k = 20, and both together do."""
     asked = request()
     halves = [datasets(sizes=(15, 0, 0))[0], datasets(seed=b"other", sizes=(15, 0, 0))[0]]
-    answer = bench.desks[0].answer(asked.encode(), asked, halves)
+    answer = bench.desks[0].over(asked, halves)
     assert answer.tables[0].rows == [("spring",)]
 
 
@@ -359,12 +370,12 @@ def test_rows_below_k_are_dropped_whatever_the_function_does(bench, tmp_path):
     asked, dataset = request(), datasets()[0]
     (table,) = Careless().ask(DOCUMENT, asked.arguments).share([dataset.held], 20)
     assert ("rare",) in table.rows
-    answer = desk(tmp_path, bench.ledgers[0], function=Careless()).answer(asked.encode(), asked, [dataset])
+    answer = Releases(tmp_path, bench.ledgers[0], function=Careless()).over(asked, [dataset])
     assert answer.tables[0].rows == [("autumn",), ("spring",)]
 
 
 def test_an_answer_that_nobody_could_read_is_refused_before_the_charge(bench, monkeypatch):
-    monkeypatch.setattr(release, "MOST_ANSWER", messages.MOST_REQUEST + 100)
+    monkeypatch.setattr(checks, "MOST_ANSWER", messages.MOST_REQUEST + 100)
     with pytest.raises(AnswerTooLarge):
         bench.ask(request())
     assert len(bench.ledgers[0].receipts("ads.example")) == 2
@@ -390,7 +401,7 @@ def test_the_union_counts_for_k(bench):
     """19 records in each of two datasets are 38 in their union."""
     asked = request()
     union = [datasets()[0], datasets(seed=b"other")[0]]
-    answer = bench.desks[0].answer(asked.encode(), asked, union)
+    answer = bench.desks[0].over(asked, union)
     assert ("rare",) in answer.tables[0].rows
 
 

@@ -36,7 +36,7 @@ from maskedlark.ledger.errors import (
     StepOver,
     StepTaken,
 )
-from maskedlark.release import steps
+from maskedlark.release import release
 from maskedlark.release.errors import (
     MixedDatasets,
     OtherPurpose,
@@ -321,7 +321,7 @@ def test_an_answer_is_kept_and_not_computed_again(rig, worked):
     assert len(worked) == 4
     for desk in rig.desks:
         with pytest.raises(StepOver) as caught:
-            desk.answer(ORIGIN, bytes.fromhex(request.id), 0, SENT)
+            desk.step(ORIGIN, bytes.fromhex(request.id), 0, SENT)
         assert problem.of(caught.value).status == 409
     assert len(worked) == 4
 
@@ -346,7 +346,7 @@ def test_who_asks_twice_at_once_is_answered_by_one(rig, worked):
 
     def ask(_):
         ready.wait()
-        return rig.desks[0].answer(ORIGIN, bytes.fromhex(request.id), 0, SENT).tobytes()
+        return rig.desks[0].step(ORIGIN, bytes.fromhex(request.id), 0, SENT).tobytes()
 
     with ThreadPoolExecutor(6) as pool:
         assert len(set(pool.map(ask, range(6)))) == 1
@@ -396,7 +396,7 @@ def test_helpers_that_differ_in_anything_add_up_to_nothing(tmp_path, place):
         answers = []
         for desk, request, each in zip(rig.desks, asked, sent, strict=True):
             desk.open(ORIGIN, request.encode(), request)
-            answers.append(desk.answer(ORIGIN, bytes.fromhex(request.id), 0, each))
+            answers.append(desk.step(ORIGIN, bytes.fromhex(request.id), 0, each))
         total = np.abs(field.to_signed(reduce(field.add, answers)))
         # Fourteen uniform numbers are all below 2^50 with a probability of 2^-140.
         assert (total.max() < 1 << 50) == (number == 0), what
@@ -415,7 +415,7 @@ def test_every_step_has_a_mask_of_its_own(rig):
 def test_another_engine_version_adds_up_to_nothing(rig, monkeypatch):
     request = rig.request()
     rig.open(request)
-    one = rig.desks[0].answer(ORIGIN, bytes.fromhex(request.id), 0, SENT)
+    one = rig.desks[0].step(ORIGIN, bytes.fromhex(request.id), 0, SENT)
     differing: dict[str, Any] = {
         "maskedlark.functions.gradient.EXACT_VERSION": 99,
         "maskedlark.core.batches.VERSION": 99,
@@ -427,7 +427,7 @@ def test_another_engine_version_adds_up_to_nothing(rig, monkeypatch):
             patch.setattr(name, other_one)
             other = Rig(folder, rig.document)
             other.open(request)
-            two = other.desks[1].answer(ORIGIN, bytes.fromhex(request.id), 0, SENT)
+            two = other.desks[1].step(ORIGIN, bytes.fromhex(request.id), 0, SENT)
         assert np.abs(field.to_signed(field.add(one, two))).max() > 1 << 50, name
         other.close()
 
@@ -450,12 +450,12 @@ def test_what_expired_or_is_closed_is_held_no_more(rig):
         rig.open(request)
         rig.answers(request, 0, SENT)
     desk = rig.desks[0]
-    assert len(desk._prepared) == 2
+    assert len(desk._open) == 2
     desk.close(ORIGIN, bytes.fromhex(requests[0].id))
     desk.forget(stepping.Held.expires - 1)
-    assert len(desk._prepared) == 1
+    assert len(desk._open) == 1
     desk.forget(stepping.Held.expires)
-    assert not desk._prepared
+    assert not desk._open
 
 
 def test_an_answer_that_cannot_be_kept_is_not_computed(rig, worked, monkeypatch):
@@ -496,7 +496,7 @@ def test_a_session_of_another_origin_or_of_none_is_not_there(rig):
     request = rig.request()
     for origin in (ORIGIN, "other.example"):
         with pytest.raises(NoSuchSession) as caught:
-            rig.desks[0].answer(origin, bytes.fromhex(request.id), 0, SENT)
+            rig.desks[0].step(origin, bytes.fromhex(request.id), 0, SENT)
         assert problem.of(caught.value).status == 404
         rig.open(request)
 
@@ -538,7 +538,7 @@ def test_no_record_is_in_more_batches_than_were_charged(rig, monkeypatch):
     monkeypatch.setattr(courses, "announced", lambda *_: 3)
     request = rig.request(steps=8, sampling=Sampling(kind="poisson", rate=0.9), noise=8.0)
     rig.open(request)
-    batches_of = rig.desks[0].prepare(ORIGIN, bytes.fromhex(request.id)).batches
+    batches_of = rig.desks[0].session(ORIGIN, bytes.fromhex(request.id)).batches
     seen = np.zeros(60, int)
     for step in range(8):
         work = batches_of.work(step)
@@ -596,12 +596,12 @@ def test_another_request_under_an_id_is_refused(rig):
 
 
 def test_no_more_sessions_are_kept_ready_than_there_is_room_for(rig, monkeypatch):
-    monkeypatch.setattr(steps, "MOST_PREPARED", 2)
+    monkeypatch.setattr(release, "MOST_SESSIONS", 2)
     requests = [rig.request(number) for number in range(1, 5)]
     for request in requests:
         rig.open(request)
         rig.answers(request, 0, SENT)
-    assert len(rig.desks[0]._prepared) == 2
+    assert len(rig.desks[0]._open) == 2
     assert len(rig.answers(requests[0], 0, SENT)[0]) == network().size
 
 
@@ -613,4 +613,4 @@ def test_weights_of_another_network_are_refused(rig):
 
 
 def test_a_desk_knows_its_functions(rig):
-    assert rig.desks[0].names == {"gradient"}
+    assert set(rig.desks[0].functions) == {"gradient", "evaluation"}

@@ -10,10 +10,8 @@ from maskedlark.core.records import Trained
 from maskedlark.functions.function import Arguments, Function
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness
-from maskedlark.release.kept_answers import KeptAnswers
 from maskedlark.release.messages import Request, decode_request
-from maskedlark.release.release import Desk
-from tests.unit.release.stepping import Rig
+from tests.unit.release.stepping import ORIGIN, Rig
 
 
 class Evaluator:
@@ -46,15 +44,8 @@ class Evaluator:
         body = request.encode()
         answers = {}
         for place in self.rig.places:
-            ledger, _, _ = self.rig.ledgers[place]
-            desk = Desk(
-                f"helper-{place}",
-                ledger,
-                {function.name: function},
-                lambda _, digest: self.rig.seeds[digest],
-                KeptAnswers(self.rig.folder / f"evaluations-{place}"),
-            )
-            answers[f"helper-{place}"] = desk.answer(body, decode_request(body), self.rig.held[place])
+            desk = self.rig.start(place)
+            answers[f"helper-{place}"] = desk.answer(ORIGIN, body, decode_request(body))
         question = function.ask(self.document, request.arguments)
         kind = self.document.mechanisms["train"].kind
         tables = combine(question.plans, answers)

@@ -1,0 +1,100 @@
+"""A query as it is charged: by which id, over which datasets, with what noise. Made by `release`.
+
+A session is charged like a query, once and whole. What it has besides is its `SessionTerms`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from maskedlark.dp import mechanisms
+from maskedlark.dp.accountant import Charge
+from maskedlark.dp.sampling import Sampling
+from maskedlark.dp.session_charge import Course
+from maskedlark.ledger.budget import Cost, Entry
+from maskedlark.ledger.receipt import (
+    Balance,
+    OpenedReceipt,
+    Released,
+    ReleaseReceipt,
+    Reserved,
+    SignedReceipt,
+)
+
+
+@dataclass(frozen=True)
+class SessionTerms:
+    """The steps of a session, and the slots that they reserve."""
+
+    slots: tuple[int, ...]
+    """Of its first step, in every dataset."""
+    steps: int
+    sampling: Sampling
+    body: bytes
+    """The request's bytes, kept: steps are answered by it."""
+
+
+@dataclass(frozen=True)
+class QueryCharge:
+    """A query to be charged: checked in every other way already."""
+
+    request: bytes
+    question: bytes
+    """The digest of the request's bytes."""
+    function: str
+    computed: str
+    """The function's engine: what another would answer is not what was charged."""
+    tag: str | None
+    datasets: tuple[bytes, ...]
+    charge: Charge | Course | None
+    """None where labels were randomised in the browser: nothing is charged."""
+    expires: int
+    """When the first of the datasets is gone: nothing is answered then, and the noise's seed goes too."""
+    session: SessionTerms | None = None
+
+    @property
+    def engine(self) -> str:
+        """What the same answers are made with: another engine must not answer again."""
+        return engine(self.charge, self.computed)
+
+    def entry(self) -> Entry | None:
+        """As the budget sees it; none where nothing is charged."""
+        if self.charge is None:
+            return None
+        return Entry(self.tag, self.datasets, self.charge, self.request if self.session else b"")
+
+    def receipt(self, place: Mapping[str, Any], cost: Cost) -> ReleaseReceipt | OpenedReceipt:
+        """What the helper signs. `place`: whose receipt it is, and where it stands in its chain."""
+        common = {
+            **place,
+            "request": self.request.hex(),
+            "question": self.question.hex(),
+            "function": self.function,
+            "tag": self.tag,
+            "datasets": tuple(dataset.hex() for dataset in self.datasets),
+            "balance": Balance.of(cost),
+        }
+        if self.session is None:
+            assert isinstance(self.charge, Charge), "a single query has a charge of its own"
+            charge = self.charge
+            released = Released(mechanism=charge.kind, noise=charge.noise, columns=charge.count)
+            return ReleaseReceipt(**common, released=released)
+        assert not isinstance(self.charge, Charge), "a session is charged whole"
+        terms, course = self.session, Reserved.of(self.charge) if self.charge else None
+        return OpenedReceipt(
+            **common, slots=terms.slots, steps=terms.steps, sampling=terms.sampling, course=course
+        )
+
+
+def engine(charge: Charge | Course | None, computed: str) -> str:
+    """What the same answers are made with. `computed`: the function's part of it."""
+    noise = mechanisms.engine(charge.kind) if charge else "no noise"
+    return f"{noise}; {computed}"
+
+
+@dataclass(frozen=True, repr=False)
+class Charged:
+    """A query that was charged: its receipt, and the seed of its noise."""
+
+    receipt: SignedReceipt
+    seed: bytes

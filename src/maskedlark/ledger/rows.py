@@ -1,0 +1,221 @@
+"""The ledger as it is stored: receipts, each with the seed of its noise, and what was lost. Run by a helper.
+
+A backup's ledger says that it is one: put back, it answers nothing until it was recovered, whatever the
+anchor says. Where receipts are missing for good, nobody knows what they cost. So the accounts that they may
+have been about count as spent, all of them: an account is of one document, and those up to the newest one
+that there was are closed. A later document's sources are others, and begin with its whole budget.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Row,
+    String,
+    Table,
+    UniqueConstraint,
+    delete,
+    insert,
+    select,
+    update,
+)
+
+from maskedlark.ledger import receipt
+from maskedlark.ledger.budget import Closing, Entry
+from maskedlark.ledger.errors import AccountClosed, LedgerBehind, RequestIdReused
+from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt, ReleaseReceipt, SignedReceipt
+from maskedlark.parameters.document import Document
+from maskedlark.wire.report import MOST_ORIGIN
+
+SCHEMA_VERSION = 3
+NOTHING = bytes(32)
+"""The digest in the mark of a chain that has no receipt yet."""
+
+TABLES = MetaData()
+HEADS = Table(
+    "ledger_heads",
+    TABLES,
+    Column("origin", String(MOST_ORIGIN), primary_key=True),
+    Column("number", BigInteger, nullable=False),
+)
+RECEIPTS = Table(
+    "ledger_lines",
+    TABLES,
+    Column("origin", String(MOST_ORIGIN), primary_key=True),
+    Column("number", BigInteger, primary_key=True),
+    Column("request", LargeBinary, nullable=True),
+    Column("question", LargeBinary, nullable=True),
+    Column("parameters", LargeBinary, nullable=False),
+    Column("seed", LargeBinary, nullable=True),
+    Column("engine", String(256), nullable=True),
+    Column("expires", BigInteger, nullable=True),
+    Column("receipt", LargeBinary, nullable=False),
+    UniqueConstraint("origin", "request"),
+)
+_COPIES = Table("ledger_copies", TABLES, Column("taken", BigInteger, primary_key=True))
+_CLOSED = Table(
+    "ledger_closed",
+    TABLES,
+    Column("origin", String(MOST_ORIGIN), primary_key=True),
+    Column("version", Integer, primary_key=True),
+)
+
+
+class ChainHead(NamedTuple):
+    """A place in an origin's chain: the number of a receipt, and its digest."""
+
+    number: int
+    digest: bytes
+
+
+def check_anchor(connection: Connection, origin: str, mark: ChainHead | None) -> None:
+    """Refuse a chain that lacks what left, or whose anchor is not there to tell."""
+    if mark is None and receipt_at(connection, origin, 1) is not None:
+        raise LedgerBehind(
+            f"there are receipts for {origin}, but nothing says how far they got: put the anchor back. "
+            "If it is lost and this ledger is surely the newest, run `maskedlark helper accept-ledger`; if "
+            "the ledger is an old copy, `maskedlark helper recover`"
+        )
+    if mark is None or mark.number == 0:
+        return
+    if digest_at(connection, origin, mark.number) != mark.digest:
+        raise LedgerBehind(
+            f"the ledger lacks receipt {mark.number} for {origin}, which was signed and may have left: it is "
+            "an old copy. Put the newest one back, or run `maskedlark helper recover` with the receipts that "
+            "were signed since; a budget is never reset"
+        )
+
+
+def digest_at(connection: Connection, origin: str, number: int) -> bytes | None:
+    """The digest of the receipt of that number; of one that was lost, as the next one names it."""
+    if signed := receipt_at(connection, origin, number):
+        return signed.digest
+    following = receipt_at(connection, origin, number + 1)
+    previous = following.claimed().previous if following else None
+    return None if previous is None else bytes.fromhex(previous)
+
+
+def end(connection: Connection, origin: str) -> ChainHead:
+    """The last receipt of an origin's chain."""
+    number = connection.scalar(select(HEADS.c.number).where(HEADS.c.origin == origin)) or 0
+    last = receipt_at(connection, origin, number)
+    return ChainHead(number, last.digest if last else NOTHING)
+
+
+def expire(connection: Connection, now: int) -> None:
+    """Delete the seeds of noise that no answer needs any more: with it, stored answers have none."""
+    over = update(RECEIPTS).where(RECEIPTS.c.expires <= now, RECEIPTS.c.seed.is_not(None))
+    connection.execute(over.values(seed=None))
+
+
+def append(connection: Connection, signed: SignedReceipt, **secret: bytes | str | int) -> None:
+    """Put a receipt after the last one, with what only the helper knows of it. Under the chain's lock."""
+    made = signed.claimed()
+    line = {
+        "origin": made.origin,
+        "number": made.number,
+        "parameters": bytes.fromhex(made.parameters),
+        "receipt": signed.encode(),
+    }
+    connection.execute(insert(RECEIPTS).values(**line, **secret))
+    connection.execute(update(HEADS).where(HEADS.c.origin == made.origin).values(number=made.number))
+
+
+def put_back(connection: Connection, signed: SignedReceipt) -> None:
+    """A receipt that was lost and handed in: it counts, but its question is answered no more."""
+    made, named = signed.claimed(), {}
+    if isinstance(made, ReleaseReceipt | OpenedReceipt):
+        named = {"request": bytes.fromhex(made.request), "question": bytes.fromhex(made.question)}
+    elif isinstance(made, ClosedReceipt):
+        named = {"question": bytes.fromhex(made.digest)}
+    append(connection, signed, **named)
+
+
+def receipt_at(connection: Connection, origin: str, number: int) -> SignedReceipt | None:
+    """The receipt of that number; none if there is none."""
+    query = select(RECEIPTS.c.receipt).where(RECEIPTS.c.origin == origin, RECEIPTS.c.number == number)
+    stored = connection.scalar(query)
+    return None if stored is None else receipt.decode(stored)
+
+
+def receipts(connection: Connection, origin: str, after: int, until: int, most: int) -> list[SignedReceipt]:
+    """Those of an origin's chain after one number and up to another, so many at most."""
+    here = (RECEIPTS.c.origin == origin, RECEIPTS.c.number > after, RECEIPTS.c.number <= until)
+    query = select(RECEIPTS.c.receipt).where(*here).order_by(RECEIPTS.c.number).limit(most)
+    return [receipt.decode(each) for each in connection.scalars(query)]
+
+
+def find(connection: Connection, origin: str, request: bytes, question: bytes) -> Row[Any] | None:
+    """The row of a query that was charged before. Refuses another question under its id."""
+    query = select(RECEIPTS).where(RECEIPTS.c.origin == origin, RECEIPTS.c.request == request)
+    row = connection.execute(query).one_or_none()
+    if row is not None and row.question != question:
+        raise RequestIdReused(f"request {request.hex()} asked something else; use another id")
+    return row
+
+
+def entries(connection: Connection, document: Document, after: int, until: int) -> Iterator[Entry | Closing]:
+    """The releases, and the sessions, under a document between two places of its origin's chain."""
+    query = select(RECEIPTS.c.receipt).where(
+        RECEIPTS.c.origin == document.origin,
+        RECEIPTS.c.parameters == document.digest,
+        RECEIPTS.c.question.is_not(None),
+        RECEIPTS.c.number > after,
+        RECEIPTS.c.number <= until,
+    )
+    for row in connection.execute(query.order_by(RECEIPTS.c.number)):
+        made = receipt.decode(row.receipt).claimed()
+        assert isinstance(made, ReleaseReceipt | OpenedReceipt | ClosedReceipt), "only these cost anything"
+        if (entry := made.entry()) is not None:
+            yield entry
+
+
+def is_copy(connection: Connection) -> bool:
+    """Whether this ledger was put back from a backup, and not recovered yet."""
+    return connection.execute(select(_COPIES).limit(1)).first() is not None
+
+
+def mark_copy(connection: Connection, taken: int) -> None:
+    """Let a backup's ledger say that it is one. Never on the ledger itself."""
+    connection.execute(insert(_COPIES).values(taken=taken))
+
+
+def unmark(connection: Connection) -> None:
+    """It was recovered: it is the ledger now."""
+    connection.execute(delete(_COPIES))
+
+
+def refuse_copy(connection: Connection) -> None:
+    """Refuse a ledger that is a copy. What was answered since it was made is not in it."""
+    if is_copy(connection):
+        raise LedgerBehind(
+            "this ledger was put back from a backup, which lacks what was answered since: run "
+            "`maskedlark helper recover` with the receipts"
+        )
+
+
+def close(connection: Connection, document: Document) -> None:
+    """Nothing is charged any more under this document of its origin, nor under an earlier one."""
+    if not is_closed(connection, document):
+        connection.execute(insert(_CLOSED).values(origin=document.origin, version=document.version))
+
+
+def is_closed(connection: Connection, document: Document) -> bool:
+    """Whether the account of a document counts as spent."""
+    query = select(_CLOSED).where(_CLOSED.c.origin == document.origin, _CLOSED.c.version >= document.version)
+    return connection.execute(query.limit(1)).first() is not None
+
+
+def refuse_closed(connection: Connection, document: Document) -> None:
+    """Refuse an account that counts as spent."""
+    if is_closed(connection, document):
+        raise AccountClosed(
+            f"this helper lost receipts under version {document.version} of {document.origin} or a later "
+            "one: what they cost is not known, so all of it counts as spent. Publish a new version"
+        )

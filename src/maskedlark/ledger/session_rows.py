@@ -1,0 +1,160 @@
+"""Sessions and the slots of datasets, as they are stored. Run by a helper.
+
+A *slot* is the number of a step in a dataset. A session's request names those that it reserves, as many as it
+has steps, in each of its datasets, and no other session ever gets them: not even those that it did not use.
+They are named and not assigned, so that a request has the same batches at every helper.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    LargeBinary,
+    String,
+    Table,
+    and_,
+    bindparam,
+    func,
+    insert,
+    select,
+    update,
+)
+
+from maskedlark.ledger import rows
+from maskedlark.ledger.errors import NoSuchSession, SlotTaken
+from maskedlark.ledger.receipt import OpenedReceipt
+from maskedlark.ledger.rows import RECEIPTS, TABLES
+from maskedlark.wire.report import MOST_ORIGIN
+
+LOST = 0
+"""Closed by no receipt: its steps were lost. A session that counts whole."""
+_SESSIONS = Table(
+    "ledger_sessions",
+    TABLES,
+    Column("origin", String(MOST_ORIGIN), primary_key=True),
+    Column("request", LargeBinary, primary_key=True),
+    Column("opened", BigInteger, nullable=False),
+    Column("closed", BigInteger, nullable=True),
+    Column("steps", BigInteger, nullable=False),
+    Column("used", BigInteger, nullable=False),
+    Column("taken", LargeBinary, nullable=False),
+    Column("digest", LargeBinary, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+_SLOTS = Table(
+    "ledger_slots",
+    TABLES,
+    Column("origin", String(MOST_ORIGIN), primary_key=True),
+    Column("dataset", LargeBinary, primary_key=True),
+    Column("first", BigInteger, primary_key=True),
+    Column("end", BigInteger, nullable=False),
+)
+
+
+@dataclass(frozen=True, repr=False)
+class StoredSession:
+    """A session's row: the numbers of its receipts, its steps, and what its noise is made with."""
+
+    opened: int
+    closed: int | None
+    """The closing receipt's number; none while it is open."""
+    steps: int
+    used: int
+    """Steps that were taken: the next has this number."""
+    taken: bytes
+    """The digest of the body that has taken the last of them."""
+    digest: bytes
+    """Over all of them, in order."""
+    seed: bytes | None
+    """Of its noise; none once its datasets are gone."""
+    engine: str
+
+
+def free_slot(connection: Connection, origin: str, dataset: bytes) -> int:
+    """The first slot of a dataset after all that sessions have."""
+    query = select(func.max(_SLOTS.c.end)).where(_SLOTS.c.origin == origin, _SLOTS.c.dataset == dataset)
+    return int(connection.scalar(query) or 0)
+
+
+def reserve(
+    connection: Connection, origin: str, datasets: Sequence[bytes], firsts: Sequence[int], steps: int
+) -> None:
+    """Let nobody else have so many slots from these on. Refuses what somebody has. Under the chain's lock."""
+    for dataset, first in zip(datasets, firsts, strict=True):
+        here = (_SLOTS.c.origin == origin, _SLOTS.c.dataset == dataset)
+        end = first + steps
+        overlapping = select(_SLOTS.c.first).where(*here, _SLOTS.c.first < end, _SLOTS.c.end > first)
+        if connection.execute(overlapping.limit(1)).first() is not None:
+            raise SlotTaken(free_slot(connection, origin, dataset))
+        row = {"origin": origin, "dataset": dataset, "first": first, "end": end}
+        connection.execute(insert(_SLOTS).values(**row))
+
+
+def reserve_again(connection: Connection, opened: OpenedReceipt) -> None:
+    """Let nobody have the slots of a session that was lost. Run by a recovery."""
+    datasets = [bytes.fromhex(dataset) for dataset in opened.datasets]
+    reserve(connection, opened.origin, datasets, opened.slots, opened.steps)
+
+
+def add(connection: Connection, origin: str, request: bytes, opened: int, steps: int, body: bytes) -> None:
+    """A new session, without a step taken, and the request that opened it. `opened`: its receipt's number."""
+    row = {"origin": origin, "request": request, "opened": opened, "steps": steps, "body": body}
+    connection.execute(insert(_SESSIONS).values(**row, used=0, taken=b"", digest=bytes(32)))
+
+
+# Made once: what SQLAlchemy does to make a statement costs every step as much as its commit.
+_HERE = and_(_SESSIONS.c.origin == bindparam("of"), _SESSIONS.c.request == bindparam("named"))
+_FIND = (
+    select(
+        *(column for column in _SESSIONS.c if column.name not in ("origin", "request", "body")),
+        RECEIPTS.c.seed,
+        RECEIPTS.c.engine,
+    )
+    .join(RECEIPTS, and_(RECEIPTS.c.origin == _SESSIONS.c.origin, RECEIPTS.c.number == _SESSIONS.c.opened))
+    .where(_HERE)
+)
+_LOCK = _FIND.with_for_update(of=_SESSIONS)
+_TAKE = (
+    update(_SESSIONS)
+    .where(_HERE)
+    .values(used=bindparam("used_now"), taken=bindparam("taken_now"), digest=bindparam("digest_now"))
+)
+
+
+def find(connection: Connection, origin: str, session: bytes, *, lock: bool = False) -> StoredSession:
+    """A session. With the lock nobody closes it or takes a step of it until this is over."""
+    row = connection.execute(_LOCK if lock else _FIND, {"of": origin, "named": session}).one_or_none()
+    if row is None:
+        raise NoSuchSession(f"no session {session.hex()} was opened here")
+    return StoredSession(*tuple[Any, ...](row))
+
+
+def body(connection: Connection, origin: str, session: bytes) -> bytes:
+    """The request that opened a session: after a restart its steps are answered as before."""
+    query = select(_SESSIONS.c.body).where(_HERE)
+    return bytes(connection.execute(query, {"of": origin, "named": session}).scalar_one())
+
+
+def take_step(
+    connection: Connection, origin: str, session: bytes, stored: StoredSession, body: bytes
+) -> None:
+    """Let the next step be this body's for ever. Under the session's lock."""
+    digest = hashlib.sha256(stored.digest + stored.used.to_bytes(8, "big") + body).digest()
+    now = {"used_now": stored.used + 1, "taken_now": body, "digest_now": digest}
+    connection.execute(_TAKE, {"of": origin, "named": session, **now})
+
+
+def close(connection: Connection, origin: str, session: bytes, number: int) -> None:
+    """No step is taken any more. `number`: of the closing receipt."""
+    connection.execute(update(_SESSIONS).where(_HERE).values(closed=number), {"of": origin, "named": session})
+
+
+def end_recovery(connection: Connection) -> None:
+    """A copy is the ledger now. Steps of its open sessions may be lost: they are over, and count whole."""
+    rows.unmark(connection)
+    connection.execute(update(_SESSIONS).where(_SESSIONS.c.closed.is_(None)).values(closed=LOST))

@@ -1,0 +1,137 @@
+"""What every query and session has to satisfy beside the budget, before anything is charged. Run by a helper.
+
+Nothing here looks at a record.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+from maskedlark.core import field
+from maskedlark.core.purpose import Purpose
+from maskedlark.core.records import Records
+from maskedlark.dp import mechanisms
+from maskedlark.errors import FieldOverflow, NoiseTooSmall
+from maskedlark.functions.function import Column, Question
+from maskedlark.parameters.document import Document
+from maskedlark.parameters.settings import Mechanism
+from maskedlark.release.errors import AnswerTooLarge, MixedDatasets, TooFewRecords, TooManyRecords
+from maskedlark.release.messages import MOST_ANSWER, MOST_REQUEST
+from maskedlark.wire.columns import MOST_KEY_TEXT
+
+Seeds = Callable[[Document, bytes], bytes]
+"""The seed that the helpers of a dataset share, by its document and digest."""
+
+
+class Dataset(Protocol):
+    """A frozen dataset at this helper."""
+
+    digest: bytes
+    document: Document
+    purpose: Purpose
+    expires: int
+
+    def size(self, tag: str | None) -> int:
+        """How many records it has, of this model."""
+
+    def records(self, tag: str | None) -> Records:
+        """Its columns and shares."""
+
+
+@dataclass(frozen=True, repr=False)
+class Scope:
+    """The datasets of one query or session: all under one document and for one purpose."""
+
+    datasets: tuple[Dataset, ...]
+    find_seed: Seeds
+
+    def __post_init__(self) -> None:
+        if len({each.digest for each in self.datasets}) < len(self.datasets):
+            raise MixedDatasets("a dataset is named twice: each counts once")
+        if len({(each.document.digest, each.purpose) for each in self.datasets}) > 1:
+            raise MixedDatasets("datasets of one request are of one purpose and document: ask for each apart")
+
+    @property
+    def document(self) -> Document:
+        """Under which all of them were made."""
+        return self.datasets[0].document
+
+    @property
+    def purpose(self) -> Purpose:
+        """For which all of them were made."""
+        return self.datasets[0].purpose
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """How noise is drawn, as the document declares."""
+        return self.document.mechanisms[self.purpose.value]
+
+    @property
+    def digests(self) -> tuple[bytes, ...]:
+        """The datasets' names."""
+        return tuple(each.digest for each in self.datasets)
+
+    @property
+    def expires(self) -> int:
+        """When the first of the datasets is gone."""
+        return min(each.expires for each in self.datasets)
+
+    @cached_property
+    def seeds(self) -> tuple[bytes, ...]:
+        """Those that the datasets' helpers share. Raises if one is not here: nothing is answered then."""
+        return tuple(self.find_seed(each.document, each.digest) for each in self.datasets)
+
+    def sizes(self, tag: str | None) -> list[int]:
+        """Records of a model, by dataset."""
+        return [each.size(tag) for each in self.datasets]
+
+    def size(self, tag: str | None) -> int:
+        """Records of a model, in all datasets."""
+        return sum(self.sizes(tag))
+
+    def records(self, tag: str | None) -> list[Records]:
+        """Columns and shares, by dataset."""
+        return [each.records(tag) for each in self.datasets]
+
+    def check_noise(self, noise: float) -> None:
+        """Refuse less noise than the document declares."""
+        if noise < self.mechanism.noise_floor:
+            raise NoiseTooSmall(f"noise {noise:g} is below the declared {self.mechanism.noise_floor:g}")
+
+    def check_size(self, records: int) -> None:
+        """Refuse fewer records than k, and more than the document allows at once."""
+        document = self.document
+        if records < document.k:
+            raise TooFewRecords(f"fewer than k = {document.k} records: nothing is released over so few")
+        if records > document.most_records:
+            raise TooManyRecords(f"a release is over at most {document.most_records} records: ask over fewer")
+
+    def check_range(self, column: Column, noise: float | None, records: int, growth: int = 1) -> None:
+        """No sum over so many records, with the noise of all helpers, may leave the field."""
+        tail, largest = 0, column.largest * growth
+        if noise is not None:
+            helpers = len(self.document.helpers)
+            tail = mechanisms.tail(self.mechanism.kind, noise, column.sensitivity, helpers)
+        if records * largest + tail > field.HALF:
+            raise FieldOverflow(
+                f"{column.name} over so many records, with this noise, could leave the field: ask with less "
+                "noise, send coarser weights, lower the fraction, or ask over fewer records"
+            )
+
+
+def most_bytes(question: Question, rows: int) -> int:
+    """What an answer of so many rows per table can take, beside its receipt."""
+    return sum(
+        rows * (sum(8 * column.width for column in plan.columns) + len(plan.by) * (MOST_KEY_TEXT + 2) + 9)
+        for plan in question.plans
+    )
+
+
+def check_answer(question: Question, rows: int) -> None:
+    """An answer that nobody could read is not worth its budget."""
+    size = most_bytes(question, rows)
+    if size > MOST_ANSWER - MOST_REQUEST:
+        raise AnswerTooLarge(
+            f"the answer could take {size >> 20} MiB: ask for fewer values or groupings at once"
+        )

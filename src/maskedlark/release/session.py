@@ -1,0 +1,83 @@
+"""A session that is open, with all that its steps need: made again after a restart. Run by a helper."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from maskedlark.core.records import Records
+from maskedlark.dp import sampling
+from maskedlark.dp.session_charge import Course
+from maskedlark.errors import BadArguments
+from maskedlark.functions.function import Steps
+from maskedlark.parameters import randomised
+from maskedlark.release.checks import Scope
+from maskedlark.release.messages import SessionRequest
+from maskedlark.release.parts import Batches
+from maskedlark.wire.steps import Ranges
+
+_SHARED = b"maskedlark v2 step randomness"
+
+
+@dataclass(frozen=True, repr=False)
+class Session:
+    """What a session's request fixed, over the datasets that it named."""
+
+    request: SessionRequest
+    question: bytes
+    """The digest of the request's bytes."""
+    scope: Scope
+    steps: Steps
+    batches: Batches
+    computed: str
+    """What the same share is computed with: the function's engine, and how batches are drawn."""
+    engine: str
+    """What the same answer is made with."""
+
+    @property
+    def records(self) -> int:
+        """Of the model, in all datasets."""
+        return self.scope.size(self.request.tag)
+
+    def slots(self, step: int) -> bytes:
+        """The step's slot in every dataset."""
+        return b"".join((first + step).to_bytes(8, "big") for first in self.request.slots)
+
+    def shared(self, step: int) -> bytes:
+        """A secret of all helpers for one step: what a function makes random is the same at each."""
+        return hashlib.sha256(_SHARED + b"".join(self.scope.seeds) + self.slots(step)).digest()
+
+    def check_chosen(self, chosen: Ranges) -> None:
+        """Refuse records that are named where they must not be, or that are not there."""
+        if bool(chosen) != (self.request.sampling.kind == "chosen"):
+            raise BadArguments("records are named by steps of sessions that choose them, and by no others")
+        if any(not 0 <= start < stop <= self.records for start, stop in chosen):
+            raise BadArguments(f"records are numbered from 0 to {self.records}")
+
+    def batch(self, step: int, chosen: Ranges) -> list[Records]:
+        """A step's records; below k nobody counts, after the same work: time must not tell what is hidden."""
+        document, tag = self.scope.document, self.request.tag
+        work = self.batches.work(step, chosen).at_least(document.k)
+        gathered = work.gather(self.scope.records(tag))
+        if self.request.noise is None:
+            gathered = randomised.unbiased(gathered, document.trained(tag), len(document.helpers))
+        return [work.only_counted(gathered)]
+
+
+def batches_of(
+    request: SessionRequest, course: Course | None, seeds: Sequence[bytes], sizes: Sequence[int]
+) -> Batches:
+    """The batches of a session. `sizes`: records of the model, by dataset. Run by helpers."""
+
+    def most(step: int) -> int:
+        assert course is not None
+        allowed = sampling.most_batches(request.sampling, course, request.sampling.uses(step + 1))
+        return min(course.batches, allowed)
+
+    limit = None if course is None else most
+    return Batches(request.sampling, request.tag, seeds, request.slots, sizes, limit)
+
+
+def body_digest(body: bytes, chosen: Ranges) -> bytes:
+    """Of all that a step brings. Run by helpers, and by who audits them with a helper's folder."""
+    named = b"".join(start.to_bytes(8, "big") + stop.to_bytes(8, "big") for start, stop in chosen)
+    return hashlib.sha256(len(named).to_bytes(8, "big") + named + body).digest()
