@@ -12,6 +12,7 @@ Both: the pure ε of one and the (ε, δ) of the other add up.
 """
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -56,10 +57,6 @@ class Charge:
 
 def epsilon(charges: Iterable[Charge], delta: float) -> float:
     """The ε of all charges together at this δ; 0 for none. Run by helpers, and anyone who audits them."""
-    return _composed(charges, delta)
-
-
-def _composed(charges: Iterable[Charge], delta: float) -> float:
     if not 0 <= delta < 1:
         raise NotDeclared("a delta is from 0 to less than 1")
     merged: dict[Kind, Counter[float]] = {"laplace": Counter(), "gaussian": Counter()}
@@ -73,6 +70,10 @@ def _composed(charges: Iterable[Charge], delta: float) -> float:
     return _laplace(laplace, 0.0) + _gaussian(_one_multiplier(gaussian), delta)
 
 
+_composed = epsilon
+"""Where a parameter has its name."""
+
+
 def noise_for(kind: Kind, count: int, epsilon: float, delta: float, before: Iterable[Charge] = ()) -> float:
     """The least multiplier for so many more columns that keeps all within ε at δ. Anyone who plans.
 
@@ -83,13 +84,9 @@ def noise_for(kind: Kind, count: int, epsilon: float, delta: float, before: Iter
     def fits(index: int) -> bool:
         return _composed((*charged, Charge(kind, multiplier(index), count)), delta) <= epsilon
 
-    low, high = 0, MOST_INDEX
-    if not fits(high):
+    if not fits(MOST_INDEX):
         raise NotDeclared("no noise fits what is left of the budget: ask fewer columns, or none")
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle + 1, high)
-    return multiplier(high)
+    return multiplier(bisect_left(range(MOST_INDEX), 1, key=fits))
 
 
 def multiplier(index: int) -> float:

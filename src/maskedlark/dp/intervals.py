@@ -21,7 +21,7 @@ _SUMMED = 10.0
 _SUMMED_HELPERS = 16
 _FAR = 64
 """A Laplace variable is beyond so many scales with a probability of e^-64."""
-_HALVINGS = 80
+_CLOSE = 1e-12
 
 
 def standard_error(kind: Kind, noise: float, sensitivity: Sensitivity, helpers: int) -> float:
@@ -52,11 +52,11 @@ def half_width(kind: Kind, noise: float, sensitivity: Sensitivity, helpers: int,
 @lru_cache(maxsize=256)
 def _laplace_quantile(helpers: int, doubt: float) -> float:
     """The t that |a sum of Laplace variables of scale 1| exceeds with that probability, from above."""
-    low, high = 0.0, float(_FAR + 2 * helpers)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if 2 * _laplace_tail(helpers, middle) > doubt else (low, middle)
-    return high
+    from scipy.optimize import brentq  # noqa: PLC0415 - slow to import
+
+    far = float(_FAR + 2 * helpers)
+    root = brentq(lambda t: math.log(2 * _laplace_tail(helpers, t) / doubt), 0.0, far, xtol=_CLOSE)
+    return float(root) + 2 * _CLOSE
 
 
 def _laplace_tail(helpers: int, t: float) -> float:

@@ -18,6 +18,7 @@ itself, so that it holds for sessions that run side by side: where (ε, δ) hold
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -219,11 +220,7 @@ def announced(
     if kind == "gaussian":
         allowed = _rare(delta, sampled_epsilon(noise, rate, steps, (_WHOLE - _END) * delta)) / QUARTERS
     draws = steps if kept is None else kept
-    low, high = 0, draws
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if binom.sf(middle, draws, rate) <= allowed else (middle + 1, high)
-    return high
+    return bisect_left(range(draws), 1, key=lambda batches: binom.sf(batches, draws, rate) <= allowed)
 
 
 def crowded(course: Course, records: int, k: int, held_out: float = 0.0) -> bool:
