@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from maskedlark.core.purpose import Purpose
-from maskedlark.ledger import session_checks as opening
+from maskedlark.ledger import session_checks
 from maskedlark.ledger.budget import Account, Cost, Spent
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import (
@@ -75,10 +75,8 @@ class Trail:
         match receipt:
             case SealedReceipt():
                 self._seal(receipt, document)
-            case ReleaseReceipt():
-                self._release(receipt, document)
-            case OpenedReceipt():
-                self._open(receipt, document)
+            case ReleaseReceipt() | OpenedReceipt():
+                self._charge(receipt, document)
             case ClosedReceipt():
                 self._close(receipt, document)
             case RecoveredReceipt():
@@ -117,38 +115,25 @@ class Trail:
             raise BadReceipt(f"receipt {receipt.number} seals reports that its document does not declare")
         self._sealed[receipt.dataset] = receipt
 
-    def _release(self, receipt: ReleaseReceipt, document: Document) -> None:
-        if receipt.request in self._requests or len(set(receipt.datasets)) < len(receipt.datasets):
-            raise BadReceipt(f"receipt {receipt.number} names a request or a dataset twice")
-        if document.version <= self._closed:
-            raise BadReceipt(f"receipt {receipt.number} answers under a document that was closed")
-        self._check_datasets(receipt, document)
-        mechanism = document.mechanisms["aggregate" if receipt.tag is None else "train"]
-        if receipt.released.mechanism != mechanism.kind or receipt.released.noise < mechanism.noise_floor:
-            raise BadReceipt(f"receipt {receipt.number} has other noise than its document declares")
-        account = self._account(receipt, document)
-        entry = receipt.entry()
-        if not account.fits(entry):
-            raise BadReceipt(f"receipt {receipt.number} exceeds the budget of a source")
-        _check_balance(receipt, account.cost(entry))
-        account.add([entry])
-        self._requests.add(receipt.request)
-
-    def _open(self, receipt: OpenedReceipt, document: Document) -> None:
+    def _charge(self, receipt: ReleaseReceipt | OpenedReceipt, document: Document) -> None:
         if receipt.request in self._requests or len(set(receipt.datasets)) < len(receipt.datasets):
             raise BadReceipt(f"receipt {receipt.number} names a request or a dataset twice")
         if document.version <= self._closed:
             raise BadReceipt(f"receipt {receipt.number} answers under a document that was closed")
         records = self._check_datasets(receipt, document)
-        opening.check(receipt, document, records)
-        self._check_slots(receipt)
+        if isinstance(receipt, OpenedReceipt):
+            session_checks.check(receipt, document, records)
+            self._check_slots(receipt)
+        else:
+            _check_noise(receipt, document)
         account, entry = self._account(receipt, document), receipt.entry()
         if entry is not None and not account.fits(entry):
             raise BadReceipt(f"receipt {receipt.number} exceeds the budget of a source")
         _check_balance(receipt, account.cost(entry))
         account.add([entry] if entry else [])
         self._requests.add(receipt.request)
-        self._sessions[receipt.request] = receipt
+        if isinstance(receipt, OpenedReceipt):
+            self._sessions[receipt.request] = receipt
 
     def _check_slots(self, receipt: OpenedReceipt) -> None:
         """Two sessions that share a slot have batches in common."""
@@ -162,7 +147,7 @@ class Trail:
         opened = self._sessions.pop(receipt.request, None)
         if opened is None or opened.parameters != receipt.parameters:
             raise BadReceipt(f"receipt {receipt.number} closes a session that is not open")
-        opening.check_end(receipt, opened)
+        session_checks.check_end(receipt, opened)
         account, closing = self._account(receipt, document), receipt.entry()
         _check_balance(receipt, account.cost(closing))
         account.add([closing] if closing else [])
@@ -183,6 +168,12 @@ class Trail:
         if records < document.k or (purpose == "aggregate" and records > document.most_records):
             raise BadReceipt(f"receipt {receipt.number} answers over {records} records, which is not allowed")
         return records
+
+
+def _check_noise(receipt: ReleaseReceipt, document: Document) -> None:
+    mechanism = document.mechanisms["aggregate" if receipt.tag is None else "train"]
+    if receipt.released.mechanism != mechanism.kind or receipt.released.noise < mechanism.noise_floor:
+        raise BadReceipt(f"receipt {receipt.number} has other noise than its document declares")
 
 
 def _check_balance(receipt: ReleaseReceipt | OpenedReceipt | ClosedReceipt, cost: Cost) -> None:

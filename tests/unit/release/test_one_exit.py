@@ -1,0 +1,58 @@
+"""There is one pipeline: nothing else draws noise, masks an answer, charges a budget or signs a receipt."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import maskedlark
+
+SOURCE = Path(maskedlark.__file__).parent
+PIPELINE = "release/release.py"
+AUDITOR = "audit/colluding.py"
+"""Draws a colluding helper's noise again, from that helper's folder, to show that it is no help."""
+ALLOWED = {
+    # Noise, and the mask on an answer.
+    "maskedlark.dp.mechanisms.draw": {PIPELINE, AUDITOR},
+    "maskedlark.dp.mechanisms.root": {PIPELINE, "ledger/sessions.py", AUDITOR},
+    "maskedlark.release.zero_sum.masked": {PIPELINE},
+    "maskedlark.release.zero_sum.Mask": {"release/zero_sum.py"},
+    # The charge and its receipt.
+    "maskedlark.ledger.charge.QueryCharge": {PIPELINE},
+    "maskedlark.ledger.receipt.sign": {"ledger/ledger.py"},
+    "maskedlark.ledger.rows.append": {"ledger/ledger.py", "ledger/rows.py"},
+    "maskedlark.ledger.session_rows.reserve": {"ledger/ledger.py", "ledger/session_rows.py"},
+    "maskedlark.ledger.session_rows.take_step": {"ledger/sessions.py"},
+    # Of an instance, whatever its name: the laws of noise, and the ledger. Candidates are drawn too.
+    ".draw": {"dp/mechanisms.py", "core/declared.py"},
+    ".charge": {PIPELINE},
+}
+
+
+def calls(path: Path) -> Iterator[str]:
+    """Every function that a module calls: by its full name where an import tells it, else by `.attribute`."""
+    tree = ast.parse(path.read_text())
+    package = ".".join(("maskedlark", *path.relative_to(SOURCE).with_suffix("").parts))
+    names = {each.name: f"{package}.{each.name}" for each in tree.body if hasattr(each, "name")}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names |= {each.asname or each.name: f"{node.module}.{each.name}" for each in node.names}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        match node.func:
+            case ast.Name(name):
+                yield names.get(name, name)
+            case ast.Attribute(ast.Name(name), attribute) if name in names:
+                yield f"{names[name]}.{attribute}"
+            case ast.Attribute(_, attribute):
+                yield f".{attribute}"
+
+
+CALLS = {str(path.relative_to(SOURCE)): set(calls(path)) for path in SOURCE.rglob("*.py")}
+
+
+@pytest.mark.parametrize("called", ALLOWED)
+def test_only_the_pipeline_calls(called):
+    assert {path for path, names in CALLS.items() if called in names} == ALLOWED[called]
