@@ -4,9 +4,9 @@ from rich.console import Console
 
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.table import Estimate
-from maskedlark.cli.acts.found import Campaign, Charged, Number, Receipts, Report
-from maskedlark.cli.acts.people import People
-from maskedlark.cli.acts.tables import table
+from maskedlark.cli.demo_steps.people import People
+from maskedlark.cli.demo_steps.results import Campaign, Charged, Number, Receipts, Report
+from maskedlark.cli.output import table
 from maskedlark.ledger import trail
 from maskedlark.ledger.receipt import (
     Balance,
@@ -21,17 +21,22 @@ from maskedlark.simulate.stage import Stage
 NOISE = 1.5
 
 
-def act(console: Console, client: Client, crowd: People) -> Report:
+def run(console: Console, client: Client, crowd: People) -> Report:
     """Ask for the report, and show the truth, which nobody has, beside it."""
-    report = client.query(["bought", "euros"], by="campaign", noise=NOISE)
-    rows = [_campaign(str(name), numbers, crowd) for (name,), numbers in report.rows]
-    hidden = sorted(set(crowd.campaign.tolist()) - {row.name for row in rows})
-    cost = report.balance
-    found = Report(
-        tuple(rows), tuple(hidden), report.k, report.confidence, cost.charged_epsilon, cost.left_epsilon
+    asked = client.query(["bought", "euros"], by="campaign", noise=NOISE)
+    rows = tuple(_campaign(str(name), numbers, crowd) for (name,), numbers in asked.rows)
+    hidden = tuple(sorted(set(crowd.campaign.tolist()) - {row.name for row in rows}))
+    cost = asked.balance
+    report = Report(rows, hidden, asked.k, asked.confidence, cost.charged_epsilon, cost.left_epsilon)
+    title = "The campaign report: private beside true, which nobody has"
+    columns = ("campaign", "buyers", "95 % interval", "true", "euros", "95 % interval", "true")
+    cells = ((row.name, *_cells(row.buyers), *_cells(row.euros)) for row in rows)
+    console.print(table(columns, cells, title))
+    console.print(
+        f"Not shown: {', '.join(hidden)}, of fewer than k = {report.k} records. The report cost "
+        f"ε = {report.charged:.3g}; {report.left:.3g} is left for any source in it.\n"
     )
-    _show(console, found)
-    return found
+    return report
 
 
 def _campaign(name: str, numbers: tuple[Estimate, ...], crowd: People) -> Campaign:
@@ -44,21 +49,8 @@ def _number(private: Estimate, truth: int) -> Number:
     return Number(private.estimate, private.low, private.high, int(truth))
 
 
-def _show(console: Console, found: Report) -> None:
-    title = "The campaign report: private beside true, which nobody has"
-    shown = table(title, "campaign", "buyers", "95 % interval", "true", "euros", "95 % interval", "true")
-    for row in found.campaigns:
-        cells = [
-            cell
-            for each in (row.buyers, row.euros)
-            for cell in (str(each.estimate), f"{each.low} … {each.high}", str(each.truth))
-        ]
-        shown.add_row(row.name, *cells)
-    console.print(shown)
-    console.print(
-        f"Not shown: {', '.join(found.hidden)}, of fewer than k = {found.k} records. The report cost "
-        f"ε = {found.charged:.3g}; {found.left:.3g} is left for any source in it.\n"
-    )
+def _cells(number: Number) -> tuple[str, str, str]:
+    return str(number.estimate), f"{number.low} … {number.high}", str(number.truth)
 
 
 def receipts(console: Console, scene: Stage, client: Client) -> Receipts:
@@ -68,33 +60,27 @@ def receipts(console: Console, scene: Stage, client: Client) -> Receipts:
         for helper in scene.helpers
     ]
     spent = [each.spent()[scene.document.digest.hex()] for each in trails]
-    found = Receipts(
-        len(spent),
-        max(each.epsilon for each in spent),
-        max(each.coalition for each in spent),
-        scene.document.budget.epsilon,
-        scene.document.budget.delta,
-        _chain(trails[0].receipts),
-    )
+    budget, chain = scene.document.budget, _chain(trails[0].receipts)
+    epsilon, coalition = max(each.epsilon for each in spent), max(each.coalition for each in spent)
     console.print(
-        f"The receipts of all {found.helpers} helpers verify: all of this has cost a source at most "
-        f"ε = {found.epsilon:.3g} of {found.allowed:g}, and {found.coalition:.3g} if all helpers but one "
+        f"The receipts of all {len(spent)} helpers verify: all of this has cost a source at most "
+        f"ε = {epsilon:.3g} of {budget.epsilon:g}, and {coalition:.3g} if all helpers but one "
         "joined the ad server.\n"
     )
-    return found
+    return Receipts(len(spent), epsilon, coalition, budget.epsilon, budget.delta, chain)
 
 
 def _chain(receipts: list[Receipt]) -> tuple[Charged, ...]:
     """Every receipt with what it added to both figures."""
-    found, spent, coalition = [], 0.0, 0.0
+    chain, spent, coalition = [], 0.0, 0.0
     for receipt in receipts:
         balance: Balance | None = getattr(receipt, "balance", None)
         before, before_coalition = spent, coalition
         if balance is not None:
             spent, coalition = balance.spent_epsilon, balance.spent_coalition_epsilon
         charged = (spent - before, coalition - before_coalition)
-        found.append(Charged(receipt.number, _what(receipt), *charged, spent, coalition))
-    return tuple(found)
+        chain.append(Charged(receipt.number, _what(receipt), *charged, spent, coalition))
+    return tuple(chain)
 
 
 def _what(receipt: Receipt) -> str:

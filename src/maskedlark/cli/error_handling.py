@@ -1,9 +1,9 @@
-"""How commands fail: in one line that says what to do, not in a traceback, and with a code for scripts."""
+"""How commands are declared, and how they fail: in one line that says what to do, with a code for scripts."""
 
 import traceback
 from collections.abc import Callable
 from functools import wraps
-from typing import ParamSpec
+from typing import NoReturn, ParamSpec
 
 import typer
 
@@ -34,36 +34,53 @@ CODES: dict[type[MaskedLarkError], int] = {
 """A class that is not here takes the code of its nearest ancestor; without any, it is a refusal."""
 
 
-def code(error: type[MaskedLarkError]) -> int:
+def group(name: str, example: str, note: str = "") -> typer.Typer:
+    """A group of commands. `maskedlark.cli` says what it is for."""
+    epilog = "\n\n".join(filter(None, [f"Example: maskedlark {name} {example}", note]))
+    return typer.Typer(name=name, epilog=epilog, no_args_is_help=True)
+
+
+def command(app: typer.Typer, example: str) -> Callable[[Callable[Given, None]], Callable[Given, None]]:
+    """Add a command whose help shows the example; its name is the example's first word."""
+    within = f"{app.info.name} " if app.info.name else ""
+    name, epilog = example.split(maxsplit=1)[0], f"Example: maskedlark {within}{example}"
+
+    def add(function: Callable[Given, None]) -> Callable[Given, None]:
+        return app.command(name, epilog=epilog)(report_errors(function))
+
+    return add
+
+
+def exit_code(error: type[MaskedLarkError]) -> int:
     """The exit code of an error of ours. 2 is the command line's own."""
     return next((CODES[each] for each in error.__mro__ if each in CODES), REFUSED)
 
 
-def plainly(command: Callable[Given, None]) -> Callable[Given, None]:
+def report_errors(function: Callable[Given, None]) -> Callable[Given, None]:
     """An error of ours is one clear line and an exit code, not a traceback."""
 
-    @wraps(command)
+    @wraps(function)
     def run(*args: Given.args, **kwargs: Given.kwargs) -> None:
         try:
-            command(*args, **kwargs)
+            function(*args, **kwargs)
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise  # Typer's own words about a command line.
         except KeyboardInterrupt:
-            typer.echo("interrupted", err=True)
-            raise typer.Exit(INTERRUPTED) from None
+            _fail("interrupted", INTERRUPTED)
         except MaskedLarkError as error:
-            line = " ".join(f"{type(error).__name__}: {error}".split())
-            typer.echo(line, err=True)
-            raise typer.Exit(code(type(error))) from None
+            _fail(" ".join(f"{type(error).__name__}: {error}".split()), exit_code(type(error)))
         except OSError as error:
-            typer.echo(f"{error.filename or 'input or output'}: {error.strerror}", err=True)
-            raise typer.Exit(REFUSED) from None
+            _fail(f"{error.filename or 'input or output'}: {error.strerror}", REFUSED)
         except Exception as error:
             if logs.is_configured():
                 raise  # A service's log says where it was.
             # Where, and not what it said: nobody has checked that its words hold no key and no password.
             frames = "".join(traceback.format_tb(error.__traceback__))
-            typer.echo(f"{frames}{type(error).__name__}: a mistake of ours; please report it", err=True)
-            raise typer.Exit(REFUSED) from None
+            _fail(f"{frames}{type(error).__name__}: a mistake of ours; please report it", REFUSED)
 
     return run
+
+
+def _fail(line: str, code: int) -> NoReturn:
+    typer.echo(line, err=True)
+    raise typer.Exit(code) from None
