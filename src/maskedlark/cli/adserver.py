@@ -15,7 +15,7 @@ from maskedlark.adserver.retention import DAY_S, Retention
 from maskedlark.adserver.upkeep import upkeep
 from maskedlark.cli import options
 from maskedlark.cli.error_handling import command, group
-from maskedlark.cli.options import Json
+from maskedlark.cli.options import Json, Listening, serve_command
 from maskedlark.cli.output import print_result
 from maskedlark.clock import SystemClock
 from maskedlark.parameters.document import Origin
@@ -67,22 +67,18 @@ def init(
     typer.echo(f"fill in {path}, then run `maskedlark adserver serve`", err=True)
 
 
-@command(app, "serve --config ads/adserver.toml --port 8000")
-def serve(
-    config: Annotated[Path, Option(help="The ad server's settings, in TOML.")],
-    host: options.Host = None,
-    port: options.Port = None,
-    log_level: options.LogLevel = options.Level.INFO,
-) -> None:
+@serve_command(
+    app, "adserver", "serve --config ads/adserver.toml --port 8000", "The ad server's settings, in TOML."
+)
+def serve(config: Path, listening: Listening) -> None:
     """Take uploads. Prints where it listens; SIGINT or SIGTERM stops it. Needs no key."""
-    options.begin("adserver", log_level)
     settings, clock = configuration.read(config), SystemClock()
     with closing(open_database(settings.database)) as database:
         reports = Reports(database, clock)
         retention = Retention(database, settings.keep_days * DAY_S, settings.most_leap_days * DAY_S)
         made = create_app(settings.origin, reports, clock, settings.limits)
         with upkeep(retention, clock):
-            serving.serve(made, options.listening(settings.serving, host, port))
+            serving.serve(made, listening(settings.serving))
 
 
 def _made(path: Path) -> str:

@@ -1,6 +1,5 @@
 """`maskedlark audit`: attack what each party sees, and compare with what privacy allows."""
 
-from importlib import import_module
 from typing import Annotated, Any, Literal
 
 import typer
@@ -8,7 +7,7 @@ from typer import Option
 
 from maskedlark.cli import signals
 from maskedlark.cli.audits.findings import show
-from maskedlark.cli.error_handling import command, group
+from maskedlark.cli.error_handling import command, group, import_extra
 from maskedlark.cli.options import Json
 from maskedlark.errors import NotDeclared
 from maskedlark.randomness import SystemRandomness
@@ -85,13 +84,9 @@ def weights(
 
 
 def _audit(name: str) -> Any:  # noqa: ANN401 - a module
-    """By name: some need torch or scikit-learn, which take seconds to load."""
-    try:
-        return import_module(f"maskedlark.cli.audits.{name}")
-    except ModuleNotFoundError as error:
-        raise NotDeclared(
-            f"this audit needs {error.name}: install maskedlark with its extras `train` and `audit`"
-        ) from None
+    """By name: some need torch or scikit-learn."""
+    module = f"maskedlark.cli.audits.{name}"
+    return import_extra(module, "this audit", "extras `train` and `audit`", NotDeclared)
 
 
 def _run(name: str, *settings: object) -> Any:  # noqa: ANN401

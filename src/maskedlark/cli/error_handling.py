@@ -3,7 +3,8 @@
 import traceback
 from collections.abc import Callable
 from functools import wraps
-from typing import NoReturn, ParamSpec
+from importlib import import_module
+from typing import Any, NoReturn, ParamSpec
 
 import typer
 
@@ -49,6 +50,14 @@ def command(app: typer.Typer, example: str) -> Callable[[Callable[Given, None]],
         return app.command(name, epilog=epilog)(report_errors(function))
 
     return add
+
+
+def import_extra(module: str, what: str, extras: str, error: type[MaskedLarkError]) -> Any:  # noqa: ANN401
+    """A module by its name, when it is needed: those of extras take seconds to load, or are not installed."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as missing:
+        raise error(f"{what} needs {missing.name}: install maskedlark with its {extras}") from None
 
 
 def exit_code(error: type[MaskedLarkError]) -> int:

@@ -10,7 +10,7 @@ from typer import Option
 
 from maskedlark.cli import options
 from maskedlark.cli.error_handling import command, group
-from maskedlark.cli.options import HelperConfig, Json
+from maskedlark.cli.options import HelperConfig, Json, Listening, serve_command
 from maskedlark.cli.output import print_result
 from maskedlark.cli.receipts import read_lines
 from maskedlark.clock import SECONDS_AN_HOUR, SystemClock
@@ -35,12 +35,6 @@ from maskedlark.wire import keys
 from maskedlark.wire.signatures import VerifyingKey
 
 app = group("helper", "serve --config helper-0/helper.toml")
-
-Identity = Annotated[
-    Path, Option("--identity", help="The file of its identity. Keep it off the machine that answers.")
-]
-Days = Annotated[int, Option(min=1, max=3650, help="Days until the next rotation is due.")]
-Overlap = Annotated[int, Option(min=1, max=3650, help="Days more for which these keys are published.")]
 
 
 @command(app, "init helper-0 --name helper-0 --address https://helper-0.example --identity helper-0.key")
@@ -72,9 +66,11 @@ def init(
 @command(app, "rotate --config helper-0/helper.toml --identity helper-0.key")
 def rotate(
     config: HelperConfig,
-    identity: Identity,
-    valid_days: Days = 30,
-    overlap_days: Overlap = 30,
+    identity: Annotated[Path, Option(help="The file of its identity. Keep it off the machine that answers.")],
+    valid_days: Annotated[int, Option(min=1, max=3650, help="Days until the next rotation is due.")] = 30,
+    overlap_days: Annotated[
+        int, Option(min=1, max=3650, help="Days more for which these keys are published.")
+    ] = 30,
     publishing: Annotated[
         bool, Option("--publish/--no-publish", help="Hand them to the parameter service.")
     ] = True,
@@ -102,18 +98,14 @@ def publish(config: HelperConfig, as_json: Json = False) -> None:
     print_result(fields, as_json, _publish(settings))
 
 
-@command(app, "serve --config helper-0/helper.toml --port 8001")
-def serve(
-    config: HelperConfig,
-    host: options.Host = None,
-    port: options.Port = None,
-    log_level: options.LogLevel = options.Level.INFO,
-) -> None:
+@serve_command(
+    app, "helper", "serve --config helper-0/helper.toml --port 8001", "The helper's settings, in TOML."
+)
+def serve(config: Path, listening: Listening) -> None:
     """Run the helper. Prints where it listens; SIGINT or SIGTERM stops it. Needs no identity."""
-    options.begin("helper", log_level)
     settings = configuration.read(config)
     with open_service(settings, SystemClock(), SystemRandomness()) as service:
-        serving.serve(create_app(service), options.listening(settings.serving, host, port))
+        serving.serve(create_app(service), listening(settings.serving))
 
 
 @command(app, "accept-ledger --config helper-0/helper.toml")

@@ -1,12 +1,14 @@
-"""Options that several commands have, and what they mean to every `serve`."""
+"""Options that several commands have, and the `serve` of every service."""
 
 import os
-from enum import StrEnum
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
+import typer
 from typer import Argument, Option
 
+from maskedlark.cli.error_handling import command
 from maskedlark.web import logs
 from maskedlark.web.listening import Serving
 
@@ -31,32 +33,38 @@ Origins = Annotated[
 ]
 
 
-class Level(StrEnum):
-    """How much is logged, as `web/logs.py` names it."""
-
-    DEBUG = "DEBUG"
-    INFO = "INFO"
-    WARNING = "WARNING"
-    ERROR = "ERROR"
-    CRITICAL = "CRITICAL"
+Listening = Callable[[Serving], Serving]
+"""The settings of where to listen, but for what the command line says."""
 
 
-Host = Annotated[str | None, Option("--host", help="The address to listen on, if not the settings'.")]
-Port = Annotated[
-    int | None, Option("--port", min=0, max=65_535, help="The port, if not the settings'; 0 is any free one.")
-]
-LogLevel = Annotated[
-    Level, Option("--log-level", case_sensitive=False, help="The least that is worth a line.")
-]
+def serve_command(
+    app: typer.Typer, service: str, example: str, config_help: str
+) -> Callable[[Callable[[Path, Listening], None]], None]:
+    """Declare `serve` of a service: it gets the path of its settings, and where else it shall listen."""
 
+    def add(run: Callable[[Path, Listening], None]) -> None:
+        def serve(
+            config: Annotated[Path, Option(help=config_help)],
+            host: Annotated[
+                str | None, Option(help="The address to listen on, if not the settings'.")
+            ] = None,
+            port: Annotated[
+                int | None,
+                Option(min=0, max=65_535, help="The port, if not the settings'; 0 is any free one."),
+            ] = None,
+            log_level: Annotated[
+                Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
+                Option(case_sensitive=False, help="The least that is worth a line."),
+            ] = "INFO",
+        ) -> None:
+            # First thing of all: logs as every service has them, and files that are for their owner alone.
+            logs.configure(service, log_level)
+            os.umask(0o077)
+            given = {"host": host, "port": port}
+            changed = {name: value for name, value in given.items() if value is not None}
+            run(config, lambda settings: settings.model_copy(update=changed))
 
-def begin(service: str, level: Level) -> None:
-    """Logs as every service has them, and files that are for their owner alone. First thing of all."""
-    logs.configure(service, level.value)
-    os.umask(0o077)
+        serve.__doc__ = run.__doc__
+        command(app, example)(serve)
 
-
-def listening(settings: Serving, host: str | None, port: int | None) -> Serving:
-    """The settings, but for what the command line says."""
-    given = {"host": host, "port": port}
-    return settings.model_copy(update={name: value for name, value in given.items() if value is not None})
+    return add

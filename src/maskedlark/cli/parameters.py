@@ -14,7 +14,7 @@ from typer import Argument, Option
 
 from maskedlark.cli import chains, options
 from maskedlark.cli.error_handling import command, group
-from maskedlark.cli.options import Json, Service, ServiceKey
+from maskedlark.cli.options import Json, Listening, Service, ServiceKey, serve_command
 from maskedlark.cli.output import print_result
 from maskedlark.clock import SystemClock
 from maskedlark.errors import BadSignature, InvalidDocument
@@ -180,20 +180,19 @@ def init(
     typer.echo(f"pin origins and helpers in {path}, then run `maskedlark parameters serve`", err=True)
 
 
-@command(app, "serve --config parameters/parameters.toml --port 8000")
-def serve(
-    config: Annotated[Path, Option(help="The service's settings, in TOML.")],
-    host: options.Host = None,
-    port: options.Port = None,
-    log_level: options.LogLevel = options.Level.INFO,
-) -> None:
+@serve_command(
+    app,
+    "parameters",
+    "serve --config parameters/parameters.toml --port 8000",
+    "The service's settings, in TOML.",
+)
+def serve(config: Path, listening: Listening) -> None:
     """Run the parameter service. Prints where it listens; SIGINT or SIGTERM stops it."""
-    options.begin("parameters", log_level)
     settings = configuration.read(config)
     service_key = key_file.read(settings.key)
     with closing(Store(settings.database)) as store:
         made = create_app(store, service_key, SystemClock(), settings.pinned)
-        serving.serve(made, options.listening(settings.serving, host, port))
+        serving.serve(made, listening(settings.serving))
 
 
 def _declared(given: str | None) -> VerifyingKey | None:

@@ -1,7 +1,6 @@
 """`maskedlark train` and `evaluate`: a training run from a TOML and a model file; how good the model is."""
 
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -9,7 +8,7 @@ import typer
 from typer import Argument, Option
 
 from maskedlark.adserver.client import Client
-from maskedlark.cli.error_handling import command
+from maskedlark.cli.error_handling import command, import_extra
 from maskedlark.cli.options import Json, MostEpsilon, Noise
 from maskedlark.cli.output import print_result
 from maskedlark.ledger.receipt import OpenedReceipt
@@ -94,8 +93,4 @@ def evaluate(
 
 
 def _making() -> Any:  # noqa: ANN401 - a module
-    """What needs torch: loaded when it is needed."""
-    try:
-        return import_module("maskedlark.training.making")
-    except ModuleNotFoundError as error:
-        raise BadRun(f"training needs {error.name}: install maskedlark with its extra `train`") from None
+    return import_extra("maskedlark.training.making", "training", "extra `train`", BadRun)

@@ -77,8 +77,8 @@ def trained(count, moved, noise=1.0, masked=True):
     own, told = rng.normal(0, noise, (2, 16, count))
     uniform = rng.integers(0, field.P, (16, 2, count))
     answers = np.where(drawn[:, None] | masked, uniform, 0)
-    seen = training.Seen(coins, moved * drawn * (coins - 0.5) + own + told, told, drawn, answers, 1 << 28)
-    judged, _ = training.judge(seen, course, course.rate)
+    sums = moved * drawn * (coins - 0.5) + own + told
+    judged, _ = training.judge(coins, sums, told, drawn, answers, 1 << 28, course, course.rate)
     return [each.verdict for each in judged]
 
 

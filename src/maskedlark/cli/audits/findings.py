@@ -17,6 +17,8 @@ SEEN = 1 / 2
 SEEN_ALONE = 1 / 3
 """The same of the ad server alone: two helpers' noise is √2 of what is accounted, and less is to be found."""
 
+LEAKS, BLIND = "MORE THAN ALLOWED", "BLIND"
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -32,28 +34,18 @@ class Finding:
     """An attack that finds less is blind, and proves nothing."""
 
     @property
-    def leaks(self) -> bool:
-        """Whether more was found than is allowed."""
-        return self.allowed is not None and self.found > self.allowed
-
-    @property
-    def blind(self) -> bool:
-        """Whether so little was found that nothing would have been, however much there is."""
-        return self.found < self.least
+    def verdict(self) -> str:
+        """In a word or two."""
+        if self.allowed is not None and self.found > self.allowed:
+            return LEAKS
+        if self.found < self.least:
+            return BLIND
+        return "control: it sees" if self.allowed is None else "ok"
 
     @property
     def ok(self) -> bool:
         """Whether the attack sees, and found nothing above what is allowed."""
-        return not (self.leaks or self.blind)
-
-    @property
-    def verdict(self) -> str:
-        """In a word or two."""
-        if self.leaks:
-            return "MORE THAN ALLOWED"
-        if self.blind:
-            return "BLIND"
-        return "control: it sees" if self.allowed is None else "ok"
+        return self.verdict not in (LEAKS, BLIND)
 
 
 def show(
@@ -85,8 +77,9 @@ def _row(finding: Finding) -> tuple[str, ...]:
 
 
 def _conclusion(findings: Sequence[Finding]) -> str:
-    if any(each.leaks for each in findings):
+    verdicts = {each.verdict for each in findings}
+    if LEAKS in verdicts:
         return "More was found than is allowed: something leaks, or noise is missing."
-    if any(each.blind for each in findings):
+    if BLIND in verdicts:
         return "An attack is blind: it found less than it has to, so this audit says nothing. Give it more."
     return "Nothing above what is allowed was found."

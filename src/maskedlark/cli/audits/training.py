@@ -45,24 +45,6 @@ Findings = tuple[list[Finding], dict[str, float]]
 """With the figures that they are made of, by name."""
 
 
-@dataclass(frozen=True, eq=False)
-class Seen:
-    """A run over canaries, as helper 1 and the ad server know it together."""
-
-    coins: canaries.Flags
-    """The labels, one a canary: what is guessed."""
-    sums: canaries.Floats
-    """Noisy, (steps, n), in units of the sensitivity."""
-    told: canaries.Floats
-    """Of these, helper 1's noise."""
-    drawn: canaries.Flags
-    """Which canaries were in each batch."""
-    answers: FieldArray
-    """Of each helper by itself: (steps, helpers, n)."""
-    tail: int
-    """What one helper's noise stays below, as answers have it."""
-
-
 @dataclass(frozen=True)
 class FinishedSession:
     """A training session, as the ad server saw it."""
@@ -129,13 +111,9 @@ def run(count: int, rate: float, steps: int, noise: float, rng: Randomness) -> F
     assert opened is not None, "a session with noise has a course"
     # Label 1 moves a gradient down.
     sums, told = -ran.sums / (2 * BOUND), -told / (2 * BOUND)
-    seen = Seen(coins, sums, told, drawn, ran.answers, _tail(network, clip, ran.bodies[0], noise))
-    return judge(seen, opened.course(), rate)
-
-
-def _tail(network: Network, clip: Clip, body: bytes, noise: float) -> int:
-    (column,) = GradientSteps(TAG, network, clip).at(body, b"").columns
-    return mechanisms.tail("gaussian", noise, column.sensitivity, 1)
+    (column,) = GradientSteps(TAG, network, clip).at(ran.bodies[0], b"").columns
+    tail = mechanisms.tail("gaussian", noise, column.sensitivity, 1)
+    return judge(coins, sums, told, drawn, ran.answers, tail, opened.course(), rate)
 
 
 def _told(
@@ -155,17 +133,32 @@ def _told(
     return told, drawn
 
 
-def judge(seen: Seen, course: Course, rate: float) -> Findings:
-    """What the ad server finds, alone and with what helper 1 told it. `rate`: of the batches."""
-    coins, helpers = seen.coins, seen.answers.shape[1]
-    noise, traces = course.noise * helpers**0.5, answers.traces(seen.answers)
-    inside = answers.in_batches(traces, rate, seen.tail)
-    from_sum = canaries.without_batches(seen.sums, rate, noise)
-    from_answers = answers.scores(seen.sums, inside, rate, noise)
-    alone = answers.bound_from_sum(coins, seen.sums, course, rate, helpers, CONFIDENCE)
+def judge(
+    coins: canaries.Flags,
+    sums: canaries.Floats,
+    told: canaries.Floats,
+    drawn: canaries.Flags,
+    each_answer: FieldArray,
+    tail: int,
+    course: Course,
+    rate: float,
+) -> Findings:
+    """What the ad server finds about n canaries, alone and with what helper 1 told it.
+
+    `coins`: their labels, which are guessed. `sums`: noisy, (steps, n), in units of the sensitivity; `told`:
+    of these, helper 1's noise. `drawn`: which canaries were in each batch. `each_answer`: of each helper by
+    itself, (steps, helpers, n). `tail`: what one helper's noise stays below, as answers have it. `rate`: of
+    the batches.
+    """
+    helpers = each_answer.shape[1]
+    noise, traces = course.noise * helpers**0.5, answers.traces(each_answer)
+    inside = answers.in_batches(traces, rate, tail)
+    from_sum = canaries.without_batches(sums, rate, noise)
+    from_answers = answers.scores(sums, inside, rate, noise)
+    alone = answers.bound_from_sum(coins, sums, course, rate, helpers, CONFIDENCE)
     each = answers.bound_from_answers(coins, from_answers, course, CONFIDENCE)
-    known = answers.bound_with_batches(coins, seen.sums - seen.told, seen.drawn, course, CONFIDENCE)
-    members = answers.membership(traces, seen.drawn, rate, seen.tail)
+    known = answers.bound_with_batches(coins, sums - told, drawn, course, CONFIDENCE)
+    members = answers.membership(traces, drawn, rate, tail)
     first, second = adserver_epsilon(course), coalition_epsilon(course)
     what, who = f"{len(coins)} canary labels, {course.steps} steps", "the ad server"
     apart = f"{who}, from single answers"

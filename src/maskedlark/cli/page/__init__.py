@@ -12,7 +12,7 @@ from pathlib import Path
 
 from maskedlark.cli.demo_steps.results import DemoResults
 from maskedlark.cli.page import sections
-from maskedlark.cli.page.markup import Markup, element, joined
+from maskedlark.cli.page.markup import Markup, element
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """Nothing is fetched, whatever is in the page."""
@@ -42,11 +42,8 @@ def render(results: DemoResults) -> str:
         element("title", "Masked LARk: what the demo found"),
         element("style", style),
     )
-    body = element("body", element("main", *sections.main(results)), _foot(results))
-    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
-
-
-def _foot(results: DemoResults) -> Markup:
     command = element("code", f"maskedlark demo --users {results.users} --helpers {results.helpers}")
     words = ("Written by ", command, f", version {results.version}. This page fetches nothing.")
-    return element("footer", element("p", joined(words)))
+    foot = element("footer", element("p", *words))
+    body = element("body", element("main", *sections.main(results)), foot)
+    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
