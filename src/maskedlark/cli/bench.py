@@ -58,8 +58,7 @@ def experiment(
         _check("experiment", name, [*_module(root, "experiments.figures").NAMES, "all"])
     # The page is the default size's: a look does not replace it.
     folder = out or (root / "docs/results" if size == "default" else root / f"build/results-{size}")
-    sized = _module(root, "experiments.size").Size(size)
-    main = _module(root, "experiments.running").main
+    main, sized = _module(root, "experiments.running").main, _module(root, "experiments.size").Size(size)
     with signals.as_interrupts():
         code = main(names, sized, folder, lambda line: typer.echo(line, err=True))
     print_result({"experiments": names, "size": size, "out": str(folder), "drawn": code == 0}, as_json)

@@ -20,17 +20,9 @@ from maskedlark.web.errors import ServiceAway
 Given = ParamSpec("Given")
 
 REFUSED, OVER_BUDGET, AWAY, INTERRUPTED = 1, 3, 4, 130
-CODES: dict[type[MaskedLarkError], int] = {
-    AccountClosed: OVER_BUDGET,
-    BudgetExhausted: OVER_BUDGET,
-    DeltaExhausted: OVER_BUDGET,
-    OverCeiling: OVER_BUDGET,
-    Busy: AWAY,
-    HelperAway: AWAY,
-    IngestInterrupted: AWAY,
-    ServiceAway: AWAY,
-    SlotTaken: AWAY,
-    StorageUnavailable: AWAY,
+CODES: dict[int, tuple[type[MaskedLarkError], ...]] = {
+    OVER_BUDGET: (AccountClosed, BudgetExhausted, DeltaExhausted, OverCeiling),
+    AWAY: (Busy, HelperAway, IngestInterrupted, ServiceAway, SlotTaken, StorageUnavailable),
 }
 """A class that is not here takes the code of its nearest ancestor; without any, it is a refusal."""
 
@@ -62,7 +54,8 @@ def import_extra(module: str, what: str, extras: str, error: type[MaskedLarkErro
 
 def exit_code(error: type[MaskedLarkError]) -> int:
     """The exit code of an error of ours. 2 is the command line's own."""
-    return next((CODES[each] for each in error.__mro__ if each in CODES), REFUSED)
+    named = (code for each in error.__mro__ for code, classes in CODES.items() if each in classes)
+    return next(named, REFUSED)
 
 
 def report_errors(function: Callable[Given, None]) -> Callable[Given, None]:

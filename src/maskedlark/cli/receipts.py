@@ -18,13 +18,7 @@ from maskedlark.cli.output import print_result
 from maskedlark.core.near import instead
 from maskedlark.ledger import receipt, trail
 from maskedlark.ledger.errors import BadReceipt
-from maskedlark.ledger.receipt import (
-    ClosedReceipt,
-    OpenedReceipt,
-    ReleaseReceipt,
-    SealedReceipt,
-    SignedReceipt,
-)
+from maskedlark.ledger.receipt import SignedReceipt
 from maskedlark.ledger.trail import Trail
 from maskedlark.parameters.document import Document
 from maskedlark.web import files, pages
@@ -161,7 +155,7 @@ def _fields(verified: Trail, documents: Sequence[Document]) -> dict[str, Any]:
     """What was verified: every session with how many of its steps were used, if it is closed; and what a
     source has cost under every document that has receipts, beside that by sums without noise."""
     receipts, spent, local = verified.receipts, verified.spent(), verified.local()
-    used = {each.request: each.used for each in receipts if isinstance(each, ClosedReceipt)}
+    used = {each.request: each.used for each in receipts if isinstance(each, receipt.ClosedReceipt)}
     sessions = [
         {
             "request": each.request,
@@ -171,7 +165,7 @@ def _fields(verified: Trail, documents: Sequence[Document]) -> dict[str, Any]:
             "charged_epsilon": each.balance.charged_epsilon,
         }
         for each in receipts
-        if isinstance(each, OpenedReceipt)
+        if isinstance(each, receipt.OpenedReceipt)
     ]
     costs = [
         {
@@ -190,8 +184,8 @@ def _fields(verified: Trail, documents: Sequence[Document]) -> dict[str, Any]:
         "origin": verified.origin,
         "helper": verified.helper,
         "receipts": len(receipts),
-        "datasets_sealed": sum(isinstance(each, SealedReceipt) for each in receipts),
-        "questions_answered": sum(isinstance(each, ReleaseReceipt) for each in receipts),
+        "datasets_sealed": sum(isinstance(each, receipt.SealedReceipt) for each in receipts),
+        "questions_answered": sum(isinstance(each, receipt.ReleaseReceipt) for each in receipts),
         "training_sessions": sessions,
         "receipts_lost": verified.lost,
         "spent": costs,

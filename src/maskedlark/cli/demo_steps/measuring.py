@@ -1,5 +1,7 @@
 """The demo's campaign report, private beside true; and the receipts of all that was asked."""
 
+from itertools import pairwise
+
 from rich.console import Console
 
 from maskedlark.adserver.client import Client
@@ -72,15 +74,14 @@ def receipts(console: Console, scene: Stage, client: Client) -> Receipts:
 
 def _chain(receipts: list[Receipt]) -> tuple[Charged, ...]:
     """Every receipt with what it added to both figures."""
-    chain, spent, coalition = [], 0.0, 0.0
+    spent = [(0.0, 0.0)]
     for receipt in receipts:
         balance: Balance | None = getattr(receipt, "balance", None)
-        before, before_coalition = spent, coalition
-        if balance is not None:
-            spent, coalition = balance.spent_epsilon, balance.spent_coalition_epsilon
-        charged = (spent - before, coalition - before_coalition)
-        chain.append(Charged(receipt.number, _what(receipt), *charged, spent, coalition))
-    return tuple(chain)
+        spent.append((balance.spent_epsilon, balance.spent_coalition_epsilon) if balance else spent[-1])
+    return tuple(
+        Charged(receipt.number, _what(receipt), now[0] - before[0], now[1] - before[1], *now)
+        for receipt, (before, now) in zip(receipts, pairwise(spent), strict=True)
+    )
 
 
 def _what(receipt: Receipt) -> str:

@@ -45,8 +45,8 @@ Chances = NDArray[np.float64]
 class Judges:
     """People whom no model was trained on. Their labels are known to the demo alone, which made them up."""
 
-    def __init__(self, encoder: Encoder, count: int = FRESH) -> None:
-        self.people = people(count, b"other people, later")
+    def __init__(self, encoder: Encoder) -> None:
+        self.people = people(FRESH, b"other people, later")
         self._encoder, self._rows = encoder, encoder.encode(self.people.known)
 
     def judge(self, model: nn.Module, name: str = "", who: str = "") -> Judged:

@@ -134,17 +134,14 @@ def bits(name: str, title: str, views: Sequence[PartyView], what: str) -> Markup
 
 def _strip(data: str, top: float, kind: str, party: str) -> Iterator[Markup]:
     """A path of the ones and a path of the zeros."""
-    number = int(data, 16)
-    cells: dict[bool, list[str]] = {True: [], False: []}
-    for place in range(64):
-        x = place * _CELL + place // 8 * _BYTE
-        is_one = bool(number >> (63 - place) & 1)
-        cells[is_one].append(f"M{x:.1f} {top:.1f}h{_CELL - 0.9:.1f}v{_STRIP}h{0.9 - _CELL:.1f}z")
-    for is_one, drawn in cells.items():
-        if drawn:
-            words = element("title", f"{party}: {data}")
-            class_ = f"mark bit {kind} {'one' if is_one else 'zero'}"
-            yield element("path", words, d="".join(drawn), class_=class_)
+    number, size = int(data, 16), f"h{_CELL - 0.9:.1f}v{_STRIP}h{0.9 - _CELL:.1f}z"
+    for name, bit in (("one", 1), ("zero", 0)):
+        places = [place for place in range(64) if number >> (63 - place) & 1 == bit]
+        path = "".join(f"M{place * _CELL + place // 8 * _BYTE:.1f} {top:.1f}{size}" for place in places)
+        if path:
+            yield element(
+                "path", element("title", f"{party}: {data}"), d=path, class_=f"mark bit {kind} {name}"
+            )
 
 
 assert 63 * _CELL + 7 * _BYTE + _CELL <= WIDTH, "eight bytes fit"
