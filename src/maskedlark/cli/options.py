@@ -31,18 +31,15 @@ ServiceKeyOrNone = Annotated[str | None, _SERVICE_KEY]
 Origins = Annotated[
     list[str], Option("--origin", help="NAME=KEY of an ad server's first document key. Repeat for more.")
 ]
-
-
 Listening = Callable[[Serving], Serving]
 """The settings of where to listen, but for what the command line says."""
+Serve = Callable[[Path, Listening], None]
 
 
-def serve_command(
-    app: typer.Typer, service: str, example: str, config_help: str
-) -> Callable[[Callable[[Path, Listening], None]], None]:
+def serve_command(app: typer.Typer, service: str, example: str, config_help: str) -> Callable[[Serve], Serve]:
     """Declare `serve` of a service: it gets the path of its settings, and where else it shall listen."""
 
-    def add(run: Callable[[Path, Listening], None]) -> None:
+    def add(run: Serve) -> Serve:
         def serve(
             config: Annotated[Path, Option(help=config_help)],
             host: Annotated[
@@ -66,5 +63,6 @@ def serve_command(
 
         serve.__doc__ = run.__doc__
         command(app, example)(serve)
+        return run
 
     return add
