@@ -11,7 +11,7 @@ import numpy as np
 from maskedlark.audit import answers
 from maskedlark.audit.answers import Guesses
 from maskedlark.audit.colluding import shared_seed
-from maskedlark.cli.audits.planting import TAG
+from maskedlark.cli.audits.auditor import TAG
 from maskedlark.core import sharing
 from maskedlark.dp.session_charge import Course, adserver_epsilon
 from maskedlark.errors import MaskedLarkError

@@ -12,8 +12,8 @@ import numpy as np
 from maskedlark.adserver.remote_helper import RemoteHelper, Retries
 from maskedlark.adserver.sending import at_once
 from maskedlark.audit import colluding_sessions as colluding
-from maskedlark.cli.audits import asking
-from maskedlark.cli.audits.planting import TAG
+from maskedlark.cli.audits.auditor import TAG
+from maskedlark.cli.audits.training import clipping
 from maskedlark.clock import SystemClock
 from maskedlark.core import sharing
 from maskedlark.core.purpose import Purpose
@@ -83,11 +83,11 @@ class HostileAdServer:
     def lifted(self, shares: np.ndarray) -> np.ndarray:
         """The sum of helpers' answers to one step, in reals."""
         quantised = weights.decode(self.network, self.body)
-        return lift(self.network, quantised, asking.clipping(self.document), sharing.combine(list(shares)))
+        return lift(self.network, quantised, clipping(self.document), sharing.combine(list(shares)))
 
     def tail(self, plan: Plan) -> int:
         """What one helper's noise stays below."""
-        steps = GradientSteps(TAG, self.network, asking.clipping(self.document))
+        steps = GradientSteps(TAG, self.network, clipping(self.document))
         (column,) = steps.at(self.body, b"").columns
         return mechanisms.tail("gaussian", plan.noise, column.sensitivity, 1)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from maskedlark.audit import training_canaries as canaries
-from maskedlark.cli.audits import planting
+from maskedlark.cli.audits import auditor
 from maskedlark.errors import MaskedLarkError
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.simulate.stage import stage
@@ -95,7 +95,7 @@ ATTACKS = {
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    settings = planting.SETTINGS.format(features=SMALL, bound=BOUND).replace("k = 20", "k = 1")
+    settings = auditor.SETTINGS.format(features=SMALL, bound=BOUND).replace("k = 20", "k = 1")
     with stage(tmp_path_factory.mktemp("small"), settings, SystemRandomness()) as made:
         yield World(made, SMALL)
 
@@ -107,7 +107,7 @@ def test_a_few_steps(small, attack):
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    settings = planting.SETTINGS.format(features=LARGE, bound=BOUND).replace("k = 20", "k = 1")
+    settings = auditor.SETTINGS.format(features=LARGE, bound=BOUND).replace("k = 20", "k = 1")
     with stage(tmp_path_factory.mktemp("large"), settings, SystemRandomness()) as made:
         yield World(made, LARGE)
 
@@ -121,7 +121,7 @@ def test_a_long_run(large, attack):
 @pytest.mark.long
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_helper_that_leaves_something_out_is_seen(tmp_path, mutant):
-    settings = planting.SETTINGS.format(features=LARGE, bound=BOUND).replace("k = 20", "k = 1")
+    settings = auditor.SETTINGS.format(features=LARGE, bound=BOUND).replace("k = 20", "k = 1")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
         loading = f'functions = ["tests.statistical.mutants.{mutant}"]\n'
@@ -190,7 +190,7 @@ def test_a_helper_whose_files_are_put_back_gives_no_more_than_is_accounted(tmp_p
 
 def test_a_dataset_of_fewer_than_k_records(small):
     """Whoever is alone in a dataset is easily told from nobody, by time and by numbers of records."""
-    raised = planting.SETTINGS.format(features=SMALL, bound=BOUND)
+    raised = auditor.SETTINGS.format(features=SMALL, bound=BOUND)
     small.server.made.publish(raised)
     server = HostileAdServer(small.server.made)
     one = server.reports(small.rows[:1], small.coins[:1])

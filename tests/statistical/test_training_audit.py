@@ -16,7 +16,7 @@ import pytest
 
 from maskedlark.audit import training_canaries as canaries
 from maskedlark.audit.training_canaries import NoiseBound
-from maskedlark.cli.audits import planting
+from maskedlark.cli.audits import auditor
 from maskedlark.dp import mechanisms
 from maskedlark.dp.sampling import Sampling
 from maskedlark.dp.session_charge import Course, adserver_epsilon, coalition_epsilon
@@ -137,7 +137,7 @@ def test_a_run_in_memory_is_under_both_figures_and_near_them(tmp_path, monkeypat
 @pytest.mark.long
 def test_a_run_through_helper_processes_is_under_both_figures_and_near_them(tmp_path, monkeypatch):
     coins = FixedRandomness(b"coins").below(2, RUNNING) == 1
-    settings = planting.SETTINGS.format(features=RUNNING, bound=BOUND)
+    settings = auditor.SETTINGS.format(features=RUNNING, bound=BOUND)
     with stage(tmp_path, settings, SystemRandomness()) as made:
         training_run.hand_in(made, coins)
         views, course = over_http(made)

@@ -11,8 +11,8 @@ import torch
 
 from maskedlark.audit import colluding_sessions as colluding
 from maskedlark.audit import training_canaries as canaries
-from maskedlark.cli.audits import planting
-from maskedlark.cli.audits.planting import TAG
+from maskedlark.cli.audits import auditor
+from maskedlark.cli.audits.auditor import TAG
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp.session_charge import Course
 from maskedlark.functions import weights
@@ -34,7 +34,7 @@ class Seen:
 def hand_in(made: Stage, coins: np.ndarray) -> None:
     """One report a canary, sealed at all helpers."""
     rows, labels = canaries.features(len(coins)), [coins.astype(np.int64)]
-    with planting.sealed(made, Purpose.TRAIN, lambda crowd: crowd.train(TAG, rows, labels)):
+    with auditor.sealed(made, Purpose.TRAIN, lambda crowd: crowd.train(TAG, rows, labels)):
         pass
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
-from typer.main import get_command, get_group
+from typer.main import get_group
 
 import maskedlark
 
@@ -32,9 +32,9 @@ _COMMANDS = {
     "experiment": "Repeat an experiment of the paper, or one of ours. Needs a clone of the repository.",
     "bench": "Measure how fast one part is. Needs a clone of the repository.",
 }
-"""What the list of commands says of each: a test holds it to what the command itself says."""
-_ALONE = {"demo": "Example: maskedlark demo --users 5000 --helpers 3"}
-"""Modules whose one function is the command, with its example."""
+"""What the list of commands says of each, in the order in which they are used."""
+_MODULES = {"evaluate": "train", "experiment": "bench"}
+"""Where a command is that has no module of its name."""
 EXIT_CODES = (
     "Exit codes: 0 done; 1 refused: the line says what to do; 2 the command line is wrong; 3 the budget does "
     "not allow it; 4 a service is away or busy: try again later; 130 interrupted."
@@ -59,13 +59,12 @@ class _Commands(TyperGroup):
 
 
 def load(name: str) -> Any:  # noqa: ANN401
-    """The whole of a command."""
-    module = import_module(f"{__name__}.{name}")
-    if name not in _ALONE:
-        return get_group(module.app) if module.app.info.name else get_command(module.app)
-    alone = typer.Typer(add_completion=False)
-    alone.command(name, epilog=_ALONE[name])(getattr(module, name))
-    return get_command(alone)
+    """The whole of a command: a group of its own, or one of those of its module."""
+    group = get_group(import_module(f"{__name__}.{_MODULES.get(name, name)}").app)
+    if group.name != name:
+        return group.commands[name]
+    group.help = _COMMANDS[name]
+    return group
 
 
 app = typer.Typer(

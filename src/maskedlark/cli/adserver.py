@@ -1,9 +1,11 @@
 """`maskedlark adserver`: set one up, and run the process that takes uploads."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from maskedlark.adserver import config as configuration
 from maskedlark.adserver import skeleton
@@ -11,9 +13,10 @@ from maskedlark.adserver.app import create_app
 from maskedlark.adserver.report_store import Reports
 from maskedlark.adserver.retention import DAY_S, Retention
 from maskedlark.adserver.upkeep import upkeep
-from maskedlark.cli import running
-from maskedlark.cli.plainly import plainly
-from maskedlark.cli.saying import Json, say
+from maskedlark.cli import options
+from maskedlark.cli.error_handling import command, group
+from maskedlark.cli.options import Json, Listening, serve_command
+from maskedlark.cli.output import print_result
 from maskedlark.clock import SystemClock
 from maskedlark.parameters.document import Origin
 from maskedlark.parameters.settings import PublicKey
@@ -25,30 +28,20 @@ from maskedlark.web.errors import BadKeyFile
 from maskedlark.wire.signatures import SigningKey
 
 REQUEST_KEY, DOCUMENT_KEY = "request.key", "document.key"
-app = typer.Typer(
-    name="adserver",
-    help="An ad server takes reports that it cannot read: set it up, run it. To measure: datasets, query.",
-    epilog="Example: maskedlark adserver serve --config ads/adserver.toml",
-    no_args_is_help=True,
-)
+app = group("adserver", "serve --config ads/adserver.toml")
 
 
-@app.command(
-    epilog="Example: maskedlark adserver init ads --origin ads.example "
-    "--parameter-service https://parameters.example --service-key 3b6a…"
+@command(
+    app,
+    "init ads --origin ads.example --parameter-service https://parameters.example --service-key 3b6a…",
 )
-@plainly
 def init(
-    folder: running.NewFolder,
-    origin: Annotated[str, typer.Option("--origin", help="Whose reports it takes, as in ads.example.")],
-    parameter_service: running.ServiceAddress = None,
-    service_key: running.ServiceKey = None,
-    key: Annotated[
-        Path | None, typer.Option("--key", help="The file of its request key; else one is made.")
-    ] = None,
-    origin_key: Annotated[
-        str | None, typer.Option("--origin-key", help="Its public document key; else one is made.")
-    ] = None,
+    folder: options.NewFolder,
+    origin: Annotated[str, Option(help="Whose reports it takes, as in ads.example.")],
+    parameter_service: options.ParameterService = None,
+    service_key: options.ServiceKeyOrNone = None,
+    key: Annotated[Path | None, Option(help="The file of its request key; else one is made.")] = None,
+    origin_key: Annotated[str | None, Option(help="Its public document key; else one is made.")] = None,
     as_json: Json = False,
 ) -> None:
     """Make a folder, settings to fill in, a document key and a request key. Prints their public halves."""
@@ -67,33 +60,25 @@ def init(
     where = key.absolute() if key else Path(REQUEST_KEY)
     settings_file.write(path, skeleton.text(origin, where, document_key, parameter_service, service_key))
     fields = {"config": str(path), "document_key": document_key, "request_key": request_key}
-    say(fields, as_json, f"document key {document_key}", f"request key {request_key}")
+    print_result(fields, as_json, f"document key {document_key}", f"request key {request_key}")
     if origin_key is None:
         kept = folder / DOCUMENT_KEY
         typer.echo(f"{kept} signs documents, and nothing here needs it: move it off this machine", err=True)
     typer.echo(f"fill in {path}, then run `maskedlark adserver serve`", err=True)
 
 
-@app.command(epilog="Example: maskedlark adserver serve --config ads/adserver.toml --port 8000")
-@plainly
-def serve(
-    config: Annotated[Path, typer.Option("--config", help="The ad server's settings, in TOML.")],
-    host: running.Host = None,
-    port: running.Port = None,
-    log_level: running.LogLevel = running.Level.INFO,
-) -> None:
+@serve_command(
+    app, "adserver", "serve --config ads/adserver.toml --port 8000", "The ad server's settings, in TOML."
+)
+def serve(config: Path, listening: Listening) -> None:
     """Take uploads. Prints where it listens; SIGINT or SIGTERM stops it. Needs no key."""
-    running.begin("adserver", log_level)
     settings, clock = configuration.read(config), SystemClock()
-    database = open_database(settings.database)
-    try:
+    with closing(open_database(settings.database)) as database:
         reports = Reports(database, clock)
         retention = Retention(database, settings.keep_days * DAY_S, settings.most_leap_days * DAY_S)
         made = create_app(settings.origin, reports, clock, settings.limits)
         with upkeep(retention, clock):
-            serving.serve(made, running.listening(settings.serving, host, port))
-    finally:
-        database.close()
+            serving.serve(made, listening(settings.serving))
 
 
 def _made(path: Path) -> str:

@@ -1,6 +1,5 @@
 """`maskedlark demo`: real services, a small population, a private report and model, what each party sees."""
 
-import json
 import tempfile
 import time
 from dataclasses import asdict
@@ -12,45 +11,49 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer import Option
 
 import maskedlark
 from maskedlark.adserver.client import Client
-from maskedlark.cli import interrupted
-from maskedlark.cli.acts import attacking, declaring, measuring, reporting, sights
-from maskedlark.cli.acts import people as simulated
-from maskedlark.cli.acts.found import Found, Model
-from maskedlark.cli.acts.people import People
-from maskedlark.cli.page import whole
-from maskedlark.cli.plainly import plainly
+from maskedlark.cli import page as pages
+from maskedlark.cli import signals
+from maskedlark.cli.demo_steps import measuring, party_views, reporting
+from maskedlark.cli.demo_steps import people as simulated
+from maskedlark.cli.demo_steps.people import People
+from maskedlark.cli.demo_steps.results import DemoResults, Model
+from maskedlark.cli.error_handling import command
+from maskedlark.cli.options import HelperCount
+from maskedlark.cli.output import print_result
 from maskedlark.features import Encoder
 from maskedlark.randomness import Randomness, SystemRandomness
 from maskedlark.simulate.stage import stage
 
+app = typer.Typer()
 
-@plainly
+
+@command(app, "demo --users 5000 --helpers 3")
 def demo(
-    users: Annotated[int, typer.Option(min=1500, max=100_000, help="How many people see an ad.")] = 3000,
-    helpers: Annotated[int, typer.Option(min=2, max=8, help="How many helpers share every secret.")] = 2,
+    users: Annotated[int, Option(min=1500, max=100_000, help="How many people see an ad.")] = 3000,
+    helpers: HelperCount = 2,
     page: Annotated[
-        Path, typer.Option(dir_okay=False, help="Where to write the page with the plots; replaced if there.")
+        Path, Option(dir_okay=False, help="Where to write the page with the plots; replaced if there.")
     ] = Path("maskedlark-demo.html"),
     as_json: Annotated[
-        bool, typer.Option("--json", help="For programs: one JSON object; all else to standard error.")
+        bool, Option("--json", help="For programs: one JSON object; all else to standard error.")
     ] = False,
 ) -> None:
     """Follow a small population's reports through running services: measure, train, attack."""
     check_writable(page)
     console = Console(highlight=False, stderr=as_json)
-    with interrupted.in_order():
-        found = play(console, users, helpers, SystemRandomness())
-    whole.write(page, found)
+    with signals.as_interrupts():
+        results = run(console, users, helpers, SystemRandomness())
+    pages.write(page, results)
     console.print(f"The page with the plots: [bold]{link(page)}[/]. Open it in a browser.\n", soft_wrap=True)
-    if as_json:
-        typer.echo(json.dumps({**asdict(found), "page": str(page)}, ensure_ascii=False))
+    print_result({**asdict(results), "page": str(page)}, as_json)
 
 
 def check_writable(page: Path) -> None:
-    """Refuse, before anything is played, a page that could not be written in the end."""
+    """Refuse, before anything is started, a page that could not be written in the end."""
     if not page.absolute().parent.is_dir():
         raise typer.BadParameter(f"there is no folder {page.parent} to write the page in: make it first")
     try:
@@ -68,25 +71,24 @@ def link(page: Path) -> str:
     return f"[link={page.absolute().as_uri()}]{escape(str(page))}[/link]"
 
 
-def play(console: Console, users: int, helpers: int, rng: Randomness) -> Found:
-    """All acts. What they start is stopped when this returns, however it does."""
+def run(console: Console, users: int, helpers: int, rng: Randomness) -> DemoResults:
+    """All steps. What they start is stopped when this returns, however it does."""
     start, crowd = time.perf_counter(), simulated.people(users)
     encoder = simulated.encoder(crowd)
     console.print(
         f"\n[bold]{users} people saw an ad, {crowd.bought.sum()} bought.[/] "
         "Their browsers know; nobody else will see what one of them did.\n"
     )
-    settings = declaring.settings(encoder)
+    settings = reporting.settings(encoder)
     with tempfile.TemporaryDirectory() as folder, stage(Path(folder), settings, rng, helpers) as scene:
-        declaring.act(console, scene)
         with scene.client() as client:
-            sent = reporting.act(console, scene, client, crowd, encoder)
-            report = measuring.act(console, client, crowd)
+            sent = reporting.run(console, scene, client, crowd, encoder)
+            report = measuring.run(console, client, crowd)
             model = train(console, client, crowd, encoder, rng)
             receipts = measuring.receipts(console, scene, client)
-        measured = sights.opened(scene, scene.document.measure)
-        trained = sights.opened(scene, scene.document.declared_models[declaring.MODEL])
-    return Found(
+        measured = party_views.opened(scene, scene.document.measure)
+        trained = party_views.opened(scene, scene.document.declared_models[reporting.MODEL])
+    return DemoResults(
         version=maskedlark.__version__,
         users=users,
         bought=int(crowd.bought.sum()),
@@ -97,17 +99,19 @@ def play(console: Console, users: int, helpers: int, rng: Randomness) -> Found:
         report=report,
         model=model,
         receipts=receipts,
-        sights=sights.act(console, measured, trained, crowd, encoder),
-        attacks=attacking.act(console, trained),
+        sights=party_views.run(console, measured, trained, crowd, encoder),
+        attacks=party_views.attack(console, trained),
         seconds=time.perf_counter() - start,
     )
 
 
 def train(console: Console, client: Client, crowd: People, encoder: Encoder, rng: Randomness) -> Model | None:
-    """The act that needs torch: left out, and said so, where that is not installed."""
+    """The step that needs torch: left out, and said so, where that is not installed."""
     if find_spec("torch") is None:
         console.print("No model is trained: `pip install maskedlark\\[train]` brings what that needs.\n")
         return None
     # By name: torch takes seconds to load, and nobody waits for it to read the help.
-    found: Model = import_module("maskedlark.cli.acts.training").act(console, client, crowd, encoder, rng)
-    return found
+    model: Model = import_module("maskedlark.cli.demo_steps.training").run(
+        console, client, crowd, encoder, rng
+    )
+    return model

@@ -1,20 +1,28 @@
-"""`maskedlark helper`: set one up, rotate its keys, publish them, run it."""
+"""`maskedlark helper`: set one up, rotate its keys, publish them, run it; back it up and recover it."""
 
+from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
-from maskedlark.cli import backup, running
-from maskedlark.cli.plainly import plainly
-from maskedlark.cli.saying import Json, say
-from maskedlark.clock import SystemClock
+from maskedlark.cli import options
+from maskedlark.cli.error_handling import command, group
+from maskedlark.cli.options import HelperConfig, Json, Listening, serve_command
+from maskedlark.cli.output import print_result
+from maskedlark.cli.receipts import read_lines
+from maskedlark.clock import SECONDS_AN_HOUR, SystemClock
+from maskedlark.helper import backup as backups
 from maskedlark.helper import config as configuration
-from maskedlark.helper import skeleton
+from maskedlark.helper import recovery, skeleton
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.app import CBOR_TYPE, create_app
 from maskedlark.helper.config import Config
+from maskedlark.helper.handed_in import Asked
 from maskedlark.helper.keyring import DAY_S, Keyring, Span
+from maskedlark.helper.recovery import Recovered
 from maskedlark.helper.service import open_service
 from maskedlark.ledger.ledger import Ledger
 from maskedlark.randomness import SystemRandomness
@@ -26,38 +34,20 @@ from maskedlark.web.remote import Remote
 from maskedlark.wire import keys
 from maskedlark.wire.signatures import VerifyingKey
 
-app = typer.Typer(
-    name="helper",
-    help="A helper opens reports, enforces privacy, answers with shares: set it up, rotate keys, run it.",
-    epilog="Example: maskedlark helper serve --config helper-0/helper.toml",
-    no_args_is_help=True,
-)
-
-ConfigFile = Annotated[Path, typer.Option("--config", help="The helper's settings, in TOML.")]
-Identity = Annotated[
-    Path, typer.Option("--identity", help="The file of its identity. Keep it off the machine that answers.")
-]
-Days = Annotated[int, typer.Option(min=1, max=3650, help="Days until the next rotation is due.")]
-Overlap = Annotated[int, typer.Option(min=1, max=3650, help="Days more for which these keys are published.")]
+app = group("helper", "serve --config helper-0/helper.toml")
 
 
-@app.command(
-    epilog="Example: maskedlark helper init helper-0 --name helper-0 --address https://helper-0.example "
-    "--identity helper-0.key"
-)
-@plainly
+@command(app, "init helper-0 --name helper-0 --address https://helper-0.example --identity helper-0.key")
 def init(
-    folder: running.NewFolder,
-    name: Annotated[str, typer.Option("--name", help="Its name, as documents will name it.")],
-    address: Annotated[str, typer.Option("--address", help="Where ad servers will reach it.")],
-    identity: Annotated[
-        Path | None, typer.Option("--identity", help="Make an identity key too, in this new file.")
-    ] = None,
-    parameter_service: running.ServiceAddress = None,
-    service_key: running.ServiceKey = None,
-    origins: running.Origins = [],  # noqa: B006 - typer reads it and never changes it
+    folder: options.NewFolder,
+    name: Annotated[str, Option(help="Its name, as documents will name it.")],
+    address: Annotated[str, Option(help="Where ad servers will reach it.")],
+    identity: Annotated[Path | None, Option(help="Make an identity key too, in this new file.")] = None,
+    parameter_service: options.ParameterService = None,
+    service_key: options.ServiceKeyOrNone = None,
+    origins: options.Origins = [],  # noqa: B006 - typer reads it and never changes it
     trusted: Annotated[
-        list[str], typer.Option("--trust", help="The identity of a helper that it trusts. Repeat for more.")
+        list[str], Option("--trust", help="The identity of a helper that it trusts. Repeat for more.")
     ] = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:
@@ -69,19 +59,20 @@ def init(
     path = settings_file.place(folder, skeleton.FILE)
     public = key_file.create(identity, SystemRandomness()).verifying.public.hex() if identity else None
     settings_file.write(path, skeleton.text(said, public))
-    say({"config": str(path), "identity": public}, as_json, *([public] if public else []))
+    print_result({"config": str(path), "identity": public}, as_json, *([public] if public else []))
     typer.echo(f"fill in {path}, then run `maskedlark helper rotate`", err=True)
 
 
-@app.command(epilog="Example: maskedlark helper rotate --config helper-0/helper.toml --identity helper-0.key")
-@plainly
+@command(app, "rotate --config helper-0/helper.toml --identity helper-0.key")
 def rotate(
-    config: ConfigFile,
-    identity: Identity,
-    valid_days: Days = 30,
-    overlap_days: Overlap = 30,
+    config: HelperConfig,
+    identity: Annotated[Path, Option(help="The file of its identity. Keep it off the machine that answers.")],
+    valid_days: Annotated[int, Option(min=1, max=3650, help="Days until the next rotation is due.")] = 30,
+    overlap_days: Annotated[
+        int, Option(min=1, max=3650, help="Days more for which these keys are published.")
+    ] = 30,
     publishing: Annotated[
-        bool, typer.Option("--publish/--no-publish", help="Hand them to the parameter service.")
+        bool, Option("--publish/--no-publish", help="Hand them to the parameter service.")
     ] = True,
     as_json: Json = False,
 ) -> None:
@@ -96,56 +87,114 @@ def rotate(
     if publishing:
         lines.append(_publish(settings))
     fields = {"helper": settings.name, "sequence": made.sequence, "keys": len(made.keys)}
-    say({**fields, "published": publishing}, as_json, *lines)
+    print_result({**fields, "published": publishing}, as_json, *lines)
 
 
-@app.command(epilog="Example: maskedlark helper publish --config helper-0/helper.toml")
-@plainly
-def publish(config: ConfigFile, as_json: Json = False) -> None:
+@command(app, "publish --config helper-0/helper.toml")
+def publish(config: HelperConfig, as_json: Json = False) -> None:
     """Hand the keys that there are to the parameter service. Safe to repeat; needs no identity."""
     settings = configuration.read(config)
-    said = _publish(settings)
-    say({"helper": settings.name, "published_at": settings.parameter_service}, as_json, said)
+    fields = {"helper": settings.name, "published_at": settings.parameter_service}
+    print_result(fields, as_json, _publish(settings))
 
 
-@app.command(epilog="Example: maskedlark helper serve --config helper-0/helper.toml --port 8001")
-@plainly
-def serve(
-    config: ConfigFile,
-    host: running.Host = None,
-    port: running.Port = None,
-    log_level: running.LogLevel = running.Level.INFO,
-) -> None:
+@serve_command(
+    app, "helper", "serve --config helper-0/helper.toml --port 8001", "The helper's settings, in TOML."
+)
+def serve(config: Path, listening: Listening) -> None:
     """Run the helper. Prints where it listens; SIGINT or SIGTERM stops it. Needs no identity."""
-    running.begin("helper", log_level)
     settings = configuration.read(config)
     with open_service(settings, SystemClock(), SystemRandomness()) as service:
-        serving.serve(create_app(service), running.listening(settings.serving, host, port))
+        serving.serve(create_app(service), listening(settings.serving))
 
 
-@app.command(
-    name="accept-ledger", epilog="Example: maskedlark helper accept-ledger --config helper-0/helper.toml"
-)
-@plainly
-def accept_ledger(config: ConfigFile, as_json: Json = False) -> None:
+@command(app, "accept-ledger --config helper-0/helper.toml")
+def accept_ledger(config: HelperConfig, as_json: Json = False) -> None:
     """Begin the anchor anew from the ledger as it is. Only if the anchor was lost, and the ledger was not.
 
     From an old copy of the ledger this would spend budgets twice.
     """
     settings = configuration.read(config)
     typer.confirm("Is this surely the newest ledger, and no copy that was put back?", abort=True, err=True)
-    database = open_database(settings.database_url)
-    try:
+    with closing(open_database(settings.database_url)) as database:
         anchor = FileAnchor(settings.anchor_folder)
         ledger = Ledger(database, anchor, _keyring(settings), SystemClock(), SystemRandomness())
         origins = ledger.accept()
-    finally:
-        database.close()
-    said = f"anchored {', '.join(origins) or 'nothing: the ledger is empty'}"
-    say({"anchored": list(origins)}, as_json, said)
+    line = f"anchored {', '.join(origins) or 'nothing: the ledger is empty'}"
+    print_result({"anchored": list(origins)}, as_json, line)
 
 
-backup.hang_into(app)
+@command(app, "backup --config helper-0/helper.toml --to backups/monday")
+def backup(
+    config: HelperConfig,
+    to: Annotated[Path, Option(help="The new folder of the backup.")],
+    with_keys: Annotated[
+        bool, Option("--with-keys", help="Its keys too: whoever has them can open reports.")
+    ] = False,
+    dumped: Annotated[
+        bool, Option("--dumped", help="The database is a server's, and was dumped just before.")
+    ] = False,
+    earlier: Annotated[Path | None, Option(help="A backup beside it: what is the same is linked.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Copy the helper while it runs. The copy is as secret as the helper; the anchor is not in it."""
+    made = backups.back_up(
+        configuration.read(config), to.absolute(), SystemClock(), with_keys, dumped, earlier
+    )
+    size = sum(each.size for each in made.files.values())
+    fields = {"files": len(made.files), "bytes": size, "folder": str(to)}
+    print_result(fields, as_json, f"{len(made.files)} files, {size} bytes, in {to}")
+
+
+@command(app, "restore --config helper-0/helper.toml --from backups/monday")
+def restore(
+    config: HelperConfig,
+    source: Annotated[Path, Option("--from", help="The folder of the backup.")],
+    as_json: Json = False,
+) -> None:
+    """Put a backup's files back, each checked. The helper starts when it was recovered."""
+    made = backups.put_back(configuration.read(config), source)
+    fields = {"files": len(made.files), "taken": made.taken, "database": made.database}
+    print_result(fields, as_json, f"{len(made.files)} files of {_when(made.taken)} are back")
+    if made.database == "server":
+        typer.echo("put the dump of its database back with pg_restore", err=True)
+    typer.echo("collect the receipts of since then, then run `maskedlark helper recover`", err=True)
+
+
+@command(app, "recover --config helper-0/helper.toml --receipts kept.jsonl")
+def recover(
+    config: HelperConfig,
+    receipts: Annotated[
+        list[Path], Option(help="Receipts of this helper, as ad servers keep them. Repeat for more.")
+    ] = [],  # noqa: B006 - typer reads it and never changes it
+    close: Annotated[
+        list[str], Option(help="An origin whose missing receipts nobody has: all counts as spent.")
+    ] = [],  # noqa: B006
+    anchor_lost: Annotated[
+        bool, Option("--anchor-lost", help="The anchor is lost too: all counts as spent, for everyone.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Bring a ledger that was put back up to what was signed since. A budget is never reset."""
+    settings, clock = configuration.read(config), SystemClock()
+    signed = [receipt for path in receipts for receipt in read_lines(path)]
+    if anchor_lost or close:
+        typer.confirm(
+            f"Close for good what {'all origins' if anchor_lost else ', '.join(close)} published until now?",
+            abort=True,
+            err=True,
+        )
+    published = recovery.shown_by(settings, clock)
+    asked = Asked(anchor_lost, close)
+    done = recovery.recover(settings, signed, asked, published, clock, SystemRandomness())
+    fields = {
+        "put_back": dict(done.put_back),
+        "datasets_lost": dict(done.lost),
+        "closed": dict(done.closed),
+        "aborted": done.aborted,
+        "refused_before_hour": done.floor,
+    }
+    print_result(fields, as_json, *_recovered(done))
 
 
 def _keyring(settings: Config) -> Keyring:
@@ -167,3 +216,24 @@ def _published_sequence(settings: Config, identity: VerifyingKey) -> int:
         except NotThere:
             return 0
     return keys.verify(message, settings.name, identity).sequence
+
+
+def _recovered(done: Recovered) -> list[str]:
+    """What was done, a line each."""
+    lines = [
+        f"{origin}: {count} receipts put back, {done.lost[origin]} datasets are lost"
+        for origin, count in done.put_back.items()
+    ]
+    lines += [
+        f"{origin}: closed up to version {version}; publish a new one"
+        for origin, version in done.closed.items()
+    ]
+    if done.aborted:
+        lines.append(f"{done.aborted} datasets that were not sealed are aborted")
+    if done.floor is not None:
+        lines.append(f"reports of before {_when((done.floor + 1) * SECONDS_AN_HOUR)} are refused")
+    return lines or ["nothing was lost"]
+
+
+def _when(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")

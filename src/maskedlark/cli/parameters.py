@@ -2,9 +2,7 @@
 
 import json
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -12,11 +10,12 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from typer import Argument, Option
 
-from maskedlark.adserver.trusted import naming
-from maskedlark.cli import running
-from maskedlark.cli.plainly import plainly
-from maskedlark.cli.saying import Json, say
+from maskedlark.cli import chains, options
+from maskedlark.cli.error_handling import command, group
+from maskedlark.cli.options import Json, Listening, Service, ServiceKey, serve_command
+from maskedlark.cli.output import print_result
 from maskedlark.clock import SystemClock
 from maskedlark.errors import BadSignature, InvalidDocument
 from maskedlark.parameter_service import config as configuration
@@ -32,151 +31,116 @@ from maskedlark.parameters.meaning import WARNING, meaning
 from maskedlark.randomness import SystemRandomness
 from maskedlark.web import files, key_file, pages, serving, skeleton
 from maskedlark.web.errors import UnknownDocument
-from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.remote import Remote
 from maskedlark.wire.signatures import VerifyingKey
 
 KEY = "service.key"
-app = typer.Typer(
-    name="parameters",
-    help="Privacy settings that anyone can verify: make keys, draft, sign, publish, show, verify; serve.",
-    epilog="Example: maskedlark parameters sign draft.json --key document.key --out signed.json",
-    no_args_is_help=True,
-)
+app = group("parameters", "sign draft.json --key document.key --out signed.json")
 
-Service = Annotated[str, typer.Option("--service", help="The parameter service's address.")]
-ServiceKey = Annotated[
-    str, typer.Option("--service-key", help="The service's public key, from its operator.")
-]
-OriginKey = Annotated[
-    str, typer.Option("--origin-key", help="The document key that signed the first document.")
-]
+OriginKey = Annotated[str, Option("--origin-key", help="The document key that signed the first document.")]
 Cache = Annotated[
-    Path | None,
-    typer.Option("--cache", help="Where to remember what was seen, so that going back is noticed."),
+    Path | None, Option("--cache", help="Where to remember what was seen, so that going back is noticed.")
 ]
-Out = Annotated[Path | None, typer.Option("--out", help="Write it to this file.")]
+Out = Annotated[Path | None, Option("--out", help="Write it to this file.")]
 
 
-@app.command(epilog="Example: maskedlark parameters keys document.key")
-@plainly
+@command(app, "keys document.key")
 def keys(
-    path: Annotated[Path, typer.Argument(help="The new file; only you will be able to read it.")],
+    path: Annotated[Path, Argument(help="The new file; only you will be able to read it.")],
     as_json: Json = False,
 ) -> None:
     """Make a key: of documents, of requests, a helper's or the service's. Prints its public half."""
     public = key_file.create(path, SystemRandomness()).verifying.public.hex()
-    say({"file": str(path), "public_key": public}, as_json, public)
+    print_result({"file": str(path), "public_key": public}, as_json, public)
 
 
-@app.command(
-    epilog="Example: maskedlark parameters draft settings.toml --document-key 9d61… "
-    "--request-key request.key --out draft.json"
-)
-@plainly
+@command(app, "draft settings.toml --document-key 9d61… --request-key request.key --out draft.json")
 def draft(
-    settings: Annotated[Path, typer.Argument(help="A short TOML; what it leaves out gets a default.")],
+    settings: Annotated[Path, Argument(help="A short TOML; what it leaves out gets a default.")],
     document_key: Annotated[
-        str | None, typer.Option("--document-key", help="Signs the next document: its public half or file.")
+        str | None, Option(help="Signs the next document: its public half or file.")
     ] = None,
     request_key: Annotated[
-        str | None, typer.Option("--request-key", help="Signs requests to helpers: its public half or file.")
+        str | None, Option(help="Signs requests to helpers: its public half or file.")
     ] = None,
-    previous: Annotated[
-        Path | None, typer.Option("--previous", help="The published document that this one follows.")
-    ] = None,
+    previous: Annotated[Path | None, Option(help="The published document that this one follows.")] = None,
     out: Out = None,
 ) -> None:
     """Draft a whole document from a short TOML, and say what it means. A key that is not given stays."""
     keys = _declared(document_key), _declared(request_key)
     before = chain.decode(previous.read_bytes()).claimed() if previous else None
     drafted = draft_document(_text(settings), *keys, before, SystemClock().now())
-    _explain(Console(stderr=out is None, highlight=False), drafted)
-    _write(out, drafted.encode())
+    _deliver(out, drafted, drafted.encode())
 
 
-@app.command(epilog="Example: maskedlark parameters sign draft.json --key document.key --out signed.json")
-@plainly
+@command(app, "sign draft.json --key document.key --out signed.json")
 def sign(
-    drafted: Annotated[Path, typer.Argument(help="The draft.")],
-    key: Annotated[Path, typer.Option("--key", help="The file of the document key.")],
+    drafted: Annotated[Path, Argument(help="The draft.")],
+    key: Annotated[Path, Option(help="The file of the document key.")],
     out: Out = None,
 ) -> None:
     """Sign a draft, and say what it means. Needs no network: run it where the document key is."""
-    found = document.parse(drafted.read_bytes())
-    signed = chain.sign(found, key_file.read(key))
-    _explain(Console(stderr=out is None, highlight=False), found)
-    _write(out, signed.encode())
+    parsed = document.parse(drafted.read_bytes())
+    _deliver(out, parsed, chain.sign(parsed, key_file.read(key)).encode())
 
 
-@app.command(
-    epilog="Example: maskedlark parameters publish signed.json "
-    "--service http://127.0.0.1:8000 --service-key 3b6a… --out published.json"
-)
-@plainly
+@command(app, "publish signed.json --service http://127.0.0.1:8000 --service-key 3b6a… --out published.json")
 def publish(
-    file: Annotated[Path, typer.Argument(help="What `sign` wrote; or a draft, with --key.")],
+    file: Annotated[Path, Argument(help="What `sign` wrote; or a draft, with --key.")],
     service: Service,
     service_key: ServiceKey,
-    key: Annotated[
-        Path | None, typer.Option("--key", help="The file of the document key, to sign a draft here.")
-    ] = None,
+    key: Annotated[Path | None, Option(help="The file of the document key, to sign a draft here.")] = None,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
     """Publish a signed document. Safe to repeat: the same document is published once."""
     handed = _handed(file.read_bytes(), key)
-    with Remote(service) as remote, _naming_the_signer():
-        answer = remote.post("/v1/documents", handed.encode(), JSON)
-    published = chain.decode(answer)
+    try:
+        with Remote(service) as remote:
+            published = chain.decode(remote.post("/v1/documents", handed.encode(), JSON))
+    except BadSignature as error:
+        raise BadSignature(
+            f"{error}: sign with the document key that the version before declares, version 1 with the one "
+            "that the service pinned; the request key signs no documents"
+        ) from None
     published.published(key_file.public(service_key))
     if published.body != handed.body:
         raise InvalidDocument("the service answered with another document than the one handed in")
-    found = published.claimed()
     if out is not None:
         files.write(out, published.encode())
-    fields = {"origin": found.origin, "version": found.version, "digest": found.digest.hex()}
-    said = f"published version {found.version} of {found.origin}, digest {found.digest.hex()}"
-    say(fields, as_json, said)
+    claimed = published.claimed()
+    fields = {"origin": claimed.origin, "version": claimed.version, "digest": claimed.digest.hex()}
+    line = "published version {version} of {origin}, digest {digest}".format(**fields)
+    print_result(fields, as_json, line)
 
 
-@app.command(
-    epilog="Example: maskedlark parameters show ads.example --service http://127.0.0.1:8000 "
-    "--service-key 3b6a… --origin-key 9d61…"
-)
-@plainly
+@command(app, "show ads.example --service http://127.0.0.1:8000 --service-key 3b6a… --origin-key 9d61…")
 def show(
-    origin: Annotated[str, typer.Argument(help="Whose settings.")],
+    origin: Annotated[str, Argument(help="Whose settings.")],
     service: Service,
     service_key: ServiceKey,
     origin_key: OriginKey,
-    version: Annotated[int | None, typer.Option(min=1, help="Which version; else the latest.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The document itself.")] = False,
+    version: Annotated[int | None, Option(min=1, help="Which version; else the latest.")] = None,
+    as_json: Annotated[bool, Option("--json", help="The document itself.")] = False,
     cache: Cache = None,
 ) -> None:
     """Show an origin's settings in plain words, after verifying its whole chain."""
-    with _client(origin, service, service_key, origin_key, cache) as client:
-        found = client.latest(origin) if version is None else _version(client.chain(origin), version)
+    with chains.open_client(origin, service, service_key, origin_key, cache) as client:
+        shown = client.latest(origin) if version is None else _version(client.chain(origin), version)
     if as_json:
-        typer.echo(json.dumps(json.loads(found.encode()), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(json.loads(shown.encode()), indent=2, ensure_ascii=False))
     else:
-        _explain(Console(highlight=False), found)
+        _explain(Console(highlight=False), shown)
 
 
-@app.command(
-    epilog="Example: maskedlark parameters verify ads.example --file chain.json "
-    "--service-key 3b6a… --origin-key 9d61…"
-)
-@plainly
+@command(app, "verify ads.example --file chain.json --service-key 3b6a… --origin-key 9d61…")
 def verify(
-    origin: Annotated[str, typer.Argument(help="Whose chain.")],
+    origin: Annotated[str, Argument(help="Whose chain.")],
     service_key: ServiceKey,
     origin_key: OriginKey,
-    service: Annotated[str | None, typer.Option("--service", help="Fetch the chain from here …")] = None,
-    file: Annotated[Path | None, typer.Option("--file", help="… or read it from a file.")] = None,
-    save: Annotated[
-        Path | None, typer.Option("--save", help="Write the verified chain to this file.")
-    ] = None,
+    service: Annotated[str | None, Option(help="Fetch the chain from here …")] = None,
+    file: Annotated[Path | None, Option(help="… or read it from a file.")] = None,
+    save: Annotated[Path | None, Option(help="Write the verified chain to this file.")] = None,
     cache: Cache = None,
     as_json: Json = False,
 ) -> None:
@@ -184,33 +148,26 @@ def verify(
     if (service is None) == (file is None):
         raise typer.BadParameter("give either --service or --file")
     if file is not None:
-        found = list(pages.decode_chain(file.read_bytes()))
+        signed = list(pages.decode_chain(file.read_bytes()))
     else:
-        with _client(origin, service or "", service_key, origin_key, cache) as client:
-            found = client.signed_chain(origin)
-    documents = chain.verify(found, origin, key_file.public(origin_key), key_file.public(service_key))
-    if not documents:
-        raise UnknownDocument(f"the chain holds no document of {origin}")
+        with chains.open_client(origin, service or "", service_key, origin_key, cache) as client:
+            signed = client.signed_chain(origin)
+    documents = chains.verify(signed, origin, service_key, origin_key)
     if save is not None:
-        files.write(save, pages.encode_chain(found))
+        files.write(save, pages.encode_chain(signed))
     verified = [{"version": each.version, "digest": each.digest.hex()} for each in documents]
     lines = [f"version {each.version}  {each.digest.hex()}  verified" for each in documents]
-    say({"origin": origin, "verified": verified}, as_json, *lines)
+    print_result({"origin": origin, "verified": verified}, as_json, *lines)
 
 
-@app.command(
-    epilog="Example: maskedlark parameters init parameters --origin ads.example=9d61… --helper helper-0=d75a…"
-)
-@plainly
+@command(app, "init parameters --origin ads.example=9d61… --helper helper-0=d75a…")
 def init(
-    folder: running.NewFolder,
-    origins: running.Origins = [],  # noqa: B006 - typer reads it and never changes it
+    folder: options.NewFolder,
+    origins: options.Origins = [],  # noqa: B006 - typer reads it and never changes it
     helpers: Annotated[
-        list[str], typer.Option("--helper", help="NAME=KEY of a helper's identity. Repeat for more.")
+        list[str], Option("--helper", help="NAME=KEY of a helper's identity. Repeat for more.")
     ] = [],  # noqa: B006
-    key: Annotated[
-        Path | None, typer.Option("--key", help="The service's key, if there is one; else one is made.")
-    ] = None,
+    key: Annotated[Path | None, Option(help="The service's key, if there is one; else one is made.")] = None,
     as_json: Json = False,
 ) -> None:
     """Make a folder, settings and a key for the service. Prints the key's public half."""
@@ -219,44 +176,23 @@ def init(
     signing = key_file.read(key) if key else key_file.create(folder / KEY, SystemRandomness())
     skeleton.write(path, settings_text(key.absolute() if key else Path(KEY), *pinned))
     public = signing.verifying.public.hex()
-    say({"config": str(path), "public_key": public}, as_json, public)
+    print_result({"config": str(path), "public_key": public}, as_json, public)
     typer.echo(f"pin origins and helpers in {path}, then run `maskedlark parameters serve`", err=True)
 
 
-@app.command(epilog="Example: maskedlark parameters serve --config parameters/parameters.toml --port 8000")
-@plainly
-def serve(
-    config: Annotated[Path, typer.Option("--config", help="The service's settings, in TOML.")],
-    host: running.Host = None,
-    port: running.Port = None,
-    log_level: running.LogLevel = running.Level.INFO,
-) -> None:
+@serve_command(
+    app,
+    "parameters",
+    "serve --config parameters/parameters.toml --port 8000",
+    "The service's settings, in TOML.",
+)
+def serve(config: Path, listening: Listening) -> None:
     """Run the parameter service. Prints where it listens; SIGINT or SIGTERM stops it."""
-    running.begin("parameters", log_level)
     settings = configuration.read(config)
     service_key = key_file.read(settings.key)
-    store = Store(settings.database)
-    try:
+    with closing(Store(settings.database)) as store:
         made = create_app(store, service_key, SystemClock(), settings.pinned)
-        serving.serve(made, running.listening(settings.serving, host, port))
-    finally:
-        store.close()
-
-
-@contextmanager
-def _client(
-    origin: str, service: str, service_key: str, origin_key: str, cache: Path | None
-) -> Iterator[ParameterClient]:
-    """A client that trusts these two keys. Without a cache it forgets what it has seen."""
-    with tempfile.TemporaryDirectory() as forgotten:
-        pins = {origin: key_file.public(origin_key)}
-        folder = cache or Path(forgotten)
-        key = key_file.public(service_key)
-        with (
-            ParameterClient(service, key, folder, SystemClock(), pins) as client,
-            naming("--service-key", "--origin-key"),
-        ):
-            yield client
+        serving.serve(made, listening(settings.serving))
 
 
 def _declared(given: str | None) -> VerifyingKey | None:
@@ -276,31 +212,18 @@ def _handed(data: bytes, key: Path | None) -> Signed:
         raise InvalidDocument(f"{error}: sign the draft with `maskedlark parameters sign`") from None
 
 
-@contextmanager
-def _naming_the_signer() -> Iterator[None]:
-    """Say which key signs a document, if it was another."""
-    try:
-        yield
-    except BadSignature as error:
-        raise BadSignature(
-            f"{error}: sign with the document key that the version before declares, version 1 with the one "
-            "that the service pinned; the request key signs no documents"
-        ) from None
-
-
 def _version(documents: list[Document], version: int) -> Document:
     if version > len(documents):
         raise UnknownDocument(f"the latest version is {len(documents)}; there is no {version}")
     return documents[version - 1]
 
 
-def _explain(console: Console, found: Document) -> None:
+def _explain(console: Console, document: Document) -> None:
     table = Table(show_header=False, box=None, padding=(0, 1))
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    for topic, words in meaning(found):
-        style = "bold yellow" if topic == WARNING else None
-        table.add_row(escape(topic), escape(words), style=style)
+    for topic, words in meaning(document):
+        table.add_row(escape(topic), escape(words), style="bold yellow" if topic == WARNING else None)
     console.print(table)
 
 
@@ -311,7 +234,9 @@ def _text(path: Path) -> str:
         raise InvalidDocument(f"{path} is no text") from None
 
 
-def _write(out: Path | None, data: bytes) -> None:
+def _deliver(out: Path | None, document: Document, data: bytes) -> None:
+    """Say what a document means, and write it: to a file, or to standard output with nothing else there."""
+    _explain(Console(stderr=out is None, highlight=False), document)
     if out is None:
         sys.stdout.write(data.decode() + "\n")
     else:

@@ -1,70 +1,61 @@
 """`maskedlark simulate`: the whole workflow on a CSV of one's own, with real services that stay up."""
 
-import json
 import time
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from maskedlark.cli import interrupted
-from maskedlark.cli.plainly import plainly
+from maskedlark.cli import signals
+from maskedlark.cli.error_handling import command
+from maskedlark.cli.options import HelperCount, Several
+from maskedlark.cli.output import print_result
 from maskedlark.simulate import csv_table, scene
 from maskedlark.simulate.errors import BadScene
 from maskedlark.simulate.handing import RECIPE
 from maskedlark.simulate.scene import Scene
 from maskedlark.web.errors import ServiceAway
 
-EXAMPLE = (
-    "Example: maskedlark simulate people.csv --folder play --key campaign --value bought=0..1 "
-    "--value euros=0..200 --label bought --leave-out id"
-)
 _LOOK_S = 0.5
-app = typer.Typer(add_completion=False)
-Several = list[str] | None
+app = typer.Typer()
 
 
-@app.command("simulate", epilog=EXAMPLE)
-@plainly
+@command(
+    app,
+    "simulate people.csv --folder play --key campaign --value bought=0..1 --value euros=0..200 "
+    "--label bought --leave-out id",
+)
 def simulate(
-    table: Annotated[
-        Path, typer.Argument(help="A CSV file: a person a row, columns named in the first line.")
-    ],
-    folder: Annotated[Path, typer.Option("--folder", help="Where everything is kept.")] = Path("play"),
-    key: Annotated[
-        Several, typer.Option("--key", help="A column to count by, which helpers read. Repeat for more.")
-    ] = None,
+    table: Annotated[Path, Argument(help="A CSV file: a person a row, columns named in the first line.")],
+    folder: Annotated[Path, Option(help="Where everything is kept.")] = Path("play"),
+    key: Annotated[Several, Option(help="A column to count by, which helpers read. Repeat for more.")] = None,
     value: Annotated[
-        Several, typer.Option("--value", help="NAME=LOW..HIGH: a column to add up, bounds in public. Repeat.")
+        Several, Option(help="NAME=LOW..HIGH: a column to add up, bounds in public. Repeat.")
     ] = None,
-    label: Annotated[
-        str | None, typer.Option("--label", help="The column to train on: 0 or 1, true or false.")
-    ] = None,
-    features: Annotated[
-        Several, typer.Option("--features", help="Columns a model gets; else all that are nothing else.")
-    ] = None,
-    leave_out: Annotated[Several, typer.Option("--leave-out", help="Columns that are no features.")] = None,
-    tag: Annotated[str, typer.Option("--tag", help="The model's name in the document.")] = scene.TAG,
-    helpers: Annotated[int, typer.Option(min=2, max=8, help="How many helpers share every secret.")] = 2,
+    label: Annotated[str | None, Option(help="The column to train on: 0 or 1, true or false.")] = None,
+    features: Annotated[Several, Option(help="Columns a model gets; else all that are nothing else.")] = None,
+    leave_out: Annotated[Several, Option(help="Columns that are no features.")] = None,
+    tag: Annotated[str, Option(help="The model's name in the document.")] = scene.TAG,
+    helpers: HelperCount = 2,
     k: Annotated[
-        int | None,
-        typer.Option("--k", min=1, help="The fewest records of a group; else 100, or a tenth of few."),
+        int | None, Option(min=1, help="The fewest records of a group; else 100, or a tenth of few.")
     ] = None,
     epsilon: Annotated[
-        float, typer.Option(min=0, help="What one person may cost, in all that is ever asked.")
+        float, Option(min=0, help="What one person may cost, in all that is ever asked.")
     ] = scene.EPSILON,
     fakes: Annotated[
-        float, typer.Option(min=0, max=1, help="How many people's browsers send a fake too.")
+        float, Option(min=0, max=1, help="How many people's browsers send a fake too.")
     ] = scene.FAKE_RATE,
-    processes: Annotated[int, typer.Option(min=1, help="That make reports.")] = 2,
+    processes: Annotated[int, Option(min=1, help="That make reports.")] = 2,
     as_json: Annotated[
-        bool, typer.Option("--json", help="For programs: one JSON object, once it is ready.")
+        bool, Option("--json", help="For programs: one JSON object, once it is ready.")
     ] = False,
 ) -> None:
     """Try it all on a table of your own: services start, each row's browser reports; then query and train."""
     with (
-        interrupted.in_order(),
+        signals.as_interrupts(),
         scene.start(
             csv_table.read(table),
             folder,
@@ -82,7 +73,7 @@ def simulate(
             say=lambda line: typer.echo(line, err=True),
         ) as started,
     ):
-        typer.echo(json.dumps(_fields(started)) if as_json else "\n".join(hints(started, folder)))
+        print_result(_fields(started), as_json, *hints(started, folder))
         _wait(started)
 
 
@@ -93,7 +84,7 @@ def _wait(started: Scene) -> None:
             time.sleep(_LOOK_S)
     except KeyboardInterrupt as error:
         typer.echo("stopped; the same command carries on from here", err=True)
-        raise typer.Exit(interrupted.code(error)) from None
+        raise typer.Exit(signals.exit_code(error)) from None
     raise ServiceAway(f"{ended[0]} has ended: what it said is above; run the same command again")
 
 
@@ -104,10 +95,8 @@ def _listed(texts: Several) -> list[str]:
 
 def _bounds(text: str) -> tuple[str, tuple[int, int]]:
     name, _, bounds = text.partition("=")
-    low, dots, high = bounds.partition("..")
+    low, _, high = bounds.partition("..")
     try:
-        if not dots:
-            raise ValueError
         return name, (int(low), int(high))
     except ValueError:
         raise BadScene(
@@ -133,10 +122,10 @@ def _fields(started: Scene) -> dict[str, Any]:
 
 def hints(started: Scene, folder: Path) -> list[str]:
     """What there is, and what to type in another terminal."""
-    found = ", ".join(f"{each.records} records in {each.name!r}" for each in started.sealed.values())
+    sealed = ", ".join(f"{each.records} records in {each.name!r}" for each in started.sealed.values())
     lines = [
-        f"Ready: a parameter service, an ad server and {len(started.stage.helpers)} helpers are running.",
-        f"Sealed at every helper: {found}, fakes among them. Next, in another terminal:",
+        f"Ready: a parameter service, an ad server and {len(started.stage.helpers)} helpers are options.",
+        f"Sealed at every helper: {sealed}, fakes among them. Next, in another terminal:",
         "",
     ]
     document = started.document

@@ -1,38 +1,40 @@
-"""`maskedlark train`: a whole training run from a TOML and a model file."""
+"""`maskedlark train` and `evaluate`: a training run from a TOML and a model file; how good the model is."""
 
-from importlib import import_module
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
 from maskedlark.adserver.client import Client
-from maskedlark.cli.plainly import plainly
-from maskedlark.cli.saying import Json, say
+from maskedlark.cli.error_handling import command, import_extra
+from maskedlark.cli.options import Json, MostEpsilon, Noise
+from maskedlark.cli.output import print_result
 from maskedlark.ledger.receipt import OpenedReceipt
 from maskedlark.training import recipe as recipes
 from maskedlark.training.errors import BadRun
+from maskedlark.training.metrics import Measure
 
-EXAMPLE = "Example: maskedlark train run.toml --plan"
-Run = Annotated[Path, typer.Argument(help="A TOML: model, loss, datasets, steps, cost and optimizer.")]
-app = typer.Typer(add_completion=False)
+_MEASURES = ("auc", "log_loss", "accuracy", "squared_error", "bias")
+Run = Annotated[Path, Argument(help="A TOML: model, loss, datasets, steps, cost and optimizer.")]
+app = typer.Typer()
 
 
-@app.command("train", epilog=EXAMPLE)
-@plainly
+@command(app, "train run.toml --plan")
 def train(
     run: Run,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Say what it would cost and how noisy it would be; spend nothing.")
+        bool, Option("--plan", help="Say what it would cost and how noisy it would be; spend nothing.")
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Train a model on labels that nobody holds: shows the cost, trains, and saves it."""
     recipe = recipes.read(run)
     with Client.from_config(recipe.adserver) as client:
-        training, steppers = making().training(recipe, client)
+        training, steppers = _making().training(recipe, client)
         if plan:
-            say({"plan": training.plan().figures()}, as_json, str(training.plan()))
+            print_result({"plan": training.plan().figures()}, as_json, str(training.plan()))
             return
         typer.echo(str(training.plan()), err=True)  # Before anything is charged.
         with training:
@@ -43,29 +45,52 @@ def train(
                     each.step()
         training.save(recipe.out)
     receipts: dict[str, OpenedReceipt] = dict(training.receipts)
-    said = {
+    fields = {
         "plan": training.plan().figures(),
         "out": str(recipe.out),
         "charged": {name: each.balance.model_dump() for name, each in receipts.items()},
     }
-    say(said, as_json, f"{recipe.out}: trained {training.plan().steps} steps{_left(receipts)}")
+    line = f"{recipe.out}: trained {training.plan().steps} steps"
+    if balances := [each.balance for each in receipts.values()]:
+        # What it cost, where most was charged, and what is left, where least is.
+        line += f"; charged ε = {max(each.charged_epsilon for each in balances):.4g}"
+        line += f", left {min(each.left_epsilon for each in balances):.4g}"
+    print_result(fields, as_json, line)
 
 
-def making() -> Any:  # noqa: ANN401 - a module
-    """What needs torch: loaded when it is needed."""
-    try:
-        return import_module("maskedlark.training.making")
-    except ModuleNotFoundError as error:
-        raise BadRun(f"training needs {error.name}: install maskedlark with its extra `train`") from None
+@command(app, "evaluate run.toml --part held_out --epsilon 0.5")
+def evaluate(
+    run: Run,
+    part: Annotated[
+        Literal["all", "held_out", "training"], Option(help="Which of the records count.")
+    ] = "all",
+    epsilon: MostEpsilon = None,
+    noise: Noise = None,
+    buckets: Annotated[int, Option(min=2, help="Of predicted scores.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """Ask the helpers how good a trained model is: AUC, log-loss, accuracy, with error bars."""
+    recipe = recipes.read(run)
+    with Client.from_config(recipe.adserver) as client:
+        document, _ = client.sealed_to_train(recipe.datasets)
+        predictor = _making().trained(recipe, document)
+        options: dict[str, Any] = {"datasets": recipe.datasets, "part": part, "buckets": buckets}
+        if part != "all":
+            options["held_out"] = recipe.held_out
+        evaluation = client.evaluate(predictor, epsilon=epsilon, noise=noise, **options)
+    balance = evaluation.answered.balance
+    measures = [
+        {
+            name: asdict(measure)
+            for name in _MEASURES
+            if isinstance(measure := getattr(label, name, None), Measure)
+        }
+        for label in evaluation.labels
+    ]
+    print_result({"labels": measures, "balance": balance.model_dump()}, as_json, str(evaluation))
+    if not as_json:
+        typer.echo(f"charged ε = {balance.charged_epsilon:.4g}, left {balance.left_epsilon:.4g}", err=True)
 
 
-def _left(receipts: dict[str, OpenedReceipt]) -> str:
-    """What it cost, where most was charged, and what is left, where least is."""
-    balances = [each.balance for each in receipts.values()]
-    if not balances:
-        return ""
-    charged, left = (
-        max(each.charged_epsilon for each in balances),
-        min(each.left_epsilon for each in balances),
-    )
-    return f"; charged ε = {charged:.4g}, left {left:.4g}"
+def _making() -> Any:  # noqa: ANN401 - a module
+    return import_extra("maskedlark.training.making", "training", "extra `train`", BadRun)

@@ -6,8 +6,8 @@ import typer
 from typer.testing import CliRunner
 
 from maskedlark import cli
-from maskedlark.cli.audits import canaries, finding, training
-from maskedlark.cli.audits.finding import Finding
+from maskedlark.cli.audits import auditor, canaries, findings, training
+from maskedlark.cli.audits.findings import Finding
 from maskedlark.core import field
 from maskedlark.dp import accountant
 from maskedlark.dp.session_charge import Course
@@ -20,9 +20,9 @@ BLIND = Finding("guessing", "the prototype's helper", 0.1, None, 0.9)
 TOO_LITTLE = Finding("guessing", "a helper", 0.0, 1.0, 0.5)
 
 
-def shown(findings, as_json):
+def shown(given, as_json):
     app = typer.Typer()
-    app.command()(lambda: finding.show("masks", "advantage", findings, as_json))
+    app.command()(lambda: findings.show("masks", "advantage", given, as_json))
     return RUN(app, [])
 
 
@@ -55,7 +55,7 @@ def released(kind, trials, moved, noise=1.0):
     """The verdicts on releases of ε = 1 over so many trials, in which canaries move answers so far."""
     rng = np.random.default_rng(7)
     coins = rng.random(trials) < 0.5
-    declared = accountant.noise_for(kind, 1, 1.0, 0.0 if kind == "laplace" else canaries.DELTA)
+    declared = accountant.noise_for(kind, 1, 1.0, 0.0 if kind == "laplace" else auditor.DELTA)
     draw, scale = (rng.laplace if kind == "laplace" else rng.normal), noise * declared * canaries.HIGH
     joined = coins * moved + draw(0, scale, trials)
     alone = joined + draw(0, scale, trials)
@@ -77,9 +77,9 @@ def trained(count, moved, noise=1.0, masked=True):
     own, told = rng.normal(0, noise, (2, 16, count))
     uniform = rng.integers(0, field.P, (16, 2, count))
     answers = np.where(drawn[:, None] | masked, uniform, 0)
-    seen = training.Seen(coins, moved * drawn * (coins - 0.5) + own + told, told, drawn, answers, 1 << 28)
-    audited = training.judge(seen, course, course.rate)
-    return [each.verdict for each in audited.findings]
+    sums = moved * drawn * (coins - 0.5) + own + told
+    judged, _ = training.judge(coins, sums, told, drawn, answers, 1 << 28, course, course.rate)
+    return [each.verdict for each in judged]
 
 
 def test_canaries_in_training_say_ok_only_where_they_see():
@@ -100,7 +100,7 @@ def test_canaries_in_training_say_ok_only_where_they_see():
     ids=["epsilon", "product"],
 )
 def test_what_helpers_would_refuse_is_refused_before_they_are_started(monkeypatch, typed, said):
-    monkeypatch.setattr(canaries, "stage", None)
+    monkeypatch.setattr(auditor, "stage", None)
     done = RUN(cli.app, ["audit", "canaries", *typed])
     assert done.exit_code == 2
     assert said in done.stderr

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import maskedlark
 from maskedlark.adserver.client import Client
 from maskedlark.cli import app, demo
-from maskedlark.cli.acts.people import encoder, people
+from maskedlark.cli.demo_steps.people import encoder, people
 from maskedlark.core import field
 from maskedlark.randomness import SystemRandomness
 from tests.playing import played

@@ -1,1 +1,1 @@
-"""What `maskedlark audit` runs: each a module with `run`, which attacks and says what it found."""
+"""What `maskedlark audit` runs: each a module with `run`, which attacks and returns its findings."""

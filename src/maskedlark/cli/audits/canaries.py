@@ -7,26 +7,21 @@ is n trials. The ad server guesses the coins, alone and with all helpers but one
 it is Laplace: chance makes that blind less than once in 1,000 audits.
 """
 
-import tempfile
-from pathlib import Path
-
 import numpy as np
 from numpy.typing import NDArray
 
 from maskedlark.adserver.client import Client
 from maskedlark.audit import canaries, colluding
-from maskedlark.cli.audits.finding import CONFIDENCE, SEEN, SEEN_ALONE, Finding
-from maskedlark.cli.audits.planting import sealed
+from maskedlark.cli.audits.auditor import DELTA, audited
+from maskedlark.cli.audits.findings import CONFIDENCE, SEEN, SEEN_ALONE, Finding
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp import accountant
 from maskedlark.dp.mechanisms import Kind, Sensitivity
 from maskedlark.functions.sums import Sums
 from maskedlark.randomness import Randomness
-from maskedlark.simulate.stage import MOST, Stage, stage
+from maskedlark.simulate.stage import MOST, Stage
 
 HIGH = 100
-DELTA = 1e-5
-"""Where noise is Gaussian."""
 MOST_EPSILON = MOST.epsilon
 """Of all releases of one audit: helpers take no document of more."""
 _SETTINGS = """
@@ -46,29 +41,22 @@ def run(count: int, releases: int, epsilon: float, kind: Kind, rng: Randomness) 
     delta = 0.0 if kind == "laplace" else DELTA
     settings = _SETTINGS.format(budget=min(MOST.epsilon, 2 * releases * epsilon), delta=delta, kind=kind)
     make = lambda crowd: crowd.measure([range(count)], [coins * HIGH])  # noqa: E731
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        stage(Path(folder), settings, rng) as scene,
-        sealed(scene, Purpose.AGGREGATE, make) as client,
-    ):
+    with audited(settings, Purpose.AGGREGATE, make, rng) as (scene, client):
         noise = accountant.noise_for(kind, 1, epsilon, delta)
         seen = [_view(scene, client, noise, count) for _ in range(releases)]
     alone, joined = (np.concatenate(each) for each in zip(*seen, strict=True))
-    return judge(
-        f"{count} canaries, {releases} releases", np.tile(coins, releases), alone, joined, epsilon, kind
-    )
+    what = f"{count} canaries, {releases} releases"
+    return judge(what, np.tile(coins, releases), alone, joined, epsilon, kind)
 
 
 def judge(
     what: str, coins: NDArray[np.bool_], alone: Floats, joined: Floats, epsilon: float, kind: Kind
 ) -> list[Finding]:
     """What the ad server finds in its view of every trial, alone and with what helper 1 told it."""
+    first, second = (_bound(coins, view, kind) for view in (alone, joined))
     return [
-        Finding(what, who, _bound(coins, view, kind), epsilon, part * epsilon)
-        for who, view, part in (
-            ("the ad server", alone, SEEN_ALONE),
-            ("the ad server and helper-1", joined, SEEN),
-        )
+        Finding(what, "the ad server", first, epsilon, SEEN_ALONE * epsilon),
+        Finding(what, "the ad server and helper-1", second, epsilon, SEEN * epsilon),
     ]
 
 

@@ -8,115 +8,157 @@ who is in a batch; and with all helpers but one, who know the batches and tell t
 takes 60.5 % of right guesses, and 63.7 ± 0.8 % are. Chance makes that blind less than once in 1,000 audits.
 """
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
+from maskedlark.adserver.client import Client
 from maskedlark.audit import answers
 from maskedlark.audit import colluding_sessions as colluding
 from maskedlark.audit import training_canaries as canaries
-from maskedlark.cli.audits.asking import Ran, ask, clipping
-from maskedlark.cli.audits.finding import CONFIDENCE, SEEN, SEEN_ALONE, Finding
-from maskedlark.cli.audits.planting import SETTINGS, TAG, sealed
+from maskedlark.cli.audits.auditor import DELTA, SETTINGS, TAG, audited
+from maskedlark.cli.audits.findings import CONFIDENCE, SEEN, SEEN_ALONE, Finding
+from maskedlark.core import sharing
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp import mechanisms
 from maskedlark.dp.sampling import Sampling
 from maskedlark.dp.session_charge import Course, adserver_epsilon, coalition_epsilon
-from maskedlark.exact.clip import Clip
+from maskedlark.exact.clip import Clip, Norm
+from maskedlark.exact.local import lift
 from maskedlark.exact.losses import BinaryCrossEntropy
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.quantise import Quantised
-from maskedlark.functions.gradient import GradientSteps
+from maskedlark.functions import model as described
+from maskedlark.functions import weights
+from maskedlark.functions.gradient import Gradient, GradientSteps
+from maskedlark.ledger.receipt import OpenedReceipt
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness
-from maskedlark.simulate.stage import Stage, stage
+from maskedlark.release.messages import SessionRequest
+from maskedlark.simulate.stage import Stage
 
 BOUND = 0.05
 """ψ: a canary's gradient is clipped to it, whatever its label."""
-
-
-@dataclass(frozen=True, eq=False)
-class Seen:
-    """A run over canaries, as helper 1 and the ad server know it together."""
-
-    coins: canaries.Flags
-    """The labels, one a canary: what is guessed."""
-    sums: canaries.Floats
-    """Noisy, (steps, n), in units of the sensitivity."""
-    told: canaries.Floats
-    """Of these, helper 1's noise."""
-    drawn: canaries.Flags
-    """Which canaries were in each batch."""
-    answers: FieldArray
-    """Of each helper by itself: (steps, helpers, n)."""
-    tail: int
-    """What one helper's noise stays below, as answers have it."""
+Findings = tuple[list[Finding], dict[str, float]]
+"""With the figures that they are made of, by name."""
 
 
 @dataclass(frozen=True)
-class Audited:
-    """Findings, and the figures that they are made of."""
+class FinishedSession:
+    """A training session, as the ad server saw it."""
 
-    findings: Sequence[Finding]
-    figures: Mapping[str, float]
+    sums: canaries.Floats
+    """Noisy sums of gradients, in reals: (steps, size)."""
+    answers: FieldArray
+    """Of each helper by itself: (steps, helpers, size)."""
+    bodies: Sequence[bytes]
+    receipts: Mapping[str, OpenedReceipt]
 
 
-def run(count: int, rate: float, steps: int, noise: float, rng: Randomness) -> Audited:
+def run_session(
+    client: Client,
+    network: Network,
+    quantised: Quantised,
+    clip: Clip,
+    sampling: Sampling,
+    steps: int,
+    noise: float,
+) -> FinishedSession:
+    """A session whose every step has these weights. Run by an ad server that need not be honest."""
+    document, digests = client.sealed_to_train(None)
+    request = SessionRequest(
+        id=client.new_id(),
+        datasets=tuple(digest.hex() for digest in digests),
+        slots=client.free_slots(document, digests),
+        function=Gradient.name,
+        tag=TAG,
+        arguments=described.describe(network, clip.fraction, clip.depth).model_dump(),
+        noise=noise,
+        sampling=sampling,
+        steps=steps,
+        delta=DELTA,
+    )
+    session, body = client.session(document, request.encode()), weights.encode(quantised)
+    try:
+        receipts = session.open()
+        answers = np.array([session.answers(number, body, network.size) for number in range(steps)])
+    finally:
+        session.stop()
+    sums = np.array([lift(network, quantised, clip, sharing.combine(list(each))) for each in answers])
+    return FinishedSession(sums, answers, [body] * steps, receipts)
+
+
+def clipping(document: Document) -> Clip:
+    """As the document declares it for the audited model."""
+    return Clip(document.trained(TAG).gradient_bound, Norm.L2, 20, 0)
+
+
+def run(count: int, rate: float, steps: int, noise: float, rng: Randomness) -> Findings:
     """Lower bounds on the ε of one run, beside the two figures that it is accounted at."""
     coins = rng.below(2, count) == 1
     network = Network((Layer(Linear("w0", None, count, 1)),), (BinaryCrossEntropy(),))
     zeros = Quantised(np.zeros(count, np.int16), (0,), ())
     settings = SETTINGS.format(features=count, bound=BOUND)
-    with tempfile.TemporaryDirectory() as folder, stage(Path(folder), settings, rng) as scene:
-        rows = canaries.features(count)
-        make = lambda crowd: crowd.train(TAG, rows, [coins.astype(np.int64)])  # noqa: E731
-        with sealed(scene, Purpose.TRAIN, make) as client:
-            clip = clipping(scene.document)
-            ran = ask(client, network, zeros, clip, Sampling(kind="poisson", rate=rate), steps, noise)
+    rows = canaries.features(count)
+    make = lambda crowd: crowd.train(TAG, rows, [coins.astype(np.int64)])  # noqa: E731
+    with audited(settings, Purpose.TRAIN, make, rng) as (scene, client):
+        clip, sampling = clipping(scene.document), Sampling(kind="poisson", rate=rate)
+        ran = run_session(client, network, zeros, clip, sampling, steps, noise)
         told, drawn = _told(scene, ran, network, clip, count)
     opened = ran.receipts["helper-1"].course
     assert opened is not None, "a session with noise has a course"
     # Label 1 moves a gradient down.
     sums, told = -ran.sums / (2 * BOUND), -told / (2 * BOUND)
-    seen = Seen(coins, sums, told, drawn, ran.answers, _tail(network, clip, ran.bodies[0], noise))
-    return judge(seen, opened.course(), rate)
-
-
-def _tail(network: Network, clip: Clip, body: bytes, noise: float) -> int:
-    (column,) = GradientSteps(TAG, network, clip).at(body, b"").columns
-    return mechanisms.tail("gaussian", noise, column.sensitivity, 1)
+    (column,) = GradientSteps(TAG, network, clip).at(ran.bodies[0], b"").columns
+    tail = mechanisms.tail("gaussian", noise, column.sensitivity, 1)
+    return judge(coins, sums, told, drawn, ran.answers, tail, opened.course(), rate)
 
 
 def _told(
-    scene: Stage, ran: Ran, network: Network, clip: Clip, count: int
+    scene: Stage, ran: FinishedSession, network: Network, clip: Clip, count: int
 ) -> tuple[colluding.Floats, canaries.Flags]:
     """What helper 1 knows: its noise, and which canaries were in each batch."""
     helper = scene.helpers[1]
     opened = ran.receipts[helper.name]
-    asked = GradientSteps(TAG, network, clip)
-    told = colluding.step_noise(helper.folder, scene.document, opened, asked, ran.bodies)
-    lying_there = colluding.records(helper.folder, scene.document, opened.datasets[0], TAG)
-    order = lying_there.features.argmax(axis=1)
-    lying = colluding.batches(helper.folder, scene.document, opened, TAG, len(ran.bodies), len(order))
+    steps = GradientSteps(TAG, network, clip)
+    told = colluding.step_noise(helper.folder, scene.document, opened, steps, ran.bodies)
+    records = colluding.records(helper.folder, scene.document, opened.datasets[0], TAG)
+    order = records.features.argmax(axis=1)
     drawn = np.zeros((len(ran.bodies), count), np.bool_)
-    drawn[:, order] = lying
+    drawn[:, order] = colluding.batches(
+        helper.folder, scene.document, opened, TAG, len(ran.bodies), len(order)
+    )
     return told, drawn
 
 
-def judge(seen: Seen, course: Course, rate: float) -> Audited:
-    """What the ad server finds, alone and with what helper 1 told it. `rate`: of the batches."""
-    coins, helpers = seen.coins, seen.answers.shape[1]
-    noise, traces = course.noise * helpers**0.5, answers.traces(seen.answers)
-    inside = answers.in_batches(traces, rate, seen.tail)
-    from_sum = canaries.without_batches(seen.sums, rate, noise)
-    from_answers = answers.scores(seen.sums, inside, rate, noise)
-    alone = answers.bound_from_sum(coins, seen.sums, course, rate, helpers, CONFIDENCE)
+def judge(
+    coins: canaries.Flags,
+    sums: canaries.Floats,
+    told: canaries.Floats,
+    drawn: canaries.Flags,
+    each_answer: FieldArray,
+    tail: int,
+    course: Course,
+    rate: float,
+) -> Findings:
+    """What the ad server finds about n canaries, alone and with what helper 1 told it.
+
+    `coins`: their labels, which are guessed. `sums`: noisy, (steps, n), in units of the sensitivity; `told`:
+    of these, helper 1's noise. `drawn`: which canaries were in each batch. `each_answer`: of each helper by
+    itself, (steps, helpers, n). `tail`: what one helper's noise stays below, as answers have it. `rate`: of
+    the batches.
+    """
+    helpers = each_answer.shape[1]
+    noise, traces = course.noise * helpers**0.5, answers.traces(each_answer)
+    inside = answers.in_batches(traces, rate, tail)
+    from_sum = canaries.without_batches(sums, rate, noise)
+    from_answers = answers.scores(sums, inside, rate, noise)
+    alone = answers.bound_from_sum(coins, sums, course, rate, helpers, CONFIDENCE)
     each = answers.bound_from_answers(coins, from_answers, course, CONFIDENCE)
-    known = answers.bound_with_batches(coins, seen.sums - seen.told, seen.drawn, course, CONFIDENCE)
-    members = answers.membership(traces, seen.drawn, rate, seen.tail)
+    known = answers.bound_with_batches(coins, sums - told, drawn, course, CONFIDENCE)
+    members = answers.membership(traces, drawn, rate, tail)
     first, second = adserver_epsilon(course), coalition_epsilon(course)
     what, who = f"{len(coins)} canary labels, {course.steps} steps", "the ad server"
     apart = f"{who}, from single answers"
@@ -138,8 +180,8 @@ def judge(seen: Seen, course: Course, rate: float) -> Audited:
         "membership_base_rate": members.allowed,
         "membership_error": members.error,
     }
-    return Audited(findings, figures)
+    return findings, figures
 
 
-def _guesses(what: str, who: str, found: answers.Guesses) -> Finding:
-    return Finding(what, who, found.right, found.most)
+def _guesses(what: str, who: str, guesses: answers.Guesses) -> Finding:
+    return Finding(what, who, guesses.right, guesses.most)

@@ -3,9 +3,6 @@
 Against a sum without noise the same weights read every label: so the attack is not blind.
 """
 
-import tempfile
-from pathlib import Path
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,9 +11,9 @@ from maskedlark.audit import crafted_weights
 from maskedlark.audit.advantage import Advantage, advantage
 from maskedlark.audit.crafted_weights import Crafted
 from maskedlark.audit.training_canaries import most_advantage
-from maskedlark.cli.audits.asking import DELTA, ask, clipping
-from maskedlark.cli.audits.finding import DEVIATIONS, Finding
-from maskedlark.cli.audits.planting import SETTINGS, TAG, sealed
+from maskedlark.cli.audits.auditor import DELTA, SETTINGS, TAG, audited
+from maskedlark.cli.audits.findings import DEVIATIONS, Finding
+from maskedlark.cli.audits.training import clipping, run_session
 from maskedlark.clock import SystemClock
 from maskedlark.core import sharing
 from maskedlark.core.declared import Model
@@ -28,7 +25,6 @@ from maskedlark.exact.local import lift
 from maskedlark.functions import weights as encoding
 from maskedlark.functions.gradient import GradientSteps
 from maskedlark.randomness import Randomness
-from maskedlark.simulate.stage import stage
 
 FEATURES = 64
 HELPERS = 2
@@ -42,26 +38,19 @@ def run(records: int, targets: int, epsilon: float, steps: int, rng: Randomness)
     crafted = crafted_weights.craft(rows, np.arange(targets))
     noise = noise_for_course("gaussian", 1.0, steps, DELTA, epsilon, epsilon)
     settings = SETTINGS.format(features=FEATURES, bound=1.0)
-    with tempfile.TemporaryDirectory() as folder, stage(Path(folder), settings, rng, HELPERS) as scene:
-        clip = clipping(scene.document)
-        with sealed(scene, Purpose.TRAIN, lambda crowd: crowd.train(TAG, rows, [labels])) as client:
-            whole = Sampling(kind="whole")
-            ran = ask(client, crafted.network, crafted.weights, clip, whole, steps, noise)
+    make = lambda crowd: crowd.train(TAG, rows, [labels])  # noqa: E731
+    with audited(settings, Purpose.TRAIN, make, rng) as (scene, client):
+        clip, whole = clipping(scene.document), Sampling(kind="whole")
+        ran = run_session(client, crafted.network, crafted.weights, clip, whole, steps, noise)
     bare = _read(crafted, _noiseless(crafted, clip, rows, labels, rng), labels)
-    found = _read(crafted, ran.sums.sum(axis=0), labels)
-    allowed = most_advantage(noise, 1.0, steps) + DEVIATIONS * found.error
+    noisy = _read(crafted, ran.sums.sum(axis=0), labels)
+    control, attack = f"weights that fire on {targets} records", f"the same, {steps} steps of ε = {epsilon:g}"
+    chance = DEVIATIONS * noisy.error
+    allowed = most_advantage(noise, 1.0, steps) + chance
     return [
-        Finding(
-            f"weights that fire on {targets} records", "against a sum without noise", bare.value, None, 0.9
-        ),
+        Finding(control, "against a sum without noise", bare.value, None, 0.9),
         # By chance it may be below 0: that the attack sees is shown by the control.
-        Finding(
-            f"the same, {steps} steps of ε = {epsilon:g}",
-            "the ad server",
-            found.value,
-            allowed,
-            -DEVIATIONS * found.error,
-        ),
+        Finding(attack, "the ad server", noisy.value, allowed, -chance),
     ]
 
 

@@ -1,7 +1,7 @@
-"""Elements of HTML and SVG. What is not made here is text, and is escaped: none breaks out of its place."""
+"""Elements of HTML and SVG, and what pages are made of. What is not made here is text, and is escaped."""
 
 import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _VOID = {"meta", "link", "br"}
 
@@ -29,3 +29,60 @@ def _attribute(key: str, value: object) -> str:
     name = key.rstrip("_").replace("_", "-")
     shown = f"{value:.5g}" if isinstance(value, float) else str(value)
     return f' {name}="{html.escape(shown)}"'
+
+
+def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> Markup:
+    """A table that a phone shows as cards, where every cell says its column itself.
+
+    Roles are written out: as cards, browsers forget that it is a table.
+    """
+    named = (element("th", head, scope="col", role="columnheader") for head in heads)
+    head = element("thead", element("tr", *named, role="row"), role="rowgroup")
+    body = element("tbody", *(_row(heads, row) for row in rows), role="rowgroup")
+    return element("table", element("caption", caption), head, body, role="table", class_=kind or None)
+
+
+def _row(heads: Sequence[str], cells: Sequence[str]) -> Markup:
+    first = element("th", cells[0], scope="row", role="rowheader")
+    named = zip(heads[1:], cells[1:], strict=True)
+    others = (element("td", cell, role="cell", data_head=head) for head, cell in named)
+    return element("tr", first, *others, role="row")
+
+
+def folded(table: Markup, words: str = "The same as a table") -> Markup:
+    """A table that stands beside a plot: closed until somebody wants the numbers."""
+    return element("details", element("summary", words), table)
+
+
+def lines(parts: Iterable[str]) -> Markup:
+    """Words below each other in a cell."""
+    return joined(element("span", part, class_="line-of-cell") for part in parts)
+
+
+def listing(kind: str, class_: str, items: Iterable[tuple[str, str]]) -> Markup:
+    """A list whose items have a few strong words, and what they mean."""
+    drawn = (element("li", element("strong", head), element("span", firm(words))) for head, words in items)
+    return element(kind, *drawn, class_=class_)
+
+
+def section(name: str, title: str, intro: str, *parts: Markup, beside: Markup | None = None) -> Markup:
+    """A heading, words, and what follows; a lone figure stands beside all that, where there is room."""
+    heading, inside = element("h2", title, id=f"{name}-heading"), [element("p", firm(intro)), *parts]
+    if beside is not None:
+        inside = [element("div", element("div", *inside), beside, class_="beside")]
+    return element("section", heading, *inside, id=name, aria_labelledby=f"{name}-heading")
+
+
+def firm(text: str) -> str:
+    """With signs that stay on the line of their numbers."""
+    return text.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}").replace(" %", "\N{NO-BREAK SPACE}%")
+
+
+def minus(text: str) -> str:
+    """With the sign that is as wide as a plus."""
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def shown(number: float) -> str:
+    """A number as an axis shows it."""
+    return minus(f"{number:,.10g}")

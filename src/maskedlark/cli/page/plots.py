@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from maskedlark.cli.acts.found import ALL, Held, Judged, Model, Number, Receipts, Report, Sight
-from maskedlark.cli.page.markup import Markup, element
-from maskedlark.cli.page.plot import WIDTH, Axis, Plot, picture
-from maskedlark.cli.page.scale import beyond, shown, tenths
+from maskedlark.cli.demo_steps.results import ALL, Held, Model, Number, PartyView, Receipts, Report
+from maskedlark.cli.page.markup import Markup, element, shown
+from maskedlark.cli.page.plot import WIDTH, Axis, Plot, beyond, picture, tenths
 
 _ROW, _BAR, _LETTER = 44, 22, 6.6
 _APART = 7
@@ -22,15 +21,14 @@ def campaigns(report: Report, value: str, title: str) -> Markup:
     height, left = 56 + _ROW * len(names), 20 + _LETTER * max(map(len, names))
     plot = Plot(f"plot-{value}", title, says, x, y, height, left, below=30)
     for (name, number), (row, _) in zip(numbers, rows, strict=False):
-        interval = f"{shown(number.low)} to {shown(number.high)}"
         plot.whisker("private", (number.low, row), (number.high, row), -_APART)
-        words = f"{name}: {shown(number.estimate)}, {interval}"
+        words = f"{name}: {shown(number.estimate)}, {shown(number.low)} to {shown(number.high)}"
         plot.dot("private", "circle", (number.estimate, row), words, -_APART)
         plot.dot("truth", "diamond", (number.truth, row), f"{name}: {shown(number.truth)} in truth", _APART)
     for row, name in rows[len(numbers) :]:
         words = f"withheld: fewer than {report.k} records"
         plot.bar("withheld", (x.low, row), (x.high, row), _ROW - 14, f"{name}: {words}")
-        plot.text(words, ((x.low + x.high) / 2, row), "withheld", "middle", (0, 4))
+        plot.text(words, ((x.low + x.high) / 2, row), 4, "withheld")
     return plot.svg()
 
 
@@ -73,16 +71,12 @@ def calibration(model: Model) -> Markup:
     plot = Plot("plot-calibration", title, says, x, Axis("", 0, 1, marks), height=350, left=52)
     plot.line("guess", [(0, 0), (1, 1)])
     for kind, shape, judged in (("clear", "square", model.clear), ("private", "circle", model.private)):
-        _calibrated(plot, kind, shape, judged)
+        for each in judged.calibration:
+            low, high = max(0.0, each.happened - 2 * each.error), min(1.0, each.happened + 2 * each.error)
+            plot.whisker(kind, (each.predicted, low), (each.predicted, high))
+            words = f"said {each.predicted:.0%}, came true {each.happened:.0%} of {each.people} people"
+            plot.dot(kind, shape, (each.predicted, each.happened), words)
     return plot.svg()
-
-
-def _calibrated(plot: Plot, kind: str, shape: str, judged: Judged) -> None:
-    for each in judged.calibration:
-        low, high = max(0.0, each.happened - 2 * each.error), min(1.0, each.happened + 2 * each.error)
-        plot.whisker(kind, (each.predicted, low), (each.predicted, high))
-        says = f"said {each.predicted:.0%}, came true {each.happened:.0%} of {each.people} people"
-        plot.dot(kind, shape, (each.predicted, each.happened), says)
 
 
 def budget(receipts: Receipts) -> Markup:
@@ -95,11 +89,9 @@ def budget(receipts: Receipts) -> Markup:
     x = Axis.numbers("ε", 0, beyond(max(receipts.allowed, receipts.coalition), 5), 5)
     plot = Plot("plot-budget", title, says, x, Axis("", 0, 2, []), height=170, left=6)
     plot.bar("allowed", (0, 1.4), (receipts.allowed, 1.4), _BAR, f"{receipts.allowed:g} may be spent")
-    plot.text(
-        f"the ad server alone: {receipts.epsilon:.3g} of {receipts.allowed:g}", (0, 1.4), nudge=(0, -17)
-    )
+    plot.text(f"the ad server alone: {receipts.epsilon:.3g} of {receipts.allowed:g}", (0, 1.4), -17)
     _stacked(plot, 1.4, [(each.what, each.epsilon) for each in receipts.chain])
-    plot.text(f"with all helpers but one: {receipts.coalition:.3g}", (0, 0.4), nudge=(0, -17))
+    plot.text(f"with all helpers but one: {receipts.coalition:.3g}", (0, 0.4), -17)
     _stacked(plot, 0.4, [(each.what, each.coalition) for each in receipts.chain])
     return plot.svg()
 
@@ -111,7 +103,7 @@ def _stacked(plot: Plot, row: float, costs: Sequence[tuple[str, float]]) -> None
         if cost > 0:
             kind, words = next(kinds, ("first", ""))
             plot.bar(kind, (start, row), (start + cost, row), _BAR, f"{what}: ε = {cost:.3g}")
-            plot.text(words, (start + cost / 2, row), "inside", "middle", (0, 4))
+            plot.text(words, (start + cost / 2, row), 4, "inside")
             start += cost
 
 
@@ -119,40 +111,36 @@ _CELL, _BYTE, _STRIP = 4.6, 6.2, 12
 """A bit's place, the room between bytes beside it, and how high a strip is."""
 
 
-def bits(name: str, title: str, sights: Sequence[Sight], what: str) -> Markup:
+def bits(name: str, title: str, views: Sequence[PartyView], what: str) -> Markup:
     """Eight bytes of each party, bit by bit: what is known has a pattern, what is masked has none."""
     says = (
         f"{title}: what each party holds, as bits. Shares look random, their sum does not. A table follows."
     )
-    parts = [element("text", title, x=0, y=12, class_="heading")]
+    parts: list[Markup] = []
     top = 22.0
-    for sight in sights:
-        held: Held = getattr(sight, what)
+    for view in views:
+        held: Held = getattr(view, what)
         top += 18
-        party = f"{sight.party}, {sight.reads[0]}" if sight.party == ALL else sight.party
+        party = f"{view.party}, {view.reads[0]}" if view.party == ALL else view.party
         words = [
             element("tspan", party, class_="party"),
             element("tspan", " ".join(held.shown), class_="hex", dx=7),
         ]
         parts.append(element("text", *words, x=0, y=top - 5, class_="words"))
-        parts += _strip(held.bytes, top, "known" if sight.knows else "masked", sight.party)
+        parts += _strip(held.bytes, top, "known" if view.knows else "masked", view.party)
         top += _STRIP + 10
     return picture(name, title, says, top, parts)
 
 
 def _strip(data: str, top: float, kind: str, party: str) -> Iterator[Markup]:
     """A path of the ones and a path of the zeros."""
-    number = int(data, 16)
-    cells: dict[bool, list[str]] = {True: [], False: []}
-    for place in range(64):
-        x = place * _CELL + place // 8 * _BYTE
-        is_one = bool(number >> (63 - place) & 1)
-        cells[is_one].append(f"M{x:.1f} {top:.1f}h{_CELL - 0.9:.1f}v{_STRIP}h{0.9 - _CELL:.1f}z")
-    for is_one, drawn in cells.items():
-        if drawn:
-            words = element("title", f"{party}: {data}")
+    number, size = int(data, 16), f"h{_CELL - 0.9:.1f}v{_STRIP}h{0.9 - _CELL:.1f}z"
+    for name, bit in (("one", 1), ("zero", 0)):
+        places = [place for place in range(64) if number >> (63 - place) & 1 == bit]
+        path = "".join(f"M{place * _CELL + place // 8 * _BYTE:.1f} {top:.1f}{size}" for place in places)
+        if path:
             yield element(
-                "path", words, d="".join(drawn), class_=f"mark bit {kind} {'one' if is_one else 'zero'}"
+                "path", element("title", f"{party}: {data}"), d=path, class_=f"mark bit {kind} {name}"
             )
 
 

@@ -1,20 +1,20 @@
 """A demo that was never run: small, with everything that a page can show."""
 
-from maskedlark.cli.acts.found import (
+from maskedlark.cli.demo_steps.results import (
     Attack,
     Bucket,
     Campaign,
     Charged,
-    Found,
+    DemoResults,
     Held,
     Judged,
     Model,
     Number,
+    PartyView,
     Point,
     Receipts,
     Report,
     Sent,
-    Sight,
     Won,
 )
 
@@ -56,24 +56,24 @@ RECEIPTS = Receipts(
         Charged(3, "40 training steps reserved", 2.0, 4.17, 3.33, 5.5),
     ),
 )
-SIGHTS = (
-    Sight(
+VIEWS = (
+    PartyView(
         "browser", ("campaign summer",), Held(("90",), f"{90:016x}"), Held(("1",), f"{1:016x}"), knows=True
     ),
-    Sight(
+    PartyView(
         "ad server",
         ("report d81d0492…",),
         Held(("671e9905c138…", "240 sealed bytes"), "671e9905c138aaaa"),
         Held(("6620c5e77013…", "176 sealed bytes"), "6620c5e77013bbbb"),
     ),
-    Sight(
+    PartyView(
         "helper-0",
         ("campaign summer",),
         Held(("1b59e5c4fb76579b",), "1b59e5c4fb76579b"),
         Held(("16977d54ed898d90",), "16977d54ed898d90"),
     ),
 )
-FOUND = Found(
+RESULTS = DemoResults(
     version="0.1.0",
     users=3000,
     bought=505,
@@ -84,7 +84,7 @@ FOUND = Found(
     report=REPORT,
     model=MODEL,
     receipts=RECEIPTS,
-    sights=SIGHTS,
+    sights=VIEWS,
     attacks=(
         Attack("signs", Won(1.0, 0.024), Won(-0.015, 0.024)),
         Attack("generator", Won(1.0, 0.024), None),

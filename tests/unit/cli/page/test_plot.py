@@ -4,7 +4,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from maskedlark.cli.page.scale import Scale, beyond, minus, shown, tenths, ticks
+from maskedlark.cli.page.markup import minus, shown
+from maskedlark.cli.page.plot import Axis, beyond, tenths, ticks
 
 NUMBERS = st.floats(-1e6, 1e6)
 
@@ -42,11 +43,12 @@ def test_tenths_hold_all_of_them():
     assert tenths([0.5]) == (0.5, 0.6)
 
 
-def test_a_scale_goes_both_ways():
-    up = Scale(0, 10, 200, 100)
-    assert [up(0), up(5), up(10)] == [200, 150, 100]
+def test_an_axis_goes_both_ways():
+    axis = Axis("", 0, 10, [])
+    assert [axis.place(each, 200, 100) for each in (0, 5, 10)] == [200, 150, 100]
+    assert axis.place(5, 100, 200) == 150
     with pytest.raises(AssertionError):
-        Scale(1, 1, 0, 100)
+        Axis("", 1, 1, [])
 
 
 def test_numbers_as_they_are_shown():

@@ -1,7 +1,7 @@
 import tomllib
 
-from maskedlark.cli.acts.declaring import MODEL, settings
-from maskedlark.cli.acts.people import encoder, people
+from maskedlark.cli.demo_steps.people import encoder, people
+from maskedlark.cli.demo_steps.reporting import MODEL, settings
 
 
 def test_decoys_are_rows_of_the_declared_model():

@@ -1,6 +1,6 @@
 import numpy as np
 
-from maskedlark.cli.acts.people import RARE, encoder, people
+from maskedlark.cli.demo_steps.people import RARE, encoder, people
 
 
 def test_the_same_seed_makes_the_same_people_and_another_makes_others():

@@ -1,13 +1,16 @@
-"""Records of an auditor's own at real helpers."""
+"""An auditor's own records at real helpers."""
 
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from maskedlark.adserver.client import Client
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
+from maskedlark.randomness import Randomness
 from maskedlark.simulate.population import Population
-from maskedlark.simulate.stage import Stage
+from maskedlark.simulate.stage import Stage, stage
 
 TAG = "audited"
 SETTINGS = """
@@ -24,10 +27,24 @@ kind = "gaussian"
 noise_floor = 0.1
 """
 """Of a model to train: budgets are as large as helpers allow, since it is the noise that is audited."""
+DELTA = 1e-5
 _DATASET = "audited"
 _UPLOAD = 200
 """Reports at a time: each is as long as all its features."""
 Reports = Iterable[Sequence[bytes]]
+
+
+@contextmanager
+def audited(
+    settings: str, purpose: Purpose, make: Callable[[Population], Reports], rng: Randomness
+) -> Iterator[tuple[Stage, Client]]:
+    """Services that declare these settings, with the auditor's reports sealed at both helpers."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        stage(Path(folder), settings, rng) as scene,
+        sealed(scene, purpose, make) as client,
+    ):
+        yield scene, client
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from maskedlark.cli.acts.judging import LEAST, auc, calibration, judged, log_loss
+from maskedlark.cli.demo_steps.training import LEAST, auc, calibration, judged, log_loss
 
 
 @pytest.mark.parametrize("values", [2, 5, 1000])

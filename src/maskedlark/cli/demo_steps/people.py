@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskedlark.features import Encoder, OneHot, Scaled
-from maskedlark.randomness import FixedRandomness, Randomness
+from maskedlark.randomness import FixedRandomness
 
 Columns = Mapping[str, NDArray[Any]]
 
@@ -40,9 +40,9 @@ class People:
 
     def without(self, row: int) -> "People":
         """Everybody else."""
-        known = {name: np.delete(column, row) for name, column in self.known.items()}
-        campaign, euros = np.delete(self.campaign, row), np.delete(self.euros, row)
-        return People(campaign, known, np.delete(self.bought, row), euros)
+        others = np.arange(len(self.bought)) != row
+        known = {name: column[others] for name, column in self.known.items()}
+        return People(self.campaign[others], known, self.bought[others], self.euros[others])
 
 
 def people(count: int, seed: bytes = b"the people of the demo") -> People:
@@ -50,7 +50,13 @@ def people(count: int, seed: bytes = b"the people of the demo") -> People:
     rng = FixedRandomness(seed)
     campaign = rng.below(len(CAMPAIGNS) - 1, count)
     campaign[:RARE] = len(CAMPAIGNS) - 1
-    known = _known(count, rng)
+    visits = np.floor(-2.5 * np.log(1 - rng.unit(count))).astype(np.int64)
+    known = {
+        "age": 18 + rng.below(62, count),
+        "device": DEVICES[np.array((0, 0, 0, 0, 0, 1, 2, 2, 2, 2))[rng.below(10, count)]],
+        "hour": rng.below(24, count),
+        "visits": np.minimum(visits, MOST_VISITS),
+    }
     device = np.argmax(known["device"][:, None] == DEVICES, axis=1)
     odds = PULL[campaign] + EASE[device] + 0.42 * known["visits"] - 0.03 * known["age"] + 0.06 * known["hour"]
     bought = (rng.unit(count) < 1 / (1 + np.exp(2.15 - odds))).astype(np.int64)
@@ -58,22 +64,8 @@ def people(count: int, seed: bytes = b"the people of the demo") -> People:
     return People(CAMPAIGNS[campaign], known, bought, euros)
 
 
-def _known(count: int, rng: Randomness) -> Columns:
-    visits = np.floor(-2.5 * np.log(1 - rng.unit(count))).astype(np.int64)
-    return {
-        "age": 18 + rng.below(62, count),
-        "device": DEVICES[np.array((0, 0, 0, 0, 0, 1, 2, 2, 2, 2))[rng.below(10, count)]],
-        "hour": rng.below(24, count),
-        "visits": np.minimum(visits, MOST_VISITS),
-    }
-
-
 def encoder(crowd: People) -> Encoder:
     """What is known of a person as bytes. Labels have no part in it."""
-    kinds = {
-        "age": Scaled(18, 80),
-        "device": OneHot(),
-        "hour": Scaled(0, 23),
-        "visits": Scaled(0, MOST_VISITS),
-    }
+    visits = Scaled(0, MOST_VISITS)
+    kinds = {"age": Scaled(18, 80), "device": OneHot(), "hour": Scaled(0, 23), "visits": visits}
     return Encoder.fit(crowd.known, kinds)

@@ -12,7 +12,7 @@ import maskedlark.simulate.errors
 import maskedlark.storage.errors
 import maskedlark.training.errors
 import maskedlark.web.errors
-from maskedlark.cli.plainly import CODES, code, plainly
+from maskedlark.cli.error_handling import CODES, exit_code, report_errors
 from maskedlark.errors import MaskedLarkError, NotDeclared
 
 SECRET = "planted-3c21"
@@ -22,7 +22,7 @@ def outcome(error):
     app = typer.Typer()
 
     @app.command()
-    @plainly
+    @report_errors
     def fail() -> None:
         raise error
 
@@ -63,10 +63,12 @@ AWAY = {
 def test_every_error_of_ours_has_the_code_that_it_should():
     ours = {each for each in tree() if each.__module__.removeprefix("maskedlark.").split(".")[0] in ROOMS}
     ours = {each for each in ours if not each.__name__.startswith("_")}
-    assert {each.__name__ for each in ours if code(each) == 3} == BUDGET
-    assert {each.__name__ for each in ours if code(each) == 4} == AWAY
-    assert {code(each) for each in ours} == {1, 3, 4}
-    assert set(CODES) <= ours, "no entry is for an error that is gone"
+    assert {each.__name__ for each in ours if exit_code(each) == 3} == BUDGET
+    assert {each.__name__ for each in ours if exit_code(each) == 4} == AWAY
+    assert {exit_code(each) for each in ours} == {1, 3, 4}
+    assert {each for classes in CODES.values() for each in classes} <= ours, (
+        "no entry is for an error that is gone"
+    )
 
 
 def test_the_code_is_what_the_command_ends_with():

@@ -1,7 +1,7 @@
-"""Being told to end: what a command has started ends with it, and the exit code says by which signal.
+"""Signals that end a process: what a command has started ends with it, and the exit code names the signal.
 
-Run around commands that start services. Ctrl-C is a KeyboardInterrupt anyway; a signal to end, or a closed
-terminal, becomes one too: else the services would outlive the command.
+Run around commands that start services. Ctrl-C raises KeyboardInterrupt anyway; SIGTERM and SIGHUP do too
+here: else the services would outlive the command.
 """
 
 import signal
@@ -15,7 +15,7 @@ import typer
 _ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 
-class Told(KeyboardInterrupt):
+class Terminated(KeyboardInterrupt):
     """Another signal than Ctrl-C told this process to end."""
 
     def __init__(self, number: int) -> None:
@@ -23,26 +23,26 @@ class Told(KeyboardInterrupt):
         self.number = number
 
 
-def code(error: KeyboardInterrupt) -> int:
-    """The exit code, as shells have it: 130 after Ctrl-C, 143 after SIGTERM."""
-    return 128 + (error.number if isinstance(error, Told) else signal.SIGINT)
+def exit_code(error: KeyboardInterrupt) -> int:
+    """As shells have it: 130 after Ctrl-C, 143 after SIGTERM."""
+    return 128 + (error.number if isinstance(error, Terminated) else signal.SIGINT)
 
 
 @contextmanager
-def in_order() -> Iterator[None]:
+def as_interrupts() -> Iterator[None]:
     """Signals to end raise, so that every `with` inside is left; afterwards they do what they did before."""
     # One that is ignored stays so: whoever typed `nohup` wants it to run on.
-    heard = [each for each in _ENDS if signal.getsignal(each) not in (signal.SIG_IGN, None)]
-    before = {each: signal.signal(each, _raise) for each in heard}
+    handled = [each for each in _ENDS if signal.getsignal(each) not in (signal.SIG_IGN, None)]
+    before = {each: signal.signal(each, _raise) for each in handled}
     try:
         yield
-    except Told as told:
+    except Terminated as error:
         typer.echo("interrupted", err=True)
-        raise typer.Exit(code(told)) from None
+        raise typer.Exit(exit_code(error)) from None
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
 
 
 def _raise(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
-    raise Told(number)
+    raise Terminated(number)

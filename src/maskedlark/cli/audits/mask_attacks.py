@@ -4,19 +4,17 @@ The same attacks read the paper's prototype: so they are not blind.
 """
 
 from collections.abc import Iterator
-from importlib import import_module
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from maskedlark import workflow
-from maskedlark.audit import masks, mersenne, prototype, views
+from maskedlark.audit import classifier, masks, mersenne, prototype, views
 from maskedlark.audit.advantage import Advantage, advantage
-from maskedlark.cli.audits.finding import DEVIATIONS, Finding
+from maskedlark.cli.audits.findings import DEVIATIONS, Finding
 from maskedlark.clock import SystemClock
 from maskedlark.core.declared import Model
-from maskedlark.errors import NotDeclared, NotMersenne
+from maskedlark.errors import NotMersenne
 from maskedlark.randomness import Randomness
 from maskedlark.workflow import Workflow
 
@@ -31,21 +29,24 @@ def run(users: int, helpers: int, rng: Randomness) -> list[Finding]:
     features = np.frombuffer(rng.bytes(_FEATURES * users), np.uint8).reshape(users, _FEATURES)
     ours = workflow.train(Model("audited", _FEATURES), features, [labels], helpers, rng, SystemClock())
     truth = labels == 1
-    return [*_naive(labels, truth), *_ours(ours, truth)]
+    controls = [
+        Finding(name, "a helper of the paper's prototype", won.value, None, 0.9)
+        for name, won in _attack_prototype(labels, truth)
+    ]
+    return [*controls, *_attack_ours(ours, truth)]
 
 
-def _naive(labels: NDArray[np.int64], truth: Flags) -> Iterator[Finding]:
-    """The paper's prototype."""
+def _attack_prototype(labels: NDArray[np.int64], truth: Flags) -> Iterator[tuple[str, Advantage]]:
     first, second = prototype.masks(labels, prototype.generator(2021))
     for name, attack in _PLAIN.items():
-        yield _control(name, advantage(attack(second), truth))
-    yield _control("generator of masks", advantage(mersenne.read_labels(first) == 1, truth))
+        yield name, advantage(attack(second), truth)
+    yield "generator of masks", advantage(mersenne.read_labels(first) == 1, truth)
     rows = views.bits(second.tobytes(), len(labels)).astype(np.float64)
-    for name, found in _classifier().attack(rows, truth).items():
-        yield _control(f"learner ({name})", found)
+    for name, won in classifier.attack(rows, truth).items():
+        yield f"learner ({name})", won
 
 
-def _ours(ours: Workflow, truth: Flags) -> Iterator[Finding]:
+def _attack_ours(ours: Workflow, truth: Flags) -> Iterator[Finding]:
     for place, helper in enumerate(ours.helpers):
         view, who = masks.as_signed(helper.opened.shares), f"helper-{place}"
         for name, attack in _PLAIN.items():
@@ -53,8 +54,8 @@ def _ours(ours: Workflow, truth: Flags) -> Iterator[Finding]:
         yield Finding("generator of masks", who, _generator(helper.opened.shares, truth), 0.0)
     for missing in range(len(ours.helpers)):
         coalition = [helper for place, helper in enumerate(ours.helpers) if place != missing]
-        for name, found in _classifier().attack(views.of_helpers(coalition), truth).items():
-            yield _finding(f"learner ({name})", f"all helpers but helper-{missing}", found)
+        for name, won in classifier.attack(views.of_helpers(coalition), truth).items():
+            yield _finding(f"learner ({name})", f"all helpers but helper-{missing}", won)
 
 
 def _generator(shares: NDArray[np.int64], truth: Flags) -> float:
@@ -65,19 +66,6 @@ def _generator(shares: NDArray[np.int64], truth: Flags) -> float:
         return 0.0
 
 
-def _control(name: str, found: Advantage) -> Finding:
-    return Finding(name, "a helper of the paper's prototype", found.value, None, 0.9)
-
-
-def _finding(name: str, who: str, found: Advantage) -> Finding:
+def _finding(name: str, who: str, won: Advantage) -> Finding:
     # Whichever way: who is wrong too often turns the guess round.
-    return Finding(name, who, abs(found.value), DEVIATIONS * found.error)
-
-
-def _classifier() -> Any:  # noqa: ANN401 - a module
-    try:
-        return import_module("maskedlark.audit.classifier")
-    except ModuleNotFoundError as error:
-        raise NotDeclared(
-            f"this audit needs {error.name}: install maskedlark with its extra `audit`"
-        ) from None
+    return Finding(name, who, abs(won.value), DEVIATIONS * won.error)

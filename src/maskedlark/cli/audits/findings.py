@@ -1,12 +1,12 @@
 """What an audit found, beside what is allowed; and the verdict of all of it."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import typer
 from rich.console import Console
-from rich.table import Table
+
+from maskedlark.cli.output import print_result, table
 
 DEVIATIONS = 5
 """Beyond so many standard deviations of a blind guess: one false alarm in 1.7 million for each figure."""
@@ -16,6 +16,8 @@ SEEN = 1 / 2
 """Of its allowed ε, who has all noise but one helper's has to find so much: else the audit is blind."""
 SEEN_ALONE = 1 / 3
 """The same of the ad server alone: two helpers' noise is √2 of what is accounted, and less is to be found."""
+
+LEAKS, BLIND = "MORE THAN ALLOWED", "BLIND"
 
 
 @dataclass(frozen=True)
@@ -32,28 +34,18 @@ class Finding:
     """An attack that finds less is blind, and proves nothing."""
 
     @property
-    def leaks(self) -> bool:
-        """Whether more was found than is allowed."""
-        return self.allowed is not None and self.found > self.allowed
-
-    @property
-    def blind(self) -> bool:
-        """Whether so little was found that nothing would have been, however much there is."""
-        return self.found < self.least
+    def verdict(self) -> str:
+        """In a word or two."""
+        if self.allowed is not None and self.found > self.allowed:
+            return LEAKS
+        if self.found < self.least:
+            return BLIND
+        return "control: it sees" if self.allowed is None else "ok"
 
     @property
     def ok(self) -> bool:
         """Whether the attack sees, and found nothing above what is allowed."""
-        return not (self.leaks or self.blind)
-
-    @property
-    def verdict(self) -> str:
-        """In a word or two."""
-        if self.leaks:
-            return "MORE THAN ALLOWED"
-        if self.blind:
-            return "BLIND"
-        return "control: it sees" if self.allowed is None else "ok"
+        return self.verdict not in (LEAKS, BLIND)
 
 
 def show(
@@ -68,31 +60,26 @@ def show(
     `figures`: what programs get beside the findings, by name.
     """
     ok = all(each.ok for each in findings)
-    if as_json:
-        listed = [{**asdict(each), "ok": each.ok, "verdict": each.verdict} for each in findings]
-        said = {"audit": audit, "figure": figure, **(figures or {}), "findings": listed, "ok": ok}
-        typer.echo(json.dumps(said))
-    else:
-        _print(figure, findings)
-        typer.echo(_said(findings))
+    listed = [{**asdict(each), "ok": each.ok, "verdict": each.verdict} for each in findings]
+    fields = {"audit": audit, "figure": figure, **(figures or {}), "findings": listed, "ok": ok}
+    if not as_json:
+        columns = ("attack", "by", f"{figure} found", "at least", "allowed", "verdict")
+        Console(highlight=False).print(table(columns, map(_row, findings)))
+    print_result(fields, as_json, _conclusion(findings))
     if not ok:
         raise typer.Exit(1)
 
 
-def _print(figure: str, findings: Sequence[Finding]) -> None:
-    table = Table()
-    for column in ("attack", "by", f"{figure} found", "at least", "allowed", "verdict"):
-        table.add_column(column, overflow="fold")
-    for each in findings:
-        least = f"{each.least:.3f}" if each.least > 0 else "—"
-        allowed = "—" if each.allowed is None else f"{each.allowed:.3f}"
-        table.add_row(each.attack, each.by, f"{each.found:.3f}", least, allowed, each.verdict)
-    Console(highlight=False).print(table)
+def _row(finding: Finding) -> tuple[str, ...]:
+    least = f"{finding.least:.3f}" if finding.least > 0 else "—"
+    allowed = "—" if finding.allowed is None else f"{finding.allowed:.3f}"
+    return finding.attack, finding.by, f"{finding.found:.3f}", least, allowed, finding.verdict
 
 
-def _said(findings: Sequence[Finding]) -> str:
-    if any(each.leaks for each in findings):
+def _conclusion(findings: Sequence[Finding]) -> str:
+    verdicts = {each.verdict for each in findings}
+    if LEAKS in verdicts:
         return "More was found than is allowed: something leaks, or noise is missing."
-    if any(each.blind for each in findings):
+    if BLIND in verdicts:
         return "An attack is blind: it found less than it has to, so this audit says nothing. Give it more."
     return "Nothing above what is allowed was found."

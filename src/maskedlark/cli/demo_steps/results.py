@@ -1,4 +1,4 @@
-"""What the acts of the demo found: plain values, which its page draws and `--json` prints."""
+"""What the steps of the demo return: plain values, which its page draws and `--json` prints."""
 
 from dataclasses import dataclass
 
@@ -127,7 +127,7 @@ ALL = "all helpers"
 
 
 @dataclass(frozen=True)
-class Sight:
+class PartyView:
     """What a party sees of one person."""
 
     party: str
@@ -175,7 +175,7 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Found:
+class DemoResults:
     """The whole demo."""
 
     version: str
@@ -189,6 +189,7 @@ class Found:
     model: Model | None
     """None where torch is not installed."""
     receipts: Receipts
-    sights: tuple[Sight, ...]
+    sights: tuple[PartyView, ...]
+    """By this name programs and the page know what each party sees."""
     attacks: tuple[Attack, ...]
     seconds: float

@@ -8,8 +8,8 @@ import typer
 from typer.testing import CliRunner
 
 from experiments import running
-from maskedlark.cli import app, interrupted
-from maskedlark.cli.audits import canaries, masks, training, weights
+from maskedlark.cli import app, signals
+from maskedlark.cli.audits import canaries, mask_attacks, training, weights
 
 ENDS = [signal.SIGTERM, signal.SIGHUP]
 
@@ -40,7 +40,7 @@ def leaving(left):
 def test_a_signal_to_end_leaves_every_with_and_gives_its_code(number, capsys):
     signal.signal(number, heard)
     left: list[str] = []
-    with pytest.raises(typer.Exit) as ended, interrupted.in_order(), leaving(left):
+    with pytest.raises(typer.Exit) as ended, signals.as_interrupts(), leaving(left):
         signal.raise_signal(number)
     assert ended.value.exit_code == 128 + number
     assert left == ["in order"]
@@ -51,7 +51,7 @@ def test_a_signal_to_end_leaves_every_with_and_gives_its_code(number, capsys):
 @pytest.mark.parametrize("number", ENDS)
 def test_a_signal_that_is_ignored_stays_so(number):
     signal.signal(number, signal.SIG_IGN)
-    with interrupted.in_order():
+    with signals.as_interrupts():
         signal.raise_signal(number)
     assert signal.getsignal(number) is signal.SIG_IGN
 
@@ -59,23 +59,23 @@ def test_a_signal_that_is_ignored_stays_so(number):
 def test_without_a_signal_all_is_as_before():
     for each in ENDS:
         signal.signal(each, heard)
-    with interrupted.in_order():
+    with signals.as_interrupts():
         assert heard not in map(signal.getsignal, ENDS)
     assert [*map(signal.getsignal, ENDS)] == [heard, heard]
 
 
 def test_ctrl_c_is_left_to_who_runs_it():
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    with pytest.raises(KeyboardInterrupt) as ended, interrupted.in_order():
+    with pytest.raises(KeyboardInterrupt) as ended, signals.as_interrupts():
         signal.raise_signal(signal.SIGINT)
-    assert interrupted.code(ended.value) == 130
-    assert interrupted.code(interrupted.Told(signal.SIGTERM)) == 143
+    assert signals.exit_code(ended.value) == 130
+    assert signals.exit_code(signals.Terminated(signal.SIGTERM)) == 143
 
 
 @pytest.mark.parametrize(
     ("command", "module", "name"),
     [
-        (["audit", "masks"], masks, "run"),
+        (["audit", "masks"], mask_attacks, "run"),
         (["audit", "canaries"], canaries, "run"),
         (["audit", "training"], training, "run"),
         (["audit", "weights"], weights, "run"),

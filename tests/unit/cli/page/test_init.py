@@ -4,25 +4,25 @@ from html.parser import HTMLParser
 
 import pytest
 
-from maskedlark.cli.acts.found import Campaign
-from maskedlark.cli.page import whole
-from maskedlark.cli.page.of_model import NO_MODEL
-from tests.unit.cli.page.cases import FOUND, REPORT
+from maskedlark.cli import page
+from maskedlark.cli.demo_steps.results import Campaign
+from maskedlark.cli.page.sections import NO_MODEL
+from tests.unit.cli.page.cases import REPORT, RESULTS
 
-PAGE = whole.page(FOUND)
+PAGE = page.render(RESULTS)
 
 
 class Reader(HTMLParser):
     """Which elements are open at the end, what refers to anything, and all words."""
 
-    def __init__(self, page: str) -> None:
+    def __init__(self, text: str) -> None:
         super().__init__()
         self.open: list[str] = []
         self.ids: list[str] = []
         self.labels: list[str] = []
         self.refers: list[str] = []
         self.words: list[str] = []
-        self.feed(page)
+        self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         given = dict(attrs)
@@ -70,8 +70,10 @@ def test_it_has_every_section_and_number():
 
 
 def test_without_a_model_the_page_says_what_to_install():
-    without = replace(FOUND, model=None, receipts=replace(FOUND.receipts, chain=FOUND.receipts.chain[:2]))
-    read = Reader(whole.page(without))
+    without = replace(
+        RESULTS, model=None, receipts=replace(RESULTS.receipts, chain=RESULTS.receipts.chain[:2])
+    )
+    read = Reader(page.render(without))
     assert read.words.count(NO_MODEL) == 2
     assert "pip install 'maskedlark[train]'" in NO_MODEL
     assert "plot-auc" not in read.ids
@@ -79,7 +81,7 @@ def test_without_a_model_the_page_says_what_to_install():
 
 
 def test_a_report_that_hides_nothing_says_so():
-    words = " ".join(Reader(whole.page(replace(FOUND, report=replace(REPORT, hidden=())))).words)
+    words = " ".join(Reader(page.render(replace(RESULTS, report=replace(REPORT, hidden=())))).words)
     assert "No campaign is withheld" in words
     assert "campaigns withheld" in words
 
@@ -87,14 +89,14 @@ def test_a_report_that_hides_nothing_says_so():
 def test_nothing_that_was_found_can_break_out():
     rude = "<img src=x onerror=alert(1)>"
     named = replace(REPORT, campaigns=(Campaign(rude, *[REPORT.campaigns[0].buyers] * 2),), hidden=(rude,))
-    sights = tuple(replace(each, party=rude, reads=(rude,)) for each in FOUND.sights)
-    read = Reader(whole.page(replace(FOUND, report=named, sights=sights, version=rude)))
+    sights = tuple(replace(each, party=rude, reads=(rude,)) for each in RESULTS.sights)
+    read = Reader(page.render(replace(RESULTS, report=named, sights=sights, version=rude)))
     assert read.open == []
     assert rude in " ".join(read.words)
 
 
 def test_it_is_written_as_utf_8(tmp_path):
-    whole.write(tmp_path / "page.html", FOUND)
+    page.write(tmp_path / "page.html", RESULTS)
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == PAGE
 
 

@@ -1,24 +1,25 @@
 """The demo's conversion model: trained through the helpers on labels that nobody holds, and judged.
 
-Beside it stand the same model and optimiser on the same people in the clear, and guessing.
+Beside it stand the same model and optimiser on the same people in the clear, and guessing. All are judged on
+other people whose labels the demo knows: it made them up.
 """
 
 import time
 from dataclasses import replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from rich.console import Console
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.optim import SGD
 
 from maskedlark.adserver.client import Client
-from maskedlark.cli.acts import judging
-from maskedlark.cli.acts.declaring import DELTA, MODEL
-from maskedlark.cli.acts.found import Judged, Model, Point
-from maskedlark.cli.acts.people import People, people
-from maskedlark.cli.acts.reporting import DATASETS
-from maskedlark.cli.acts.tables import table
+from maskedlark.cli.demo_steps.people import People, people
+from maskedlark.cli.demo_steps.reporting import DATASETS, DELTA, MODEL
+from maskedlark.cli.demo_steps.results import Bucket, Judged, Model, Point
+from maskedlark.cli.output import table
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp.session_charge import adserver_epsilon, announced, coalition_epsilon
 from maskedlark.exact.network import FEATURE_EXPONENT
@@ -33,57 +34,53 @@ FRESH = 20_000
 MARKED = (1, 3, 6, 10, 20, 30)
 """After these steps, and at both ends, the curve has a point. An ε takes a good part of a second; those of
 quarters the bar has computed already."""
+BUCKETS = 10
+LEAST = 100
+"""Of fewer people, what share of them bought says little."""
+
+Labels = NDArray[np.int64]
+Chances = NDArray[np.float64]
 
 
 class Judges:
     """People whom no model was trained on. Their labels are known to the demo alone, which made them up."""
 
-    def __init__(self, encoder: Encoder, count: int = FRESH) -> None:
-        self.people = people(count, b"other people, later")
+    def __init__(self, encoder: Encoder) -> None:
+        self.people = people(FRESH, b"other people, later")
         self._encoder, self._rows = encoder, encoder.encode(self.people.known)
 
     def judge(self, model: nn.Module, name: str = "", who: str = "") -> Judged:
         """How good a model is on them."""
         predicted = Predictor(model, "bce", MODEL, self._encoder).predict(self._rows)
-        return judging.judged(name, who, self.people.bought, predicted)
+        return judged(name, who, self.people.bought, predicted)
 
 
-def act(console: Console, client: Client, crowd: People, encoder: Encoder, rng: Randomness) -> Model:
+def run(console: Console, client: Client, crowd: People, encoder: Encoder, rng: Randomness) -> Model:
     """Train, judge on others, and show all three models."""
     judges, start = Judges(encoder), time.perf_counter()
     private, plan, course = _through_helpers(client, encoder, judges)
     seconds = time.perf_counter() - start
-    clear = _in_the_clear(crowd, encoder, rng)
-    found = Model(
-        tuple(crowd.known),
-        plan.steps,
-        plan.batch,
-        seconds,
-        plan.epsilon,
-        plan.coalition_epsilon,
-        DELTA,
-        FRESH,
-        _points(plan, course),
+    models = (
         judges.judge(private, "trained through the helpers", "each browser its own"),
-        judges.judge(clear, "trained in the clear on the same people", "whoever trained it"),
+        judges.judge(
+            _in_the_clear(crowd, encoder, rng),
+            "trained in the clear on the same people",
+            "whoever trained it",
+        ),
         judges.judge(_untrained(encoder), "not trained: guessing", "nobody"),
     )
-    _show(console, found)
-    return found
-
-
-def _show(console: Console, found: Model) -> None:
+    costs, points = (plan.epsilon, plan.coalition_epsilon, DELTA), _points(plan, course)
+    features = tuple(crowd.known)
     console.print(
-        f"A logistic regression of {', '.join(found.features)} was trained in {found.steps} steps, each on "
-        f"about {found.batch:.0f} records that the helpers drew, in {found.seconds:.0f} s. It cost "
-        f"[bold]ε = {found.epsilon:.3g} against the ad server alone, {found.coalition:.3g} against it "
-        f"with all helpers but one[/], δ = {found.delta:g}.\n"
+        f"A logistic regression of {', '.join(features)} was trained in {plan.steps} steps, each on "
+        f"about {plan.batch:.0f} records that the helpers drew, in {seconds:.0f} s. It cost "
+        f"[bold]ε = {plan.epsilon:.3g} against the ad server alone, {plan.coalition_epsilon:.3g} against it "
+        f"with all helpers but one[/], δ = {DELTA:g}.\n"
     )
-    title = f"Who will buy? Models judged on {found.people} other people"
-    shown = table(title, "model", "who saw its labels", "AUC")
-    for each in (found.private, found.clear, found.guessing):
-        shown.add_row(each.name, each.who, f"{each.auc:.3f}")
-    console.print(shown, "")
+    title = f"Who will buy? Models judged on {FRESH} other people"
+    rows = ((each.name, each.who, f"{each.auc:.3f}") for each in models)
+    console.print(table(("model", "who saw its labels", "AUC"), rows, title), "")
+    return Model(features, plan.steps, plan.batch, seconds, *costs, FRESH, points, *models)
 
 
 def _through_helpers(
@@ -91,7 +88,7 @@ def _through_helpers(
 ) -> tuple[nn.Module, Plan, dict[int, Judged]]:
     """As a user of PyTorch would write it; a bar on standard error shows steps, loss and ε.
 
-    Nobody who trains so has labels, and so a loss: it is the demo's, on people that it made up.
+    Nobody who trains this way has labels, and so a loss: it is the demo's, on people that it made up.
     """
     model = _untrained(encoder)
     optimiser, course = _optimiser(model), {0: judges.judge(model)}
@@ -117,11 +114,9 @@ def _through_helpers(
 
 def _points(plan: Plan, course: dict[int, Judged]) -> tuple[Point, ...]:
     """What the model was worth along its way, and what a run that ends there costs, with the same noise."""
-    marked = [steps for steps in MARKED if steps < plan.steps]
-    found = [Point(steps, *_costs(plan, steps), course[steps].auc, course[steps].loss) for steps in marked]
-    first = Point(0, 0.0, 0.0, course[0].auc, course[0].loss)
-    ended = course[plan.steps]
-    return (first, *found, Point(plan.steps, plan.epsilon, plan.coalition_epsilon, ended.auc, ended.loss))
+    costs = {0: (0.0, 0.0), **{steps: _costs(plan, steps) for steps in MARKED if steps < plan.steps}}
+    costs[plan.steps] = (plan.epsilon, plan.coalition_epsilon)
+    return tuple(Point(steps, *cost, course[steps].auc, course[steps].loss) for steps, cost in costs.items())
 
 
 def _costs(plan: Plan, steps: int) -> tuple[float, float]:
@@ -157,3 +152,37 @@ def _untrained(encoder: Encoder) -> nn.Module:
 
 def _optimiser(model: nn.Module) -> SGD:
     return SGD(model.parameters(), lr=2.0, momentum=0.9)
+
+
+def judged(name: str, who: str, labels: Labels, predicted: Chances) -> Judged:
+    """A model by what it said of people, and by what they did."""
+    figures = (auc(labels, predicted), log_loss(labels, predicted), calibration(labels, predicted))
+    return Judged(name, who, *figures)
+
+
+def auc(labels: Labels, scores: Chances) -> float:
+    """How often a buyer's score is over that of somebody who did not buy; equal scores count half."""
+    _, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]
+    ones = int(labels.sum())
+    below = float(ranks[labels == 1].sum()) - ones * (ones + 1) / 2
+    return below / (ones * (len(labels) - ones))
+
+
+def log_loss(labels: Labels, predicted: Chances) -> float:
+    """The mean negative logarithm of what was predicted for the true label."""
+    right = np.where(labels == 1, predicted, 1 - predicted)
+    return float(-np.log(np.clip(right, 1e-12, 1)).mean())
+
+
+def calibration(labels: Labels, predicted: Chances) -> tuple[Bucket, ...]:
+    """Buckets of predicted chances, all as wide: their mean, and the share of their people who bought."""
+    places = np.minimum((predicted * BUCKETS).astype(int), BUCKETS - 1)
+    members = [mine for place in range(BUCKETS) if (mine := places == place).sum() >= LEAST]
+    return tuple(_bucket(labels[mine], predicted[mine]) for mine in members)
+
+
+def _bucket(labels: Labels, predicted: Chances) -> Bucket:
+    share = float(labels.mean())
+    error = float(np.sqrt(share * (1 - share) / len(labels)))
+    return Bucket(float(predicted.mean()), share, error, len(labels))

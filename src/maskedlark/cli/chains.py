@@ -1,0 +1,39 @@
+"""An origin's chain of documents, trusted by the two public keys that a command line gives."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from maskedlark.adserver.trusted import naming
+from maskedlark.clock import SystemClock
+from maskedlark.parameters import chain
+from maskedlark.parameters.chain import Signed
+from maskedlark.parameters.document import Document
+from maskedlark.web import key_file
+from maskedlark.web.errors import UnknownDocument
+from maskedlark.web.parameters import ParameterClient
+
+
+@contextmanager
+def open_client(
+    origin: str, service: str, service_key: str, origin_key: str, cache: Path | None = None
+) -> Iterator[ParameterClient]:
+    """A client that trusts these two keys. Without a cache it forgets what it has seen."""
+    with tempfile.TemporaryDirectory() as forgotten:
+        pins = {origin: key_file.public(origin_key)}
+        folder, key = cache or Path(forgotten), key_file.public(service_key)
+        with (
+            ParameterClient(service, key, folder, SystemClock(), pins) as client,
+            naming("--service-key", "--origin-key"),
+        ):
+            yield client
+
+
+def verify(signed: Sequence[Signed], origin: str, service_key: str, origin_key: str) -> list[Document]:
+    """Every document of a chain, of which there is at least one."""
+    with naming("--service-key", "--origin-key"):
+        documents = chain.verify(signed, origin, key_file.public(origin_key), key_file.public(service_key))
+    if not documents:
+        raise UnknownDocument(f"the chain holds no document of {origin}")
+    return documents

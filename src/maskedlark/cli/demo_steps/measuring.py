@@ -1,0 +1,98 @@
+"""The demo's campaign report, private beside true; and the receipts of all that was asked."""
+
+from itertools import pairwise
+
+from rich.console import Console
+
+from maskedlark.adserver.client import Client
+from maskedlark.adserver.table import Estimate
+from maskedlark.cli.demo_steps.people import People
+from maskedlark.cli.demo_steps.results import Campaign, Charged, Number, Receipts, Report
+from maskedlark.cli.output import table
+from maskedlark.ledger import trail
+from maskedlark.ledger.receipt import (
+    Balance,
+    ClosedReceipt,
+    OpenedReceipt,
+    Receipt,
+    ReleaseReceipt,
+    SealedReceipt,
+)
+from maskedlark.simulate.stage import Stage
+
+NOISE = 1.5
+
+
+def run(console: Console, client: Client, crowd: People) -> Report:
+    """Ask for the report, and show the truth, which nobody has, beside it."""
+    asked = client.query(["bought", "euros"], by="campaign", noise=NOISE)
+    rows = tuple(_campaign(str(name), numbers, crowd) for (name,), numbers in asked.rows)
+    hidden = tuple(sorted(set(crowd.campaign.tolist()) - {row.name for row in rows}))
+    cost = asked.balance
+    report = Report(rows, hidden, asked.k, asked.confidence, cost.charged_epsilon, cost.left_epsilon)
+    title = "The campaign report: private beside true, which nobody has"
+    columns = ("campaign", "buyers", "95 % interval", "true", "euros", "95 % interval", "true")
+    cells = ((row.name, *_cells(row.buyers), *_cells(row.euros)) for row in rows)
+    console.print(table(columns, cells, title))
+    console.print(
+        f"Not shown: {', '.join(hidden)}, of fewer than k = {report.k} records. The report cost "
+        f"ε = {report.charged:.3g}; {report.left:.3g} is left for any source in it.\n"
+    )
+    return report
+
+
+def _campaign(name: str, numbers: tuple[Estimate, ...], crowd: People) -> Campaign:
+    mine = crowd.campaign == name
+    bought, euros = numbers
+    return Campaign(name, _number(bought, crowd.bought[mine].sum()), _number(euros, crowd.euros[mine].sum()))
+
+
+def _number(private: Estimate, truth: int) -> Number:
+    return Number(private.estimate, private.low, private.high, int(truth))
+
+
+def _cells(number: Number) -> tuple[str, str, str]:
+    return str(number.estimate), f"{number.low} … {number.high}", str(number.truth)
+
+
+def receipts(console: Console, scene: Stage, client: Client) -> Receipts:
+    """Add up what all was charged, as anyone could: from public documents and what helpers publish."""
+    trails = [
+        trail.verify(client.receipts(helper.name), scene.origin, helper.name, scene.documents)
+        for helper in scene.helpers
+    ]
+    spent = [each.spent()[scene.document.digest.hex()] for each in trails]
+    budget, chain = scene.document.budget, _chain(trails[0].receipts)
+    epsilon, coalition = max(each.epsilon for each in spent), max(each.coalition for each in spent)
+    console.print(
+        f"The receipts of all {len(spent)} helpers verify: all of this has cost a source at most "
+        f"ε = {epsilon:.3g} of {budget.epsilon:g}, and {coalition:.3g} if all helpers but one "
+        "joined the ad server.\n"
+    )
+    return Receipts(len(spent), epsilon, coalition, budget.epsilon, budget.delta, chain)
+
+
+def _chain(receipts: list[Receipt]) -> tuple[Charged, ...]:
+    """Every receipt with what it added to both figures."""
+    spent = [(0.0, 0.0)]
+    for receipt in receipts:
+        balance: Balance | None = getattr(receipt, "balance", None)
+        spent.append((balance.spent_epsilon, balance.spent_coalition_epsilon) if balance else spent[-1])
+    return tuple(
+        Charged(receipt.number, _what(receipt), now[0] - before[0], now[1] - before[1], *now)
+        for receipt, (before, now) in zip(receipts, pairwise(spent), strict=True)
+    )
+
+
+def _what(receipt: Receipt) -> str:
+    match receipt:
+        case SealedReceipt():
+            return f"{receipt.records} records sealed, to {receipt.purpose}"
+        case ReleaseReceipt():
+            return f"{receipt.function} answered with {receipt.released.mechanism.capitalize()} noise"
+        case OpenedReceipt():
+            return f"{receipt.steps} training steps reserved"
+        case ClosedReceipt():
+            return f"training closed after {receipt.used} steps"
+        case _:
+            return "receipts lost"

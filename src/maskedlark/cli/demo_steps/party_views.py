@@ -1,0 +1,126 @@
+"""What each party sees of one person, and what helpers read of labels by attacking the masks they hold.
+
+The demo opens what is stored with everybody's keys, which nobody has.
+"""
+
+from contextlib import closing
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+
+from maskedlark import workflow
+from maskedlark.adserver.report_store import Reports, Selection
+from maskedlark.audit import masks, mersenne, prototype
+from maskedlark.audit.advantage import advantage
+from maskedlark.cli.demo_steps.people import People
+from maskedlark.cli.demo_steps.results import ALL, NO_STATE, Attack, Held, PartyView, Won
+from maskedlark.cli.output import table
+from maskedlark.clock import SystemClock
+from maskedlark.core import field
+from maskedlark.core.declared import Measure, Model
+from maskedlark.core.records import Measured, Trained
+from maskedlark.errors import NotMersenne
+from maskedlark.features import Encoder
+from maskedlark.helper.keyring import Keyring
+from maskedlark.simulate.stage import Stage
+from maskedlark.storage.engine import open_database
+from maskedlark.wire import report
+from maskedlark.workflow import Workflow
+
+
+def opened(scene: Stage, declared: Measure | Model) -> Workflow:
+    """All that helpers hold of the stored reports for one purpose."""
+    now = SystemClock().now()
+    with closing(open_database(f"sqlite:///{scene.folder / 'reports.sqlite'}")) as database:
+        selection = Selection(declared.purpose, scene.document.digest, 0, now + 1)
+        stored = [each.data for each in Reports(database, SystemClock()).read(selection)]
+    keys = {}
+    for helper in scene.helpers:
+        (keys[helper.name],) = Keyring(helper.folder / "keys", helper.name).opening_keys(now).values()
+    return workflow.receive(declared, stored, keys, scene.document.payload_size(declared.purpose))
+
+
+def run(
+    console: Console, measured: Workflow, trained: Workflow, crowd: People, encoder: Encoder
+) -> tuple[PartyView, ...]:
+    """A row per party: what it can read, and its part of two reports of somebody who bought.
+
+    Whose reports they are nobody can tell from them. The demo adds up all shares to find a pair that the
+    first buyer may have sent.
+    """
+    buyer = crowd.first_buyer()
+    campaign, features = str(crowd.campaign[buyer]), encoder.encode(crowd.known)[buyer]
+    to_measure, to_train = measured.helpers[0].opened, trained.helpers[0].opened
+    assert isinstance(to_measure, Measured)
+    assert isinstance(to_train, Trained)
+    campaigns = to_measure.keys["campaign"]
+    same_campaign = np.array([str(each) == campaign for each in campaigns.entries], np.bool_)[campaigns.codes]
+    euros = _Parts(measured, 2, same_campaign, int(crowd.euros[buyer]))
+    label = _Parts(trained, 1, (to_train.features == features).all(axis=1), 1)
+    readable = (f"campaign {campaign}", f"features {features.tobytes().hex()}")
+    ids = (f"report {euros.id}…", f"report {label.id}…")
+    views = (
+        PartyView("browser", readable, euros.total, label.total, knows=True),
+        PartyView("ad server", ids, euros.sealed, label.sealed),
+        *(
+            PartyView(helper.opener.helper, readable, euros.share(place), label.share(place))
+            for place, helper in enumerate(measured.helpers)
+        ),
+        PartyView(ALL, ("if they colluded",), euros.total, label.total, knows=True),
+    )
+    columns = ("party", "can read", "euros to add up", "label to train")
+    rows = ((view.party, *map("\n".join, (view.reads, view.euros.shown, view.label.shown))) for view in views)
+    console.print(table(columns, rows, "What each party sees of one person who bought"))
+    return views
+
+
+class _Parts:
+    """One number of one report, as each party has it."""
+
+    def __init__(self, way: Workflow, column: int, candidates: NDArray[np.bool_], value: int) -> None:
+        shares = np.stack([helper.opened.shares[:, column] for helper in way.helpers])
+        totals = field.to_signed(field.total(shares))
+        place = int(np.argmax(candidates & (totals == value)))
+        self._shares, total = shares[:, place], int(totals[place])
+        self.total = Held((str(total),), f"{total % field.P:016x}")
+        stored = report.decode(way.reports[place])
+        self.id = report.decode_public(stored.public).id.hex()[:8]
+        payload = stored.payloads[0][1]
+        self.sealed = Held((f"{payload[:6].hex()}…", f"{len(payload)} sealed bytes"), payload[:8].hex())
+
+    def share(self, helper: int) -> Held:
+        """What a helper has of it."""
+        share = f"{int(self._shares[helper]):016x}"
+        return Held((share,), share)
+
+
+def attack(console: Console, trained: Workflow) -> tuple[Attack, ...]:
+    """Two attacks of helpers that win against the paper's prototype."""
+    shares = [helper.opened.shares for helper in trained.helpers]
+    labels = field.to_signed(field.total(np.stack(shares)))[:, 1]  # the truth, which no party has
+    truth = labels == 1
+    first, last = prototype.masks(labels, prototype.generator(2021))
+    signs = (_won(masks.by_sign(view), truth) for view in (last, masks.as_signed(shares[-1])))
+    states = (_read_generator(view, truth) for view in (first, masks.as_uniform(shares[0])))
+    attacks = (
+        Attack("sign of the last helper's masks", *signs),
+        Attack("generator behind helper-0's masks", *states),
+    )
+    rows = ((each.name, str(each.prototype or NO_STATE), str(each.ours or NO_STATE)) for each in attacks)
+    title = "\nHelpers attack: their advantage over guessing"
+    console.print(table(("attack", "paper's prototype", "ours"), rows, title))
+    console.print("An advantage of 1 reads every label, 0 reads none.\n")
+    return attacks
+
+
+def _read_generator(view: NDArray[np.float64], truth: NDArray[np.bool_]) -> Won | None:
+    try:
+        return _won(mersenne.read_labels(view) == 1, truth)
+    except NotMersenne:
+        return None
+
+
+def _won(guesses: NDArray[np.bool_], truth: NDArray[np.bool_]) -> Won:
+    won = advantage(guesses, truth)
+    return Won(won.value, won.error)

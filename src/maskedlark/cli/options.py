@@ -1,0 +1,68 @@
+"""Options that several commands have, and the `serve` of every service."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from typer import Argument, Option
+
+from maskedlark.cli.error_handling import command
+from maskedlark.web import logs
+from maskedlark.web.listening import Serving
+
+Json = Annotated[bool, Option("--json", help="For programs: one JSON object.")]
+AdServerConfig = Annotated[Path, Option("--config", help="The ad server's adserver.toml.")]
+HelperConfig = Annotated[Path, Option("--config", help="The helper's settings, in TOML.")]
+HelperCount = Annotated[int, Option(min=2, max=8, help="How many helpers share every secret.")]
+MostEpsilon = Annotated[float | None, Option(min=0, help="The most that it may cost.")]
+Noise = Annotated[float | None, Option(min=0, help="Or how much noise; else the least.")]
+Several = list[str] | None
+"""An option that may be repeated."""
+NewFolder = Annotated[Path, Argument(help="The new folder for its settings and data.")]
+_ADDRESS = "The parameter service's address."
+Service = Annotated[str, Option("--service", help=_ADDRESS)]
+ServiceOrNone = Annotated[str | None, Option("--service", help=_ADDRESS)]
+ParameterService = Annotated[str | None, Option("--parameter-service", help=_ADDRESS)]
+_SERVICE_KEY = Option("--service-key", help="The service's public key, from its operator.")
+ServiceKey = Annotated[str, _SERVICE_KEY]
+ServiceKeyOrNone = Annotated[str | None, _SERVICE_KEY]
+Origins = Annotated[
+    list[str], Option("--origin", help="NAME=KEY of an ad server's first document key. Repeat for more.")
+]
+Listening = Callable[[Serving], Serving]
+"""The settings of where to listen, but for what the command line says."""
+Serve = Callable[[Path, Listening], None]
+
+
+def serve_command(app: typer.Typer, service: str, example: str, config_help: str) -> Callable[[Serve], Serve]:
+    """Declare `serve` of a service: it gets the path of its settings, and where else it shall listen."""
+
+    def add(run: Serve) -> Serve:
+        def serve(
+            config: Annotated[Path, Option(help=config_help)],
+            host: Annotated[
+                str | None, Option(help="The address to listen on, if not the settings'.")
+            ] = None,
+            port: Annotated[
+                int | None,
+                Option(min=0, max=65_535, help="The port, if not the settings'; 0 is any free one."),
+            ] = None,
+            log_level: Annotated[
+                Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
+                Option(case_sensitive=False, help="The least that is worth a line."),
+            ] = "INFO",
+        ) -> None:
+            # First thing of all: logs as every service has them, and files that are for their owner alone.
+            logs.configure(service, log_level)
+            os.umask(0o077)
+            given = {"host": host, "port": port}
+            changed = {name: value for name, value in given.items() if value is not None}
+            run(config, lambda settings: settings.model_copy(update=changed))
+
+        serve.__doc__ = run.__doc__
+        command(app, example)(serve)
+        return run
+
+    return add

@@ -1,0 +1,23 @@
+"""What a command prints when it is done: lines or a table for a reader, or one JSON object for a program."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+import typer
+from rich.table import Table
+
+
+def print_result(fields: Mapping[str, object], as_json: bool, *lines: str) -> None:
+    """On standard output, and nothing else there."""
+    for line in [json.dumps(fields, ensure_ascii=False)] if as_json else lines:
+        typer.echo(line)
+
+
+def table(columns: Iterable[str], rows: Iterable[Sequence[str]], title: str | None = None) -> Table:
+    """Long cells are folded, never cut."""
+    made = Table(title=title, title_justify="left", title_style="bold")
+    for column in columns:
+        made.add_column(column, overflow="fold")
+    for row in rows:
+        made.add_row(*row)
+    return made
