@@ -339,12 +339,7 @@ def _features() -> list[Decoder]:
     return [
         Decoder(
             "encoder",
-            (
-                "features.encoder.Encoder.load",
-                "features.encoder.Encoder.from_json",
-                "features.saved.decode",
-                "features.saved.load",
-            ),
+            ("features.encoder.Encoder.load", "features.encoder.Encoder.from_json"),
             (made.to_json().encode(),),
             _in_file("encoder.json", Encoder.load),
             (DecodeError, NotAnEncoder),
