@@ -19,7 +19,7 @@ from typing import Self
 
 from pydantic import Field
 
-from maskedlark.parameter_service.pinned import Pinned
+from maskedlark.parameter_service.publisher import Pinned
 from maskedlark.parameters.document import Origin
 from maskedlark.parameters.settings import Name, PublicKey
 from maskedlark.storage.engine import beside

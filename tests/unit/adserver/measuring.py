@@ -270,7 +270,7 @@ class World:
         self.document = self.service.publish_chain(1, **changes)[0]
         self.helpers = [Helper(i, folder, self.document, self.clock) for i in range(2)]
         for place in range(2):
-            self.service.desk.publish_keys(f"helper-{place}", configuration(place))
+            self.service.publisher.publish_keys(f"helper-{place}", configuration(place))
         self.transport = AppTransport(self.service.app)
         self.router = Router(self.transport, self.helpers)
         self.url = url or f"sqlite:///{folder / 'ads.db'}"

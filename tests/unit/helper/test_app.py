@@ -295,7 +295,7 @@ def test_a_thief_of_the_request_key_cannot_keep_it_working(helper):
     changes = {"version": 2, "previous": first.digest.hex()}
     body = make(request_key=thief.verifying.public.hex(), **changes).encode()
     with pytest.raises(BadSignature):
-        helper.desk.publish(chain.Signed(body, REQUEST_KEY.sign(chain.ORIGIN_LABEL, body)))
+        helper.publisher.publish(chain.Signed(body, REQUEST_KEY.sign(chain.ORIGIN_LABEL, body)))
     helper.publish(request_key=fresh.verifying.public.hex(), **changes)
     helper.clock.seconds += 60
     for key in (REQUEST_KEY, thief):
