@@ -8,7 +8,7 @@ are shared and sealed. A page that registers a trigger is told nothing, not even
 import logging
 from collections.abc import Mapping
 
-from maskedlark.browser import moments, reports
+from maskedlark.browser import reports
 from maskedlark.browser.reports import Parameters
 from maskedlark.browser.sources import Kind, Source, attribute
 from maskedlark.browser.store import Scheduled, Store
@@ -97,7 +97,7 @@ class Browser:
                 f"a source of {source.origin} without features yields no report: give a model's"
             )
         planned += reports.draw_fakes(document, self._rng)
-        waits = moments.waits(document.delay, len(planned), self._rng).tolist()
+        waits = reports.draw_waits(document.delay, len(planned), self._rng).tolist()
         return [
             Scheduled(
                 source.ends + wait,
