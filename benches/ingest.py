@@ -34,8 +34,7 @@ from maskedlark.parameter_service.store import Store
 from maskedlark.parameters import chain
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import SystemRandomness
-from maskedlark.web.remote import Query
-from maskedlark.web.signed_remote import SignedRemote
+from maskedlark.web.remote import Query, SignedRemote
 from maskedlark.wire import batch, columns, payload, report, uploads
 from maskedlark.wire.columns import SALT_BYTES
 from maskedlark.wire.datasets import (

@@ -38,9 +38,8 @@ from maskedlark.simulate import csv_table
 from maskedlark.storage import engine
 from maskedlark.storage.errors import UnsupportedDatabase
 from maskedlark.web import key_file
-from maskedlark.web.chain_cache import ChainCache
+from maskedlark.web.caches import ChainCache, KeyCache
 from maskedlark.web.errors import BadConfig, BadKeyFile, CorruptCache
-from maskedlark.web.key_cache import KeyCache
 from maskedlark.wire.opening import open_parts
 from tests.fuzz.of_privacy import SIGNED, _receipts
 from tests.fuzz.of_wire import _opener

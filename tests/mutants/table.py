@@ -393,10 +393,10 @@ MUTANTS = (
     ),
     Mutant(
         "the signature: of a request is verified",
-        WEB + "gate.py",
+        WEB + "request_signature.py",
         "key.verify_raw(signed.base, signature)",
         "pass",
-        "tests/unit/web/test_gate.py",
+        "tests/unit/web/test_request_verifier.py",
     ),
     Mutant(
         "the signature: of a receipt is verified",
@@ -470,10 +470,10 @@ MUTANTS = (
     ),
     Mutant(
         "the signature: covers the body",
-        WEB + "gate.py",
-        "if hashlib.sha256(found).digest() != self.digest:",
+        WEB + "request_signature.py",
+        "if hashlib.sha256(body).digest() != self.digest:",
         "if False:",
-        "tests/unit/web/test_gate.py",
+        "tests/unit/web/test_request_verifier.py",
     ),
     Mutant(
         "the sensitivity: reaches to 0",

@@ -22,8 +22,7 @@ from maskedlark.parameters.document import Origin
 from maskedlark.parameters.settings import PublicKey
 from maskedlark.storage.engine import beside
 from maskedlark.web import config
-from maskedlark.web.config import Address, DatabaseUrl, PartyConfig
-from maskedlark.web.listening import Serving
+from maskedlark.web.config import Address, DatabaseUrl, PartyConfig, Serving
 
 KEEP_DAYS = 180
 """As long as a helper keeps the keys that open a report: what is older, nobody can use."""

@@ -147,7 +147,7 @@ class Store:
         """The conversions that wait to be attributed, in their order; gone when the transaction ends."""
         columns = "number, origin, destination, happened, behind, carried"
         rows = self.run(f"DELETE FROM triggers RETURNING {columns}")  # noqa: S608
-        return [Trigger(*row, json.loads(carried)) for *row, carried in sorted(rows)]
+        return [Trigger(*(*row[:-1], json.loads(row[-1]))) for row in sorted(rows)]
 
     def attributed(self, number: int, values: Mapping[str, int]) -> None:
         """One more conversion counts for a source; these are its values by now."""

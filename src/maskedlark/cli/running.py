@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from maskedlark.web import logs
-from maskedlark.web.listening import Serving
+from maskedlark.web.config import Serving
 
 
 class Level(StrEnum):

@@ -32,8 +32,7 @@ from maskedlark.parameters.policy import Policy
 from maskedlark.parameters.settings import Name, PublicKey, Settings
 from maskedlark.storage.engine import beside
 from maskedlark.web import config
-from maskedlark.web.config import Address, DatabaseUrl, PartyConfig
-from maskedlark.web.listening import Serving
+from maskedlark.web.config import Address, DatabaseUrl, PartyConfig, Serving
 from maskedlark.wire.signatures import VerifyingKey
 
 FRESH_S = 60

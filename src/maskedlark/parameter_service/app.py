@@ -11,7 +11,7 @@ from maskedlark.parameter_service.publisher import Pinned, Publisher
 from maskedlark.parameter_service.store import Store
 from maskedlark.parameters import chain
 from maskedlark.web import answers, health, metrics
-from maskedlark.web.metrics import Asked
+from maskedlark.web.metrics import LazyGauge
 from maskedlark.wire.report import MOST_ORIGIN
 from maskedlark.wire.signatures import SigningKey
 
@@ -48,7 +48,7 @@ def _count_published(store: Store, registry: CollectorRegistry) -> None:
             documents, keys = view.counts()
         return {("document",): float(documents), ("keys",): float(keys)}
 
-    Asked("maskedlark_published", "Documents and key configurations.", ("kind",), published, registry)
+    LazyGauge("maskedlark_published", "Documents and key configurations.", ("kind",), published, registry)
 
 
 def _router(store: Store, publisher: Publisher) -> APIRouter:

@@ -24,8 +24,7 @@ from maskedlark.parameters.document import Origin
 from maskedlark.parameters.settings import Name, PublicKey
 from maskedlark.storage.engine import beside
 from maskedlark.web import config
-from maskedlark.web.config import DatabaseUrl, PartyConfig
-from maskedlark.web.listening import Serving
+from maskedlark.web.config import DatabaseUrl, PartyConfig, Serving
 from maskedlark.wire.signatures import VerifyingKey
 
 _KEY = "64 hexadecimal digits"

@@ -21,9 +21,8 @@ from maskedlark.parameters import chain
 from maskedlark.parameters.chain import Signed
 from maskedlark.parameters.document import Document
 from maskedlark.web import pages
-from maskedlark.web.chain_cache import ChainCache
+from maskedlark.web.caches import ChainCache, KeyCache
 from maskedlark.web.errors import NotThere, ServiceAway, StrangeAnswer, UnknownDocument, UnknownOrigin
-from maskedlark.web.key_cache import KeyCache
 from maskedlark.web.remote import Remote
 from maskedlark.wire.keys import KeyConfiguration
 from maskedlark.wire.signatures import VerifyingKey

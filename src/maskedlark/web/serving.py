@@ -20,9 +20,9 @@ from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 
 from maskedlark.web import certificate
 from maskedlark.web.certificate import Handshake
+from maskedlark.web.config import Serving
 from maskedlark.web.connections import Connection, Waiting
 from maskedlark.web.errors import CannotListen
-from maskedlark.web.listening import Serving
 
 __all__ = ["Serving", "serve"]
 

@@ -48,7 +48,7 @@ from maskedlark.web.errors import (
     WrongContentType,
     WrongDigest,
 )
-from maskedlark.web.signed_remote import SignedRemote
+from maskedlark.web.remote import SignedRemote
 from maskedlark.wire import keys, uploads
 from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, SEAL_TYPE, ChunkAnswer, Sealing, State
 from maskedlark.wire.signatures import SigningKey

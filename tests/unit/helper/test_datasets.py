@@ -29,7 +29,7 @@ from maskedlark.web.errors import (
     UnknownChunk,
     UnknownDataset,
 )
-from maskedlark.web.gate import WINDOW_S
+from maskedlark.web.request_signature import WINDOW_S
 from maskedlark.wire import report
 from maskedlark.wire.datasets import Sealing, pack, unpack
 from maskedlark.wire.terms import LEAST_LIFE_S

@@ -24,8 +24,8 @@ from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.release.messages import Request
 from maskedlark.simulate import Population
+from maskedlark.web.remote import SignedRemote
 from maskedlark.web.request_signature import NO_BODY_TYPE
-from maskedlark.web.signed_remote import SignedRemote
 from maskedlark.wire import report, uploads
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
