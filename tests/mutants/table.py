@@ -431,21 +431,21 @@ MUTANTS = (
         WIRE + "payload.py",
         "if any(padded[end:]):",
         "if False:",
-        "tests/unit/wire tests/vectors tests/property/test_opening.py",
+        "tests/unit/wire tests/vectors tests/property/test_decrypt.py",
     ),
     Mutant(
         "the column hash: binds the columns (one at a time)",
         WIRE + "payload.py",
         "if columns.digest(encoded, salt, purpose) != column_hash:",
         "if False:",
-        "tests/unit/wire tests/vectors tests/property/test_opening.py",
+        "tests/unit/wire tests/vectors tests/property/test_decrypt.py",
     ),
     Mutant(
         "the column hash: binds the columns (many at once)",
         WIRE + "payloads.py",
         "np.all(found == self._hashes[index], axis=1)",
         "np.ones(len(index), np.bool_)",
-        "tests/unit/wire tests/property/test_opening.py",
+        "tests/unit/wire tests/property/test_decrypt.py",
     ),
     Mutant(
         "the replay check: a report is in one dataset",
@@ -463,10 +463,10 @@ MUTANTS = (
     ),
     Mutant(
         "the lifetime: a report past it is refused",
-        WIRE + "terms.py",
+        WIRE + "acceptance.py",
         "if left_s <= self.least_life_s:",
         "if False:",
-        "tests/unit/wire/test_opening.py tests/property/test_opening.py",
+        "tests/unit/wire/test_decrypt.py tests/property/test_decrypt.py",
     ),
     Mutant(
         "the signature: covers the body",

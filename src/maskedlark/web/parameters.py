@@ -10,7 +10,6 @@ import threading
 from collections.abc import Mapping
 from itertools import chain as chained
 from pathlib import Path
-from types import TracebackType
 from typing import NoReturn
 
 import httpx
@@ -23,12 +22,12 @@ from maskedlark.parameters.document import Document
 from maskedlark.web import pages
 from maskedlark.web.caches import ChainCache, KeyCache
 from maskedlark.web.errors import NotThere, ServiceAway, StrangeAnswer, UnknownDocument, UnknownOrigin
-from maskedlark.web.remote import Remote
+from maskedlark.web.remote import ClosesOnExit, Remote
 from maskedlark.wire.keys import KeyConfiguration
 from maskedlark.wire.signatures import VerifyingKey
 
 
-class ParameterClient:
+class ParameterClient(ClosesOnExit):
     """Documents and key configurations, verified and remembered. Run by browsers and helpers.
 
     `fresh_s` is how long an answer is used without asking again; threads and processes may share a folder.
@@ -99,14 +98,6 @@ class ParameterClient:
     def close(self) -> None:
         """Let the connections go; what was stored stays."""
         self._remote.close()
-
-    def __enter__(self) -> "ParameterClient":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _known(self, origin: str) -> ChainCache:
         if origin not in self._chains:

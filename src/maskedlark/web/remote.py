@@ -4,6 +4,7 @@ Nothing is tried again here. A caller may try again after `ServiceAway`, and aft
 """
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -40,7 +41,23 @@ class Patience:
     """From the request to the last byte of the answer: one that drips would hold its reader for ever."""
 
 
-class Remote:
+class ClosesOnExit(ABC):
+    """What is closed at the end of a `with` block."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let the connections go."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Remote(ClosesOnExit):
     """A service by its address. Run by its clients; `http` is given by those who share connections."""
 
     def __init__(self, url: str, http: httpx.Client | None = None, patience: Patience | None = None) -> None:
@@ -66,14 +83,6 @@ class Remote:
     def close(self) -> None:
         """Let the connections go."""
         self._http.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _ask(
         self,

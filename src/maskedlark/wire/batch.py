@@ -1,4 +1,4 @@
-"""Many reports at once, made by a population of browsers. (A helper opens many in `opening.py`.)
+"""Many reports at once, made by a population of browsers. (A helper opens many in `decrypt.py`.)
 
 All arithmetic on masks and values is done for the whole batch; what is left in the loop over records is
 encoding and one HPKE call a payload.

@@ -1,6 +1,11 @@
 """Whom we wait for, how long, and who goes when there are too many."""
 
+import inspect
+from unittest.mock import Mock
+
 import pytest
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from maskedlark.web.connections import MOST_UNREAD, READ_WITHIN_S, Awaited, Waiting
 
@@ -143,3 +148,37 @@ def test_too_much_that_is_not_read_goes_before_its_time_longest_first(waiting, t
     assert cut(peers) == [False, True, False]
     waiting.sweep()
     assert cut(peers) == [False, True, False]
+
+
+def test_uvicorn_has_what_connections_and_serving_build_on():
+    # pyproject.toml bounds the release; what these do is tested in test_serving.py.
+    relied_on: dict[type, dict[str, list[str]]] = {
+        H11Protocol: {
+            "__init__": ["config", "server_state", "app_state", "_loop"],
+            "connection_made": ["transport"],
+            "connection_lost": ["exc"],
+            "handle_events": [],
+            "on_response_complete": [],
+            "pause_writing": [],
+            "resume_writing": [],
+            "send_400_response": ["msg"],
+            "shutdown": [],
+            "_unset_keepalive_if_required": [],
+        },
+        uvicorn.Server: {
+            "startup": ["sockets"],
+            "handle_exit": ["sig", "frame"],
+            "on_tick": ["counter"],
+            "shutdown": ["sockets"],
+            "run": ["sockets"],
+        },
+    }
+    for owner, methods in relied_on.items():
+        for name, parameters in methods.items():
+            assert list(inspect.signature(getattr(owner, name)).parameters)[1:] == parameters, name
+    config = uvicorn.Config(lambda: None, log_config=None)
+    server = uvicorn.Server(config)
+    assert {"default_headers", "connections"} <= vars(server.server_state).keys()
+    assert isinstance(server.should_exit, bool)
+    connection = H11Protocol(config, server.server_state, {}, _loop=Mock())
+    assert {"conn", "cycle", "flow", "limit_concurrency", "loop", "transport"} <= vars(connection).keys()
