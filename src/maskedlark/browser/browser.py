@@ -15,7 +15,7 @@ from maskedlark.browser.store import Scheduled, Store
 from maskedlark.clock import Clock
 from maskedlark.core.declared import MOST_NAME, MOST_NAMES
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import LimitReached, MaskedLarkError, NotDeclared
+from maskedlark.errors import MaskedLarkError, NotDeclared
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.policy import Policy
 from maskedlark.parameters.settings import MOST_NUMBER
@@ -27,6 +27,10 @@ _LOG = logging.getLogger(__name__)
 
 MOST_SOURCES = 4096
 """Of one origin, alive at the same time."""
+
+
+class LimitReached(MaskedLarkError):
+    """More of something than a party keeps for one origin."""
 
 
 class Browser:

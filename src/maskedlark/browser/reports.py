@@ -12,11 +12,10 @@ from maskedlark.clock import hour_of
 from maskedlark.core import local_dp
 from maskedlark.core.purpose import Purpose
 from maskedlark.parameters.document import Document
-from maskedlark.parameters.settings import Delay, Label, TrainedModel
+from maskedlark.parameters.settings import Decoy, Delay, Label, TrainedModel
 from maskedlark.randomness import Randomness
 from maskedlark.wire import batch
 from maskedlark.wire.batch import Envelope
-from maskedlark.wire.columns import Key
 from maskedlark.wire.keys import KeyConfiguration
 from maskedlark.wire.report import Recipient
 from maskedlark.wire.signatures import VerifyingKey
@@ -116,14 +115,19 @@ def make(
     envelope = Envelope(document.origin, purpose, document.digest, to, document.payload_size(purpose))
     real = np.array([source is not None])
     if purpose is Purpose.AGGREGATE:
-        keys = source.keys if source else _decoy_keys(document, scheduled)
+        keys = source.keys if source else _decoy(document, scheduled).keys or {}
         values = bounded(document, source)
         secrets = document.measure.lift([[values[name]] for name in document.measure.names], real)
         encoded = batch.aggregate_columns(document.measure, [[keys[name]] for name in document.keys], 1)
     else:
         assert scheduled.tag is not None
         model = document.trained(scheduled.tag)
-        features = source.features[model.tag] if source else _decoy_features(document, scheduled, rng)
+        # A decoy's features get the noise that a real record's have.
+        features = (
+            source.features[model.tag]
+            if source
+            else noised(model, bytes.fromhex(_decoy(document, scheduled).features or ""), rng)
+        )
         values, conversions = bounded(document, source), source.conversions if source else 0
         labels = [[label_of(label, values, conversions)] for label in model.labels]
         candidates, secrets = document.declared_models[model.tag].mask(labels, real, rng, model.response())
@@ -132,15 +136,6 @@ def make(
     return report
 
 
-def _decoy_keys(document: Document, scheduled: Scheduled) -> Mapping[str, Key]:
-    assert scheduled.decoy is not None
-    keys = document.decoys[scheduled.decoy].keys
-    assert keys is not None
-    return keys
-
-
-def _decoy_features(document: Document, scheduled: Scheduled, rng: Randomness) -> bytes:
-    """With the noise that a real record's features have."""
-    assert scheduled.decoy is not None
-    decoy = document.decoys[scheduled.decoy]
-    return noised(document.trained(str(decoy.tag)), bytes.fromhex(decoy.features or ""), rng)
+def _decoy(document: Document, scheduled: Scheduled) -> Decoy:
+    assert scheduled.decoy is not None, "what is scheduled is of a source or of a decoy"
+    return document.decoys[scheduled.decoy]

@@ -18,7 +18,7 @@ import numpy as np
 
 from maskedlark.browser.store import Outbox
 from maskedlark.clock import Clock
-from maskedlark.errors import MaskedLarkError, NotAnAddress, NotAnAnswer
+from maskedlark.errors import MaskedLarkError, NotAnAnswer, NotDeclared
 from maskedlark.randomness import Randomness
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web.errors import BodyTooLarge
@@ -32,6 +32,10 @@ MOST_ANSWER_BYTES = 256
 MOST_RETRY_AFTER_S = 24 * 3600
 _LOG = logging.getLogger(__name__)
 _HEADERS = {"content-type": uploads.CONTENT_TYPE, "user-agent": "maskedlark", "accept-encoding": "identity"}
+
+
+class NotAnAddress(NotDeclared):
+    """Something else than the http or https address of a service."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import typer
 from maskedlark.cli import clone
 from maskedlark.cli.plainly import plainly
 from maskedlark.cli.saying import Json
-from maskedlark.core.near import instead
+from maskedlark.core.suggestions import did_you_mean
 
 EXAMPLE = "Example: maskedlark bench core --json"
 _SHARED = {"__init__", "__main__", "timing"}
@@ -29,7 +29,7 @@ def bench(
     place = clone.root("benches")
     names = _names(place)
     if name not in names:
-        raise typer.BadParameter(f"there is no bench {name!r}; {instead(name, names)}")
+        raise typer.BadParameter(f"there is no bench {name!r}; {did_you_mean(name, names)}")
     command = [sys.executable, "-m", "benches", name, *(["--json"] if as_json else [])]
     # A process of its own: how many threads there are is settled before numpy is loaded.
     done = subprocess.run(command, cwd=place, env={**os.environ, **_ONE_THREAD}, check=False)  # noqa: S603

@@ -9,7 +9,7 @@ import typer
 from maskedlark.cli import clone, interrupted
 from maskedlark.cli.plainly import plainly
 from maskedlark.cli.saying import Json
-from maskedlark.core.near import instead
+from maskedlark.core.suggestions import did_you_mean
 
 EXAMPLE = "Example: maskedlark experiment all --quick"
 app = typer.Typer(add_completion=False)
@@ -33,7 +33,7 @@ def experiment(
     known = [*clone.module("experiments.figures").NAMES, "all"]
     for name in names:
         if name not in known:
-            raise typer.BadParameter(f"there is no experiment {name!r}; {instead(name, known)}")
+            raise typer.BadParameter(f"there is no experiment {name!r}; {did_you_mean(name, known)}")
     # The page is the default size's: a look does not replace it.
     folder = out or (place / "docs/results" if size == "default" else place / f"build/results-{size}")
     sized = clone.module("experiments.size").Size(size)

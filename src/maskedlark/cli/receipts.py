@@ -15,7 +15,7 @@ from maskedlark.adserver.trusted import naming
 from maskedlark.cli.plainly import plainly
 from maskedlark.cli.saying import Json, say
 from maskedlark.clock import SystemClock
-from maskedlark.core.near import instead
+from maskedlark.core.suggestions import did_you_mean
 from maskedlark.ledger import receipt, trail
 from maskedlark.ledger.budget import Spent
 from maskedlark.ledger.errors import BadReceipt
@@ -167,7 +167,7 @@ def _identity(documents: Sequence[Document], helper: str) -> VerifyingKey:
             if each.name == helper:
                 return VerifyingKey(bytes.fromhex(each.identity))
     names = sorted({each.name for document in documents for each in document.helpers})
-    raise UnknownHelper(f"no document names a helper {helper!r}; {instead(helper, names, 'they name')}")
+    raise UnknownHelper(f"no document names a helper {helper!r}; {did_you_mean(helper, names, 'they name')}")
 
 
 def _documents(path: Path, origin: str, service_key: str, origin_key: str) -> list[Document]:

@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, localcontext
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -140,10 +140,11 @@ def features(rows: NDArray[np.uint8], noise: FeatureNoise, rng: Randomness) -> N
         raise NotDeclared(f"features are rows of bytes (n, d), not {rows.dtype} of shape {rows.shape}")
     given = rows.reshape(-1)
     noisy = np.empty_like(given)
+    cuts = partial(_laplace_cuts, noise.epsilon, noise.sensitivity)
     for start in range(0, given.size, _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
         # Bytes are integers, so the noise can be rounded in place of the sum; past ±255 it clips anyway.
-        drawn = _past(_laplace(noise), given[part].size, rng) - LARGEST
+        drawn = _past(cuts, given[part].size, rng) - LARGEST
         noisy[part] = np.clip(given[part] + drawn, 0, LARGEST)
     return noisy.reshape(rows.shape)
 
@@ -157,7 +158,7 @@ def labels(
     draw is made for every record, so neither time nor randomness used depends on a label.
     """
     index = space.index(integers(truth, "label"))
-    kept = _past(_replaced(response, len(space)), index.size, rng) == 1
+    kept = _past(partial(_replaced_cuts, response.epsilon, len(space)), index.size, rng) == 1
     drawn = rng.below(len(space), index.size)
     return np.array(space.values)[np.where(kept, index, drawn)]
 
@@ -189,14 +190,6 @@ def _settle(cuts: Cuts, number: int, rng: Randomness) -> int:
         number = number << _WORD | int(rng.words(1)[0])
         bits += _WORD
     return sum(cut < number for cut in table)
-
-
-def _laplace(noise: FeatureNoise) -> Cuts:
-    return lambda bits: _laplace_cuts(noise.epsilon, noise.sensitivity, bits)
-
-
-def _replaced(response: RandomisedResponse, size: int) -> Cuts:
-    return lambda bits: _replaced_cuts(response.epsilon, size, bits)
 
 
 @lru_cache(maxsize=64)

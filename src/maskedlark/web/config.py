@@ -7,17 +7,16 @@ and a test holds docs/OPERATIONS.md to the same keys.
 
 import json
 import tomllib
-from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError, model_validator
 
-from maskedlark.core.near import instead
+from maskedlark.core.suggestions import did_you_mean
 from maskedlark.errors import MaskedLarkError
 from maskedlark.parameters.settings import Settings
-from maskedlark.storage.engine import parse
+from maskedlark.storage.engine import beside, parse
 from maskedlark.web.errors import BadConfig
 from maskedlark.wire.keys import MOST_ADDRESS
 
@@ -33,21 +32,47 @@ def _address(text: str) -> str:
     return text
 
 
+class _Url(str):
+    """A database's URL, told from other texts: it may name a file."""
+
+    __slots__ = ()
+
+
 def _database(text: str) -> str:
     parse(text)
-    return text
+    return _Url(text)
 
 
 Address = Annotated[str, Field(max_length=MOST_ADDRESS), AfterValidator(_address)]
-DatabaseUrl = Annotated[str, AfterValidator(_database)]
+DatabaseUrl = Annotated[str, AfterValidator(_database), Field(validate_default=True)]
 """It may hold a password: give its field repr=False."""
+
+
+class PartyConfig(Settings):
+    """What every party's model is, and the tables in it: settings that know which of them are paths."""
+
+    def beside(self, folder: Path) -> Self:
+        """The same with absolute paths: relative ones are relative to this folder."""
+        moved = {name: new for name, value in self if (new := _beside(value, folder)) is not value}
+        return self.model_copy(update=moved)
+
+
+def _beside(value: object, folder: Path) -> object:
+    match value:
+        case Path():
+            return folder / value
+        case _Url():
+            return beside(value, folder)
+        case PartyConfig():
+            return value.beside(folder)
+    return value
 
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Wait = Annotated[float, Field(ge=0, le=3600)]
 
 
-class Serving(Settings):
+class Serving(PartyConfig):
     """The `[serving]` table of every party: where it listens, to how many, and how it stops."""
 
     host: str = Field(default="127.0.0.1", description='the address to listen on: host = "127.0.0.1"')
@@ -84,20 +109,6 @@ class Serving(Settings):
         if (self.certificate is None) != (self.certificate_key is None):
             raise ValueError("certificate and certificate_key go together: give both, or none")
         return self
-
-    def beside(self, folder: Path) -> Self:
-        """The same with absolute paths: relative ones are relative to this folder."""
-        certificate = None if self.certificate is None else folder / self.certificate
-        key = None if self.certificate_key is None else folder / self.certificate_key
-        return self.model_copy(update={"certificate": certificate, "certificate_key": key})
-
-
-class PartyConfig(Settings, ABC):
-    """What every party's model is: settings that know which of them are paths."""
-
-    @abstractmethod
-    def beside(self, folder: Path) -> Self:
-        """The same with absolute paths: relative ones are relative to this folder."""
 
 
 Form = TypeVar("Form", bound=PartyConfig)
@@ -153,7 +164,7 @@ def _known(form: type[BaseModel], place: tuple[str | int, ...]) -> str:
         assert issubclass(inner, BaseModel)
         form = inner
     where = f"[{'.'.join(map(str, tables))}] has" if tables else "there are"
-    return instead(str(last), form.model_fields, where)
+    return did_you_mean(str(last), form.model_fields, where)
 
 
 def _plain(fault: Any) -> str:  # noqa: ANN401 - pydantic's own record

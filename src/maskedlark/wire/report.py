@@ -207,7 +207,7 @@ class Addressed(NamedTuple):
 class Opener:
     """What a helper opens its parts of reports with: its name, its place, its keys by id, what is declared.
 
-    Takes reports of any ad server and document; a helper's dataset is opened by `acceptance.DatasetOpener`. To
+    Takes reports of any ad server and document; `acceptance.DatasetOpener` takes those of one dataset. To
     address and to read are methods of their own, so that `decrypt.py` can do each for all reports of a batch.
     """
 

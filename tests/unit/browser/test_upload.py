@@ -7,8 +7,14 @@ import httpx
 import pytest
 
 from maskedlark.adserver import Limits, create_app
-from maskedlark.browser.upload import MOST_RETRY_AFTER_S, Progress, Settings, Uploader, retry_after_s
-from maskedlark.errors import NotAnAddress
+from maskedlark.browser.upload import (
+    MOST_RETRY_AFTER_S,
+    NotAnAddress,
+    Progress,
+    Settings,
+    Uploader,
+    retry_after_s,
+)
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.wire import uploads
 from maskedlark.wire.uploads import Answer, Verdict

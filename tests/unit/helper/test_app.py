@@ -11,11 +11,9 @@ from maskedlark.errors import (
     BadArguments,
     BadSignature,
     Expired,
-    KTooSmall,
     MaskedLarkError,
     NoiseTooSmall,
     NotDeclared,
-    UntrustedHelper,
     WrongType,
 )
 from maskedlark.helper import errors
@@ -26,6 +24,7 @@ from maskedlark.ledger import trail
 from maskedlark.ledger.errors import BudgetExhausted, LedgerBehind, RequestIdReused
 from maskedlark.ledger.receipt import decode as decode_receipt
 from maskedlark.parameters import chain
+from maskedlark.parameters.policy import KTooSmall, UntrustedHelper
 from maskedlark.randomness import SystemRandomness
 from maskedlark.release import errors as release_errors
 from maskedlark.release import messages

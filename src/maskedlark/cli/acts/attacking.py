@@ -6,10 +6,10 @@ from rich.console import Console
 
 from maskedlark.audit import masks, mersenne, prototype
 from maskedlark.audit.advantage import Advantage, advantage
+from maskedlark.audit.mersenne import NotMersenne
 from maskedlark.cli.acts.found import NO_STATE, Attack, Won
 from maskedlark.cli.acts.tables import table
 from maskedlark.core import field
-from maskedlark.errors import NotMersenne
 from maskedlark.workflow import Workflow
 
 

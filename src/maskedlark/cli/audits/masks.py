@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from maskedlark import workflow
 from maskedlark.audit import masks, mersenne, prototype, views
 from maskedlark.audit.advantage import Advantage, advantage
+from maskedlark.audit.mersenne import NotMersenne
 from maskedlark.cli.audits.finding import DEVIATIONS, Finding
 from maskedlark.clock import SystemClock
 from maskedlark.core.declared import Model
-from maskedlark.errors import NotDeclared, NotMersenne
+from maskedlark.errors import NotDeclared
 from maskedlark.randomness import Randomness
 from maskedlark.workflow import Workflow
 
