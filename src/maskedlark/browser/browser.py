@@ -63,7 +63,7 @@ class Browser:
             raise NotDeclared(f"a source of {origin} lives at most {window} whole seconds, not {expiry_s}")
         _check_destination(destination)
         now = self._clock.now()
-        # Local noise is drawn once a source, here: drawn for each report it would average out.
+        # Local noise is drawn once per source, here: drawn for each report it would average out.
         noised = {
             tag: reports.noised(document.trained(tag), data, self._rng) for tag, data in features.items()
         }
@@ -146,7 +146,7 @@ class Browser:
         with self._store.transaction():
             for trigger in self._store.take_triggers():
                 sources = self._store.sources_of(trigger.origin, trigger.destination)
-                before = [source for source in sources if source.number <= trigger.behind]
+                before = [source for source in sources if source.number <= trigger.last_source]
                 chosen = attribute(before, trigger.happened)
                 if chosen is not None:
                     self._store.attributed(chosen.number, reports.merge(chosen.values, trigger.values))

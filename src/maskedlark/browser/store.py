@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS sources (
 CREATE INDEX IF NOT EXISTS sources_by_destination ON sources (destination, origin);
 CREATE TABLE IF NOT EXISTS triggers (
     number INTEGER PRIMARY KEY AUTOINCREMENT, origin TEXT NOT NULL, destination TEXT NOT NULL,
-    happened INTEGER NOT NULL, behind INTEGER NOT NULL, carried TEXT NOT NULL
+    happened INTEGER NOT NULL, last_source INTEGER NOT NULL, carried TEXT NOT NULL
 );
 CREATE TABLE IF NOT EXISTS scheduled (
     number INTEGER PRIMARY KEY AUTOINCREMENT, due INTEGER NOT NULL, origin TEXT NOT NULL,
@@ -64,7 +64,7 @@ class Trigger:
     origin: str
     destination: str
     happened: int
-    behind: int
+    last_source: int
     """The last source that was registered before it."""
     values: Mapping[str, int]
 
@@ -135,7 +135,7 @@ class Store:
     def add_trigger(self, origin: str, destination: str, happened: int, values: Mapping[str, int]) -> None:
         """A conversion. Always the same write, whether or not there is a source that it will count for."""
         self.run(
-            "INSERT INTO triggers (origin, destination, happened, carried, behind) VALUES (?, ?, ?, ?, "
+            "INSERT INTO triggers (origin, destination, happened, carried, last_source) VALUES (?, ?, ?, ?, "
             "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'sources'), 0))",
             origin,
             destination,
@@ -145,7 +145,7 @@ class Store:
 
     def take_triggers(self) -> list[Trigger]:
         """The conversions that wait to be attributed, in their order; gone when the transaction ends."""
-        columns = "number, origin, destination, happened, behind, carried"
+        columns = "number, origin, destination, happened, last_source, carried"
         rows = self.run(f"DELETE FROM triggers RETURNING {columns}")  # noqa: S608
         return [Trigger(*(*row[:-1], json.loads(row[-1]))) for row in sorted(rows)]
 

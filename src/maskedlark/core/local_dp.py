@@ -1,7 +1,7 @@
 """Local differential privacy: noise that a browser adds before anything leaves it. Run by the browser.
 
 `features` adds Laplace(Δ/ε) to byte features, rounds and clips to 0…255; `labels` answers k-ary randomised
-response. Both are drawn once a source and kept: a second draw for the same source would double every
+response. Both are drawn once per source and kept: a second draw for the same source would double every
 epsilon stated here. Randomised response covers all sources alike, converted or not (label 0 is randomised
 too), and it hides which label a record has, not whether it is a fake.
 
@@ -122,10 +122,10 @@ class Guarantee:
 def guarantee(
     count: int, noise: FeatureNoise | None = None, responses: Sequence[RandomisedResponse | None] = ()
 ) -> Guarantee:
-    """What a source is promised: `count` features under one noise, and one response a label. Anyone.
+    """What a source is promised: `count` features under one noise, and one response per label. Anyone.
 
     Each feature has noise of its own, so the vector costs d times a feature's epsilon, and labels add up.
-    It holds once a source; reports made of the same draws are post-processing and cost nothing more.
+    It holds once per source; reports made of the same draws are post-processing and cost nothing more.
     """
     if count < 0:
         raise NotDeclared(f"a record has 0 features or more, not {count}")
@@ -135,7 +135,7 @@ def guarantee(
 
 
 def features(rows: NDArray[np.uint8], noise: FeatureNoise, rng: Randomness) -> NDArray[np.uint8]:
-    """Byte features (n, d) with noise, rounded and clipped to 0…255. Run by the browser, once a source."""
+    """Byte features (n, d) with noise, rounded and clipped to 0…255. Run by the browser, once per source."""
     if rows.dtype != np.uint8 or rows.ndim != 2:
         raise NotDeclared(f"features are rows of bytes (n, d), not {rows.dtype} of shape {rows.shape}")
     given = rows.reshape(-1)
@@ -152,7 +152,7 @@ def features(rows: NDArray[np.uint8], noise: FeatureNoise, rng: Randomness) -> N
 def labels(
     truth: ArrayLike, space: LabelSpace, response: RandomisedResponse, rng: Randomness
 ) -> NDArray[np.int64]:
-    """Quantised labels (n,) after randomised response. Run by the browser, once a source.
+    """Quantised labels (n,) after randomised response. Run by the browser, once per source.
 
     With probability k / (e^ε + k - 1) a label gives way to one drawn from all k, itself included. Every
     draw is made for every record, so neither time nor randomness used depends on a label.

@@ -1,4 +1,4 @@
-"""Connections of strangers: so many at once, and none that keeps us waiting for ever.
+"""Connections of strangers: a bounded number at once, and none that keeps us waiting for ever.
 
 A connection keeps us waiting from when it was made, or its last answer was sent, until the head of its next
 request is whole; while its request's body comes; and while it does not read an answer. Each byte that it

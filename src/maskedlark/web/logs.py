@@ -86,7 +86,7 @@ def told(error: BaseException) -> dict[str, object]:
 
 
 def place(error: BaseException) -> str:
-    """Where it was raised, as module:line; behind the place in our code that led there."""
+    """Where it was raised, as module:line; after the place in our code that led there."""
     frames: list[tuple[str, int]] = []
     trace: TracebackType | None = error.__traceback__
     while trace is not None:

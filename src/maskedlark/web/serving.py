@@ -34,7 +34,7 @@ OTHER_FILES = 256
 LET_IN_TURNS = 2
 """Of the loop: more than asyncio takes from accepting a connection to making it."""
 ENDS_WITHIN_S = 5.0
-"""Behind `stop_within_s`: for what the caller closes."""
+"""After `stop_within_s`: for what the caller closes."""
 
 _log = logging.getLogger(__name__)
 

@@ -72,7 +72,7 @@ def aggregate_columns(measure: Measure, keys: Sequence[Sequence[Key]], records: 
 def check_records(counts: Sequence[int], records: int) -> None:
     """Refuse columns that are not as long as each other."""
     if any(count != records for count in counts):
-        raise NotDeclared("the columns differ in length: each has one entry a record")
+        raise NotDeclared("the columns differ in length: each has one entry per record")
 
 
 def seal(

@@ -4,7 +4,7 @@ A dataset is sent in chunks, numbered from 0, each a batch of parts (framed as u
 a chunk when what it took is durable; sent again, a chunk gets the same answer. The ad server keeps of every
 chunk what all helpers accepted, and seals with that. Everything but chunks and seals is JSON.
 
-    accepted = a bitmap, one bit a part, the first the highest of the first byte; zeros fill up the last byte
+    accepted = a bitmap, one bit per part, the first the highest of the first byte; zeros fill the last byte
     seal     = version, length of the digest (0 or 32), digest, (length (2 bytes, big-endian), bitmap)…
 """
 
@@ -184,7 +184,7 @@ def unpack(bitmap: str, parts: int) -> NDArray[np.bool_]:
         raise WrongLength(f"a bitmap of {len(data)} bytes for {parts} parts")
     bits = np.unpackbits(data)
     if bits[parts:].any():
-        raise BadPadding("a bitmap with bits behind its last part")
+        raise BadPadding("a bitmap with bits after its last part")
     return bits[:parts].astype(np.bool_)
 
 

@@ -1,6 +1,6 @@
 """Reports: a public part, and a sealed payload for every helper. Made by browsers, opened by helpers.
 
-    report = version, {public: bytes, payloads: [[key id, sealed], …]}      one payload a helper, in order
+    report = version, {public: bytes, payloads: [[key id, sealed], …]}      one payload per helper, in order
     public = version, {id, hour, origin, purpose, parameters, column_hash}
     part   = version, {key_id, public, sealed}                              what one helper is sent of it
 
@@ -169,7 +169,7 @@ def _purpose(name: str) -> Purpose:
 
 
 def seal(public: PublicPart, bodies: Sequence[bytes], to: Sequence[Recipient], size: int) -> Report:
-    """A whole report: one payload a helper, all of one size. Run by the browser."""
+    """A whole report: one payload per helper, all of one size. Run by the browser."""
     if len(bodies) != len(to):
         raise NotDeclared(f"{len(bodies)} payloads for {len(to)} helpers")
     encoded = public.encode()
