@@ -44,8 +44,8 @@ def _database(text: str) -> str:
 
 
 Address = Annotated[str, Field(max_length=MOST_ADDRESS), AfterValidator(_address)]
-DatabaseUrl = Annotated[str, AfterValidator(_database), Field(validate_default=True)]
-"""It may hold a password: give its field repr=False."""
+DatabaseUrl = Annotated[str, AfterValidator(_database)]
+"""It may hold a password: give its field repr=False. A default would not be resolved: give none."""
 
 
 class PartyConfig(Settings):
