@@ -59,7 +59,11 @@ def _signatures() -> list[Decoder]:
         ),
         Decoder(
             "request at the gate",
-            (*covers, "wire.signatures.VerifyingKey.verify_raw"),
+            (
+                *covers,
+                "web.request_signature.RequestVerifier.verify",
+                "wire.signatures.VerifyingKey.verify_raw",
+            ),
             (signed_request(),),
             lambda data: gate.verify(*head_of(data)),
             (RequestRefused, NotForUs, UnknownOrigin),
