@@ -9,11 +9,11 @@ from maskedlark.core import field, sharing
 from maskedlark.core.declared import Model
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import SystemRandomness
-from maskedlark.wire import batch, opening, payload, report
+from maskedlark.wire import batch, decrypt, payload, report
+from maskedlark.wire.acceptance import DatasetOpener, Terms
 from maskedlark.wire.batch import Envelope
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.report import Recipient
-from maskedlark.wire.terms import DatasetOpener, Terms
 
 FEATURES = 100
 HELPERS = 2
@@ -60,7 +60,7 @@ def measure(progress: Callable[[str], None]) -> dict[str, object]:
     opener = DatasetOpener("helper-1", 1, {keys[1].key_id: keys[1]}, {model.tag: model}, size, terms)
 
     def open_reports() -> None:
-        assert opening.open_parts(opener, parts).verdicts.accepted.all()
+        assert decrypt.decrypt_parts(opener, parts).verdicts.accepted.all()
 
     def bare_open() -> list[bytes]:
         return [

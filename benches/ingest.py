@@ -29,14 +29,12 @@ from maskedlark.core import sharing
 from maskedlark.core.purpose import Purpose
 from maskedlark.helper.keyring import Keyring
 from maskedlark.parameter_service.app import create_app
-from maskedlark.parameter_service.desk import Desk
-from maskedlark.parameter_service.pinned import Pinned
+from maskedlark.parameter_service.publisher import Pinned, Publisher
 from maskedlark.parameter_service.store import Store
 from maskedlark.parameters import chain
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import SystemRandomness
-from maskedlark.web.remote import Query
-from maskedlark.web.signed_remote import SignedRemote
+from maskedlark.web.remote import Query, SignedRemote
 from maskedlark.wire import batch, columns, payload, report, uploads
 from maskedlark.wire.columns import SALT_BYTES
 from maskedlark.wire.datasets import (
@@ -238,7 +236,7 @@ def _each(
 def _parameter_service(folder: Path, document: Document) -> Iterator[str]:
     clock, pinned = SystemClock(), Pinned({ORIGIN: DOCUMENT_KEY.verifying})
     store = Store(folder / "parameters.db")
-    Desk(store, SERVICE_KEY, clock, pinned).publish(chain.sign(document, DOCUMENT_KEY))
+    Publisher(store, SERVICE_KEY, clock, pinned).publish(chain.sign(document, DOCUMENT_KEY))
     app = create_app(store, SERVICE_KEY, clock, pinned)
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", access_log=False))
     running = threading.Thread(target=server.run)

@@ -1,4 +1,4 @@
-"""Every error that this package raises on purpose, in one tree.
+"""The root of all errors that are raised on purpose, and those that more than one package raises.
 
     MaskedLarkError
     ├── DecodeError                 bytes that are not a message of ours
@@ -30,28 +30,19 @@
     ├── BadSignature                a signature that does not verify
     ├── NoValidKey                  a key configuration without a key for that moment
     ├── NotDeclared                 labels, values or columns outside what was declared
-    │   └── NotAnAddress            something else than the http or https address of a service
     ├── InvalidDocument             settings that are unknown, missing or inconsistent
-    ├── OutsidePolicy               a document that this party's own policy does not allow
-    │   ├── UntrustedHelper         it names a helper that we do not trust
-    │   ├── TooFewHelpers           it names fewer helpers than we want
-    │   ├── KTooSmall               its k is below ours
-    │   ├── CandidatesLeak          a model shows less than its whole label space
-    │   └── BudgetOverCeiling       a source could cost more ε or δ than we allow
     ├── BrokenChain                 a version that skips, repeats or does not follow the one before
     │   ├── RolledBack              an older version than one that we have seen
     │   └── Forked                  two documents for one version: evidence against their signer
     ├── Expired                     a document or key configuration after its last moment
-    ├── LimitReached                more of something than a party keeps for one origin
     ├── DoesNotFit                  a record larger than the size that all reports share
     ├── FieldOverflow               a computation that could leave the field
-    ├── ReleaseRefused              a question that a helper must not answer; nothing was charged
-    │   ├── BadArguments            arguments that the function does not take
-    │   └── NoiseTooSmall           less noise than the document's floor
-    └── NotMersenne                 numbers that come from no Mersenne Twister (an attack that fails)
+    └── ReleaseRefused              a question that a helper must not answer; nothing was charged
+        ├── BadArguments            arguments that the function does not take
+        └── NoiseTooSmall           less noise than the document's floor
 
-Rooms whose refusals are many draw them under these in an `errors.py` of their own: `adserver/`, `exact/`,
-`features/`, `storage/`, `web/`.
+All others live with what raises them, under one of these: in the `errors.py` of a package, or in the module
+itself (`parameters/policy.py`, `browser/browser.py`, `browser/upload.py`, `audit/mersenne.py`).
 A message never holds a secret: no share, mask, label, value or payload byte.
 """
 
@@ -182,36 +173,8 @@ class NotDeclared(MaskedLarkError, ValueError):
     """Labels, values, features or settings outside what the model or document declares."""
 
 
-class NotAnAddress(NotDeclared):
-    """Something else than the http or https address of a service."""
-
-
 class InvalidDocument(MaskedLarkError, ValueError):
     """Settings that are unknown, missing or inconsistent. Says which, and what to change."""
-
-
-class OutsidePolicy(MaskedLarkError):
-    """A document that this party's own policy does not allow, whoever signed it."""
-
-
-class UntrustedHelper(OutsidePolicy):
-    """The document names a helper identity that this party does not trust."""
-
-
-class TooFewHelpers(OutsidePolicy):
-    """The document names fewer helpers than this party wants."""
-
-
-class KTooSmall(OutsidePolicy):
-    """The document's k is below this party's least."""
-
-
-class CandidatesLeak(OutsidePolicy):
-    """A model shows `pair` or a sample of candidates, from which labels can be guessed."""
-
-
-class BudgetOverCeiling(OutsidePolicy):
-    """A source could cost more ε or δ under the document than this party allows."""
 
 
 class BrokenChain(MaskedLarkError):
@@ -230,20 +193,12 @@ class Expired(MaskedLarkError):
     """A document or key configuration after its last moment."""
 
 
-class LimitReached(MaskedLarkError):
-    """More of something than a party keeps for one origin."""
-
-
 class DoesNotFit(MaskedLarkError):
     """A record that is larger than the one size which all reports of its purpose share."""
 
 
 class FieldOverflow(MaskedLarkError, ValueError):
     """A computation whose result could leave the field, found before computing."""
-
-
-class NotMersenne(MaskedLarkError):
-    """The numbers come from no Mersenne Twister, or there are too few of them to tell."""
 
 
 class ReleaseRefused(MaskedLarkError):

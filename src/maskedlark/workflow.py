@@ -20,7 +20,7 @@ from maskedlark.core.lemma import Row
 from maskedlark.core.records import Measured, Records, Trained
 from maskedlark.errors import FieldOverflow, NotDeclared
 from maskedlark.randomness import Randomness
-from maskedlark.wire import batch, opening, payload, report
+from maskedlark.wire import batch, decrypt, payload, report
 from maskedlark.wire.batch import Envelope
 from maskedlark.wire.columns import Key
 from maskedlark.wire.hpke import OpeningKey
@@ -179,7 +179,7 @@ def receive(
         parts = [report.decode(data).part(place) for data in stored]
         # Helper: open, check that the columns are as declared and bound, expand the share.
         opener = Opener(name, place, {key.key_id: key}, declared, size)
-        opened = opening.open_parts(opener, parts)
+        opened = decrypt.decrypt_parts(opener, parts)
         if refused := opened.verdicts.refused:
             raise NotDeclared(f"{name} refuses reports: {dict(refused)}")
         tag = declared.tag if isinstance(declared, Model) else None

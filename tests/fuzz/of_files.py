@@ -38,10 +38,9 @@ from maskedlark.simulate import csv_table
 from maskedlark.storage import engine
 from maskedlark.storage.errors import UnsupportedDatabase
 from maskedlark.web import key_file
-from maskedlark.web.chain_cache import ChainCache
+from maskedlark.web.caches import ChainCache, KeyCache
 from maskedlark.web.errors import BadConfig, BadKeyFile, CorruptCache
-from maskedlark.web.key_cache import KeyCache
-from maskedlark.wire.opening import open_parts
+from maskedlark.wire.decrypt import decrypt_parts
 from tests.fuzz.of_privacy import SIGNED, _receipts
 from tests.fuzz.of_wire import _opener
 from tests.fuzz.running import Decoder
@@ -179,7 +178,7 @@ def _helper() -> list[Decoder]:
     (_folder() / "chunks").mkdir()
     for number, vector in enumerate(load("reports")):
         opener = _opener(number)
-        opened = open_parts(opener, [bytes.fromhex(vector["helpers"][0]["part"])] * 3)
+        opened = decrypt_parts(opener, [bytes.fromhex(vector["helpers"][0]["part"])] * 3)
         name = chunk_file.write(_folder() / "chunks", opened)
         found.append(
             Decoder(
@@ -339,12 +338,7 @@ def _features() -> list[Decoder]:
     return [
         Decoder(
             "encoder",
-            (
-                "features.encoder.Encoder.load",
-                "features.encoder.Encoder.from_json",
-                "features.saved.decode",
-                "features.saved.load",
-            ),
+            ("features.encoder.Encoder.load", "features.encoder.Encoder.from_json"),
             (made.to_json().encode(),),
             _in_file("encoder.json", Encoder.load),
             (DecodeError, NotAnEncoder),

@@ -11,9 +11,8 @@ from maskedlark.clock import FixedClock
 from maskedlark.errors import MaskedLarkError
 from maskedlark.web import problem, request_signature
 from maskedlark.web.errors import NotForUs, RequestRefused, UnknownOrigin
-from maskedlark.web.gate import Gate
 from maskedlark.web.parameters import ParameterClient
-from maskedlark.web.request_signature import SignedRequest
+from maskedlark.web.request_signature import RequestVerifier, SignedRequest
 from maskedlark.wire.signatures import VerifyingKey
 from tests.fuzz.of_privacy import SIGNED
 from tests.fuzz.running import Decoder
@@ -47,7 +46,7 @@ def _key_of(origin: str) -> VerifyingKey:
 
 
 def _signatures() -> list[Decoder]:
-    gate = Gate(HELPER, _key_of, FixedClock(NOW))
+    gate = RequestVerifier(HELPER, _key_of, FixedClock(NOW))
     covers = ("web.request_signature.read", "web.request_signature._bytes")
     return [
         Decoder(
@@ -60,9 +59,13 @@ def _signatures() -> list[Decoder]:
         ),
         Decoder(
             "request at the gate",
-            (*covers, "wire.signatures.VerifyingKey.verify_raw"),
+            (
+                *covers,
+                "web.request_signature.RequestVerifier.verify",
+                "wire.signatures.VerifyingKey.verify_raw",
+            ),
             (signed_request(),),
-            lambda data: gate.admit(*head_of(data)),
+            lambda data: gate.verify(*head_of(data)),
             (RequestRefused, NotForUs, UnknownOrigin),
             _was_signed,
         ),

@@ -9,13 +9,13 @@ import numpy as np
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import BadSignature, DecodeError, Refused, RolledBack, WeakKey
 from maskedlark.wire import columns, forms, keys, payload, report, uploads
+from maskedlark.wire.acceptance import DatasetOpener, Terms
 from maskedlark.wire.codec import Reader
 from maskedlark.wire.datasets import ChunkAnswer, Opening, Sealed, Sealing, State, _Message, pack, unpack
+from maskedlark.wire.decrypt import decrypt_parts
 from maskedlark.wire.hpke import OpeningKey
-from maskedlark.wire.opening import open_parts
 from maskedlark.wire.report import Opener
 from maskedlark.wire.signatures import VerifyingKey
-from maskedlark.wire.terms import DatasetOpener, Terms
 from tests.fuzz.running import Decoder
 from vectors import generate, load
 
@@ -136,7 +136,7 @@ def _parts() -> list[Decoder]:
 
 def _chunk(opener: Opener, data: bytes) -> object:
     parts = uploads.decode_batch(data, MOST, MOST_BYTES)
-    opened = open_parts(opener, parts)
+    opened = decrypt_parts(opener, parts)
     assert len(opened.verdicts.accepted) == len(parts)
     assert len(opened.ids) == int(opened.verdicts.accepted.sum())
     return opened
@@ -153,7 +153,7 @@ def _sealed(opener: Opener, vector: dict[str, Any], padded: bytes) -> object:
         pass
     bound = report.info(public.encode(), opener.helper, 0, key.key_id)
     part = report.Report(public.encode(), ((key.key_id, key.sealing.seal(padded, bound)),)).part(0)
-    accepted = bool(open_parts(opener, [part]).verdicts.accepted[0])
+    accepted = bool(decrypt_parts(opener, [part]).verdicts.accepted[0])
     try:
         found = opener.open(part)
     except (DecodeError, Refused):

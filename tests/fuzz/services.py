@@ -72,7 +72,7 @@ def parameter_service(folder: Path) -> Iterator[Fuzzed]:
     service.publish(first)
     handed = [chain.sign(each, DOCUMENT_KEY).encode() for each in (first, second)]
     keys = [parameters.configuration(0, sequence) for sequence in (1, 2)]
-    service.desk.publish_keys("helper-0", keys[0])
+    service.publisher.publish_keys("helper-0", keys[0])
     sent = [
         *(Sent.to("POST", "/v1/documents", JSON_TYPE, body) for body in handed),
         *(Sent.to("POST", "/v1/keys?helper=helper-0", "application/cbor", body) for body in keys),
@@ -100,7 +100,7 @@ def parameter_service(folder: Path) -> Iterator[Fuzzed]:
     def well() -> None:
         for document in (second, third):
             service.publish(document)
-        service.desk.publish_keys("helper-1", parameters.configuration(1, 1))
+        service.publisher.publish_keys("helper-1", parameters.configuration(1, 1))
         with service.http() as http:
             assert (
                 http.get("/v1/origins/ads.example/documents/latest").json()["document"]

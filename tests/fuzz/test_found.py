@@ -23,7 +23,7 @@ from maskedlark.parameter_service import config
 from maskedlark.parameters.drafting import draft
 from maskedlark.web import request_signature
 from maskedlark.web.errors import BadConfig, UnsignedRequest
-from maskedlark.wire.opening import open_parts
+from maskedlark.wire.decrypt import decrypt_parts
 from tests.fuzz import decoders
 from tests.fuzz.asking import Asking, Sent, check
 from tests.fuzz.of_files import DRAFT, PARAMETERS
@@ -45,7 +45,7 @@ DIGITS = "0x" + "f" * 5000
 def chunk(tmp_path: Path) -> Path:
     """The file of a chunk with three records of a model."""
     part = bytes.fromhex(load("reports")[0]["helpers"][0]["part"])
-    return tmp_path / chunk_file.write(tmp_path, open_parts(_opener(0), [part] * 3))
+    return tmp_path / chunk_file.write(tmp_path, decrypt_parts(_opener(0), [part] * 3))
 
 
 def change_directory(path: Path, at: int, byte: int) -> None:

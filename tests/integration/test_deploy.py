@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from maskedlark.cli import app
-from maskedlark.web.listening import Serving
+from maskedlark.web.config import Serving
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -36,7 +36,7 @@ from maskedlark.randomness import SystemRandomness
 from maskedlark.simulate.population import Population
 from maskedlark.simulate.services import free_port
 from maskedlark.web import key_file
-from maskedlark.web.listening import Serving
+from maskedlark.web.config import Serving
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.wire import uploads
 from maskedlark.wire.report import Recipient

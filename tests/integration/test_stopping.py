@@ -10,7 +10,7 @@ import pytest
 from maskedlark.simulate.services import Process
 from maskedlark.wire import uploads
 from tests.integration.test_upload import PATIENCE_S, command, made, stored, uploading
-from tests.unit.storage.waiting import MemoryPending
+from tests.unit.browser.outbox import MemoryOutbox
 
 BROWSERS = 6
 
@@ -69,23 +69,23 @@ def test_who_heeds_ready_is_answered_to_the_last_request(start, url):
 def test_who_is_cut_off_sends_again_and_nothing_is_lost_or_doubled(start, url):
     """Without a drain: browsers do not know that it stops, nor that it is back."""
     sent = made(300)
-    pending = MemoryPending(sent)
+    outbox = MemoryOutbox(sent)
     server = start()
     progress, finished = threading.Semaphore(0), threading.Event()
 
     def acknowledged() -> None:
         progress.release()
-        if not pending.waiting:
+        if not outbox.waiting:
             finished.set()
 
-    pending.on_acknowledge = acknowledged
-    with uploading(server.address, pending):
+    outbox.on_acknowledge = acknowledged
+    with uploading(server.address, outbox):
         server.start()
         for _ in range(4):
             assert progress.acquire(timeout=PATIENCE_S)
         assert server.stop() == 0
-        assert set(pending.acknowledged.values()) <= set(stored(url))
+        assert set(outbox.acknowledged.values()) <= set(stored(url))
         with server:
             assert finished.wait(PATIENCE_S)
-    assert not pending.refused
+    assert not outbox.refusals
     assert sorted(stored(url)) == sorted(sent)

@@ -22,8 +22,8 @@ from maskedlark.randomness import SystemRandomness
 from maskedlark.storage.engine import file_of, open_database
 from maskedlark.wire.uploads import CONTENT_TYPE, encode_batch
 from tests.unit.adserver.stored import DIGEST, ORIGIN, arrivals
+from tests.unit.browser.outbox import MemoryOutbox
 from tests.unit.parameters.cases import DOCUMENT_KEY
-from tests.unit.storage.waiting import MemoryPending
 
 ALL = Selection(Purpose.TRAIN, DIGEST, 0, 2**40)
 PATIENCE_S = 60
@@ -71,17 +71,17 @@ def made(count: int, seed: bytes = b"seed") -> list[bytes]:
     return [each.data for each in arrivals(count, seed, hour=hour_of(SystemClock().now()))]
 
 
-def uploader(address: str, client: httpx.Client, pending: MemoryPending) -> Uploader:
+def uploader(address: str, client: httpx.Client, outbox: MemoryOutbox) -> Uploader:
     settings = Settings(batch_reports=BATCH, first_wait_s=1, most_wait_s=1, idle_s=0.05)
-    return Uploader(address, client, SystemClock(), SystemRandomness(), pending, settings)
+    return Uploader(address, client, SystemClock(), SystemRandomness(), outbox, settings)
 
 
 @contextlib.contextmanager
-def uploading(address: str, pending: MemoryPending) -> Iterator[None]:
+def uploading(address: str, outbox: MemoryOutbox) -> Iterator[None]:
     """A browser's background thread, for as long as the block runs."""
     stop = threading.Event()
     with httpx.Client() as client:
-        thread = threading.Thread(target=uploader(address, client, pending).run, args=(stop,))
+        thread = threading.Thread(target=uploader(address, client, outbox).run, args=(stop,))
         thread.start()
         try:
             yield
@@ -100,11 +100,11 @@ def stored(url: str) -> list[bytes]:
 
 def test_a_killed_ad_server_loses_nothing_that_it_acknowledged_and_doubles_nothing(url):
     sent = made(400)
-    pending = MemoryPending(sent)
+    outbox = MemoryOutbox(sent)
     for _ in range(6):
         progress = threading.Semaphore(0)
-        pending.on_acknowledge = progress.release
-        with ad_server(url) as (address, process), uploading(address, pending):
+        outbox.on_acknowledge = progress.release
+        with ad_server(url) as (address, process), uploading(address, outbox):
             # A few batches come through, and the next ones are under way when it is killed.
             for _ in range(5):
                 assert progress.acquire(timeout=PATIENCE_S)
@@ -112,29 +112,29 @@ def test_a_killed_ad_server_loses_nothing_that_it_acknowledged_and_doubles_nothi
             assert process.wait(PATIENCE_S) == -signal.SIGKILL
         found = stored(url)
         assert len(found) == len(set(found))
-        assert set(pending.acknowledged.values()) <= set(found) <= set(sent)
-        assert len(pending.acknowledged) < len(sent)
+        assert set(outbox.acknowledged.values()) <= set(found) <= set(sent)
+        assert len(outbox.acknowledged) < len(sent)
     with ad_server(url) as (address, process), httpx.Client() as client:
-        assert uploader(address, client, pending).send_due().refused == 0
+        assert uploader(address, client, outbox).send_due().refused == 0
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0
-    assert not pending.waiting
+    assert not outbox.waiting
     assert sorted(stored(url)) == sorted(sent)
 
 
-def when_empty(pending: MemoryPending) -> threading.Event:
+def when_empty(outbox: MemoryOutbox) -> threading.Event:
     finished = threading.Event()
-    pending.on_acknowledge = lambda: None if pending.waiting else finished.set()
+    outbox.on_acknowledge = lambda: None if outbox.waiting else finished.set()
     return finished
 
 
 def test_browsers_that_send_the_same_reports_at_once_are_counted_once(url):
     sent = made(60)
-    several = [MemoryPending(sent) for _ in range(4)]
+    several = [MemoryOutbox(sent) for _ in range(4)]
     with ad_server(url) as (address, _), contextlib.ExitStack() as stack:
-        done = [when_empty(pending) for pending in several]
-        for pending in several:
-            stack.enter_context(uploading(address, pending))
+        done = [when_empty(outbox) for outbox in several]
+        for outbox in several:
+            stack.enter_context(uploading(address, outbox))
         assert all(each.wait(PATIENCE_S) for each in done)
     assert sorted(stored(url)) == sorted(sent)
 
@@ -170,7 +170,7 @@ def test_a_body_over_the_limit_is_refused_while_it_comes(url):
             with contextlib.suppress(httpx.WriteError, httpx.ReadError):  # it may have hung up on us already
                 assert httpx.post(f"{address}/reports", content=content, headers=headers).status_code == 413
         with httpx.Client() as client:
-            assert uploader(address, client, MemoryPending(made(3))).send_due() == Progress(3, 0)
+            assert uploader(address, client, MemoryOutbox(made(3))).send_due() == Progress(3, 0)
     assert len(stored(url)) == 3
 
 

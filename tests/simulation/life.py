@@ -18,7 +18,7 @@ from maskedlark.helper.errors import DamagedDataset
 from maskedlark.ledger.errors import BadReceipt, LedgerBehind
 from maskedlark.parameters.document import Document
 from maskedlark.web.errors import CorruptCache, SealMismatch
-from maskedlark.web.signed_remote import SignedRemote
+from maskedlark.web.remote import SignedRemote
 from maskedlark.wire import batch, report
 from maskedlark.wire.batch import Envelope
 from maskedlark.wire.report import Recipient

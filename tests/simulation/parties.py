@@ -22,7 +22,7 @@ from maskedlark.helper.errors import NoReceiptKey
 from maskedlark.helper.keyring import Keyring, Span
 from maskedlark.helper.service import Service, open_service
 from maskedlark.parameter_service.app import create_app as parameter_app
-from maskedlark.parameter_service.pinned import Pinned
+from maskedlark.parameter_service.publisher import Pinned
 from maskedlark.parameter_service.store import Store
 from maskedlark.parameters import chain
 from maskedlark.parameters.document import Document

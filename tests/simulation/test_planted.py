@@ -14,7 +14,7 @@ from maskedlark.ledger import rows
 from maskedlark.ledger.budget import Account
 from maskedlark.ledger.ledger import Ledger
 from maskedlark.web import request_signature
-from maskedlark.web.gate import Admitted, Gate
+from maskedlark.web.request_signature import RequestVerifier, VerifiedRequest
 from tests.simulation.schedule import draw, run
 from tests.simulation.shrinking import failure, shrink
 
@@ -29,9 +29,9 @@ def takes_ids_again(self: Ids, connection: Any, mark: Any, ids: Any) -> Any:
     return np.zeros(len(ids), np.bool_)
 
 
-def takes_any_key(self: Gate, *request: Any) -> Admitted:
+def takes_any_key(self: RequestVerifier, *request: Any) -> VerifiedRequest:
     signed, _ = request_signature.read(*request)
-    return Admitted(signed.origin, signed.digest)
+    return VerifiedRequest(signed.origin, signed.digest)
 
 
 PLANTED = {
@@ -42,7 +42,7 @@ PLANTED = {
     # Where both datasets hold the same and nothing else, the second cannot be sealed.
     "a report may be in two datasets": (Ids, "taken", takes_ids_again, "two datasets|/seal.* a bare 500"),
     "an old copy of a ledger is taken": (rows, "check_anchor", lambda *_: None, "old copy"),
-    "a key that was replaced is taken": (Gate, "admit", takes_any_key, "newer one replaced"),
+    "a key that was replaced is taken": (RequestVerifier, "verify", takes_any_key, "newer one replaced"),
 }
 
 

@@ -10,11 +10,11 @@ import pytest
 from maskedlark import workflow
 from maskedlark.audit import classifier, masks, mersenne, pairs, prototype, views
 from maskedlark.audit.advantage import advantage
+from maskedlark.audit.mersenne import NotMersenne
 from maskedlark.clock import FixedClock
 from maskedlark.core.candidates import ALL, Pair
 from maskedlark.core.declared import Model
 from maskedlark.core.labels import LabelSpace
-from maskedlark.errors import NotMersenne
 from maskedlark.randomness import FixedRandomness
 
 USERS = 4000

@@ -153,7 +153,7 @@ def _helper_row(scene: Set, data: bytes, purpose: Purpose, place: int) -> NDArra
     key = OPENING[place]
     opener = Opener(f"helper-{place}", place, {key.key_id: key}, declared, document.payload_size(purpose))
     part = report.decode(data).part(place)
-    plain = opener.unseal(opener.address(part))[1]
+    plain = opener.address(part).open()
     public, payload = opener.open(part)
     ids = sharing.byte_rows(public.id, 16)
     share = sharing.recover([payload.secret], ids, purpose, place, declared.secrets())

@@ -21,11 +21,6 @@ def total(elements: Sequence[int]) -> int:
     return sum(elements) % P
 
 
-def product(a: Sequence[Sequence[int]], b: Sequence[Sequence[int]]) -> list[list[int]]:
-    columns = list(zip(*b, strict=True))
-    return [[sum(x * y for x, y in zip(row, column, strict=True)) % P for column in columns] for row in a]
-
-
 def lift(x: int) -> int:
     return x % P
 

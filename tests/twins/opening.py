@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from maskedlark.core import sharing
 from maskedlark.errors import DecodeError, Refused
 from maskedlark.wire.columns import TrainColumns
-from maskedlark.wire.opening import Opened
+from maskedlark.wire.decrypt import Opened
 from maskedlark.wire.report import Opener
 
 

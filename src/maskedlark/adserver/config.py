@@ -13,17 +13,15 @@ port = 8000
 """
 
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated
 
 from pydantic import Field
 
 from maskedlark.adserver.limits import Limits
 from maskedlark.parameters.document import Origin
 from maskedlark.parameters.settings import PublicKey
-from maskedlark.storage.engine import beside
 from maskedlark.web import config
-from maskedlark.web.config import Address, DatabaseUrl, PartyConfig
-from maskedlark.web.listening import Serving
+from maskedlark.web.config import Address, DatabaseUrl, PartyConfig, Serving
 
 KEEP_DAYS = 180
 """As long as a helper keeps the keys that open a report: what is older, nobody can use."""
@@ -62,16 +60,6 @@ class Config(PartyConfig):
     serving: Serving = Field(
         default=Serving(), description='where it listens: [serving] host = "127.0.0.1", port = 8000'
     )
-
-    def beside(self, folder: Path) -> Self:
-        """The same with absolute paths: relative ones are relative to this folder."""
-        changes = {
-            "database": beside(self.database, folder),
-            "key": folder / self.key,
-            "cache": folder / self.cache,
-            "serving": self.serving.beside(folder),
-        }
-        return self.model_copy(update=changes)
 
 
 def read(path: Path) -> Config:

@@ -9,7 +9,7 @@ from maskedlark.adserver.dates import shown
 from maskedlark.adserver.errors import EmptyDataset, NameTaken, NotOver, NotSealed, Overlapping, TooLarge
 from maskedlark.adserver.report_store import Reports, Selection
 from maskedlark.clock import Clock
-from maskedlark.core.near import instead
+from maskedlark.core.suggestions import did_you_mean
 from maskedlark.errors import WrongType
 from maskedlark.parameters.document import Document
 from maskedlark.storage.errors import BelowFloor
@@ -78,7 +78,7 @@ def known(datasets: Datasets, name: str) -> Dataset:
     """The dataset of this name."""
     found = datasets.get(name)
     if found is None:
-        there = instead(name, [each.name for each in datasets.all()])
+        there = did_you_mean(name, [each.name for each in datasets.all()])
         raise UnknownDataset(f"no dataset {name!r} here; {there}")
     return found
 

@@ -23,9 +23,8 @@ from maskedlark.release import messages
 from maskedlark.web import problem
 from maskedlark.web.errors import ServiceAway, StrangeAnswer
 from maskedlark.web.parameters import ParameterClient
-from maskedlark.web.remote import Patience, Query
+from maskedlark.web.remote import Patience, Query, SignedRemote
 from maskedlark.web.request_signature import NO_BODY_TYPE
-from maskedlark.web.signed_remote import SignedRemote
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
     JSON_TYPE,

@@ -16,7 +16,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from maskedlark.errors import NotMersenne
+from maskedlark.errors import MaskedLarkError
 
 WORDS, MIDDLE = 624, 397
 _HIDDEN_BITS = 6
@@ -26,6 +26,10 @@ _WORDS_A_USER = 4
 _NEAR, _FAR = MIDDLE // _WORDS_A_USER, WORDS // _WORDS_A_USER  # the users whose words the recurrence ties in
 
 Bits = NDArray[np.uint32]
+
+
+class NotMersenne(MaskedLarkError):
+    """The numbers come from no Mersenne Twister, or there are too few of them to tell."""
 
 
 def read_labels(view: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -27,7 +27,7 @@ def of_helpers(helpers: Sequence[Helper]) -> Rows:
 
 def _of_helper(helper: Helper) -> Rows:
     opener = helper.opener
-    plain = [opener.unseal(opener.address(part))[1] for part in helper.parts]
+    plain = [opener.address(part).open() for part in helper.parts]
     payloads = np.frombuffer(b"".join(plain), np.uint8).reshape(len(plain), -1)
     sizes = np.array([[len(part)] for part in helper.parts])
     order = np.arange(len(plain))[:, None] / len(plain)

@@ -8,14 +8,14 @@ are shared and sealed. A page that registers a trigger is told nothing, not even
 import logging
 from collections.abc import Mapping
 
-from maskedlark.browser import moments, reports
+from maskedlark.browser import reports
 from maskedlark.browser.reports import Parameters
 from maskedlark.browser.sources import Kind, Source, attribute
 from maskedlark.browser.store import Scheduled, Store
 from maskedlark.clock import Clock
 from maskedlark.core.declared import MOST_NAME, MOST_NAMES
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import LimitReached, MaskedLarkError, NotDeclared
+from maskedlark.errors import MaskedLarkError, NotDeclared
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.policy import Policy
 from maskedlark.parameters.settings import MOST_NUMBER
@@ -27,6 +27,10 @@ _LOG = logging.getLogger(__name__)
 
 MOST_SOURCES = 4096
 """Of one origin, alive at the same time."""
+
+
+class LimitReached(MaskedLarkError):
+    """More of something than a party keeps for one origin."""
 
 
 class Browser:
@@ -59,7 +63,7 @@ class Browser:
             raise NotDeclared(f"a source of {origin} lives at most {window} whole seconds, not {expiry_s}")
         _check_destination(destination)
         now = self._clock.now()
-        # Local noise is drawn once a source, here: drawn for each report it would average out.
+        # Local noise is drawn once per source, here: drawn for each report it would average out.
         noised = {
             tag: reports.noised(document.trained(tag), data, self._rng) for tag, data in features.items()
         }
@@ -97,7 +101,7 @@ class Browser:
                 f"a source of {source.origin} without features yields no report: give a model's"
             )
         planned += reports.draw_fakes(document, self._rng)
-        waits = moments.waits(document.delay, len(planned), self._rng).tolist()
+        waits = reports.draw_waits(document.delay, len(planned), self._rng).tolist()
         return [
             Scheduled(
                 source.ends + wait,
@@ -142,7 +146,7 @@ class Browser:
         with self._store.transaction():
             for trigger in self._store.take_triggers():
                 sources = self._store.sources_of(trigger.origin, trigger.destination)
-                before = [source for source in sources if source.number <= trigger.behind]
+                before = [source for source in sources if source.number <= trigger.last_source]
                 chosen = attribute(before, trigger.happened)
                 if chosen is not None:
                     self._store.attributed(chosen.number, reports.merge(chosen.values, trigger.values))

@@ -1,9 +1,10 @@
-"""What a browser puts into a report: values, labels and features of a source, or a decoy."""
+"""What a browser puts into a report, and when: values, labels and features of a source, or a decoy."""
 
 from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from maskedlark.browser.sources import Source
 from maskedlark.browser.store import Scheduled
@@ -11,11 +12,10 @@ from maskedlark.clock import hour_of
 from maskedlark.core import local_dp
 from maskedlark.core.purpose import Purpose
 from maskedlark.parameters.document import Document
-from maskedlark.parameters.settings import Label, TrainedModel
+from maskedlark.parameters.settings import Decoy, Delay, Label, TrainedModel
 from maskedlark.randomness import Randomness
 from maskedlark.wire import batch
 from maskedlark.wire.batch import Envelope
-from maskedlark.wire.columns import Key
 from maskedlark.wire.keys import KeyConfiguration
 from maskedlark.wire.report import Recipient
 from maskedlark.wire.signatures import VerifyingKey
@@ -57,6 +57,17 @@ def draw_fakes(document: Document, rng: Randomness) -> list[tuple[Purpose, str |
     return fakes
 
 
+def draw_waits(delay: Delay, count: int, rng: Randomness) -> NDArray[np.int64]:
+    """Random waits in seconds after a source's end, from the declared distribution: none over `most_s`."""
+    unit = rng.unit(count)
+    if delay.mean_s is None:
+        return (unit * (delay.most_s + 1)).astype(np.int64)
+    # An exponential, cut off at most_s: the inverse of its distribution function.
+    within = -np.expm1(-delay.most_s / delay.mean_s)
+    drawn: NDArray[np.float64] = np.minimum(-delay.mean_s * np.log1p(-unit * within), delay.most_s)
+    return drawn.astype(np.int64)
+
+
 def merge(before: Mapping[str, int], values: Mapping[str, int]) -> dict[str, int]:
     """All that is attributed to a source: values of one type add up."""
     return {name: before.get(name, 0) + values.get(name, 0) for name in {*before, *values}}
@@ -84,11 +95,11 @@ def label_of(label: Label, values: Mapping[str, int], conversions: int) -> int:
 
 def recipients(document: Document, parameters: Parameters, now: int) -> tuple[Recipient, ...]:
     """The document's helpers with the keys that they use now."""
-    found = []
-    for helper in document.helpers:
-        configuration = parameters.keys(helper.name, VerifyingKey(bytes.fromhex(helper.identity)))
-        found.append(Recipient(helper.name, configuration.current(now)))
-    return tuple(found)
+    identities = [VerifyingKey(bytes.fromhex(helper.identity)) for helper in document.helpers]
+    return tuple(
+        Recipient(helper.name, parameters.keys(helper.name, identity).current(now))
+        for helper, identity in zip(document.helpers, identities, strict=True)
+    )
 
 
 def make(
@@ -104,14 +115,19 @@ def make(
     envelope = Envelope(document.origin, purpose, document.digest, to, document.payload_size(purpose))
     real = np.array([source is not None])
     if purpose is Purpose.AGGREGATE:
-        keys = source.keys if source else _decoy_keys(document, scheduled)
+        keys = source.keys if source else _decoy(document, scheduled).keys or {}
         values = bounded(document, source)
         secrets = document.measure.lift([[values[name]] for name in document.measure.names], real)
         encoded = batch.aggregate_columns(document.measure, [[keys[name]] for name in document.keys], 1)
     else:
         assert scheduled.tag is not None
         model = document.trained(scheduled.tag)
-        features = source.features[model.tag] if source else _decoy_features(document, scheduled, rng)
+        # A decoy's features get the noise that a real record's have.
+        features = (
+            source.features[model.tag]
+            if source
+            else noised(model, bytes.fromhex(_decoy(document, scheduled).features or ""), rng)
+        )
         values, conversions = bounded(document, source), source.conversions if source else 0
         labels = [[label_of(label, values, conversions)] for label in model.labels]
         candidates, secrets = document.declared_models[model.tag].mask(labels, real, rng, model.response())
@@ -120,15 +136,6 @@ def make(
     return report
 
 
-def _decoy_keys(document: Document, scheduled: Scheduled) -> Mapping[str, Key]:
-    assert scheduled.decoy is not None
-    keys = document.decoys[scheduled.decoy].keys
-    assert keys is not None
-    return keys
-
-
-def _decoy_features(document: Document, scheduled: Scheduled, rng: Randomness) -> bytes:
-    """With the noise that a real record's features have."""
-    assert scheduled.decoy is not None
-    decoy = document.decoys[scheduled.decoy]
-    return noised(document.trained(str(decoy.tag)), bytes.fromhex(decoy.features or ""), rng)
+def _decoy(document: Document, scheduled: Scheduled) -> Decoy:
+    assert scheduled.decoy is not None, "what is scheduled is of a source or of a decoy"
+    return document.decoys[scheduled.decoy]

@@ -8,9 +8,9 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS sources (
 CREATE INDEX IF NOT EXISTS sources_by_destination ON sources (destination, origin);
 CREATE TABLE IF NOT EXISTS triggers (
     number INTEGER PRIMARY KEY AUTOINCREMENT, origin TEXT NOT NULL, destination TEXT NOT NULL,
-    happened INTEGER NOT NULL, behind INTEGER NOT NULL, carried TEXT NOT NULL
+    happened INTEGER NOT NULL, last_source INTEGER NOT NULL, carried TEXT NOT NULL
 );
 CREATE TABLE IF NOT EXISTS scheduled (
     number INTEGER PRIMARY KEY AUTOINCREMENT, due INTEGER NOT NULL, origin TEXT NOT NULL,
@@ -35,7 +35,7 @@ CREATE TABLE IF NOT EXISTS scheduled (
 );
 CREATE INDEX IF NOT EXISTS scheduled_by_due ON scheduled (due);
 CREATE INDEX IF NOT EXISTS scheduled_by_source ON scheduled (source);
-CREATE TABLE IF NOT EXISTS pending (
+CREATE TABLE IF NOT EXISTS outbox (
     number INTEGER PRIMARY KEY AUTOINCREMENT, origin TEXT NOT NULL, report BLOB NOT NULL, refused TEXT
 );
 """
@@ -64,7 +64,7 @@ class Trigger:
     origin: str
     destination: str
     happened: int
-    behind: int
+    last_source: int
     """The last source that was registered before it."""
     values: Mapping[str, int]
 
@@ -107,28 +107,25 @@ class Store:
 
     def add_source(self, source: Source) -> int:
         """A new source; returns its number."""
+        keys = json.dumps(dict(source.keys))
         features = json.dumps({tag: data.hex() for tag, data in source.features.items()})
-        whence = source.origin, source.parameters, source.kind, source.destination
+        declared = source.origin, source.parameters, source.kind, source.destination, keys, features
         [(number,)] = self.run(
             "INSERT INTO sources (origin, parameters, kind, destination, keys, features, registered, ends) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING number",
-            *whence,
-            json.dumps(dict(source.keys)),
-            features,
-            source.registered,
-            source.ends,
+            *(*declared, source.registered, source.ends),
         )
         return int(number)
 
     def sources_of(self, origin: str, destination: str) -> list[Source]:
         """The sources that a conversion could count for."""
         rows = self.run("SELECT * FROM sources WHERE destination = ? AND origin = ?", destination, origin)
-        return [_source(*row) for row in rows]
+        return [_source(row) for row in rows]
 
     def source(self, number: int) -> Source | None:
         """One source, with all that was attributed to it; none if all its reports were made meanwhile."""
         rows = self.run("SELECT * FROM sources WHERE number = ?", number)
-        return _source(*rows[0]) if rows else None
+        return _source(rows[0]) if rows else None
 
     def count_sources(self, origin: str) -> int:
         """How many sources of an origin are alive."""
@@ -138,7 +135,7 @@ class Store:
     def add_trigger(self, origin: str, destination: str, happened: int, values: Mapping[str, int]) -> None:
         """A conversion. Always the same write, whether or not there is a source that it will count for."""
         self.run(
-            "INSERT INTO triggers (origin, destination, happened, carried, behind) VALUES (?, ?, ?, ?, "
+            "INSERT INTO triggers (origin, destination, happened, carried, last_source) VALUES (?, ?, ?, ?, "
             "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'sources'), 0))",
             origin,
             destination,
@@ -148,13 +145,9 @@ class Store:
 
     def take_triggers(self) -> list[Trigger]:
         """The conversions that wait to be attributed, in their order; gone when the transaction ends."""
-        rows = self.run(
-            "DELETE FROM triggers RETURNING number, origin, destination, happened, behind, carried"
-        )
-        return [
-            Trigger(number, origin, destination, happened, behind, json.loads(carried))
-            for number, origin, destination, happened, behind, carried in sorted(rows)
-        ]
+        columns = "number, origin, destination, happened, last_source, carried"
+        rows = self.run(f"DELETE FROM triggers RETURNING {columns}")  # noqa: S608
+        return [Trigger(*(*row[:-1], json.loads(row[-1]))) for row in sorted(rows)]
 
     def attributed(self, number: int, values: Mapping[str, int]) -> None:
         """One more conversion counts for a source; these are its values by now."""
@@ -166,8 +159,8 @@ class Store:
 
     def schedule(self, reports: Iterable[Scheduled]) -> None:
         """Remember reports to be made."""
-        for s in reports:
-            row = s.due, s.origin, s.parameters, s.purpose, s.tag, s.source, s.decoy
+        for report in reports:
+            *row, _ = astuple(report)
             self.run(f"INSERT INTO scheduled ({_SCHEDULED}) VALUES (?, ?, ?, ?, ?, ?, ?)", *row)  # noqa: S608
 
     def due(self, at: int) -> list[Scheduled]:
@@ -182,7 +175,7 @@ class Store:
         # Once one report is made nothing more counts for the source, even if the clock jumps back: its
         # reports have to agree.
         self.run("UPDATE sources SET ends = 0 WHERE number = ?", scheduled.source)
-        self.run("INSERT INTO pending (origin, report) VALUES (?, ?)", scheduled.origin, report)
+        self.run("INSERT INTO outbox (origin, report) VALUES (?, ?)", scheduled.origin, report)
         self.run(
             "DELETE FROM sources WHERE number = ? AND NOT EXISTS (SELECT 1 FROM scheduled WHERE source = ?)",
             scheduled.source,
@@ -191,20 +184,48 @@ class Store:
         return True
 
 
-def _source(
-    number: int,
-    origin: str,
-    parameters: bytes,
-    kind: str,
-    destination: str,
-    keys: str,
-    features: str,
-    registered: int,
-    ends: int,
-    conversions: int,
-    values: str,
-) -> Source:
+def _source(row: tuple[Any, ...]) -> Source:
     """A row of the table of sources."""
+    number, origin, parameters, kind, destination, keys, features, *counted, values = row
     decoded = {tag: bytes.fromhex(data) for tag, data in json.loads(features).items()}
-    known = json.loads(keys), decoded, registered, ends, conversions, json.loads(values)
+    known = json.loads(keys), decoded, *counted, json.loads(values)
     return Source(number, origin, parameters, Kind(kind), destination, *known)
+
+
+class Outbox:
+    """Reports that wait to be sent to one ad server, in a browser's store: `upload.Uploader` sends from here.
+
+    They are kept, byte for byte, until the ad server has them for good. Every change is durable when its
+    method returns.
+    """
+
+    def __init__(self, store: Store, origin: str) -> None:
+        self._store = store
+        self._origin = origin
+
+    def put(self, reports: Iterable[bytes]) -> None:
+        """Reports that were made elsewhere, for a population that shares one store."""
+        with self._store.transaction():
+            for report in reports:
+                self._store.run("INSERT INTO outbox (origin, report) VALUES (?, ?)", self._origin, report)
+
+    def batch(self, most: int) -> list[tuple[int, bytes]]:
+        """Up to so many that are neither acknowledged nor refused, by key, in random order."""
+        waiting = "SELECT number, report FROM outbox WHERE origin = ? AND refused IS NULL"
+        rows = self._store.run(f"{waiting} ORDER BY random() LIMIT ?", self._origin, most)
+        return [(key, report) for key, report in rows]
+
+    def acknowledge(self, keys: Sequence[int]) -> None:
+        """The ad server has stored these for good."""
+        with self._store.transaction():
+            for key in keys:
+                self._store.run("DELETE FROM outbox WHERE number = ?", key)
+
+    def refuse(self, key: int, reason: str) -> None:
+        """The ad server will never take this one: it is kept aside, with the reason."""
+        self._store.run("UPDATE outbox SET refused = ? WHERE number = ?", reason, key)
+
+    def refused(self) -> list[tuple[bytes, str]]:
+        """What was kept aside, and why."""
+        aside = "SELECT report, refused FROM outbox WHERE origin = ? AND refused IS NOT NULL"
+        return [(report, reason) for report, reason in self._store.run(aside, self._origin)]

@@ -1,6 +1,6 @@
 """Sending reports to the ad server: in the background, as often as it takes. Run by the browser.
 
-A report leaves the pending store only when the ad server says that it has it for good. Until then the very
+A report leaves the outbox only when the ad server says that it has it for good. Until then the very
 same bytes are sent again, and the ad server counts them once, by id. Nothing that the ad server answers makes
 a browser show more of itself: no cookie is sent, no redirect followed.
 """
@@ -12,13 +12,13 @@ import sqlite3
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import httpx
 import numpy as np
 
+from maskedlark.browser.store import Outbox
 from maskedlark.clock import Clock
-from maskedlark.errors import MaskedLarkError, NotAnAddress, NotAnAnswer
+from maskedlark.errors import MaskedLarkError, NotAnAnswer, NotDeclared
 from maskedlark.randomness import Randomness
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web.errors import BodyTooLarge
@@ -26,7 +26,7 @@ from maskedlark.wire import uploads
 from maskedlark.wire.uploads import Answer, Verdict
 
 POOL_BATCHES = 4
-"""A batch is drawn from this many times its size: one that always fails does not block those behind it."""
+"""A batch is drawn from this many times its size: one that always fails does not block the others."""
 MOST_ANSWER_BYTES = 256
 """For one report."""
 MOST_RETRY_AFTER_S = 24 * 3600
@@ -34,17 +34,8 @@ _LOG = logging.getLogger(__name__)
 _HEADERS = {"content-type": uploads.CONTENT_TYPE, "user-agent": "maskedlark", "accept-encoding": "identity"}
 
 
-class Pending(Protocol):
-    """Reports that wait to be sent to one ad server. Every change is durable when its method returns."""
-
-    def batch(self, most: int) -> list[tuple[int, bytes]]:
-        """Up to that many that are neither acknowledged nor refused, by key. Always the same bytes."""
-
-    def acknowledge(self, keys: Sequence[int]) -> None:
-        """The ad server has these for good: forget them."""
-
-    def refuse(self, key: int, reason: str) -> None:
-        """The ad server will never take this one: keep it aside, with the reason."""
+class NotAnAddress(NotDeclared):
+    """Something else than the http or https address of a service."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +75,7 @@ Batch = Sequence[tuple[int, bytes]]
 
 
 class Uploader:
-    """Sends what waits in a pending store to the ad server at `url`. Any thread may use it."""
+    """Sends what waits in an outbox to the ad server at `url`. Any thread may use it."""
 
     def __init__(
         self,
@@ -92,14 +83,14 @@ class Uploader:
         client: httpx.Client,
         clock: Clock,
         rng: Randomness,
-        pending: Pending,
+        outbox: Outbox,
         settings: Settings | None = None,
     ) -> None:
         self._url = _endpoint(url)
         self._client = client
         self._clock = clock
         self._rng = rng
-        self._pending = pending
+        self._outbox = outbox
         self._settings = settings or Settings()
         self._size = self._settings.batch_reports
         self._failures = 0
@@ -120,7 +111,7 @@ class Uploader:
                 moved = self._step()
             except (sqlite3.Error, StorageUnavailable) as error:  # our own store: busy, full, damaged
                 moved = None
-                self._fail(_TryLater(f"the pending store: {error}"))
+                self._fail(_TryLater(f"the outbox: {error}"))
             if not moved:
                 stop.wait(self.wait_s() or self._settings.idle_s)
 
@@ -151,7 +142,7 @@ class Uploader:
 
     def _draw(self) -> Batch:
         """The next batch, in random order: the order in which things happened is nobody's business."""
-        waiting = self._pending.batch(POOL_BATCHES * self._size)
+        waiting = self._outbox.batch(POOL_BATCHES * self._size)
         order = np.argsort(self._rng.words(len(waiting)), kind="stable")
         shuffled = [waiting[place] for place in order.tolist()][: self._size]
         ends = np.cumsum([len(report) for _, report in shuffled])
@@ -164,7 +155,7 @@ class Uploader:
             answers = self._post([report for _, report in batch])
         except BodyTooLarge as error:
             if len(batch) == 1:
-                self._pending.refuse(batch[0][0], type(error).__name__)
+                self._outbox.refuse(batch[0][0], type(error).__name__)
                 return Progress(refused=1)
             self._size = len(batch) // 2
             return self._send(batch[: self._size])
@@ -175,11 +166,11 @@ class Uploader:
         taken = []
         for (key, _), answer in zip(batch, answers, strict=True):
             if answer.outcome is Verdict.REFUSED:
-                self._pending.refuse(key, str(answer.error))
+                self._outbox.refuse(key, str(answer.error))
                 refused += 1
             else:
                 taken.append(key)
-        self._pending.acknowledge(taken)
+        self._outbox.acknowledge(taken)
         return Progress(len(taken), refused)
 
     def _post(self, reports: Sequence[bytes]) -> tuple[Answer, ...]:

@@ -15,7 +15,7 @@ from maskedlark.cli import signals
 from maskedlark.cli.error_handling import command
 from maskedlark.cli.options import Json
 from maskedlark.cli.output import print_result
-from maskedlark.core.near import instead
+from maskedlark.core.suggestions import did_you_mean
 from maskedlark.errors import MaskedLarkError
 
 _SHARED = {"__init__", "__main__", "timing"}
@@ -68,7 +68,7 @@ def experiment(
 
 def _check(kind: str, name: str, known: list[str]) -> None:
     if name not in known:
-        raise typer.BadParameter(f"there is no {kind} {name!r}; {instead(name, known)}")
+        raise typer.BadParameter(f"there is no {kind} {name!r}; {did_you_mean(name, known)}")
 
 
 def _root(package: str) -> Path:

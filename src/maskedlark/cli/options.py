@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from maskedlark.cli.error_handling import command
 from maskedlark.web import logs
-from maskedlark.web.listening import Serving
+from maskedlark.web.config import Serving
 
 Json = Annotated[bool, Option("--json", help="For programs: one JSON object.")]
 AdServerConfig = Annotated[Path, Option("--config", help="The ad server's adserver.toml.")]

@@ -15,7 +15,7 @@ from maskedlark.cli.chains import verify as verify_chain
 from maskedlark.cli.error_handling import command, group
 from maskedlark.cli.options import AdServerConfig, Json, Service, ServiceOrNone
 from maskedlark.cli.output import print_result
-from maskedlark.core.near import instead
+from maskedlark.core.suggestions import did_you_mean
 from maskedlark.ledger import receipt, trail
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import SignedReceipt
@@ -133,7 +133,7 @@ def _identity(documents: Sequence[Document], helper: str) -> VerifyingKey:
             if each.name == helper:
                 return VerifyingKey(bytes.fromhex(each.identity))
     names = sorted({each.name for document in documents for each in document.helpers})
-    raise UnknownHelper(f"no document names a helper {helper!r}; {instead(helper, names, 'they name')}")
+    raise UnknownHelper(f"no document names a helper {helper!r}; {did_you_mean(helper, names, 'they name')}")
 
 
 def read_lines(path: Path) -> list[SignedReceipt]:

@@ -35,9 +35,9 @@ def _check_names(what: str, names: Sequence[str]) -> None:
 
 
 def check_real(real: NDArray[np.bool_], records: int) -> None:
-    """Refuse anything but one truth value a record: a 2 would count twice."""
+    """Refuse anything but one truth value per record: a 2 would count twice."""
     if np.shape(real) != (records,) or real.dtype != np.bool_:
-        raise NotDeclared("`real` is an array of one bool a record, False for a fake")
+        raise NotDeclared("`real` is an array of one bool per record, False for a fake")
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Model:
         rng: Randomness,
         response: RandomisedResponse | None = None,
     ) -> tuple[list[NDArray[np.int64]], FieldArray]:
-        """What users did, one column a label, as shown candidates and the secret one-hot. The browser.
+        """What users did, one column per label, as shown candidates and the secret one-hot. The browser.
 
         Labels are quantised, and then randomised by the response where one is declared.
         """

@@ -32,7 +32,6 @@ _MIDDLE = np.uint64((1 << 30) - 1)
 
 _CACHED = 1 << 15  # Long vectors are summed in blocks of so many numbers, which stay in a core's cache.
 _GROUP_BLOCK = _CACHED
-_EXACT = 53  # float64 holds every integer up to 2^53.
 
 
 def _words(a: FieldArray) -> Words:
@@ -99,8 +98,7 @@ def total(a: FieldArray, axis: int = 0) -> FieldArray:
         part = columns[start : start + block]
         everything += part.sum(axis=0, dtype=np.uint64)
         upper += (part >> _HALF_WORD).sum(axis=0, dtype=np.uint64)
-    lower = everything - (upper << _HALF_WORD)
-    return add(_fold(lower), shift(_fold(upper), 32)).reshape(rows.shape[1:])
+    return _joined(everything, upper).reshape(rows.shape[1:])
 
 
 def total_by(a: FieldArray, group: NDArray[np.intp], groups: int) -> FieldArray:
@@ -115,45 +113,12 @@ def total_by(a: FieldArray, group: NDArray[np.intp], groups: int) -> FieldArray:
         part, index = _words(a[start : start + _GROUP_BLOCK]), group[start : start + _GROUP_BLOCK]
         np.add.at(everything, index, part)
         np.add.at(upper, index, part >> _HALF_WORD)
+    return _joined(everything, upper)
+
+
+def _joined(everything: Words, upper: Words) -> FieldArray:
     lower = everything - (upper << _HALF_WORD)
     return add(_fold(lower), shift(_fold(upper), 32))
-
-
-def product(a: FieldArray, small: NDArray[np.int64], bound: int) -> FieldArray:
-    """The matrix product a @ small, for integers of magnitude at most `bound`.
-
-    The 61-bit elements are cut into limbs so narrow that every partial sum of a float64 product stays
-    within 2^53; the product is then exact, and its order does not matter (BLAS may do as it likes).
-    """
-    if small.size and max(int(small.max()), -int(small.min())) > bound:
-        raise FieldOverflow(f"an integer exceeds the declared bound {bound}; declare a larger one")
-    limbs, block = _limbs(bound, a.shape[1])
-    answer = np.zeros((a.shape[0], small.shape[1]), np.int64)
-    for start in range(0, a.shape[1], block):
-        left = _words(a[:, start : start + block])
-        right = small[start : start + block].astype(np.float64)
-        answer = add(answer, _product_block(left, right, limbs))
-    return answer
-
-
-def _limbs(bound: int, rows: int) -> tuple[int, int]:
-    """The fewest limbs that leave room for a block of rows, and that block's length."""
-    for limbs in range(2, BITS):
-        room = _EXACT - -(-BITS // limbs) - bound.bit_length()
-        if room >= 0 and 1 << room >= min(rows, 256):
-            return limbs, 1 << room
-    raise FieldOverflow(f"integers of up to {bound.bit_length()} bits leave no room for an exact product")
-
-
-def _product_block(left: Words, right: NDArray[np.float64], limbs: int) -> FieldArray:
-    width = -(-BITS // limbs)
-    mask = np.uint64((1 << width) - 1)
-    answer = np.zeros((left.shape[0], right.shape[1]), np.int64)
-    for limb in range(limbs):
-        digits = ((left >> np.uint64(width * limb)) & mask).astype(np.float64)
-        partial = from_signed((digits @ right).astype(np.int64))
-        answer = add(answer, shift(partial, width * limb))
-    return answer
 
 
 def from_signed(x: NDArray[np.int64]) -> FieldArray:

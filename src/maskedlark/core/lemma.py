@@ -37,12 +37,14 @@ def masked_sum(row: Row, records: Trained, label: int = 0) -> FieldArray:
 
 
 def integer_rows(row: Row, features: NDArray[np.uint8], labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The rows of a function, refused unless they are whole numbers, one row a record."""
+    """The rows of a function, refused unless they are whole numbers, one row per record."""
     rows = row(features, labels)
     if rows.dtype != np.int64:  # A float would lose its low bits, and masks cancel to the bit or not at all.
         raise NotDeclared(
             f"f returns {rows.dtype}; return int64: cast with astype(np.int64) before computing"
         )
     if rows.ndim != 2 or len(rows) != len(features):
-        raise NotDeclared(f"f returns an array of shape {rows.shape}; return one row a record: (n, outputs)")
+        raise NotDeclared(
+            f"f returns an array of shape {rows.shape}; return one row per record: (n, outputs)"
+        )
     return rows

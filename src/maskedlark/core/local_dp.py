@@ -1,7 +1,7 @@
 """Local differential privacy: noise that a browser adds before anything leaves it. Run by the browser.
 
 `features` adds Laplace(Δ/ε) to byte features, rounds and clips to 0…255; `labels` answers k-ary randomised
-response. Both are drawn once a source and kept: a second draw for the same source would double every
+response. Both are drawn once per source and kept: a second draw for the same source would double every
 epsilon stated here. Randomised response covers all sources alike, converted or not (label 0 is randomised
 too), and it hides which label a record has, not whether it is a fake.
 
@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, localcontext
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -122,10 +122,10 @@ class Guarantee:
 def guarantee(
     count: int, noise: FeatureNoise | None = None, responses: Sequence[RandomisedResponse | None] = ()
 ) -> Guarantee:
-    """What a source is promised: `count` features under one noise, and one response a label. Anyone.
+    """What a source is promised: `count` features under one noise, and one response per label. Anyone.
 
     Each feature has noise of its own, so the vector costs d times a feature's epsilon, and labels add up.
-    It holds once a source; reports made of the same draws are post-processing and cost nothing more.
+    It holds once per source; reports made of the same draws are post-processing and cost nothing more.
     """
     if count < 0:
         raise NotDeclared(f"a record has 0 features or more, not {count}")
@@ -135,15 +135,16 @@ def guarantee(
 
 
 def features(rows: NDArray[np.uint8], noise: FeatureNoise, rng: Randomness) -> NDArray[np.uint8]:
-    """Byte features (n, d) with noise, rounded and clipped to 0…255. Run by the browser, once a source."""
+    """Byte features (n, d) with noise, rounded and clipped to 0…255. Run by the browser, once per source."""
     if rows.dtype != np.uint8 or rows.ndim != 2:
         raise NotDeclared(f"features are rows of bytes (n, d), not {rows.dtype} of shape {rows.shape}")
     given = rows.reshape(-1)
     noisy = np.empty_like(given)
+    cuts = partial(_laplace_cuts, noise.epsilon, noise.sensitivity)
     for start in range(0, given.size, _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
         # Bytes are integers, so the noise can be rounded in place of the sum; past ±255 it clips anyway.
-        drawn = _past(_laplace(noise), given[part].size, rng) - LARGEST
+        drawn = _past(cuts, given[part].size, rng) - LARGEST
         noisy[part] = np.clip(given[part] + drawn, 0, LARGEST)
     return noisy.reshape(rows.shape)
 
@@ -151,13 +152,13 @@ def features(rows: NDArray[np.uint8], noise: FeatureNoise, rng: Randomness) -> N
 def labels(
     truth: ArrayLike, space: LabelSpace, response: RandomisedResponse, rng: Randomness
 ) -> NDArray[np.int64]:
-    """Quantised labels (n,) after randomised response. Run by the browser, once a source.
+    """Quantised labels (n,) after randomised response. Run by the browser, once per source.
 
     With probability k / (e^ε + k - 1) a label gives way to one drawn from all k, itself included. Every
     draw is made for every record, so neither time nor randomness used depends on a label.
     """
     index = space.index(integers(truth, "label"))
-    kept = _past(_replaced(response, len(space)), index.size, rng) == 1
+    kept = _past(partial(_replaced_cuts, response.epsilon, len(space)), index.size, rng) == 1
     drawn = rng.below(len(space), index.size)
     return np.array(space.values)[np.where(kept, index, drawn)]
 
@@ -189,14 +190,6 @@ def _settle(cuts: Cuts, number: int, rng: Randomness) -> int:
         number = number << _WORD | int(rng.words(1)[0])
         bits += _WORD
     return sum(cut < number for cut in table)
-
-
-def _laplace(noise: FeatureNoise) -> Cuts:
-    return lambda bits: _laplace_cuts(noise.epsilon, noise.sensitivity, bits)
-
-
-def _replaced(response: RandomisedResponse, size: int) -> Cuts:
-    return lambda bits: _replaced_cuts(response.epsilon, size, bits)
 
 
 @lru_cache(maxsize=64)

@@ -18,9 +18,9 @@ Entry = str | int
 
 def in_order(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     """Numbers before texts: as helpers store them, and as answers list groups. Quick if it is so already."""
-    found = list(entries)
-    numbers = sorted(entry for entry in found if isinstance(entry, int))
-    return (*numbers, *sorted(entry for entry in found if isinstance(entry, str)))
+    listed = list(entries)
+    numbers = sorted(entry for entry in listed if isinstance(entry, int))
+    return (*numbers, *sorted(entry for entry in listed if isinstance(entry, str)))
 
 
 @dataclass(frozen=True, repr=False)

@@ -44,7 +44,7 @@ class Shares:
 
 
 def split(secrets: FieldArray, ids: ByteRows, purpose: Purpose, helpers: int, rng: Randomness) -> Shares:
-    """Share n secrets among N helpers. Run by the browser, once a report (algorithm 1)."""
+    """Share n secrets among N helpers. Run by the browser, once per report (algorithm 1)."""
     if not 2 <= helpers <= MOST_HELPERS:
         raise NotDeclared(f"a secret is shared among 2 to {MOST_HELPERS} helpers, not {helpers}")
     records, count = secrets.shape
@@ -101,7 +101,7 @@ def combine(shares: Sequence[FieldArray]) -> FieldArray:
 
 
 def random_rows(rows: int, width: int, rng: Randomness) -> ByteRows:
-    """Fresh ids, salts or seeds: one row a record."""
+    """Fresh ids, salts or seeds: one row per record."""
     return byte_rows(rng.bytes(rows * width), width)
 
 

@@ -67,6 +67,25 @@ class Column:
         raise ColumnDoesNotFit(self.name, int(np.flatnonzero(self.places == place)[0]), change)
 
 
+def texts(column: Column) -> list[str]:
+    """Every distinct category that is not missing, as a text."""
+    return column.present(text, "neither text nor number; turn it into a text first")
+
+
+def text(value: Value) -> str:
+    """A category's text: the same whether a table holds 3, 3.0 or "3".
+
+    Data frames turn whole numbers into floats where one is missing; this undoes it.
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else repr(float(value))
+    if not isinstance(value, str | int):
+        raise TypeError
+    return str(value)
+
+
 def can_read(read: Callable[[Value], object], value: Value) -> bool:
     """Whether a value can be read so."""
     try:

@@ -7,30 +7,41 @@ fewer than `least` rows is left out of it. That is a floor against accident, not
 data that may be known, or declare ranges and use `Hashed` where that is not enough.
 """
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from maskedlark.errors import DuplicateKey, NotDeclared, WrongLength, WrongType
-from maskedlark.features import saved, table
-from maskedlark.features.boolean import BooleanColumn
-from maskedlark.features.choice import choose
-from maskedlark.features.errors import TableDoesNotFit, UnknownColumn
-from maskedlark.features.hashed import HashedColumn
-from maskedlark.features.kind import Fitted, Kind, check_whole
-from maskedlark.features.one_hot import OneHotColumn
-from maskedlark.features.saved import Fields
-from maskedlark.features.scaled import ScaledColumn
+from maskedlark.errors import NotDeclared, UnsupportedVersion
+from maskedlark.features import table
+from maskedlark.features.column import Column, Value, can_read, texts
+from maskedlark.features.errors import ColumnDoesNotFit, NotAnEncoder, TableDoesNotFit, UnknownColumn
+from maskedlark.features.kinds import (
+    Boolean,
+    BooleanColumn,
+    Fitted,
+    Hashed,
+    HashedColumn,
+    Kind,
+    OneHot,
+    OneHotColumn,
+    check_whole,
+)
+from maskedlark.features.scaled import Scaled, ScaledColumn, number
 from maskedlark.features.table import Table
 
 LEAST = 20
 """Rows that anything public about a column stands for, at least."""
-KINDS: dict[str, type[Fitted]] = {
-    fitted.kind: fitted for fitted in (BooleanColumn, HashedColumn, OneHotColumn, ScaledColumn)
-}
+MOST_ONE_HOT = 32
+BUCKETS = 32
+VERSION = 1
+"""Of saved encoders."""
+AnyColumn = Annotated[BooleanColumn | HashedColumn | OneHotColumn | ScaledColumn, Field(discriminator="kind")]
 
 
 @dataclass(frozen=True)
@@ -82,19 +93,28 @@ class Encoder:
         return len(self.names)
 
     def to_json(self) -> str:
-        """As it is saved: the same encoder, the same text."""
-        return saved.dump([fitted.write() for fitted in self.columns])
+        """As it is saved: the same encoder, the same text. Floats are in their shortest exact form."""
+        columns = [fitted.model_dump() for fitted in self.columns]
+        document = {"format": "maskedlark encoder", "version": VERSION, "columns": columns}
+        return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> "Encoder":
         """From its text, strictly: it encodes to the byte as before, or is refused."""
-        items = saved.load(text)
-        if not items:
-            raise WrongLength("the encoder has no columns; fit it again")
-        columns = tuple(_read(item, number) for number, item in enumerate(items))
-        if len({fitted.name for fitted in columns}) != len(columns):
-            raise DuplicateKey("the encoder names a column twice; fit it again")
-        return cls(columns)
+        try:
+            document = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:
+            raise NotAnEncoder("the encoder is no JSON; write it again with save()") from error
+        version = document.get("version") if isinstance(document, dict) else None
+        if type(version) is int and version != VERSION:
+            raise UnsupportedVersion(
+                f"the encoder has version {version}, this release reads {VERSION}; "
+                "fit it again, or use the release that wrote it"
+            )
+        try:
+            return cls(_Saved.model_validate(document).columns)
+        except ValidationError as error:
+            raise NotAnEncoder(f"the encoder cannot be used: {_faults(error)}; fit it again") from None
 
     def save(self, path: str | Path) -> None:
         """Write it to a file."""
@@ -103,7 +123,10 @@ class Encoder:
     @classmethod
     def load(cls, path: str | Path) -> "Encoder":
         """Read it from a file, strictly."""
-        return cls.from_json(saved.decode(Path(path).read_bytes()))
+        try:
+            return cls.from_json(Path(path).read_bytes().decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise NotAnEncoder("the encoder is no UTF-8 text; write it again with save()") from error
 
 
 def _check_kinds(declared: Mapping[str, Kind], left: set[str]) -> None:
@@ -114,13 +137,58 @@ def _check_kinds(declared: Mapping[str, Kind], left: set[str]) -> None:
             raise NotDeclared(f"column {name!r} is declared and left out; do one of the two")
 
 
-def _read(item: object, number: int) -> Fitted:
-    fields = Fields(item, f"column {number} of the encoder")
-    kind = fields.text("kind")
-    if kind not in KINDS:
-        raise WrongType(
-            f"column {number} of the encoder is of no kind that this release knows: {sorted(KINDS)}"
-        )
-    fitted = KINDS[kind].read(fields)
-    fields.done()
-    return fitted
+def choose(column: Column) -> Kind:
+    """The kind of a column whose user declares none. Run by the ad server.
+
+    Booleans, numbers (texts of numbers too), few categories by name, many by hash. Whole numbers are numbers
+    here even where they are codes, such as a region's: declare those OneHot().
+    """
+    present = [value for value, absent in zip(column.values, column.absent, strict=True) if not absent]
+    if not present:
+        raise ColumnDoesNotFit(column.name, None, "has no value at all; leave it out, or declare its kind")
+    if all(_is_boolean(value) for value in present):
+        return Boolean()
+    if all(not isinstance(value, bool) and can_read(number, value) for value in present):
+        return Scaled()
+    return OneHot(MOST_ONE_HOT) if len(set(texts(column))) <= MOST_ONE_HOT else Hashed(BUCKETS)
+
+
+def _is_boolean(value: Value) -> bool:
+    # Not 0 and 1: as numbers they get the same bytes, and a later 2 is no error.
+    return isinstance(value, bool) or (
+        isinstance(value, str) and value.strip().casefold() in ("true", "false")
+    )
+
+
+class _Saved(BaseModel):
+    """The JSON of a saved encoder: every key known, every type right, nothing twice."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    format: Literal["maskedlark encoder"]
+    version: int
+    # Not strict: JSON has lists, and no tuples.
+    columns: tuple[AnyColumn, ...] = Field(strict=False, min_length=1)
+
+    @field_validator("columns")
+    @classmethod
+    def _different(cls, columns: tuple[Fitted, ...]) -> tuple[Fitted, ...]:
+        if len({fitted.name for fitted in columns}) != len(columns):
+            raise ValueError("a column is named twice")
+        return columns
+
+
+def _faults(error: ValidationError) -> str:
+    faults = error.errors(include_url=False, include_context=False, include_input=False)[:3]
+    return "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    answer = dict(pairs)
+    if len(answer) != len(pairs):
+        raise NotAnEncoder("the encoder names a key twice; write it again with save()")
+    return answer
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise NotAnEncoder(f"the encoder holds {name}, which is no JSON number; write it again with save()")

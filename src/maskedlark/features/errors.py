@@ -5,7 +5,7 @@ NotDeclared
 ├── UnknownColumn       a column that the table does not have; names the nearest that it has
 └── ColumnDoesNotFit    a value that its column's kind cannot encode; names column and row
 DecodeError
-└── NotAnEncoder        a file that is no JSON, or JSON of something else
+└── NotAnEncoder        a file that is no JSON, or not that of a whole encoder
 """
 
 from collections.abc import Iterable
@@ -39,4 +39,4 @@ class ColumnDoesNotFit(NotDeclared):
 
 
 class NotAnEncoder(DecodeError):
-    """A file that is no JSON, or JSON of something else than an encoder."""
+    """A file that is no JSON, or JSON that is not exactly an encoder. Says where, and what is wrong."""

@@ -4,16 +4,16 @@ import math
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
-from typing import ClassVar
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
-from maskedlark.errors import NotDeclared, OutOfRange
+from maskedlark.errors import NotDeclared
 from maskedlark.features.column import Column, Value
 from maskedlark.features.errors import ColumnDoesNotFit
-from maskedlark.features.kind import ON, Fitted, Kind, Rows, check_indicator
-from maskedlark.features.saved import Fields
+from maskedlark.features.kinds import ON, Fitted, Kind, Rows
 
 LARGEST = 1e300
 """Beyond it a range's width could be infinite."""
@@ -32,10 +32,9 @@ class Scaled(Kind):
     low: float | None = None
     high: float | None = None
     quantiles: tuple[float, float] = (0.01, 0.99)
-    indicator: bool | None = None
 
     def __post_init__(self) -> None:
-        check_indicator(self.indicator)
+        super().__post_init__()
         if not all(_is_end(end) for end in (self.low, self.high)):
             raise NotDeclared(f"a range's ends are numbers of magnitude up to {LARGEST:g}, not {self}")
         if self.low is not None and self.high is not None and self.low >= self.high:
@@ -49,10 +48,10 @@ class Scaled(Kind):
         finite = np.isfinite(numbers) & (np.abs(numbers) <= LARGEST)
         ordered = np.sort(np.repeat(numbers[finite], column.counts[finite]))
         low, high = self._range(column.name, ordered, least)
-        indicator = self.wants_indicator(np.isnan(numbers))
         middle = ordered[(len(ordered) - 1) // 2 :][:1]
-        fitted = ScaledColumn(column.name, indicator, low, high, 0)
-        return ScaledColumn(column.name, indicator, low, high, int(fitted.scale(middle).sum()))
+        indicator = self.wants_indicator(np.isnan(numbers))
+        fitted = ScaledColumn(name=column.name, indicator=indicator, low=low, high=high, fill=0)
+        return fitted.model_copy(update={"fill": int(fitted.scale(middle).sum())})
 
     def _range(self, name: str, ordered: NDArray[np.float64], least: int) -> tuple[float, float]:
         if self.low is not None and self.high is not None:
@@ -82,16 +81,21 @@ class Scaled(Kind):
         return float(ordered[first]), float(ordered[last])
 
 
-@dataclass(frozen=True)
 class ScaledColumn(Fitted):
     """A fitted range."""
 
-    kind: ClassVar[str] = "scaled"
-
+    kind: Literal["scaled"] = "scaled"
     low: float
     high: float
-    fill: int
+    fill: int = Field(ge=0, le=ON)
     """The byte of a missing number: the fitted median's."""
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Self:
+        # A not-a-number fails every comparison, so it is refused here too.
+        if not -LARGEST <= self.low <= self.high <= LARGEST:
+            raise ValueError(f"its ends are two ascending numbers of magnitude up to {LARGEST:g}")
+        return self
 
     def own_names(self) -> list[str]:
         """The column's own name."""
@@ -112,22 +116,6 @@ class ScaledColumn(Fitted):
             return (numbers > self.high) * np.uint8(ON)
         within = np.clip(numbers, self.low, self.high) - self.low
         return np.rint(within * ON / (self.high - self.low)).astype(np.uint8)
-
-    @classmethod
-    def read(cls, fields: Fields) -> "ScaledColumn":
-        """From a saved encoder."""
-        fitted = cls(
-            name=fields.text("name"),
-            indicator=fields.flag("indicator"),
-            low=fields.number("low", LARGEST),
-            high=fields.number("high", LARGEST),
-            fill=fields.whole("fill", 0, ON),
-        )
-        if fitted.low > fitted.high:
-            raise OutOfRange(
-                f"column {fitted.name!r} has its low end above its high end; fit the encoder again"
-            )
-        return fitted
 
 
 def _is_end(end: object) -> bool:

@@ -13,9 +13,9 @@ from pydantic import Field, ValidationError, model_validator
 
 from maskedlark.core.declared import COUNT, MOST_NAMES
 from maskedlark.core.field import FieldArray
-from maskedlark.core.near import instead
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Entry, Measured, Records
+from maskedlark.core.suggestions import did_you_mean
 from maskedlark.dp.mechanisms import Sensitivity
 from maskedlark.errors import BadArguments
 from maskedlark.functions.function import Arguments, Column, Function, Plan, Question, Table
@@ -136,4 +136,4 @@ class Sums(Function):
 def _check_names(what: str, names: Sequence[str], declared: Sequence[str]) -> None:
     for name in names:
         if name not in declared:
-            raise BadArguments(f"{name!r} is no declared {what}; {instead(name, declared)}")
+            raise BadArguments(f"{name!r} is no declared {what}; {did_you_mean(name, declared)}")

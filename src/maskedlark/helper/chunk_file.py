@@ -24,7 +24,7 @@ from maskedlark.core.sharing import ByteRows
 from maskedlark.helper.errors import DamagedDataset
 from maskedlark.web import files
 from maskedlark.wire import datasets
-from maskedlark.wire.opening import Opened
+from maskedlark.wire.decrypt import Opened
 
 PREFIX = "chunk-"
 _DAMAGE = (

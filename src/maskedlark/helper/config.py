@@ -21,7 +21,7 @@ port = 8001
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated
 
 from pydantic import Field
 
@@ -30,10 +30,8 @@ from maskedlark.helper.keyring import DAY_S, KEEP_S
 from maskedlark.parameters.document import Origin
 from maskedlark.parameters.policy import Policy
 from maskedlark.parameters.settings import Name, PublicKey, Settings
-from maskedlark.storage.engine import beside
 from maskedlark.web import config
-from maskedlark.web.config import Address, DatabaseUrl, PartyConfig
-from maskedlark.web.listening import Serving
+from maskedlark.web.config import Address, DatabaseUrl, PartyConfig, Serving
 from maskedlark.wire.signatures import VerifyingKey
 
 FRESH_S = 60
@@ -152,17 +150,6 @@ class Config(PartyConfig):
     def pinned(self) -> Mapping[str, VerifyingKey]:
         """The first document keys of origins."""
         return {origin: VerifyingKey(bytes.fromhex(key)) for origin, key in self.origins.items()}
-
-    def beside(self, folder: Path) -> Self:
-        """The same with absolute paths: relative ones are relative to this folder."""
-        anchor = None if self.anchor is None else folder / self.anchor
-        changes = {
-            "folder": folder / self.folder,
-            "anchor": anchor,
-            "database": None if self.database is None else beside(self.database, folder),
-            "serving": self.serving.beside(folder),
-        }
-        return self.model_copy(update=changes)
 
 
 def read(path: Path) -> Config:

@@ -9,11 +9,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from maskedlark.helper.config import Limits
-from maskedlark.web import body, gate
+from maskedlark.web import body, request_signature
 from maskedlark.web.body import Room
 from maskedlark.web.errors import TooManyUploads, WrongContentType
-from maskedlark.web.gate import Gate
-from maskedlark.web.request_signature import NO_BODY_TYPE
+from maskedlark.web.request_signature import NO_BODY_TYPE, RequestVerifier
 
 KNOCKING = 32
 """Threads that look who is there. One an origin may hang on its key; the others must not be all."""
@@ -24,7 +23,7 @@ HASHED_HERE = 1 << 15
 class Door:
     """Lets signed requests in."""
 
-    def __init__(self, keeper: Gate, limits: Limits) -> None:
+    def __init__(self, keeper: RequestVerifier, limits: Limits) -> None:
         self._gate = keeper
         self._room = Room(limits.bodies * max(limits.chunk_bytes, limits.sealing_bytes, limits.step_bytes))
         self._share = max(1, limits.bodies // 2)
@@ -42,7 +41,7 @@ class Door:
         self, request: Request, media_type: str, most_bytes: int
     ) -> AsyncIterator[tuple[str, bytes]]:
         """A request's origin, and its body as the origin signed it; the block keeps a place for it."""
-        admitted = await gate.admit(request, self._gate, self._hands)
+        admitted = await request_signature.verify(request, self._gate, self._hands)
         if request.headers.get("content-type", "") != media_type:
             raise WrongContentType(f"send this as {media_type}")
         # Only those who signed take a place: a stranger cannot fill the room.

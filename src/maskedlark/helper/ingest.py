@@ -20,10 +20,10 @@ from maskedlark.core.sharing import ByteRows
 from maskedlark.helper import chunk_file
 from maskedlark.helper.errors import IngestInterrupted
 from maskedlark.wire import uploads
+from maskedlark.wire.acceptance import DatasetOpener
 from maskedlark.wire.codec import MOST_BYTES
 from maskedlark.wire.datasets import MOST_PARTS
-from maskedlark.wire.opening import open_parts
-from maskedlark.wire.terms import DatasetOpener
+from maskedlark.wire.decrypt import decrypt_parts
 
 
 class Job(NamedTuple):
@@ -49,7 +49,7 @@ class Taken(NamedTuple):
 def take(job: Job) -> Taken:
     """Open a chunk and write its file, durably. Run by a worker."""
     parts = uploads.decode_batch(job.body, MOST_PARTS, MOST_BYTES)
-    opened = open_parts(job.opener, parts)
+    opened = decrypt_parts(job.opener, parts)
     file = chunk_file.write(job.folder, opened)
     verdicts = opened.verdicts
     return Taken(file, verdicts.accepted, dict(verdicts.refused), opened.ids, opened.hours)

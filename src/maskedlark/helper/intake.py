@@ -21,9 +21,9 @@ from maskedlark.helper.tables import CHUNKS
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web.errors import AlreadySealed
 from maskedlark.wire import datasets as wire
+from maskedlark.wire.acceptance import DatasetOpener, Terms
 from maskedlark.wire.datasets import ChunkAnswer
 from maskedlark.wire.hpke import OpeningKey
-from maskedlark.wire.terms import DatasetOpener, Terms
 
 
 class Intake:

@@ -18,8 +18,7 @@ from maskedlark.helper.service import Service, question
 from maskedlark.helper.tables import DATASETS
 from maskedlark.ledger.rows import HEADS
 from maskedlark.web import metrics, problem
-from maskedlark.web.counts import SECONDS
-from maskedlark.web.metrics import Asked, Labels
+from maskedlark.web.metrics import SECONDS, Labels, LazyGauge
 from maskedlark.wire.datasets import ChunkAnswer, unpack
 
 ANSWERED, UNKNOWN = "answered", "unknown"
@@ -99,9 +98,9 @@ def _shown(service: Service, registry: CollectorRegistry) -> None:
         now = service.clock.now()
         return {(kind,): float(end - now) for kind, end in service.keyring.ends().items()}
 
-    Asked("maskedlark_datasets", "Datasets by where they stand.", ("state",), datasets, registry)
-    Asked("maskedlark_ledger_lines", "Receipts of all origins together.", (), lines, registry)
-    Asked(
+    LazyGauge("maskedlark_datasets", "Datasets by where they stand.", ("state",), datasets, registry)
+    LazyGauge("maskedlark_ledger_lines", "Receipts of all origins together.", (), lines, registry)
+    LazyGauge(
         "maskedlark_keys_end_seconds",
         "Until the last key of its kind ends: rotate before that.",
         ("kind",),

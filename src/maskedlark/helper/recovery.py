@@ -39,7 +39,7 @@ from maskedlark.storage.engine import Database, file_of, open_database
 from maskedlark.storage.schema import prepare
 from maskedlark.web.errors import NotThere
 from maskedlark.web.parameters import ParameterClient
-from maskedlark.wire.terms import MOST_HOURS_AHEAD
+from maskedlark.wire.acceptance import MOST_HOURS_AHEAD
 
 Published = Callable[[str], Sequence[Document]]
 """All documents of an origin, asked for now; none if it never published any."""

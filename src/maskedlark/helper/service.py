@@ -32,8 +32,8 @@ from maskedlark.release.release import Release
 from maskedlark.storage.engine import Database, file_of, open_database
 from maskedlark.storage.errors import ClockLeapt
 from maskedlark.web.errors import DocumentOfAnother, NotNamed
-from maskedlark.web.gate import Gate
 from maskedlark.web.parameters import ParameterClient
+from maskedlark.web.request_signature import RequestVerifier
 from maskedlark.wire.datasets import Opening, State
 from maskedlark.wire.hpke import SealingKey
 from maskedlark.wire.signatures import VerifyingKey
@@ -57,11 +57,11 @@ class Service:
     seeds: Seeds
     parameters: ParameterClient
 
-    def gate(self) -> Gate:
+    def gate(self) -> RequestVerifier:
         """Who may speak: the pinned origins, each with the key that it declares now."""
         config = self.config
         signers = Signers(config.origins, self.parameters.chain, config.fresh_s, self.clock)
-        return Gate(config.name, signers.key_of, self.clock)
+        return RequestVerifier(config.name, signers.key_of, self.clock)
 
     def check(self) -> None:
         """Return if questions can be answered now: database, ledger, anchor, a key to sign receipts with.

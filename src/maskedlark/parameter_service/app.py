@@ -4,23 +4,21 @@ from typing import Annotated
 
 from fastapi import Depends, FastAPI, Path, Query, Response
 from fastapi.routing import APIRouter
+from prometheus_client import CollectorRegistry
 
 from maskedlark.clock import Clock
-from maskedlark.parameter_service import metrics as published
-from maskedlark.parameter_service.desk import Desk
-from maskedlark.parameter_service.pinned import Pinned
+from maskedlark.parameter_service.publisher import Pinned, Publisher
 from maskedlark.parameter_service.store import Store
 from maskedlark.parameters import chain
 from maskedlark.web import answers, health, metrics
+from maskedlark.web.metrics import LazyGauge
 from maskedlark.wire.report import MOST_ORIGIN
 from maskedlark.wire.signatures import SigningKey
 
 JSON, CBOR = "application/json", "application/cbor"
 # A proxy that shows yesterday's newest version would look like a service that goes back.
-_CHANGES, _NEVER_CHANGES = (
-    {"cache-control": "no-store"},
-    {"cache-control": "public, max-age=31536000, immutable"},
-)
+_CHANGES = {"cache-control": "no-store"}
+_NEVER_CHANGES = {"cache-control": "public, max-age=31536000, immutable"}
 
 Body = Annotated[bytes, Depends(answers.read_body)]
 Origin = Annotated[str, Path(max_length=MOST_ORIGIN, pattern=r"^[a-z0-9.:-]+$")]
@@ -34,29 +32,33 @@ def create_app(store: Store, service_key: SigningKey, clock: Clock, pinned: Pinn
     """The service, over a store that the caller opens and closes. Run by the operator."""
     app = FastAPI(title="maskedlark parameter service", version="1", docs_url=None, redoc_url=None)
     answers.install(app)
-    desk = Desk(store, service_key, clock, pinned)
-    published.install(store, store.check, metrics.install(app, "parameters"))
+    registry = metrics.install(app, "parameters")
+    _count_published(store, registry)
+    metrics.ready(store.check, registry)
     app.include_router(health.router(store.check))
-    app.include_router(_publishing(desk), prefix="/v1")
-    app.include_router(_documents(store), prefix="/v1")
-    app.include_router(_keys(desk), prefix="/v1")
+    app.include_router(_router(store, Publisher(store, service_key, clock, pinned)), prefix="/v1")
     return app
 
 
-def _publishing(desk: Desk) -> APIRouter:
+def _count_published(store: Store, registry: CollectorRegistry) -> None:
+    """Show how much is published, when the page of metrics is asked for: all of it is public."""
+
+    def published() -> dict[tuple[str, ...], float]:
+        with store.reading() as view:
+            documents, keys = view.counts()
+        return {("document",): float(documents), ("keys",): float(keys)}
+
+    LazyGauge("maskedlark_published", "Documents and key configurations.", ("kind",), published, registry)
+
+
+def _router(store: Store, publisher: Publisher) -> APIRouter:
     router = APIRouter()
 
     @router.post("/documents", openapi_extra=answers.taking(JSON))
     def publish(body: Body) -> Response:
         """Publish a signed document: 201 if it is new, 200 if it was there."""
-        stored, added = desk.publish(chain.decode(body))
+        stored, added = publisher.publish(chain.decode(body))
         return Response(stored.encode(), 201 if added else 200, _CHANGES, JSON)
-
-    return router
-
-
-def _documents(store: Store) -> APIRouter:
-    router = APIRouter()
 
     @router.get("/documents/{digest}")
     def by_digest(digest: Digest) -> Response:
@@ -65,7 +67,7 @@ def _documents(store: Store) -> APIRouter:
             return Response(view.digest(bytes.fromhex(digest)).encode(), 200, _NEVER_CHANGES, JSON)
 
     @router.get("/origins/{origin}/documents")
-    def chain(origin: Origin, after: After = 0) -> Response:
+    def page(origin: Origin, after: After = 0) -> Response:
         """A page of an origin's chain: what follows this version."""
         with store.reading() as view:
             return Response(view.page(origin, after).encode(), 200, _CHANGES, JSON)
@@ -82,22 +84,16 @@ def _documents(store: Store) -> APIRouter:
         with store.reading() as view:
             return Response(view.version(origin, version).encode(), 200, _NEVER_CHANGES, JSON)
 
-    return router
-
-
-def _keys(desk: Desk) -> APIRouter:
-    router = APIRouter()
-
     @router.post("/keys", openapi_extra=answers.taking(CBOR))
-    def publish(helper: Helper, body: Body) -> Response:
+    def publish_keys(helper: Helper, body: Body) -> Response:
         """Publish a helper's signed key configuration: 201 if it is new, 200 if it was there."""
-        added = desk.publish_keys(helper, body)
+        added = publisher.publish_keys(helper, body)
         return Response(body, 201 if added else 200, _CHANGES, CBOR)
 
     @router.get("/keys")
-    def fetch(helper: Helper) -> Response:
+    def keys(helper: Helper) -> Response:
         """A helper's newest key configuration, as the helper signed it."""
-        with desk.store.reading() as view:
+        with store.reading() as view:
             return Response(view.keys(helper)[0], 200, _CHANGES, CBOR)
 
     return router

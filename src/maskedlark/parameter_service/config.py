@@ -15,17 +15,14 @@ port = 8000
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
 
 from pydantic import Field
 
-from maskedlark.parameter_service.pinned import Pinned
+from maskedlark.parameter_service.publisher import Pinned
 from maskedlark.parameters.document import Origin
 from maskedlark.parameters.settings import Name, PublicKey
-from maskedlark.storage.engine import beside
 from maskedlark.web import config
-from maskedlark.web.config import DatabaseUrl, PartyConfig
-from maskedlark.web.listening import Serving
+from maskedlark.web.config import DatabaseUrl, PartyConfig, Serving
 from maskedlark.wire.signatures import VerifyingKey
 
 _KEY = "64 hexadecimal digits"
@@ -52,15 +49,6 @@ class Config(PartyConfig):
     def pinned(self) -> Pinned:
         """Whom it vouches for."""
         return Pinned(_keys(self.origins), _keys(self.helpers))
-
-    def beside(self, folder: Path) -> Self:
-        """The same with absolute paths: relative ones are relative to this folder."""
-        changes = {
-            "key": folder / self.key,
-            "database": beside(self.database, folder),
-            "serving": self.serving.beside(folder),
-        }
-        return self.model_copy(update=changes)
 
 
 def read(path: Path) -> Config:

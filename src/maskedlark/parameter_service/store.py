@@ -1,18 +1,91 @@
-"""What the parameter service has published. Only ever added to."""
+"""What the parameter service has published. Only ever added to, which the database itself sees to."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, insert, select
+from sqlalchemy import (
+    DDL,
+    BigInteger,
+    Column,
+    Connection,
+    LargeBinary,
+    MetaData,
+    Select,
+    Table,
+    Text,
+    event,
+    func,
+    insert,
+    select,
+)
+from sqlalchemy.engine import URL
 
 from maskedlark.errors import MaskedLarkError
-from maskedlark.parameter_service.tables import configurations, documents, open_tables
 from maskedlark.parameters.chain import Signed
 from maskedlark.parameters.document import Document
+from maskedlark.storage.engine import open_database
+from maskedlark.storage.schema import prepare
 from maskedlark.web.errors import UnknownDocument, UnknownHelper, UnknownOrigin
 from maskedlark.web.pages import MOST_PAGE, Page, page
+
+SCHEMA_VERSION = 1
+
+metadata = MetaData()
+
+documents = Table(
+    "documents",
+    metadata,
+    Column("origin", Text, primary_key=True),
+    Column("version", BigInteger, primary_key=True),
+    Column("digest", LargeBinary, nullable=False, unique=True),
+    Column("body", LargeBinary, nullable=False),
+    Column("origin_signature", LargeBinary, nullable=False),
+    Column("service_signature", LargeBinary, nullable=False),
+    Column("published_at", BigInteger, nullable=False),
+)
+
+configurations = Table(
+    "key_configurations",
+    metadata,
+    Column("helper", Text, primary_key=True),
+    Column("sequence", BigInteger, primary_key=True),
+    Column("message", LargeBinary, nullable=False),
+    Column("published_at", BigInteger, nullable=False),
+)
+
+_REFUSAL = "what is published never changes"
+_SQLITE = """
+CREATE TRIGGER IF NOT EXISTS {table}_{deed} BEFORE {deed} ON {table}
+BEGIN SELECT RAISE(ABORT, '{refusal}'); END
+"""
+_POSTGRESQL_REFUSES = f"""
+CREATE OR REPLACE FUNCTION maskedlark_refuse() RETURNS trigger LANGUAGE plpgsql AS
+$$BEGIN RAISE EXCEPTION '{_REFUSAL}' USING ERRCODE = 'integrity_constraint_violation'; END$$
+"""
+_POSTGRESQL = """
+CREATE OR REPLACE TRIGGER {table}_{deed} BEFORE {deed} ON {table}
+FOR EACH STATEMENT EXECUTE FUNCTION maskedlark_refuse()
+"""
+
+
+def _forbid_changes() -> None:
+    """Once the tables are made, nobody changes a row: no mistake of ours, and no operator by hand."""
+    _then(_POSTGRESQL_REFUSES, "postgresql")
+    for table in metadata.tables:
+        for deed in ("UPDATE", "DELETE"):
+            _then(_SQLITE.format(table=table, deed=deed, refusal=_REFUSAL), "sqlite")
+            _then(_POSTGRESQL.format(table=table, deed=deed), "postgresql")
+        _then(_POSTGRESQL.format(table=table, deed="TRUNCATE"), "postgresql")
+
+
+def _then(statement: str, dialect: str) -> None:
+    event.listen(metadata, "after_create", DDL(statement).execute_if(dialect=dialect))  # type: ignore[no-untyped-call]
+
+
+_forbid_changes()
+
 
 _SIGNED = (documents.c.body, documents.c.origin_signature, documents.c.service_signature)
 
@@ -25,35 +98,33 @@ class View:
 
     def latest(self, origin: str) -> Signed:
         """The newest document of an origin."""
-        newest = documents.c.version.desc()
-        found = select(*_SIGNED).where(documents.c.origin == origin).order_by(newest).limit(1)
-        return self._one(found, UnknownOrigin(f"nothing of {origin} is published"))
+        newest = select(*_SIGNED).where(documents.c.origin == origin).order_by(documents.c.version.desc())
+        return self._one(newest.limit(1), UnknownOrigin(f"nothing of {origin} is published"))
 
     def version(self, origin: str, version: int) -> Signed:
         """One version of an origin."""
-        found = select(*_SIGNED).where(documents.c.origin == origin, documents.c.version == version)
-        return self._one(found, UnknownDocument(f"version {version} of {origin} is not published"))
+        chosen = select(*_SIGNED).where(documents.c.origin == origin, documents.c.version == version)
+        return self._one(chosen, UnknownDocument(f"version {version} of {origin} is not published"))
 
     def digest(self, digest: bytes) -> Signed:
         """The document of this digest."""
-        found = select(*_SIGNED).where(documents.c.digest == digest)
-        return self._one(found, UnknownDocument(f"no document of digest {digest.hex()} is published"))
+        chosen = select(*_SIGNED).where(documents.c.digest == digest)
+        return self._one(chosen, UnknownDocument(f"no document of digest {digest.hex()} is published"))
 
     def page(self, origin: str, after: int) -> Page:
-        """The documents of an origin behind a version, as many as one page holds."""
+        """The documents of an origin after a version, as many as one page holds."""
         chosen = select(*_SIGNED).where(documents.c.origin == origin, documents.c.version > after)
         rows = self._connection.execute(chosen.order_by(documents.c.version).limit(MOST_PAGE + 1))
-        found = [_signed(row) for row in rows]
-        if not found:
+        following = [Signed(*row) for row in rows]
+        if not following:
             self.latest(origin)  # An unknown origin is an error, not an empty chain.
-        return page(found)
+        return page(following)
 
     def keys(self, helper: str) -> tuple[bytes, int]:
         """A helper's newest key configuration, as it was signed, and its sequence."""
-        newest = configurations.c.sequence.desc()
         chosen = select(configurations.c.message, configurations.c.sequence)
-        found = chosen.where(configurations.c.helper == helper).order_by(newest).limit(1)
-        row = self._connection.execute(found).first()
+        newest = chosen.where(configurations.c.helper == helper).order_by(configurations.c.sequence.desc())
+        row = self._connection.execute(newest.limit(1)).first()
         if row is None:
             raise UnknownHelper(f"{helper} has published no keys")
         return row.message, row.sequence
@@ -64,18 +135,15 @@ class View:
 
     def counts(self) -> tuple[int, int]:
         """How many documents and how many key configurations there are."""
-        found = [
-            self._connection.scalar(select(func.count()).select_from(each))
-            for each in (documents, configurations)
-        ]
-        return found[0] or 0, found[1] or 0
+        counted = [select(func.count()).select_from(table) for table in (documents, configurations)]
+        return self._connection.scalar(counted[0]) or 0, self._connection.scalar(counted[1]) or 0
 
-    def add(self, found: Document, signed: Signed, moment: int) -> None:
+    def add(self, document: Document, signed: Signed, moment: int) -> None:
         """Add a document that was checked in this very transaction."""
         row = {
-            "origin": found.origin,
-            "version": found.version,
-            "digest": found.digest,
+            "origin": document.origin,
+            "version": document.version,
+            "digest": document.digest,
             "body": signed.body,
             "origin_signature": signed.origin_signature,
             "service_signature": signed.service_signature,
@@ -92,15 +160,21 @@ class View:
         row = self._connection.execute(chosen).first()
         if row is None:
             raise missing
-        return _signed(row)
+        return Signed(*row)
 
 
 class Store:
     """The database of one parameter service. Several processes may open it."""
 
     def __init__(self, where: Path | str) -> None:
-        """Opens the database at a URL, or the SQLite file at a path."""
-        self._database = open_tables(where)
+        """Opens the database at a URL, or the SQLite file at a path, with our tables."""
+        by_url = isinstance(where, str) and "://" in where
+        self._database = open_database(str(where) if by_url else URL.create("sqlite", database=str(where)))
+        try:
+            prepare(self._database, "parameters", SCHEMA_VERSION, metadata)
+        except BaseException:
+            self._database.close()
+            raise
 
     @contextmanager
     def reading(self) -> Iterator[View]:
@@ -123,8 +197,3 @@ class Store:
     def close(self) -> None:
         """Let the connections go."""
         self._database.close()
-
-
-def _signed(row: Sequence[Any]) -> Signed:
-    body, origin_signature, service_signature = row
-    return Signed(body, origin_signature, service_signature)

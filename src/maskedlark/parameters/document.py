@@ -13,8 +13,8 @@ from pydantic import Field, StringConstraints, ValidationError, field_validator,
 
 from maskedlark.core import field
 from maskedlark.core.declared import MOST_NAMES, Measure, Model
-from maskedlark.core.near import instead
 from maskedlark.core.purpose import Purpose
+from maskedlark.core.suggestions import did_you_mean
 from maskedlark.errors import InvalidDocument, MaskedLarkError, NotDeclared
 from maskedlark.parameters.settings import (
     Budget,
@@ -223,7 +223,7 @@ class Document(Settings):
         """One model's settings."""
         found = [model for model in self.models if model.tag == tag]
         if not found:
-            declared = instead(tag, [model.tag for model in self.models], "the document declares")
+            declared = did_you_mean(tag, [model.tag for model in self.models], "the document declares")
             raise NotDeclared(f"no model {tag!r}; {declared}")
         return found[0]
 

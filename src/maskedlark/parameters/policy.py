@@ -9,10 +9,34 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from maskedlark.errors import BudgetOverCeiling, CandidatesLeak, KTooSmall, TooFewHelpers, UntrustedHelper
+from maskedlark.errors import MaskedLarkError
 from maskedlark.parameters import randomised
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.settings import Budget, Hex32, Settings
+
+
+class OutsidePolicy(MaskedLarkError):
+    """A document that this party's own policy does not allow, whoever signed it."""
+
+
+class UntrustedHelper(OutsidePolicy):
+    """The document names a helper identity that this party does not trust."""
+
+
+class TooFewHelpers(OutsidePolicy):
+    """The document names fewer helpers than this party wants."""
+
+
+class KTooSmall(OutsidePolicy):
+    """The document's k is below this party's least."""
+
+
+class CandidatesLeak(OutsidePolicy):
+    """A model shows `pair` or a sample of candidates, from which labels can be guessed."""
+
+
+class BudgetOverCeiling(OutsidePolicy):
+    """A source could cost more ε or δ under the document than this party allows."""
 
 
 class Policy(Settings):

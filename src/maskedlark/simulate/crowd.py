@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 from maskedlark.core.declared import COUNT
 from maskedlark.features import table as tables
-from maskedlark.features.boolean import boolean
-from maskedlark.features.category import text
-from maskedlark.features.column import Column, Value, can_read
+from maskedlark.features.column import Column, Value, can_read, text
 from maskedlark.features.encoder import LEAST, Encoder
 from maskedlark.features.errors import ColumnDoesNotFit
+from maskedlark.features.kinds import boolean
 from maskedlark.features.scaled import number
 from maskedlark.features.table import Table
 from maskedlark.parameters.settings import MOST_NUMBER

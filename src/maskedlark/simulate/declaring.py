@@ -14,10 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maskedlark.features.boolean import BooleanColumn
 from maskedlark.features.encoder import Encoder
-from maskedlark.features.kind import Fitted
-from maskedlark.features.one_hot import OneHotColumn
+from maskedlark.features.kinds import BooleanColumn, Fitted, OneHotColumn
 from maskedlark.features.scaled import ScaledColumn
 from maskedlark.randomness import FixedRandomness, Randomness
 from maskedlark.simulate.crowd import Bounds, Crowd

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from rich.console import Console
 from rich.progress import Progress
 
-from maskedlark.browser import moments
+from maskedlark.browser.reports import draw_waits
 from maskedlark.clock import hour_of
 from maskedlark.core import local_dp
 from maskedlark.core.field import FieldArray
@@ -99,9 +99,7 @@ class Population:
         size = document.payload_size(purpose)
         envelope = Envelope(document.origin, purpose, document.digest, self.recipients, size)
         ends = self.seen + document.attribution_window_s
-        hours = [
-            hour_of(ends + wait) for wait in moments.waits(document.delay, len(encoded), self.rng).tolist()
-        ]
+        hours = [hour_of(ends + wait) for wait in draw_waits(document.delay, len(encoded), self.rng).tolist()]
         starts = range(0, len(encoded), CHUNK)
         chunks = (
             (envelope, encoded[i : i + CHUNK], secrets[i : i + CHUNK], hours[i : i + CHUNK]) for i in starts

@@ -28,8 +28,7 @@ from maskedlark.simulate.services import Process, is_free
 from maskedlark.web import files, key_file
 from maskedlark.web.errors import NotThere
 from maskedlark.web.parameters import ParameterClient
-from maskedlark.web.remote import Patience, Remote
-from maskedlark.web.signed_remote import SignedRemote
+from maskedlark.web.remote import Patience, Remote, SignedRemote
 from maskedlark.wire import keys as key_configurations
 from maskedlark.wire import uploads
 from maskedlark.wire.report import Recipient

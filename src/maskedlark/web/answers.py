@@ -49,22 +49,22 @@ def taking(media_type: str) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-def _answer(request: Request, found: Problem, headers: dict[str, str] | None = None) -> Response:
+def _answer(request: Request, document: Problem, headers: dict[str, str] | None = None) -> Response:
     # Else the server goes on reading, and throwing away, what is left of the body: it may have no end.
     closing = {"connection": "close"} if body.is_left(request) else {}
-    request.state.problem = found.name
-    return Response(found.encode(), found.status, (headers or {}) | closing, MEDIA_TYPE)
+    request.state.problem = document.name
+    return Response(document.encode(), document.status, (headers or {}) | closing, MEDIA_TYPE)
 
 
 async def _ours(request: Request, error: Exception) -> Response:
     assert isinstance(error, MaskedLarkError)
-    found = problem.of(error)
-    if found is problem.UNEXPECTED:
+    document = problem.of(error)
+    if document is problem.UNEXPECTED:
         _report(error)
-    elif found.status == 500:
+    elif document.status == 500:
         # For the operator to mend, and its words are ours.
         _log.error("%s: %s", type(error).__name__, error)
-    return _answer(request, found, {"retry-after": str(RETRY_AFTER_S)} if found.status == 503 else {})
+    return _answer(request, document, {"retry-after": str(RETRY_AFTER_S)} if document.status == 503 else {})
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

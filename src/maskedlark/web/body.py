@@ -85,9 +85,9 @@ class Place:
     async def fill(self, chunks: AsyncIterable[bytes], most_bytes: int, within_s: float) -> bytes:
         """What comes, once all is there."""
         async with asyncio.timeout(within_s) as self._clock:
-            found = await _collect(chunks, most_bytes, lambda size: self._room.take(self, size))
+            body = await _collect(chunks, most_bytes, lambda size: self._room.take(self, size))
         self._room.came(self)
-        return found
+        return body
 
 
 async def read(request: Request, most_bytes: int, within_s: float, place: Place) -> bytes:
@@ -99,7 +99,7 @@ async def read(request: Request, most_bytes: int, within_s: float, place: Place)
     if request.headers.get("content-encoding", "identity") != "identity":
         raise WrongContentType("send it as it is, not compressed")
     try:
-        found = await place.fill(request.stream(), most_bytes, within_s)
+        body = await place.fill(request.stream(), most_bytes, within_s)
     except TimeoutError:
         if place.gave_way:
             raise _no_room() from None
@@ -108,7 +108,7 @@ async def read(request: Request, most_bytes: int, within_s: float, place: Place)
         request.state.body_ended = True
         raise BodyCutOff("the sender went away before the end of the body") from None
     request.state.body_ended = True
-    return found
+    return body
 
 
 def is_left(request: Request) -> bool:

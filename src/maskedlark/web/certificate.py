@@ -6,7 +6,7 @@ import ssl
 from asyncio.sslproto import SSLProtocol
 from pathlib import Path
 
-from maskedlark.web.connections import READ_WITHIN_S, Connection, Waiting
+from maskedlark.web.connections import READ_WITHIN_S, Connection, ConnectionLimiter
 from maskedlark.web.errors import BadCertificate
 
 
@@ -39,7 +39,7 @@ class Handshake(SSLProtocol):
     """A connection from its first byte: asyncio shows it to what is inside only after the handshake."""
 
     def __init__(
-        self, inside: Connection, secured: ssl.SSLContext, waiting: Waiting, within_s: float
+        self, inside: Connection, secured: ssl.SSLContext, limiter: ConnectionLimiter, within_s: float
     ) -> None:
         super().__init__(
             asyncio.get_running_loop(),
@@ -50,10 +50,10 @@ class Handshake(SSLProtocol):
             ssl_handshake_timeout=math.ceil(within_s),
             ssl_shutdown_timeout=math.ceil(READ_WITHIN_S),
         )
-        self._waiting = waiting
+        self._limiter = limiter
         inside.handshake = self
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """End it at once."""
         assert isinstance(self._transport, asyncio.Transport), "it was made before it could be ended"
         self._transport.abort()
@@ -65,9 +65,9 @@ class Handshake(SSLProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It is there, and owes us a handshake."""
         super().connection_made(transport)
-        self._waiting.come(self)
+        self._limiter.add(self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """It is gone, in the middle or in the end."""
-        self._waiting.leave(self)
+        self._limiter.remove(self)
         super().connection_lost(exc)

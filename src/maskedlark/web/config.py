@@ -1,22 +1,22 @@
 """A party's one TOML file: read in one place, closed to unknown keys. What is wrong says what to write.
 
-Every field of a party's model has a description with an example: it stands behind each error about that key,
+No web framework is imported here: who only measures reads the same file without one.
+Every field of a party's model has a description with an example: it ends each error about that key,
 and a test holds docs/OPERATIONS.md to the same keys.
 """
 
 import json
 import tomllib
-from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError, model_validator
 
-from maskedlark.core.near import instead
+from maskedlark.core.suggestions import did_you_mean
 from maskedlark.errors import MaskedLarkError
 from maskedlark.parameters.settings import Settings
-from maskedlark.storage.engine import parse
+from maskedlark.storage.engine import beside, parse
 from maskedlark.web.errors import BadConfig
 from maskedlark.wire.keys import MOST_ADDRESS
 
@@ -32,22 +32,83 @@ def _address(text: str) -> str:
     return text
 
 
+class _Url(str):
+    """A database's URL, told from other texts: it may name a file."""
+
+    __slots__ = ()
+
+
 def _database(text: str) -> str:
     parse(text)
-    return text
+    return _Url(text)
 
 
 Address = Annotated[str, Field(max_length=MOST_ADDRESS), AfterValidator(_address)]
 DatabaseUrl = Annotated[str, AfterValidator(_database)]
-"""It may hold a password: give its field repr=False."""
+"""It may hold a password: give its field repr=False. A default would not be resolved: give none."""
 
 
-class PartyConfig(Settings, ABC):
-    """What every party's model is: settings that know which of them are paths."""
+class PartyConfig(Settings):
+    """What every party's model is, and the tables in it: settings that know which of them are paths."""
 
-    @abstractmethod
     def beside(self, folder: Path) -> Self:
         """The same with absolute paths: relative ones are relative to this folder."""
+        moved = {name: new for name, value in self if (new := _beside(value, folder)) is not value}
+        return self.model_copy(update=moved)
+
+
+def _beside(value: object, folder: Path) -> object:
+    match value:
+        case Path():
+            return folder / value
+        case _Url():
+            return beside(value, folder)
+        case PartyConfig():
+            return value.beside(folder)
+    return value
+
+
+Port = Annotated[int, Field(ge=0, le=65_535)]
+Wait = Annotated[float, Field(ge=0, le=3600)]
+
+
+class Serving(PartyConfig):
+    """The `[serving]` table of every party: where it listens, to how many, and how it stops."""
+
+    host: str = Field(default="127.0.0.1", description='the address to listen on: host = "127.0.0.1"')
+    port: Port = Field(default=0, description="0 is any free port: port = 8001")
+    certificate: Path | None = Field(
+        default=None, description='the chain of certificates, in PEM, for TLS: certificate = "tls/chain.pem"'
+    )
+    certificate_key: Path | None = Field(
+        default=None, description='its private key, in PEM, without password: certificate_key = "tls/key.pem"'
+    )
+    most_connections: Annotated[int, Field(ge=1, le=1 << 20)] = Field(
+        default=1024,
+        description="at once; then who keeps us waiting longest is cut off: most_connections = 1024",
+    )
+    idle_s: Annotated[float, Field(gt=0, le=3600)] = Field(
+        default=15.0, description="seconds in which a connection must have asked something: idle_s = 15"
+    )
+    drain_s: Wait = Field(
+        default=0.0, description="seconds, once told to stop, of still answering all but /ready: drain_s = 5"
+    )
+    stop_within_s: Wait = Field(
+        default=10.0, description="seconds, after those, for what is under way: stop_within_s = 10"
+    )
+    metrics_port: Port | None = Field(
+        default=None,
+        description="where metrics are read, if anywhere; 0 is any free port: metrics_port = 9101",
+    )
+    metrics_host: str = Field(
+        default="127.0.0.1", description='the address of that, never a public one: metrics_host = "127.0.0.1"'
+    )
+
+    @model_validator(mode="after")
+    def _pair(self) -> Self:
+        if (self.certificate is None) != (self.certificate_key is None):
+            raise ValueError("certificate and certificate_key go together: give both, or none")
+        return self
 
 
 Form = TypeVar("Form", bound=PartyConfig)
@@ -65,8 +126,7 @@ def read(path: Path, form: type[Form]) -> Form:
         raise BadConfig(f"{path} is nested deeper than any settings") from None
     try:
         # Through JSON, which has lists where Python has tuples: strict about everything else.
-        found = form.model_validate_json(json.dumps(table))
-        return found.beside(path.parent.absolute())
+        return form.model_validate_json(json.dumps(table)).beside(path.parent.absolute())
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
         raise BadConfig(f"{path}: {'; '.join(_fault(form, each) for each in faults)}") from None
@@ -104,7 +164,7 @@ def _known(form: type[BaseModel], place: tuple[str | int, ...]) -> str:
         assert issubclass(inner, BaseModel)
         form = inner
     where = f"[{'.'.join(map(str, tables))}] has" if tables else "there are"
-    return instead(str(last), form.model_fields, where)
+    return did_you_mean(str(last), form.model_fields, where)
 
 
 def _plain(fault: Any) -> str:  # noqa: ANN401 - pydantic's own record

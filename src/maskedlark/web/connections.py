@@ -1,4 +1,4 @@
-"""Connections of strangers: so many at once, and none that keeps us waiting for ever.
+"""Connections of strangers: a bounded number at once, and none that keeps us waiting for ever.
 
 A connection keeps us waiting from when it was made, or its last answer was sent, until the head of its next
 request is whole; while its request's body comes; and while it does not read an answer. Each byte that it
@@ -8,7 +8,7 @@ newcomer who asks at once is answered, however many others sit there and say not
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any, Protocol
 
@@ -34,31 +34,31 @@ class Awaited(Enum):
     READING = auto()
 
 
-class Cut(Protocol):
+class Abortable(Protocol):
     """A connection, as far as it can be ended."""
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """End it at once, whatever is unsent."""
 
     def unread(self) -> int:
         """The bytes that it was sent and has not read."""
 
 
-class Waiting:
+class ConnectionLimiter:
     """The connections that we wait for, in the order in which the waiting began. Of one loop's thread."""
 
     def __init__(self, most: int, idle_s: float, now: Callable[[], float] = time.monotonic) -> None:
         self.most = most
         self._now = now
         self._within_s = {Awaited.HEAD: idle_s, Awaited.READING: max(idle_s, READ_WITHIN_S)}
-        self._there: set[Cut] = set()
-        self._since: dict[Cut, tuple[Awaited, float]] = {}
+        self._there: set[Abortable] = set()
+        self._since: dict[Abortable, tuple[Awaited, float]] = {}
 
     def __len__(self) -> int:
         """How many connections there are, those that we work for included."""
         return len(self._there)
 
-    def come(self, connection: Cut) -> None:
+    def add(self, connection: Abortable) -> None:
         """A new one: it gets a place, if need be that of who keeps us waiting longest."""
         while self.full() and (longest := next(iter(self._since), None)) is not None:
             self._end(longest)
@@ -71,7 +71,7 @@ class Waiting:
         """Whether a newcomer would find no place."""
         return len(self._there) >= self.most
 
-    def wait(self, connection: Cut, awaited: Awaited | None) -> None:
+    def wait(self, connection: Abortable, awaited: Awaited | None) -> None:
         """From now it owes us this; nothing if it is our turn. The clock runs on if it owed that before."""
         if connection not in self._there:
             return
@@ -82,7 +82,7 @@ class Waiting:
             self._since.pop(connection, None)
             self._since[connection] = awaited, self._now()
 
-    def leave(self, connection: Cut) -> None:
+    def remove(self, connection: Abortable) -> None:
         """It is gone."""
         self._there.discard(connection)
         self._since.pop(connection, None)
@@ -96,7 +96,8 @@ class Waiting:
         self._relieve()
 
     def _relieve(self) -> None:
-        held = {each: each.unread() for each in self._readers()}
+        waited = self._since.items()
+        held = {each: each.unread() for each, (awaited, _) in waited if awaited is Awaited.READING}
         total = sum(held.values())
         for connection, size in held.items():
             if total <= MOST_UNREAD:
@@ -104,12 +105,9 @@ class Waiting:
             self._end(connection)
             total -= size
 
-    def _readers(self) -> Iterator[Cut]:
-        return (each for each, (awaited, _) in self._since.items() if awaited is Awaited.READING)
-
-    def _end(self, connection: Cut) -> None:
-        self.leave(connection)
-        connection.cut()
+    def _end(self, connection: Abortable) -> None:
+        self.remove(connection)
+        connection.abort()
 
 
 class Connection(H11Protocol):
@@ -120,17 +118,17 @@ class Connection(H11Protocol):
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
-        waiting: Waiting,
+        limiter: ConnectionLimiter,
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._waiting = waiting
+        self._limiter = limiter
         self._one_too_many = False
         self._is_leaving = False
-        self.handshake: Cut | None = None
+        self.handshake: Abortable | None = None
         """What stood for it before it was secured."""
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """End it at once. Not `close`: that waits for a reader who may never read."""
         self.transport.abort()
 
@@ -142,45 +140,45 @@ class Connection(H11Protocol):
         """It is there."""
         super().connection_made(transport)
         if self.handshake is not None:
-            self._waiting.leave(self.handshake)
-        self._waiting.come(self)
-        self._one_too_many = len(self._waiting) > self._waiting.most
+            self._limiter.remove(self.handshake)
+        self._limiter.add(self)
+        self._one_too_many = len(self._limiter) > self._limiter.most
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
-        self._waiting.leave(self)
+        self._limiter.remove(self)
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
 
     def handle_events(self) -> None:
         """Take what came."""
-        self._one_too_many = self._one_too_many and len(self._waiting) > self._waiting.most
+        self._one_too_many = self._one_too_many and len(self._limiter) > self._limiter.most
         # By this uvicorn decides whether to answer 503 instead of asking the app: always, or never.
         self.limit_concurrency = 0 if self._one_too_many else None
         super().handle_events()
-        self._waiting.wait(self, self._awaited())
+        self._limiter.wait(self, self._awaited())
 
     def on_response_complete(self) -> None:
         """The answer is written, if not yet read."""
         super().on_response_complete()
-        self._waiting.wait(self, self._awaited())
+        self._limiter.wait(self, self._awaited())
 
     def pause_writing(self) -> None:
         """The answer is not read as fast as it is written."""
         super().pause_writing()
-        self._waiting.wait(self, self._awaited())
+        self._limiter.wait(self, self._awaited())
 
     def resume_writing(self) -> None:
         """It is read."""
         super().resume_writing()
-        self._waiting.wait(self, self._awaited())
+        self._limiter.wait(self, self._awaited())
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP; in the middle of another answer there is nothing to say."""
         try:
             super().send_400_response(msg)
         except h11.LocalProtocolError:
-            self.cut()
+            self.abort()
 
     def shutdown(self) -> None:
         """End it, once a request that is about to come, or has begun to, is answered: its last."""

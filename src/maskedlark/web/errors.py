@@ -1,48 +1,16 @@
 """What goes wrong between parties that talk over HTTP, and with the files that they keep.
 
-MaskedLarkError
-├── NotThere                    the service has nothing by that name
-│   ├── UnknownOrigin           no key is pinned for the origin, or nothing of it is published
-│   ├── UnknownDocument         no document of that version or digest
-│   ├── UnknownHelper           no identity is pinned for the helper, or it has published no keys
-│   ├── UnknownDataset          the origin has no dataset of that name or digest
-│   ├── DatasetLost             it was sealed, and lost with the helper's disk: nobody can ask about it
-│   └── UnknownChunk            no chunk of that number was received
-├── NotOurs                     a document under which this helper must not work for the caller
-│   ├── DocumentOfAnother       declared by another origin than the one that signed the request
-│   └── NotNamed                its helpers do not include this one, by name and identity
-├── DatasetRefused              something that a dataset in its state does not allow
-│   ├── DatasetConflict         a name that is in use, with another document or for another purpose
-│   ├── ChunkConflict           another chunk under a number that was received
-│   ├── ChunksMissing           a seal that does not name exactly the chunks that were received
-│   ├── NotAccepted             a seal over parts that this helper has not accepted
-│   ├── TooFewToSeal            a seal over fewer than k records
-│   ├── SealMismatch            another helper found another dataset: nothing was sealed
-│   ├── NoSeed                  the helpers of a dataset share no seed yet: relay the first helper's
-│   └── AlreadySealed           it is sealed, and never changes
-├── BadRequest                  a path, query or method that the service does not have
-├── RequestRefused              a request that a helper cannot tell to be an ad server's, and to itself
-│   ├── UnsignedRequest         a header that its signature needs is missing, doubled or of another form
-│   ├── StaleRequest            signed too long ago, or in the future: a clock is wrong, or it is a replay
-│   ├── BadRequestSignature     the signature does not verify: something that it covers was changed
-│   │   └── UndeclaredKey       signed with another key than its origin declares now
-│   ├── WrongDigest             the body is not the one that was signed
-│   └── NotForUs                signed for another helper
-├── WrongContentType            a body of another kind than the service takes; nothing of it was used
-├── BodyTooLarge                a body beyond the limit; reading stopped there
-├── BodyTooSlow                 a body whose bytes did not come in time
-├── BodyCutOff                  a body whose sender went away in the middle
-├── ServiceAway                 the service does not answer, or says that it cannot: try the same again
-│   ├── TooManyUploads          other bodies are being read: come again
-│   └── NotReady                the service answers, and cannot do its work now
-│       └── Draining            it is about to stop: send nothing more here
-├── StrangeAnswer               an answer that is not what this service says
-├── CannotServe                 a service that cannot begin to listen
-│   ├── CannotListen            the address is taken, or is none of this machine
-│   └── BadCertificate          a certificate or its key that is missing, unreadable, or no pair
-├── CorruptCache                a file of ours that is damaged, or was changed: nothing of it is trusted
-├── BadKeyFile                  a key file that is missing, damaged, open to others, or in the way
-└── BadConfig                   a party's settings that cannot be read, or that it cannot run with
+NotThere: UnknownOrigin, UnknownDocument, UnknownHelper, UnknownDataset, DatasetLost, UnknownChunk
+NotOurs: DocumentOfAnother, NotNamed
+DatasetRefused: DatasetConflict, ChunkConflict, ChunksMissing, NotAccepted, TooFewToSeal, SealMismatch,
+    NoSeed, AlreadySealed
+RequestRefused: UnsignedRequest, StaleRequest, BadRequestSignature (UndeclaredKey), WrongDigest, NotForUs
+ServiceAway: TooManyUploads, NotReady (Draining)
+CannotServe: CannotListen, BadCertificate
+BadRequest, WrongContentType, BodyTooLarge, BodyTooSlow, BodyCutOff, StrangeAnswer, CorruptCache, BadKeyFile,
+    BadConfig
+
+Those of a service are here and not with the service, because its clients raise them again.
 """
 
 from maskedlark.errors import MaskedLarkError

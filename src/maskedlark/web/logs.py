@@ -43,8 +43,10 @@ def configure(service: str, level: str = "INFO") -> None:
     logging.raiseExceptions = False
     logging.captureWarnings(True)
     sys.excepthook = _uncaught
-    sys.unraisablehook = lambda found: _log.critical("an error that nobody could catch", exc_info=_of(found))
-    threading.excepthook = lambda found: _log.critical("an error ended a thread", exc_info=_of(found))
+    sys.unraisablehook = lambda raised: _log.critical(
+        "an error that nobody could catch", exc_info=_of(raised)
+    )
+    threading.excepthook = lambda raised: _log.critical("an error ended a thread", exc_info=_of(raised))
 
 
 def is_configured() -> bool:
@@ -84,7 +86,7 @@ def told(error: BaseException) -> dict[str, object]:
 
 
 def place(error: BaseException) -> str:
-    """Where it was raised, as module:line; behind the place in our code that led there."""
+    """Where it was raised, as module:line; after the place in our code that led there."""
     frames: list[tuple[str, int]] = []
     trace: TracebackType | None = error.__traceback__
     while trace is not None:
@@ -131,5 +133,5 @@ def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackT
     _log.critical("an error that nobody caught", exc_info=(kind, error, trace))
 
 
-def _of(found: Any) -> Any:  # noqa: ANN401 - both hooks give the same names
-    return (found.exc_type, found.exc_value, found.exc_traceback) if found.exc_value else None
+def _of(raised: Any) -> Any:  # noqa: ANN401 - both hooks give the same names
+    return (raised.exc_type, raised.exc_value, raised.exc_traceback) if raised.exc_value else None

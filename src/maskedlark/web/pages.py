@@ -66,7 +66,7 @@ def _listed(item: object) -> tuple[Signed, ...]:
 
 def _json(data: bytes) -> object:
     try:
-        found: object = json.loads(data)
+        item: object = json.loads(data)
     except (ValueError, RecursionError):
         raise InvalidDocument("a chain of documents is JSON") from None
-    return found
+    return item

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Mapping
 from itertools import chain as chained
 from pathlib import Path
-from types import TracebackType
 from typing import NoReturn
 
 import httpx
@@ -21,15 +20,14 @@ from maskedlark.parameters import chain
 from maskedlark.parameters.chain import Signed
 from maskedlark.parameters.document import Document
 from maskedlark.web import pages
-from maskedlark.web.chain_cache import ChainCache
+from maskedlark.web.caches import ChainCache, KeyCache
 from maskedlark.web.errors import NotThere, ServiceAway, StrangeAnswer, UnknownDocument, UnknownOrigin
-from maskedlark.web.key_cache import KeyCache
-from maskedlark.web.remote import Remote
+from maskedlark.web.remote import ClosesOnExit, Remote
 from maskedlark.wire.keys import KeyConfiguration
 from maskedlark.wire.signatures import VerifyingKey
 
 
-class ParameterClient:
+class ParameterClient(ClosesOnExit):
     """Documents and key configurations, verified and remembered. Run by browsers and helpers.
 
     `fresh_s` is how long an answer is used without asking again; threads and processes may share a folder.
@@ -92,22 +90,14 @@ class ParameterClient:
     def keys(self, helper_name: str, identity: VerifyingKey) -> KeyConfiguration:
         """A helper's key configuration, if it holds a key that has not expired."""
         with self._lock:
-            found = self._keys(KeyCache(self._keys_folder, helper_name, identity))
-        if all(published.not_after <= self._clock.now() for published in found.keys):
+            configuration = self._keys(KeyCache(self._keys_folder, helper_name, identity))
+        if all(published.not_after <= self._clock.now() for published in configuration.keys):
             raise Expired(f"every key that {helper_name} has published is past its last moment")
-        return found
+        return configuration
 
     def close(self) -> None:
         """Let the connections go; what was stored stays."""
         self._remote.close()
-
-    def __enter__(self) -> "ParameterClient":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _known(self, origin: str) -> ChainCache:
         if origin not in self._chains:
@@ -155,8 +145,8 @@ class ParameterClient:
         page = self._page(known.origin, len(known.documents))
         if not page.documents:
             raise BrokenChain(f"the service lacks version {len(known.documents) + 1} of {known.origin}")
-        for found in page.documents:
-            known.append(found)
+        for signed in page.documents:
+            known.append(signed)
 
     def _page(self, origin: str, after: int) -> pages.Page:
         path = f"/v1/origins/{origin}/documents"
@@ -180,17 +170,17 @@ class ParameterClient:
 
     def _fetch(self, digest: bytes) -> Document:
         """A document that no chain of ours has: bring its origin's chain up to it."""
-        found = chain.decode(self._remote.get(f"/v1/documents/{digest.hex()}"))
-        if hashlib.sha256(found.body).digest() != digest:
+        signed = chain.decode(self._remote.get(f"/v1/documents/{digest.hex()}"))
+        if hashlib.sha256(signed.body).digest() != digest:
             raise StrangeAnswer("the service answered with another document than the one asked for")
-        origin, version = found.names()
+        origin, version = signed.names()
         known = self._known(origin)
         if version > len(known.documents):
             self._advance(known)
         if document := _in(known, digest):
             return document
         if version <= len(known.documents):
-            known.accuse(found)
+            known.accuse(signed)
         raise UnknownDocument(f"{digest.hex()} is not in the chain of {origin}")
 
     def _keys(self, cached: KeyCache) -> KeyConfiguration:
@@ -200,7 +190,7 @@ class ParameterClient:
         if before is not None and self._is_fresh(asking):
             return before
         try:
-            found = cached.accept(self._remote.get("/v1/keys", {"helper": cached.helper}))
+            configuration = cached.accept(self._remote.get("/v1/keys", {"helper": cached.helper}))
         except ServiceAway:
             if before is None:
                 raise
@@ -210,7 +200,7 @@ class ParameterClient:
                 raise
             raise RolledBack(f"the service shows no keys of {cached.helper}; some were seen before") from None
         self._asked[asking] = self._clock.now()
-        return found
+        return configuration
 
     def _is_fresh(self, what: str) -> bool:
         asked = self._asked.get(what)

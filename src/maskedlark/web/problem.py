@@ -4,7 +4,8 @@ A class is its own type: `BadSignature` is `/problems/bad-signature`, titled by 
 Only its status is listed here, and a class without one takes that of its nearest ancestor. An error that has
 none at all is a mistake of ours: it crosses as a bare 500, because nobody has checked what it says.
 
-Errors of this room and of those below it have their statuses in `STATUS`; a room above registers its own.
+Errors of this package and of those below it have their statuses in `STATUS`; a package above registers its
+own.
 What `facts` returns crosses as extension members (RFC 9457, 3.2) and is what `facts` returns over there.
 """
 
@@ -18,6 +19,7 @@ from functools import partial
 from maskedlark import errors
 from maskedlark.errors import MaskedLarkError
 from maskedlark.ledger import errors as ledger_errors
+from maskedlark.parameters import policy
 from maskedlark.release import errors as release_errors
 from maskedlark.storage import errors as storage_errors
 from maskedlark.web import errors as web_errors
@@ -42,7 +44,7 @@ STATUS: dict[type[MaskedLarkError], int] = {
     web_errors.BodyCutOff: 400,
     web_errors.RequestRefused: 401,
     errors.BadSignature: 403,
-    errors.OutsidePolicy: 403,
+    policy.OutsidePolicy: 403,
     ledger_errors.BudgetExhausted: 403,
     ledger_errors.DeltaExhausted: 403,
     release_errors.BadSeed: 403,
@@ -78,7 +80,7 @@ STATUS: dict[type[MaskedLarkError], int] = {
 
 
 def register(statuses: Mapping[type[MaskedLarkError], int]) -> None:
-    """Let a room's own errors cross. Run once, where the room is imported, by rooms above this one."""
+    """Let a package's own errors cross. Run once, where it is imported, by packages above this one."""
     for cls, status in statuses.items():
         assert STATUS.get(cls, status) == status, f"{cls.__name__} has another status already"
         assert _classes().get(slug(cls), cls) is cls, f"another error crosses as {slug(cls)}"
@@ -202,16 +204,16 @@ def _clean(value: object, depth: int) -> object:
 
 def _line(text: object, otherwise: str = "") -> str:
     """Another party's words, fit for our terminal and log: one line, no control characters, not long."""
-    found = text if isinstance(text, str) else otherwise
-    return "".join(letter if letter.isprintable() else " " for letter in found[:MOST_DETAIL])
+    line = (text if isinstance(text, str) else otherwise)[:MOST_DETAIL]
+    return "".join(letter if letter.isprintable() else " " for letter in line)
 
 
 def _classes() -> dict[str, type[MaskedLarkError]]:
     """Every class that may cross, by the last part of its type."""
-    found: dict[str, type[MaskedLarkError]] = {}
+    classes: dict[str, type[MaskedLarkError]] = {}
     waiting = list(STATUS)
     while waiting:
         cls = waiting.pop()
-        found[slug(cls)] = cls
+        classes[slug(cls)] = cls
         waiting += cls.__subclasses__()
-    return found
+    return classes

@@ -4,14 +4,19 @@ Nothing is tried again here. A caller may try again after `ServiceAway`, and aft
 """
 
 import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 import httpx
 
-from maskedlark.web import problem
+from maskedlark.clock import Clock
+from maskedlark.web import problem, request_signature
 from maskedlark.web.errors import ServiceAway, StrangeAnswer
+from maskedlark.web.request_signature import NO_BODY_TYPE
+from maskedlark.wire.signatures import SigningKey
 
 MOST_ANSWER = 8 << 20
 TIMEOUT_S = 10.0
@@ -19,6 +24,7 @@ CONNECT_S = 10.0
 """To be let in: nobody thinks meanwhile, so who does not answer then is away."""
 ANSWER_WITHIN_S = 60.0
 _HEADERS = {"user-agent": "maskedlark", "accept-encoding": "identity"}
+_NO_HEADERS: Mapping[str, str] = {}
 
 Query = dict[str, str | int]
 
@@ -35,7 +41,23 @@ class Patience:
     """From the request to the last byte of the answer: one that drips would hold its reader for ever."""
 
 
-class Remote:
+class ClosesOnExit(ABC):
+    """What is closed at the end of a `with` block."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let the connections go."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Remote(ClosesOnExit):
     """A service by its address. Run by its clients; `http` is given by those who share connections."""
 
     def __init__(self, url: str, http: httpx.Client | None = None, patience: Patience | None = None) -> None:
@@ -45,7 +67,7 @@ class Remote:
 
     def get(self, path: str, query: Query | None = None, patience: Patience | None = None) -> bytes:
         """What stands at this path."""
-        return self._ask("GET", path, query, None, {}, patience)
+        return self._ask("GET", path, query, patience)
 
     def post(
         self,
@@ -56,59 +78,39 @@ class Remote:
         patience: Patience | None = None,
     ) -> bytes:
         """What the service answers to this body."""
-        return self._ask("POST", path, query, body, {"content-type": media_type}, patience)
+        return self._ask("POST", path, query, patience, body, {"content-type": media_type})
 
     def close(self) -> None:
         """Let the connections go."""
         self._http.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _ask(
         self,
         method: str,
         path: str,
         query: Query | None,
-        body: bytes | None,
-        headers: dict[str, str],
         patience: Patience | None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] = _NO_HEADERS,
     ) -> bytes:
         patience = patience or self._patience
-        status, found = self._send(self._request(method, path, query, body, headers, patience), patience)
-        if not httpx.codes.is_success(status):
-            raise problem.error_of(status, found)
-        return found
-
-    def _request(
-        self,
-        method: str,
-        path: str,
-        query: Query | None,
-        body: bytes | None,
-        headers: dict[str, str],
-        patience: Patience,
-    ) -> httpx.Request:
-        """The request as it is sent."""
         try:
             request = self._http.build_request(
                 method,
                 self._url + path,
                 params=query,
                 content=body,
-                headers=_HEADERS | headers,
+                headers={**_HEADERS, **headers},
                 timeout=httpx.Timeout(patience.timeout_s, connect=min(CONNECT_S, patience.timeout_s)),
             )
         except (httpx.InvalidURL, ValueError):
             raise self._no_address() from None
         request.headers.pop("cookie", None)  # It would tie all requests of a browser together.
         self._sign(request)
-        return request
+        status, answer = self._send(request, patience)
+        if not httpx.codes.is_success(status):
+            raise problem.error_of(status, answer)
+        return answer
 
     def _sign(self, request: httpx.Request) -> None:
         """Nothing here. Those who sign do it now: all that is sent is settled."""
@@ -135,16 +137,57 @@ class Remote:
         return StrangeAnswer(f"{self._url!r} is no address; give one like http://127.0.0.1:8000")
 
 
+class SignedRemote(Remote):
+    """A helper by its address and name. Run by the ad server, which signs as `origin` with its declared key.
+
+    A request that is tried again is signed again: its time is part of what is signed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        helper: str,
+        origin: str,
+        key: SigningKey,
+        clock: Clock,
+        http: httpx.Client | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        super().__init__(url, http, patience)
+        self._helper = helper
+        self._origin = origin
+        self._key = key
+        self._clock = clock
+
+    def delete(self, path: str, query: Query | None = None, patience: Patience | None = None) -> bytes:
+        """What the service answers when what stands at this path is to go."""
+        return self._ask("DELETE", path, query, patience)
+
+    def _sign(self, request: httpx.Request) -> None:
+        # As it was built: the path and query that are sent are signed, however they were written.
+        signed = request_signature.sign(
+            request.method,
+            request.url.raw_path.decode("ascii"),
+            request.headers.get("content-type", NO_BODY_TYPE),
+            request.content,
+            self._origin,
+            self._helper,
+            self._clock.now(),
+            self._key,
+        )
+        request.headers.update(signed)
+
+
 def _bounded(answer: httpx.Response, end: float, patience: Patience) -> bytes:
     """The answer's body. A service must not be able to fill our memory, or to keep us reading."""
     if answer.headers.get("content-encoding", "identity") != "identity":
         raise StrangeAnswer("the service compressed an answer that was asked for as it is")
-    found, size = [], 0
+    parts, size = [], 0
     for part in answer.iter_bytes():
         if time.monotonic() > end:
             raise ServiceAway(f"the service took over {patience.within_s:g} seconds to answer; try again")
         size += len(part)
         if size > patience.most_bytes:
             raise StrangeAnswer(f"the service answered with more than {patience.most_bytes} bytes")
-        found.append(part)
-    return b"".join(found)
+        parts.append(part)
+    return b"".join(parts)

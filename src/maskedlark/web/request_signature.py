@@ -9,17 +9,35 @@
 
 The formats allow much; here every header stands once and in one form, so that there is nothing to interpret.
 Every request carries all six, also one without a body: its digest is that of no bytes.
+
+A helper verifies it before a byte of the body is read. Within the window a request can be sent again by
+whoever saw it. So every request must be one that does no harm twice: the signature says who asks, and the
+request id or dataset inside says whether it was asked before.
 """
 
+import asyncio
 import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from maskedlark.web.errors import UnsignedRequest
-from maskedlark.wire.signatures import SIGNATURE_BYTES, SigningKey
+from starlette.requests import Request
+
+from maskedlark.clock import Clock
+from maskedlark.errors import BadSignature
+from maskedlark.web.errors import (
+    BadRequestSignature,
+    NotForUs,
+    StaleRequest,
+    UndeclaredKey,
+    UnsignedRequest,
+    WrongDigest,
+)
+from maskedlark.wire.report import MOST_ORIGIN
+from maskedlark.wire.signatures import SIGNATURE_BYTES, SigningKey, VerifyingKey
 
 COMPONENTS = (
     "@method",
@@ -33,6 +51,8 @@ COMPONENTS = (
 """What is signed, in this order. Not the host: a helper is meant by its name, whatever its address is."""
 NO_BODY_TYPE = "application/octet-stream"
 """The content type of a request without a body."""
+WINDOW_S = 300
+"""How far the ad server's clock may be from a helper's."""
 _HEADERS = (*COMPONENTS[3:], "signature-input", "signature")
 _TEXT = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 """Printable ASCII without spaces around it: no line of the base can be made to look like two."""
@@ -83,7 +103,7 @@ class SignedRequest:
 
     @property
     def parameters(self) -> str:
-        """As they stand in the header, behind the label, and in the base."""
+        """As they stand in the header, after the label, and in the base."""
         said = (
             ("created", self.created),
             ("keyid", self.keyid),
@@ -125,17 +145,83 @@ def read(
     method: str, path: bytes, query: bytes, headers: Iterable[tuple[bytes, bytes]]
 ) -> tuple[SignedRequest, bytes]:
     """What the headers say, and the signature; path and query as sent. Strict. Run by a helper."""
-    found = _once(headers)
+    given = _once(headers)
     named = _ascii("the method", method.encode("latin-1", "replace"))
-    values = (named, _ascii("the path", path), _ascii("the query", b"?" + query), *found[:4])
-    match = _INPUT.fullmatch(found[4])
+    values = (named, _ascii("the path", path), _ascii("the query", b"?" + query), *given[:4])
+    match = _INPUT.fullmatch(given[4])
     if match is None:
         raise UnsignedRequest(
             "signature-input is not sig1 over exactly our components and parameters, in our order"
         )
     signed = SignedRequest(values, int(match[1]), match[2])
     _bytes(_DIGEST, values[4], 32)
-    return signed, _bytes(_SIGNATURE, found[5], SIGNATURE_BYTES)
+    return signed, _bytes(_SIGNATURE, given[5], SIGNATURE_BYTES)
+
+
+@dataclass(frozen=True)
+class VerifiedRequest:
+    """A request that its origin signed for us. Its body is checked when it has come."""
+
+    origin: str
+    digest: bytes
+
+    def check(self, body: bytes) -> None:
+        """Return if this is the body that was signed."""
+        if hashlib.sha256(body).digest() != self.digest:
+            raise WrongDigest("the body is not the one that was signed; send it again")
+
+
+class RequestVerifier:
+    """Tells what an ad server signed for this helper from all else. Run by a helper.
+
+    `key_of` gives the request key that an origin declares now, and raises its own error for one that it does
+    not know. It is asked for origins that nobody has verified yet: it must not cost much.
+    """
+
+    def __init__(self, helper: str, key_of: Callable[[str], VerifyingKey], clock: Clock) -> None:
+        self._helper = helper
+        self._key_of = key_of
+        self._clock = clock
+
+    def verify(
+        self, method: str, path: bytes, query: bytes, headers: Iterable[tuple[bytes, bytes]]
+    ) -> VerifiedRequest:
+        """Who signed it, and the digest of the body to come; path and query as they were sent."""
+        signed, signature = read(method, path, query, headers)
+        if signed.helper != self._helper:
+            raise NotForUs(f"the request was signed for another helper; this is {self._helper}")
+        self._refuse_stale(signed.created)
+        if len(signed.origin) > MOST_ORIGIN:
+            raise UnsignedRequest(f"maskedlark-origin has at most {MOST_ORIGIN} letters")
+        key = self._key_of(signed.origin)
+        if signed.keyid != key.public.hex():
+            raise UndeclaredKey(
+                f"sign with the request key that {signed.origin} declares in its newest document"
+            )
+        try:
+            key.verify_raw(signed.base, signature)
+        except BadSignature:
+            raise BadRequestSignature("the signature does not verify over this request") from None
+        return VerifiedRequest(signed.origin, signed.digest)
+
+    def _refuse_stale(self, created: int) -> None:
+        late = self._clock.now() - created
+        if abs(late) > WINDOW_S:
+            raise StaleRequest(
+                f"signed {abs(late)} seconds {'ago' if late > 0 else 'ahead of our clock'}, "
+                f"at most {WINDOW_S} are taken; set the clock, and sign it anew"
+            )
+
+
+async def verify(request: Request, verifier: RequestVerifier, pool: Executor) -> VerifiedRequest:
+    """Who signed this request; nothing of its body is read. Run by a helper."""
+    scope = request.scope
+    # Not the decoded path: what was sent was signed. In threads for this alone: the origin's key may be
+    # fetched, and who needs none must not wait for that.
+    sent = scope["method"], scope["raw_path"], scope["query_string"], scope["headers"]
+    verified = await asyncio.get_running_loop().run_in_executor(pool, verifier.verify, *sent)
+    request.state.origin = verified.origin  # For logs and counts, which name nobody who did not sign.
+    return verified
 
 
 def _once(headers: Iterable[tuple[bytes, bytes]]) -> list[str]:

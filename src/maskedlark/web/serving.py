@@ -20,9 +20,9 @@ from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 
 from maskedlark.web import certificate
 from maskedlark.web.certificate import Handshake
-from maskedlark.web.connections import Connection, Waiting
+from maskedlark.web.config import Serving
+from maskedlark.web.connections import Connection, ConnectionLimiter
 from maskedlark.web.errors import CannotListen
-from maskedlark.web.listening import Serving
 
 __all__ = ["Serving", "serve"]
 
@@ -34,7 +34,7 @@ OTHER_FILES = 256
 LET_IN_TURNS = 2
 """Of the loop: more than asyncio takes from accepting a connection to making it."""
 ENDS_WITHIN_S = 5.0
-"""Behind `stop_within_s`: for what the caller closes."""
+"""After `stop_within_s`: for what the caller closes."""
 
 _log = logging.getLogger(__name__)
 
@@ -44,9 +44,9 @@ def serve(app: FastAPI, settings: Serving) -> None:
     secured = None
     if settings.certificate is not None and settings.certificate_key is not None:
         secured = certificate.context(settings.certificate, settings.certificate_key)
-    waiting = Waiting(_places(settings.most_connections), settings.idle_s)
+    limiter = ConnectionLimiter(_places(settings.most_connections), settings.idle_s)
     with _listen(settings.host, settings.port) as listening:
-        server = _Server(app, settings, waiting, secured)
+        server = _Server(app, settings, limiter, secured)
         # To be told to stop before it has started is reason enough to end at once, and no failure.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: sys.exit(0))
@@ -57,12 +57,12 @@ class _Server(uvicorn.Server):
     """Says where it listens once it does: whoever started it reads the port there."""
 
     def __init__(
-        self, app: FastAPI, settings: Serving, waiting: Waiting, secured: ssl.SSLContext | None
+        self, app: FastAPI, settings: Serving, limiter: ConnectionLimiter, secured: ssl.SSLContext | None
     ) -> None:
         super().__init__(_config(app, settings))
         self._state = app.state
         self._settings = settings
-        self._waiting = waiting
+        self._limiter = limiter
         self._secured = secured
         self._metrics = _show_metrics(app, settings)
         self._stop_at = math.inf
@@ -89,7 +89,7 @@ class _Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second: whether to stop."""
         if counter % 10 == 0:
-            self._waiting.sweep()
+            self._limiter.sweep()
         self.should_exit = time.monotonic() >= self._stop_at
         return await super().on_tick(counter)
 
@@ -104,10 +104,10 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     def _connection(self) -> asyncio.BaseProtocol:
-        made = Connection(self.config, self.server_state, self.lifespan.state, self._waiting)
+        made = Connection(self.config, self.server_state, self.lifespan.state, self._limiter)
         if self._secured is None:
             return made
-        return Handshake(made, self._secured, self._waiting, self._settings.idle_s)
+        return Handshake(made, self._secured, self._limiter, self._settings.idle_s)
 
     def _say_goodbye(self) -> None:
         """From now every answer says that it is the last on its connection: who has more looks elsewhere."""

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from maskedlark.core import sharing
 from maskedlark.errors import DecodeError, Refused
+from maskedlark.wire.acceptance import Verdicts
 from maskedlark.wire.columns import HASH_BYTES
 from maskedlark.wire.hpke import KEY_ID_BYTES, OVERHEAD, OpeningKey
 from maskedlark.wire.layout import Layout, inverted, span
 from maskedlark.wire.report import ID_BYTES, Addressed, Opener, PublicPart, Report, info
-from maskedlark.wire.verdicts import Verdicts
 
 _HOUR, _OTHER_HOUR = 0x01010101, 0xFEFEFEFE
 Envelope = tuple[OpeningKey, bytes, bytes]

@@ -1,4 +1,4 @@
-"""Many reports at once, made by a population of browsers. (A helper opens many in `opening.py`.)
+"""Many reports at once, made by a population of browsers. (A helper opens many in `decrypt.py`.)
 
 All arithmetic on masks and values is done for the whole batch; what is left in the loop over records is
 encoding and one HPKE call a payload.
@@ -72,7 +72,7 @@ def aggregate_columns(measure: Measure, keys: Sequence[Sequence[Key]], records: 
 def check_records(counts: Sequence[int], records: int) -> None:
     """Refuse columns that are not as long as each other."""
     if any(count != records for count in counts):
-        raise NotDeclared("the columns differ in length: each has one entry a record")
+        raise NotDeclared("the columns differ in length: each has one entry per record")
 
 
 def seal(

@@ -87,12 +87,12 @@ def decode(data: bytes, purpose: Purpose) -> Columns:
 
 def _aggregate(reader: Reader) -> AggregateColumns:
     keys, values = reader.map(_AGGREGATE)
-    found = reader.item(keys)
-    if type(found) is not dict:
+    decoded = reader.item(keys)
+    if type(decoded) is not dict:
         raise WrongType("the keys of a record are a map")
-    check_keys(found)
+    check_keys(decoded)
     names = tuple([reader.text(b"", MOST_NAME) for _ in reader.items(values, 0, MOST_NAMES)])
-    return AggregateColumns(found, names)
+    return AggregateColumns(decoded, names)
 
 
 def check_keys(keys: Mapping[str, codec.Item]) -> None:

@@ -4,7 +4,7 @@ A dataset is sent in chunks, numbered from 0, each a batch of parts (framed as u
 a chunk when what it took is durable; sent again, a chunk gets the same answer. The ad server keeps of every
 chunk what all helpers accepted, and seals with that. Everything but chunks and seals is JSON.
 
-    accepted = a bitmap, one bit a part, the first the highest of the first byte; zeros fill up the last byte
+    accepted = a bitmap, one bit per part, the first the highest of the first byte; zeros fill the last byte
     seal     = version, length of the digest (0 or 32), digest, (length (2 bytes, big-endian), bitmap)…
 """
 
@@ -72,11 +72,11 @@ class _Message(BaseModel):
     @classmethod
     def _faults(cls, error: ValidationError) -> str:
         """The first few. A name that is not ours is not said again."""
-        found = error.errors(include_url=False, include_context=False, include_input=False)[:_MOST_FAULTS]
-        places = [fault["loc"][0] if fault["loc"] else "" for fault in found]
+        faults = error.errors(include_url=False, include_context=False, include_input=False)[:_MOST_FAULTS]
+        places = [fault["loc"][0] if fault["loc"] else "" for fault in faults]
         return "; ".join(
             f"{place}: {fault['msg']}" if place in cls.model_fields else fault["msg"]
-            for place, fault in zip(places, found, strict=True)
+            for place, fault in zip(places, faults, strict=True)
         )
 
 
@@ -149,9 +149,9 @@ class Sealing:
 
 
 def _bitmaps(data: bytes, at: int) -> tuple[str, ...]:
-    found: list[str] = []
+    bitmaps: list[str] = []
     while at < len(data):
-        if len(found) == MOST_CHUNKS:
+        if len(bitmaps) == MOST_CHUNKS:
             raise WrongLength(f"a dataset has at most {MOST_CHUNKS} chunks")
         start = at + _LENGTH.size
         length = int.from_bytes(data[at:start], "big")
@@ -160,8 +160,8 @@ def _bitmaps(data: bytes, at: int) -> tuple[str, ...]:
         at = start + length
         if at > len(data):
             raise Truncated("a seal ends within a bitmap")
-        found.append(data[start:at].hex())
-    return tuple(found)
+        bitmaps.append(data[start:at].hex())
+    return tuple(bitmaps)
 
 
 class Sealed(_Message):
@@ -184,7 +184,7 @@ def unpack(bitmap: str, parts: int) -> NDArray[np.bool_]:
         raise WrongLength(f"a bitmap of {len(data)} bytes for {parts} parts")
     bits = np.unpackbits(data)
     if bits[parts:].any():
-        raise BadPadding("a bitmap with bits behind its last part")
+        raise BadPadding("a bitmap with bits after its last part")
     return bits[:parts].astype(np.bool_)
 
 
@@ -195,10 +195,10 @@ def members(ids: ByteRows, hours: NDArray[np.uint32], column_hashes: ByteRows) -
 
 def digest(origin: str, parameters: bytes, purpose: Purpose, reports: ByteRows) -> bytes:
     """The name of a dataset: whose it is, what for, and exactly which reports it holds, in any order."""
-    found = hashlib.sha256(_DOMAIN)
+    hashed = hashlib.sha256(_DOMAIN)
     for part in (origin.encode(), parameters, purpose.encode()):
-        found.update(len(part).to_bytes(4, "big") + part)
+        hashed.update(len(part).to_bytes(4, "big") + part)
     # No id is there twice, so their order is the order of all.
     order = np.argsort(np.ascontiguousarray(reports[:, :ID_BYTES]).view(f"S{ID_BYTES}").ravel())
-    found.update(reports[order].tobytes())
-    return found.digest()
+    hashed.update(reports[order].tobytes())
+    return hashed.digest()

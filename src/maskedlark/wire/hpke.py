@@ -16,7 +16,7 @@ from maskedlark.randomness import Randomness
 PUBLIC_BYTES = 32
 KEY_ID_BYTES = 16
 OVERHEAD = 32 + 16
-"""What sealing adds: the encapsulated key before the ciphertext, the tag behind it."""
+"""What sealing adds: the encapsulated key before the ciphertext, the tag after it."""
 
 _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_128_GCM)
 _CURVE_PRIME = 2**255 - 19

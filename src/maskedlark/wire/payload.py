@@ -47,7 +47,7 @@ class Payload(NamedTuple):
 
 
 def body(salt: bytes, secret: bytes, encoded_columns: bytes) -> bytes:
-    """A payload before padding. Run by the browser, once a helper."""
+    """A payload before padding. Run by the browser, once per helper."""
     return _BODY.write(codec.octets(salt), codec.octets(secret), codec.octets(encoded_columns))
 
 
@@ -55,8 +55,8 @@ def bodies(salt: bytes, secrets: Sequence[bytes], encoded_columns: bytes) -> lis
     """The payloads of one record for every helper: they differ in the secret alone."""
     salt_key, secret_key, columns_key = _BODY.keys
     before = _BODY.head + salt_key + codec.octets(salt) + secret_key
-    behind = columns_key + codec.octets(encoded_columns)
-    return [before + codec.octets(secret) + behind for secret in secrets]
+    after = columns_key + codec.octets(encoded_columns)
+    return [before + codec.octets(secret) + after for secret in secrets]
 
 
 def decode(data: bytes, purpose: Purpose, place: int, column_hash: bytes) -> Payload:

@@ -13,11 +13,11 @@ from maskedlark.core import field, sharing
 from maskedlark.core.sharing import ByteRows
 from maskedlark.errors import DecodeError, Refused
 from maskedlark.wire import columns
+from maskedlark.wire.acceptance import Verdicts
 from maskedlark.wire.columns import HASH_BYTES
 from maskedlark.wire.payload import LENGTH, Payload
 from maskedlark.wire.payload_form import PayloadForm
 from maskedlark.wire.report import Opener
-from maskedlark.wire.verdicts import Verdicts
 
 Index = NDArray[np.intp]
 

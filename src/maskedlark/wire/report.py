@@ -1,6 +1,6 @@
 """Reports: a public part, and a sealed payload for every helper. Made by browsers, opened by helpers.
 
-    report = version, {public: bytes, payloads: [[key id, sealed], …]}      one payload a helper, in order
+    report = version, {public: bytes, payloads: [[key id, sealed], …]}      one payload per helper, in order
     public = version, {id, hour, origin, purpose, parameters, column_hash}
     part   = version, {key_id, public, sealed}                              what one helper is sent of it
 
@@ -169,7 +169,7 @@ def _purpose(name: str) -> Purpose:
 
 
 def seal(public: PublicPart, bodies: Sequence[bytes], to: Sequence[Recipient], size: int) -> Report:
-    """A whole report: one payload a helper, all of one size. Run by the browser."""
+    """A whole report: one payload per helper, all of one size. Run by the browser."""
     if len(bodies) != len(to):
         raise NotDeclared(f"{len(bodies)} payloads for {len(to)} helpers")
     encoded = public.encode()
@@ -198,13 +198,17 @@ class Addressed(NamedTuple):
     sealed: bytes
     info: bytes
 
+    def open(self) -> bytes:
+        """The payload, padded: the HPKE call, which fails if anything public or sealed was changed."""
+        return self.key.open(self.sealed, self.info)
+
 
 @dataclass(frozen=True)
 class Opener:
     """What a helper opens its parts of reports with: its name, its place, its keys by id, what is declared.
 
-    Takes reports of any ad server and document; a helper's dataset is opened by `terms.DatasetOpener`. The
-    stages of opening are methods of their own, so that a batch can run each for all its reports.
+    Takes reports of any ad server and document; `acceptance.DatasetOpener` takes those of one dataset. To
+    address and to read are methods of their own, so that `decrypt.py` can do each for all reports of a batch.
     """
 
     helper: str
@@ -231,7 +235,8 @@ class Opener:
 
     def open(self, part: bytes) -> tuple[PublicPart, Payload]:
         """The public part and our payload of a report that nobody changed. Refuses any other."""
-        return self.decode(self.unseal(self.address(part)))
+        addressed = self.address(part)
+        return addressed.public, self.read(addressed.open(), addressed.public.column_hash)
 
     def address(self, part: bytes) -> Addressed:
         """First stage: is it a report of these, sealed to one of our keys?"""
@@ -255,20 +260,11 @@ class Opener:
         if public.purpose is not self.purpose:
             raise WrongPurpose(f"a report to {public.purpose}, among those to {self.purpose}")
 
-    def unseal(self, addressed: Addressed) -> tuple[PublicPart, bytes]:
-        """Second stage: the HPKE call, which fails if anything public or sealed was changed."""
-        return addressed.public, addressed.key.open(addressed.sealed, addressed.info)
-
-    def decode(self, opened: tuple[PublicPart, bytes]) -> tuple[PublicPart, Payload]:
-        """Third stage: a whole payload whose columns are those of the public part, and as declared."""
-        public, padded = opened
-        return public, self.read(padded, public.column_hash)
-
     def read(self, padded: bytes, column_hash: bytes) -> Payload:
-        """The third stage, by the one field of the public part that it needs."""
-        found = payload.decode(payload.unpad(padded), self.purpose, self.place, column_hash)
-        self.shape.check(found.columns)
-        return found
+        """Last stage: a whole payload whose columns are those of the public part, and as declared."""
+        decoded = payload.decode(payload.unpad(padded), self.purpose, self.place, column_hash)
+        self.shape.check(decoded.columns)
+        return decoded
 
     def __reduce__(self) -> tuple[type["Opener"], tuple[object, ...]]:
         """Travels to another process of the same helper without what it remembers of records."""

@@ -31,8 +31,8 @@ def decode_ranges(text: str) -> Ranges:
     matched = [_RANGE.fullmatch(part) for part in text.split(",")]
     if len(matched) > MOST_RANGES or None in matched:
         raise WrongType(f"records are up to {MOST_RANGES} ranges such as 0-100,250-300")
-    found = [(int(match[1]), int(match[2])) for match in matched if match]
-    ends = [-1, *(number for pair in found for number in pair)]
+    ranges = [(int(match[1]), int(match[2])) for match in matched if match]
+    ends = [-1, *(number for pair in ranges for number in pair)]
     if any(before >= after for before, after in pairwise(ends)):
         raise OutOfRange("ranges of records are in order, not empty, and do not touch each other")
-    return found
+    return ranges

@@ -98,11 +98,11 @@ def encode_answers(answers: Sequence[Answer]) -> bytes:
 def decode_answers(body: bytes, count: int) -> tuple[Answer, ...]:
     """The answers to an upload of that many reports. Run by the browser, which believes nothing else."""
     try:
-        found = Answers.model_validate_json(body, strict=True).answers
+        answers = Answers.model_validate_json(body, strict=True).answers
     except ValidationError:
         raise NotAnAnswer("the ad server's answer is none to an upload; is the address right?") from None
-    if len(found) != count:
+    if len(answers) != count:
         raise NotAnAnswer(
-            f"the ad server answered for {len(found)} reports, not for the {count} that were sent"
+            f"the ad server answered for {len(answers)} reports, not for the {count} that were sent"
         )
-    return found
+    return answers

@@ -31,7 +31,7 @@ from maskedlark.release.messages import Answer, AnswerTable
 from maskedlark.storage.engine import open_database
 from maskedlark.web import problem
 from maskedlark.web.errors import SealMismatch
-from maskedlark.web.gate import Gate
+from maskedlark.web.request_signature import RequestVerifier
 from maskedlark.wire import datasets as wire
 from maskedlark.wire import report, uploads
 from maskedlark.wire.codec import Reader
@@ -62,7 +62,7 @@ class Helper:
         self.signer = Signs(place)
         self.database = open_database(f"sqlite:///{folder / self.name}.db")
         self.ledger = Ledger(self.database, Marks(), self.signer, clock, SystemRandomness())
-        self.gate = Gate(self.name, lambda origin: REQUEST_KEY.verifying, clock)
+        self.gate = RequestVerifier(self.name, lambda origin: REQUEST_KEY.verifying, clock)
         self.lock = threading.RLock()
         self.opened: dict[str, Opening] = {}
         self.chunks: dict[str, dict[int, tuple[list[bytes], ChunkAnswer]]] = {}
@@ -88,7 +88,7 @@ class Helper:
             target = request.url.raw_path.partition(b"?")
             if b"/receipts" not in target[0]:
                 headers = [(name.lower(), value) for name, value in request.headers.raw]
-                self.gate.admit(request.method, target[0], target[2], headers).check(request.read())
+                self.gate.verify(request.method, target[0], target[2], headers).check(request.read())
             self.log.append(f"{request.method} {target[0].decode()}")
             fail = self.fail.pop(0) if self.fail else None
             if fail == "before":
@@ -268,7 +268,7 @@ class World:
         self.document = self.service.publish_chain(1, **changes)[0]
         self.helpers = [Helper(i, folder, self.document, self.clock) for i in range(2)]
         for place in range(2):
-            self.service.desk.publish_keys(f"helper-{place}", configuration(place))
+            self.service.publisher.publish_keys(f"helper-{place}", configuration(place))
         self.transport = AppTransport(self.service.app)
         self.router = Router(self.transport, self.helpers)
         self.url = url or f"sqlite:///{folder / 'ads.db'}"

@@ -6,17 +6,11 @@ import pytest
 
 from maskedlark.browser import Kind, Outbox
 from maskedlark.browser import browser as module
+from maskedlark.browser.browser import LimitReached
 from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import (
-    BudgetOverCeiling,
-    Forked,
-    LimitReached,
-    NotAsDeclared,
-    NotDeclared,
-    UntrustedHelper,
-    WrongLength,
-)
+from maskedlark.errors import Forked, NotAsDeclared, NotDeclared, WrongLength
+from maskedlark.parameters.policy import BudgetOverCeiling, UntrustedHelper
 from maskedlark.randomness import FixedRandomness
 from maskedlark.wire import report
 from maskedlark.wire.columns import AggregateColumns, TrainColumns

@@ -7,14 +7,20 @@ import httpx
 import pytest
 
 from maskedlark.adserver import Limits, create_app
-from maskedlark.browser.upload import MOST_RETRY_AFTER_S, Progress, Settings, Uploader, retry_after_s
-from maskedlark.errors import NotAnAddress
+from maskedlark.browser.upload import (
+    MOST_RETRY_AFTER_S,
+    NotAnAddress,
+    Progress,
+    Settings,
+    Uploader,
+    retry_after_s,
+)
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.wire import uploads
 from maskedlark.wire.uploads import Answer, Verdict
 from tests.unit.adserver.cases import URL, AppTransport
 from tests.unit.adserver.stored import NOW, ORIGIN, arrivals, clock, data, opened
-from tests.unit.storage.waiting import MemoryPending
+from tests.unit.browser.outbox import MemoryOutbox
 
 SMALL = Settings(batch_reports=8, first_wait_s=4, most_wait_s=100)
 DAY = 24 * 3600
@@ -42,9 +48,9 @@ def quiet():
     logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
-def uploader(transport, pending, at, settings=SMALL, rng=None):
+def uploader(transport, outbox, at, settings=SMALL, rng=None):
     client = httpx.Client(transport=transport)
-    return Uploader(URL, client, at, rng or SystemRandomness(), pending, settings)
+    return Uploader(URL, client, at, rng or SystemRandomness(), outbox, settings)
 
 
 class Faulty(httpx.BaseTransport):
@@ -113,18 +119,18 @@ def endless(_server, _request):
 
 
 def test_all_that_waits_is_sent_and_then_forgotten(server, reports, at):
-    pending = MemoryPending(data(30))
-    assert uploader(server, pending, at).send_due() == Progress(30, 0)
-    assert not pending.waiting
+    outbox = MemoryOutbox(data(30))
+    assert uploader(server, outbox, at).send_due() == Progress(30, 0)
+    assert not outbox.waiting
     assert reports.count() == 30
-    assert uploader(server, pending, at).send_due() == Progress()
+    assert uploader(server, outbox, at).send_due() == Progress()
 
 
 def test_a_report_is_acknowledged_only_by_what_is_stored(server, reports, at):
-    pending = MemoryPending(data(20))
+    outbox = MemoryOutbox(data(20))
     stored: list[int] = []
-    pending.on_acknowledge = lambda: stored.append(reports.count() - len(pending.acknowledged))
-    uploader(server, pending, at).send_due()
+    outbox.on_acknowledge = lambda: stored.append(reports.count() - len(outbox.acknowledged))
+    uploader(server, outbox, at).send_due()
     assert stored == [0, 0, 0]
 
 
@@ -152,26 +158,26 @@ def test_a_report_is_acknowledged_only_by_what_is_stored(server, reports, at):
     ],
 )
 def test_nothing_is_lost_or_doubled_whatever_comes_back(fault, server, reports, at):
-    pending = MemoryPending(data(8))
+    outbox = MemoryOutbox(data(8))
     way = Faulty(server, fault, fault)
-    sending = uploader(way, pending, at)
+    sending = uploader(way, outbox, at)
     for _ in range(2):
         assert sending.send_due() == Progress()
-        assert len(pending.waiting) == 8
+        assert len(outbox.waiting) == 8
         assert sending.wait_s() > 0
         assert sending.send_due() == Progress()  # too early: nothing is sent
         at.seconds += sending.wait_s()
     assert len(way.bodies) == 2
     assert sending.send_due() == Progress(8, 0)
-    assert not pending.waiting
-    assert not pending.refused
+    assert not outbox.waiting
+    assert not outbox.refusals
     assert reports.count() == 8
 
 
 def test_a_resend_is_byte_identical(server, at):
     sent = data(8)
     way = Faulty(server, dying_after_commit, answering(503), unreachable)
-    sending = uploader(way, MemoryPending(sent), at)
+    sending = uploader(way, MemoryOutbox(sent), at)
     while sending.send_due() == Progress():
         at.seconds += sending.wait_s()
     found = [report for body in way.bodies for report in uploads.decode_batch(body, 100, 10_000)]
@@ -182,8 +188,8 @@ def test_a_resend_is_byte_identical(server, at):
 def test_batches_are_shuffled_and_bounded(at):
     sent = data(64)
     way = Faulty(httpx.MockTransport(stored_all))
-    pending = MemoryPending(sent)
-    assert uploader(way, pending, at, rng=FixedRandomness(b"shuffle")).send_due() == Progress(64, 0)
+    outbox = MemoryOutbox(sent)
+    assert uploader(way, outbox, at, rng=FixedRandomness(b"shuffle")).send_due() == Progress(64, 0)
     batches = [uploads.decode_batch(body, 100, 10_000) for body in way.bodies]
     assert [len(batch) for batch in batches] == [8] * 8
     order = [report for batch in batches for report in batch]
@@ -197,7 +203,7 @@ def test_batches_are_bounded_in_bytes_and_hold_at_least_one(at):
     size = len(sent[0])
     for most, expected in ((3 * size, [3, 2]), (2 * size - 1, [1] * 5), (1, [1] * 5)):
         way = Faulty(httpx.MockTransport(stored_all))
-        uploader(way, MemoryPending(sent), at, Settings(batch_bytes=most)).send_due()
+        uploader(way, MemoryOutbox(sent), at, Settings(batch_bytes=most)).send_due()
         assert [len(uploads.decode_batch(body, 100, 10_000)) for body in way.bodies] == expected
 
 
@@ -210,19 +216,19 @@ def stored_all(request):
 
 def test_a_refused_report_is_kept_aside_with_the_reason(server, reports, at):
     foreign = arrivals(2, b"f", origin="other.example")
-    pending = MemoryPending([*data(3), *[each.data for each in foreign], b"junk"])
-    assert uploader(server, pending, at).send_due() == Progress(3, 3)
-    assert pending.refused == {3: "WrongOrigin", 4: "WrongOrigin", 5: "UnsupportedVersion"}
+    outbox = MemoryOutbox([*data(3), *[each.data for each in foreign], b"junk"])
+    assert uploader(server, outbox, at).send_due() == Progress(3, 3)
+    assert outbox.refusals == {3: "WrongOrigin", 4: "WrongOrigin", 5: "UnsupportedVersion"}
     assert reports.count() == 3
 
 
 def test_a_batch_that_is_too_large_is_halved_and_a_report_that_is_too_large_is_kept_aside(reports, at):
     sent = data(32)
     app = create_app(ORIGIN, reports, clock(), Limits(body_bytes=5 * len(sent[0])))
-    pending = MemoryPending([*sent, bytes(6 * len(sent[0]))])
-    sending = uploader(AppTransport(app), pending, at, Settings())
+    outbox = MemoryOutbox([*sent, bytes(6 * len(sent[0]))])
+    sending = uploader(AppTransport(app), outbox, at, Settings())
     assert sending.send_due() == Progress(32, 1)
-    assert pending.refused == {32: "BodyTooLarge"}
+    assert outbox.refusals == {32: "BodyTooLarge"}
     assert reports.count() == 32
 
 
@@ -234,18 +240,18 @@ def test_a_report_that_breaks_the_server_does_not_block_the_others(server, repor
             return httpx.Response(500)
         return server.handle_request(request)
 
-    pending = MemoryPending([poison, *rest])
-    sending = uploader(httpx.MockTransport(breaks), pending, at, rng=FixedRandomness(b"poison"))
+    outbox = MemoryOutbox([poison, *rest])
+    sending = uploader(httpx.MockTransport(breaks), outbox, at, rng=FixedRandomness(b"poison"))
     for _ in range(200):
         sending.send_due()
         at.seconds += sending.wait_s()
-    assert list(pending.waiting.values()) == [poison]
+    assert list(outbox.waiting.values()) == [poison]
     assert reports.count() == 29
 
 
 def waits(at, seed, *faults):
     way = Faulty(httpx.MockTransport(stored_all), *faults)
-    sending = uploader(way, MemoryPending(data(1)), at, rng=FixedRandomness(seed))
+    sending = uploader(way, MemoryOutbox(data(1)), at, rng=FixedRandomness(seed))
     found = []
     while sending.send_due() == Progress():
         found.append(sending.wait_s())
@@ -265,12 +271,12 @@ def test_waits_grow_to_a_bound_and_differ_between_browsers(at):
 
 def test_success_ends_the_waiting(server, at):
     way = Faulty(server, *[unreachable] * 6)
-    pending = MemoryPending(data(2))
-    sending = uploader(way, pending, at)
+    outbox = MemoryOutbox(data(2))
+    sending = uploader(way, outbox, at)
     while sending.send_due() == Progress():
         at.seconds += sending.wait_s()
     assert sending.wait_s() == 0
-    pending.waiting[9] = data(3)[2]
+    outbox.waiting[9] = data(3)[2]
     way.faults.append(unreachable)
     sending.send_due()
     assert 0 < sending.wait_s() <= 4
@@ -307,7 +313,7 @@ def test_retry_after_in_all_its_forms(header, seconds):
 
 
 def test_a_clock_that_is_put_back_does_not_stop_uploads(server, reports, at):
-    sending = uploader(Faulty(server, unreachable), MemoryPending(data(2)), at)
+    sending = uploader(Faulty(server, unreachable), MemoryOutbox(data(2)), at)
     sending.send_due()
     at.seconds -= 1000 * DAY
     assert sending.send_due() == Progress(2, 0)
@@ -322,7 +328,7 @@ def test_nothing_ties_uploads_together(at):
         response.headers["set-cookie"] = "browser=7; Path=/; Max-Age=99999"
         return response
 
-    uploader(httpx.MockTransport(curious), MemoryPending(data(24)), at).send_due()
+    uploader(httpx.MockTransport(curious), MemoryOutbox(data(24)), at).send_due()
     assert len(seen) == 3
     for request in seen:
         assert "cookie" not in request.headers
@@ -336,14 +342,14 @@ def test_nothing_ties_uploads_together(at):
 )
 def test_an_address_that_is_none_is_refused_at_once(url, at):
     with pytest.raises(NotAnAddress, match="https://"):
-        Uploader(url, httpx.Client(), at, SystemRandomness(), MemoryPending([]))
+        Uploader(url, httpx.Client(), at, SystemRandomness(), MemoryOutbox([]))
 
 
 def test_the_background_thread_sends_until_it_is_told_to_stop(server, reports, at):
-    pending = MemoryPending(data(20))
+    outbox = MemoryOutbox(data(20))
     done, stop = threading.Event(), threading.Event()
-    pending.on_acknowledge = lambda: done.set() if not pending.waiting else None
-    sending = uploader(server, pending, at)
+    outbox.on_acknowledge = lambda: done.set() if not outbox.waiting else None
+    sending = uploader(server, outbox, at)
     thread = threading.Thread(target=sending.run, args=(stop,))
     thread.start()
     assert done.wait(60)
@@ -356,17 +362,17 @@ def test_the_background_thread_sends_until_it_is_told_to_stop(server, reports, a
 @pytest.mark.parametrize("error", [sqlite3.OperationalError, sqlite3.DatabaseError, sqlite3.InterfaceError])
 def test_a_pending_store_that_fails_is_tried_again(server, at, error):
     """The thread outlives it; the test's event counts how often it wanted to wait instead of waiting."""
-    pending = MemoryPending(data(2))
+    outbox = MemoryOutbox(data(2))
     waited: list[float] = []
 
-    class Failing(MemoryPending):
+    class Failing(MemoryOutbox):
         def batch(self, most):
             if not waited:
                 raise error("database is locked")
-            return pending.batch(most)
+            return outbox.batch(most)
 
         def acknowledge(self, keys):
-            pending.acknowledge(keys)
+            outbox.acknowledge(keys)
 
     class Impatient(threading.Event):
         def wait(self, timeout=None):
@@ -378,14 +384,14 @@ def test_a_pending_store_that_fails_is_tried_again(server, at, error):
             return self.is_set()
 
     uploader(server, Failing([]), at).run(Impatient())
-    assert not pending.waiting
+    assert not outbox.waiting
     assert 2 <= waited[0] <= 4
     assert waited[1] == SMALL.idle_s
 
 
 def test_failures_are_logged_without_a_byte_of_a_report(server, at, caplog):
     sent = data(3)
-    uploader(Faulty(server, answering(500, sent[0])), MemoryPending(sent), at).send_due()
+    uploader(Faulty(server, answering(500, sent[0])), MemoryOutbox(sent), at).send_due()
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert "status 500" in record.getMessage()

@@ -17,7 +17,7 @@ from maskedlark.helper import config
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.ledger.rows import ChainHead
 from maskedlark.parameter_service.app import create_app
-from maskedlark.parameter_service.pinned import Pinned
+from maskedlark.parameter_service.publisher import Pinned
 from maskedlark.parameter_service.store import Store
 from maskedlark.randomness import SystemRandomness
 from maskedlark.web import key_file, remote, serving

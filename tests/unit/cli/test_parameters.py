@@ -9,7 +9,7 @@ from maskedlark.cli.parameters import app
 from maskedlark.clock import SystemClock
 from maskedlark.parameter_service.app import create_app
 from maskedlark.parameter_service.config import read
-from maskedlark.parameter_service.pinned import Pinned
+from maskedlark.parameter_service.publisher import Pinned
 from maskedlark.parameter_service.store import Store
 from maskedlark.parameters import document
 from maskedlark.web import key_file, remote, serving

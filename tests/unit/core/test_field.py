@@ -58,32 +58,6 @@ def test_total_by_group_is_exact_beyond_one_block(monkeypatch):
     assert field.total_by(a, group, 3).tolist() == [twin.multiply(n, field.P - 1) for n in (334, 333, 333)]
 
 
-@given(
-    st.integers(1, 4),
-    st.integers(1, 300),
-    st.integers(1, 4),
-    st.sampled_from([1, 127, 255, 2**15, 2**20, 2**30]),
-)
-def test_product_equals_the_twin(rows, inner, columns, bound):
-    rng = FixedRandomness(bytes([rows, columns]) + bound.to_bytes(8, "big"))
-    a = field.P - 1 - rng.below(5, rows * inner).reshape(rows, inner)  # near the top: the worst partial sums
-    b = rng.below(2 * bound + 1, inner * columns).reshape(inner, columns) - bound
-    assert field.product(a, b, bound).tolist() == twin.product(a.tolist(), b.tolist())
-
-
-def test_product_at_the_largest_magnitudes_over_many_blocks():
-    a = np.full((2, 40_000), field.P - 1)
-    b = np.full((40_000, 2), -255)
-    assert field.product(a, b, 255).tolist() == [[twin.multiply(40_000, 255)] * 2] * 2
-
-
-def test_product_refuses_what_its_bound_does_not_cover():
-    with pytest.raises(FieldOverflow, match="declared bound 3"):
-        field.product(np.ones((1, 1), np.int64), np.array([[-4]]), 3)
-    with pytest.raises(FieldOverflow, match="no room"):
-        field.product(np.ones((1, 1), np.int64), np.array([[1]]), 2**53)
-
-
 @given(st.lists(st.integers(-field.HALF, field.HALF), max_size=20))
 def test_signed_lift_and_back(numbers):
     lifted = field.from_signed(vector(numbers))

@@ -30,7 +30,7 @@ def one(fitted_to, kind, **options):
 @given(st.lists(FINITE, min_size=1, max_size=30), FINITE, st.floats(1e-3, 1e12))
 def test_scaled_numbers_are_the_nearest_step_and_keep_their_order(numbers, low, width):
     high = low + width
-    fitted = ScaledColumn("a", False, low, high, 0)
+    fitted = ScaledColumn(name="a", indicator=False, low=low, high=high, fill=0)
     rows = fitted.scale(np.sort(np.array(numbers)))
     assert (np.diff(rows.astype(int)) >= 0).all()
     for number, byte in zip(sorted(numbers), rows.tolist(), strict=True):
@@ -186,7 +186,8 @@ PINNED = [749, 553, 442]
 
 def test_a_hash_does_not_depend_on_the_process():
     code = (
-        "from maskedlark.features.hashed import HashedColumn as H; print(H('a', False, 99, 's').bucket('x'))"
+        "from maskedlark.features.kinds import HashedColumn as H; "
+        "print(H(name='a', indicator=False, buckets=99, salt='s').bucket('x'))"
     )
     seen = {
         subprocess.run(

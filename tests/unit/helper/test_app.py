@@ -11,11 +11,9 @@ from maskedlark.errors import (
     BadArguments,
     BadSignature,
     Expired,
-    KTooSmall,
     MaskedLarkError,
     NoiseTooSmall,
     NotDeclared,
-    UntrustedHelper,
     WrongType,
 )
 from maskedlark.helper import errors
@@ -26,6 +24,7 @@ from maskedlark.ledger import trail
 from maskedlark.ledger.errors import BudgetExhausted, LedgerBehind, RequestIdReused
 from maskedlark.ledger.receipt import decode as decode_receipt
 from maskedlark.parameters import chain
+from maskedlark.parameters.policy import KTooSmall, UntrustedHelper
 from maskedlark.randomness import SystemRandomness
 from maskedlark.release import errors as release_errors
 from maskedlark.release import messages
@@ -48,7 +47,7 @@ from maskedlark.web.errors import (
     WrongContentType,
     WrongDigest,
 )
-from maskedlark.web.signed_remote import SignedRemote
+from maskedlark.web.remote import SignedRemote
 from maskedlark.wire import keys, uploads
 from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, SEAL_TYPE, ChunkAnswer, Sealing, State
 from maskedlark.wire.signatures import SigningKey
@@ -295,7 +294,7 @@ def test_a_thief_of_the_request_key_cannot_keep_it_working(helper):
     changes = {"version": 2, "previous": first.digest.hex()}
     body = make(request_key=thief.verifying.public.hex(), **changes).encode()
     with pytest.raises(BadSignature):
-        helper.desk.publish(chain.Signed(body, REQUEST_KEY.sign(chain.ORIGIN_LABEL, body)))
+        helper.publisher.publish(chain.Signed(body, REQUEST_KEY.sign(chain.ORIGIN_LABEL, body)))
     helper.publish(request_key=fresh.verifying.public.hex(), **changes)
     helper.clock.seconds += 60
     for key in (REQUEST_KEY, thief):

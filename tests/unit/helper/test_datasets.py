@@ -29,10 +29,10 @@ from maskedlark.web.errors import (
     UnknownChunk,
     UnknownDataset,
 )
-from maskedlark.web.gate import WINDOW_S
+from maskedlark.web.request_signature import WINDOW_S
 from maskedlark.wire import report
+from maskedlark.wire.acceptance import LEAST_LIFE_S
 from maskedlark.wire.datasets import Sealing, pack, unpack
-from maskedlark.wire.terms import LEAST_LIFE_S
 from tests.unit.helper import cases, dying
 from tests.unit.helper.cases import DOCUMENT, HOUR, LIFETIME, NAME, NOW, ORIGIN, agreed, helper, measured
 from tests.unit.parameters.cases import make

@@ -18,10 +18,18 @@ from maskedlark.web.errors import (
     WrongContentType,
     WrongDigest,
 )
-from tests.unit.web.test_gate import BODY, GATE, NOW, OTHER_KEY, OTHER_SIGNATURE, changed, signed
+from tests.unit.web.test_request_verifier import (
+    BODY,
+    NOW,
+    OTHER_KEY,
+    OTHER_SIGNATURE,
+    VERIFIER,
+    changed,
+    signed,
+)
 
 TYPE = "application/cbor"
-DOOR = Door(GATE, Limits())
+DOOR = Door(VERIFIER, Limits())
 
 
 async def taken(request, door=DOOR):
@@ -135,7 +143,7 @@ async def conversation(scope, receive):
 
 
 def test_one_origin_takes_half_of_the_room_at_most():
-    door = Door(GATE, Limits(bodies=4))
+    door = Door(VERIFIER, Limits(bodies=4))
 
     def request(**changes):
         return Request(scope(signed(**changes)), receiving(BODY))

@@ -17,8 +17,8 @@ from maskedlark.helper.chunk_file import ChunkFile
 from maskedlark.helper.errors import DamagedDataset, IngestInterrupted
 from maskedlark.helper.ingest import Ingest, Job, take
 from maskedlark.wire import uploads
+from maskedlark.wire.acceptance import DatasetOpener, Terms
 from maskedlark.wire.datasets import MOST_PARTS
-from maskedlark.wire.terms import DatasetOpener, Terms
 from tests.unit.helper.cases import DOCUMENT, KEYS, LIFETIME, NOW, ORIGIN, measured
 
 

@@ -33,8 +33,8 @@ from maskedlark.randomness import SystemRandomness
 from maskedlark.release.errors import BadSeed
 from maskedlark.storage.engine import open_database
 from maskedlark.web.errors import DatasetLost, UnknownDataset
+from maskedlark.wire.acceptance import MOST_HOURS_AHEAD
 from maskedlark.wire.datasets import State, pack
-from maskedlark.wire.terms import MOST_HOURS_AHEAD
 from tests.unit.helper import cases
 from tests.unit.helper.lost import LITTLE_NOISE, Lost, ask, seal, send
 from tests.unit.helper.world import DAY_S, NAME, NOW, ORIGIN, running

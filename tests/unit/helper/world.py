@@ -17,16 +17,15 @@ from maskedlark.helper.config import Config
 from maskedlark.helper.keyring import Keyring
 from maskedlark.helper.service import Service, open_service
 from maskedlark.parameter_service.app import create_app as parameter_app
-from maskedlark.parameter_service.desk import Desk
-from maskedlark.parameter_service.pinned import Pinned
+from maskedlark.parameter_service.publisher import Pinned, Publisher
 from maskedlark.parameter_service.store import Store
 from maskedlark.parameters import chain
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.release.messages import Request
 from maskedlark.simulate import Population
+from maskedlark.web.remote import SignedRemote
 from maskedlark.web.request_signature import NO_BODY_TYPE
-from maskedlark.web.signed_remote import SignedRemote
 from maskedlark.wire import report, uploads
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
@@ -78,8 +77,8 @@ def settings(folder: Path, **changes: Any) -> Config:
 class World:
     """One helper that runs, and what its ad servers do."""
 
-    def __init__(self, folder: Path, service: Service, clock: FixedClock, desk: Desk) -> None:
-        self.folder, self.service, self.clock, self.desk = folder, service, clock, desk
+    def __init__(self, folder: Path, service: Service, clock: FixedClock, publisher: Publisher) -> None:
+        self.folder, self.service, self.clock, self.publisher = folder, service, clock, publisher
         self.app: FastAPI = create_app(service)
         self.document: Document
 
@@ -92,9 +91,9 @@ class World:
         address = "https://helper-1.example"
         span = PublishedKey(ELSEWHERE.sealing, NOW - 1000, NOW + 3000 * DAY_S)
         made = KeyConfiguration("helper-1", HELPER_KEYS[1].verifying, address, 1, (span,))
-        self.desk.publish_keys("helper-1", made.sign(HELPER_KEYS[1]))
+        self.publisher.publish_keys("helper-1", made.sign(HELPER_KEYS[1]))
         self.document = make(**changes)
-        self.desk.publish(chain.sign(self.document, key))
+        self.publisher.publish(chain.sign(self.document, key))
         return self.document
 
     def http(self) -> httpx.Client:
@@ -140,11 +139,11 @@ def world(folder: Path, **changes: Any) -> Iterator[World]:
 def running(folder: Path, config: Config, clock: FixedClock) -> Iterator[World]:
     """A helper on what it left on the disk."""
     store = Store(folder / "parameters.db")
-    desk = Desk(store, SERVICE_KEY, clock, PINNED)
+    publisher = Publisher(store, SERVICE_KEY, clock, PINNED)
     transport = AppTransport(parameter_app(store, SERVICE_KEY, clock, PINNED))
     try:
         with open_service(config, clock, SystemRandomness(), httpx.Client(transport=transport)) as service:
-            yield World(folder, service, clock, desk)
+            yield World(folder, service, clock, publisher)
     finally:
         store.close()
 

@@ -15,7 +15,7 @@ def service(tmp_path):
 def test_what_is_published_is_shown(service):
     assert of(service.app, "maskedlark_published") == {("document",): 0, ("keys",): 0}
     service.publish_chain(3)
-    service.desk.publish_keys("helper-0", configuration(0, 1))
+    service.publisher.publish_keys("helper-0", configuration(0, 1))
     assert of(service.app, "maskedlark_published") == {("document",): 3, ("keys",): 1}
     assert of(service.app, "maskedlark_ready") == {(): 1}
 

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from maskedlark.errors import BrokenChain, CandidatesLeak, InvalidDocument
+from maskedlark.errors import BrokenChain, InvalidDocument
 from maskedlark.parameters import chain
+from maskedlark.parameters.policy import CandidatesLeak
 from tests.unit.browser.cases import POLICY
 from tests.unit.parameters.cases import DOCUMENT_KEY, SERVICE_KEY, make, settings
 

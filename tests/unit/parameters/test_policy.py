@@ -7,10 +7,10 @@ import pytest
 
 from maskedlark.dp.accountant import Charge
 from maskedlark.dp.session_charge import Course
-from maskedlark.errors import BudgetOverCeiling, InvalidDocument, KTooSmall, TooFewHelpers, UntrustedHelper
+from maskedlark.errors import InvalidDocument
 from maskedlark.ledger.budget import Account, Entry
 from maskedlark.parameters import randomised
-from maskedlark.parameters.policy import Policy
+from maskedlark.parameters.policy import BudgetOverCeiling, KTooSmall, Policy, TooFewHelpers, UntrustedHelper
 from maskedlark.parameters.settings import Budget
 from tests.unit.parameters.cases import HELPER_KEYS, make, settings
 

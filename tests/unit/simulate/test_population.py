@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from maskedlark import workflow
-from maskedlark.browser import moments
+from maskedlark.browser.reports import draw_waits
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Measured, Trained
 from maskedlark.errors import NotDeclared
@@ -128,7 +128,7 @@ def test_what_the_document_does_not_declare_is_refused():
     "delay", [Delay(kind="uniform", most_s=100), Delay(kind="exponential", most_s=100, mean_s=30)]
 )
 def test_waits_follow_the_declared_distribution(delay):
-    drawn = moments.waits(delay, 50_000, FixedRandomness(b"waits"))
+    drawn = draw_waits(delay, 50_000, FixedRandomness(b"waits"))
     assert drawn.min() == 0
     assert drawn.max() == 100 if delay.kind == "uniform" else drawn.max() <= 100
     # The mean of a cut-off exponential is m - L / (e^(L/m) - 1), less half a second. Six deviations.

@@ -11,8 +11,7 @@ from fastapi import FastAPI
 
 from maskedlark.clock import FixedClock
 from maskedlark.parameter_service.app import create_app
-from maskedlark.parameter_service.desk import Desk
-from maskedlark.parameter_service.pinned import Pinned
+from maskedlark.parameter_service.publisher import Pinned, Publisher
 from maskedlark.parameter_service.store import Store
 from maskedlark.parameters import chain
 from maskedlark.parameters.chain import Signed
@@ -67,11 +66,11 @@ class Service:
 
     def __post_init__(self) -> None:
         self.store = Store(self.path)
-        self.desk = Desk(self.store, SERVICE_KEY, self.clock, PINNED)
+        self.publisher = Publisher(self.store, SERVICE_KEY, self.clock, PINNED)
         self.app = create_app(self.store, SERVICE_KEY, self.clock, PINNED)
 
     def publish(self, drafted: Document, key: SigningKey = DOCUMENT_KEY) -> Signed:
-        return self.desk.publish(chain.sign(drafted, key))[0]
+        return self.publisher.publish(chain.sign(drafted, key))[0]
 
     def publish_chain(self, length: int, **changes: Any) -> list[Document]:
         documents = chained(length, **changes)

@@ -2,7 +2,8 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from maskedlark.errors import MaskedLarkError, NotMersenne
+from maskedlark.audit.mersenne import NotMersenne
+from maskedlark.errors import MaskedLarkError
 from maskedlark.ledger.errors import LedgerBehind
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web import answers, problem

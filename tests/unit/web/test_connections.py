@@ -1,8 +1,13 @@
 """Whom we wait for, how long, and who goes when there are too many."""
 
-import pytest
+import inspect
+from unittest.mock import Mock
 
-from maskedlark.web.connections import MOST_UNREAD, READ_WITHIN_S, Awaited, Waiting
+import pytest
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from maskedlark.web.connections import MOST_UNREAD, READ_WITHIN_S, Awaited, ConnectionLimiter
 
 IDLE_S = 10.0
 
@@ -24,7 +29,7 @@ class Peer:
         self.is_cut = False
         self._unread = unread
 
-    def cut(self):
+    def abort(self):
         self.is_cut = True
 
     def unread(self):
@@ -38,16 +43,16 @@ def time():
 
 @pytest.fixture
 def waiting(time):
-    return Waiting(3, IDLE_S, time)
+    return ConnectionLimiter(3, IDLE_S, time)
 
 
 def come(waiting, *peers):
     for each in peers:
-        waiting.come(each)
+        waiting.add(each)
     return peers
 
 
-def cut(peers):
+def aborted(peers):
     return [each.is_cut for each in peers]
 
 
@@ -57,10 +62,10 @@ def test_a_connection_that_asks_nothing_is_cut_in_time_and_what_it_sends_gives_i
         time.now += 1
         waiting.wait(dripping, Awaited.HEAD)
         waiting.sweep()
-    assert cut([silent, dripping]) == [False, False]
+    assert aborted([silent, dripping]) == [False, False]
     time.now += 0.1
     waiting.sweep()
-    assert cut([silent, dripping]) == [True, True]
+    assert aborted([silent, dripping]) == [True, True]
     assert len(waiting) == 0
 
 
@@ -106,11 +111,11 @@ def test_for_a_newcomer_who_keeps_us_waiting_longest_goes(waiting, time, owed):
     time.now += 1
     waiting.wait(peers[0], owed)
     come(waiting, Peer())
-    assert cut(peers) == [False, True, False]
+    assert aborted(peers) == [False, True, False]
     come(waiting, Peer())
-    assert cut(peers) == [False, True, True]
+    assert aborted(peers) == [False, True, True]
     come(waiting, Peer())
-    assert cut(peers) == [True, True, True]
+    assert aborted(peers) == [True, True, True]
     assert len(waiting) == 3
 
 
@@ -119,19 +124,19 @@ def test_nobody_we_work_for_is_cut_and_one_too_many_is_the_next_to_go(waiting):
     for each in working:
         waiting.wait(each, None)
     first, second = come(waiting, Peer(), Peer())
-    assert not any(cut(working))
-    assert cut([first, second]) == [True, False]
+    assert not any(aborted(working))
+    assert aborted([first, second]) == [True, False]
     assert len(waiting) == waiting.most + 1
 
 
 def test_who_left_or_was_cut_does_not_come_back(waiting):
     gone, other = come(waiting, Peer(), Peer())
-    waiting.leave(gone)
-    waiting.leave(gone)
+    waiting.remove(gone)
+    waiting.remove(gone)
     waiting.wait(gone, Awaited.HEAD)
     assert len(waiting) == 1
     come(waiting, Peer(), Peer(), Peer())
-    assert cut([gone, other]) == [False, True]
+    assert aborted([gone, other]) == [False, True]
 
 
 def test_too_much_that_is_not_read_goes_before_its_time_longest_first(waiting, time):
@@ -140,6 +145,40 @@ def test_too_much_that_is_not_read_goes_before_its_time_longest_first(waiting, t
         time.now += 1
         waiting.wait(each, Awaited.READING)
     waiting.sweep()
-    assert cut(peers) == [False, True, False]
+    assert aborted(peers) == [False, True, False]
     waiting.sweep()
-    assert cut(peers) == [False, True, False]
+    assert aborted(peers) == [False, True, False]
+
+
+def test_uvicorn_has_what_connections_and_serving_build_on():
+    # pyproject.toml bounds the release; what these do is tested in test_serving.py.
+    relied_on: dict[type, dict[str, list[str]]] = {
+        H11Protocol: {
+            "__init__": ["config", "server_state", "app_state", "_loop"],
+            "connection_made": ["transport"],
+            "connection_lost": ["exc"],
+            "handle_events": [],
+            "on_response_complete": [],
+            "pause_writing": [],
+            "resume_writing": [],
+            "send_400_response": ["msg"],
+            "shutdown": [],
+            "_unset_keepalive_if_required": [],
+        },
+        uvicorn.Server: {
+            "startup": ["sockets"],
+            "handle_exit": ["sig", "frame"],
+            "on_tick": ["counter"],
+            "shutdown": ["sockets"],
+            "run": ["sockets"],
+        },
+    }
+    for owner, methods in relied_on.items():
+        for name, parameters in methods.items():
+            assert list(inspect.signature(getattr(owner, name)).parameters)[1:] == parameters, name
+    config = uvicorn.Config(lambda: None, log_config=None)
+    server = uvicorn.Server(config)
+    assert {"default_headers", "connections"} <= vars(server.server_state).keys()
+    assert isinstance(server.should_exit, bool)
+    connection = H11Protocol(config, server.server_state, {}, _loop=Mock())
+    assert {"conn", "cycle", "flow", "limit_concurrency", "loop", "transport"} <= vars(connection).keys()

@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry
 
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web import answers, metrics
-from maskedlark.web.metrics import Asked
+from maskedlark.web.metrics import LazyGauge
 from tests.unit.web.observing import of, samples
 
 
@@ -37,7 +37,7 @@ def test_the_page_is_no_route_of_the_app(app):
 
 def test_what_is_looked_up_is_looked_up_at_every_page(app):
     found: dict[tuple[str, ...], float] = {("open",): 1.0}
-    Asked("maskedlark_datasets", "By state.", ("state",), lambda: found, app.state.metrics)
+    LazyGauge("maskedlark_datasets", "By state.", ("state",), lambda: found, app.state.metrics)
     assert of(app, "maskedlark_datasets") == {("open",): 1}
     found[("open",)] = 2.0
     assert of(app, "maskedlark_datasets") == {("open",): 2}
@@ -48,7 +48,7 @@ def test_what_cannot_be_looked_up_is_left_out_and_the_page_comes(app, error):
     def away():
         raise error
 
-    Asked("maskedlark_datasets", "By state.", ("state",), away, app.state.metrics)
+    LazyGauge("maskedlark_datasets", "By state.", ("state",), away, app.state.metrics)
     metrics.ready(away, app.state.metrics)
     assert of(app, "maskedlark_datasets") == {}
     assert of(app, "maskedlark_ready") == {(): 0}

@@ -47,7 +47,7 @@ def ask(app, method, path, body=b""):
 @pytest.fixture
 def written(caplog):
     caplog.set_level(logging.INFO, "maskedlark")
-    return lambda: [each for each in caplog.records if each.name == "maskedlark.web.observed"]
+    return lambda: [each for each in caplog.records if each.name == "maskedlark.web.metrics"]
 
 
 def test_a_request_is_one_line_with_its_route_and_not_its_path(app, written):

@@ -310,7 +310,7 @@ def stored(bench):
 
 def test_every_damaged_file_is_refused_loudly(bench):
     bench.service.publish_chain(2)
-    bench.service.desk.publish_keys("helper-0", configuration(0, 1))
+    bench.service.publisher.publish_keys("helper-0", configuration(0, 1))
     running = bench.client()
     running.latest(ORIGIN)
     running.keys("helper-0", HELPER_KEYS[0].verifying)
@@ -435,7 +435,7 @@ def test_a_document_of_an_origin_that_is_not_pinned_here(bench):
 
 def test_answers_are_used_again_while_they_are_fresh(bench):
     bench.service.publish(make())
-    bench.service.desk.publish_keys("helper-0", configuration(0, 1))
+    bench.service.publisher.publish_keys("helper-0", configuration(0, 1))
     running = bench.client(fresh_s=60)
     ask_all(running)
     asked = bench.transport.asked
@@ -464,12 +464,12 @@ IDENTITY = HELPER_KEYS[0].verifying
 
 
 def test_keys_move_on_and_never_back(bench):
-    publish = bench.service.desk.publish_keys
+    publish = bench.service.publisher.publish_keys
     publish("helper-0", configuration(0, 1))
     assert bench.client().keys("helper-0", IDENTITY).sequence == 1
     publish("helper-0", configuration(0, 2, seed=b"new"))
     assert bench.client().keys("helper-0", IDENTITY).sequence == 2
-    bench.other.desk.publish_keys("helper-0", configuration(0, 1))
+    bench.other.publisher.publish_keys("helper-0", configuration(0, 1))
     bench.show(bench.other)
     with pytest.raises(RolledBack):
         bench.client().keys("helper-0", IDENTITY)
@@ -493,9 +493,9 @@ def test_keys_are_the_identity_s_own(bench):
 
 
 def test_two_configurations_of_one_sequence_are_evidence(bench):
-    bench.service.desk.publish_keys("helper-0", configuration(0, 3))
+    bench.service.publisher.publish_keys("helper-0", configuration(0, 3))
     bench.client().keys("helper-0", IDENTITY)
-    bench.other.desk.publish_keys("helper-0", configuration(0, 3, seed=b"other"))
+    bench.other.publisher.publish_keys("helper-0", configuration(0, 3, seed=b"other"))
     bench.show(bench.other)
     with pytest.raises(Forked):
         bench.client().keys("helper-0", IDENTITY)
@@ -507,7 +507,7 @@ def test_two_configurations_of_one_sequence_are_evidence(bench):
 
 
 def test_keys_past_their_last_moment(bench):
-    bench.service.desk.publish_keys("helper-0", configuration(0, 1))
+    bench.service.publisher.publish_keys("helper-0", configuration(0, 1))
     bench.client().keys("helper-0", IDENTITY)
     bench.show(away)
     bench.clock.seconds = NOW + 999

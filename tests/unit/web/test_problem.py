@@ -3,9 +3,11 @@ import json
 import pytest
 
 from maskedlark import errors
-from maskedlark.errors import BadSignature, KTooSmall, MaskedLarkError, NotMersenne, Truncated
+from maskedlark.audit.mersenne import NotMersenne
+from maskedlark.errors import BadSignature, MaskedLarkError, Truncated
 from maskedlark.features.errors import ColumnDoesNotFit
 from maskedlark.ledger.errors import BudgetExhausted, DeltaExhausted, SlotTaken
+from maskedlark.parameters.policy import KTooSmall
 from maskedlark.release import errors as privacy_errors
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web import errors as web_errors

@@ -24,31 +24,30 @@ from maskedlark.web.errors import (
     UndeclaredKey,
     UnsignedRequest,
 )
-from maskedlark.web.gate import Gate, admit
-from maskedlark.web.remote import Patience, Remote
-from maskedlark.web.signed_remote import SignedRemote
+from maskedlark.web.remote import Patience, Remote, SignedRemote
+from maskedlark.web.request_signature import RequestVerifier, verify
 from maskedlark.wire.signatures import SigningKey
 
 NOW = 1_900_000_000
 KEY, OTHER_KEY = (SigningKey.generate(FixedRandomness(seed)) for seed in (b"ads", b"other"))
 MOST_BODY = 1 << 20
-HANDS = ThreadPoolExecutor(2)
+POOL = ThreadPoolExecutor(2)
 
 
 def helper_app():
     """A helper that says what it was sent, and errs when it is asked to."""
     app = FastAPI()
     answers.install(app)
-    gate = Gate("helper-0", {"ads.example": KEY.verifying}.__getitem__, FixedClock(NOW))
+    verifier = RequestVerifier("helper-0", {"ads.example": KEY.verifying}.__getitem__, FixedClock(NOW))
 
     @app.api_route("/v1/{rest:path}", methods=["GET", "POST", "DELETE"])
     async def echo(request: Request, rest: str):
-        admitted = await admit(request, gate, HANDS)
+        verified = await verify(request, verifier, POOL)
         with body.Room(MOST_BODY).place() as place:
             found = await body.read(request, MOST_BODY, 10.0, place)
-        admitted.check(found)
+        verified.check(found)
         said = [
-            admitted.origin,
+            verified.origin,
             request.method,
             rest,
             request.headers["content-type"],

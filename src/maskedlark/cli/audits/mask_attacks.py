@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from maskedlark import workflow
 from maskedlark.audit import classifier, masks, mersenne, prototype, views
 from maskedlark.audit.advantage import Advantage, advantage
+from maskedlark.audit.mersenne import NotMersenne
 from maskedlark.cli.audits.findings import DEVIATIONS, Finding
 from maskedlark.clock import SystemClock
 from maskedlark.core.declared import Model
-from maskedlark.errors import NotMersenne
 from maskedlark.randomness import Randomness
 from maskedlark.workflow import Workflow
 

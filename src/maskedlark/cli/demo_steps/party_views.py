@@ -13,6 +13,7 @@ from maskedlark import workflow
 from maskedlark.adserver.report_store import Reports, Selection
 from maskedlark.audit import masks, mersenne, prototype
 from maskedlark.audit.advantage import advantage
+from maskedlark.audit.mersenne import NotMersenne
 from maskedlark.cli.demo_steps.people import People
 from maskedlark.cli.demo_steps.results import ALL, NO_STATE, Attack, Held, PartyView, Won
 from maskedlark.cli.output import table
@@ -20,7 +21,6 @@ from maskedlark.clock import SystemClock
 from maskedlark.core import field
 from maskedlark.core.declared import Measure, Model
 from maskedlark.core.records import Measured, Trained
-from maskedlark.errors import NotMersenne
 from maskedlark.features import Encoder
 from maskedlark.helper.keyring import Keyring
 from maskedlark.simulate.stage import Stage

@@ -14,13 +14,12 @@ from maskedlark.core.records import Measured, Trained
 from maskedlark.errors import FromTheFuture, OtherOrigin, OtherParameters, PastLifetime
 from maskedlark.randomness import SystemRandomness
 from maskedlark.wire import batch, payload, payload_form, report
+from maskedlark.wire.acceptance import DatasetOpener, Terms, Verdicts
 from maskedlark.wire.batch import Envelope
+from maskedlark.wire.decrypt import Opened, decrypt_parts
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.layout import Layout, inverted, span
-from maskedlark.wire.opening import Opened, open_parts
 from maskedlark.wire.report import Opener, PublicPart, Recipient
-from maskedlark.wire.terms import DatasetOpener, Terms
-from maskedlark.wire.verdicts import Verdicts
 
 RNG = SystemRandomness()
 HOUR = 480_000
@@ -75,16 +74,16 @@ class Impatient(DatasetOpener):
 @pytest.mark.parametrize("place", [0, 1])
 def test_good_parts_are_read_by_their_form_alone(place):
     made = parts(to_train(MODEL, [0, 5, -300] * 3), place)
-    assert open_parts(opener(place, MODEL, kind=Impatient), made).verdicts.accepted.all()
+    assert decrypt_parts(opener(place, MODEL, kind=Impatient), made).verdicts.accepted.all()
     cities = ["Rome", "", "a much longer name", "x" * 64, 23, 24, 255, 256, -70_000]
     made = parts(to_measure(list(range(9)), cities, [1] * 9), place)
-    assert open_parts(opener(place, MEASURE, kind=Impatient), made).verdicts.accepted.all()
+    assert decrypt_parts(opener(place, MEASURE, kind=Impatient), made).verdicts.accepted.all()
 
 
 def test_keys_are_coded_in_the_order_in_which_they_come():
     cities = ["Rome", 7, "7", "Rome", "Oslo", 7]
     made = to_measure([1, 1, 2, 2, 1, 3], cities, [9, 8, 7, 6, 5, 4])
-    opened = [open_parts(opener(place, MEASURE), parts(made, place)) for place in (0, 1)]
+    opened = [decrypt_parts(opener(place, MEASURE), parts(made, place)) for place in (0, 1)]
     for each in opened:
         assert isinstance(each.records, Measured)
         assert each.records.keys["city"].entries == ("Rome", 7, "7", "Oslo")
@@ -103,7 +102,7 @@ def test_records_of_several_models_come_apart_and_keep_their_places():
     size = payload.size([*models.values()])
     first, second = to_train(MODEL, [1, 2], size=size), to_train(PAIR, [0, 3, -2], size=size)
     made = [second[0], first[0], second[1], first[1], second[2]]
-    opened = [open_parts(opener(place, models, size), parts(made, place)) for place in (0, 1)]
+    opened = [decrypt_parts(opener(place, models, size), parts(made, place)) for place in (0, 1)]
     for each in opened:
         assert isinstance(each.records, dict)
         assert list(each.records) == ["tag", "pair"]
@@ -127,7 +126,7 @@ def test_a_bad_report_spoils_no_other_and_each_has_its_verdict():
     [old] = parts(to_train(MODEL, [1], hour=HOUR - 25), 0)
     broken = bytes([*good[0][:-1], good[0][-1] ^ 1])
     sent = [good[0], broken, foreign, good[1], b"", other_size, other_tag, old, good[2]]
-    opened = open_parts(opener(0, MODEL), sent)
+    opened = decrypt_parts(opener(0, MODEL), sent)
     names = ["CannotOpen", "WrongHelper", None, "Truncated", "WrongLength", "NotAsDeclared", "PastLifetime"]
     assert [opened.verdicts[i] for i in range(9)] == [None, *names, None]
     assert opened.verdicts.accepted.tolist() == [each is None for each in [None, *names, None]]
@@ -139,12 +138,12 @@ def test_a_bad_report_spoils_no_other_and_each_has_its_verdict():
 
 def test_parts_sealed_to_an_older_key_of_ours_open_too():
     made = [*to_train(MODEL, [1]), *to_train(MODEL, [2], keys=[OLD, KEYS[1]])]
-    assert open_parts(opener(0, MODEL, kind=Impatient), parts(made, 0)).verdicts.accepted.all()
+    assert decrypt_parts(opener(0, MODEL, kind=Impatient), parts(made, 0)).verdicts.accepted.all()
 
 
 @pytest.mark.parametrize("declared", [MEASURE, MODEL, {}, {"pair": PAIR}])
 def test_nothing_opens_to_nothing(declared):
-    opened = open_parts(opener(0, declared, size=96), [])
+    opened = decrypt_parts(opener(0, declared, size=96), [])
     assert opened.ids.shape == (0, 16)
     assert len(opened.verdicts) == 0
     assert not opened.verdicts.refused
@@ -153,15 +152,15 @@ def test_nothing_opens_to_nothing(declared):
 
 def test_where_no_model_is_declared_every_tag_is_unknown():
     made = parts(to_train(MODEL, [1]), 1)
-    assert open_parts(opener(1, {}, payload.size([MODEL])), made).verdicts.refused == {"NotAsDeclared": 1}
+    assert decrypt_parts(opener(1, {}, payload.size([MODEL])), made).verdicts.refused == {"NotAsDeclared": 1}
 
 
 def test_an_opener_of_no_dataset_takes_any_origin_and_document():
     terms = Terms("other.example", b"e" * 32, 0, 0)
     made = [*to_train(MODEL, [1]), *to_train(MODEL, [2], terms=terms)]
     lenient = Opener("h0", 0, {KEYS[0].key_id: KEYS[0]}, MODEL, payload.size([MODEL]))
-    assert open_parts(lenient, parts(made, 0)).verdicts.accepted.all()
-    assert open_parts(opener(0, MODEL), parts(made, 0)).verdicts.refused == {"OtherOrigin": 1}
+    assert decrypt_parts(lenient, parts(made, 0)).verdicts.accepted.all()
+    assert decrypt_parts(opener(0, MODEL), parts(made, 0)).verdicts.refused == {"OtherOrigin": 1}
 
 
 def public(hour=HOUR, origin="ads.example", parameters=b"d" * 32):
@@ -185,12 +184,12 @@ def test_terms_are_held_to_the_second_and_to_the_hour():
 
 
 def verdicts_elsewhere(opener: Opener, parts: list[bytes]) -> Opened:
-    return open_parts(opener, parts)
+    return decrypt_parts(opener, parts)
 
 
 def test_an_opener_travels_to_another_process_and_leaves_what_it_remembers():
     made, mine = parts(to_train(PAIR, [1, 2, 0]), 1), opener(1, PAIR)
-    here = open_parts(mine, made)
+    here = decrypt_parts(mine, made)
     again = pickle.loads(pickle.dumps(mine))
     assert again.keys.keys() == mine.keys.keys()
     assert set(vars(again)) == {"helper", "place", "keys", "declared", "size", "terms"}

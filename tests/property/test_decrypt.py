@@ -21,11 +21,11 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.errors import DoesNotFit
 from maskedlark.randomness import FixedRandomness
 from maskedlark.wire import columns, payload, report
+from maskedlark.wire.acceptance import DatasetOpener, Terms
 from maskedlark.wire.columns import AggregateColumns, TrainColumns
+from maskedlark.wire.decrypt import decrypt_parts
 from maskedlark.wire.hpke import OpeningKey
-from maskedlark.wire.opening import open_parts
 from maskedlark.wire.report import Opener, PublicPart, Report
-from maskedlark.wire.terms import DatasetOpener, Terms
 from tests.property.test_mutations import mutate
 from tests.twins import opening as twin
 
@@ -221,7 +221,7 @@ def test_many_at_once_are_as_each_by_itself(purpose, place, made, bound, seed):
     using, rng = opener(purpose, place, bound), FixedRandomness(seed)
     parts = [make(using, fault, outside, rng) for fault, outside in made]
     expected = twin.one_by_one(using, parts)
-    opened = open_parts(using, parts)
+    opened = decrypt_parts(using, parts)
     assert twin.as_records(opened) == expected
     assert opened.verdicts.refused == Counter(each for each in expected if isinstance(each, str))
     assert opened.verdicts.accepted.tolist() == [not isinstance(each, str) for each in expected]
@@ -254,5 +254,5 @@ REASONS = {
 def test_every_kind_of_refusal_is_reached_and_named():
     using = opener(Purpose.TRAIN, 0, bound=True)
     parts = [make(using, fault, "", FixedRandomness(fault.encode())) for fault in REASONS]
-    verdicts = open_parts(using, parts).verdicts
+    verdicts = decrypt_parts(using, parts).verdicts
     assert {fault: verdicts[part] for part, fault in enumerate(REASONS)} == REASONS

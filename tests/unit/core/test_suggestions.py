@@ -1,6 +1,6 @@
 import pytest
 
-from maskedlark.core.near import instead
+from maskedlark.core.suggestions import did_you_mean
 
 
 @pytest.mark.parametrize(
@@ -13,8 +13,8 @@ from maskedlark.core.near import instead
     ],
 )
 def test_a_near_name_is_suggested_and_all_are_listed(name, known, said):
-    assert instead(name, known) == said
+    assert did_you_mean(name, known) == said
 
 
 def test_the_caller_says_what_the_list_is_of():
-    assert instead("ab", ["abc"], "declared are") == "did you mean 'abc'? Declared are abc"
+    assert did_you_mean("ab", ["abc"], "declared are") == "did you mean 'abc'? Declared are abc"

@@ -1,21 +1,32 @@
-"""The desk where documents and keys are handed in: what is published, and what is refused."""
+"""Publishing documents and keys that were handed in: what is accepted, and what is refused."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from maskedlark.clock import Clock
 from maskedlark.errors import Expired, Forked
-from maskedlark.parameter_service.pinned import Pinned
 from maskedlark.parameter_service.store import Store, View
 from maskedlark.parameters import chain
 from maskedlark.parameters.chain import Signed
 from maskedlark.parameters.document import Document
 from maskedlark.web.errors import UnknownDocument, UnknownHelper, UnknownOrigin
 from maskedlark.wire import keys
-from maskedlark.wire.signatures import SigningKey
+from maskedlark.wire.signatures import SigningKey, VerifyingKey
 
 
 @dataclass(frozen=True)
-class Desk:
+class Pinned:
+    """Whom the operator vouches for: public keys by name.
+
+    An origin's key signs its first document; later document keys are in the chain.
+    """
+
+    origins: Mapping[str, VerifyingKey] = field(default_factory=dict)
+    helpers: Mapping[str, VerifyingKey] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Publisher:
     """Everything that the parameter service needs to publish. `added` in answers: it was not there before."""
 
     store: Store
@@ -32,7 +43,7 @@ class Desk:
         origin, version = handed.names()
         if origin not in self.pinned.origins:
             raise UnknownOrigin(f"no key is pinned for {origin}; ask the operator of this service")
-        # Between reading the end of the chain and writing behind it nobody else writes: of two documents
+        # Between reading the end of the chain and adding to it nobody else writes: of two documents
         # for one version exactly one gets in.
         with self.store.writing() as view:
             before = self._before(view, origin, version)
@@ -41,8 +52,9 @@ class Desk:
                 return self._stored(view, opened), False
             except UnknownDocument:
                 countersigned = chain.countersign(handed, self.service_key)
-                self._refuse_useless(opened)
-                view.add(opened, countersigned, self.clock.now())
+            if opened.not_after <= self.clock.now():
+                raise Expired(f"not_after is over already: give {origin} a later one")
+            view.add(opened, countersigned, self.clock.now())
         return countersigned, True
 
     def publish_keys(self, helper: str, message: bytes) -> bool:
@@ -51,15 +63,18 @@ class Desk:
             raise UnknownHelper(f"no identity is pinned for {helper}; ask the operator of this service")
         identity = self.pinned.helpers[helper]
         with self.store.writing() as view:
-            before, least = self._keys_before(view, helper)
-            found = keys.verify(message, helper, identity, least)
+            try:
+                before, least = view.keys(helper)
+            except UnknownHelper:
+                before, least = None, 0
+            configuration = keys.verify(message, helper, identity, least)
             if message == before:
                 return False
-            if before is not None and found.sequence == least:
+            if before is not None and configuration.sequence == least:
                 raise Forked(
                     f"{helper} has published other keys with sequence {least}: sign with a higher one"
                 )
-            view.add_keys(helper, found.sequence, message, self.clock.now())
+            view.add_keys(helper, configuration.sequence, message, self.clock.now())
         return True
 
     def _before(self, view: View, origin: str, version: int) -> Document | None:
@@ -80,17 +95,6 @@ class Desk:
         if stored.body != opened.encode():
             raise Forked(
                 f"version {opened.version} of {opened.origin} is published already, as another document: "
-                "draft again behind the newest version"
+                "draft again, after the newest version"
             )
         return stored
-
-    def _refuse_useless(self, opened: Document) -> None:
-        """Refuse what nobody could use."""
-        if opened.not_after <= self.clock.now():
-            raise Expired(f"not_after is over already: give {opened.origin} a later one")
-
-    def _keys_before(self, view: View, helper: str) -> tuple[bytes | None, int]:
-        try:
-            return view.keys(helper)
-        except UnknownHelper:
-            return None, 0

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
-def instead(name: str, known: Iterable[str], there: str = "there are") -> str:
+def did_you_mean(name: str, known: Iterable[str], there: str = "there are") -> str:
     """The nearest of the known names, if one is near, and all of them: the end of a message, for a reader."""
     names = list(known)
     folded = {each.casefold(): each for each in names}

@@ -1,4 +1,4 @@
-"""Who gets through a helper's gate: the origin that signed it, for us, now, and nothing that was changed."""
+"""Which requests a helper accepts: the origin that signed it, for us, now, and nothing that was changed."""
 
 import hashlib
 from typing import Any
@@ -20,14 +20,14 @@ from maskedlark.web.errors import (
     UnsignedRequest,
     WrongDigest,
 )
-from maskedlark.web.gate import WINDOW_S, Admitted, Gate
+from maskedlark.web.request_signature import WINDOW_S, RequestVerifier, VerifiedRequest
 from maskedlark.wire.signatures import SigningKey
 
 NOW = 1_900_000_000
 KEY, OTHER_KEY = (SigningKey.generate(FixedRandomness(seed)) for seed in (b"ads", b"other"))
 KEYS = {"ads.example": KEY.verifying, "other.example": OTHER_KEY.verifying}
 BODY = b"the body"
-ADMITTED = Admitted("ads.example", hashlib.sha256(BODY).digest())
+VERIFIED = VerifiedRequest("ads.example", hashlib.sha256(BODY).digest())
 
 
 def key_of(origin):
@@ -36,7 +36,7 @@ def key_of(origin):
     return KEYS[origin]
 
 
-GATE = Gate("helper-0", key_of, FixedClock(NOW))
+VERIFIER = RequestVerifier("helper-0", key_of, FixedClock(NOW))
 
 
 def signed(**changes):
@@ -54,8 +54,8 @@ def signed(**changes):
     return [(name.encode(), value.encode()) for name, value in made.items()]
 
 
-def admit(headers, gate=GATE, method="POST", path=b"/v1/a%2Fb", query=b"x=1"):
-    return gate.admit(method, path, query, headers)
+def verify(headers, verifier=VERIFIER, method="POST", path=b"/v1/a%2Fb", query=b"x=1"):
+    return verifier.verify(method, path, query, headers)
 
 
 def changed(headers, name, value):
@@ -64,16 +64,16 @@ def changed(headers, name, value):
 
 
 def test_what_its_origin_signed_for_us_is_admitted():
-    admitted = admit(signed())
-    assert admitted == ADMITTED
-    admitted.check(BODY)
+    verified = verify(signed())
+    assert verified == VERIFIED
+    verified.check(BODY)
     for other in (b"", BODY + b"\0", BODY[:-1], b"another body"):
         with pytest.raises(WrongDigest):
-            admitted.check(other)
+            verified.check(other)
 
 
 def test_headers_of_others_are_let_be():
-    assert admit([(b"accept", b"*/*"), (b"accept", b"\xff"), *signed(), (b"x", b"")]) == ADMITTED
+    assert verify([(b"accept", b"*/*"), (b"accept", b"\xff"), *signed(), (b"x", b"")]) == VERIFIED
 
 
 OTHER_SIGNATURE = dict(signed(created=NOW + 1))[b"signature"]
@@ -104,7 +104,7 @@ STALE_INPUT = dict(signed(created=NOW - 301))[b"signature-input"]
 )
 def test_a_header_that_was_changed(name, value, error):
     with pytest.raises(error) as found:
-        admit(changed(signed(), name, value))
+        verify(changed(signed(), name, value))
     assert type(found.value) is error
 
 
@@ -126,43 +126,43 @@ def test_a_header_that_was_changed(name, value, error):
 )
 def test_another_method_path_or_query(sent):
     with pytest.raises(BadRequestSignature):
-        admit(signed(), **sent)
+        verify(signed(), **sent)
 
 
 def test_a_request_to_one_helper_is_nothing_to_another():
     with pytest.raises(NotForUs, match="this is helper-1"):
-        admit(signed(), Gate("helper-1", key_of, FixedClock(NOW)))
+        verify(signed(), RequestVerifier("helper-1", key_of, FixedClock(NOW)))
 
 
 def test_one_origin_cannot_speak_for_another():
     with pytest.raises(UndeclaredKey):
-        admit(signed(key=OTHER_KEY))
+        verify(signed(key=OTHER_KEY))
     claimed = changed(signed(key=OTHER_KEY), b"signature-input", dict(signed())[b"signature-input"])
     with pytest.raises(BadRequestSignature) as found:
-        admit(claimed)
+        verify(claimed)
     assert type(found.value) is BadRequestSignature
-    assert admit(signed(key=OTHER_KEY, origin="other.example")).origin == "other.example"
+    assert verify(signed(key=OTHER_KEY, origin="other.example")).origin == "other.example"
 
 
 def test_a_key_that_was_replaced_is_nothing_from_then_on():
     keys = {"ads.example": KEY.verifying}
-    gate = Gate("helper-0", keys.__getitem__, FixedClock(NOW))
-    assert admit(signed(), gate) == ADMITTED
+    verifier = RequestVerifier("helper-0", keys.__getitem__, FixedClock(NOW))
+    assert verify(signed(), verifier) == VERIFIED
     keys["ads.example"] = OTHER_KEY.verifying
     with pytest.raises(UndeclaredKey):
-        admit(signed(), gate)
+        verify(signed(), verifier)
 
 
 def test_the_window():
     for shift in (-WINDOW_S, 0, WINDOW_S):
-        assert admit(signed(created=NOW + shift)) == ADMITTED
+        assert verify(signed(created=NOW + shift)) == VERIFIED
     with pytest.raises(StaleRequest, match="301 seconds ago"):
-        admit(signed(created=NOW - WINDOW_S - 1))
+        verify(signed(created=NOW - WINDOW_S - 1))
     with pytest.raises(StaleRequest, match="301 seconds ahead"):
-        admit(signed(created=NOW + WINDOW_S + 1))
+        verify(signed(created=NOW + WINDOW_S + 1))
     for created in (0, 999_999_999_999_999):
         with pytest.raises(StaleRequest):
-            admit(signed(created=created))
+            verify(signed(created=created))
 
 
 @st.composite
@@ -181,15 +181,15 @@ def mutated(draw):
 @given(mutated())
 def test_changed_bytes_are_refused_with_a_type_or_change_nothing(headers):
     try:
-        admitted = admit(headers)
+        verified = verify(headers)
     except (RequestRefused, UnknownOrigin):
         assert headers != signed()
     else:
         assert headers == signed()
-        assert admitted == ADMITTED
+        assert verified == VERIFIED
 
 
 @given(st.lists(st.tuples(st.sampled_from([name for name, _ in signed()]), st.binary(max_size=200))))
 def test_any_headers_are_refused_with_a_type(headers):
     with pytest.raises((RequestRefused, UnknownOrigin)):
-        admit(headers)
+        verify(headers)

@@ -20,7 +20,7 @@ from maskedlark.errors import (
     RolledBack,
     Truncated,
 )
-from maskedlark.parameter_service.desk import Desk
+from maskedlark.parameter_service.publisher import Publisher
 from maskedlark.parameter_service.store import Store
 from maskedlark.parameters import chain, document
 from maskedlark.storage.engine import open_database
@@ -50,7 +50,7 @@ def test_what_is_published_is_countersigned_and_found_every_way(service):
 def test_the_same_document_again_is_answered_with_the_stored_one(service):
     stored = service.publish(FIRST)
     service.publish(SECOND)
-    assert service.desk.publish(chain.sign(FIRST, DOCUMENT_KEY)) == (stored, False)
+    assert service.publisher.publish(chain.sign(FIRST, DOCUMENT_KEY)) == (stored, False)
     with service.store.reading() as view:
         assert document.decode(view.latest(ORIGIN).body) == SECOND
 
@@ -85,7 +85,7 @@ def test_what_is_refused_leaves_nothing(service, case):
     handed, error = REFUSED[case]
     before = service.publish(FIRST)
     with pytest.raises(error) as caught:
-        service.desk.publish(handed)
+        service.publisher.publish(handed)
     assert type(caught.value) is error
     with service.store.reading() as view:
         assert view.page(ORIGIN, 0).documents == (before,)
@@ -99,7 +99,7 @@ def test_what_a_stranger_hands_in_is_not_decoded(service, version, monkeypatch):
     decode = Mock(wraps=document.decode)
     monkeypatch.setattr(document, "decode", decode)
     with pytest.raises(BadSignature):
-        service.desk.publish(handed)
+        service.publisher.publish(handed)
     assert call(handed.body) not in decode.mock_calls
 
 
@@ -119,7 +119,7 @@ def test_the_chain_says_who_signs_next(service):
         service.publish(third)
     service.publish(third, new)
     # Replayed, an old version is still checked with the key of its time.
-    assert service.desk.publish(chain.sign(turned, DOCUMENT_KEY))[1] is False
+    assert service.publisher.publish(chain.sign(turned, DOCUMENT_KEY))[1] is False
 
 
 def test_of_many_at_once_exactly_one_gets_in(service):
@@ -133,7 +133,7 @@ def test_of_many_at_once_exactly_one_gets_in(service):
         store = Store(service.path)
         ready.wait()
         try:
-            Desk(store, SERVICE_KEY, FixedClock(NOW), PINNED).publish(handed)
+            Publisher(store, SERVICE_KEY, FixedClock(NOW), PINNED).publish(handed)
             outcomes["published"] += 1
         except Forked:
             outcomes["refused"] += 1
@@ -153,7 +153,7 @@ def test_killed_between_write_and_answer(service):
     stored = service.publish(FIRST)
     # No close: whatever the dead process had in memory is lost.
     reopened = Service(service.path, FixedClock(NOW + 5))
-    assert reopened.desk.publish(chain.sign(FIRST, DOCUMENT_KEY)) == (stored, False)
+    assert reopened.publisher.publish(chain.sign(FIRST, DOCUMENT_KEY)) == (stored, False)
     reopened.publish(SECOND)
     with pytest.raises(Forked):
         reopened.publish(OTHER_SECOND)
@@ -178,7 +178,7 @@ def test_killed_before_the_write_was_committed(service):
 @pytest.mark.parametrize("deed", ["UPDATE {} SET published_at = 9", "DELETE FROM {}"])
 def test_the_database_itself_refuses_to_change_what_is_published(service, table, deed):
     service.publish(FIRST)
-    service.desk.publish_keys("helper-0", configuration(0, 5))
+    service.publisher.publish_keys("helper-0", configuration(0, 5))
     with (
         closing(open_database(service.path)) as database,
         pytest.raises(IntegrityError),
@@ -200,12 +200,12 @@ def test_a_file_from_before_tables_had_versions_is_taken_as_it_is(tmp_path):
     with closing(sqlite3.connect(tmp_path / "old.db", isolation_level=None)) as connection:
         connection.execute("DROP TABLE maskedlark_schema")
     service = Service(tmp_path / "old.db", FixedClock(NOW))
-    assert service.desk.publish(chain.sign(FIRST, DOCUMENT_KEY)) == (stored, False)
+    assert service.publisher.publish(chain.sign(FIRST, DOCUMENT_KEY)) == (stored, False)
     service.store.close()
 
 
 def test_a_helper_s_keys_only_move_on(service):
-    publish = service.desk.publish_keys
+    publish = service.publisher.publish_keys
     assert publish("helper-0", configuration(0, 5)) is True
     assert publish("helper-0", configuration(0, 5)) is False
     with pytest.raises(RolledBack):
@@ -218,7 +218,7 @@ def test_a_helper_s_keys_only_move_on(service):
 
 
 def test_only_a_pinned_helper_publishes_keys_and_only_its_own(service):
-    publish = service.desk.publish_keys
+    publish = service.publisher.publish_keys
     with pytest.raises(UnknownHelper):
         publish("helper-2", configuration(2, 1))
     with pytest.raises(BadSignature):

@@ -1,16 +1,18 @@
-"""A pending store in memory, that remembers what became of every report."""
+"""An outbox in memory that remembers what became of every report."""
 
 import threading
 from collections.abc import Callable, Sequence
 
+from maskedlark.browser import Outbox
 
-class MemoryPending:
-    """What a browser's store of pending reports must do, without a disk."""
+
+class MemoryOutbox(Outbox):
+    """What a browser's outbox must do, without a disk."""
 
     def __init__(self, reports: Sequence[bytes]) -> None:
         self.waiting = dict(enumerate(reports))
         self.acknowledged: dict[int, bytes] = {}
-        self.refused: dict[int, str] = {}
+        self.refusals: dict[int, str] = {}
         self.on_acknowledge: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
 
@@ -27,4 +29,4 @@ class MemoryPending:
     def refuse(self, key: int, reason: str) -> None:
         with self._lock:
             del self.waiting[key]
-            self.refused[key] = reason
+            self.refusals[key] = reason

@@ -1,0 +1,255 @@
+"""The kinds of columns: each is declared, fitted to a column without any label, and then encodes bytes.
+
+Numbers are in `scaled.py`. What is fitted is a pydantic model, as a saved encoder holds it.
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf, field_validator
+
+from maskedlark.errors import NotDeclared
+from maskedlark.features.column import Column, Value, texts
+
+Rows = NDArray[np.uint8]
+ON = 255
+MOST_BYTES = 1 << 12
+"""The most bytes that one column may become."""
+SALT = "maskedlark"
+MOST_SALT = 64
+"""BLAKE2b's longest key, in bytes."""
+_PERSON = b"maskedlark hash1"
+"""Fixed at 16 bytes: what separates these hashes from any other use of BLAKE2b."""
+TEXTS = {"true": True, "yes": True, "t": True, "y": True, "1": True} | {
+    "false": False, "no": False, "f": False, "n": False, "0": False,
+}  # fmt: skip
+NOT_BOOLEAN = "neither yes nor no (true/false, yes/no, t/f, y/n, 1/0); clean it, or declare OneHot()"
+
+Text = InstanceOf[str]
+"""Any text: pydantic's own refuses those that were read with errors="surrogateescape"."""
+
+
+class Fitted(BaseModel, ABC):
+    """One column's encoding, public and final."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    kind: str
+    """Its name in a saved encoder."""
+    name: Text
+    """The column's."""
+    indicator: bool
+    """Whether a last byte says that the value is missing."""
+
+    @abstractmethod
+    def own_names(self) -> list[str]:
+        """What its bytes stand for, the indicator apart."""
+
+    @abstractmethod
+    def encode_distinct(self, column: Column) -> tuple[Rows, NDArray[np.bool_]]:
+        """The bytes of every distinct value (v, w), the indicator apart, and which values are missing."""
+
+    def names(self) -> list[str]:
+        """What its bytes stand for."""
+        return self.own_names() + [f"{self.name} is missing"] * self.indicator
+
+    def encode(self, column: Column) -> Rows:
+        """A column as bytes: (n, w). Run by the ad server, for training and for serving alike."""
+        rows, absent = self.encode_distinct(column)
+        if self.indicator:
+            rows = np.concatenate([rows, absent[:, None] * np.uint8(ON)], axis=1)
+        return rows[column.places]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind(ABC):
+    """What a user declares about a column before it is fitted."""
+
+    indicator: bool | None = None
+    """Whether a byte says that the value is missing; None: where the fitted column has such values."""
+
+    def __post_init__(self) -> None:
+        if self.indicator is not None and not isinstance(self.indicator, bool):
+            raise NotDeclared("an indicator is True, False, or None for: where values are missing")
+
+    @abstractmethod
+    def fit(self, column: Column, least: int) -> Fitted:
+        """Fit to a column; nothing public may stand for fewer than `least` rows. Run by the ad server."""
+
+    def wants_indicator(self, absent: NDArray[np.bool_]) -> bool:
+        """As declared, or where anything is missing."""
+        return bool(absent.any()) if self.indicator is None else self.indicator
+
+
+def check_whole(value: object, low: int, high: int, what: str) -> None:
+    """Refuse what is not a whole number in its range."""
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise NotDeclared(f"{what} is a whole number from {low} to {high}, not {value!r}")
+
+
+def _spread(present: NDArray[np.intp], absent: NDArray[np.bool_], if_absent: int, width: int) -> Rows:
+    """One-hot rows of distinct values: each at its place, a missing one at `if_absent` (below 0: nowhere)."""
+    places = np.full(len(absent), if_absent, np.intp)
+    places[~absent] = present
+    hot: NDArray[np.bool_] = places[:, None] == np.arange(width)
+    return hot * np.uint8(ON)
+
+
+@dataclass(frozen=True)
+class Boolean(Kind):
+    """Yes or no as one byte: 255 for yes, 0 for no and for what is missing."""
+
+    def fit(self, column: Column, least: int) -> "BooleanColumn":  # noqa: ARG002 - it shows nothing
+        """Nothing to fit but the indicator; what is not boolean is refused now, not at serving."""
+        column.present(boolean, NOT_BOOLEAN)
+        return BooleanColumn(name=column.name, indicator=self.wants_indicator(column.absent))
+
+
+class BooleanColumn(Fitted):
+    """Yes or no."""
+
+    kind: Literal["boolean"] = "boolean"
+
+    def own_names(self) -> list[str]:
+        """The column's own name."""
+        return [self.name]
+
+    def encode_distinct(self, column: Column) -> tuple[Rows, NDArray[np.bool_]]:
+        """One byte each."""
+        rows = np.zeros((len(column.values), 1), np.uint8)
+        rows[~column.absent, 0] = np.array(column.present(boolean, NOT_BOOLEAN), bool) * np.uint8(ON)
+        return rows, column.absent
+
+
+def boolean(value: Value) -> bool:
+    """True or false, as booleans, 0 and 1, and the usual texts."""
+    if isinstance(value, str):
+        answer = TEXTS.get(value.strip().casefold())
+    else:
+        answer = bool(value) if isinstance(value, bool | int | float) and value in (0, 1) else None
+    if answer is None:
+        raise ValueError
+    return answer
+
+
+@dataclass(frozen=True)
+class OneHot(Kind):
+    """One byte a category, for the `most` most frequent that at least `least` rows have; the rest are other.
+
+    The categories are public, so one that few rows have would tell about those few.
+    """
+
+    most: int = 32
+    least: int | None = None
+    """None: what the encoder is fitted with."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole(self.most, 1, MOST_BYTES, "the most categories of a column")
+        if self.least is not None:
+            check_whole(self.least, 1, 1 << 31, "the least rows of a category")
+
+    def fit(self, column: Column, least: int) -> "OneHotColumn":
+        """The most frequent first, and by their texts where equally frequent: rows' order does not matter."""
+        count: Counter[str] = Counter()
+        for text, rows in zip(texts(column), column.counts[~column.absent].tolist(), strict=True):
+            count[text] += rows
+        ordered = sorted(count.items(), key=lambda item: (-item[1], item[0]))
+        floor = least if self.least is None else self.least
+        known = tuple(text for text, rows in ordered[: self.most] if rows >= floor)
+        return OneHotColumn(name=column.name, indicator=self.wants_indicator(column.absent), categories=known)
+
+
+class OneHotColumn(Fitted):
+    """Known categories. Every row has exactly one byte on, the indicator among them."""
+
+    kind: Literal["one-hot"] = "one-hot"
+    # Not strict: JSON has lists, and no tuples.
+    categories: tuple[Text, ...] = Field(strict=False, max_length=MOST_BYTES)
+
+    @field_validator("categories")
+    @classmethod
+    def _different(cls, categories: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(categories)) != len(categories):
+            raise ValueError("a category is named twice")
+        return categories
+
+    def own_names(self) -> list[str]:
+        """One a category, then the others'."""
+        return [*(f"{self.name} = {category}" for category in self.categories), f"{self.name} is other"]
+
+    def encode_distinct(self, column: Column) -> tuple[Rows, NDArray[np.bool_]]:
+        """What is missing counts as other where no indicator says so."""
+        other = len(self.categories)
+        place = {category: place for place, category in enumerate(self.categories)}
+        present = np.array([place.get(text, other) for text in texts(column)], np.intp)
+        return _spread(present, column.absent, -1 if self.indicator else other, other + 1), column.absent
+
+
+@dataclass(frozen=True)
+class Hashed(Kind):
+    """A category's bucket by BLAKE2b, keyed with a declared salt: stable across runs, machines, releases.
+
+    Any number of categories, and no list of them in public. The salt is public and hides nothing: whoever
+    guesses a category can check its bucket. Another salt makes other categories collide.
+    """
+
+    buckets: int
+    salt: str = SALT
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole(self.buckets, 1, MOST_BYTES, "the number of buckets")
+        if not _is_salt(self.salt):
+            raise NotDeclared(f"a salt is a text of at most {MOST_SALT} bytes; declare a shorter one")
+
+    def fit(self, column: Column, least: int) -> "HashedColumn":  # noqa: ARG002 - it shows no category
+        """Nothing to fit but the indicator; what cannot be hashed is refused now, not at serving."""
+        texts(column)
+        indicator = self.wants_indicator(column.absent)
+        return HashedColumn(name=column.name, indicator=indicator, buckets=self.buckets, salt=self.salt)
+
+
+def _is_salt(salt: object) -> bool:
+    return isinstance(salt, str) and len(_octets(salt)) <= MOST_SALT
+
+
+class HashedColumn(Fitted):
+    """Buckets. A missing value is in none."""
+
+    kind: Literal["hashed"] = "hashed"
+    buckets: Annotated[int, Field(ge=1, le=MOST_BYTES)]
+    salt: Text
+
+    @field_validator("salt")
+    @classmethod
+    def _short(cls, salt: str) -> str:
+        if not _is_salt(salt):
+            raise ValueError(f"a salt has at most {MOST_SALT} bytes")
+        return salt
+
+    def own_names(self) -> list[str]:
+        """One a bucket."""
+        return [f"{self.name} in bucket {bucket} of {self.buckets}" for bucket in range(self.buckets)]
+
+    def encode_distinct(self, column: Column) -> tuple[Rows, NDArray[np.bool_]]:
+        """One hash a distinct category."""
+        present = np.array([self.bucket(text) for text in texts(column)], np.intp)
+        return _spread(present, column.absent, -1, self.buckets), column.absent
+
+    def bucket(self, text: str) -> int:
+        """The column's name is hashed too, its length first: columns do not collide alike."""
+        name = _octets(self.name)
+        data = len(name).to_bytes(4, "big") + name + _octets(text)
+        digest = blake2b(data, digest_size=8, key=_octets(self.salt), person=_PERSON).digest()
+        return int.from_bytes(digest, "big") % self.buckets
+
+
+def _octets(text: str) -> bytes:
+    # Texts that were read with errors="surrogateescape" have a hash too.
+    return text.encode("utf-8", "surrogatepass")

@@ -1,0 +1,230 @@
+"""Decrypting many parts of reports at once, into columns. Run by a helper on what the ad server sent it.
+
+Stage by stage, not report by report: one HPKE call after the other finds its code in the processor's cache.
+All but HPKE and hashes is done on arrays. `Opener.open` does it for one part; tests hold the two together.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskedlark.core import sharing
+from maskedlark.core.declared import Measure, Model
+from maskedlark.core.purpose import Purpose
+from maskedlark.core.records import Coded, Measured, Records, Trained
+from maskedlark.core.sharing import ByteRows
+from maskedlark.errors import CannotOpen, DecodeError, Refused
+from maskedlark.wire import columns, payload_form
+from maskedlark.wire.acceptance import Verdicts
+from maskedlark.wire.addressing import Addressing
+from maskedlark.wire.columns import AggregateColumns, Key, TrainColumns
+from maskedlark.wire.payloads import Index, Payloads
+from maskedlark.wire.report import Opener
+
+_BLOCK = 1024
+"""So many HPKE calls follow each other with nothing between them. More would only hold more bytes twice."""
+_UNREADABLE = -1
+
+
+@dataclass(frozen=True, repr=False)
+class Opened:
+    """What a helper holds of the parts that it accepted, in their order, and why it refused the others."""
+
+    verdicts: Verdicts
+    """Over all parts that came."""
+    ids: ByteRows
+    """(n, 16), of the accepted ones, as all that follows."""
+    hours: NDArray[np.uint32]
+    column_hashes: ByteRows
+    """(n, 32)."""
+    records: Measured | Mapping[str, Trained]
+    """To aggregate: all of them. To train: by tag, for those tags that occur."""
+    places: Mapping[str, Index]
+    """To train: which of the accepted ones are a tag's records. Empty to aggregate."""
+
+    def of(self, tag: str | None) -> Records:
+        """The records of one model, or with no tag those to aggregate."""
+        if isinstance(self.records, Measured):
+            assert tag is None, "records to aggregate have no tag"
+            return self.records
+        assert tag is not None, "records to train have a tag"
+        return self.records[tag]
+
+
+def decrypt_parts(opener: Opener, parts: Sequence[bytes]) -> Opened:
+    """Open, check and expand many parts. A bad one spoils no other.
+
+    Takes about twice the bytes of the parts while it runs: give it some thousands at a time.
+    """
+    verdicts = Verdicts(len(parts))
+    public = Addressing(opener, parts, verdicts)
+    padded = _unseal(public, verdicts)
+    unsealed = np.flatnonzero(verdicts.accepted)
+    payloads = Payloads(opener, padded, unsealed, public.column_hashes[unsealed], verdicts)
+    records: Measured | dict[str, Trained]
+    if isinstance(opener.declared, Measure):
+        records, rows = _read_measured(opener, opener.declared, payloads, public.ids[unsealed]), {}
+    else:
+        by_tag = _read_trained(opener, payloads, public.ids[unsealed])
+        records = {tag: each for tag, (_, each) in by_tag.items()}
+        rows = {tag: index for tag, (index, _) in by_tag.items()}
+    accepted = np.flatnonzero(verdicts.accepted)
+    places = {tag: np.searchsorted(accepted, unsealed[index]) for tag, index in rows.items()}
+    return Opened(
+        verdicts,
+        public.ids[accepted],
+        public.hours[accepted],
+        public.column_hashes[accepted],
+        records,
+        places,
+    )
+
+
+def _unseal(public: Addressing, verdicts: Verdicts) -> list[bytes]:
+    """The payloads of all parts that open. A loop over records: HPKE is a call each."""
+    padded, parts = [], np.flatnonzero(verdicts.accepted).tolist()
+    for start in range(0, len(parts), _BLOCK):
+        block = parts[start : start + _BLOCK]
+        for part, (key, sealed, info) in zip(block, public.envelopes(block), strict=True):
+            try:
+                padded.append(key.open(sealed, info))
+            except CannotOpen as error:
+                verdicts.refuse(part, error)
+    return padded
+
+
+def _read_measured(opener: Opener, measure: Measure, payloads: Payloads, ids: ByteRows) -> Measured:
+    """The records to aggregate, of all payloads that are as declared; `ids` has one per payload."""
+    width = payload_form.secret_bytes(measure, opener.place)
+    secrets = np.zeros((len(ids), width), np.uint8)
+    kinds = np.full(len(ids), _UNREADABLE, np.intp)
+    seen = _SeenColumns(opener, measure)
+    for length in np.unique(payloads.lengths).tolist():
+        form = payload_form.measured(measure, opener.place, length, opener.size)
+        if form is not None:
+            rows = payloads.take(form)
+            kinds[rows] = [seen.kind(payloads.padded[row][form.columns]) for row in rows.tolist()]
+            secrets[rows] = payloads.rows[rows, form.secret]
+    payloads.left |= kinds == _UNREADABLE  # The strict decoder says why.
+    for row, payload in payloads.strict():
+        kinds[row] = seen.kind(payload.columns.encode())
+        secrets[row] = np.frombuffer(payload.secret, np.uint8)
+    good = np.flatnonzero(kinds != _UNREADABLE)
+    carried = sharing.cut(secrets[good].tobytes(), width)
+    shares = sharing.recover(carried, ids[good], Purpose.AGGREGATE, opener.place, measure.secrets())
+    return Measured(ids[good], seen.coded(kinds[good]), shares)
+
+
+class _SeenColumns:
+    """The different columns of many records. They are few, since records are to be grouped by them.
+
+    Each is decoded once; a record is then only the number of its kind.
+    """
+
+    def __init__(self, opener: Opener, measure: Measure) -> None:
+        self._shape, self._names = opener.shape, measure.keys
+        self._known: dict[bytes, int] = {}
+        self._keys: list[tuple[Key, ...]] = []
+
+    def kind(self, encoded: bytes) -> int:
+        """The kind of one record. Strict: columns that are not as declared are of none."""
+        kind = self._known.get(encoded)
+        if kind is None:
+            kind = self._known[encoded] = self._decode(encoded)
+        return kind
+
+    def _decode(self, encoded: bytes) -> int:
+        try:
+            decoded = columns.decode(encoded, Purpose.AGGREGATE)
+            self._shape.check(decoded)
+        except (DecodeError, Refused):
+            return _UNREADABLE
+        assert isinstance(decoded, AggregateColumns)
+        self._keys.append(tuple(decoded.keys[name] for name in self._names))
+        return len(self._keys) - 1
+
+    def coded(self, kinds: Index) -> dict[str, Coded]:
+        """A column for every key, from the kind of every record."""
+        return {name: _coded([keys[i] for keys in self._keys], kinds) for i, name in enumerate(self._names)}
+
+
+def _coded(of_kinds: Sequence[Key], kinds: Index) -> Coded:
+    """A dictionary-coded column, its entries in the order in which records show them."""
+    numbers: dict[Key, int] = {}
+    number = np.array([numbers.setdefault(key, len(numbers)) for key in of_kinds], np.intp)
+    entries, first, codes = np.unique(number[kinds], return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(len(order), np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    values = list(numbers)
+    return Coded(rank[codes], tuple(values[entry] for entry in entries[order].tolist()))
+
+
+class _TagRows(NamedTuple):
+    """The records of one tag: which payloads they are in, and what these hold."""
+
+    rows: Index
+    features: ByteRows
+    secrets: ByteRows
+    candidates: tuple[NDArray[np.int64], ...]
+
+
+def _read_trained(opener: Opener, payloads: Payloads, ids: ByteRows) -> dict[str, tuple[Index, Trained]]:
+    """The records to train, of all payloads that are as declared, by tag, with the payloads they are in.
+
+    `ids` has one per payload. Tags without a record are left out.
+    """
+    models = opener.shape.models
+    by_form = {tag: _by_form(opener, model, payloads) for tag, model in models.items()}
+    one_by_one: dict[str, list[tuple[int, TrainColumns, bytes]]] = {tag: [] for tag in models}
+    for row, payload in payloads.strict():
+        shown = payload.columns
+        assert isinstance(shown, TrainColumns)
+        assert by_form[shown.tag] is None, "a form has missed a record: there is one encoding of each"
+        one_by_one[shown.tag].append((row, shown, payload.secret))
+    every = {
+        tag: by_form[tag] or _strict(model, opener.place, one_by_one[tag]) for tag, model in models.items()
+    }
+    return {
+        tag: (each.rows, _expand(models[tag], opener.place, each, ids[each.rows]))
+        for tag, each in every.items()
+        if len(each.rows)
+    }
+
+
+def _by_form(opener: Opener, model: Model, payloads: Payloads) -> _TagRows | None:
+    """The records of a model that shows all candidates: these never vary, so one row of them is kept."""
+    form = payload_form.trained(model, opener.place, opener.size)
+    if form is None:
+        return None
+    index = payloads.take(form)
+    candidates = tuple(np.array([space.values], np.int64) for space in model.labels)
+    return _TagRows(index, payloads.rows[index, form.free], payloads.rows[index, form.secret], candidates)
+
+
+def _strict(model: Model, place: int, read: Sequence[tuple[int, TrainColumns, bytes]]) -> _TagRows:
+    """The records of a model whose candidates vary, as the strict decoder read them."""
+    shown = [columns for _, columns, _ in read]
+    labels = [[columns.candidates[i] for columns in shown] for i in range(len(model.labels))]
+    return _TagRows(
+        np.array([row for row, _, _ in read], np.intp),
+        _byte_rows([columns.features for columns in shown], model.features),
+        _byte_rows([secret for _, _, secret in read], payload_form.secret_bytes(model, place)),
+        tuple(
+            np.array(each, np.int64).reshape(len(read), model.policy.count(space))
+            for each, space in zip(labels, model.labels, strict=True)
+        ),
+    )
+
+
+def _byte_rows(records: Sequence[bytes], width: int) -> ByteRows:
+    return np.frombuffer(b"".join(records), np.uint8).reshape(len(records), width)
+
+
+def _expand(model: Model, place: int, each: _TagRows, ids: ByteRows) -> Trained:
+    carried = sharing.cut(each.secrets.tobytes(), each.secrets.shape[1])
+    shares = sharing.recover(carried, ids, Purpose.TRAIN, place, model.secrets())
+    return Trained(ids, each.features, each.candidates, shares)
