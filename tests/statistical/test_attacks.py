@@ -82,7 +82,7 @@ PRIOR = np.array([0.5, 0.4, *[0.1 / 8] * 8])
 
 
 def test_what_a_pair_leaks_when_labels_are_skewed():
-    """Figures in docs/THREAT_MODEL.md. With `all` a helper guesses 50 % of the labels, with `pair` 84 %."""
+    """Figures in docs/ACCOUNTING.md. With `all` a helper guesses 50 % of the labels, with `pair` 84 %."""
     rng, records = FixedRandomness(b"pairs"), 40_000
     labels = np.searchsorted(np.cumsum(PRIOR)[:-1], rng.unit(records), side="right")
     space, real = LabelSpace.categorical(10), np.ones(records, np.bool_)
