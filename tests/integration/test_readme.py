@@ -1,4 +1,4 @@
-"""What README and the pages that it leads to show is what happens. Its first screen: `tests/unit/cli/test_demo.py`."""
+"""What README, PAPER and COMMANDS show is what happens. The first screen: `tests/unit/cli/test_demo.py`."""
 
 import ast
 import inspect
