@@ -1,4 +1,4 @@
-"""Claim 1: the best attacks we have read the prototype's labels and none of ours.
+"""Claim 2: the best attacks we have read the prototype's labels and none of ours.
 
 Everything N-1 helpers see goes in, with half of the labels to learn from. An attack on ours fails the test
 beyond 5 standard deviations of a blind guess: one false alarm in 1.7 million for each of the figures.
