@@ -3,7 +3,9 @@
 import ast
 import inspect
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from maskedlark import cli
 from maskedlark.adserver.client import Client
@@ -24,7 +26,7 @@ def test_the_readme_is_short_and_says_what_it_is_before_it_shows_a_terminal():
 def test_the_calls_of_the_readmes_python_are_calls_that_there_are():
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     called = [each for block in blocks for each in ast.walk(ast.parse(block)) if isinstance(each, ast.Call)]
-    there = {
+    there: dict[str, Callable[..., Any]] = {
         "Client.from_config": Client.from_config,
         "client.query": Client.query,
         "client.training": begin,
