@@ -1,6 +1,6 @@
 """docs/tutorial.ipynb from docs/TUTORIAL.md: `python -m tests.integration.notebook` writes it anew.
 
-A block of Python is a cell. A block of text behind one is what it printed once, and is left out: the notebook
+A block of Python is a cell. A block of text after one is what it printed once, and is left out: the notebook
 is kept without outputs.
 """
 

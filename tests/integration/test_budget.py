@@ -1,4 +1,4 @@
-"""Claim 3, over HTTP against running helpers: nothing is answered twice for free.
+"""Claim 27, over HTTP against running helpers: nothing is answered twice for free.
 
 The ad server here does not keep to its client: it talks to helpers as it likes.
 """

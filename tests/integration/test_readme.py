@@ -1,15 +1,48 @@
-"""What the README shows is what happens. Its first screen: `tests/unit/cli/test_demo.py`."""
+"""What README, PAPER and COMMANDS show is what happens. The first screen: `tests/unit/cli/test_demo.py`."""
 
+import ast
+import inspect
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from maskedlark import cli
+from maskedlark.adserver.client import Client
+from maskedlark.training.begin import begin
+from maskedlark.training.training import Training
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+PAPER = (ROOT / "docs" / "PAPER.md").read_text()
+COMMANDS = (ROOT / "docs" / "COMMANDS.md").read_text()
+
+
+def test_the_readme_is_short_and_says_what_it_is_before_it_shows_a_terminal():
+    assert len(README.splitlines()) < 150
+    assert README.index("Browsers split each conversion into shares") < README.index("```console")
+
+
+def test_the_calls_of_the_readmes_python_are_calls_that_there_are():
+    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    called = [each for block in blocks for each in ast.walk(ast.parse(block)) if isinstance(each, ast.Call)]
+    there: dict[str, Callable[..., Any]] = {
+        "Client.from_config": Client.from_config,
+        "client.query": Client.query,
+        "client.training": begin,
+        "training.plan": Training.plan,
+    }
+    names = {ast.unparse(call.func): call for call in called}
+    assert there.keys() <= names.keys()
+    for name, function in there.items():
+        call = names[name]
+        itself = [None] if name.startswith(("client.", "training.")) else []
+        options = {each.arg: None for each in call.keywords if each.arg}
+        inspect.signature(function).bind(*itself, *call.args, **options)
 
 
 def test_the_python_example_gives_what_its_comment_says():
-    [block] = re.findall(r"```python\n(import numpy.*?)```", README, re.DOTALL)
+    [block] = re.findall(r"```python\n(import numpy.*?)```", PAPER, re.DOTALL)
     *setup, masked, shares = [line for line in block.splitlines() if line]
     names: dict[str, object] = {}
     exec("\n".join(setup), names)
@@ -30,11 +63,16 @@ def plain(row: str) -> str:
 
 
 def test_every_section_of_the_paper_is_in_the_table_and_no_other():
-    rows = re.findall(r"^\| ([^|]*\([^|]*)\|[^|]*\|[^|]*\|$", README, re.MULTILINE)
+    rows = re.findall(r"^\| ([^|]*\([^|]*)\|[^|]*\|[^|]*\|$", PAPER, re.MULTILINE)
     named = {number for row in rows for number in re.findall(r"(?<=[( ])\d(?:\.\d)*(?=[,)])", plain(row))}
     assert named == {*SECTIONS}
 
 
+def test_every_command_is_on_its_page():
+    rows = re.findall(r"^\| (`maskedlark [^|]*) \|", COMMANDS, re.MULTILINE)
+    assert {name for row in rows for name in re.findall(r"`maskedlark (\w+)`", row)} == {*cli._COMMANDS}
+
+
 def test_exit_codes_are_those_of_the_help():
-    codes = re.findall(r"^\| (\d+) \| (.*) \|$", README, re.MULTILINE)
+    codes = re.findall(r"^\| (\d+) \| (.*) \|$", COMMANDS, re.MULTILINE)
     assert f"Exit codes: {'; '.join(' '.join(row) for row in codes)}." in str(cli.app.info.epilog)

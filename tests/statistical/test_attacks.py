@@ -1,4 +1,4 @@
-"""Claim 1: the best attacks we have read the prototype's labels and none of ours.
+"""Claim 2: the best attacks we have read the prototype's labels and none of ours.
 
 Everything N-1 helpers see goes in, with half of the labels to learn from. An attack on ours fails the test
 beyond 5 standard deviations of a blind guess: one false alarm in 1.7 million for each of the figures.
@@ -82,7 +82,7 @@ PRIOR = np.array([0.5, 0.4, *[0.1 / 8] * 8])
 
 
 def test_what_a_pair_leaks_when_labels_are_skewed():
-    """Figures in docs/THREAT_MODEL.md. With `all` a helper guesses 50 % of the labels, with `pair` 84 %."""
+    """Figures in docs/ACCOUNTING.md. With `all` a helper guesses 50 % of the labels, with `pair` 84 %."""
     rng, records = FixedRandomness(b"pairs"), 40_000
     labels = np.searchsorted(np.cumsum(PRIOR)[:-1], rng.unit(records), side="right")
     space, real = LabelSpace.categorical(10), np.ones(records, np.bool_)

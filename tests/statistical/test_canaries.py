@@ -1,4 +1,4 @@
-"""Claim 2: running helpers are audited with canaries. What is found is under the declared ε, and not far.
+"""Claim 12: running helpers are audited with canaries. What is found is under the declared ε, and not far.
 
 One release over many groups is as many trials: each group is one canary, whose value a coin chose, and its
 noise is its own. The auditor is the ad server, alone or with all helpers but one: the colluding helper hands

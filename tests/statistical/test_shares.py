@@ -1,4 +1,4 @@
-"""Claim 1, arithmetic part: any N-1 shares are uniform and do not depend on the secret.
+"""Claim 1 of docs/CLAIMS.md: any N-1 shares are uniform and do not depend on the secret.
 
 Fixed seeds, so a pass is a pass for good; the stated rates are for a fresh choice of seed.
 """

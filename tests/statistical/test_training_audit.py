@@ -1,4 +1,4 @@
-"""Claim 2 for training: canary labels in a run bound both of its figures from below.
+"""Claim 15: canary labels in a run bound both of its figures from below.
 
 One run over n canaries is n trials: each has a coordinate of the gradient of its own. Against the ad server
 alone batches are unknown; against it with all helpers but one they are known, and of the noise only the

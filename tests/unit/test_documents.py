@@ -1,4 +1,4 @@
-"""What the documents name is there: files, rooms, tests, edits of the mutants' table, and linked pages."""
+"""What the documents name exists: files, folders, tests, mutants, commands and linked pages."""
 
 import re
 from pathlib import Path
@@ -35,15 +35,15 @@ def named(page: Path) -> list[str]:
 
 
 def is_there(name: str) -> bool:
-    """A file or room by its path, from the root or in the package; or by its name alone, anywhere."""
+    """A file or folder by its path, from the root or in the package; or by its name alone, anywhere."""
     if any(any(home.glob(name)) for home in (ROOT, PACKAGE)):
         return True
     return "/" not in name and any(any((ROOT / tree).rglob(name)) for tree in TREES)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_files_and_rooms_are_there(page):
-    # Commands have words behind them, tests their names.
+def test_files_and_folders_are_there(page):
+    # Commands have words after them, tests their names.
     first = [re.split(r"::|,? ", name)[0] for name in named(page)]
     paths = [name for name in first if PATH.fullmatch(name) and not name.startswith("/")]
     assert not [name for name in paths if not is_there(name.rstrip("/"))]
@@ -78,10 +78,24 @@ def headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def test_every_mutant_is_in_the_reviewers_page_or_is_of_no_claim():
-    page = prose(ROOT / "docs" / "PRIVACY_REVIEW.md")
-    rows = [line.split("|") for line in page.splitlines() if line.startswith("|") and line.count("|") == 7]
-    shown = {name for row in rows for name in re.findall(r"`([^`]+)`", row[6])}
+def claims() -> list[str]:
+    """The claims of the page, each with its list of assumptions, files, tests and mutants."""
+    claimed = (ROOT / "docs" / "CLAIMS.md").read_text().partition("\n## What is not promised")[0]
+    return re.split(r"^\*\*(?=\d+\. )", claimed, flags=re.MULTILINE)[1:]
+
+
+def test_claims_are_numbered_and_each_says_against_whom_where_and_what_would_notice():
+    assert [int(claim.partition(".")[0]) for claim in claims()] == [*range(1, len(claims()) + 1)]
+    for claim in claims():
+        items = [
+            re.findall(rf"^- {what}", claim, re.MULTILINE) for what in ("Against", "Enforced in", "Tests:")
+        ]
+        assert [len(each) for each in items] == [1, 1, 1], claim
+
+
+def test_every_mutant_is_of_a_claim_or_of_none_for_a_reason():
+    parts = [part for claim in claims() for part in re.findall(r"^- Mutants:(.*?)\.$", claim, re.M | re.S)]
+    shown = {name for part in parts for name in re.findall(r"`([^`]+)`", part)}
     promised = {mutant.promise for mutant in MUTANTS}
     assert shown <= promised
     of_no_claim = {"the retention: a dataset that is being sent keeps its reports"}
