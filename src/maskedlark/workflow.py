@@ -210,11 +210,13 @@ class Workflow:
         noise: Sequence[Randomness] | None = None,
         known: Mapping[str, Function] | None = None,
         stepped: Mapping[str, SteppedFunction] | None = None,
+        folder: Path | None = None,
     ) -> None:
         """`identities`: the helpers' keys that the document names, in its order.
 
         `noise`: what each helper draws from, where draws have to repeat; else it is `rng`, which all share.
-        `known`, `stepped`: functions that helpers compute; else all that are built in.
+        `known`, `stepped`: functions that helpers compute; else all that are built in. `folder`: where their
+        ledgers are; else one that is deleted in the end.
         """
         self.document, self.clock, self.rng = document, clock, rng
         self.functions = known or functions.OnDemand(functions.load(), functions.EVALUATION)
@@ -226,9 +228,11 @@ class Workflow:
         self.views: dict[str, tuple[View, ...]] = {}
         self._digests: dict[str, tuple[Purpose, bytes]] = {}
         self._first_slots: dict[bytes, int] = {}
-        folder, stack = Path(tempfile.mkdtemp(prefix="maskedlark-")), ExitStack()
+        stack = ExitStack()
         self._close = weakref.finalize(self, stack.close)
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        if folder is None:
+            folder = Path(tempfile.mkdtemp(prefix="maskedlark-"))
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
         draws = noise or [rng] * len(identities)
         self.helpers: list[LocalHelper] = []
         for place, (identity, drawn) in enumerate(zip(identities, draws, strict=True)):
