@@ -16,6 +16,8 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import repeat
 from pathlib import Path
 from typing import Self, cast
 
@@ -53,7 +55,7 @@ from maskedlark.release.kept_answers import KeptAnswers
 from maskedlark.release.messages import decode_request, decode_session
 from maskedlark.release.release import Desk
 from maskedlark.release.steps import StepDesk
-from maskedlark.storage.engine import open_database
+from maskedlark.storage.engine import Database, open_database
 from maskedlark.wire import datasets, report
 from maskedlark.wire.columns import Declared, Key
 from maskedlark.wire.opening import Opened, open_parts
@@ -228,21 +230,27 @@ class Workflow:
         self.views: dict[str, tuple[View, ...]] = {}
         self._digests: dict[str, tuple[Purpose, bytes]] = {}
         self._first_slots: dict[bytes, int] = {}
-        stack = ExitStack()
-        self._close = weakref.finalize(self, stack.close)
+        self._until = ExitStack()
+        self._close = weakref.finalize(self, self._until.close)
         if folder is None:
             folder = Path(tempfile.mkdtemp(prefix="maskedlark-"))
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        draws = noise or [rng] * len(identities)
-        self.helpers: list[LocalHelper] = []
-        for place, (identity, drawn) in enumerate(zip(identities, draws, strict=True)):
-            self.helpers.append(LocalHelper(self, place, identity, folder / str(place), drawn))
-            stack.callback(self.helpers[-1].database.close)
-        database = open_database(f"sqlite:///{folder / 'adserver.sqlite'}")
-        stack.callback(database.close)
-        self.book = Book(database, document.origin)
-        here = cast("Connections", _Here(self.helpers))
-        self._asking = Asking(Requests(database), self.book, here, clock, rng)
+            self._until.callback(shutil.rmtree, folder, ignore_errors=True)
+        self._folder, self.helpers = folder, list[LocalHelper]()
+        for place, (identity, own) in enumerate(zip(identities, noise or repeat(rng), strict=False)):
+            self.helpers.append(LocalHelper(self, place, identity, folder / str(place), own))
+            self._until.callback(self.helpers[-1].database.close)
+
+    @cached_property
+    def _database(self) -> Database:
+        """The ad server's own."""
+        database = open_database(f"sqlite:///{self._folder / 'adserver.sqlite'}")
+        self._until.callback(database.close)
+        return database
+
+    @cached_property
+    def book(self) -> Book:
+        """The receipts that the ad server keeps."""
+        return Book(self._database, self.document.origin)
 
     @classmethod
     def declared(
@@ -359,8 +367,12 @@ class Workflow:
         epsilon: float | None = None,
     ) -> Answered:
         """The answer of any function that the helpers know."""
-        digests = self._frozen(function.purpose, datasets)
-        return self._asking.ask(Wish(function, arguments, self.document, digests, noise, epsilon))
+        wish = Wish(
+            function, arguments, self.document, self._frozen(function.purpose, datasets), noise, epsilon
+        )
+        # Of connections it asks for the helpers alone.
+        here = cast("Connections", _Here(self.helpers))
+        return Asking(Requests(self._database), self.book, here, self.clock, self.rng).ask(wish)
 
     def sealed_to_train(self, names: Sequence[str] | None) -> tuple[Document, tuple[bytes, ...]]:
         """The document, and the digests of these datasets to train or of all."""
