@@ -25,12 +25,12 @@ from maskedlark.audit.colluding import shared_seed
 from maskedlark.core import sharing
 from maskedlark.core.records import Trained
 from maskedlark.randomness import SystemRandomness
-from maskedlark.simulate.stage import Stage, stage
+from maskedlark.simulate.cluster import LocalCluster, local_cluster
 from maskedlark.training.progress import silent
 from maskedlark.training.training import Training
 
 _MOST = 99.0
-"""ε that a source may cost: helpers of a stage accept 100, with what randomised labels cost on top."""
+"""ε that a source may cost: helpers of a cluster accept 100, with what randomised labels cost on top."""
 
 Score = Callable[[nn.Module, Split], float]
 
@@ -61,7 +61,7 @@ def both(data: Split, run: Run, delta: float = 1e-5, score: Score = memory.accur
     """Poisson batches and Gaussian noise, or none where the run's labels are randomised in browsers."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        stage(Path(folder), settings(run), SystemRandomness()) as made,
+        local_cluster(Path(folder), settings(run), SystemRandomness()) as made,
         made.client() as client,
     ):
         send(made, client, data.features, data.labels)
@@ -112,7 +112,7 @@ def _train(client: Client, data: Split, run: Run, delta: float, sample: NDArray[
 # What only all helpers together hold.
 
 
-def _held(made: Stage, training: Training) -> list[Trained]:
+def _held(made: LocalCluster, training: Training) -> list[Trained]:
     request: Any = training.sums
     (dataset,) = request.request.datasets
     return [colluding.records(each.folder, made.document, dataset, TAG) for each in made.helpers]
@@ -125,7 +125,7 @@ def as_held(data: Split, held: Sequence[Trained]) -> Split:
     return data._replace(features=held[0].features, labels=labels)
 
 
-def _seeds(made: Stage, training: Training) -> Seeds:
+def _seeds(made: LocalCluster, training: Training) -> Seeds:
     request: Any = training.sums
     (dataset,) = request.request.datasets
     (opened, *_) = training.receipts.values()

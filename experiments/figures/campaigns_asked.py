@@ -24,7 +24,7 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.dp import accountant
 from maskedlark.functions.function import Group
 from maskedlark.randomness import FixedRandomness, SystemRandomness
-from maskedlark.simulate.stage import Stage, stage
+from maskedlark.simulate.cluster import LocalCluster, local_cluster
 from maskedlark.workflow import ByTag, Workflow
 
 COARSE_KEYS, FINE_KEYS = hillstrom.KEYS[:2], hillstrom.KEYS
@@ -90,7 +90,7 @@ def asked_over_http(job: Job) -> Found:
     settings = _DECLARED.format(k=k, most_cents=100 * most_spend)
     with (
         tempfile.TemporaryDirectory() as folder,
-        stage(Path(folder), settings, SystemRandomness()) as made,
+        local_cluster(Path(folder), settings, SystemRandomness()) as made,
         made.client() as client,
     ):
         _upload(made, some, most_spend)
@@ -106,7 +106,7 @@ def asked_over_http(job: Job) -> Found:
     return {**judged(shown, truth, "visit"), **more, "until_sealed_s": sealed}
 
 
-def _upload(made: Stage, some: Customers, most_spend: int) -> None:
+def _upload(made: LocalCluster, some: Customers, most_spend: int) -> None:
     document = made.document
     seen = SystemClock().now() - document.attribution_window_s - document.delay.most_s - 3600
     with processes(2) as makers:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
 from pathlib import Path
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -64,8 +64,8 @@ from maskedlark.wire.signatures import SigningKey
 from maskedlark.wire.steps import Ranges
 from maskedlark.wire.terms import DatasetOpener, Terms
 
-ByTag = Mapping[str | None, Records]
-"""Records of each model, or with no tag those to aggregate."""
+ByTag = Mapping[Any, Records]
+"""Records of each model by its tag; or, by None, those to aggregate."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,7 +80,7 @@ class View:
     def records(self) -> ByTag:
         """Open columns, and shares that are uniform to it."""
         opened = self.opened.records
-        return {None: opened} if isinstance(opened, Measured) else dict(opened.items())
+        return {None: opened} if isinstance(opened, Measured) else opened
 
     @property
     def shares(self) -> FieldArray:

@@ -1,5 +1,6 @@
 import gc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,7 +109,7 @@ def test_training_and_evaluation_go_as_against_the_ad_servers_client(helpers, op
     runs = []
     for _ in range(2):
         noise = [FixedRandomness(b"helper %d" % place) for place in range(helpers)]
-        way = Workflow.declared(TRAIN, helpers, CLOCK, FixedRandomness(b"all"), noise)
+        way: Any = Workflow.declared(TRAIN, helpers, CLOCK, FixedRandomness(b"all"), noise)
         with way:
             way.train("table", "clicks", features, [features[:, 0] > 128], decoded=True)
             torch.manual_seed(1)

@@ -22,9 +22,9 @@ from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotDeclared
 from maskedlark.parameters.document import Document
-from maskedlark.randomness import Randomness, SystemRandomness
+from maskedlark.randomness import Randomness
 from maskedlark.wire import batch
-from maskedlark.wire.batch import Envelope
+from maskedlark.wire.batch import Chunk, Envelope
 from maskedlark.wire.columns import Key
 from maskedlark.wire.report import Recipient
 
@@ -125,25 +125,14 @@ class Population:
                 bar.advance(task, len(made))
                 yield made
 
-    def _run(self, chunks: Iterator["Chunk"]) -> Iterator[list[bytes]]:
+    def _run(self, chunks: Iterator[Chunk]) -> Iterator[list[bytes]]:
         if self.pool is None:
             return (batch.seal(*chunk, self.rng) for chunk in chunks)
-        return self.pool.map(_seal_apart, chunks)
+        return self.pool.map(batch.seal_apart, chunks)
 
 
 def processes(count: int) -> ProcessPoolExecutor:
     """Processes for a population: fresh interpreters, since a fork copies locks whose threads it lacks."""
-    return ProcessPoolExecutor(count, get_context("spawn"), _leave_interrupts_to_the_parent)
-
-
-def _leave_interrupts_to_the_parent() -> None:
-    """Ctrl-C reaches the whole group: who started the processes ends them, without a traceback from each."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-Chunk = tuple[Envelope, list[bytes], FieldArray, list[int]]
-
-
-def _seal_apart(chunk: Chunk) -> list[bytes]:
-    """In another process, with the operating system's randomness: a copied generator would repeat itself."""
-    return batch.seal(*chunk, SystemRandomness())
+    # Ctrl-C reaches the whole group: who started the processes ends them, without a traceback from each.
+    ignore = signal.SIGINT, signal.SIG_IGN
+    return ProcessPoolExecutor(count, get_context("spawn"), signal.signal, ignore)

@@ -24,7 +24,7 @@ from maskedlark.cli.page import whole
 from maskedlark.cli.plainly import plainly
 from maskedlark.features import Encoder
 from maskedlark.randomness import Randomness, SystemRandomness
-from maskedlark.simulate.stage import stage
+from maskedlark.simulate.cluster import local_cluster
 
 
 @plainly
@@ -77,7 +77,10 @@ def play(console: Console, users: int, helpers: int, rng: Randomness) -> Found:
         "Their browsers know; nobody else will see what one of them did.\n"
     )
     settings = declaring.settings(encoder)
-    with tempfile.TemporaryDirectory() as folder, stage(Path(folder), settings, rng, helpers) as scene:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        local_cluster(Path(folder), settings, rng, helpers) as scene,
+    ):
         declaring.act(console, scene)
         with scene.client() as client:
             sent = reporting.act(console, scene, client, crowd, encoder)

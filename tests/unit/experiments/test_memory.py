@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from experiments import memory, over_http
 from experiments.data import Split
 from experiments.memory import Laplace, Local, Run, Seeds
+from maskedlark.adserver.session import Session
 from maskedlark.clock import FixedClock
 from maskedlark.core import field, local_dp, sharing
 from maskedlark.core.declared import Model
@@ -129,12 +131,13 @@ def test_with_helpers_seeds_it_has_the_weights_of_their_session(classes, shuffle
         sample=memory.sample(data, own), **drawn,
     )  # fmt: skip
     cases.fit(trained, torch.optim.SGD(trained.model.parameters(), lr=own.rate))
-    noise = []
+    noise, session = [], cast(Session, trained.sums).request.id
     for helper in way.helpers:
         with helper.database.read() as connection:
-            stored = slots.find(connection, document.origin, bytes.fromhex(trained.sums.request.id)).seed
+            stored = slots.find(connection, document.origin, bytes.fromhex(session)).seed
         noise.append(mechanisms.root(stored, [way.seeds[digest]]))
-    held = over_http.as_held(data, [each.datasets[digest].held[memory.TAG] for each in way.helpers])
+    records: list[Any] = [each.datasets[digest].held[memory.TAG] for each in way.helpers]
+    held = over_http.as_held(data, records)
     found = memory.train(held, own, Seeds(way.seeds[digest], noise), memory.sample(data, own))
     way.close()
     assert np.array_equal(memory.flat(found).view(np.uint32), memory.flat(trained.model).view(np.uint32))

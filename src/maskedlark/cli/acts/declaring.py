@@ -3,7 +3,7 @@
 from rich.console import Console
 
 from maskedlark.features import Encoder
-from maskedlark.simulate.stage import Stage
+from maskedlark.simulate.cluster import LocalCluster
 
 MODEL = "ConversionModel11005"
 DELTA = 1e-5
@@ -40,7 +40,7 @@ features = {len(encoder)}
 """
 
 
-def act(console: Console, scene: Stage) -> None:
+def act(console: Console, scene: LocalCluster) -> None:
     """Show what was published."""
     found = scene.document
     names = ", ".join(helper.name for helper in found.helpers)

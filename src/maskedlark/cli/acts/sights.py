@@ -14,13 +14,13 @@ from maskedlark.core.declared import Measure, Model
 from maskedlark.core.records import Measured, Trained
 from maskedlark.features import Encoder
 from maskedlark.helper.keyring import Keyring
-from maskedlark.simulate.stage import Stage
+from maskedlark.simulate.cluster import LocalCluster
 from maskedlark.storage.engine import open_database
 from maskedlark.wire.report import Opener
 from maskedlark.workflow import View, open_reports
 
 
-def opened(scene: Stage, declared: Measure | Model) -> tuple[View, ...]:
+def opened(scene: LocalCluster, declared: Measure | Model) -> tuple[View, ...]:
     """All that helpers hold of the stored reports for one purpose."""
     database, now = open_database(f"sqlite:///{scene.folder / 'reports.sqlite'}"), SystemClock().now()
     try:

@@ -22,7 +22,7 @@ from maskedlark.dp import accountant
 from maskedlark.dp.mechanisms import Kind, Sensitivity
 from maskedlark.functions.sums import Sums
 from maskedlark.randomness import Randomness
-from maskedlark.simulate.stage import MOST, Stage, stage
+from maskedlark.simulate.cluster import MOST, LocalCluster, local_cluster
 
 HIGH = 100
 DELTA = 1e-5
@@ -48,7 +48,7 @@ def run(count: int, releases: int, epsilon: float, kind: Kind, rng: Randomness) 
     make = lambda crowd: crowd.measure([range(count)], [coins * HIGH])  # noqa: E731
     with (
         tempfile.TemporaryDirectory() as folder,
-        stage(Path(folder), settings, rng) as scene,
+        local_cluster(Path(folder), settings, rng) as scene,
         sealed(scene, Purpose.AGGREGATE, make) as client,
     ):
         noise = accountant.noise_for(kind, 1, epsilon, delta)
@@ -72,7 +72,7 @@ def judge(
     ]
 
 
-def _view(scene: Stage, client: Client, noise: float, count: int) -> tuple[Floats, Floats]:
+def _view(scene: LocalCluster, client: Client, noise: float, count: int) -> tuple[Floats, Floats]:
     """What an auditor sees of every canary in one release: alone, and with what helper 1 tells it."""
     answered = client.ask(Sums(), {"values": ["euros"], "by": [["canary"]]}, noise=noise)
     (table,) = answered.tables

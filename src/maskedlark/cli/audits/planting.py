@@ -7,7 +7,7 @@ from maskedlark.adserver.client import Client
 from maskedlark.browser.population import Population
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
-from maskedlark.simulate.stage import Stage
+from maskedlark.simulate.cluster import LocalCluster
 
 TAG = "audited"
 SETTINGS = """
@@ -31,7 +31,7 @@ Reports = Iterable[Sequence[bytes]]
 
 
 @contextmanager
-def sealed(scene: Stage, purpose: Purpose, make: Callable[[Population], Reports]) -> Iterator[Client]:
+def sealed(scene: LocalCluster, purpose: Purpose, make: Callable[[Population], Reports]) -> Iterator[Client]:
     """The reports of an auditor's own, sealed at every helper; yields who may ask about them."""
     document = scene.document
     seen = SystemClock().now() - document.attribution_window_s - document.delay.most_s - 3600

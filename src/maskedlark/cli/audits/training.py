@@ -30,7 +30,7 @@ from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions.gradient import GradientSteps
 from maskedlark.randomness import Randomness
-from maskedlark.simulate.stage import Stage, stage
+from maskedlark.simulate.cluster import LocalCluster, local_cluster
 
 BOUND = 0.05
 """ψ: a canary's gradient is clipped to it, whatever its label."""
@@ -68,7 +68,7 @@ def run(count: int, rate: float, steps: int, noise: float, rng: Randomness) -> A
     network = Network((Layer(Linear("w0", None, count, 1)),), (BinaryCrossEntropy(),))
     zeros = Quantised(np.zeros(count, np.int16), (0,), ())
     settings = SETTINGS.format(features=count, bound=BOUND)
-    with tempfile.TemporaryDirectory() as folder, stage(Path(folder), settings, rng) as scene:
+    with tempfile.TemporaryDirectory() as folder, local_cluster(Path(folder), settings, rng) as scene:
         rows = canaries.features(count)
         make = lambda crowd: crowd.train(TAG, rows, [coins.astype(np.int64)])  # noqa: E731
         with sealed(scene, Purpose.TRAIN, make) as client:
@@ -89,7 +89,7 @@ def _tail(network: Network, clip: Clip, body: bytes, noise: float) -> int:
 
 
 def _told(
-    scene: Stage, ran: Ran, network: Network, clip: Clip, count: int
+    scene: LocalCluster, ran: Ran, network: Network, clip: Clip, count: int
 ) -> tuple[colluding.Floats, canaries.Flags]:
     """What helper 1 knows: its noise, and which canaries were in each batch."""
     helper = scene.helpers[1]

@@ -26,7 +26,7 @@ from maskedlark.exact.local import lift
 from maskedlark.functions import weights as encoding
 from maskedlark.functions.gradient import GradientSteps
 from maskedlark.randomness import Randomness
-from maskedlark.simulate.stage import stage
+from maskedlark.simulate.cluster import local_cluster
 from maskedlark.workflow import Workflow
 
 FEATURES = 64
@@ -41,7 +41,10 @@ def run(records: int, targets: int, epsilon: float, steps: int, rng: Randomness)
     crafted = crafted_weights.craft(rows, np.arange(targets))
     noise = noise_for_course("gaussian", 1.0, steps, DELTA, epsilon, epsilon)
     settings = SETTINGS.format(features=FEATURES, bound=1.0)
-    with tempfile.TemporaryDirectory() as folder, stage(Path(folder), settings, rng, HELPERS) as scene:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        local_cluster(Path(folder), settings, rng, HELPERS) as scene,
+    ):
         clip = clipping(scene.document)
         with sealed(scene, Purpose.TRAIN, lambda crowd: crowd.train(TAG, rows, [labels])) as client:
             whole = Sampling(kind="whole")

@@ -84,7 +84,7 @@ class RunningHelper:
 
 
 @dataclass
-class Stage:
+class LocalCluster:
     """Running services of one origin, and the keys that its owner has."""
 
     folder: Path
@@ -150,7 +150,7 @@ class Stage:
 
     def upload(self, batches: Iterable[Sequence[bytes]]) -> int:
         """Hand reports in over HTTP, batch by batch. Returns how many were stored."""
-        # Not closed: the connection is the stage's, and serves the next upload too.
+        # Not closed: the connection is the cluster's, and serves the next upload too.
         remote, stored = Remote(self.adserver.address, self.http, _UPLOAD), 0
         for batch in batches:
             answer = remote.post("/reports", uploads.encode_batch(batch), uploads.CONTENT_TYPE)
@@ -175,7 +175,7 @@ class Stage:
 
 
 @contextmanager
-def stage(
+def local_cluster(
     folder: Path,
     settings: str,
     rng: Randomness,
@@ -186,7 +186,7 @@ def stage(
     others: Sequence[str] = (),
     log_level: str = "WARNING",
     serving: str = "",
-) -> Iterator[Stage]:
+) -> Iterator[LocalCluster]:
     """Make keys, start every service, publish; stop what was started in the end.
 
     `settings` is the TOML of `maskedlark parameters draft`, without origin and helpers; `others` are origins
@@ -216,7 +216,7 @@ def stage(
             for name, identity in zip(names, identities, strict=True)
         )
         http = stack.enter_context(httpx.Client(timeout=60, follow_redirects=False))
-        made = Stage(
+        made = LocalCluster(
             folder, ORIGIN, origins, requests, service, service_key, adserver, running, parameters, http, rng
         )
         _write_configs(made, database, helper_settings, least_k, serving)
@@ -248,14 +248,14 @@ def _ports(folder: Path, names: Sequence[str]) -> dict[str, int]:
     return {name: kept[name] for name in names if name in kept and is_free(kept[name])}
 
 
-def _keep_ports(made: Stage) -> None:
+def _keep_ports(made: LocalCluster) -> None:
     named = {"parameters": made.service, "adserver": made.adserver}
     named |= {helper.name: helper.process for helper in made.helpers}
     ports = {name: process.port for name, process in named.items()}
     files.write(made.folder / _PORTS, json.dumps(ports).encode())
 
 
-def _published(made: Stage, settings: str) -> None:
+def _published(made: LocalCluster, settings: str) -> None:
     """The document of these settings: the newest, if it was made from the very same; else another version."""
     path = made.folder / _SETTINGS
     with suppress(NotThere):
@@ -309,7 +309,7 @@ def _process(party: str, config: Path, log_level: str, port: int | None) -> Proc
 
 
 def _write_configs(
-    made: Stage, database: str | None, helper_settings: str, least_k: int, serving: str
+    made: LocalCluster, database: str | None, helper_settings: str, least_k: int, serving: str
 ) -> None:
     trusted = tuple(each.identity.verifying.public.hex() for each in made.helpers)
     service = (
