@@ -17,7 +17,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import repeat
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -132,7 +131,6 @@ class LocalHelper(RemoteHelper):
         self.keys = Keyring(folder / "keys", self.name)
         self.keys.rotate(identity, "https://helper.example", self._clock.now(), rng)
         self.datasets: dict[bytes, FrozenDataset] = {}
-        folder.mkdir(parents=True, exist_ok=True)
         self.database = open_database(f"sqlite:///{folder / 'helper.sqlite'}")
         self.ledger = Ledger(self.database, FileAnchor(folder / "anchor"), self.keys, self._clock, rng)
         self.sessions = Sessions(self.database, self.ledger, rng)
@@ -188,11 +186,9 @@ class LocalHelper(RemoteHelper):
 
     def counts(self, dataset: str) -> Counts:
         """How many records of each model a dataset has, and which slots are free."""
-        found = self.datasets[bytes.fromhex(dataset)]
-        free = self.sessions.free_slot(self._document.origin, found.digest)
-        return Counts(
-            records={tag: found.size(tag) for tag in self._document.declared_models}, free_slot=free
-        )
+        frozen, origin = self.datasets[bytes.fromhex(dataset)], self._document.origin
+        records = {tag: frozen.size(tag) for tag in self._document.declared_models}
+        return Counts(records=records, free_slot=self.sessions.free_slot(origin, frozen.digest))
 
     def receipts(self, origin: str, after: int, most: int) -> list[SignedReceipt]:
         """The receipts after the one of that number."""
@@ -236,7 +232,8 @@ class Workflow:
             folder = Path(tempfile.mkdtemp(prefix="maskedlark-"))
             self._until.callback(shutil.rmtree, folder, ignore_errors=True)
         self._folder, self.helpers = folder, list[LocalHelper]()
-        for place, (identity, own) in enumerate(zip(identities, noise or repeat(rng), strict=False)):
+        draws = noise or [rng] * len(identities)
+        for place, (identity, own, _) in enumerate(zip(identities, draws, document.helpers, strict=True)):
             self.helpers.append(LocalHelper(self, place, identity, folder / str(place), own))
             self._until.callback(self.helpers[-1].database.close)
 
@@ -367,9 +364,8 @@ class Workflow:
         epsilon: float | None = None,
     ) -> Answered:
         """The answer of any function that the helpers know."""
-        wish = Wish(
-            function, arguments, self.document, self._frozen(function.purpose, datasets), noise, epsilon
-        )
+        digests = self._frozen(function.purpose, datasets)
+        wish = Wish(function, arguments, self.document, digests, noise, epsilon)
         # Of connections it asks for the helpers alone.
         here = cast("Connections", _Here(self.helpers))
         return Asking(Requests(self._database), self.book, here, self.clock, self.rng).ask(wish)

@@ -64,14 +64,14 @@ def lower_bound(coins: Flags, answers: ArrayLike, confidence: float, delta: floa
     if coins.shape != scores.shape or coins.ndim != 1 or min(coins.sum(), (~coins).sum()) < 4:
         raise NotDeclared("an audit has one answer a coin, and several of both sides")
     chosen, judged = np.arange(len(coins)) % 2 == 0, np.arange(len(coins)) % 2 == 1
-    found, each = 0.0, 1 - (1 - confidence) / 2
+    largest, each = 0.0, 1 - (1 - confidence) / 2
     # One threshold from above and one from below: either side of the answer may tell more.
     for sign in (1.0, -1.0):
         side = coins if sign > 0 else ~coins
         threshold = _best_threshold(side[chosen], sign * scores[chosen], each, delta)
         guesses = sign * scores[judged] >= threshold
-        found = max(found, _epsilon(side[judged], guesses, each, delta))
-    return Bound(found, confidence, len(coins))
+        largest = max(largest, _epsilon(side[judged], guesses, each, delta))
+    return Bound(largest, confidence, len(coins))
 
 
 def signed_lower_bound(coins: Flags, scores: ArrayLike, confidence: float, delta: float = 0.0) -> Bound:
@@ -109,8 +109,8 @@ def gaussian_lower_bound(
     if hit <= false:  # Also where all answers are on one side: rates of 0 and 1 have no Φ⁻¹.
         return Bound(0.0, confidence, len(coins))
     difference = NormalDist().inv_cdf(hit) - NormalDist().inv_cdf(false)
-    found = accountant.epsilon([Charge("gaussian", 1 / difference, 1)], delta)
-    return Bound(found, confidence, len(coins))
+    epsilon = accountant.epsilon([Charge("gaussian", 1 / difference, 1)], delta)
+    return Bound(epsilon, confidence, len(coins))
 
 
 def _best_threshold(coins: Flags, scores: Floats, confidence: float, delta: float) -> float:
@@ -161,14 +161,14 @@ def features(count: int) -> NDArray[np.uint8]:
 def with_batches(sums: Floats, drawn: Flags) -> Floats:
     """Scores of who knows which canaries (steps, n) each sum (steps, n) had."""
     counted = np.maximum(drawn.sum(axis=0), 1)
-    found: Floats = (sums * drawn).sum(axis=0) / np.sqrt(counted)
-    return found
+    scores: Floats = (sums * drawn).sum(axis=0) / np.sqrt(counted)
+    return scores
 
 
 def first(drawn: Flags, most: int) -> Flags:
     """So many batches of each canary, and no more: where all are guessed right, none says how much noise."""
-    found: Flags = drawn & (drawn.cumsum(axis=0) <= most)
-    return found
+    kept: Flags = drawn & (drawn.cumsum(axis=0) <= most)
+    return kept
 
 
 def judged(noise: float) -> int:
@@ -180,8 +180,8 @@ def without_batches(sums: Floats, rate: float, noise: float) -> Floats:
     """Scores of who knows that canaries are in a batch at this rate, and the noise that it sees."""
     left = (1 - rate) / rate
     one, zero = (np.logaddexp(math.log(left) if left else -np.inf, _ratio(s, noise)) for s in (sums, -sums))
-    found: Floats = (one - zero).sum(axis=0)
-    return found
+    scores: Floats = (one - zero).sum(axis=0)
+    return scores
 
 
 def _ratio(sums: Floats, noise: float) -> Floats:
@@ -198,8 +198,8 @@ def bound_with_batches(
     `batches`: how many of each canary its score is made of. `noise`: as declared.
     """
 
-    def most(found: float) -> float:
-        return float(norm.cdf(np.sqrt(batches) / (2 * found)).mean())
+    def most(refuted: float) -> float:
+        return float(norm.cdf(np.sqrt(batches) / (2 * refuted)).mean())
 
     refuted = _refuted(most, _least_right(coins, scores, confidence), noise)
     charges = [Charge("gaussian", refuted, largest)] if refuted else []
@@ -211,8 +211,8 @@ def bound_without_batches(
 ) -> NoiseBound:
     """The ε against who does not know the batches. `noise`: as declared."""
 
-    def most(found: float) -> float:
-        return (1 + most_advantage(found, rate, steps)) / 2
+    def most(refuted: float) -> float:
+        return (1 + most_advantage(refuted, rate, steps)) / 2
 
     refuted = _refuted(most, _least_right(coins, scores, confidence), noise)
     epsilon = float(_losses(refuted, rate, steps).get_epsilon_for_delta(delta)) if refuted else 0.0

@@ -72,23 +72,23 @@ def step_noise(
 ) -> Floats:
     """What a helper added to every step of a session, in reals: (steps, size)."""
     session = session_seed(folder, document, opened)
-    found = []
+    noise = []
     for number, body in enumerate(bodies):
         seed = sessions.noise_seed(session, number, steps.body_digest(body, ()))
-        found.append(_step(opened, asked, body, seed))
-    return np.array(found)
+        noise.append(_step(opened, asked, body, seed))
+    return np.array(noise)
 
 
 def batches(
     folder: Path, document: Document, opened: OpenedReceipt, tag: str, count: int, size: int
 ) -> NDArray[np.bool_]:
     """Which records of a session's one dataset, as they lie there, were in so many steps: (count, size)."""
-    (dataset,), found = opened.datasets, np.zeros((count, size), np.bool_)
+    (dataset,), members = opened.datasets, np.zeros((count, size), np.bool_)
     drawn = Batches(opened.sampling, tag, [shared_seed(folder, document, dataset)], opened.slots, [size])
     for number in range(count):
         work = drawn.work(number)
-        found[number, work.rows[0][work.counted]] = True
-    return found
+        members[number, work.rows[0][work.counted]] = True
+    return members
 
 
 def session_seed(folder: Path, document: Document, opened: OpenedReceipt) -> bytes:

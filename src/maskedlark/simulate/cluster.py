@@ -18,7 +18,7 @@ from maskedlark.adserver.errors import UploadRefused
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.helper.errors import NoKeys
-from maskedlark.helper.keyring import Keyring, Span
+from maskedlark.helper.keyring import Keyring
 from maskedlark.parameters import chain
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.drafting import draft
@@ -62,8 +62,7 @@ class RunningHelper:
     def rotate(self, service: str, rng: Randomness) -> None:
         """New keys beside the old ones, published."""
         keyring = Keyring(self.folder / "keys", self.name)
-        span = Span(30 * DAY_S, 30 * DAY_S)
-        keyring.rotate(self.identity, self.process.address, SystemClock().now(), rng, span)
+        keyring.rotate(self.identity, self.process.address, SystemClock().now(), rng)
         self.publish(service)
 
     def publish(self, service: str) -> None:
@@ -78,9 +77,9 @@ class RunningHelper:
             message = Keyring(self.folder / "keys", self.name).configuration
         except NoKeys:
             return False
-        found = key_configurations.verify(message, self.name, self.identity.verifying)
-        valid = any(each.valid_at(SystemClock().now()) for each in found.keys)
-        return valid and found.address == self.process.address
+        published = key_configurations.verify(message, self.name, self.identity.verifying)
+        valid = any(each.valid_at(SystemClock().now()) for each in published.keys)
+        return valid and published.address == self.process.address
 
 
 @dataclass
@@ -131,16 +130,16 @@ class LocalCluster:
         made = _drafted(origin, keys, settings, helpers, before)
         with Remote(self.service.address) as remote:
             remote.post("/v1/documents", chain.sign(made, keys[0]).encode(), "application/json")
-        found = self.parameters.latest(origin)
+        latest = self.parameters.latest(origin)
         if origin == self.origin:
-            self.documents.append(found)
-        return found
+            self.documents.append(latest)
+        return latest
 
     def recipients(self) -> tuple[Recipient, ...]:
         """The helpers, as browsers see them now."""
         now = SystemClock().now()
-        found = [self.parameters.keys(each.name, each.identity.verifying) for each in self.helpers]
-        return tuple(Recipient(each.helper, each.current(now)) for each in found)
+        keys = [self.parameters.keys(each.name, each.identity.verifying) for each in self.helpers]
+        return tuple(Recipient(each.helper, each.current(now)) for each in keys)
 
     def signed(self, place: int, origin: str | None = None, key: SigningKey | None = None) -> SignedRemote:
         """A helper, as this or another origin talks to it: for those who do not keep to the client."""

@@ -105,9 +105,9 @@ class Declared:
 
 def chosen(size: int, k: int | None, epsilon: float, fake_rate: float) -> Declared:
     """What is declared, k and δ by the size of the users where they are not given."""
-    found = k if k is not None else K if size >= ENOUGH else max(LEAST_K, size // 10)
+    least = k if k is not None else K if size >= ENOUGH else max(LEAST_K, size // 10)
     delta = min(1e-5, 10.0 ** math.floor(-1 - math.log10(max(size, 1))))
-    made = Declared(found, epsilon, delta, fake_rate)
+    made = Declared(least, epsilon, delta, fake_rate)
     made.check(size)
     return made
 

@@ -35,7 +35,7 @@ Batches = Iterable[Sequence[bytes]]
 class Reporting:
     """The browsers of a table at one cluster."""
 
-    scene: LocalCluster
+    cluster: LocalCluster
     users: Users
     tag: str
     processes: int = 1
@@ -44,26 +44,26 @@ class Reporting:
     def run(self, client: Client) -> dict[Purpose, Dataset]:
         """Everything that is not done yet. Again, it carries on."""
         there = {each.name: each for each in client.datasets()}
-        purposes = self.scene.document.purposes()
+        purposes = self.cluster.document.purposes()
         missing = {purpose: DATASETS[purpose] for purpose in purposes if DATASETS[purpose] not in there}
         if missing:
             for purpose in purposes:
                 self._upload(purpose)
-            self.scene.freeze(client, missing)
+            self.cluster.freeze(client, missing)
         sealed = {purpose: self._sealed(client, DATASETS[purpose]) for purpose in purposes}
-        shutil.rmtree(self.scene.folder / _SPOOL, ignore_errors=True)
+        shutil.rmtree(self.cluster.folder / _SPOOL, ignore_errors=True)
         return sealed
 
     def _upload(self, purpose: Purpose) -> None:
         bodies = self._made(purpose)
         with self._bar("the ad server takes reports", len(bodies)) as advance:
             for body in bodies:
-                self.scene.upload([uploads.decode_batch(body.read_bytes(), _MOST, 1 << 30)])
+                self.cluster.upload([uploads.decode_batch(body.read_bytes(), _MOST, 1 << 30)])
                 advance(1)
 
     def _made(self, purpose: Purpose) -> list[Path]:
         """All reports of a purpose, in files: those of before, or new ones."""
-        whole = self.scene.folder / _SPOOL / purpose.value
+        whole = self.cluster.folder / _SPOOL / purpose.value
         if not whole.exists():
             part = whole.with_suffix(".part")
             shutil.rmtree(part, ignore_errors=True)
@@ -78,8 +78,8 @@ class Reporting:
         # Fresh interpreters take a second to start, in which one makes thousands of reports.
         pool = processes(self.processes) if self.processes > 1 and self.users.size >= _MANY else None
         try:
-            scene = self.scene
-            made = Population(scene.document, scene.recipients(), seen, scene.rng, pool, self.progress)
+            cluster = self.cluster
+            made = Population(cluster.document, cluster.recipients(), seen, cluster.rng, pool, self.progress)
             yield from self._reports(made, purpose)
         finally:
             if pool is not None:
@@ -94,12 +94,12 @@ class Reporting:
         return population.train(self.tag, users.features, [users.label])
 
     def _sealed(self, client: Client, name: str) -> Dataset:
-        found = next(each for each in client.datasets() if each.name == name)
-        if found.state is Standing.SEALED:
-            return found
-        if found.state is not Standing.FROZEN:  # Nothing will be answered from it.
-            raise OtherSimulation(f"dataset {name} is {found.state}: give another folder")
-        with self._bar(f"helpers open {name}", found.reports * len(self.scene.helpers)) as advance:
+        dataset = next(each for each in client.datasets() if each.name == name)
+        if dataset.state is Standing.SEALED:
+            return dataset
+        if dataset.state is not Standing.FROZEN:  # Nothing will be answered from it.
+            raise OtherSimulation(f"dataset {name} is {dataset.state}: give another folder")
+        with self._bar(f"helpers open {name}", dataset.reports * len(self.cluster.helpers)) as advance:
             before: dict[str, int] = {}
 
             def progress(helper: str, sent: int, reports: int) -> None:  # noqa: ARG001

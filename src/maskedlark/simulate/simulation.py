@@ -9,14 +9,13 @@ private from its user, who has the whole table and everybody's keys.
 """
 
 import atexit
-import fcntl
 import json
 import operator
 import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -26,6 +25,8 @@ from maskedlark.adserver.dataset_store import Dataset
 from maskedlark.core.purpose import Purpose
 from maskedlark.features.encoder import Encoder
 from maskedlark.features.table import Table
+from maskedlark.helper.alone import alone
+from maskedlark.helper.errors import FolderInUse
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness, SystemRandomness
 from maskedlark.simulate import drafts
@@ -38,7 +39,7 @@ from maskedlark.web import files
 
 TAG = "ConversionModel"
 EPSILON, FAKE_RATE = 8.0, 0.2
-_SIMULATION, _LOCK = "scene.json", ".running"
+_SIMULATION = "scene.json"
 Say = Callable[[str], None]
 
 
@@ -184,21 +185,13 @@ def _place(folder: str | Path | None, stack: ExitStack) -> Path:
     if folder is None:
         return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="maskedlark-")))
     place = Path(folder).absolute()
-    place.mkdir(0o700, parents=True, exist_ok=True)
-    stack.enter_context(_alone(place))
+    try:
+        stack.enter_context(alone(place))
+    except FolderInUse:
+        raise OtherSimulation(
+            f"another process runs the simulation in {place}: stop it, or give another folder"
+        ) from None
     return place
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    with (folder / _LOCK).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise OtherSimulation(
-                f"another process runs the simulation in {folder}: stop it, or give another folder"
-            ) from None
-        yield
 
 
 def _same(place: Path, now: Mapping[str, object]) -> None:

@@ -164,17 +164,17 @@ def _fitted(table: Table, wanted: ColumnRoles, least: int, leaks: list[str]) -> 
 
 def _telling(encoder: Encoder, features: NDArray[np.uint8], label: NDArray[np.int64]) -> list[str]:
     """Features that give the label away: mostly known only afterwards, and helpers would read them."""
-    found, byte = [], 0
+    telling, byte = [], 0
     for fitted in encoder.columns:
         width = len(fitted.names())
         scores = [_auc(features[:, place], label) for place in range(byte, byte + width)]
         if max(max(score, 1 - score) for score in scores) > TELLING:
-            found.append(
+            telling.append(
                 f"{fitted.name} tells the label almost alone, and helpers read features: if it is known only "
                 "afterwards, leave it out or make it a value"
             )
         byte += width
-    return found
+    return telling
 
 
 def _auc(byte: NDArray[np.uint8], label: NDArray[np.int64]) -> float:
@@ -203,20 +203,20 @@ def _amounts(column: Column, bounds: Bounds, notes: list[str]) -> NDArray[np.int
 
 
 def _amount(value: Value) -> float:
-    found = number(value) if can_read(number, value) else float(boolean(value))
-    if not math.isfinite(found):
+    amount = number(value) if can_read(number, value) else float(boolean(value))
+    if not math.isfinite(amount):
         raise ValueError
-    return found
+    return amount
 
 
 def _binary(column: Column) -> NDArray[np.int64]:
     """Whether each converted; where nothing stands, nothing happened."""
     distinct = np.zeros(len(column.values), np.int64)
     distinct[~column.absent] = column.present(_either, _NOT_BINARY)
-    found = distinct[column.places]
-    if len(found) and found.min() == found.max():
-        raise ColumnDoesNotFit(column.name, None, f"is {found[0]} in every row: nothing can be learned")
-    return found
+    labels = distinct[column.places]
+    if len(labels) and labels.min() == labels.max():
+        raise ColumnDoesNotFit(column.name, None, f"is {labels[0]} in every row: nothing can be learned")
+    return labels
 
 
 def _either(value: Value) -> int:
