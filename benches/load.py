@@ -24,11 +24,11 @@ from urllib.parse import urlsplit
 from benches.timing import seconds
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.sending import Progress
+from maskedlark.browser.population import Population, processes
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import SystemRandomness
-from maskedlark.simulate.population import Population, processes
-from maskedlark.simulate.stage import Stage, stage
+from maskedlark.simulate.cluster import LocalCluster, local_cluster
 from maskedlark.wire import forms, uploads
 from maskedlark.wire.report import PublicPart
 
@@ -65,7 +65,7 @@ def measure(progress: Callable[[str], None]) -> dict[str, object]:
         tempfile.TemporaryDirectory() as folder,
         processes(2) as makers,
         ProcessPoolExecutor(1, get_context("spawn")) as browsers,
-        stage(Path(folder), SETTINGS, rng) as made,
+        local_cluster(Path(folder), SETTINGS, rng) as made,
     ):
         load = _Load(made, makers, browsers, progress)
         load.step(FIRST_RATE, 1.0)  # Everything had to warm up.
@@ -156,7 +156,7 @@ def _holds(load: "_Load", rate: float) -> bool:
 class _Load:
     """Uploads to one ad server, each of reports that nobody has sent before."""
 
-    made: Stage
+    made: LocalCluster
     makers: Executor
     browsers: Executor
     progress: Callable[[str], None]

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from benches.timing import seconds
 from maskedlark.adserver.client import Client
+from maskedlark.browser.population import Population, processes
 from maskedlark.clock import SystemClock
 from maskedlark.core import batches, sharing
 from maskedlark.core import field as numbers
@@ -41,8 +42,7 @@ from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt
 from maskedlark.randomness import SystemRandomness
 from maskedlark.release import zero_sum
 from maskedlark.release.parts import Batches
-from maskedlark.simulate.population import Population, processes
-from maskedlark.simulate.stage import Stage, stage
+from maskedlark.simulate.cluster import LocalCluster, local_cluster
 from maskedlark.training.progress import silent
 from maskedlark.training.training import Training
 from maskedlark.wire.steps import Ranges
@@ -69,7 +69,7 @@ CASES = {
     "mnist": Case((784, 500, 10), 60_000, 3, {10: 45.1, 100: 39.6, 1000: 39.0}),
 }
 MOST = 90.0
-"""ε that a source may cost: helpers of a stage accept 100 at most."""
+"""ε that a source may cost: helpers of a cluster accept 100 at most."""
 _SETTINGS = """
 k = 1
 values = {{digit = [0, 9]}}
@@ -132,7 +132,7 @@ def race(name: str, case: Case, progress: Callable[[str], None], rounds: int = R
     features, labels = _data(name, case)
     with (
         tempfile.TemporaryDirectory() as folder,
-        stage(Path(folder), declared(case.sizes), SystemRandomness()) as made,
+        local_cluster(Path(folder), declared(case.sizes), SystemRandomness()) as made,
         made.client() as client,
     ):
         traffic = _Traffic(client)
@@ -318,7 +318,11 @@ def declared(sizes: Sequence[int], bound: float = 1.0, local: str = "", most: fl
 
 
 def send(
-    made: Stage, client: Client, features: NDArray[np.uint8], labels: NDArray[np.int64], makers: int = 1
+    made: LocalCluster,
+    client: Client,
+    features: NDArray[np.uint8],
+    labels: NDArray[np.int64],
+    makers: int = 1,
 ) -> None:
     """As browsers and the ad server do; the helpers hold a sealed dataset afterwards.
 
@@ -334,7 +338,7 @@ def send(
     client.send(DATASET)
 
 
-def _pin(made: Stage) -> None:
+def _pin(made: LocalCluster) -> None:
     """Every helper, all its threads, on a core of its own."""
     cores = sorted(os.sched_getaffinity(0))
     for place, helper in enumerate(made.helpers):

@@ -5,7 +5,7 @@ show that what they compute in memory is what services answer.
 """
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,17 @@ from experiments import memory
 from experiments.data import Split
 from experiments.memory import Run, Seeds
 from maskedlark.adserver.client import Client
-from maskedlark.audit import colluding_sessions as colluding
+from maskedlark.audit import colluding
 from maskedlark.audit.colluding import shared_seed
 from maskedlark.core import sharing
+from maskedlark.core.records import Trained
 from maskedlark.randomness import SystemRandomness
-from maskedlark.simulate.stage import Stage, stage
+from maskedlark.simulate.cluster import LocalCluster, local_cluster
 from maskedlark.training.progress import silent
 from maskedlark.training.training import Training
 
 _MOST = 99.0
-"""ε that a source may cost: helpers of a stage accept 100, with what randomised labels cost on top."""
+"""ε that a source may cost: helpers of a cluster accept 100, with what randomised labels cost on top."""
 
 Score = Callable[[nn.Module, Split], float]
 
@@ -60,13 +61,13 @@ def both(data: Split, run: Run, delta: float = 1e-5, score: Score = memory.accur
     """Poisson batches and Gaussian noise, or none where the run's labels are randomised in browsers."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        stage(Path(folder), settings(run), SystemRandomness()) as made,
+        local_cluster(Path(folder), settings(run), SystemRandomness()) as made,
         made.client() as client,
     ):
         send(made, client, data.features, data.labels)
         sample = memory.sample(data, run)
         training = _train(client, data, run, delta, sample)
-        twin = memory.train(_as_held(made, data, training), run, _seeds(made, training), sample)
+        twin = memory.train(as_held(data, _held(made, training)), run, _seeds(made, training), sample)
     http, own = memory.flat(training.model), memory.flat(twin)
     differing = int((http.view(np.uint32) != own.view(np.uint32)).sum())
     return Both(score(training.model, data), score(twin, data), differing, len(own))
@@ -111,17 +112,20 @@ def _train(client: Client, data: Split, run: Run, delta: float, sample: NDArray[
 # What only all helpers together hold.
 
 
-def _as_held(made: Stage, data: Split, training: Training) -> Split:
-    """The records in the helpers' order, with the labels that their shares add up to."""
+def _held(made: LocalCluster, training: Training) -> list[Trained]:
     request: Any = training.sums
     (dataset,) = request.request.datasets
-    held = [colluding.records(each.folder, made.document, dataset, TAG) for each in made.helpers]
+    return [colluding.records(each.folder, made.document, dataset, TAG) for each in made.helpers]
+
+
+def as_held(data: Split, held: Sequence[Trained]) -> Split:
+    """The records in the helpers' order, with the labels that their shares add up to."""
     masks = sharing.combine([each.shares for each in held])
     labels = np.broadcast_to(held[0].candidates[0], masks.shape)[masks == 1]
     return data._replace(features=held[0].features, labels=labels)
 
 
-def _seeds(made: Stage, training: Training) -> Seeds:
+def _seeds(made: LocalCluster, training: Training) -> Seeds:
     request: Any = training.sums
     (dataset,) = request.request.datasets
     (opened, *_) = training.receipts.values()

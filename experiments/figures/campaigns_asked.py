@@ -1,6 +1,6 @@
 """Asking the campaign report of two helpers, in memory and over HTTP, and judging it by the truth.
 
-In memory it goes through `release` and nothing else, with a ledger that is charged.
+In memory it goes through `workflow`, with ledgers that are charged, past browsers and HTTP.
 """
 
 import statistics
@@ -14,19 +14,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments import desks
 from experiments.data import hillstrom
 from experiments.data.hillstrom import Customers
 from experiments.jobs import Found, Job
 from maskedlark.adserver.table import Table
-from maskedlark.clock import SystemClock
-from maskedlark.core.records import Measured
+from maskedlark.browser.population import Population, processes
+from maskedlark.clock import FixedClock, SystemClock
+from maskedlark.core.purpose import Purpose
 from maskedlark.dp import accountant
 from maskedlark.functions.function import Group
-from maskedlark.parameters.document import Document
-from maskedlark.randomness import SystemRandomness
-from maskedlark.simulate.population import Population, processes
-from maskedlark.simulate.stage import Stage, stage
+from maskedlark.randomness import FixedRandomness, SystemRandomness
+from maskedlark.simulate.cluster import LocalCluster, local_cluster
+from maskedlark.workflow import ByTag, Workflow
 
 COARSE_KEYS, FINE_KEYS = hillstrom.KEYS[:2], hillstrom.KEYS
 VALUES = ("visit", "conversion", "spend")
@@ -35,7 +34,7 @@ MOST_SPEND, LESS_SPEND = 500, 200
 lies above 200 a customer."""
 CONFIDENCE = 0.95
 K = 50
-_NO_CUT = 1 << 30
+_NO_CUT, _NOW = 1 << 30, 1_900_000_000
 
 
 class Series(NamedTuple):
@@ -73,9 +72,10 @@ def together(jobs: Sequence[Job]) -> list[Found]:
     job, given = jobs[0], jobs[0].settings
     k, most_spend = int(given["k"]), int(given["most_spend"])
     by = FINE_KEYS if job.series in FINE else COARSE_KEYS
-    document, held = _declared(k, most_spend), _held(most_spend)
     noise, confidence = noise_of(float(given["epsilon"])), float(given["confidence"])
-    shown = desks.ask(document, held, VALUES, by, noise, job.seed, confidence)
+    with _helpers(k, most_spend, job.seed) as way:
+        way.hold("campaign", Purpose.AGGREGATE, _held(most_spend))
+        shown = way.query(VALUES, by, noise=noise, confidence=confidence)
     return [judged(shown, _all_truths(by, most_spend), _value(each.series)) for each in jobs]
 
 
@@ -90,7 +90,7 @@ def asked_over_http(job: Job) -> Found:
     settings = _DECLARED.format(k=k, most_cents=100 * most_spend)
     with (
         tempfile.TemporaryDirectory() as folder,
-        stage(Path(folder), settings, SystemRandomness()) as made,
+        local_cluster(Path(folder), settings, SystemRandomness()) as made,
         made.client() as client,
     ):
         _upload(made, some, most_spend)
@@ -106,7 +106,7 @@ def asked_over_http(job: Job) -> Found:
     return {**judged(shown, truth, "visit"), **more, "until_sealed_s": sealed}
 
 
-def _upload(made: Stage, some: Customers, most_spend: int) -> None:
+def _upload(made: LocalCluster, some: Customers, most_spend: int) -> None:
     document = made.document
     seen = SystemClock().now() - document.attribution_window_s - document.delay.most_s - 3600
     with processes(2) as makers:
@@ -120,15 +120,24 @@ def noise_of(epsilon: float) -> float:
     return accountant.noise_for("laplace", len(VALUES), epsilon, 0.0)
 
 
-@cache
-def _declared(k: int, most_spend: int) -> Document:
-    return desks.document(_DECLARED.format(k=k, most_cents=100 * most_spend))
+def _helpers(k: int, most_spend: int, seed: int) -> Workflow:
+    """Two, in memory. All that they draw follows from the seed."""
+    settings = _DECLARED.format(k=k, most_cents=100 * most_spend)
+    own, first, second = (
+        FixedRandomness(f"maskedlark experiments draws of {who} {seed}".encode())
+        for who in ("all", "helper-0", "helper-1")
+    )
+    return Workflow.declared(settings, 2, FixedClock(_NOW), own, [first, second])
 
 
 @cache
-def _held(most_spend: int) -> tuple[Measured, ...]:
-    all_of_them = hillstrom.load()
-    return desks.shared_out(_declared(K, most_spend), all_of_them.keys, _values(all_of_them, most_spend))
+def _held(most_spend: int) -> list[ByTag]:
+    """All customers' records, as each helper holds them."""
+    everyone = hillstrom.load()
+    with _helpers(K, most_spend, 0) as way:
+        keys = [everyone.keys[name] for name in way.document.keys]
+        digest = way.measure("campaign", keys, _values(everyone, most_spend), decoded=True)
+        return [helper.datasets[digest].held for helper in way.helpers]
 
 
 def _values(some: Customers, most_spend: int) -> list[NDArray[np.int64]]:

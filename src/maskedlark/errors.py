@@ -42,7 +42,7 @@
         └── NoiseTooSmall           less noise than the document's floor
 
 All others live with what raises them, under one of these: in the `errors.py` of a package, or in the module
-itself (`parameters/policy.py`, `browser/browser.py`, `browser/upload.py`, `audit/mersenne.py`).
+itself (`parameters/policy.py`, `browser/browser.py`, `browser/upload.py`, `audit/prototype.py`).
 A message never holds a secret: no share, mask, label, value or payload byte.
 """
 

@@ -34,7 +34,7 @@ from maskedlark.parameter_service import config as parameters_config
 from maskedlark.parameters.drafting import draft
 from maskedlark.randomness import FixedRandomness
 from maskedlark.release.kept_answers import KeptAnswers
-from maskedlark.simulate import csv_table
+from maskedlark.simulate import users
 from maskedlark.storage import engine
 from maskedlark.storage.errors import UnsupportedDatabase
 from maskedlark.web import key_file
@@ -347,9 +347,9 @@ def _features() -> list[Decoder]:
         ),
         Decoder(
             "table of a user's own",
-            ("simulate.csv_table.read",),
+            ("simulate.users.read_csv",),
             (b"a,b\n1,x\n2,y\n", b'\xef\xbb\xbfa;b\r\n"1;2";"x\ny"\r\n'),
-            _in_file("table.csv", csv_table.read),
+            _in_file("table.csv", users.read_csv),
             (TableDoesNotFit,),
             lambda _, found: len({len(column) for column in found.values()}) == 1,
             0.4,

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from maskedlark.errors import MaskedLarkError
-from maskedlark.simulate.stage import Stage
+from maskedlark.simulate.cluster import LocalCluster
 from maskedlark.wire import uploads
 from maskedlark.wire.datasets import JSON_TYPE
 from tests.integration.clumsy import FAILS
@@ -21,7 +21,7 @@ FEATURES = bytes.fromhex("c0ffee15900dfeedfacebeefdeadbea7")
 SHOP = "planted-shop-41bd.example"
 
 
-def provoke(made: Stage, reports: list[bytes], sealed: str) -> Iterator[tuple[str, bytes]]:
+def provoke(made: LocalCluster, reports: list[bytes], sealed: str) -> Iterator[tuple[str, bytes]]:
     """What services answer to them, each with who said it."""
     yield from (("ad server", each) for each in _adserver(made, reports))
     yield from (("parameter service", each) for each in _parameters(made))
@@ -30,7 +30,7 @@ def provoke(made: Stage, reports: list[bytes], sealed: str) -> Iterator[tuple[st
     yield from (("helper", each) for each in _helpers(Attacker(made), made, reports, sealed))
 
 
-def _plainly(made: Stage, address: str, port: int) -> Iterator[bytes]:
+def _plainly(made: LocalCluster, address: str, port: int) -> Iterator[bytes]:
     for path in ("health", "ready", f"{CAMPAIGN}?{CAMPAIGN}={VALUE}"):
         yield made.http.get(f"{address}/{path}").content
     with socket.create_connection(("127.0.0.1", port), timeout=60) as link:
@@ -38,7 +38,7 @@ def _plainly(made: Stage, address: str, port: int) -> Iterator[bytes]:
         yield link.makefile("rb").read()
 
 
-def _adserver(made: Stage, reports: list[bytes]) -> Iterator[bytes]:
+def _adserver(made: LocalCluster, reports: list[bytes]) -> Iterator[bytes]:
     wrong = [b"", b"\x09", CAMPAIGN.encode(), uploads.encode_batch([CAMPAIGN.encode(), FEATURES])]
     wrong.append(uploads.encode_batch([reports[0], spoil(reports[0]), reports[0][:-9]]))
     for body in [*wrong, FAILS + reports[0]]:
@@ -51,7 +51,7 @@ def _adserver(made: Stage, reports: list[bytes]) -> Iterator[bytes]:
     ).is_server_error
 
 
-def _parameters(made: Stage) -> Iterator[bytes]:
+def _parameters(made: LocalCluster) -> Iterator[bytes]:
     address = made.service.address
     for body in (CAMPAIGN.encode(), json.dumps({"body": CAMPAIGN, "x": VALUE}).encode(), FEATURES):
         yield made.http.post(f"{address}/v1/documents", content=body).content
@@ -62,7 +62,7 @@ def _parameters(made: Stage) -> Iterator[bytes]:
     yield answer.content
 
 
-def _helpers(attacker: Attacker, made: Stage, reports: list[bytes], sealed: str) -> Iterator[bytes]:
+def _helpers(attacker: Attacker, made: LocalCluster, reports: list[bytes], sealed: str) -> Iterator[bytes]:
     for remote in attacker.remotes:
         for path, text in [
             ("/v1/releases", json.dumps({"arguments": {CAMPAIGN: VALUE}})),

@@ -9,14 +9,14 @@ from sqlalchemy import text
 from torch import nn
 
 from maskedlark.adserver.client import Client
-from maskedlark.audit import colluding_sessions as colluding
+from maskedlark.audit import colluding
 from maskedlark.audit.colluding import reading, shared_seed
 from maskedlark.clock import SystemClock, hour_of
 from maskedlark.core.purpose import Purpose
 from maskedlark.ledger.receipt import OpenedReceipt
 from maskedlark.parameters.document import Document
 from maskedlark.release.messages import SessionRequest
-from maskedlark.simulate.stage import RunningHelper, Stage
+from maskedlark.simulate.cluster import LocalCluster, RunningHelper
 from maskedlark.training.local import Local, LocalDataset
 from maskedlark.training.training import Training
 from maskedlark.wire import batch
@@ -52,7 +52,7 @@ def table() -> tuple[np.ndarray, np.ndarray]:
     return x, (rng.random(RECORDS) < 1 / (1 + np.exp(-z))).astype(int)
 
 
-def sealed(made: Stage, client: Client, name: str) -> None:
+def sealed(made: LocalCluster, client: Client, name: str) -> None:
     """A dataset of the newest document: reports of the table, handed in, frozen and sent."""
     document = made.document
     x, y = table()
@@ -94,7 +94,7 @@ def flat(net: nn.Module) -> np.ndarray:
     return np.concatenate([each.detach().numpy().ravel() for each in net.parameters()]).view(np.uint32)
 
 
-def twin(made: Stage, document: Document, request: SessionRequest, opened: OpenedReceipt) -> Local:
+def twin(made: LocalCluster, document: Document, request: SessionRequest, opened: OpenedReceipt) -> Local:
     """The same records and seeds as helpers have them, in this process."""
     helpers = [each for each in made.helpers if each.name in {named.name for named in document.helpers}]
     datasets = [

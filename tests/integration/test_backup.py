@@ -17,7 +17,7 @@ from maskedlark.errors import MaskedLarkError
 from maskedlark.ledger import trail
 from maskedlark.ledger.receipt import RecoveredReceipt, SignedReceipt, decode
 from maskedlark.randomness import SystemRandomness
-from maskedlark.simulate.stage import RunningHelper, Stage, stage
+from maskedlark.simulate.cluster import LocalCluster, RunningHelper, local_cluster
 from maskedlark.web.errors import ServiceAway
 from tests.integration.test_budget import SETTINGS, Attacker, reports, request
 
@@ -25,9 +25,11 @@ RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
 
 
 @pytest.fixture
-def running(tmp_path) -> Iterator[Stage]:
+def running(tmp_path) -> Iterator[LocalCluster]:
     # Beside the state folder, as on another disk.
-    with stage(tmp_path, SETTINGS, SystemRandomness(), 2, helper_settings='anchor = "anchor"') as made:
+    with local_cluster(
+        tmp_path, SETTINGS, SystemRandomness(), 2, helper_settings='anchor = "anchor"'
+    ) as made:
         yield made
 
 
@@ -38,12 +40,12 @@ def run(command: str, helper: RunningHelper, *arguments: object, code: int = 0, 
     return done.output
 
 
-def fetched(made: Stage, helper: RunningHelper) -> list[SignedReceipt]:
+def fetched(made: LocalCluster, helper: RunningHelper) -> list[SignedReceipt]:
     page = httpx.get(f"{helper.process.address}/v1/origins/{made.origin}/receipts").json()
     return [decode(json.dumps(each)) for each in page["receipts"]]
 
 
-def spent(made: Stage, chain: list[SignedReceipt], helper: RunningHelper) -> float:
+def spent(made: LocalCluster, chain: list[SignedReceipt], helper: RunningHelper) -> float:
     """What a third party adds up."""
     found = trail.verify(chain, made.origin, helper.name, made.documents)
     return found.spent()[made.documents[0].digest.hex()].epsilon
@@ -52,7 +54,7 @@ def spent(made: Stage, chain: list[SignedReceipt], helper: RunningHelper) -> flo
 class Busy:
     """An ad server that sends datasets and asks questions until it is stopped."""
 
-    def __init__(self, attacker: Attacker, made: Stage, digest: str) -> None:
+    def __init__(self, attacker: Attacker, made: LocalCluster, digest: str) -> None:
         self._attacker, self._made, self._digest = attacker, made, digest
         self._stop, self.done = threading.Event(), 0
         self._thread = threading.Thread(target=self._work)
@@ -73,7 +75,7 @@ class Busy:
 
 
 def lose(
-    made: Stage, copy: Path, with_keys: bool = False
+    made: LocalCluster, copy: Path, with_keys: bool = False
 ) -> tuple[Attacker, str, str, list[bytes], list[SignedReceipt]]:
     """Work, a backup meanwhile, more work, a kill, and all but the anchor gone; then the backup put back."""
     helper, attacker = made.helpers[0], Attacker(made)

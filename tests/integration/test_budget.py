@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from maskedlark.browser.population import Population
 from maskedlark.cli.helper import app
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
@@ -25,8 +26,7 @@ from maskedlark.ledger.errors import BudgetExhausted, LedgerBehind, RequestIdReu
 from maskedlark.ledger.receipt import decode
 from maskedlark.randomness import SystemRandomness
 from maskedlark.release.messages import Request
-from maskedlark.simulate.population import Population
-from maskedlark.simulate.stage import Stage, stage
+from maskedlark.simulate.cluster import LocalCluster, local_cluster
 from maskedlark.web import problem
 from maskedlark.web.errors import (
     BadRequestSignature,
@@ -55,30 +55,30 @@ RECORDS = 400
 
 
 @pytest.fixture(scope="module")
-def services(tmp_path_factory) -> Iterator[tuple[Stage, Iterator[str]]]:
+def services(tmp_path_factory) -> Iterator[tuple[LocalCluster, Iterator[str]]]:
     """Processes that tests share, and origins that nothing was published for yet."""
     folder = tmp_path_factory.mktemp("services")
-    with stage(folder, SETTINGS, SystemRandomness(), 2, others=[OTHER, *ORIGINS]) as made:
+    with local_cluster(folder, SETTINGS, SystemRandomness(), 2, others=[OTHER, *ORIGINS]) as made:
         yield made, iter(ORIGINS)
 
 
 @pytest.fixture
-def running(services) -> Stage:
+def running(services) -> LocalCluster:
     """For each test an origin of its own: budgets, datasets and receipts are kept by origin."""
     made, unused = services
-    own: Stage = replace(made, origin=next(unused), documents=[])
+    own: LocalCluster = replace(made, origin=next(unused), documents=[])
     own.publish(SETTINGS)
     return own
 
 
 @pytest.fixture
-def alone(tmp_path) -> Iterator[Stage]:
+def alone(tmp_path) -> Iterator[LocalCluster]:
     """Processes of its own, for a test that breaks them."""
-    with stage(tmp_path, SETTINGS, SystemRandomness(), 2) as made:
+    with local_cluster(tmp_path, SETTINGS, SystemRandomness(), 2) as made:
         yield made
 
 
-def reports(made: Stage, document=None, count: int = RECORDS) -> list[bytes]:
+def reports(made: LocalCluster, document=None, count: int = RECORDS) -> list[bytes]:
     document = document or made.document
     seen = SystemClock().now() - document.attribution_window_s - document.delay.most_s - 3600
     population = Population(document, made.recipients(), seen, SystemRandomness())
@@ -89,7 +89,7 @@ def reports(made: Stage, document=None, count: int = RECORDS) -> list[bytes]:
 class Attacker:
     """An ad server that sends what it likes to whom it likes."""
 
-    def __init__(self, made: Stage, origin: str | None = None, key: SigningKey | None = None) -> None:
+    def __init__(self, made: LocalCluster, origin: str | None = None, key: SigningKey | None = None) -> None:
         self.openings: dict[str, str] = {}
         self.remotes = [made.signed(place, origin, key) for place in range(len(made.helpers))]
 
@@ -158,7 +158,7 @@ def request(number: int, *digests: str, noise: float = 1.0, values=("bought",)) 
     )
 
 
-def spent(made: Stage, place: int = 0) -> dict[str, float]:
+def spent(made: LocalCluster, place: int = 0) -> dict[str, float]:
     """What a third party finds in the helper's receipts."""
     address = made.helpers[place].process.address
     page = httpx.get(f"{address}/v1/origins/{made.origin}/receipts").json()

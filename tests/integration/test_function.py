@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from maskedlark.browser.population import Population
 from maskedlark.clock import SystemClock
 from maskedlark.core import sharing
 from maskedlark.core.lemma import masked_sum
@@ -19,8 +20,7 @@ from maskedlark.errors import BadArguments
 from maskedlark.functions.function import Arguments, Column, Function, Plan, Question, Table
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, SystemRandomness
-from maskedlark.simulate.population import Population
-from maskedlark.simulate.stage import stage
+from maskedlark.simulate.cluster import local_cluster
 from tests.integration.waiting import next_second
 
 TAG, WIDTH, RECORDS = "clicks", 3, 2000
@@ -77,7 +77,7 @@ def test_a_function_of_one_file_runs_through_the_services(tmp_path):
     settings = f'functions = ["{__name__}"]\n'
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-        with stage(tmp_path, SETTINGS, SystemRandomness(), 3, helper_settings=settings) as made:
+        with local_cluster(tmp_path, SETTINGS, SystemRandomness(), 3, helper_settings=settings) as made:
             window = made.document.attribution_window_s + made.document.delay.most_s
             population = Population(
                 made.document, made.recipients(), SystemClock().now() - window - 3600, SystemRandomness()

@@ -16,8 +16,8 @@ import pytest
 
 from maskedlark.clock import SystemClock
 from maskedlark.randomness import SystemRandomness
+from maskedlark.simulate.cluster import LocalCluster, local_cluster
 from maskedlark.simulate.services import Process
-from maskedlark.simulate.stage import Stage, stage
 from maskedlark.web import request_signature
 from maskedlark.web.errors import StrangeAnswer
 from maskedlark.web.remote import Remote
@@ -60,10 +60,10 @@ CBOR, OPENED = "application/cbor", f"opening={'0' * 32}"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Iterator[Stage]:
+def made(tmp_path_factory) -> Iterator[LocalCluster]:
     serving = f"idle_s = {IDLE_S}\nmost_connections = {PLACES}"
     folder = tmp_path_factory.mktemp("stage")
-    with stage(folder, SETTINGS, SystemRandomness(), others=[OTHER], serving=serving) as found:
+    with local_cluster(folder, SETTINGS, SystemRandomness(), others=[OTHER], serving=serving) as found:
         found.publish(SETTINGS, OTHER)
         yield found
 
@@ -74,7 +74,7 @@ def naive() -> Iterator[Naive]:
         yield running
 
 
-def signed(made: Stage, path: str, media_type: str, body: bytes = b"", origin: str | None = None):
+def signed(made: LocalCluster, path: str, media_type: str, body: bytes = b"", origin: str | None = None):
     """The headers of a request that an origin of the helper's signs, whatever it sends then."""
     name = origin or made.origin
     now, key = SystemClock().now(), made.request_keys[name]
@@ -100,12 +100,12 @@ TAKING = {
 """Every endpoint that one sends to: whose, where, what, and how much at most."""
 
 
-def process_of(made: Stage, name: str) -> Process:
+def process_of(made: LocalCluster, name: str) -> Process:
     party = TAKING[name][0]
     return made.helpers[0].process if party == "helper" else getattr(made, party)
 
 
-def target_of(made: Stage, name: str, body: bytes = b"") -> Target:
+def target_of(made: LocalCluster, name: str, body: bytes = b"") -> Target:
     party, path, media_type, most = TAKING[name]
     headers = signed(made, path, media_type, body) if party == "helper" else {"content-type": media_type}
     return Target(process_of(made, name).address, path, headers, most)
@@ -177,7 +177,7 @@ def test_a_gigabyte_that_is_not_announced_is_read_to_the_limit(made, name):
     assert memory.grown() < 3 * 3 * target.most_bytes + MOST_GROWN // 2
 
 
-def junk(made: Stage, batches: int) -> None:
+def junk(made: LocalCluster, batches: int) -> None:
     """So many batches of as many reports as one takes, each of one byte: all refused, by name."""
     reports = [b"\x01"] * 4096
     body, target = uploads.encode_batch(reports), target_of(made, "reports")

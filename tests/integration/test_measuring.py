@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from maskedlark.adserver.question import Between
+from maskedlark.browser.population import Population
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.functions.function import Group
 from maskedlark.ledger import trail
 from maskedlark.ledger.receipt import decode
 from maskedlark.randomness import FixedRandomness, SystemRandomness
-from maskedlark.simulate.population import Population
-from maskedlark.simulate.stage import Stage, stage
+from maskedlark.simulate.cluster import LocalCluster, local_cluster
 from tests.integration.waiting import next_second
 
 SETTINGS = """
@@ -49,12 +49,12 @@ class People:
     def keys(self):
         return [self.campaign.tolist(), self.place.tolist(), self.age.tolist()]
 
-    def reported(self, made: Stage, pool) -> None:
+    def reported(self, made: LocalCluster, pool) -> None:
         population = Population(made.document, made.recipients(), _seen(made), SystemRandomness(), pool)
         made.upload(population.measure(self.keys(), [self.bought, self.euros]))
 
 
-def _seen(made: Stage) -> int:
+def _seen(made: LocalCluster) -> int:
     """So long ago that every browser has waited long enough."""
     return SystemClock().now() - made.document.attribution_window_s - made.document.delay.most_s - 3600
 
@@ -82,7 +82,7 @@ def test_every_group_is_within_its_interval(helpers, kind, tmp_path, request):
     people, database_url = People(BROWSERS, b"people"), request.getfixturevalue(f"{kind}_url")
     with (
         ProcessPoolExecutor(2) as pool,
-        stage(tmp_path, SETTINGS, SystemRandomness(), helpers, database_url) as made,
+        local_cluster(tmp_path, SETTINGS, SystemRandomness(), helpers, database_url) as made,
     ):
         people.reported(made, pool)
         end = next_second()
@@ -125,7 +125,7 @@ def truth(people: People, by: list[str], chosen: np.ndarray) -> dict[Group, dict
     return rows
 
 
-def check_receipts(made: Stage) -> None:
+def check_receipts(made: LocalCluster) -> None:
     """As a third party would: the receipts that a helper shows, and public documents."""
     import json
 

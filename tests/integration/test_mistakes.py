@@ -87,16 +87,17 @@ def changed(path: Path, old: str, new: str) -> Path:
         ),
         (
             ["--value", "euros"],
-            "BadScene: --value euros: say its bounds, whole numbers that all may know: --value euros=0..100",
+            "BadSimulation: --value euros: say its bounds, whole numbers that all may know: "
+            "--value euros=0..100",
         ),
         (
             ["--key", "bought"],
-            "BadScene: column 'bought' is a key, which helpers read, and a secret: choose one of them",
+            "BadSimulation: column 'bought' is a key, which helpers read, and a secret: choose one of them",
         ),
         (
             ["--k", "500"],
-            "BadScene: the table has 200 rows, fewer than k = 500: nothing could be asked of them. Take a "
-            "larger table, or play with a smaller k",
+            "BadSimulation: the table has 200 rows, fewer than k = 500: nothing could be asked of them. "
+            "Take a larger table, or play with a smaller k",
         ),
     ],
     ids=typed,
@@ -142,9 +143,9 @@ def test_a_key_a_value_or_a_dataset_that_is_mistyped(scene, options, said):
 def shown(scene, *options, **expected):
     """`parameters show`, with what is right but for these."""
     right = {
-        "--service": scene.stage.service.address,
-        "--service-key": scene.stage.service_key.verifying.public.hex(),
-        "--origin-key": scene.stage.document_keys["ads.example"].verifying.public.hex(),
+        "--service": scene.cluster.service.address,
+        "--service-key": scene.cluster.service_key.verifying.public.hex(),
+        "--origin-key": scene.cluster.document_keys["ads.example"].verifying.public.hex(),
     }
     given = right | dict(zip(options[::2], options[1::2], strict=True))
     flat = [each for pair in given.items() for each in pair]
@@ -152,12 +153,12 @@ def shown(scene, *options, **expected):
 
 
 def test_a_public_key_that_is_mistyped_or_another(scene):
-    public = scene.stage.service_key.verifying.public.hex()
+    public = scene.cluster.service_key.verifying.public.hex()
     cut = public[:-1]
     assert shown(scene, "--service-key", cut) == (
         f"BadKeyFile: '{cut}' is no public key: give its 64 hexadecimal digits"
     )
-    other = scene.stage.document_keys["ads.example"].verifying.public.hex()
+    other = scene.cluster.document_keys["ads.example"].verifying.public.hex()
     assert shown(scene, "--service-key", other).endswith(
         "check --service-key and --origin-key, one of them is another's"
     )
@@ -247,5 +248,6 @@ def test_a_folder_that_is_in_use(scene, tmp_path):
     table = tmp_path / "people.csv"
     table.write_text("x,y\n" + "1,1\n2,0\n" * 20)
     assert line("simulate", table, "--folder", scene.folder, "--label", "y") == (
-        f"OtherScene: another process runs the simulation in {scene.folder}: stop it, or give another folder"
+        f"OtherSimulation: another process runs the simulation in {scene.folder}: stop it, or give another "
+        "folder"
     )

@@ -26,9 +26,9 @@ from maskedlark.helper.keyring import Keyring
 from maskedlark.parameters.policy import Policy
 from maskedlark.parameters.settings import Budget
 from maskedlark.randomness import SystemRandomness
-from maskedlark.simulate import stage as stage_module
+from maskedlark.simulate import cluster as cluster_module
+from maskedlark.simulate.cluster import DAY_S, LocalCluster
 from maskedlark.simulate.services import Process
-from maskedlark.simulate.stage import DAY_S, Stage
 from maskedlark.web import key_file
 from maskedlark.wire import uploads
 from maskedlark.wire.columns import Key
@@ -55,7 +55,7 @@ class Clumsy(Process):
 @pytest.fixture
 def running(tmp_path, monkeypatch):
     """Clumsy services that say all they can, and where."""
-    monkeypatch.setattr(stage_module, "Process", Clumsy)
+    monkeypatch.setattr(cluster_module, "Process", Clumsy)
     with ExitStack() as stack:
         with sides.writing_to(tmp_path / "log"):
             made = stack.enter_context(sides.staged(tmp_path, log_level="DEBUG", serving="metrics_port = 0"))
@@ -88,7 +88,7 @@ def people_did() -> list[Needle]:
     return [*texts, *planted.number("what they paid", VALUE), *planted.octets("features", FEATURES)]
 
 
-def keys_of(made: Stage) -> list[Needle]:
+def keys_of(made: LocalCluster) -> list[Needle]:
     files = [bytes.fromhex(path.read_text().split()[-1]) for path in made.folder.glob("*.key")]
     for helper in made.helpers:
         stored = key_store.read(helper.folder / "keys", helper.name)
@@ -97,7 +97,7 @@ def keys_of(made: Stage) -> list[Needle]:
     return [each for secret in files for each in planted.octets("key", secret)]
 
 
-def noise_of(made: Stage) -> list[Needle]:
+def noise_of(made: LocalCluster) -> list[Needle]:
     """The seeds of noise, as they stand in ledgers."""
     found = []
     for helper in made.helpers:
@@ -107,20 +107,20 @@ def noise_of(made: Stage) -> list[Needle]:
     return [each for seed in found for each in planted.octets("noise", seed)]
 
 
-def measured(made: Stage) -> list[bytes]:
+def measured(made: LocalCluster) -> list[bytes]:
     keys: list[list[Key]] = [[CAMPAIGN] * PEOPLE, [7] * PEOPLE]
     values = [np.ones(PEOPLE, np.int64), np.full(PEOPLE, VALUE)]
     return [each for some in population(made, SystemRandomness()).measure(keys, values) for each in some]
 
 
-def trained(made: Stage) -> list[bytes]:
+def trained(made: LocalCluster) -> list[bytes]:
     features = np.tile(np.frombuffer(FEATURES, np.uint8), (PEOPLE, 1))
     labels = [np.ones(PEOPLE, np.int64)]
     made_of = population(made, SystemRandomness()).train(TAG, features, labels)
     return [each for some in made_of for each in some]
 
 
-def browse(made: Stage) -> None:
+def browse(made: LocalCluster) -> None:
     """One real browser: sees, buys, and reports to an ad server that is away, and then to the real one."""
     clock, most = FixedClock(SystemClock().now() - 9 * DAY_S), Budget(epsilon=100, delta=1e-3)
     trusted = tuple(helper.identity for helper in made.document.helpers)
@@ -139,7 +139,7 @@ def browse(made: Stage) -> None:
     store.close()
 
 
-def commands(made: Stage) -> Iterator[tuple[str, bytes]]:
+def commands(made: LocalCluster) -> Iterator[tuple[str, bytes]]:
     """What the ad server's own commands print. A table by campaign would name it: that is the answer."""
     for noise, code in (("20", 0), ("0.01", 1)):
         done = run("maskedlark", "query", "--config", made.config, "--value", "euros", "--noise", noise)

@@ -146,6 +146,6 @@ def test_another_table_in_the_same_folder_is_refused(table, tmp_path):
     )
     assert done.exit_code == 1
     assert done.stderr.splitlines()[-1] == (
-        f"OtherScene: {tmp_path / 'play'} holds another simulation: its table or columns differ. Start it as "
-        "it was, or give another folder"
+        f"OtherSimulation: {tmp_path / 'play'} holds another simulation: its table or columns differ. Start "
+        "it as it was, or give another folder"
     )

@@ -31,7 +31,7 @@ from maskedlark.ledger.errors import (
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import SystemRandomness
 from maskedlark.release.messages import SessionRequest, decode_session
-from maskedlark.simulate.stage import Stage, stage
+from maskedlark.simulate.cluster import LocalCluster, local_cluster
 from maskedlark.training import load
 from maskedlark.training.begin import begin
 from maskedlark.training.training import Training
@@ -48,7 +48,7 @@ class Dies(Exception):
 class Services:
     """Running helpers, a client, and a dataset for two and for three of them."""
 
-    made: Stage
+    made: LocalCluster
     client: Client
     documents: dict[int, Document]
 
@@ -68,7 +68,7 @@ class Services:
 
 @contextmanager
 def running(folder) -> Iterator[Services]:
-    with stage(folder, SETTINGS, SystemRandomness(), 3) as made, made.client() as client:
+    with local_cluster(folder, SETTINGS, SystemRandomness(), 3) as made, made.client() as client:
         documents = {3: made.document}
         sealed(made, client, "of-3")
         two = replace(made, helpers=made.helpers[:2])

@@ -20,7 +20,7 @@ from tests.simulation.faults import Fault, Kind
 from tests.simulation.invariants import Invariants
 from tests.simulation.life import Broken
 from tests.simulation.operations import Operations
-from tests.simulation.thrift import collected
+from tests.simulation.speedups import collected
 from tests.simulation.totals import Totals
 from tests.simulation.world import Servers, world
 

@@ -15,7 +15,7 @@ from maskedlark.clock import FixedClock
 from maskedlark.randomness import FixedRandomness
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web.errors import ServiceAway
-from tests.simulation import thrift
+from tests.simulation import speedups
 from tests.simulation.faults import Crash, Faults, installed
 from tests.simulation.network import Network, at_once
 from tests.simulation.parties import (
@@ -123,7 +123,7 @@ def _folder(folder: Path, host: str) -> Path:
 def world(folder: Path, seed: int, helpers: int, origins: int, servers: Servers) -> Iterator[World]:
     """A world that runs, under faults that can be armed."""
     faults = Faults()
-    with installed(faults), thrift.installed(), mock.patch.object(anyio.to_thread, "run_sync", at_once):
+    with installed(faults), speedups.installed(), mock.patch.object(anyio.to_thread, "run_sync", at_once):
         made = World(folder, seed, helpers, origins, faults, servers)
         try:
             made.start()

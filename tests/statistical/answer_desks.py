@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from maskedlark.audit import answers, classifier, views
-from maskedlark.audit import training_canaries as canaries
-from maskedlark.audit.advantage import Advantage
+from maskedlark.audit import answers, attacks, canaries
 from maskedlark.audit.answers import Guesses
+from maskedlark.audit.attacks import Advantage
+from maskedlark.clock import FixedClock
 from maskedlark.core import field, sharing
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
@@ -32,10 +32,12 @@ from maskedlark.randomness import FixedRandomness
 from maskedlark.release.messages import SessionRequest
 from maskedlark.release.release import Release
 from maskedlark.wire.steps import Ranges
+from maskedlark.workflow import Workflow
 from tests.statistical import training_desks
 from tests.statistical.answer_attacks import Found, judged
 from tests.statistical.training_desks import DIGEST, Desks, desks, document
 from tests.unit.ledger import ledgers
+from tests.unit.parameters import cases
 
 COUNT, BOUND, TAIL = 400, 0.05, 1 << 28
 """The tail: of one helper's noise, at 1."""
@@ -131,18 +133,15 @@ def differing(folder: Path, change: str) -> float:
             "version": lambda: same,
         }[change]()
         if change == "version":
-            here.desks = [here.desks[0], _restarted(here, 1, Newer())]
+            here.desks[1] = _restarted(here, 1, Newer())
         shares = [_ask(here, place, asked) for place, asked in enumerate((same, other))]
     return float(1 - answers.is_large(sharing.combine(shares), 4 * TAIL).mean())
 
 
-def _held(here: Desks, place: int) -> dict[bytes, training_desks.Held]:
-    return {DIGEST: here.held[place]}
-
-
 def _restarted(here: Desks, place: int, function: Gradient | None = None) -> Release:
-    folder, held = here.folder / str(place), _held(here, place)
-    return training_desks.desk(folder, here.document, place, here.ledgers[place], held, function)
+    helper = here.way.helpers[place]
+    helper.start({"gradient": function or Gradient()})
+    return helper.releases
 
 
 def _ask(here: Desks, place: int, asked: Asked, step: int = 0) -> FieldArray:
@@ -239,7 +238,7 @@ def put_back(folder: Path, copies: int = 8) -> Found:
     count, steps = 1500, 16
     with world(folder, count) as here:
         first = ran(here, count, steps)[:, 0]
-        seen = [_of_copy(folder, here, number, steps, count) for number in range(copies)]
+        seen = [_of_copy(here, number, steps, count) for number in range(copies)]
         drawn, opened = here.drawn(), here.opened
     assert opened is not None
     assert opened.course is not None
@@ -256,19 +255,17 @@ def _unit(here: Desks) -> float:
     return column.sensitivity.l2
 
 
-def _of_copy(folder: Path, here: Desks, number: int, steps: int, count: int) -> FieldArray:
+def _of_copy(here: Desks, number: int, steps: int, count: int) -> FieldArray:
     """Of helper 1 as it was before the session: it has sealed the dataset, and nothing else."""
-    (own := folder / f"copy-{number}").mkdir()
-    drawn = FixedRandomness(f"noise of copy {number}".encode())
-    ledger, database, _ = ledgers.at(own, place=1, rng=drawn)
-    try:
-        ledgers.freeze(ledger, database, here.document, DIGEST, purpose=Purpose.TRAIN)
-        desk = training_desks.desk(own, here.document, 1, ledger, _held(here, 1))
+    noise = [FixedRandomness(f"noise of copy {number}".encode())] * 2
+    clock, rng = FixedClock(ledgers.NOW), FixedRandomness(b"copy")
+    with Workflow(here.document, cases.HELPER_KEYS[:2], clock, rng, noise=noise) as copy:
+        held = [each.held for each in here.held]
+        copy.hold(DIGEST.hex(), Purpose.TRAIN, held, DIGEST, training_desks.SEED)
         assert here.request is not None
+        desk = copy.helpers[1].releases
         desk.open(here.document.origin, here.request.encode(), here.request)
         return np.array([_answer(here, desk, step, body(count)) for step in range(steps)])
-    finally:
-        database.close()
 
 
 def _answer(here: Desks, desk: Release, number: int, sent: bytes | None = None) -> FieldArray:
@@ -281,8 +278,8 @@ def learned_bits(folder: Path, steps: int = 20) -> dict[str, Advantage]:
     """Memberships learned from all bits of both helpers' answers, by who is shown half of them."""
     with world(folder) as here:
         seen, truth = ran(here, COUNT, steps), here.drawn().ravel()
-    rows = [views.bits(field.to_bytes(seen[:, each]), truth.size) for each in (0, 1)]
-    return classifier.attack(np.concatenate(rows, axis=1).astype(np.float64), truth)
+    rows = [attacks.bits(field.to_bytes(seen[:, each]), truth.size) for each in (0, 1)]
+    return attacks.learn(np.concatenate(rows, axis=1).astype(np.float64), truth)
 
 
 def uniform(folder: Path, steps: int = 20) -> float:

@@ -11,7 +11,8 @@ import numpy as np
 
 from maskedlark.adserver.remote_helper import RemoteHelper, Retries
 from maskedlark.adserver.sending import at_once
-from maskedlark.audit import colluding_sessions as colluding
+from maskedlark.audit import colluding
+from maskedlark.browser.population import Population
 from maskedlark.cli.audits.auditor import TAG
 from maskedlark.cli.audits.training import clipping
 from maskedlark.clock import SystemClock
@@ -31,8 +32,7 @@ from maskedlark.ledger.receipt import OpenedReceipt
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import SystemRandomness
 from maskedlark.release.messages import Request, SessionRequest
-from maskedlark.simulate.population import Population
-from maskedlark.simulate.stage import Stage
+from maskedlark.simulate.cluster import LocalCluster
 from maskedlark.wire import report, uploads
 from maskedlark.wire.datasets import Sealing
 
@@ -53,7 +53,7 @@ class Plan:
 class HostileAdServer:
     """One origin's requests, each to the helpers that are named. Its model has a feature for every canary."""
 
-    made: Stage
+    made: LocalCluster
     slots: Iterator[int] = field(default_factory=itertools.count)
     """Of sessions, each after the one before."""
     helpers: list[RemoteHelper] = field(init=False)

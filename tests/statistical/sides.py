@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from maskedlark.browser.population import Population
 from maskedlark.clock import SystemClock
 from maskedlark.randomness import FixedRandomness, Randomness, SystemRandomness
 from maskedlark.release.messages import Request
-from maskedlark.simulate.population import Population
+from maskedlark.simulate.cluster import LocalCluster, local_cluster
 from maskedlark.simulate.services import Process
-from maskedlark.simulate.stage import Stage, stage
 from maskedlark.wire.columns import Key
 from tests.statistical import side_functions
 
@@ -43,12 +43,12 @@ features = {WIDTH}
 @contextmanager
 def staged(
     folder: Path, settings: str = SETTINGS, log_level: str = "WARNING", serving: str = ""
-) -> Iterator[Stage]:
+) -> Iterator[LocalCluster]:
     """Two helpers that know the functions that tell."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
         loading = f'functions = ["{side_functions.__name__}"]\n'
-        with stage(
+        with local_cluster(
             folder,
             settings,
             SystemRandomness(),
@@ -59,7 +59,7 @@ def staged(
             yield made
 
 
-def services(made: Stage) -> list[Process]:
+def services(made: LocalCluster) -> list[Process]:
     return [made.service, made.adserver, *[helper.process for helper in made.helpers]]
 
 
@@ -76,7 +76,7 @@ def writing_to(path: Path) -> Iterator[None]:
         os.close(kept)
 
 
-def pages(made: Stage) -> list[str]:
+def pages(made: LocalCluster) -> list[str]:
     """Where each service shows its metrics: the line behind the one that says where it listens."""
     found = []
     for process in services(made):
@@ -123,12 +123,12 @@ def drawn() -> Secrets:
     return Secrets(rng.below(2, PEOPLE), rng.below(HIGH - LOW, PEOPLE) + LOW, rng.below(2, PEOPLE))
 
 
-def population(made: Stage, rng: Randomness) -> Population:
+def population(made: LocalCluster, rng: Randomness) -> Population:
     seen = SystemClock().now() - made.document.attribution_window_s - made.document.delay.most_s - 3600
     return Population(made.document, made.recipients(), seen, rng)
 
 
-def measured(made: Stage, secrets: Secrets, rng: Randomness) -> list[bytes]:
+def measured(made: LocalCluster, secrets: Secrets, rng: Randomness) -> list[bytes]:
     """Reports of people who saw one campaign in two, at one place in three."""
     who = range(len(secrets.bought))
     keys: list[list[Key]] = [["autumn" if each % 2 else "spring" for each in who], [each % 3 for each in who]]
@@ -136,7 +136,7 @@ def measured(made: Stage, secrets: Secrets, rng: Randomness) -> list[bytes]:
     return [each for some in found for each in some]
 
 
-def trained(made: Stage, secrets: Secrets, rng: Randomness) -> list[bytes]:
+def trained(made: LocalCluster, secrets: Secrets, rng: Randomness) -> list[bytes]:
     features = np.arange(PEOPLE * WIDTH).astype(np.uint8).reshape(PEOPLE, WIDTH)
     return [each for some in population(made, rng).train(TAG, features, [secrets.labels]) for each in some]
 
@@ -164,7 +164,7 @@ class Heard(NamedTuple):
 
 
 @contextmanager
-def listening(made: Stage) -> Iterator[list[Heard]]:
+def listening(made: LocalCluster) -> Iterator[list[Heard]]:
     """All that this process says to the ad server and to helpers, and how long their answers took."""
     parties = {helper.process.port: helper.name for helper in made.helpers}
     parties[made.adserver.port] = "ad server"

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from maskedlark.audit import training_canaries as canaries
+from maskedlark.audit import canaries
 from maskedlark.cli.audits import auditor
 from maskedlark.errors import MaskedLarkError
 from maskedlark.randomness import FixedRandomness, SystemRandomness
-from maskedlark.simulate.stage import stage
+from maskedlark.simulate.cluster import local_cluster
 from tests.statistical import answer_attacks, answer_desks
 from tests.statistical.answer_attacks import Found
 from tests.statistical.hostile_adserver import HostileAdServer, Plan
@@ -96,7 +96,7 @@ ATTACKS = {
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     settings = auditor.SETTINGS.format(features=SMALL, bound=BOUND).replace("k = 20", "k = 1")
-    with stage(tmp_path_factory.mktemp("small"), settings, SystemRandomness()) as made:
+    with local_cluster(tmp_path_factory.mktemp("small"), settings, SystemRandomness()) as made:
         yield World(made, SMALL)
 
 
@@ -108,7 +108,7 @@ def test_a_few_steps(small, attack):
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
     settings = auditor.SETTINGS.format(features=LARGE, bound=BOUND).replace("k = 20", "k = 1")
-    with stage(tmp_path_factory.mktemp("large"), settings, SystemRandomness()) as made:
+    with local_cluster(tmp_path_factory.mktemp("large"), settings, SystemRandomness()) as made:
         yield World(made, LARGE)
 
 
@@ -125,7 +125,7 @@ def test_a_helper_that_leaves_something_out_is_seen(tmp_path, mutant):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
         loading = f'functions = ["tests.statistical.mutants.{mutant}"]\n'
-        with stage(tmp_path, settings, SystemRandomness(), helper_settings=loading) as made:
+        with local_cluster(tmp_path, settings, SystemRandomness(), helper_settings=loading) as made:
             attack, *read = MUTANTS[mutant]
             check_wins(getattr(World(made, LARGE), attack)(MANY), *read)
 

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from maskedlark.audit import canaries, colluding
+from maskedlark.browser.population import Population
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp import accountant, mechanisms
 from maskedlark.dp.mechanisms import Kind
 from maskedlark.functions.sums import Sums
 from maskedlark.randomness import FixedRandomness, SystemRandomness
-from maskedlark.simulate.population import Population
-from maskedlark.simulate.stage import Stage, stage
+from maskedlark.simulate.cluster import LocalCluster, local_cluster
 from tests.integration.waiting import next_second
 
 CANARIES = 5_000
@@ -49,7 +49,7 @@ def audited(request, tmp_path_factory):
     delta = 0.0 if kind == "laplace" else 1e-5
     with (
         ProcessPoolExecutor(2) as pool,
-        stage(folder, SETTINGS.format(kind=kind, delta=delta), SystemRandomness()) as made,
+        local_cluster(folder, SETTINGS.format(kind=kind, delta=delta), SystemRandomness()) as made,
     ):
         seen = SystemClock().now() - made.document.attribution_window_s - made.document.delay.most_s - 3600
         population = Population(made.document, made.recipients(), seen, SystemRandomness(), pool)
@@ -60,14 +60,14 @@ def audited(request, tmp_path_factory):
         yield made, np.tile(coins, RELEASES), kind, delta
 
 
-def views(made: Stage, kind: Kind, delta: float) -> dict[str, np.ndarray]:
+def views(made: LocalCluster, kind: Kind, delta: float) -> dict[str, np.ndarray]:
     """What an auditor sees of every canary in some releases: alone, and with helper 1."""
     seen = [_view(made, kind, accountant.noise_for(kind, 1, EPSILON, delta)) for _ in range(RELEASES)]
     alone, joined = (np.concatenate(each) for each in zip(*seen, strict=True))
     return {"alone": alone, "with helper 1": joined}
 
 
-def _view(made: Stage, kind: Kind, noise: float) -> tuple[np.ndarray, np.ndarray]:
+def _view(made: LocalCluster, kind: Kind, noise: float) -> tuple[np.ndarray, np.ndarray]:
     with made.client() as client:
         answered = client.ask(Sums(), {"values": ["euros"], "by": [["canary"]]}, noise=noise)
     (table,) = answered.tables

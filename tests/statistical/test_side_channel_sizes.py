@@ -15,7 +15,7 @@ import pytest
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import MaskedLarkError
 from maskedlark.randomness import FixedRandomness
-from maskedlark.simulate.stage import Stage
+from maskedlark.simulate.cluster import LocalCluster
 from tests.integration.test_budget import Attacker
 from tests.integration.waiting import next_second
 from tests.statistical import sides
@@ -47,7 +47,7 @@ def all_the_way(folder: Path, secrets: Secrets) -> Seen:
     return Seen(messages, metrics, Counter(map(str, map(line, sides.lines(log)))))
 
 
-def walk(made: Stage, secrets: Secrets) -> Counter[object]:
+def walk(made: LocalCluster, secrets: Secrets) -> Counter[object]:
     with sides.listening(made) as heard:
         # The same draws for all: ids, fakes, their order and their moments are the same people's.
         rng = FixedRandomness(b"same people")

@@ -13,7 +13,7 @@ import pytest
 
 from maskedlark.core import sharing
 from maskedlark.randomness import FixedRandomness, SystemRandomness
-from maskedlark.simulate.stage import Stage
+from maskedlark.simulate.cluster import LocalCluster
 from maskedlark.wire.datasets import JSON_TYPE, SEAL_TYPE, Sealing
 from tests.integration.test_budget import Attacker
 from tests.statistical import sides
@@ -68,7 +68,7 @@ def extreme(high: bool, count: int = PEOPLE) -> Secrets:
     return alike(1, HIGH, 1, count) if high else alike(0, 0, 0, count)
 
 
-def with_parity(made: Stage, secrets: Secrets, wanted: bool) -> list[bytes]:
+def with_parity(made: LocalCluster, secrets: Secrets, wanted: bool) -> list[bytes]:
     """Reports whose shares at helper 0 have a sum of this parity, so that `leaky` waits for one kind."""
     seen: list[int] = []
     plain = sharing.split

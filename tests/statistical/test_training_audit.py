@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from maskedlark.audit import training_canaries as canaries
-from maskedlark.audit.training_canaries import NoiseBound
+from maskedlark.audit import canaries
+from maskedlark.audit.canaries import NoiseBound
 from maskedlark.cli.audits import auditor
 from maskedlark.dp import mechanisms
 from maskedlark.dp.sampling import Sampling
@@ -24,7 +24,7 @@ from maskedlark.exact.losses import BinaryCrossEntropy
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.quantise import Quantised
 from maskedlark.randomness import FixedRandomness, SystemRandomness
-from maskedlark.simulate.stage import stage
+from maskedlark.simulate.cluster import local_cluster
 from tests.statistical import training_run
 from tests.statistical.training_desks import DELTA, desks, document
 
@@ -138,7 +138,7 @@ def test_a_run_in_memory_is_under_both_figures_and_near_them(tmp_path, monkeypat
 def test_a_run_through_helper_processes_is_under_both_figures_and_near_them(tmp_path, monkeypatch):
     coins = FixedRandomness(b"coins").below(2, RUNNING) == 1
     settings = auditor.SETTINGS.format(features=RUNNING, bound=BOUND)
-    with stage(tmp_path, settings, SystemRandomness()) as made:
+    with local_cluster(tmp_path, settings, SystemRandomness()) as made:
         training_run.hand_in(made, coins)
         views, course = over_http(made)
         found = audit(FEW, coins, *views)

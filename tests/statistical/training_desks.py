@@ -1,13 +1,14 @@
 """Two helpers' desks for steps in one process: their ledgers are real, their datasets lie in memory."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
+from maskedlark.clock import FixedClock
 from maskedlark.core import sharing
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
@@ -21,17 +22,14 @@ from maskedlark.functions import model, weights
 from maskedlark.functions.function import SteppedFunction
 from maskedlark.functions.gradient import Gradient, GradientQuestion
 from maskedlark.ledger import session_rows
-from maskedlark.ledger.ledger import Ledger
 from maskedlark.ledger.receipt import OpenedReceipt
 from maskedlark.ledger.sessions import noise_seed
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, Randomness
 from maskedlark.release import parts
-from maskedlark.release.kept_answers import KeptAnswers
 from maskedlark.release.messages import SessionRequest
-from maskedlark.release.release import Release
 from maskedlark.release.session import body_digest
-from maskedlark.storage.engine import Database
+from maskedlark.workflow import Workflow
 from tests.unit.ledger import ledgers
 from tests.unit.parameters import cases
 
@@ -55,37 +53,22 @@ def document(features: int, bound: float, k: int = 20) -> Document:
 
 
 @dataclass
-class Held:
-    """A sealed dataset, as a desk wants it."""
-
-    document: Document
-    trained: Trained
-    digest: bytes = DIGEST
-    purpose: Purpose = Purpose.TRAIN
-    expires: int = 1 << 40
-
-    def size(self, tag: str | None) -> int:
-        return len(self.trained)
-
-    def records(self, tag: str | None) -> Trained:
-        return self.trained
-
-
-@dataclass
 class Desks:
     """All helpers of some datasets, and a session that the ad server has with them."""
 
-    document: Document
-    held: Sequence[Held]
-    """The first dataset, at every helper."""
-    desks: Sequence[Release]
-    ledgers: Sequence[Ledger]
-    databases: Sequence[Database]
+    way: Workflow
     folder: Path
     digests: Sequence[bytes] = (DIGEST,)
     request: SessionRequest | None = None
     opened: OpenedReceipt | None = None
     bodies: list[bytes] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.document, helpers = self.way.document, self.way.helpers
+        self.desks = [each.releases for each in helpers]
+        self.sessions = [each.sessions for each in helpers]
+        self.held = [each.datasets[DIGEST] for each in helpers]
+        """The first dataset, at every helper."""
 
     def begin(self, network: Network, sampling: Sampling, steps: int, noise: float, number: int = 0) -> None:
         self.bodies = []
@@ -129,7 +112,7 @@ class Desks:
         steps = Gradient().begin(self.document, TAG, model.describe(network).model_dump())
         question = steps.at(weights.encode(quantised), b"")
         assert isinstance(question, GradientQuestion)
-        shares = [question.share([held.trained], 1)[0].shares[0][0] for held in self.held]
+        shares = [question.share([held.records(TAG)], 1)[0].shares[0][0] for held in self.held]
         return lift(network, quantised, question.clipping, sharing.combine(shares))
 
     def noise_of(self, helper: int) -> np.ndarray:
@@ -139,7 +122,7 @@ class Desks:
             question = self._question(number)
             (column,) = question.columns
             prepared = self.desks[helper].session(self.document.origin, self._session)
-            with self.databases[helper].read() as connection:
+            with self.way.helpers[helper].database.read() as connection:
                 stored = session_rows.find(connection, self.document.origin, self._session).seed
             assert stored is not None
             session = mechanisms.root(stored, [SEED] * len(self.digests))
@@ -180,51 +163,24 @@ def desks(
     labels: np.ndarray,
     rng: Randomness,
     ends: Sequence[int] = (),
+    functions: Mapping[str, SteppedFunction] | None = None,
 ):
     """Helpers that hold these records, in one dataset or in several: `ends` are where the others begin."""
-    with ExitStack() as stack:
-        found, own_ledgers, databases, held = [], [], [], []
+    count = len(made.helpers)
+    noise = [FixedRandomness(f"noise {place}".encode()) for place in range(count)]
+    clock, identities = FixedClock(ledgers.NOW), cases.HELPER_KEYS[:count]
+    with Workflow(made, identities, clock, rng, noise=noise, functions=functions, folder=folder) as way:
+        ids = sharing.random_rows(len(rows), sharing.ID_BYTES, rng)
+        shown, secrets = made.declared_models[TAG].mask([labels], np.ones(len(rows), bool), rng)
+        carried = sharing.split(secrets, ids, Purpose.TRAIN, count, rng).carried()
+        shares = [
+            sharing.recover(own, ids, Purpose.TRAIN, place, secrets.shape[1])
+            for place, own in enumerate(carried)
+        ]
+        whole = [Trained(ids, rows, tuple(each[:1] for each in shown), own) for own in shares]
         bounds = [0, *ends, len(rows)]
         digests = [bytes([DIGEST[0] + place]) * 32 for place in range(len(bounds) - 1)]
-        for place, each in enumerate(_shared(made, rows, labels, rng)):
-            cut = [parts.take(each, np.arange(*both)) for both in pairwise(bounds)]
-            datasets = {d: Held(made, some, d) for d, some in zip(digests, cut, strict=True)}
-            held.append(datasets[DIGEST])
-            (own := folder / str(place)).mkdir()
-            ledger, database, _ = ledgers.at(own, place=place, rng=FixedRandomness(f"noise {place}".encode()))
-            stack.callback(database.close)
-            ledgers.freeze(ledger, database, made, *digests, purpose=Purpose.TRAIN)
-            databases.append(database)
-            own_ledgers.append(ledger)
-            found.append(desk(own, made, place, ledger, datasets))
-        yield Desks(made, held, found, own_ledgers, databases, folder, digests)
-
-
-def desk(
-    folder: Path,
-    made: Document,
-    place: int,
-    ledger: Ledger,
-    datasets: Mapping[bytes, Held],
-    function: SteppedFunction | None = None,
-) -> Release:
-    """One helper's, over these datasets. Every helper has the same seeds."""
-    name, functions = made.helpers[place].name, {"gradient": function or Gradient()}
-    find = lambda origin, digest: datasets[digest]  # noqa: E731
-    return Release(name, ledger, functions, lambda *_: SEED, find, KeptAnswers(folder / "answers"))
-
-
-def _shared(made: Document, rows: np.ndarray, labels: np.ndarray, rng: Randomness) -> list[Trained]:
-    ids = sharing.random_rows(len(rows), sharing.ID_BYTES, rng)
-    shown, secrets = made.declared_models[TAG].mask([labels], np.ones(len(rows), bool), rng)
-    helpers = len(made.helpers)
-    carried = sharing.split(secrets, ids, Purpose.TRAIN, helpers, rng).carried()
-    return [
-        Trained(
-            ids,
-            rows,
-            tuple(each[:1] for each in shown),
-            sharing.recover(carried[place], ids, Purpose.TRAIN, place, secrets.shape[1]),
-        )
-        for place in range(helpers)
-    ]
+        for digest, both in zip(digests, pairwise(bounds), strict=True):
+            cut = [{TAG: parts.take(each, np.arange(*both))} for each in whole]
+            way.hold(digest.hex(), Purpose.TRAIN, cut, digest, SEED)
+        yield Desks(way, folder, digests)

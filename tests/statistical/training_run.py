@@ -9,15 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from maskedlark.audit import colluding_sessions as colluding
-from maskedlark.audit import training_canaries as canaries
+from maskedlark.audit import canaries, colluding
 from maskedlark.cli.audits import auditor
 from maskedlark.cli.audits.auditor import TAG
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp.session_charge import Course
 from maskedlark.functions import weights
 from maskedlark.functions.gradient import GradientSteps
-from maskedlark.simulate.stage import RunningHelper, Stage
+from maskedlark.simulate.cluster import LocalCluster, RunningHelper
 from maskedlark.training.training import Training
 
 
@@ -31,14 +30,14 @@ class Seen:
     course: Course
 
 
-def hand_in(made: Stage, coins: np.ndarray) -> None:
+def hand_in(made: LocalCluster, coins: np.ndarray) -> None:
     """One report a canary, sealed at all helpers."""
     rows, labels = canaries.features(len(coins)), [coins.astype(np.int64)]
     with auditor.sealed(made, Purpose.TRAIN, lambda crowd: crowd.train(TAG, rows, labels)):
         pass
 
 
-def train(made: Stage, count: int, rate: float, steps: int, noise: float, delta: float) -> Seen:
+def train(made: LocalCluster, count: int, rate: float, steps: int, noise: float, delta: float) -> Seen:
     """A run of logistic regression, and what became known of it. Sums in units of the sensitivity."""
     linear = torch.nn.Linear(count, 1, bias=False)
     torch.nn.init.zeros_(linear.weight)
@@ -68,7 +67,7 @@ def train(made: Stage, count: int, rate: float, steps: int, noise: float, delta:
 
 
 def _told(
-    training: Training, made: Stage, helper: RunningHelper, bodies: list[bytes]
+    training: Training, made: LocalCluster, helper: RunningHelper, bodies: list[bytes]
 ) -> tuple[np.ndarray, np.ndarray]:
     """The noise of a helper in every step, and which canaries were in it, from what it has on disk."""
     opened = training.receipts[helper.name]

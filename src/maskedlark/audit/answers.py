@@ -5,7 +5,7 @@ record of the batch contributes to a number; where none does, an answer without 
 small. So one answer tells who is in a batch, and a sum whose batch is known tells more of its labels than the
 charge for unknown batches allows. Under a mask every answer is uniform: only the sum is left to attack.
 
-Canaries are those of `training_canaries`: each moves one number of the gradient that nobody else moves.
+Canaries are those of `canaries`: each moves one number of the gradient that nobody else moves.
 Answers have the shape (steps, helpers, canaries). `tail`: what one helper's noise stays below.
 """
 
@@ -17,9 +17,16 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from maskedlark.audit import training_canaries as canaries
-from maskedlark.audit.canaries import Bound, signed_lower_bound
-from maskedlark.audit.training_canaries import Counts, Flags, Floats, NoiseBound, most_advantage
+from maskedlark.audit import canaries
+from maskedlark.audit.canaries import (
+    Bound,
+    Counts,
+    Flags,
+    Floats,
+    NoiseBound,
+    most_advantage,
+    signed_lower_bound,
+)
 from maskedlark.core import field
 from maskedlark.core.field import FieldArray
 from maskedlark.dp.session_charge import Course
@@ -70,8 +77,8 @@ def base_rate(truth: Flags) -> float:
 
 def is_large(elements: FieldArray, tail: int) -> Flags:
     """Which field elements are no noise: uniform ones all are, but for one in 2^60 / tail."""
-    found: Flags = np.abs(field.to_signed(elements)) > tail
-    return found
+    large: Flags = np.abs(field.to_signed(elements)) > tail
+    return large
 
 
 def traces(answers: FieldArray) -> list[FieldArray]:
@@ -128,8 +135,8 @@ def learned(seen: Sequence[Counts], truth: Flags) -> Flags:
         ones = np.bincount(shown[known], minlength=size)
         rule = ones > np.bincount(shown[~known], minlength=size)
         rules.append((int((rule[shown] == known).sum()), rule[each[..., half:]]))
-    found: Flags = max(rules, key=lambda rule: rule[0])[1]
-    return found
+    guesses: Flags = max(rules, key=lambda rule: rule[0])[1]
+    return guesses
 
 
 def _top_bits(elements: FieldArray) -> Counts:
@@ -157,8 +164,8 @@ def split_scores(sums: FieldArray, tail: int) -> Floats:
     one, near, share = _cluster(sums, large, tail)
     other, _, rest = _cluster(sums, large & ~near, tail)
     total = field.to_signed(field.add(one, other)) + share + rest
-    found: Floats = np.where(np.abs(total) <= 4 * tail, -total, 0.0)  # Label 1 moves a gradient down.
-    return found
+    scores: Floats = np.where(np.abs(total) <= 4 * tail, -total, 0.0)  # Label 1 moves a gradient down.
+    return scores
 
 
 def _cluster(sums: FieldArray, among: Flags, tail: int) -> tuple[FieldArray, Flags, Floats]:
@@ -181,9 +188,9 @@ def bound_from_sum(
     coins: Flags, sums: Floats, course: Course, rate: float, helpers: int, confidence: float
 ) -> NoiseBound:
     """The ε that labels guessed from sums alone refute. `rate`: of the batches."""
-    found = canaries.without_batches(sums, rate, course.noise * helpers**0.5)
+    guesses = canaries.without_batches(sums, rate, course.noise * helpers**0.5)
     return canaries.bound_without_batches(
-        coins, found, rate, course.steps, course.noise, course.delta, confidence
+        coins, guesses, rate, course.steps, course.noise, course.delta, confidence
     )
 
 
@@ -198,7 +205,7 @@ def bound_with_batches(
     """The ε that labels guessed by a coalition refute. `left`: sums less the noise that colluders told."""
     # Where a canary is in many batches, all are guessed right: that says nothing of how much noise there is.
     some, largest = canaries.first(drawn, canaries.judged(course.noise)), int(drawn.sum(axis=0).max())
-    found = canaries.with_batches(left, some)
+    guesses = canaries.with_batches(left, some)
     return canaries.bound_with_batches(
-        coins, found, some.sum(axis=0), largest, course.noise, course.delta, confidence
+        coins, guesses, some.sum(axis=0), largest, course.noise, course.delta, confidence
     )

@@ -26,7 +26,7 @@ from maskedlark.cli.options import HelperCount
 from maskedlark.cli.output import print_result
 from maskedlark.features import Encoder
 from maskedlark.randomness import Randomness, SystemRandomness
-from maskedlark.simulate.stage import stage
+from maskedlark.simulate.cluster import local_cluster
 
 app = typer.Typer()
 
@@ -80,7 +80,10 @@ def run(console: Console, users: int, helpers: int, rng: Randomness) -> DemoResu
         "Their browsers know; nobody else will see what one of them did.\n"
     )
     settings = reporting.settings(encoder)
-    with tempfile.TemporaryDirectory() as folder, stage(Path(folder), settings, rng, helpers) as scene:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        local_cluster(Path(folder), settings, rng, helpers) as scene,
+    ):
         with scene.client() as client:
             sent = reporting.run(console, scene, client, crowd, encoder)
             report = measuring.run(console, client, crowd)

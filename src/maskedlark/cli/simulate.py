@@ -12,10 +12,10 @@ from maskedlark.cli import signals
 from maskedlark.cli.error_handling import command
 from maskedlark.cli.options import HelperCount, Several
 from maskedlark.cli.output import print_result
-from maskedlark.simulate import csv_table, scene
-from maskedlark.simulate.errors import BadScene
-from maskedlark.simulate.handing import RECIPE
-from maskedlark.simulate.scene import Scene
+from maskedlark.simulate import simulation, users
+from maskedlark.simulate.drafts import RECIPE
+from maskedlark.simulate.errors import BadSimulation
+from maskedlark.simulate.simulation import Simulation
 from maskedlark.web.errors import ServiceAway
 
 _LOOK_S = 0.5
@@ -37,17 +37,17 @@ def simulate(
     label: Annotated[str | None, Option(help="The column to train on: 0 or 1, true or false.")] = None,
     features: Annotated[Several, Option(help="Columns a model gets; else all that are nothing else.")] = None,
     leave_out: Annotated[Several, Option(help="Columns that are no features.")] = None,
-    tag: Annotated[str, Option(help="The model's name in the document.")] = scene.TAG,
+    tag: Annotated[str, Option(help="The model's name in the document.")] = simulation.TAG,
     helpers: HelperCount = 2,
     k: Annotated[
         int | None, Option(min=1, help="The fewest records of a group; else 100, or a tenth of few.")
     ] = None,
     epsilon: Annotated[
         float, Option(min=0, help="What one person may cost, in all that is ever asked.")
-    ] = scene.EPSILON,
+    ] = simulation.EPSILON,
     fakes: Annotated[
         float, Option(min=0, max=1, help="How many people's browsers send a fake too.")
-    ] = scene.FAKE_RATE,
+    ] = simulation.FAKE_RATE,
     processes: Annotated[int, Option(min=1, help="That make reports.")] = 2,
     as_json: Annotated[
         bool, Option("--json", help="For programs: one JSON object, once it is ready.")
@@ -56,8 +56,8 @@ def simulate(
     """Try it all on a table of your own: services start, each row's browser reports; then query and train."""
     with (
         signals.as_interrupts(),
-        scene.start(
-            csv_table.read(table),
+        simulation.start(
+            users.read_csv(table),
             folder,
             keys=_listed(key),
             values=dict(map(_bounds, value or [])),
@@ -77,10 +77,10 @@ def simulate(
         _wait(started)
 
 
-def _wait(started: Scene) -> None:
+def _wait(started: Simulation) -> None:
     """Until somebody stops it, or a service ends by itself."""
     try:
-        while not (ended := started.stage.ended()):
+        while not (ended := started.cluster.ended()):
             time.sleep(_LOOK_S)
     except KeyboardInterrupt as error:
         typer.echo("stopped; the same command carries on from here", err=True)
@@ -99,12 +99,12 @@ def _bounds(text: str) -> tuple[str, tuple[int, int]]:
     try:
         return name, (int(low), int(high))
     except ValueError:
-        raise BadScene(
+        raise BadSimulation(
             f"--value {text}: say its bounds, whole numbers that all may know: --value {name}=0..100"
         ) from None
 
 
-def _fields(started: Scene) -> dict[str, Any]:
+def _fields(started: Simulation) -> dict[str, Any]:
     """For programs."""
     return {
         "folder": str(started.folder),
@@ -112,19 +112,19 @@ def _fields(started: Scene) -> dict[str, Any]:
         "recipe": str(started.folder / RECIPE) if started.encoder else None,
         "datasets": {purpose.value: each.name for purpose, each in started.sealed.items()},
         "records": {purpose.value: each.records for purpose, each in started.sealed.items()},
-        "adserver": started.stage.adserver.address,
-        "parameter_service": started.stage.service.address,
-        "helpers": {each.name: each.process.address for each in started.stage.helpers},
+        "adserver": started.cluster.adserver.address,
+        "parameter_service": started.cluster.service.address,
+        "helpers": {each.name: each.process.address for each in started.cluster.helpers},
         "k": started.document.k,
         "budget_epsilon": started.document.budget.epsilon,
     }
 
 
-def hints(started: Scene, folder: Path) -> list[str]:
+def hints(started: Simulation, folder: Path) -> list[str]:
     """What there is, and what to type in another terminal."""
     sealed = ", ".join(f"{each.records} records in {each.name!r}" for each in started.sealed.values())
     lines = [
-        f"Ready: a parameter service, an ad server and {len(started.stage.helpers)} helpers are options.",
+        f"Ready: a parameter service, an ad server and {len(started.cluster.helpers)} helpers are options.",
         f"Sealed at every helper: {sealed}, fakes among them. Next, in another terminal:",
         "",
     ]

@@ -2,16 +2,16 @@
 
 MaskedLarkError
 ├── NotDeclared
-│   └── BadScene                columns or settings from which no simulation can be made
-└── OtherScene                  a folder that holds another simulation, or that another process runs
+│   └── BadSimulation                columns or settings from which no simulation can be made
+└── OtherSimulation                  a folder that holds another simulation, or that another process runs
 """
 
 from maskedlark.errors import MaskedLarkError, NotDeclared
 
 
-class BadScene(NotDeclared):
+class BadSimulation(NotDeclared):
     """Columns or settings from which no simulation can be made. Says what to change."""
 
 
-class OtherScene(MaskedLarkError):
+class OtherSimulation(MaskedLarkError):
     """The folder holds another simulation, or another process runs the one in it."""

@@ -1,4 +1,4 @@
-"""A crowd's browsers report, once; then a dataset for each purpose, sealed at every helper.
+"""The users' browsers report, once; then a dataset for each purpose, sealed at every helper.
 
 What was made is kept on disk until it is sealed. So whatever is cut off, the same bytes are sent again, and
 the ad server counts them once.
@@ -15,12 +15,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.dataset_store import Dataset, Standing
+from maskedlark.browser.population import Population, processes
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
-from maskedlark.simulate.crowd import Crowd
-from maskedlark.simulate.errors import OtherScene
-from maskedlark.simulate.population import Population, processes
-from maskedlark.simulate.stage import DAY_S, Stage
+from maskedlark.simulate.cluster import DAY_S, LocalCluster
+from maskedlark.simulate.errors import OtherSimulation
+from maskedlark.simulate.users import Users
 from maskedlark.wire import uploads
 
 DATASETS = {Purpose.AGGREGATE: "measured", Purpose.TRAIN: "trained"}
@@ -33,10 +33,10 @@ Batches = Iterable[Sequence[bytes]]
 
 @dataclass(frozen=True)
 class Reporting:
-    """One crowd at one stage."""
+    """The browsers of a table at one cluster."""
 
-    scene: Stage
-    crowd: Crowd
+    cluster: LocalCluster
+    users: Users
     tag: str
     processes: int = 1
     progress: bool = False
@@ -44,26 +44,26 @@ class Reporting:
     def run(self, client: Client) -> dict[Purpose, Dataset]:
         """Everything that is not done yet. Again, it carries on."""
         there = {each.name: each for each in client.datasets()}
-        purposes = self.scene.document.purposes()
+        purposes = self.cluster.document.purposes()
         missing = {purpose: DATASETS[purpose] for purpose in purposes if DATASETS[purpose] not in there}
         if missing:
             for purpose in purposes:
                 self._upload(purpose)
-            self.scene.freeze(client, missing)
+            self.cluster.freeze(client, missing)
         sealed = {purpose: self._sealed(client, DATASETS[purpose]) for purpose in purposes}
-        shutil.rmtree(self.scene.folder / _SPOOL, ignore_errors=True)
+        shutil.rmtree(self.cluster.folder / _SPOOL, ignore_errors=True)
         return sealed
 
     def _upload(self, purpose: Purpose) -> None:
         bodies = self._made(purpose)
         with self._bar("the ad server takes reports", len(bodies)) as advance:
             for body in bodies:
-                self.scene.upload([uploads.decode_batch(body.read_bytes(), _MOST, 1 << 30)])
+                self.cluster.upload([uploads.decode_batch(body.read_bytes(), _MOST, 1 << 30)])
                 advance(1)
 
     def _made(self, purpose: Purpose) -> list[Path]:
         """All reports of a purpose, in files: those of before, or new ones."""
-        whole = self.scene.folder / _SPOOL / purpose.value
+        whole = self.cluster.folder / _SPOOL / purpose.value
         if not whole.exists():
             part = whole.with_suffix(".part")
             shutil.rmtree(part, ignore_errors=True)
@@ -76,30 +76,30 @@ class Reporting:
     def _batches(self, purpose: Purpose) -> Iterator[Sequence[bytes]]:
         seen = SystemClock().now() - 8 * DAY_S - 3600
         # Fresh interpreters take a second to start, in which one makes thousands of reports.
-        pool = processes(self.processes) if self.processes > 1 and self.crowd.size >= _MANY else None
+        pool = processes(self.processes) if self.processes > 1 and self.users.size >= _MANY else None
         try:
-            scene = self.scene
-            made = Population(scene.document, scene.recipients(), seen, scene.rng, pool, self.progress)
+            cluster = self.cluster
+            made = Population(cluster.document, cluster.recipients(), seen, cluster.rng, pool, self.progress)
             yield from self._reports(made, purpose)
         finally:
             if pool is not None:
                 pool.shutdown()
 
     def _reports(self, population: Population, purpose: Purpose) -> Batches:
-        crowd = self.crowd
+        users = self.users
         if purpose is Purpose.AGGREGATE:
-            return population.measure([*crowd.keys.values()], [*crowd.values.values()])
-        assert crowd.features is not None, "a model has features"
-        assert crowd.label is not None
-        return population.train(self.tag, crowd.features, [crowd.label])
+            return population.measure([*users.keys.values()], [*users.values.values()])
+        assert users.features is not None, "a model has features"
+        assert users.label is not None
+        return population.train(self.tag, users.features, [users.label])
 
     def _sealed(self, client: Client, name: str) -> Dataset:
-        found = next(each for each in client.datasets() if each.name == name)
-        if found.state is Standing.SEALED:
-            return found
-        if found.state is not Standing.FROZEN:  # Nothing will be answered from it.
-            raise OtherScene(f"dataset {name} is {found.state}: give another folder")
-        with self._bar(f"helpers open {name}", found.reports * len(self.scene.helpers)) as advance:
+        dataset = next(each for each in client.datasets() if each.name == name)
+        if dataset.state is Standing.SEALED:
+            return dataset
+        if dataset.state is not Standing.FROZEN:  # Nothing will be answered from it.
+            raise OtherSimulation(f"dataset {name} is {dataset.state}: give another folder")
+        with self._bar(f"helpers open {name}", dataset.reports * len(self.cluster.helpers)) as advance:
             before: dict[str, int] = {}
 
             def progress(helper: str, sent: int, reports: int) -> None:  # noqa: ARG001

@@ -15,7 +15,7 @@ from maskedlark.core.declared import Measure
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotDeclared
-from maskedlark.randomness import Randomness
+from maskedlark.randomness import Randomness, SystemRandomness
 from maskedlark.wire import columns, payload, report
 from maskedlark.wire.columns import SALT_BYTES, AggregateColumns, Key, TrainColumns, check_keys
 from maskedlark.wire.report import ID_BYTES, PublicPart, Recipient
@@ -100,3 +100,11 @@ def seal(
         bodies = payload.bodies(salt, carried, shown)
         reports.append(report.seal(public, bodies, envelope.recipients, envelope.size).encode())
     return reports
+
+
+Chunk = tuple[Envelope, list[bytes], FieldArray, list[int]]
+
+
+def seal_apart(chunk: Chunk) -> list[bytes]:
+    """In another process, with the operating system's randomness: a copied generator would repeat itself."""
+    return seal(*chunk, SystemRandomness())

@@ -22,8 +22,8 @@ from maskedlark.helper.tables import DATASETS
 from maskedlark.ledger import trail
 from maskedlark.ledger.errors import BudgetExhausted
 from maskedlark.ledger.receipt import ReleaseReceipt
+from maskedlark.simulate.cluster import LocalCluster, RunningHelper
 from maskedlark.simulate.services import Process
-from maskedlark.simulate.stage import RunningHelper, Stage
 from maskedlark.storage.engine import Database, open_database
 from maskedlark.web.remote import Remote
 from maskedlark.wire import keys
@@ -46,7 +46,7 @@ class Invariants:
     _answers: dict[tuple[str, str], bytes] = field(default_factory=dict)
 
     @property
-    def _stage(self) -> Stage:
+    def _stage(self) -> LocalCluster:
         return self.play.stage
 
     def _database(self) -> Database:
@@ -190,7 +190,7 @@ class Sealed(NamedTuple):
     shares: Any
 
 
-def _sealed(helper: RunningHelper, made: Stage) -> dict[str, Sealed]:
+def _sealed(helper: RunningHelper, made: LocalCluster) -> dict[str, Sealed]:
     """All sealed datasets of a helper by name, from its disk: it runs meanwhile, and is not asked."""
     with reading(helper.folder) as connection:
         rows = connection.execute(select(DATASETS).where(DATASETS.c.state == SEALED)).all()

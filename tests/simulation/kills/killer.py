@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+from maskedlark.simulate.cluster import LocalCluster
 from maskedlark.simulate.services import Process
-from maskedlark.simulate.stage import Stage
 from tests.simulation.kills.clients import Message, Trap, connected
 from tests.simulation.kills.waiting import PATIENCE_S, wait_until
 
@@ -16,7 +16,7 @@ from tests.simulation.kills.waiting import PATIENCE_S, wait_until
 class Killer:
     """A stage on which parties are killed."""
 
-    def __init__(self, made: Stage, settings: str) -> None:
+    def __init__(self, made: LocalCluster, settings: str) -> None:
         self.stage, self._settings = made, settings
         self.kills: Counter[str] = Counter()
         self.after_kill: Callable[[Process], None] = lambda process: None

@@ -8,7 +8,7 @@ from subprocess import PIPE, Popen
 from maskedlark.clock import SystemClock
 from maskedlark.parameters import chain
 from maskedlark.parameters.drafting import draft
-from maskedlark.simulate.stage import Stage
+from maskedlark.simulate.cluster import LocalCluster
 from maskedlark.web.errors import ServiceAway
 from maskedlark.web.remote import Remote
 from tests.simulation.kills.killer import Killer
@@ -18,7 +18,7 @@ from tests.simulation.kills.waiting import PATIENCE_S, Broken, end, wait_until
 class Operators(Killer):
     """Keys, documents, and a parameter service that comes and goes."""
 
-    def __init__(self, made: Stage, settings: str) -> None:
+    def __init__(self, made: LocalCluster, settings: str) -> None:
         super().__init__(made, settings)
         self.is_service_away = False
         self._used: set[bytes] = set()

@@ -13,7 +13,7 @@ from sqlalchemy import func, select
 from maskedlark.adserver.combining import Answered
 from maskedlark.audit.colluding import reading
 from maskedlark.ledger.rows import RECEIPTS
-from maskedlark.simulate.stage import RunningHelper, Stage
+from maskedlark.simulate.cluster import LocalCluster, RunningHelper
 from tests.integration.waiting import next_second
 from tests.simulation.kills import clients
 from tests.simulation.kills.clients import HERE, Trap
@@ -26,7 +26,7 @@ from tests.simulation.kills.waiting import PATIENCE_S, Broken, wait_until
 class Play(Reports, Operators):
     """Every stage of a report's way."""
 
-    def __init__(self, made: Stage, settings: str, holding: Path) -> None:
+    def __init__(self, made: LocalCluster, settings: str, holding: Path) -> None:
         super().__init__(made, settings)
         self._holding = holding
         self.frozen: dict[str, frozenset[bytes]] = {}

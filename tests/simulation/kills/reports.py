@@ -10,7 +10,7 @@ import numpy as np
 
 from maskedlark.clock import SystemClock, hour_of
 from maskedlark.core.purpose import Purpose
-from maskedlark.simulate.stage import Stage
+from maskedlark.simulate.cluster import LocalCluster
 from maskedlark.web.errors import ServiceAway
 from maskedlark.web.remote import Remote
 from maskedlark.wire import batch, report, uploads
@@ -35,7 +35,7 @@ class Made(NamedTuple):
 class Reports(Killer):
     """Who made which report, and what was acknowledged."""
 
-    def __init__(self, made: Stage, settings: str) -> None:
+    def __init__(self, made: LocalCluster, settings: str) -> None:
         super().__init__(made, settings)
         self.made: dict[bytes, Made] = {}
         self.acknowledged: set[bytes] = set()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from maskedlark.randomness import SystemRandomness
-from maskedlark.simulate.stage import stage
+from maskedlark.simulate.cluster import local_cluster
 from tests.simulation.kills.held import COST, HOLDING, NOISE
 from tests.simulation.kills.invariants import QUESTIONS, Invariants
 from tests.simulation.kills.play import Play
@@ -40,7 +40,7 @@ def playing(
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[3]), prepend=os.pathsep)
         patch.setenv(HOLDING, str(holding))
         patch.setattr("maskedlark.adserver.datasets.PARTS", CHUNK)
-        with stage(folder, SETTINGS, SystemRandomness(), helpers, database, settings) as made:
+        with local_cluster(folder, SETTINGS, SystemRandomness(), helpers, database, settings) as made:
             play = Play(made, SETTINGS, holding)
             try:
                 yield play, _watching(play)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from maskedlark import cli
 from maskedlark.cli.simulate import hints
-from maskedlark.simulate import scene
+from maskedlark.simulate import simulation
 
 FOLDER = Path("my play; $HOME")
 RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
@@ -20,12 +20,10 @@ RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
 
 def running(ended=list):
     """A simulation as the command sees it."""
-    budget, here = SimpleNamespace(epsilon=8.0), SimpleNamespace(address="http://127.0.0.1:8000")
-    values = [SimpleNamespace(name="spent here")]
-    declared = SimpleNamespace(keys=["the ad"], values=values, k=100, budget=budget)
-    stage = SimpleNamespace(helpers=(), ended=ended, adserver=here, service=here)
-    given = {"folder": FOLDER, "config": FOLDER / "adserver.toml", "encoder": "some"}
-    return SimpleNamespace(sealed={}, stage=stage, document=declared, **given)
+    declared = SimpleNamespace(keys=["the ad"], values=[SimpleNamespace(name="spent here")])
+    cluster = SimpleNamespace(helpers=(), ended=ended)
+    config = FOLDER / "adserver.toml"
+    return SimpleNamespace(sealed={}, cluster=cluster, config=config, document=declared, encoder="some")
 
 
 def test_what_to_type_next_is_typed_as_it_stands():
@@ -44,7 +42,7 @@ def ended(tmp_path, monkeypatch, how):
     """The exit code and the last line of a command whose services do this."""
     table = tmp_path / "people.csv"
     table.write_text("x\n1\n")
-    monkeypatch.setattr(scene, "start", lambda *_, **__: nullcontext(running(how)))
+    monkeypatch.setattr(simulation, "start", lambda *_, **__: nullcontext(running(how)))
     done = RUN(cli.app, ["simulate", str(table)])
     return done.exit_code, done.stderr.splitlines()[-1]
 

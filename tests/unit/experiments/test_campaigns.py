@@ -1,9 +1,11 @@
 """The campaign report: what is true of it, and how a report is judged by that."""
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from experiments import desks
 from experiments.data.hillstrom import Customers
 from experiments.figures import campaigns, campaigns_asked
 from experiments.jobs import Job
@@ -85,18 +87,32 @@ def test_lines_of_one_report_are_asked_together_and_judged_each_by_its_column(mo
     report = shown([(("Mens", "Web"), 21_000, 19_500, 22_500)])
     asked = []
 
-    def ask(*given):
-        asked.append(given)
+    def query(*given, **more):
+        asked.append((given, more))
         return report
 
-    monkeypatch.setattr(desks, "ask", ask)
+    way = SimpleNamespace(hold=lambda *_: None, query=query)
+    monkeypatch.setattr(campaigns_asked, "_helpers", lambda *_: nullcontext(way))
     monkeypatch.setattr(campaigns_asked, "_held", lambda most: ())
-    monkeypatch.setattr(campaigns_asked, "_declared", lambda k, most: None)
     truth = campaigns_asked.truths(SOME, campaigns_asked.COARSE_KEYS, 500)
     monkeypatch.setattr(campaigns_asked, "_all_truths", lambda by, most: truth)
     visits, conversions, spend = campaigns_asked.together(groups[wanted[0].group])
     assert len(asked) == 1
     assert (visits["y"], conversions["y"], spend["y"]) == (100, 100, 30)
+
+
+def test_helpers_in_memory_show_the_truth_but_small_groups_and_noise_follows_from_the_seed():
+    keys = [["Mens"] * 60 + ["No"] * 49, ["Web"] * 109, ["Urban"] * 109, ["1"] * 109]
+
+    def ask(seed, noise):
+        with campaigns_asked._helpers(50, 500, seed) as way:
+            way.measure("campaign", keys, [np.ones(109, int)] * 3, decoded=True)
+            return way.query(campaigns_asked.VALUES, campaigns_asked.COARSE_KEYS, noise=noise).rows
+
+    (only,) = ask(0, 0.04)
+    assert (only.group, only.numbers[0].estimate) == (("Mens", "Web"), 60)
+    first, again, other = (ask(seed, 2.0) for seed in (1, 1, 2))
+    assert first == again != other
 
 
 def test_where_a_cut_is_better_is_what_was_found():

@@ -18,7 +18,7 @@ from experiments.memory import Local
 from experiments.rows import Row
 from experiments.size import Size
 from maskedlark.core.local_dp import FeatureNoise
-from maskedlark.simulate.stage import MOST, MOST_COALITION
+from maskedlark.simulate.cluster import MOST, MOST_COALITION
 
 SMALL: dict[str, Value] = {
     "network": "30-50-50-1",

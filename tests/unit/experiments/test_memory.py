@@ -2,27 +2,33 @@
 
 import hashlib
 from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 
-from experiments import memory
+from experiments import memory, over_http
 from experiments.data import Split
 from experiments.memory import Laplace, Local, Run, Seeds
+from maskedlark.adserver.session import Session
+from maskedlark.clock import FixedClock
 from maskedlark.core import field, local_dp, sharing
 from maskedlark.core.declared import Model
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
+from maskedlark.dp import mechanisms
 from maskedlark.exact.clip import Clip
 from maskedlark.exact.gradient import Records, gradient
 from maskedlark.exact.local import calibrate
 from maskedlark.exact.quantise import quantise
 from maskedlark.functions.gradient import GradientQuestion
+from maskedlark.ledger import session_rows
 from maskedlark.randomness import FixedRandomness
-from maskedlark.training import local as training_local
 from maskedlark.training import network as networks
 from maskedlark.training.begin import begin
+from maskedlark.workflow import Workflow
+from tests.unit.parameters.cases import HELPER_KEYS
 from tests.unit.training import cases
 
 D = 5
@@ -115,17 +121,26 @@ def test_with_helpers_seeds_it_has_the_weights_of_their_session(classes, shuffle
     labels = {"kind": "binary"} if classes == 2 else {"kind": "categorical", "of": "purchase", "classes": 3}
     declared = {"tag": memory.TAG, "features": D, "labels": [labels], "gradient_bound": 1.0}
     document, rng = cases.document(models=[declared]), FixedRandomness(b"reports")
+    way = Workflow(document, HELPER_KEYS[:2], FixedClock(1_900_000_000), rng)
     data = table(classes, rows=300)
     own = replace(run(classes, noise=0.3, shuffled=shuffled), batch=100, steps=5)
-    shared = training_local.shared_out(document, memory.TAG, data.features, [data.labels], rng)
-    home = training_local.Local(document, [shared], [rng.bytes(32), rng.bytes(32)])
+    digest = way.train("table", memory.TAG, data.features, [data.labels], decoded=True)
     drawn = {"batches": 3} if shuffled else {"sampling_rate": 1 / 3}
     trained = begin(
-        home, own.model(), loss=own.loss, tag=memory.TAG, steps=own.steps, noise=own.noise, delta=1e-5,
+        way, own.model(), loss=own.loss, tag=memory.TAG, steps=own.steps, noise=own.noise, delta=1e-5,
         sample=memory.sample(data, own), **drawn,
     )  # fmt: skip
     cases.fit(trained, torch.optim.SGD(trained.model.parameters(), lr=own.rate))
-    found = memory.train(data, own, Seeds(shared.seed, home.noise_seeds))
+    noise, session = [], cast(Session, trained.sums).request.id
+    for helper in way.helpers:
+        with helper.database.read() as connection:
+            stored = session_rows.find(connection, document.origin, bytes.fromhex(session)).seed
+        assert stored is not None
+        noise.append(mechanisms.root(stored, [way.seeds[digest]]))
+    records: list[Any] = [each.datasets[digest].held[memory.TAG] for each in way.helpers]
+    held = over_http.as_held(data, records)
+    found = memory.train(held, own, Seeds(way.seeds[digest], noise), memory.sample(data, own))
+    way.close()
     assert np.array_equal(memory.flat(found).view(np.uint32), memory.flat(trained.model).view(np.uint32))
     assert not np.array_equal(memory.flat(found), memory.flat(own.model()))
 

@@ -9,7 +9,7 @@ from maskedlark.adserver.client import Client
 from maskedlark.adserver.dataset_store import Dataset, Standing
 from maskedlark.adserver.report_store import Selection
 from maskedlark.core.purpose import Purpose
-from maskedlark.simulate.errors import OtherScene
+from maskedlark.simulate.errors import OtherSimulation
 from maskedlark.simulate.reporting import DATASETS, Reporting
 
 
@@ -30,5 +30,5 @@ def test_what_is_sealed_stays(tmp_path):
 
 @pytest.mark.parametrize("state", [Standing.ABORTED, Standing.LOST, Standing.EXPIRED])
 def test_what_is_neither_sealed_nor_frozen_is_refused(tmp_path, state):
-    with pytest.raises(OtherScene, match=f"dataset trained is {state}: give another folder"):
+    with pytest.raises(OtherSimulation, match=f"dataset trained is {state}: give another folder"):
         run(tmp_path, state)

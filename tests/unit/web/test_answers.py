@@ -2,7 +2,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from maskedlark.audit.mersenne import NotMersenne
+from maskedlark.audit.prototype import NotMersenne
 from maskedlark.errors import MaskedLarkError
 from maskedlark.ledger.errors import LedgerBehind
 from maskedlark.storage.errors import StorageUnavailable

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from maskedlark import errors
-from maskedlark.audit.mersenne import NotMersenne
+from maskedlark.audit.prototype import NotMersenne
 from maskedlark.errors import BadSignature, MaskedLarkError, Truncated
 from maskedlark.features.errors import ColumnDoesNotFit
 from maskedlark.ledger.errors import BudgetExhausted, DeltaExhausted, SlotTaken

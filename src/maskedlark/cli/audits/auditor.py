@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from maskedlark.adserver.client import Client
+from maskedlark.browser.population import Population
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import Randomness
-from maskedlark.simulate.population import Population
-from maskedlark.simulate.stage import Stage, stage
+from maskedlark.simulate.cluster import LocalCluster, local_cluster
 
 TAG = "audited"
 SETTINGS = """
@@ -37,18 +37,18 @@ Reports = Iterable[Sequence[bytes]]
 @contextmanager
 def audited(
     settings: str, purpose: Purpose, make: Callable[[Population], Reports], rng: Randomness
-) -> Iterator[tuple[Stage, Client]]:
+) -> Iterator[tuple[LocalCluster, Client]]:
     """Services that declare these settings, with the auditor's reports sealed at both helpers."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        stage(Path(folder), settings, rng) as scene,
+        local_cluster(Path(folder), settings, rng) as scene,
         sealed(scene, purpose, make) as client,
     ):
         yield scene, client
 
 
 @contextmanager
-def sealed(scene: Stage, purpose: Purpose, make: Callable[[Population], Reports]) -> Iterator[Client]:
+def sealed(scene: LocalCluster, purpose: Purpose, make: Callable[[Population], Reports]) -> Iterator[Client]:
     """The reports of an auditor's own, sealed at every helper; yields who may ask about them."""
     document = scene.document
     seen = SystemClock().now() - document.attribution_window_s - document.delay.most_s - 3600

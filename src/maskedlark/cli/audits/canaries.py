@@ -19,7 +19,7 @@ from maskedlark.dp import accountant
 from maskedlark.dp.mechanisms import Kind, Sensitivity
 from maskedlark.functions.sums import Sums
 from maskedlark.randomness import Randomness
-from maskedlark.simulate.stage import MOST, Stage
+from maskedlark.simulate.cluster import MOST, LocalCluster
 
 HIGH = 100
 MOST_EPSILON = MOST.epsilon
@@ -60,7 +60,7 @@ def judge(
     ]
 
 
-def _view(scene: Stage, client: Client, noise: float, count: int) -> tuple[Floats, Floats]:
+def _view(scene: LocalCluster, client: Client, noise: float, count: int) -> tuple[Floats, Floats]:
     """What an auditor sees of every canary in one release: alone, and with what helper 1 tells it."""
     answered = client.ask(Sums(), {"values": ["euros"], "by": [["canary"]]}, noise=noise)
     (table,) = answered.tables

@@ -14,9 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from maskedlark.adserver.client import Client
-from maskedlark.audit import answers
-from maskedlark.audit import colluding_sessions as colluding
-from maskedlark.audit import training_canaries as canaries
+from maskedlark.audit import answers, canaries, colluding
 from maskedlark.cli.audits.auditor import DELTA, SETTINGS, TAG, audited
 from maskedlark.cli.audits.findings import CONFIDENCE, SEEN, SEEN_ALONE, Finding
 from maskedlark.core import sharing
@@ -37,7 +35,7 @@ from maskedlark.ledger.receipt import OpenedReceipt
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness
 from maskedlark.release.messages import SessionRequest
-from maskedlark.simulate.stage import Stage
+from maskedlark.simulate.cluster import LocalCluster
 
 BOUND = 0.05
 """ψ: a canary's gradient is clipped to it, whatever its label."""
@@ -117,7 +115,7 @@ def run(count: int, rate: float, steps: int, noise: float, rng: Randomness) -> F
 
 
 def _told(
-    scene: Stage, ran: FinishedSession, network: Network, clip: Clip, count: int
+    scene: LocalCluster, ran: FinishedSession, network: Network, clip: Clip, count: int
 ) -> tuple[colluding.Floats, canaries.Flags]:
     """What helper 1 knows: its noise, and which canaries were in each batch."""
     helper = scene.helpers[1]

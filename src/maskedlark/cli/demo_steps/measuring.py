@@ -18,7 +18,7 @@ from maskedlark.ledger.receipt import (
     ReleaseReceipt,
     SealedReceipt,
 )
-from maskedlark.simulate.stage import Stage
+from maskedlark.simulate.cluster import LocalCluster
 
 NOISE = 1.5
 
@@ -55,7 +55,7 @@ def _cells(number: Number) -> tuple[str, str, str]:
     return str(number.estimate), f"{number.low} … {number.high}", str(number.truth)
 
 
-def receipts(console: Console, scene: Stage, client: Client) -> Receipts:
+def receipts(console: Console, scene: LocalCluster, client: Client) -> Receipts:
     """Add up what all was charged, as anyone could: from public documents and what helpers publish."""
     trails = [
         trail.verify(client.receipts(helper.name), scene.origin, helper.name, scene.documents)

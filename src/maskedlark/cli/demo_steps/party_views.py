@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from maskedlark import workflow
 from maskedlark.adserver.report_store import Reports, Selection
-from maskedlark.audit import masks, mersenne, prototype
-from maskedlark.audit.advantage import advantage
-from maskedlark.audit.mersenne import NotMersenne
+from maskedlark.audit import attacks, prototype
+from maskedlark.audit.attacks import advantage
+from maskedlark.audit.prototype import NotMersenne
 from maskedlark.cli.demo_steps.people import People
 from maskedlark.cli.demo_steps.results import ALL, NO_STATE, Attack, Held, PartyView, Won
 from maskedlark.cli.output import table
@@ -23,26 +22,30 @@ from maskedlark.core.declared import Measure, Model
 from maskedlark.core.records import Measured, Trained
 from maskedlark.features import Encoder
 from maskedlark.helper.keyring import Keyring
-from maskedlark.simulate.stage import Stage
+from maskedlark.simulate.cluster import LocalCluster
 from maskedlark.storage.engine import open_database
-from maskedlark.wire import report
-from maskedlark.workflow import Workflow
+from maskedlark.wire.report import Opener
+from maskedlark.workflow import View, open_reports
+
+Views = tuple[View, ...]
+"""What each helper sees of the same reports."""
 
 
-def opened(scene: Stage, declared: Measure | Model) -> Workflow:
+def opened(scene: LocalCluster, declared: Measure | Model) -> Views:
     """All that helpers hold of the stored reports for one purpose."""
     now = SystemClock().now()
     with closing(open_database(f"sqlite:///{scene.folder / 'reports.sqlite'}")) as database:
         selection = Selection(declared.purpose, scene.document.digest, 0, now + 1)
         stored = [each.data for each in Reports(database, SystemClock()).read(selection)]
-    keys = {}
-    for helper in scene.helpers:
-        (keys[helper.name],) = Keyring(helper.folder / "keys", helper.name).opening_keys(now).values()
-    return workflow.receive(declared, stored, keys, scene.document.payload_size(declared.purpose))
+    size, openers = scene.document.payload_size(declared.purpose), []
+    for place, helper in enumerate(scene.helpers):
+        keys = Keyring(helper.folder / "keys", helper.name).opening_keys(now)
+        openers.append(Opener(helper.name, place, keys, declared, size))
+    return open_reports(openers, stored)
 
 
 def run(
-    console: Console, measured: Workflow, trained: Workflow, crowd: People, encoder: Encoder
+    console: Console, measured: Views, trained: Views, crowd: People, encoder: Encoder
 ) -> tuple[PartyView, ...]:
     """A row per party: what it can read, and its part of two reports of somebody who bought.
 
@@ -51,7 +54,7 @@ def run(
     """
     buyer = crowd.first_buyer()
     campaign, features = str(crowd.campaign[buyer]), encoder.encode(crowd.known)[buyer]
-    to_measure, to_train = measured.helpers[0].opened, trained.helpers[0].opened
+    (to_measure,), (to_train,) = measured[0].records.values(), trained[0].records.values()
     assert isinstance(to_measure, Measured)
     assert isinstance(to_train, Trained)
     campaigns = to_measure.keys["campaign"]
@@ -64,8 +67,8 @@ def run(
         PartyView("browser", readable, euros.total, label.total, knows=True),
         PartyView("ad server", ids, euros.sealed, label.sealed),
         *(
-            PartyView(helper.opener.helper, readable, euros.share(place), label.share(place))
-            for place, helper in enumerate(measured.helpers)
+            PartyView(view.opener.helper, readable, euros.share(place), label.share(place))
+            for place, view in enumerate(measured)
         ),
         PartyView(ALL, ("if they colluded",), euros.total, label.total, knows=True),
     )
@@ -78,15 +81,14 @@ def run(
 class _Parts:
     """One number of one report, as each party has it."""
 
-    def __init__(self, way: Workflow, column: int, candidates: NDArray[np.bool_], value: int) -> None:
-        shares = np.stack([helper.opened.shares[:, column] for helper in way.helpers])
+    def __init__(self, views: Views, column: int, candidates: NDArray[np.bool_], value: int) -> None:
+        shares = np.stack([view.shares[:, column] for view in views])
         totals = field.to_signed(field.total(shares))
         place = int(np.argmax(candidates & (totals == value)))
         self._shares, total = shares[:, place], int(totals[place])
         self.total = Held((str(total),), f"{total % field.P:016x}")
-        stored = report.decode(way.reports[place])
-        self.id = report.decode_public(stored.public).id.hex()[:8]
-        payload = stored.payloads[0][1]
+        stored = views[0].opener.address(views[0].parts[place])
+        self.id, payload = stored.public.id.hex()[:8], stored.sealed
         self.sealed = Held((f"{payload[:6].hex()}…", f"{len(payload)} sealed bytes"), payload[:8].hex())
 
     def share(self, helper: int) -> Held:
@@ -95,28 +97,28 @@ class _Parts:
         return Held((share,), share)
 
 
-def attack(console: Console, trained: Workflow) -> tuple[Attack, ...]:
+def attack(console: Console, trained: Views) -> tuple[Attack, ...]:
     """Two attacks of helpers that win against the paper's prototype."""
-    shares = [helper.opened.shares for helper in trained.helpers]
-    labels = field.to_signed(field.total(np.stack(shares)))[:, 1]  # the truth, which no party has
+    labels = attacks.labels(trained)  # As no party has them.
+    shares = [view.shares for view in trained]
     truth = labels == 1
     first, last = prototype.masks(labels, prototype.generator(2021))
-    signs = (_won(masks.by_sign(view), truth) for view in (last, masks.as_signed(shares[-1])))
-    states = (_read_generator(view, truth) for view in (first, masks.as_uniform(shares[0])))
-    attacks = (
+    signs = (_won(attacks.by_sign(view), truth) for view in (last, attacks.as_signed(shares[-1])))
+    states = (_read_generator(view, truth) for view in (first, attacks.as_uniform(shares[0])))
+    tried = (
         Attack("sign of the last helper's masks", *signs),
         Attack("generator behind helper-0's masks", *states),
     )
-    rows = ((each.name, str(each.prototype or NO_STATE), str(each.ours or NO_STATE)) for each in attacks)
+    rows = ((each.name, str(each.prototype or NO_STATE), str(each.ours or NO_STATE)) for each in tried)
     title = "\nHelpers attack: their advantage over guessing"
     console.print(table(("attack", "paper's prototype", "ours"), rows, title))
     console.print("An advantage of 1 reads every label, 0 reads none.\n")
-    return attacks
+    return tried
 
 
 def _read_generator(view: NDArray[np.float64], truth: NDArray[np.bool_]) -> Won | None:
     try:
-        return _won(mersenne.read_labels(view) == 1, truth)
+        return _won(prototype.read_labels(view) == 1, truth)
     except NotMersenne:
         return None
 

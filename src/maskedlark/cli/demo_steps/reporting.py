@@ -19,7 +19,7 @@ from maskedlark.features import Encoder
 from maskedlark.parameters.policy import Policy
 from maskedlark.parameters.settings import Budget
 from maskedlark.simulate import Population, processes
-from maskedlark.simulate.stage import DAY_S, Stage
+from maskedlark.simulate.cluster import DAY_S, LocalCluster
 
 MODEL = "ConversionModel11005"
 DELTA = 1e-5
@@ -58,7 +58,7 @@ features = {len(encoder)}
 """
 
 
-def run(console: Console, scene: Stage, client: Client, crowd: People, encoder: Encoder) -> Sent:
+def run(console: Console, scene: LocalCluster, client: Client, crowd: People, encoder: Encoder) -> Sent:
     """Everybody's reports, over HTTP to the ad server; then a dataset for each purpose, at every helper."""
     document = scene.document
     names = ", ".join(helper.name for helper in document.helpers)
@@ -83,7 +83,7 @@ def run(console: Console, scene: Stage, client: Client, crowd: People, encoder: 
     return Sent(sent, *(each.records or 0 for each in sealed.values()))
 
 
-def _report(scene: Stage, crowd: People, encoder: Encoder) -> int:
+def _report(scene: LocalCluster, crowd: People, encoder: Encoder) -> int:
     buyer = crowd.first_buyer()
     sent = _one_browser(scene, crowd, buyer, encoder)
     others = crowd.without(buyer)
@@ -94,7 +94,7 @@ def _report(scene: Stage, crowd: People, encoder: Encoder) -> int:
         return sent + scene.upload(population.train(MODEL, encoder.encode(others.known), [others.bought]))
 
 
-def _one_browser(scene: Stage, crowd: People, person: int, encoder: Encoder) -> int:
+def _one_browser(scene: LocalCluster, crowd: People, person: int, encoder: Encoder) -> int:
     """A real browser: sees an ad, buys, is closed and opened again, waits, and reports."""
     clock = FixedClock(SystemClock().now() - 9 * DAY_S)
     document = scene.document

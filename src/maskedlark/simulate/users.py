@@ -1,14 +1,17 @@
-"""A user's own table as a crowd of browsers: keys to count by, values to add up, a label, features.
+"""A table of one's own, a row for every person: keys to count by, values to add up, a label, features.
 
 Run by whoever tries the whole workflow on data of their own, before any service is started. In life nobody
 has such a table: keys and features are the ad server's, values and labels are the browsers' own.
 """
 
+import csv
 import hashlib
+import io
 import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,17 +20,18 @@ from maskedlark.core.declared import COUNT
 from maskedlark.features import table as tables
 from maskedlark.features.column import Column, Value, can_read, text
 from maskedlark.features.encoder import LEAST, Encoder
-from maskedlark.features.errors import ColumnDoesNotFit
+from maskedlark.features.errors import ColumnDoesNotFit, TableDoesNotFit
 from maskedlark.features.kinds import boolean
 from maskedlark.features.scaled import number
 from maskedlark.features.table import Table
 from maskedlark.parameters.settings import MOST_NUMBER
-from maskedlark.simulate.errors import BadScene
+from maskedlark.simulate.errors import BadSimulation
 from maskedlark.wire.columns import MOST_KEY_TEXT, Key
 
 Bounds = tuple[int, int]
 TELLING = 0.95
 """An AUC of one feature alone beyond which its owner is told."""
+_SEPARATORS = ",;\t"
 _NAME = re.compile(r"[A-Za-z0-9_.:/ -]{1,64}")
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,14}")
 _NOT_BINARY = "neither 0 nor 1 (nor true/false, yes/no): a label is one of the two; a number is a value"
@@ -35,7 +39,7 @@ _NOT_A_NUMBER = "no number; a value is one, or true/false, or empty where there 
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ColumnRoles:
     """Which column is what."""
 
     keys: tuple[str, ...]
@@ -48,12 +52,12 @@ class Wanted:
     def check(self) -> None:
         """Refuse what says nothing, or two things at once."""
         if not self.values and self.label is None:
-            raise BadScene("name what is to be learned: a value to add up, or a label to train on")
+            raise BadSimulation("name what is to be learned: a value to add up, or a label to train on")
         if self.features is not None and self.leave_out:
-            raise BadScene("name the features, or what is left out of them: one follows from the other")
+            raise BadSimulation("name the features, or what is left out of them: one follows from the other")
         for name in (*self.keys, *self.values):
             if not _NAME.fullmatch(name):
-                raise BadScene(
+                raise BadSimulation(
                     f"column {name!r} cannot be declared: rename it, to letters, digits, spaces and _.:/-"
                 )
         self._check_secrets()
@@ -64,7 +68,7 @@ class Wanted:
         secret = {*self.values, self.label}
         for what, names in (("key", self.keys), ("feature", self.features or ())):
             if both := [name for name in names if name in secret]:
-                raise BadScene(
+                raise BadSimulation(
                     f"column {both[0]!r} is a {what}, which helpers read, and a secret: choose one of them"
                 )
 
@@ -72,21 +76,23 @@ class Wanted:
         """Of one that was fitted before: helpers read its columns too."""
         secret = {*self.values, self.label}
         if both := [column.name for column in encoder.columns if column.name in secret]:
-            raise BadScene(
+            raise BadSimulation(
                 f"the encoder has column {both[0]!r}, which is a secret, and helpers read features: fit one "
                 "without it (leave_out)"
             )
 
     def _check_bounds(self) -> None:
         if COUNT in self.values:
-            raise BadScene(f"a value cannot be called {COUNT!r}: that is the number of records; rename it")
+            raise BadSimulation(
+                f"a value cannot be called {COUNT!r}: that is the number of records; rename it"
+            )
         for name, (low, high) in self.values.items():
             if not -MOST_NUMBER <= low <= high <= MOST_NUMBER or low == high == 0:
-                raise BadScene(f"value {name!r} is from {low} to {high}: give bounds from low to high")
+                raise BadSimulation(f"value {name!r} is from {low} to {high}: give bounds from low to high")
 
 
 @dataclass(frozen=True)
-class Crowd:
+class Users:
     """One row a person."""
 
     keys: Mapping[str, list[Key]]
@@ -110,7 +116,7 @@ class Crowd:
         return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 
-def crowd(table: Table, wanted: Wanted, encoder: Encoder | None = None) -> Crowd:
+def read_users(table: Table, wanted: ColumnRoles, encoder: Encoder | None = None) -> Users:
     """Everybody in a table. Says which column or row does not fit."""
     wanted.check()
     if encoder is not None and wanted.label is not None:
@@ -130,7 +136,7 @@ def crowd(table: Table, wanted: Wanted, encoder: Encoder | None = None) -> Crowd
         leaks += _telling(encoder, features, label)
     keys = {name: _entries(read[name]) for name in wanted.keys}
     used = None if label is None else encoder
-    return Crowd(keys, values, label, used, features, size, tuple(notes), tuple(leaks))
+    return Users(keys, values, label, used, features, size, tuple(notes), tuple(leaks))
 
 
 def _kept(table: Table) -> Table:
@@ -138,7 +144,7 @@ def _kept(table: Table) -> Table:
     return list(table) if isinstance(table, Iterator) else table
 
 
-def _fitted(table: Table, wanted: Wanted, least: int, leaks: list[str]) -> Encoder:
+def _fitted(table: Table, wanted: ColumnRoles, least: int, leaks: list[str]) -> Encoder:
     """An encoder of the features that were named, or of every column that is nothing else."""
     if wanted.features is not None:
         columns = tables.read(table, wanted.features)
@@ -146,7 +152,7 @@ def _fitted(table: Table, wanted: Wanted, least: int, leaks: list[str]) -> Encod
         other = {*wanted.keys, *wanted.values, *wanted.leave_out, wanted.label or ""} - {""}
         columns = tables.read(table, leave_out=sorted(other))
     if not columns:
-        raise BadScene("no column is left to be a feature: name some, or leave fewer out")
+        raise BadSimulation("no column is left to be a feature: name some, or leave fewer out")
     leaks += [
         f"{column.name} has another value in every row: if it names people, leave it out"
         for column in columns
@@ -157,17 +163,17 @@ def _fitted(table: Table, wanted: Wanted, least: int, leaks: list[str]) -> Encod
 
 def _telling(encoder: Encoder, features: NDArray[np.uint8], label: NDArray[np.int64]) -> list[str]:
     """Features that give the label away: mostly known only afterwards, and helpers would read them."""
-    found, byte = [], 0
+    telling, byte = [], 0
     for fitted in encoder.columns:
         width = len(fitted.names())
         scores = [_auc(features[:, place], label) for place in range(byte, byte + width)]
         if max(max(score, 1 - score) for score in scores) > TELLING:
-            found.append(
+            telling.append(
                 f"{fitted.name} tells the label almost alone, and helpers read features: if it is known only "
                 "afterwards, leave it out or make it a value"
             )
         byte += width
-    return found
+    return telling
 
 
 def _auc(byte: NDArray[np.uint8], label: NDArray[np.int64]) -> float:
@@ -196,20 +202,20 @@ def _amounts(column: Column, bounds: Bounds, notes: list[str]) -> NDArray[np.int
 
 
 def _amount(value: Value) -> float:
-    found = number(value) if can_read(number, value) else float(boolean(value))
-    if not math.isfinite(found):
+    amount = number(value) if can_read(number, value) else float(boolean(value))
+    if not math.isfinite(amount):
         raise ValueError
-    return found
+    return amount
 
 
 def _binary(column: Column) -> NDArray[np.int64]:
     """Whether each converted; where nothing stands, nothing happened."""
     distinct = np.zeros(len(column.values), np.int64)
     distinct[~column.absent] = column.present(_either, _NOT_BINARY)
-    found = distinct[column.places]
-    if len(found) and found.min() == found.max():
-        raise ColumnDoesNotFit(column.name, None, f"is {found[0]} in every row: nothing can be learned")
-    return found
+    labels = distinct[column.places]
+    if len(labels) and labels.min() == labels.max():
+        raise ColumnDoesNotFit(column.name, None, f"is {labels[0]} in every row: nothing can be learned")
+    return labels
 
 
 def _either(value: Value) -> int:
@@ -226,3 +232,44 @@ def _entries(column: Column) -> list[Key]:
         raise ColumnDoesNotFit(column.name, row, f"a key has at most {MOST_KEY_TEXT} bytes; shorten it")
     entries: list[Key] = [*map(int, texts)] if all(map(_WHOLE.fullmatch, texts)) else [*texts]
     return [entries[place] for place in column.places.tolist()]
+
+
+def read_csv(path: Path) -> dict[str, list[str]]:
+    """Columns by name, as the first line names them. Says which line does not fit."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise TableDoesNotFit(f"{path} is no text in UTF-8: save it as CSV in UTF-8") from None
+    # Not `splitlines`, which also cuts at form feeds and at separators of Unicode, inside cells.
+    first = next(io.StringIO(text, newline=""), "")
+    separator = max(_SEPARATORS, key=first.count)  # Of equally many the comma, which stands first.
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    try:
+        header = next(reader, [])
+        _check_header(path, header)
+        rows = [_row(path, reader.line_num, row, len(header)) for row in reader if row]
+    except csv.Error as error:
+        raise TableDoesNotFit(f"{path}, line {reader.line_num}: {error}") from None
+    if not rows:
+        raise TableDoesNotFit(f"{path} has no rows below its first line, which names the columns")
+    return dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))
+
+
+def _check_header(path: Path, header: list[str]) -> None:
+    if not header:
+        raise TableDoesNotFit(f"{path} is empty: its first line names the columns")
+    if unnamed := [place for place, name in enumerate(header, 1) if not name.strip()]:
+        raise TableDoesNotFit(
+            f"{path}: column {unnamed[0]} has no name: name it in the first line, or write the CSV without "
+            "an index"
+        )
+    if twice := [name for name in header if header.count(name) > 1]:
+        raise TableDoesNotFit(f"{path} names column {twice[0]!r} twice: rename one of them")
+
+
+def _row(path: Path, line: int, row: list[str], wanted: int) -> list[str]:
+    if len(row) != wanted:
+        raise TableDoesNotFit(
+            f"{path}, line {line}: {len(row)} cells, and the first line names {wanted} columns"
+        )
+    return row

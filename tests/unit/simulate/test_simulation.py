@@ -4,7 +4,7 @@ import pytest
 
 from maskedlark import simulate
 from maskedlark.errors import InvalidDocument
-from maskedlark.simulate.errors import BadScene, OtherScene
+from maskedlark.simulate.errors import BadSimulation, OtherSimulation
 
 TABLE = {"age": [20, 30] * 30, "euros": [1, 2] * 30}
 PEOPLE = {"age": [20, 20, 30, 30] * 15, "bought": [0, 1] * 30}
@@ -20,13 +20,13 @@ def nothing_starts(monkeypatch):
 
 @pytest.mark.parametrize("bounds", [(0, 9.5), (0,), 5, ("0", "9")])
 def test_bounds_are_two_whole_numbers(tmp_path, bounds):
-    with pytest.raises(BadScene, match="'euros': its bounds are two whole numbers"):
+    with pytest.raises(BadSimulation, match="'euros': its bounds are two whole numbers"):
         simulate.start(TABLE, tmp_path / "play", values={"euros": bounds})
     assert not (tmp_path / "play").exists()
 
 
 def test_fewer_rows_than_k_are_refused(tmp_path):
-    with pytest.raises(BadScene, match="60 rows, fewer than k = 61"):
+    with pytest.raises(BadSimulation, match="60 rows, fewer than k = 61"):
         simulate.start(TABLE, tmp_path / "play", values={"euros": (0, 9)}, k=61)
     assert not (tmp_path / "play").exists()
 
@@ -42,7 +42,7 @@ def test_settings_that_are_refused_leave_the_folder_to_those_that_are_mended(tmp
 @pytest.mark.usefixtures("nothing_starts")
 def test_the_folder_of_another_simulation_is_refused(tmp_path):
     (tmp_path / "scene.json").write_text('{"crowd": "another"}')
-    with pytest.raises(OtherScene, match="its table or columns differ"):
+    with pytest.raises(OtherSimulation, match="its table or columns differ"):
         simulate.start(PEOPLE, tmp_path, label="bought")
 
 

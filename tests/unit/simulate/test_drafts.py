@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 
 from maskedlark.features import Boolean, Encoder, Hashed, OneHot, Scaled
+from maskedlark.parameters.document import Document
 from maskedlark.parameters.drafting import draft
-from maskedlark.simulate import declaring
-from maskedlark.simulate.crowd import Wanted, crowd
-from maskedlark.simulate.errors import BadScene
-from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY
+from maskedlark.simulate import drafts
+from maskedlark.simulate.errors import BadSimulation
+from maskedlark.simulate.users import ColumnRoles, read_users
+from maskedlark.training import recipe
+from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, make
 
 
 def people(count=200, names=("spring", "winter")):
@@ -22,8 +24,8 @@ def people(count=200, names=("spring", "winter")):
 
 
 def document(table, values, label, said, keys=("campaign",), tag="A model"):
-    made = crowd(table, Wanted(tuple(keys), values, label))
-    text = declaring.settings(made, values, label, tag, said)
+    made = read_users(table, ColumnRoles(tuple(keys), values, label))
+    text = drafts.settings(made, values, label, tag, said)
     helpers = "\n".join(
         f'"helper-{place}" = "{key.verifying.public.hex()}"' for place, key in enumerate(HELPER_KEYS[:2])
     )
@@ -36,12 +38,12 @@ def document(table, values, label, said, keys=("campaign",), tag="A model"):
     [(100_000, None, 100), (1000, None, 100), (500, None, 50), (30, None, 10), (30, 5, 5)],
 )
 def test_k_follows_the_size_unless_it_is_given(size, given, k):
-    assert declaring.chosen(size, given, 8.0, 0.2).k == k
+    assert drafts.chosen(size, given, 8.0, 0.2).k == k
 
 
 @pytest.mark.parametrize(("size", "delta"), [(100, 1e-5), (10_000, 1e-5), (50_000, 1e-6), (1_000_000, 1e-7)])
 def test_delta_is_small_beside_the_crowd(size, delta):
-    assert declaring.chosen(size, None, 8.0, 0.2).delta == pytest.approx(delta)
+    assert drafts.chosen(size, None, 8.0, 0.2).delta == pytest.approx(delta)
 
 
 @pytest.mark.parametrize(
@@ -56,12 +58,12 @@ def test_delta_is_small_beside_the_crowd(size, delta):
 )
 def test_what_nobody_could_ask_is_refused(size, given, said):
     options = {"k": None, "epsilon": 8.0, "fake_rate": 0.2, **given}
-    with pytest.raises(BadScene, match=said):
-        declaring.chosen(size, **options)
+    with pytest.raises(BadSimulation, match=said):
+        drafts.chosen(size, **options)
 
 
 def test_what_is_declared_is_a_document():
-    said = declaring.chosen(200, None, 8.0, 0.2)
+    said = drafts.chosen(200, None, 8.0, 0.2)
     found = document(people(), {"a value": (0, 5)}, "bought", said)
     assert (found.k, found.keys, found.fake_rate) == (20, ("campaign",), 0.2)
     assert [(each.name, each.low, each.high) for each in found.values] == [("a value", 0, 5)]
@@ -71,13 +73,13 @@ def test_what_is_declared_is_a_document():
 
 
 def test_a_label_that_is_a_value_is_taken_from_it():
-    said = declaring.chosen(200, None, 8.0, 0.2)
+    said = drafts.chosen(200, None, 8.0, 0.2)
     found = document(people(), {"bought": (0, 1)}, "bought", said)
     assert found.models[0].labels[0].of == "bought"
 
 
 def test_one_purpose_is_enough():
-    said = declaring.chosen(200, None, 8.0, 0.2)
+    said = drafts.chosen(200, None, 8.0, 0.2)
     assert not document(people(), {"bought": (0, 1)}, None, said, keys=()).models
     assert not document(people(), {}, "bought", said, keys=()).values
 
@@ -85,7 +87,7 @@ def test_one_purpose_is_enough():
 def test_a_decoy_shows_no_key_that_few_have():
     table = people(names=('"rare"\n\x7f', "winter"))
     table["campaign"][:] = ["winter"] * 190 + ['"rare"\n\x7f'] * 10
-    said = declaring.chosen(200, None, 8.0, 0.2)
+    said = drafts.chosen(200, None, 8.0, 0.2)
     found = document(table, {"bought": (0, 1)}, None, said)
     assert [each.keys for each in found.decoys] == [{"campaign": "winter"}]
     alone = {**table, "campaign": [f"c{place}" for place in range(200)]}
@@ -96,7 +98,7 @@ def test_a_decoy_shows_no_key_that_few_have():
 
 @pytest.mark.parametrize("text", ['"rare"\n\x7f', "ü\\", "\t"])
 def test_any_text_is_a_text_of_toml(text):
-    assert tomllib.loads(f"x = {declaring._toml(text)}") == {"x": text}
+    assert tomllib.loads(f"x = {drafts._toml(text)}") == {"x": text}
 
 
 def test_people_who_are_made_up_are_like_the_others_and_always_the_same():
@@ -108,9 +110,47 @@ def test_people_who_are_made_up_are_like_the_others_and_always_the_same():
     }
     kinds = {"age": Scaled(18, 117), "device": OneHot(), "member": Boolean(), "shop": Hashed(8)}
     encoder = Encoder.fit(table, kinds)
-    rows = declaring.made_up(encoder)
-    assert 1 < len(rows) <= declaring.DECOYS
-    assert np.array_equal(rows, declaring.made_up(encoder))
+    rows = drafts.made_up(encoder)
+    assert 1 < len(rows) <= drafts.DECOYS
+    assert np.array_equal(rows, drafts.made_up(encoder))
     names = encoder.names
     assert not rows[:, names.index("device is other")].any()
     assert (np.count_nonzero(rows[:, [i for i, n in enumerate(names) if "bucket" in n]], axis=1) == 1).all()
+
+
+def trained(k: int) -> Document:
+    ceiling = {"epsilon": 6.0, "delta": 2e-5}
+    return make(
+        k=k,
+        budget={"epsilon": 8.0, "delta": 2e-5},
+        training={"adserver": ceiling, "coalition": {"epsilon": 40.0, "delta": 2e-5}},
+        decoys=[],
+        fake_rate=0.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("records", "k", "drawn"),
+    [
+        (3600, 100, {"sampling_rate": 0.5, "held_out": 0.2}),
+        (100_000, 100, {"sampling_rate": 0.1, "held_out": 0.2}),
+        (120, 100, {"sampling": "whole", "held_out": 0.0}),
+    ],
+)
+def test_the_recipe_can_be_read_and_suits_the_crowd(tmp_path, records, k, drawn):
+    made = trained(k)
+    tag = made.models[0].tag
+    drafts.hand_over(tmp_path, made, tag, records, 1e-5, "the encoder")
+    found = recipe.read(tmp_path / "run.toml")
+    assert (found.tag, found.datasets, found.epsilon, found.delta) == (tag, ("trained",), 2.0, 1e-5)
+    assert found.adserver == tmp_path / "adserver.toml"
+    assert {name: getattr(found, name) for name in drawn} == drawn
+    assert (tmp_path / "encoder.json").read_text() == "the encoder"
+
+
+def test_what_its_user_has_changed_stays(tmp_path):
+    (tmp_path / "model.py").write_text("mine")
+    made = trained(100)
+    drafts.hand_over(tmp_path, made, made.models[0].tag, 3600, 1e-5, "")
+    assert (tmp_path / "model.py").read_text() == "mine"
+    assert (tmp_path / "run.toml").exists()

@@ -21,8 +21,8 @@ from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import Expired, InvalidDocument
 from maskedlark.randomness import SystemRandomness
+from maskedlark.simulate.cluster import LocalCluster, local_cluster
 from maskedlark.simulate.services import Process, free_port
-from maskedlark.simulate.stage import Stage, stage
 from maskedlark.web.errors import ServiceAway
 from maskedlark.wire import uploads
 
@@ -48,26 +48,26 @@ def started(monkeypatch):
 
 
 def test_nothing_is_started_for_settings_that_make_no_document(tmp_path, started):
-    with pytest.raises(InvalidDocument, match="k"), stage(tmp_path, "k = 0", SystemRandomness(), 2):
+    with pytest.raises(InvalidDocument, match="k"), local_cluster(tmp_path, "k = 0", SystemRandomness(), 2):
         pytest.fail("there is no such document")
     assert started == []
 
 
 def test_nothing_runs_on_when_a_document_cannot_be_published(tmp_path, started):
     over = f"not_after = 1\n{SETTINGS}"
-    with pytest.raises(Expired), stage(tmp_path, over, SystemRandomness(), 2):
+    with pytest.raises(Expired), local_cluster(tmp_path, over, SystemRandomness(), 2):
         pytest.fail("such a document is not published")
     assert len(started) == 4
     assert all(each.returncode is not None for each in started)
 
 
 @contextmanager
-def alone(port: int) -> Iterator[Stage]:
+def alone(port: int) -> Iterator[LocalCluster]:
     """A stage on which nothing runs, whose ad server would be at this port."""
     nothing = cast(Any, None)
     with httpx.Client() as http:
         adserver, rng = Process([], port), SystemRandomness()
-        yield Stage(Path(), "ads.example", {}, {}, nothing, nothing, adserver, (), nothing, http, rng)
+        yield LocalCluster(Path(), "ads.example", {}, {}, nothing, nothing, adserver, (), nothing, http, rng)
 
 
 class Takes(BaseHTTPRequestHandler):
@@ -145,19 +145,19 @@ def test_datasets_are_frozen_when_the_second_is_over_and_sent_when_all_are():
 @pytest.mark.long
 def test_over_a_folder_of_before_it_carries_on_also_where_a_port_is_taken(tmp_path):
     rng = SystemRandomness()
-    with stage(tmp_path, SETTINGS, rng) as made:
+    with local_cluster(tmp_path, SETTINGS, rng) as made:
         digest, ports = made.document.digest, [helper.process.port for helper in made.helpers]
-    with stage(tmp_path, SETTINGS, rng) as made:
+    with local_cluster(tmp_path, SETTINGS, rng) as made:
         assert [each.digest for each in made.documents] == [digest], "nothing was published again"
         assert [helper.process.port for helper in made.helpers] == ports
         assert made.ended() == []
-    with socket.create_server(("127.0.0.1", ports[0])), stage(tmp_path, SETTINGS, rng) as made:
+    with socket.create_server(("127.0.0.1", ports[0])), local_cluster(tmp_path, SETTINGS, rng) as made:
         moved, stayed = made.helpers
         assert moved.process.port != ports[0]
         assert stayed.process.port == ports[1]
         found = made.parameters.keys(moved.name, moved.identity.verifying)
         assert found.address == moved.process.address, "browsers and ad server find it"
-    with stage(tmp_path, SETTINGS.replace("100", "200"), rng) as made:
+    with local_cluster(tmp_path, SETTINGS.replace("100", "200"), rng) as made:
         assert [each.version for each in made.documents] == [1, 2]
         os.kill(made.helpers[0].process.pid, signal.SIGKILL)
         while not made.ended():

@@ -1,7 +1,7 @@
 """The whole workflow on a table of one's own: real services, reports over HTTP, two sealed datasets.
 
-    with simulate.start(table, keys=["campaign"], values={"bought": (0, 1)}, label="bought") as scene:
-        with scene.client() as client:
+    with simulate.start(table, keys=["campaign"], values={"bought": (0, 1)}, label="bought") as simulation:
+        with simulation.client() as client:
             print(client.query(["bought"], by="campaign"))
 
 Run by whoever wants to see what measuring and training would give on data like theirs. Nothing here is
@@ -9,14 +9,13 @@ private from its user, who has the whole table and everybody's keys.
 """
 
 import atexit
-import fcntl
 import json
 import operator
 import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -26,47 +25,49 @@ from maskedlark.adserver.dataset_store import Dataset
 from maskedlark.core.purpose import Purpose
 from maskedlark.features.encoder import Encoder
 from maskedlark.features.table import Table
+from maskedlark.helper.alone import alone
+from maskedlark.helper.errors import FolderInUse
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness, SystemRandomness
-from maskedlark.simulate import declaring, handing
-from maskedlark.simulate.crowd import Bounds, Crowd, Wanted, crowd
-from maskedlark.simulate.declaring import Declared
-from maskedlark.simulate.errors import BadScene, OtherScene
+from maskedlark.simulate import drafts
+from maskedlark.simulate.cluster import LocalCluster, local_cluster
+from maskedlark.simulate.drafts import Declared
+from maskedlark.simulate.errors import BadSimulation, OtherSimulation
 from maskedlark.simulate.reporting import Reporting
-from maskedlark.simulate.stage import Stage, stage
+from maskedlark.simulate.users import Bounds, ColumnRoles, Users, read_users
 from maskedlark.web import files
 
 TAG = "ConversionModel"
 EPSILON, FAKE_RATE = 8.0, 0.2
-_SCENE, _LOCK = "scene.json", ".running"
+_SIMULATION = "scene.json"
 Say = Callable[[str], None]
 
 
-class Scene:
-    """Running services with a crowd's reports in them. Stops them at the end of a `with`, or by `stop`."""
+class Simulation:
+    """Running services with the users' reports in them. Stops at the end of a `with`, or by `stop`."""
 
     def __init__(
-        self, running: Stage, crowd: Crowd, sealed: Mapping[Purpose, Dataset], until: ExitStack
+        self, running: LocalCluster, users: Users, sealed: Mapping[Purpose, Dataset], until: ExitStack
     ) -> None:
-        self.stage = running
-        self.encoder = crowd.encoder
+        self.cluster = running
+        self.encoder = users.encoder
         self.sealed = sealed
         self._until = until
 
     @property
     def folder(self) -> Path:
         """Where everything is."""
-        return self.stage.folder
+        return self.cluster.folder
 
     @property
     def config(self) -> Path:
         """The ad server's own `adserver.toml`."""
-        return self.stage.config
+        return self.cluster.config
 
     @property
     def document(self) -> Document:
         """What the ad server has declared in public."""
-        return self.stage.document
+        return self.cluster.document
 
     @property
     def datasets(self) -> dict[Purpose, str]:
@@ -75,7 +76,7 @@ class Scene:
 
     def client(self) -> Client:
         """The ad server's own hands: to query, to train, to evaluate."""
-        return self.stage.client()
+        return self.cluster.client()
 
     def stop(self) -> None:
         """Stop every service. A folder that was given stays; one of our own is deleted."""
@@ -110,39 +111,41 @@ def start(
     progress: bool | None = None,
     say: Say | None = None,
     rng: Randomness | None = None,
-) -> Scene:
+) -> Simulation:
     """Start a parameter service, helpers and an ad server; let each row's browser report; seal two datasets.
 
     `values` are whole numbers with their public bounds; `label` is 0 or 1; features are the other columns,
     unless they are named or left out. k is 100, and less for fewer than 1,000 rows. `epsilon` is what a
     source may cost in its life. Over a folder of before it carries on, and nothing is reported twice.
     """
-    wanted = Wanted(
+    wanted = ColumnRoles(
         tuple([keys] if isinstance(keys, str) else keys),
         {name: _whole(name, bounds) for name, bounds in (values or {}).items()},
         label,
         None if features is None else tuple(features),
         tuple([leave_out] if isinstance(leave_out, str) else leave_out),
     )
-    people = crowd(table, wanted, encoder)
-    said = declaring.chosen(people.size, k, epsilon, fake_rate)
+    people = read_users(table, wanted, encoder)
+    said = drafts.chosen(people.size, k, epsilon, fake_rate)
     shown = sys.stderr.isatty() if progress is None else progress
     with ExitStack() as stack:
         place = _place(folder, stack)
-        text = declaring.settings(people, wanted.values, label, tag, said)
+        text = drafts.settings(people, wanted.values, label, tag, said)
         now = {"crowd": people.digest, "helpers": helpers, "settings": text}
         _same(place, now)
         _tell(people, said, say)
-        running = stack.enter_context(stage(place, text, rng or SystemRandomness(), helpers, least_k=1))
+        running = stack.enter_context(
+            local_cluster(place, text, rng or SystemRandomness(), helpers, least_k=1)
+        )
         # Only now: settings that are refused do not keep the folder from those that are mended.
-        files.write(place / _SCENE, json.dumps(now).encode())
+        files.write(place / _SIMULATION, json.dumps(now).encode())
         with running.client() as client:
             sealed = Reporting(running, people, tag, processes, shown).run(client)
         if people.encoder is not None:
             records = sealed[Purpose.TRAIN].records or 0
             written = people.encoder.to_json()
-            handing.hand_over(place, running.document, tag, records, said.delta, written)
-        made = Scene(running, people, sealed, stack.pop_all())
+            drafts.hand_over(place, running.document, tag, records, said.delta, written)
+        made = Simulation(running, people, sealed, stack.pop_all())
     atexit.register(made.stop)
     return made
 
@@ -152,11 +155,11 @@ def _whole(name: str, bounds: Bounds) -> Bounds:
     try:
         low, high = map(operator.index, bounds)
     except (TypeError, ValueError):
-        raise BadScene(f"value {name!r}: its bounds are two whole numbers, as in (0, 200)") from None
+        raise BadSimulation(f"value {name!r}: its bounds are two whole numbers, as in (0, 200)") from None
     return low, high
 
 
-def _tell(people: Crowd, said: Declared, say: Say | None) -> None:
+def _tell(people: Users, said: Declared, say: Say | None) -> None:
     """Where nobody listens, a leak is a warning, and the rest is not said."""
     if say is None:
         for leak in people.leaks:
@@ -166,7 +169,7 @@ def _tell(people: Crowd, said: Declared, say: Say | None) -> None:
         say(line)
 
 
-def _said(people: Crowd, said: Declared) -> Iterator[str]:
+def _said(people: Users, said: Declared) -> Iterator[str]:
     yield from (*people.notes, *people.leaks)
     if people.encoder is not None:
         names = ", ".join(column.name for column in people.encoder.columns)
@@ -182,35 +185,27 @@ def _place(folder: str | Path | None, stack: ExitStack) -> Path:
     if folder is None:
         return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="maskedlark-")))
     place = Path(folder).absolute()
-    place.mkdir(0o700, parents=True, exist_ok=True)
-    stack.enter_context(_alone(place))
+    try:
+        stack.enter_context(alone(place))
+    except FolderInUse:
+        raise OtherSimulation(
+            f"another process runs the simulation in {place}: stop it, or give another folder"
+        ) from None
     return place
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    with (folder / _LOCK).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise OtherScene(
-                f"another process runs the simulation in {folder}: stop it, or give another folder"
-            ) from None
-        yield
 
 
 def _same(place: Path, now: Mapping[str, object]) -> None:
     """Refuse a folder of another simulation: its reports are sealed, and stay."""
-    path = place / _SCENE
+    path = place / _SIMULATION
     if not path.exists():
         return
     try:
         before = dict(json.loads(path.read_text()))
     except (TypeError, ValueError):
-        raise OtherScene(f"{path} is damaged: give another folder") from None
+        raise OtherSimulation(f"{path} is damaged: give another folder") from None
     if before != now:
         what = next(name for name in now if before.get(name) != now[name])
-        raise OtherScene(
+        raise OtherSimulation(
             f"{place} holds another simulation: its {_WHAT[what]} differ. Start it as it was, or give "
             "another folder"
         )

@@ -18,7 +18,7 @@ from maskedlark.adserver.errors import UploadRefused
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.helper.errors import NoKeys
-from maskedlark.helper.keyring import Keyring, Span
+from maskedlark.helper.keyring import Keyring
 from maskedlark.parameters import chain
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.drafting import draft
@@ -61,8 +61,7 @@ class RunningHelper:
     def rotate(self, service: str, rng: Randomness) -> None:
         """New keys beside the old ones, published."""
         keyring = Keyring(self.folder / "keys", self.name)
-        span = Span(30 * DAY_S, 30 * DAY_S)
-        keyring.rotate(self.identity, self.process.address, SystemClock().now(), rng, span)
+        keyring.rotate(self.identity, self.process.address, SystemClock().now(), rng)
         self.publish(service)
 
     def publish(self, service: str) -> None:
@@ -77,13 +76,13 @@ class RunningHelper:
             message = Keyring(self.folder / "keys", self.name).configuration
         except NoKeys:
             return False
-        found = key_configurations.verify(message, self.name, self.identity.verifying)
-        valid = any(each.valid_at(SystemClock().now()) for each in found.keys)
-        return valid and found.address == self.process.address
+        published = key_configurations.verify(message, self.name, self.identity.verifying)
+        valid = any(each.valid_at(SystemClock().now()) for each in published.keys)
+        return valid and published.address == self.process.address
 
 
 @dataclass
-class Stage:
+class LocalCluster:
     """Running services of one origin, and the keys that its owner has."""
 
     folder: Path
@@ -130,16 +129,16 @@ class Stage:
         made = _drafted(origin, keys, settings, helpers, before)
         with Remote(self.service.address) as remote:
             remote.post("/v1/documents", chain.sign(made, keys[0]).encode(), "application/json")
-        found = self.parameters.latest(origin)
+        latest = self.parameters.latest(origin)
         if origin == self.origin:
-            self.documents.append(found)
-        return found
+            self.documents.append(latest)
+        return latest
 
     def recipients(self) -> tuple[Recipient, ...]:
         """The helpers, as browsers see them now."""
         now = SystemClock().now()
-        found = [self.parameters.keys(each.name, each.identity.verifying) for each in self.helpers]
-        return tuple(Recipient(each.helper, each.current(now)) for each in found)
+        keys = [self.parameters.keys(each.name, each.identity.verifying) for each in self.helpers]
+        return tuple(Recipient(each.helper, each.current(now)) for each in keys)
 
     def signed(self, place: int, origin: str | None = None, key: SigningKey | None = None) -> SignedRemote:
         """A helper, as this or another origin talks to it: for those who do not keep to the client."""
@@ -149,7 +148,7 @@ class Stage:
 
     def upload(self, batches: Iterable[Sequence[bytes]]) -> int:
         """Hand reports in over HTTP, batch by batch. Returns how many were stored."""
-        # Not closed: the connection is the stage's, and serves the next upload too.
+        # Not closed: the connection is the cluster's, and serves the next upload too.
         remote, stored = Remote(self.adserver.address, self.http, _UPLOAD), 0
         for batch in batches:
             answer = remote.post("/reports", uploads.encode_batch(batch), uploads.CONTENT_TYPE)
@@ -174,7 +173,7 @@ class Stage:
 
 
 @contextmanager
-def stage(
+def local_cluster(
     folder: Path,
     settings: str,
     rng: Randomness,
@@ -185,7 +184,7 @@ def stage(
     others: Sequence[str] = (),
     log_level: str = "WARNING",
     serving: str = "",
-) -> Iterator[Stage]:
+) -> Iterator[LocalCluster]:
     """Make keys, start every service, publish; stop what was started in the end.
 
     `settings` is the TOML of `maskedlark parameters draft`, without origin and helpers; `others` are origins
@@ -215,7 +214,7 @@ def stage(
             for name, identity in zip(names, identities, strict=True)
         )
         http = stack.enter_context(httpx.Client(timeout=60, follow_redirects=False))
-        made = Stage(
+        made = LocalCluster(
             folder, ORIGIN, origins, requests, service, service_key, adserver, running, parameters, http, rng
         )
         _write_configs(made, database, helper_settings, least_k, serving)
@@ -247,14 +246,14 @@ def _ports(folder: Path, names: Sequence[str]) -> dict[str, int]:
     return {name: kept[name] for name in names if name in kept and is_free(kept[name])}
 
 
-def _keep_ports(made: Stage) -> None:
+def _keep_ports(made: LocalCluster) -> None:
     named = {"parameters": made.service, "adserver": made.adserver}
     named |= {helper.name: helper.process for helper in made.helpers}
     ports = {name: process.port for name, process in named.items()}
     files.write(made.folder / _PORTS, json.dumps(ports).encode())
 
 
-def _published(made: Stage, settings: str) -> None:
+def _published(made: LocalCluster, settings: str) -> None:
     """The document of these settings: the newest, if it was made from the very same; else another version."""
     path = made.folder / _SETTINGS
     with suppress(NotThere):
@@ -308,7 +307,7 @@ def _process(party: str, config: Path, log_level: str, port: int | None) -> Proc
 
 
 def _write_configs(
-    made: Stage, database: str | None, helper_settings: str, least_k: int, serving: str
+    made: LocalCluster, database: str | None, helper_settings: str, least_k: int, serving: str
 ) -> None:
     trusted = tuple(each.identity.verifying.public.hex() for each in made.helpers)
     service = (

@@ -1,0 +1,213 @@
+"""What a simulation writes for its user: the document's settings, and files to train a model with.
+
+Settings are made before any service is started, by defaults that suit the table's size. Decoys are public
+rows that fakes are made of: made-up people, drawn from the ranges and categories of the encoder, which is
+public too; and keys that many rows have. The files are an encoder, a model, and a recipe that trains it.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskedlark.core.purpose import Purpose
+from maskedlark.dp.session_charge import Course, crowded
+from maskedlark.features.encoder import Encoder
+from maskedlark.features.kinds import BooleanColumn, Fitted, OneHotColumn
+from maskedlark.features.scaled import ScaledColumn
+from maskedlark.parameters.document import Document
+from maskedlark.randomness import FixedRandomness, Randomness
+from maskedlark.simulate.cluster import MOST
+from maskedlark.simulate.errors import BadSimulation
+from maskedlark.simulate.reporting import DATASETS
+from maskedlark.simulate.users import Bounds, Users
+from maskedlark.web import files
+from maskedlark.wire.columns import Key
+
+ENCODER, MODEL, RECIPE = "encoder.json", "model.py", "run.toml"
+STEPS = 60
+RATE, MOST_BATCH = 0.5, 10_000
+HELD_OUT = 0.2
+_BUILD = '''"""The model that run.toml trains: change it as you like. `build` is called once."""
+
+from torch import nn
+
+
+def build() -> nn.Module:
+    """A logistic regression. A network has nn.Linear, nn.ReLU, nn.Linear in the same Sequential."""
+    model = nn.Sequential(nn.Linear({features}, 1))
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    return model
+'''
+_RUN = """# `maskedlark train {path}` runs this; `--plan` says what it would cost and spends nothing.
+adserver = "adserver.toml"
+datasets = ["{dataset}"]
+tag = "{tag}"
+model = "model.py:build"
+encoder = "encoder.json"
+loss = "bce"
+steps = {steps}
+{batches}
+held_out = {held_out}
+epsilon = {epsilon:g}
+delta = {delta:g}
+folder = "run"
+out = "model.pt"
+
+[optimizer]
+name = "SGD"
+lr = 2.0
+momentum = 0.9
+"""
+K, LEAST_K = 100, 10
+ENOUGH = 1000
+"""From so many rows on, k is 100; of fewer it is a tenth."""
+DECOYS = 8
+"""At most, of each purpose."""
+NOISE_FLOOR = 2.0
+"""Of training: an evaluation that names no noise gets this, and leaves something of the budget."""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """The few settings that a user may want to choose."""
+
+    k: int
+    epsilon: float
+    delta: float
+    """Of a training session; a source's whole budget has twice as much."""
+    fake_rate: float
+
+    def check(self, size: int) -> None:
+        """Refuse what cannot be asked, or what the helpers of a simulation do not allow."""
+        if size < self.k:
+            raise BadSimulation(
+                f"the table has {size} rows, fewer than k = {self.k}: nothing could be asked of them. Take a "
+                "larger table, or play with a smaller k"
+            )
+        if not 0 < self.epsilon <= MOST.epsilon:
+            raise BadSimulation(
+                f"epsilon = {self.epsilon:g}: helpers here allow more than 0, at most {MOST.epsilon:g}"
+            )
+        if not 0 <= self.fake_rate <= 1:
+            raise BadSimulation(f"a rate of fakes is from 0 to 1, not {self.fake_rate:g}")
+
+
+def chosen(size: int, k: int | None, epsilon: float, fake_rate: float) -> Declared:
+    """What is declared, k and δ by the size of the users where they are not given."""
+    least = k if k is not None else K if size >= ENOUGH else max(LEAST_K, size // 10)
+    delta = min(1e-5, 10.0 ** math.floor(-1 - math.log10(max(size, 1))))
+    made = Declared(least, epsilon, delta, fake_rate)
+    made.check(size)
+    return made
+
+
+def settings(users: Users, values: Mapping[str, Bounds], label: str | None, tag: str, said: Declared) -> str:
+    """The TOML of `maskedlark parameters draft`, without origin and helpers."""
+    both, decoys = 2 * said.delta, [*_keys(users, said.k)] if values else []
+    parts = [
+        f"keys = {_toml([*users.keys])}\nk = {said.k}\nfake_rate = {said.fake_rate}\n"
+        f"budget = {{epsilon = {said.epsilon}, delta = {both}}}\n"
+    ]
+    if users.encoder is not None:
+        decoys += [
+            f"{{tag = {_toml(tag)}, features = {_toml(row.tobytes().hex())}}}"
+            for row in made_up(users.encoder)
+        ]
+        parts.append(
+            f"training.adserver = {{epsilon = {said.epsilon * 0.75}, delta = {both}}}\n"
+            f"training.coalition = {{epsilon = {min(MOST.epsilon, said.epsilon * 5)}, delta = {both}}}\n"
+            f'mechanisms.train = {{kind = "gaussian", noise_floor = {NOISE_FLOOR}}}\n'
+        )
+    if values:
+        parts.append('mechanisms.aggregate = {kind = "laplace", noise_floor = 1.0}\n')
+    parts.append("decoys = [\n" + "".join(f"    {each},\n" for each in decoys) + "]\n")
+    if values:
+        bounds = "".join(f"{_toml(name)} = [{low}, {high}]\n" for name, (low, high) in values.items())
+        parts.append(f"[values]\n{bounds}")
+    if users.encoder is not None:
+        of = f", of = {_toml(label)}" if label in values else ""
+        parts.append(
+            f'[models.{_toml(tag)}]\nfeatures = {len(users.encoder)}\nlabels = [{{kind = "binary"{of}}}]\n'
+        )
+    return "".join(parts)
+
+
+def _keys(users: Users, k: int) -> list[str]:
+    """What many rows have: it says nothing of anybody."""
+    rows = Counter(zip(*users.keys.values(), strict=True)) if users.keys else Counter({(): users.size})
+    common: list[tuple[Key, ...]] = [row for row, count in rows.most_common(DECOYS) if count >= k]
+    return [_decoy([*users.keys], row) for row in common or [("other",) * len(users.keys)]]
+
+
+def _decoy(names: Sequence[str], row: Sequence[Key]) -> str:
+    entries = [f"{_toml(name)} = {_toml(entry)}" for name, entry in zip(names, row, strict=True)]
+    return f"{{keys = {{{', '.join(entries)}}}}}"
+
+
+def made_up(encoder: Encoder) -> NDArray[np.uint8]:
+    """Rows of nobody: the same for the same encoder."""
+    rng = FixedRandomness(encoder.to_json().encode())
+    rows = encoder.encode({fitted.name: _cells(fitted, rng) for fitted in encoder.columns})
+    return np.unique(rows, axis=0)
+
+
+def _cells(fitted: Fitted, rng: Randomness) -> list[Any]:
+    """A column of what such a column may hold."""
+    drawn = rng.unit(DECOYS).tolist()
+    match fitted:
+        case ScaledColumn():
+            return [fitted.low + each * (fitted.high - fitted.low) for each in drawn]
+        case OneHotColumn():
+            known = fitted.categories or ("another",)
+            return [known[int(each * len(known))] for each in drawn]
+        case BooleanColumn():
+            return [each < 0.5 for each in drawn]
+        case _:
+            return [f"made up {place}" for place in range(DECOYS)]
+
+
+def _toml(value: object) -> str:
+    """A text, number or list as TOML has it."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def hand_over(folder: Path, document: Document, tag: str, records: int, delta: float, encoder: str) -> None:
+    """Write what is not there yet: what its user has changed stays."""
+    assert document.training is not None
+    epsilon = document.training.adserver.epsilon / 3
+    held_out = HELD_OUT if records * HELD_OUT >= 2 * document.k else 0.0
+    features = document.trained(tag).features
+    written = {
+        ENCODER: encoder,
+        MODEL: _BUILD.format(features=features),
+        RECIPE: _RUN.format(
+            path=quote(str(folder / RECIPE)),
+            dataset=DATASETS[Purpose.TRAIN],
+            tag=tag,
+            steps=STEPS,
+            batches=_batches(records, document.k, held_out, delta),
+            held_out=held_out,
+            epsilon=epsilon,
+            delta=delta,
+        ),
+    }
+    for name, text in written.items():
+        if not (folder / name).exists():
+            files.write(folder / name, text.encode())
+
+
+def _batches(records: int, k: int, held_out: float, delta: float) -> str:
+    """Batches that are hardly ever below k; where the users is too small for that, all of it."""
+    rate = min(RATE, MOST_BATCH / records)
+    if crowded(Course("gaussian", 4.0, rate, STEPS, STEPS, delta), records, k, held_out):
+        return f"sampling_rate = {rate:.3g}"
+    return 'sampling = "whole"'

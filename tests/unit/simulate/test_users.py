@@ -1,0 +1,187 @@
+import csv
+import io
+
+import numpy as np
+import pytest
+
+from maskedlark.features import Encoder, Scaled
+from maskedlark.features.errors import ColumnDoesNotFit, TableDoesNotFit, UnknownColumn
+from maskedlark.simulate import users
+from maskedlark.simulate.errors import BadSimulation
+from maskedlark.simulate.users import ColumnRoles, Users, read_users
+
+TABLE = {
+    "id": [f"u{place}" for place in range(60)],
+    "campaign": ["spring", "winter", ""] * 20,
+    "place": ["1", "2", "30"] * 20,
+    "age": ["20", "30", "40", "35"] * 15,
+    "bought": ["yes", "no", ""] * 20,
+    "euros": ["12.6", "0", "900"] * 20,
+}
+
+
+def wanted(keys=(), values=None, label=None, features=None, leave_out=()):
+    return ColumnRoles(tuple(keys), values or {}, label, features, tuple(leave_out))
+
+
+def trained(found: Users) -> tuple[list[str], np.ndarray, list[int]]:
+    """The columns that are features, their bytes, and the labels."""
+    assert found.encoder is not None
+    assert found.features is not None
+    assert found.label is not None
+    assert found.features.shape == (found.size, len(found.encoder))
+    return [column.name for column in found.encoder.columns], found.features, found.label.tolist()
+
+
+def test_every_column_becomes_what_it_is_wanted_as():
+    found = read_users(TABLE, wanted(["campaign", "place"], {"euros": (0, 200)}, "bought"))
+    assert found.size == 60
+    assert found.keys == {"campaign": ["spring", "winter", ""] * 20, "place": [1, 2, 30] * 20}
+    assert found.values["euros"].tolist() == [13, 0, 200] * 20
+    names, _, label = trained(found)
+    assert (names, label) == (["id", "age"], [1, 0, 0] * 20)
+    assert found.notes == (
+        "euros: 20 values are rounded to whole numbers",
+        "euros: 20 values are cut to 0 … 200",
+    )
+    assert found.leaks == ("id has another value in every row: if it names people, leave it out",)
+
+
+def test_features_are_those_that_are_named_or_not_left_out():
+    left = read_users(TABLE, wanted(label="bought", leave_out=["id", "euros", "campaign"]))
+    assert trained(left)[0] == ["place", "age"]
+    named = read_users(TABLE, wanted(["campaign"], label="bought", features=("campaign", "age")))
+    assert trained(named)[0] == ["campaign", "age"]
+
+
+def test_an_encoder_of_before_is_used_as_it_is():
+    encoder = Encoder.fit({"age": TABLE["age"]}, {"age": Scaled(0, 100)})
+    found = read_users(TABLE, wanted(label="bought"), encoder)
+    assert found.encoder is encoder
+    assert trained(found)[1][:3, 0].tolist() == [51, 76, 102]
+
+
+@pytest.mark.parametrize("secret", ["bought", "euros"])
+def test_an_encoder_of_before_must_not_hold_a_secret(secret):
+    encoder = Encoder.fit({"age": TABLE["age"], secret: TABLE[secret]})
+    with pytest.raises(BadSimulation, match=f"the encoder has column '{secret}', which is a secret"):
+        read_users(TABLE, wanted(values={"euros": (0, 200)}, label="bought"), encoder)
+
+
+def test_rows_that_can_be_read_once_are_a_table_too():
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(TABLE)
+    writer.writerows(zip(*TABLE.values(), strict=True))
+    text.seek(0)
+    found = read_users(csv.DictReader(text), wanted(["campaign"], {"euros": (0, 200)}, "bought"))
+    assert found.digest == read_users(TABLE, wanted(["campaign"], {"euros": (0, 200)}, "bought")).digest
+
+
+def test_a_feature_that_tells_the_label_is_named():
+    label = [0, 1] * 30
+    table = {"age": [20, 20, 30, 30] * 15, "price": [0, 5] * 30, "y": label}
+    said = "price tells the label almost alone, and helpers read features: if it is known only afterwards"
+    found = read_users(table, wanted(label="y"))
+    (leak,) = found.leaks
+    assert leak.startswith(said)
+    assert found.notes == ()
+    assert read_users(table, wanted(label="y", leave_out=["price"])).leaks == ()
+
+
+def test_another_table_has_another_digest():
+    asked = wanted(["campaign"], {"euros": (0, 200)}, "bought")
+    other = read_users({**TABLE, "bought": ["no", "yes", ""] * 20}, asked)
+    assert other.digest != read_users(TABLE, asked).digest
+
+
+@pytest.mark.parametrize("cells", [[1, 0], [True, False], ["1.0", "0.0"], ["Y", "n"], [1.0, None]])
+def test_a_label_is_yes_or_no_in_any_writing(cells):
+    found = read_users({"x": [1, 2] * 10, "y": cells * 10}, wanted(label="y"))
+    assert trained(found)[2] == [1, 0] * 10
+
+
+@pytest.mark.parametrize(("low", "high", "cells"), [(-5, 5, [-3, 9]), (2, 5, [4, 1])])
+def test_a_value_keeps_to_its_bounds_and_to_nothing(low, high, cells):
+    found = read_users({"v": cells}, wanted(values={"v": (low, high)}))
+    assert found.values["v"].tolist() == np.clip(cells, min(low, 0), high).tolist()
+
+
+@pytest.mark.parametrize(
+    ("table", "asked", "error", "said"),
+    [
+        (TABLE, wanted(["campain"], label="bought"), UnknownColumn, "nearest is 'campaign'"),
+        (TABLE, wanted(label="bought", leave_out=["agee"]), UnknownColumn, "nearest is 'age'"),
+        (TABLE, wanted(["campaign"]), BadSimulation, "a value to add up, or a label to train on"),
+        (TABLE, wanted(["bought"], label="bought"), BadSimulation, "'bought' is a key, which helpers read"),
+        (TABLE, wanted(label="bought", features=("bought",)), BadSimulation, "'bought' is a feature, which"),
+        (
+            TABLE,
+            wanted(label="bought", features=("age",), leave_out=["id"]),
+            BadSimulation,
+            "one follows from",
+        ),
+        (TABLE, wanted(values={"euros": (5, 0)}), BadSimulation, "give bounds from low to high"),
+        (TABLE, wanted(label="age"), ColumnDoesNotFit, "column 'age', row 0: neither 0 nor 1"),
+        (TABLE, wanted(values={"id": (0, 1)}), ColumnDoesNotFit, "column 'id', row 0: no number"),
+        ({"y": ["inf"]}, wanted(values={"y": (0, 1)}), ColumnDoesNotFit, "no number"),
+        ({"y": [1, 1], "x": [1, 2]}, wanted(label="y"), ColumnDoesNotFit, "is 1 in every row"),
+        ({"y": [1, 0]}, wanted(label="y"), BadSimulation, "no column is left to be a feature"),
+        ({"größe": [1]}, wanted(["größe"], label="y"), BadSimulation, "cannot be declared: rename it"),
+        ({"count": [1]}, wanted(values={"count": (0, 1)}), BadSimulation, "that is the number of records"),
+        ({"key": ["x" * 65], "y": [1]}, wanted(["key"], {"y": (0, 1)}), ColumnDoesNotFit, "row 0: a key has"),
+    ],
+)
+def test_what_does_not_fit_says_what_to_change(table, asked, error, said):
+    with pytest.raises(error, match=said):
+        read_users(table, asked)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"a,b\n1,x\n2,y\n",
+        b"\xef\xbb\xbfa,b\r\n1,x\r\n\r\n2,y",
+        b"a;b\n1;x\n2;y\n",
+        b"a\tb\n1\tx\n2\ty\n",
+        b'a,b\n"1","x"\n2,y\n',
+    ],
+    ids=["plain", "as spreadsheets save it", "semicolons", "tabs", "quoted"],
+)
+def test_columns_are_texts_by_name(tmp_path, data):
+    path = tmp_path / "table.csv"
+    path.write_bytes(data)
+    assert users.read_csv(path) == {"a": ["1", "2"], "b": ["x", "y"]}
+
+
+def test_a_cell_may_have_lines_and_separators(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text('a,b\n"1;2","x\ny"\n')
+    assert users.read_csv(path) == {"a": ["1;2"], "b": ["x\ny"]}
+
+
+@pytest.mark.parametrize("inside", ["\u2028", "\x85", "\x0c", "\x1d"])
+def test_only_a_line_feed_or_carriage_return_ends_a_line(tmp_path, inside):
+    path = tmp_path / "table.csv"
+    path.write_text(f"a,b\n1{inside}2,x\n", "utf-8")
+    assert users.read_csv(path) == {"a": [f"1{inside}2"], "b": ["x"]}
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "is empty: its first line names the columns"),
+        (b"a,b\n", "no rows below its first line"),
+        (b",a\n0,1\n", "column 1 has no name: name it in the first line, or write the CSV without an index"),
+        (b"a, \n0,1\n", "column 2 has no name"),
+        (b"a,b,a\n1,2,3\n", "names column 'a' twice"),
+        (b"a,b\n1,2\n1,2,3\n", "line 3: 3 cells, and the first line names 2 columns"),
+        (b'a,b\n"1,2\n', "line 2: unexpected end of data"),
+        (b"a,b\n\xff,2\n", "no text in UTF-8"),
+    ],
+)
+def test_what_is_no_table_says_where(tmp_path, data, said):
+    path = tmp_path / "table.csv"
+    path.write_bytes(data)
+    with pytest.raises(TableDoesNotFit, match=said):
+        users.read_csv(path)
