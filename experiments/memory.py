@@ -30,9 +30,8 @@ from maskedlark.dp import mechanisms
 from maskedlark.exact import device as devices
 from maskedlark.exact.clip import Clip
 from maskedlark.exact.gradient import Records
-from maskedlark.exact.local import calibrate
 from maskedlark.exact.plan import Plan
-from maskedlark.exact.quantise import quantise
+from maskedlark.exact.quantise import calibrate, quantise
 from maskedlark.functions import weights as wire
 from maskedlark.functions.gradient import GradientQuestion
 from maskedlark.ledger.sessions import noise_seed

@@ -33,8 +33,7 @@ def evaluate(
     """Ask the helpers how good a trained model is: AUC, log-loss, accuracy, with error bars."""
     recipe = recipes.read(run)
     with Client.from_config(recipe.adserver) as client:
-        document, _ = client.sealed_to_train(recipe.datasets)
-        predictor = making().trained(recipe, document)
+        predictor = making().trained(recipe)
         options: dict[str, Any] = {"datasets": recipe.datasets, "part": part, "buckets": buckets}
         if part != "all":
             options["held_out"] = recipe.held_out

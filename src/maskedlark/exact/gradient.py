@@ -99,6 +99,11 @@ def gradient(
     return engine.share(records, block)
 
 
+def lift(network: Network, weights: Quantised, clip: Clip, total: FieldArray) -> NDArray[np.float64]:
+    """The sum of all helpers' shares as a gradient in reals. Run by the ad server."""
+    return field.to_signed(total).astype(np.float64) * 2.0 ** -plan(network, weights, clip).exponent
+
+
 class Engine:
     """One step's weights on a device."""
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from math import prod
 
 from onnx import NodeProto, ValueInfoProto
+from torch import nn
 
 from maskedlark.exact.errors import ModelDoesNotFit
-from maskedlark.exact.network import Linear
 from maskedlark.exact.onnx_graph import FLOATS, Graph, argument, attribute, optional, refuse
 
 Shape = tuple[int | None, ...] | None
@@ -26,17 +26,18 @@ def declared(value: ValueInfoProto) -> Shape:
     return tuple(int(dim.dim_value) or None for dim in tensor.shape.dim)
 
 
-def after(linear: Linear, node: NodeProto, shape: Shape, features: str | None) -> Shape:
+def after(linear: nn.Linear, node: NodeProto, shape: Shape, features: str | None) -> Shape:
     """The shape of a linear layer's sums. `features` names the input where this is the first layer."""
     if shape is None and node.op_type == "Gemm":
-        return None, linear.outputs
+        return None, linear.out_features
     if shape is None or len(shape) != 2:
         refuse(node, "takes one row of numbers a record; put a Flatten before it")
-    if features is not None and shape[1] not in (None, linear.inputs):
+    if features is not None and shape[1] not in (None, linear.in_features):
         raise ModelDoesNotFit(
-            features, f"declares {shape[1]} features, {linear.weight} takes {linear.inputs}; make them equal"
+            features,
+            f"declares {shape[1]} features, {argument(node, 1)} takes {linear.in_features}; make them equal",
         )
-    return shape[0], linear.outputs
+    return shape[0], linear.out_features
 
 
 def _size(shape: Shape) -> int | None:

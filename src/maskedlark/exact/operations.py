@@ -33,6 +33,7 @@ class Activation(ABC):
     rounded: ClassVar[bool] = True
     """True where the sum comes with 1/2 already added, so that `floor` rounds it."""
     slope_bits: ClassVar[int] = SLOPE_BITS
+    largest_slope: ClassVar[int] = _ONE
     extra_bits: ClassVar[int] = 0
     """By how many bits the operation lengthens a sum before it rounds."""
     signed: ClassVar[bool] = True
@@ -45,7 +46,7 @@ class Activation(ABC):
     @property
     def slope_top(self) -> int:
         """The largest slope, in its units."""
-        return _ONE
+        return self.largest_slope
 
     @abstractmethod
     def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:
@@ -69,11 +70,7 @@ class Relu(Activation):
 
     signed: ClassVar[bool] = False
     slope_bits: ClassVar[int] = 0
-
-    @property
-    def slope_top(self) -> int:
-        """1."""
-        return 1
+    largest_slope: ClassVar[int] = 1
 
     def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """The slope is 1 strictly inside the range: there, and only there, a (255 - a) >= 1."""
@@ -87,11 +84,7 @@ class Identity(Activation):
     """z: nothing stands between two linear layers but the rounding to 8 bits."""
 
     slope_bits: ClassVar[int] = 0
-
-    @property
-    def slope_top(self) -> int:
-        """1."""
-        return 1
+    largest_slope: ClassVar[int] = 1
 
     def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """The slope is 1 where nothing is clamped."""
@@ -100,20 +93,26 @@ class Identity(Activation):
 
 
 @dataclass(frozen=True)
-class LeakyRelu(Activation):
-    """z, or z k / 256 below 0."""
+class _Sloped(Activation):
+    """With a slope of its own below 0, in units of 1/256."""
 
     k: int
     rounded: ClassVar[bool] = False
-    extra_bits: ClassVar[int] = 10
 
     def __post_init__(self) -> None:
         _check_k(self, self.k, 0, 1024)
 
     @property
     def slope_top(self) -> int:
-        """1, or the slope below 0 where that is more."""
+        """1, or the slope (just) below 0 where that is more."""
         return max(_ONE, self.k)
+
+
+@dataclass(frozen=True)
+class LeakyRelu(_Sloped):
+    """z, or z k / 256 below 0."""
+
+    extra_bits: ClassVar[int] = 10
 
     def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """k / 256 is a multiple of a power of two, so the product is exact."""
@@ -132,15 +131,11 @@ class Sigmoid(Activation):
 
     signed: ClassVar[bool] = False
     fixed_exponent: ClassVar[int | None] = 8
+    largest_slope: ClassVar[int] = _ONE // 4
 
     def unit(self, exponent: int) -> int:  # noqa: ARG002
         """The table's step."""
         return tables.INDEX_BITS
-
-    @property
-    def slope_top(self) -> int:
-        """1/4."""
-        return _ONE // 4
 
     def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """Two lookups."""
@@ -165,19 +160,10 @@ class Tanh(Activation):
 
 
 @dataclass(frozen=True)
-class Elu(Activation):
+class Elu(_Sloped):
     """z, or (e^z - 1) k / 256 below 0."""
 
     k: int = _ONE
-    rounded: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        _check_k(self, self.k, 0, 1024)
-
-    @property
-    def slope_top(self) -> int:
-        """1, or the slope just below 0 where that is more."""
-        return max(_ONE, self.k)
 
     def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:
         """Above 0 as it is, below from the table of e^-x."""

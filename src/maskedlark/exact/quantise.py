@@ -6,21 +6,35 @@ sample of features, and an exponent that followed the batch would make one recor
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
 
 from maskedlark.exact.errors import WeightsDoNotFit
 from maskedlark.exact.network import FEATURE_EXPONENT, Network
-from maskedlark.exact.operations import TOP
+from maskedlark.exact.operations import TOP, Activation, Elu, Identity, LeakyRelu, Relu, Sigmoid, Tanh
 
 FIRST_CAP = 12
 """The first layer's exponent never enters a gradient's scale, so it may be larger than the others'."""
 CAP = 10
 """Larger exponents would use up the field: every layer adds its own on the way back."""
 MOST_EXPONENT = 24
+
+_IN_FLOATS: dict[type[Activation], Callable[[Tensor, float], Tensor]] = {
+    Relu: lambda z, _: z.relu(),
+    Identity: lambda z, _: z,
+    LeakyRelu: functional.leaky_relu,
+    Elu: functional.elu,
+    Sigmoid: lambda z, _: z.sigmoid(),
+    Tanh: lambda z, _: z.tanh(),
+}
+"""The operations by the vendor's functions: close to the integer ones, not equal."""
 
 FloatArrays = Mapping[str, NDArray[np.floating]]
 
@@ -116,11 +130,32 @@ def input_exponents(network: Network, activations: tuple[int, ...]) -> list[int]
     ]
 
 
-def activation_exponent(largest: float, most: int = 8) -> int:
-    """The largest exponent at which a number of that size stays inside 8 bits, 0 … most."""
-    if largest <= 0:
-        return most
-    return max(0, min(most, math.floor(math.log2((TOP - 1) / largest))))
+def stand_in(features: int) -> NDArray[np.uint8]:
+    """Rows of equal bytes, to calibrate with where there is no public sample of features."""
+    return np.repeat(np.array([[0], [85], [170], [255]], np.uint8), features, axis=1)
+
+
+def calibrate(
+    network: Network, parameters: FloatArrays, features: NDArray[np.uint8], most: int = 10
+) -> tuple[int, ...]:
+    """The activations' exponents for these weights, from a sample of features. Run by the ad server.
+
+    Each is the largest, 0 … most, at which the sample stays inside 8 bits. In floats, by the vendor's
+    functions: the choice is sent, so nobody else has to come to the same one.
+    """
+    numbers, exponents = torch.tensor(features, dtype=torch.float32) * 2.0**-FEATURE_EXPONENT, []
+    for below, above in pairwise(network.layers):
+        assert above.activation is not None
+        bias = 0.0 if below.linear.bias is None else parameters[below.linear.bias]
+        weight = torch.tensor(parameters[below.linear.weight], dtype=torch.float32)
+        turned = weight if below.linear.transposed else weight.T
+        sums = torch.addmm(torch.tensor(bias, dtype=torch.float32), numbers, turned)
+        numbers = _IN_FLOATS[type(above.activation)](sums, getattr(above.activation, "k", 0) / 256)
+        largest = float(numbers.abs().max()) if len(features) else 1.0
+        chosen = most if largest <= 0 else min(most, math.floor(math.log2((TOP - 1) / largest)))
+        fixed, raised = above.activation.fixed_exponent, above.dropout.raised if above.dropout else 0
+        exponents.append(max(chosen, raised, 0) if fixed is None else fixed)
+    return tuple(exponents)
 
 
 def by_name(network: Network, flat: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:

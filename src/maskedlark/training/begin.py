@@ -14,8 +14,8 @@ from maskedlark.dp.session_charge import MOST_STEPS, Course
 from maskedlark.errors import BadArguments
 from maskedlark.exact.clip import Clip
 from maskedlark.exact.errors import WeightsDoNotFit
-from maskedlark.exact.local import stand_in
 from maskedlark.exact.network import Network
+from maskedlark.exact.quantise import stand_in
 from maskedlark.features.encoder import Encoder
 from maskedlark.functions import model as described
 from maskedlark.functions import weights

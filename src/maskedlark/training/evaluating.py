@@ -19,10 +19,9 @@ from maskedlark.adserver.combining import Answered
 from maskedlark.core.labels import LabelSpace
 from maskedlark.dp import intervals
 from maskedlark.errors import BadArguments
-from maskedlark.exact.local import calibrate, stand_in
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy
 from maskedlark.exact.network import Network
-from maskedlark.exact.quantise import Quantised, quantise
+from maskedlark.exact.quantise import Quantised, calibrate, quantise, stand_in
 from maskedlark.functions import model as described
 from maskedlark.functions import weights
 from maskedlark.functions.evaluation import DescribedScale, Evaluation, EvaluationArguments

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from maskedlark.exact import onnx_model
 from maskedlark.features.encoder import Encoder
-from maskedlark.parameters.document import Document
-from maskedlark.training import from_onnx, predictor
+from maskedlark.training import network as networks
+from maskedlark.training import predictor
 from maskedlark.training.begin import Home, begin
 from maskedlark.training.errors import BadRun
 from maskedlark.training.predictor import Predictor
@@ -19,8 +20,7 @@ from maskedlark.training.training import Training
 
 def training(recipe: Recipe, home: Home) -> tuple[Training, list[Any]]:
     """The run, and what its loop steps: the optimiser, and the scheduler if there is one."""
-    document, _ = home.sealed_to_train(recipe.datasets)
-    made = model(recipe, document)
+    made = model(recipe)
     found = begin(home, made, encoder=encoder(recipe), **recipe.training)
     steppers = [_made(torch.optim, "optimizer", torch.optim.Optimizer, recipe.optimizer, made.parameters())]
     if recipe.scheduler is not None:
@@ -29,9 +29,9 @@ def training(recipe: Recipe, home: Home) -> tuple[Training, list[Any]]:
     return found.keep(*steppers), steppers
 
 
-def trained(recipe: Recipe, document: Document) -> Predictor:
+def trained(recipe: Recipe) -> Predictor:
     """What the run has saved."""
-    return predictor.load(recipe.out, model(recipe, document))
+    return predictor.load(recipe.out, model(recipe))
 
 
 def encoder(recipe: Recipe) -> Encoder | None:
@@ -39,12 +39,12 @@ def encoder(recipe: Recipe) -> Encoder | None:
     return None if recipe.encoder is None else Encoder.load(recipe.encoder)
 
 
-def model(recipe: Recipe, document: Document) -> nn.Module:
+def model(recipe: Recipe) -> nn.Module:
     """The model as it is before the first step: the same every time, by the recipe's seed."""
     torch.manual_seed(recipe.seed)
     path, _, name = recipe.model.rpartition(":")
     if recipe.model.endswith(".onnx"):
-        return from_onnx.module(Path(recipe.model), recipe.loss, document.trained(recipe.tag))
+        return onnx_model.read(Path(recipe.model).read_bytes(), networks.names(recipe.loss))
     if not path.endswith(".py"):
         raise BadRun(f"model = {recipe.model!r}: write model = 'model.py:build', or an ONNX file")
     made = _built(Path(path), name)

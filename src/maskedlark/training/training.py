@@ -22,9 +22,9 @@ from torch import nn
 
 from maskedlark.core.field import FieldArray
 from maskedlark.exact.clip import Clip
-from maskedlark.exact.local import calibrate, lift
+from maskedlark.exact.gradient import lift
 from maskedlark.exact.network import Network
-from maskedlark.exact.quantise import Quantised, quantise
+from maskedlark.exact.quantise import Quantised, calibrate, quantise
 from maskedlark.features.encoder import Encoder
 from maskedlark.functions import weights
 from maskedlark.ledger.errors import SlotTaken

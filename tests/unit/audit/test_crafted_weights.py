@@ -5,10 +5,10 @@ import pytest
 
 from maskedlark.audit import crafted_weights
 from maskedlark.exact.clip import Clip
-from maskedlark.exact.local import exact_gradient
 from maskedlark.exact.plan import plan
 from maskedlark.functions import weights
 from maskedlark.randomness import FixedRandomness
+from tests.unit.exact.models import exact_gradient
 
 RECORDS = 300
 TARGETS = np.array([3, 7, 8, 120, 299])

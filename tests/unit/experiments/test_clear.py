@@ -7,10 +7,9 @@ from experiments import clear
 from maskedlark.core import field
 from maskedlark.exact.clip import Clip
 from maskedlark.exact.gradient import Engine, Records, gradient
-from maskedlark.exact.local import calibrate
 from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy
 from maskedlark.exact.plan import plan
-from maskedlark.exact.quantise import quantise
+from maskedlark.exact.quantise import calibrate, quantise
 from tests.unit.exact.models import dense, random_parameters
 
 

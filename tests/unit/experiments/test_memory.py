@@ -16,8 +16,7 @@ from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
 from maskedlark.exact.clip import Clip
 from maskedlark.exact.gradient import Records, gradient
-from maskedlark.exact.local import calibrate
-from maskedlark.exact.quantise import quantise
+from maskedlark.exact.quantise import calibrate, quantise
 from maskedlark.functions.gradient import GradientQuestion
 from maskedlark.randomness import FixedRandomness
 from maskedlark.training import local as training_local

@@ -64,7 +64,7 @@ def test_a_run_is_made_and_runs(made, tmp_path):
     assert scheduler.step_size == 2
     assert not np.array_equal(flat(scheduled.model), before)
     training.save(tmp_path / "model.pt")
-    assert making.trained(recipe.read(tmp_path / "run.toml"), document()).tag == "visits"
+    assert making.trained(recipe.read(tmp_path / "run.toml")).tag == "visits"
     assert len(steppers) == 1
 
 

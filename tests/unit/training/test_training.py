@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from maskedlark.exact.errors import WeightsDoNotFit
-from maskedlark.exact.local import exact_gradient
 from maskedlark.ledger.errors import SlotTaken, StepOver
 from maskedlark.training.checkpoint import kept
 from maskedlark.training.errors import OtherRun
+from tests.unit.exact.models import exact_gradient
 from tests.unit.training.cases import (
     OPTIMISERS,
     AdaBound,

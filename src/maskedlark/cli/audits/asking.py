@@ -12,7 +12,7 @@ from maskedlark.core import sharing
 from maskedlark.core.field import FieldArray
 from maskedlark.dp.sampling import Sampling
 from maskedlark.exact.clip import Clip, Norm
-from maskedlark.exact.local import lift
+from maskedlark.exact.gradient import lift
 from maskedlark.exact.network import Network
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model as described
