@@ -16,7 +16,7 @@ from maskedlark.exact.clip import Clip
 from maskedlark.exact.gradient import Records, gradient, lift
 from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy
 from maskedlark.exact.network import Network
-from maskedlark.exact.quantise import by_name, calibrate, quantise
+from maskedlark.exact.quantise import calibrate, quantise
 from maskedlark.randomness import FixedRandomness
 from tests.unit.exact.models import dense, float_gradient, random_parameters
 
@@ -62,6 +62,10 @@ def train(
             moving = 0.9 * moving + step(by_name(network, theta), chosen) / len(chosen)
             theta = theta - rate * moving
     return by_name(network, theta)
+
+
+def by_name(network: Network, flat: NDArray[np.float64]) -> Floats:
+    return {entry.name: flat[entry.place].reshape(entry.shape) for entry in network.parameters}
 
 
 def logits(network: Network, parameters: Floats, features: np.ndarray) -> np.ndarray:

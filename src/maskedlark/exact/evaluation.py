@@ -17,8 +17,8 @@ from maskedlark.core.labels import LabelSpace
 from maskedlark.exact import device as devices
 from maskedlark.exact.errors import RecordsDoNotFit, TooWide
 from maskedlark.exact.forward import Forward
-from maskedlark.exact.forward_plan import EXACT_BITS, ForwardPlan, forward_plan
 from maskedlark.exact.gradient import BLOCK, Records, check_features
+from maskedlark.exact.layout import EXACT_BITS, ForwardLayout, forward_layout
 from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy, scores
 from maskedlark.exact.network import Network
 from maskedlark.exact.quantise import Quantised
@@ -59,7 +59,7 @@ def buckets(
             raise RecordsDoNotFit(f"{loss} has a bucket a class: {loss.classes}, not {scale.buckets}")
     check_features(network, features)
     place = devices.ready(device)
-    step = forward_plan(network, weights)
+    step = forward_layout(network, weights)
     forward, found = Forward(step, place), []
     with devices.exact(place):
         for start in range(0, max(1, len(features)), BLOCK):
@@ -68,7 +68,7 @@ def buckets(
     return [np.concatenate(parts) for parts in zip(*found, strict=True)]
 
 
-def _bucket(step: ForwardPlan, sums: torch.Tensor, label: int, scale: Scale) -> NDArray[np.int64]:
+def _bucket(step: ForwardLayout, sums: torch.Tensor, label: int, scale: Scale) -> NDArray[np.int64]:
     loss, exponent = step.network.losses[label], step.layers[-1].sum_exponent
     own = sums[:, step.network.columns[label]]
     if isinstance(loss, SoftmaxCrossEntropy):

@@ -156,8 +156,3 @@ def calibrate(
         fixed, raised = above.activation.fixed_exponent, above.dropout.raised if above.dropout else 0
         exponents.append(max(chosen, raised, 0) if fixed is None else fixed)
     return tuple(exponents)
-
-
-def by_name(network: Network, flat: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-    """A flat array, such as a gradient that came back, as the model's parameters. Run by the ad server."""
-    return {entry.name: flat[entry.place].reshape(entry.shape) for entry in network.parameters}

@@ -21,7 +21,6 @@ from maskedlark.dp import intervals
 from maskedlark.errors import BadArguments
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy
 from maskedlark.exact.network import Network
-from maskedlark.exact.quantise import Quantised, calibrate, quantise, stand_in
 from maskedlark.functions import model as described
 from maskedlark.functions import weights
 from maskedlark.functions.evaluation import DescribedScale, Evaluation, EvaluationArguments
@@ -50,15 +49,6 @@ class Evaluated:
         return "\n".join(named) if len(named) > 1 else str(self.labels[0])
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """A model, and what it was trained for."""
-
-    model: nn.Module
-    loss: str | Sequence[str]
-    tag: str
-
-
 def evaluate(
     client: Client,
     model: Training | Predictor | nn.Module,
@@ -78,18 +68,16 @@ def evaluate(
 
     A run or a saved model brings its loss and tag, a run also its held-out share; a bare module needs them.
     """
-    asked, share, rows = _model(model, loss, tag)
+    asked, share, rows = _asked(model, loss, tag)
     document, _ = client.sealed_to_train(datasets)
-    spaces = [label.space() for label in document.trained(asked.tag).labels]
-    features = document.trained(asked.tag).features
-    network = networks.network(asked.model, networks.losses(asked.loss, asked.model), features)
-    rows = sample if sample is not None else rows
-    if rows is None:
-        rows = stand_in(features)
+    declared = document.trained(asked.tag)
+    spaces = [label.space() for label in declared.labels]
+    network = networks.network(asked.model, networks.losses(asked.loss, asked.model), declared.features)
+    sent = networks.quantised(network, asked.model, rows if sample is None else sample, bits)
     arguments = EvaluationArguments(
         tag=asked.tag,
         model=described.describe(network),
-        weights=base64.b64encode(weights.encode(_quantised(network, asked.model, rows, bits))).decode(),
+        weights=base64.b64encode(weights.encode(sent)).decode(),
         scales=tuple(_scale(*each, buckets) for each in zip(network.losses, spaces, strict=False)),
         part=part,
         held_out=0.0 if part == "all" else _share(part, share if held_out is None else held_out),
@@ -98,15 +86,15 @@ def evaluate(
     return Evaluated(_measured(network, spaces, arguments.scales, answered), answered)
 
 
-def _model(
+def _asked(
     model: Training | Predictor | nn.Module, loss: str | Sequence[str] | None, tag: str | None
-) -> tuple[_Asked, float, NDArray[np.uint8] | None]:
+) -> tuple[Predictor, float, NDArray[np.uint8] | None]:
     """What is evaluated, the share that its run held out, and public rows that it was scaled by."""
     if isinstance(model, nn.Module):
         if loss is None or tag is None:
             raise BadArguments("a bare module does not say what it was trained for: give loss and tag")
-        return _Asked(model, loss, tag), 0.0, None
-    asked = _Asked(model.model, loss or model.loss, tag or model.tag)
+        return Predictor(model, loss, tag), 0.0, None
+    asked = Predictor(model.model, loss or model.loss, tag or model.tag)
     if isinstance(model, Training):
         return asked, model.planned.sampling.held_out, model.sample
     return asked, 0.0, None
@@ -116,11 +104,6 @@ def _share(part: Which, held_out: float) -> float:
     if not 0 < held_out < 1:
         raise BadArguments(f"part={part!r} goes with held_out, the share that the run kept out of batches")
     return held_out
-
-
-def _quantised(network: Network, model: nn.Module, rows: NDArray[np.uint8], bits: int) -> Quantised:
-    parameters = networks.parameters(network, model)
-    return quantise(network, parameters, calibrate(network, parameters, rows), bits)
 
 
 def _scale(loss: Loss, space: LabelSpace, buckets: int) -> DescribedScale:

@@ -15,6 +15,7 @@ from maskedlark.exact.chain import Chain
 from maskedlark.exact.errors import ModelDoesNotFit
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy, SquaredError
 from maskedlark.exact.network import Network
+from maskedlark.exact.quantise import Quantised, calibrate, quantise, stand_in
 
 _OTHER_NAMES = {"ce": "softmax", "cross_entropy": "softmax"}
 _TRACED: dict[object, nn.Module] = {
@@ -92,6 +93,12 @@ def parameters(network: Network, model: nn.Module) -> dict[str, NDArray[np.float
         entry.name: named[entry.name].detach().to("cpu", torch.float64).numpy()
         for entry in network.parameters
     }
+
+
+def quantised(network: Network, model: nn.Module, sample: NDArray[np.uint8] | None, bits: int) -> Quantised:
+    """The model's weights as they travel; public rows of features scale its activations, if there are any."""
+    named, rows = parameters(network, model), stand_in(network.features) if sample is None else sample
+    return quantise(network, named, calibrate(network, named, rows), bits)
 
 
 def fill(network: Network, model: nn.Module, gradient: NDArray[np.float64]) -> None:

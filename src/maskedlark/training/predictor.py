@@ -20,7 +20,7 @@ from maskedlark.exact.network import FEATURE_EXPONENT
 from maskedlark.features.encoder import Encoder
 from maskedlark.parameters.settings import Settings
 from maskedlark.training import network as networks
-from maskedlark.training import saved
+from maskedlark.training.checkpoint import UNREADABLE, read_saved
 from maskedlark.training.errors import NotAModel
 from maskedlark.web import files
 
@@ -99,17 +99,17 @@ def load(path: str | Path, model: nn.Module) -> Predictor:
     encoder = None if said.encoder is None else Encoder.from_json(said.encoder)
     try:
         model.load_state_dict(state)
-    except saved.UNREADABLE:
+    except UNREADABLE:
         raise NotAModel(f"{path} holds the weights of a model of another shape") from None
     return Predictor(model, said.losses, said.tag, encoder)
 
 
 def _read(path: Path) -> tuple[_Said, Any]:
     """What a file says, and its weights."""
-    found = saved.read(path)
+    found = read_saved(path)
     try:
         return _Said.model_validate_json(found["said"]), found["state"]
     except ValidationError:
         raise NotAModel(f"{path} is of another version than this package knows, or is damaged") from None
-    except saved.UNREADABLE as error:
+    except UNREADABLE as error:
         raise NotAModel(f"{path} is no model saved by `Training.save`: {type(error).__name__}") from None

@@ -25,7 +25,7 @@ def shown(console: Console) -> list[str]:
 def test_the_bar_shows_steps_the_callers_figures_and_what_the_run_costs():
     training = run(home(document()), model(), steps=4, batches=1, noise=40.0)
     console = watched()
-    training.shown = lambda plan, first: bar(plan, first, console)
+    training.console = console
     for step in training:
         step.backward()
         training.show(loss=0.43219)
