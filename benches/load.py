@@ -24,10 +24,10 @@ from urllib.parse import urlsplit
 from benches.timing import seconds
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.sending import Progress
+from maskedlark.browser.population import Population, processes
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import SystemRandomness
-from maskedlark.simulate.population import Population, processes
 from maskedlark.simulate.stage import Stage, stage
 from maskedlark.wire import forms, uploads
 from maskedlark.wire.report import PublicPart

@@ -6,10 +6,10 @@ from collections.abc import Callable
 import numpy as np
 
 from benches.timing import seconds
+from maskedlark.browser.population import CHUNK
 from maskedlark.parameters import document
 from maskedlark.randomness import SystemRandomness
 from maskedlark.simulate import Population, processes
-from maskedlark.simulate.population import CHUNK
 from maskedlark.wire.hpke import OpeningKey, SealingKey
 from maskedlark.wire.report import Recipient
 

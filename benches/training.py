@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from benches.timing import seconds
 from maskedlark.adserver.client import Client
+from maskedlark.browser.population import Population, processes
 from maskedlark.clock import SystemClock
 from maskedlark.core import batches, sharing
 from maskedlark.core import field as numbers
@@ -41,7 +42,6 @@ from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt
 from maskedlark.randomness import SystemRandomness
 from maskedlark.release import zero_sum
 from maskedlark.release.parts import Batches
-from maskedlark.simulate.population import Population, processes
 from maskedlark.simulate.stage import Stage, stage
 from maskedlark.training.progress import silent
 from maskedlark.training.training import Training

@@ -20,7 +20,7 @@ from experiments import memory
 from experiments.data import Split
 from experiments.memory import Run, Seeds
 from maskedlark.adserver.client import Client
-from maskedlark.audit import colluding_sessions as colluding
+from maskedlark.audit import colluding
 from maskedlark.audit.colluding import shared_seed
 from maskedlark.core import sharing
 from maskedlark.randomness import SystemRandomness

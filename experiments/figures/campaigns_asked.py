@@ -19,13 +19,13 @@ from experiments.data import hillstrom
 from experiments.data.hillstrom import Customers
 from experiments.jobs import Found, Job
 from maskedlark.adserver.table import Table
+from maskedlark.browser.population import Population, processes
 from maskedlark.clock import SystemClock
 from maskedlark.core.records import Measured
 from maskedlark.dp import accountant
 from maskedlark.functions.function import Group
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import SystemRandomness
-from maskedlark.simulate.population import Population, processes
 from maskedlark.simulate.stage import Stage, stage
 
 COARSE_KEYS, FINE_KEYS = hillstrom.KEYS[:2], hillstrom.KEYS

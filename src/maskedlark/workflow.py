@@ -1,187 +1,417 @@
-"""The whole way of a report, all parties in memory and no HTTP: read this first.
+"""A report's whole way in memory, all parties in one process and no HTTP: read this first.
 
-Values and labels go in; sums, counts and masked sums of any integer function f(x, y) come out, and no one
-party has seen what one user did. Each stage is the code that the services run.
+Browsers make reports of a table; the ad server stores them and selects a dataset; each helper opens its parts
+and freezes the dataset; questions and training steps are answered by the helpers' release pipeline, which
+enforces k, noise and budget; the ad server verifies receipts and adds up the shares. Every stage calls what
+the services call. Left out is what lies between the services: signed requests, chunks and retries, databases
+of reports, the exchange of the seed that helpers share.
 
-What is not here yet: k, noise and budget. The answers are exact, so this is a test bench and no release.
+Run by tests, experiments and audits. `maskedlark.training` trains against a `Workflow` as it does against the
+ad server's client.
 """
 
-from collections.abc import Mapping, Sequence
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from maskedlark.clock import Clock, hour_of
-from maskedlark.core import field, lemma, sharing
-from maskedlark.core.declared import COUNT, Measure, Model
+from maskedlark import functions
+from maskedlark.adserver import question, table
+from maskedlark.adserver.asking import Asking, Wish
+from maskedlark.adserver.book import Book
+from maskedlark.adserver.combining import Answered
+from maskedlark.adserver.errors import NotSealed
+from maskedlark.adserver.remote_helper import Connections, Counts, RemoteHelper
+from maskedlark.adserver.requests import Requests
+from maskedlark.adserver.session import Session
+from maskedlark.browser.population import Population
+from maskedlark.clock import Clock
+from maskedlark.core import sharing
+from maskedlark.core.batches import SEED_BYTES
 from maskedlark.core.field import FieldArray
-from maskedlark.core.lemma import Row
-from maskedlark.core.records import Measured, Records, Trained
-from maskedlark.errors import FieldOverflow, NotDeclared
+from maskedlark.core.purpose import Purpose
+from maskedlark.core.records import Coded, Entry, Measured, Records, Trained, in_order
+from maskedlark.errors import Expired, NotDeclared
+from maskedlark.functions.function import Arguments, Function, SteppedFunction
+from maskedlark.functions.sums import Sums
+from maskedlark.helper.anchor import FileAnchor
+from maskedlark.helper.keyring import Keyring
+from maskedlark.ledger.ledger import Ledger
+from maskedlark.ledger.receipt import SignedReceipt
+from maskedlark.ledger.sessions import Sessions
+from maskedlark.parameters.document import Document
+from maskedlark.parameters.drafting import draft
 from maskedlark.randomness import Randomness
-from maskedlark.wire import batch, opening, payload, report
-from maskedlark.wire.batch import Envelope
-from maskedlark.wire.columns import Key
-from maskedlark.wire.hpke import OpeningKey
+from maskedlark.release.kept_answers import KeptAnswers
+from maskedlark.release.messages import decode_request, decode_session
+from maskedlark.release.release import Desk
+from maskedlark.release.steps import StepDesk
+from maskedlark.storage.engine import open_database
+from maskedlark.wire import datasets, report
+from maskedlark.wire.columns import Declared, Key
+from maskedlark.wire.opening import Opened, open_parts
 from maskedlark.wire.report import Opener, Recipient
+from maskedlark.wire.signatures import SigningKey
+from maskedlark.wire.steps import Ranges
+from maskedlark.wire.terms import DatasetOpener, Terms
 
-Group = tuple[Key, ...]
+ByTag = Mapping[str | None, Records]
+"""Records of each model, or with no tag those to aggregate."""
 
 
 @dataclass(frozen=True, repr=False)
-class Helper:
-    """A helper's view of a dataset: open columns, and shares that are uniform to it."""
+class View:
+    """What one helper sees of reports: its parts, and what they open to."""
 
     opener: Opener
     parts: list[bytes]
-    """What the ad server sent: this helper's part of every report."""
-    opened: Records
+    opened: Opened
 
-    def sums(self, by: Sequence[str]) -> tuple[list[Group], FieldArray]:
-        """Its share of count and sums for every group: (groups, 1 + values). Section 3.3, algorithm 2."""
-        assert isinstance(self.opened, Measured)
-        columns = [self.opened.keys[name] for name in by]
-        codes = np.stack([np.zeros(len(self.opened), np.int32), *[each.codes for each in columns]], axis=1)
-        found, index = np.unique(codes, axis=0, return_inverse=True)
-        groups = [
-            tuple(column.entries[code] for column, code in zip(columns, row[1:], strict=True))
-            for row in found.tolist()
-        ]
-        # Every helper lists the groups in the same order, or their shares would not line up.
-        order = sorted(range(len(groups)), key=lambda i: repr(groups[i]))
-        totals = [field.total_by(share, index, len(groups)) for share in self.opened.shares.T]
-        return [groups[i] for i in order], np.stack(totals, axis=1)[order]
+    @property
+    def records(self) -> ByTag:
+        """Open columns, and shares that are uniform to it."""
+        opened = self.opened.records
+        return {None: opened} if isinstance(opened, Measured) else dict(opened.items())
 
-    def masked_sum(self, function: Row, label: int = 0) -> FieldArray:
-        """Its share of the sum of f(x, true label): V^T w for its own masks w. Section 4.2, the lemma."""
-        assert isinstance(self.opened, Trained)
-        return lemma.masked_sum(_in_range(function, len(self.opened)), self.opened, label)
+    @property
+    def shares(self) -> FieldArray:
+        """Where all reports are of one model, or to aggregate."""
+        (records,) = self.records.values()
+        return records.shares
 
 
-def _in_range(function: Row, records: int) -> Row:
-    """The same function, refused where its sum over all records could leave the field."""
-
-    def checked(features: NDArray[np.uint8], labels: NDArray[np.int64]) -> NDArray[np.int64]:
-        rows = lemma.integer_rows(function, features, labels)
-        _check_range(records, int(np.abs(rows).max(initial=0)))
-        return rows
-
-    return checked
-
-
-def _check_range(records: int, largest: int) -> None:
-    """Before computing: no sum of so many numbers of this size may leave the field."""
-    if records * largest > field.HALF:
-        raise FieldOverflow(f"{records} records of up to {largest} could leave the field; use larger units")
+def open_reports(openers: Iterable[Opener], stored: Sequence[bytes]) -> tuple[View, ...]:
+    """The ad server hands every helper its part of each report; each opens what it got, and refuses none."""
+    views = []
+    for opener in openers:
+        parts = [report.decode(data).part(opener.place) for data in stored]
+        # Helper: open, check that the columns are as declared and bound, expand the share.
+        opened = open_parts(opener, parts)
+        if refused := opened.verdicts.refused:
+            raise NotDeclared(f"{opener.helper} refuses reports: {dict(refused)}")
+        views.append(View(opener, parts, opened))
+    return tuple(views)
 
 
-@dataclass(frozen=True, repr=False)
-class Workflow:
-    """One ad server (its origin, its stored reports) and N helpers that hold a dataset of it."""
+@dataclass(repr=False)
+class FrozenDataset:
+    """A dataset as one helper holds it: it never changes."""
 
-    declared: Measure | Model
-    reports: list[bytes]
-    """What the ad server stores and cannot read."""
-    helpers: tuple[Helper, ...]
+    digest: bytes
+    document: Document
+    purpose: Purpose
+    expires: int
+    held: ByTag
 
-    def sums(self, by: Sequence[str] = ()) -> dict[Group, dict[str, int]]:
-        """Count and sums by group. The ad server adds up what the helpers return."""
-        if not isinstance(self.declared, Measure):
-            raise NotDeclared("sums are over reports to aggregate; these were made to train")
-        if unknown := set(by) - set(self.declared.keys):
-            raise NotDeclared(
-                f"{min(unknown)!r} is no declared key; group by {', '.join(self.declared.keys)}"
-            )
-        for value in self.declared.values:
-            _check_range(len(self.reports), value.largest())
-        answers = [helper.sums(by) for helper in self.helpers]
-        totals = field.to_signed(sharing.combine([share for _, share in answers]))
-        names = [COUNT, *self.declared.names]
-        rows = [dict(zip(names, row, strict=True)) for row in totals.tolist()]
-        return dict(zip(answers[0][0], rows, strict=True))
+    def size(self, tag: str | None) -> int:
+        """How many records it has, of this model."""
+        return len(self.held[tag]) if tag in self.held else 0
 
-    def masked_sum(self, function: Row, label: int = 0) -> NDArray[np.int64]:
-        """The sum of f(x, y) over what users truly did, from shares that say nothing alone."""
-        if not isinstance(self.declared, Model):
-            raise NotDeclared("a masked sum is over reports to train; these were made to aggregate")
-        return field.to_signed(
-            sharing.combine([helper.masked_sum(function, label) for helper in self.helpers])
+    def records(self, tag: str | None) -> Records:
+        """Its columns and shares."""
+        return self.held[tag]
+
+
+class LocalHelper(RemoteHelper):
+    """One of a document's helpers, in this process: the ad server asks it the same bytes as over HTTP."""
+
+    def __init__(
+        self, workflow: "Workflow", place: int, identity: SigningKey, folder: Path, rng: Randomness
+    ) -> None:
+        self._document, self._clock = workflow.document, workflow.clock
+        self.name, self.place, self.identity = self._document.helpers[place].name, place, identity.verifying
+        self.keys = Keyring(folder / "keys", self.name)
+        self.keys.rotate(identity, "https://helper.example", self._clock.now(), rng)
+        self.datasets: dict[bytes, FrozenDataset] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+        self.database = open_database(f"sqlite:///{folder / 'helper.sqlite'}")
+        self.ledger = Ledger(self.database, FileAnchor(folder / "anchor"), self.keys, self._clock, rng)
+        self.sessions = Sessions(self.database, self.ledger, rng)
+        self._folder, self._seeds = folder, workflow.seeds
+        self.start(workflow.functions, workflow.stepped)
+
+    def start(self, known: Mapping[str, Function], stepped: Mapping[str, SteppedFunction]) -> None:
+        """The release pipeline, as the helper service makes it, over what an earlier one left."""
+        kept, seeds = KeptAnswers(self._folder / "answers"), lambda _, digest: self._seeds[digest]
+        self.release_pipeline = Desk(self.name, self.ledger, known, seeds, kept)
+        self.steps = StepDesk(self.name, self.sessions, stepped, seeds, self.find, kept)
+
+    def opener(self, purpose: Purpose) -> DatasetOpener:
+        """What it opens its parts of reports with."""
+        made = self._document
+        declared: Declared = made.measure if purpose is Purpose.AGGREGATE else made.declared_models
+        terms = Terms(made.origin, made.digest, made.report_lifetime_s, self._clock.now())
+        keys, size = self.keys.opening_keys(self._clock.now()), made.payload_size(purpose)
+        return DatasetOpener(self.name, self.place, keys, declared, size, terms)
+
+    def freeze(self, digest: bytes, purpose: Purpose, held: ByTag) -> None:
+        """Hold a dataset for good, with a receipt for it."""
+        count, origin = sum(map(len, held.values())), self._document.origin
+        with self.database.write() as connection:
+            signed = self.ledger.seal(connection, self._document, purpose, digest, count)
+        self.ledger.remember(origin, signed)
+        expires = self._clock.now() + self._document.report_lifetime_s
+        self.datasets[digest] = FrozenDataset(digest, self._document, purpose, expires, held)
+
+    def find(self, origin: str, digest: bytes) -> FrozenDataset:  # noqa: ARG002 - there is one
+        """A dataset that has not expired."""
+        if self.datasets[digest].expires <= self._clock.now():
+            raise Expired(f"dataset {digest.hex()} holds a report that is past its lifetime: it is gone")
+        return self.datasets[digest]
+
+    def release(self, body: bytes) -> bytes:
+        """Answer a question."""
+        request = decode_request(body)
+        frozen = [self.find(self._document.origin, bytes.fromhex(digest)) for digest in request.datasets]
+        return self.release_pipeline.answer(body, request, frozen).encode()
+
+    def open_session(self, body: bytes) -> bytes:
+        """Charge a session whole."""
+        return self.steps.open(self._document.origin, body, decode_session(body)).encode()
+
+    def step(self, session: str, number: int, body: bytes, size: int, chosen: Ranges = ()) -> FieldArray:  # noqa: ARG002
+        """A share of a step, with its noise and mask."""
+        return self.steps.answer(self._document.origin, bytes.fromhex(session), number, body, chosen)
+
+    def close_session(self, session: str) -> bytes:
+        """Give back what was not used."""
+        return self.steps.close(self._document.origin, bytes.fromhex(session)).encode()
+
+    def counts(self, dataset: str) -> Counts:
+        """How many records of each model a dataset has, and which slots are free."""
+        found = self.datasets[bytes.fromhex(dataset)]
+        free = self.sessions.free_slot(self._document.origin, found.digest)
+        return Counts(
+            records={tag: found.size(tag) for tag in self._document.declared_models}, free_slot=free
         )
 
-
-def measure(
-    declared: Measure,
-    keys: Sequence[Sequence[Key]],
-    values: Sequence[ArrayLike],
-    helpers: int,
-    rng: Randomness,
-    clock: Clock,
-    real: NDArray[np.bool_] | None = None,
-) -> Workflow:
-    """Reports to aggregate: a column for every declared key, and one for every declared value."""
-    if not (keys or values):
-        raise NotDeclared("nothing to measure: give a column of keys or of values")
-    everyone = np.ones(np.shape([*keys, *values][0])[0], np.bool_) if real is None else real
-    # Browser: what was bought becomes field elements, 1 for the count of a real record, all 0 for a fake.
-    secrets = declared.lift(values, everyone)
-    # Browser: the keys come from the ad, not from the conversion. They are open to helpers, and bound.
-    encoded = batch.aggregate_columns(declared, keys, len(everyone))
-    return _travel(declared, encoded, secrets, helpers, rng, clock)
+    def receipts(self, origin: str, after: int, most: int) -> list[SignedReceipt]:
+        """The receipts after the one of that number."""
+        return self.ledger.receipts(origin, after)[:most]
 
 
-def train(
-    declared: Model,
-    features: NDArray[np.uint8],
-    labels: Sequence[ArrayLike],
-    helpers: int,
-    rng: Randomness,
-    clock: Clock,
-    real: NDArray[np.bool_] | None = None,
-) -> Workflow:
-    """Reports to train: byte features (n, d), and a column of labels for every declared label."""
-    if len(features) == 0 or features.shape[1:] != (declared.features,):
-        raise NotDeclared(f"model {declared.tag} takes {declared.features} features of at least one record")
-    everyone = np.ones(len(features), np.bool_) if real is None else real
-    # Browser: labels are quantised, candidates drawn, and the truth becomes a one-hot row, all 0 for a fake.
-    candidates, secrets = declared.mask(labels, everyone, rng)
-    # Browser: features and candidates are open to helpers, and bound.
-    encoded = batch.train_columns(declared.tag, features, candidates)
-    return _travel(declared, encoded, secrets, helpers, rng, clock)
+class Workflow:
+    """Browsers, an ad server and the N helpers of one document. Close it, or let it go."""
+
+    def __init__(
+        self,
+        document: Document,
+        identities: Sequence[SigningKey],
+        clock: Clock,
+        rng: Randomness,
+        *,
+        noise: Sequence[Randomness] | None = None,
+        known: Mapping[str, Function] | None = None,
+        stepped: Mapping[str, SteppedFunction] | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        """`identities`: the helpers' keys that the document names, in its order.
+
+        `noise`: what each helper draws from, where draws have to repeat; else it is `rng`, which all share.
+        `known`, `stepped`: functions that helpers compute; else all that are built in. `folder`: where their
+        ledgers are; else one that is deleted in the end.
+        """
+        self.document, self.clock, self.rng = document, clock, rng
+        self.functions = known or functions.OnDemand(functions.load(), functions.EVALUATION)
+        self.stepped = stepped or functions.OnDemand({}, functions.GRADIENT)
+        self.seeds: dict[bytes, bytes] = {}
+        """By dataset, what its helpers share: batches and masks follow from it. The ad server has it not."""
+        self.stored: dict[str, list[bytes]] = {}
+        """By dataset, the reports that the ad server keeps and cannot read."""
+        self.views: dict[str, tuple[View, ...]] = {}
+        self._digests: dict[str, tuple[Purpose, bytes]] = {}
+        self._first_slots: dict[bytes, int] = {}
+        stack = ExitStack()
+        self._close = weakref.finalize(self, stack.close)
+        if folder is None:
+            folder = Path(tempfile.mkdtemp(prefix="maskedlark-"))
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        draws = noise or [rng] * len(identities)
+        self.helpers: list[LocalHelper] = []
+        for place, (identity, drawn) in enumerate(zip(identities, draws, strict=True)):
+            self.helpers.append(LocalHelper(self, place, identity, folder / str(place), drawn))
+            stack.callback(self.helpers[-1].database.close)
+        database = open_database(f"sqlite:///{folder / 'adserver.sqlite'}")
+        stack.callback(database.close)
+        self.book = Book(database, document.origin)
+        here = cast("Connections", _Here(self.helpers))
+        self._asking = Asking(Requests(database), self.book, here, clock, rng)
+
+    @classmethod
+    def declared(
+        cls,
+        settings: str,
+        helpers: int,
+        clock: Clock,
+        rng: Randomness,
+        noise: Sequence[Randomness] | None = None,
+    ) -> Self:
+        """Under a document of these settings, with so many helpers."""
+        keys = [SigningKey(rng.bytes(32)) for _ in range(helpers + 2)]
+        named = "\n".join(f'helper-{i} = "{key.verifying.public.hex()}"' for i, key in enumerate(keys[2:]))
+        toml = f'origin = "ads.example"\n{settings}\n[helpers]\n{named}\n'
+        document = draft(toml, keys[0].verifying, keys[1].verifying, None, clock.now())
+        return cls(document, keys[2:], clock, rng, noise=noise)
+
+    # Browsers report, the ad server stores and selects, helpers open and freeze.
+
+    def measure(
+        self, name: str, keys: Sequence[Sequence[Key]], values: Sequence[ArrayLike], decoded: bool = False
+    ) -> bytes:
+        """A frozen dataset to aggregate: a column for every declared key and value. Returns its digest.
+
+        `decoded`: no report is sealed and opened; helpers get the columns and shares as they would open them.
+        """
+        if not decoded:
+            return self._freeze(name, Purpose.AGGREGATE, self._browsers().measure(keys, values))
+        columns, secrets = self._browsers().measure_columns(keys, values)
+        ids, shares = self._split(Purpose.AGGREGATE, secrets)
+        coded = dict(zip(self.document.keys, map(_coded, columns), strict=True))
+        return self.hold(name, Purpose.AGGREGATE, [{None: Measured(ids, coded, own)} for own in shares])
+
+    def train(
+        self,
+        name: str,
+        tag: str,
+        features: NDArray[np.uint8],
+        labels: Sequence[ArrayLike],
+        decoded: bool = False,
+    ) -> bytes:
+        """A frozen dataset to train: byte features (n, d), a column for every label. Returns its digest."""
+        if not decoded:
+            return self._freeze(name, Purpose.TRAIN, self._browsers().train(tag, features, labels))
+        rows, candidates, secrets = self._browsers().train_columns(tag, features, labels)
+        ids, shares = self._split(Purpose.TRAIN, secrets)
+        shown = tuple(each[:1] if (each == each[:1]).all() else each for each in candidates)
+        return self.hold(name, Purpose.TRAIN, [{tag: Trained(ids, rows, shown, own)} for own in shares])
+
+    def _browsers(self) -> Population:
+        """As many as there are records. They saw the ad so long ago that all of them report by now."""
+        now = self.clock.now()
+        recipients = tuple(Recipient(each.name, each.keys.sealing_key(now)) for each in self.helpers)
+        seen = now - self.document.attribution_window_s - self.document.delay.most_s
+        return Population(self.document, recipients, seen, self.rng)
+
+    def _freeze(self, name: str, purpose: Purpose, reports: Iterable[list[bytes]]) -> bytes:
+        self.stored[name] = [each for some in reports for each in some]
+        self.views[name] = open_reports([each.opener(purpose) for each in self.helpers], self.stored[name])
+        opened = self.views[name][0].opened
+        members = datasets.members(opened.ids, opened.hours, opened.column_hashes)
+        digest = datasets.digest(self.document.origin, self.document.digest, purpose, members)
+        return self.hold(name, purpose, [each.records for each in self.views[name]], digest)
+
+    def _split(self, purpose: Purpose, secrets: FieldArray) -> tuple[sharing.ByteRows, list[FieldArray]]:
+        """Ids, and the share of each helper, as browsers make them."""
+        ids, count = sharing.random_rows(len(secrets), sharing.ID_BYTES, self.rng), secrets.shape[1]
+        carried = sharing.split(secrets, ids, purpose, len(self.helpers), self.rng).carried()
+        return ids, [sharing.recover(own, ids, purpose, place, count) for place, own in enumerate(carried)]
+
+    def hold(
+        self,
+        name: str,
+        purpose: Purpose,
+        held: Sequence[ByTag],
+        digest: bytes | None = None,
+        seed: bytes | None = None,
+        first_slot: int = 0,
+    ) -> bytes:
+        """Freeze what every helper holds of a dataset. Returns its digest.
+
+        `seed`: what the helpers share of it; drawn, unless it is given. `first_slot`: where sessions begin.
+        """
+        digest = digest or self.rng.bytes(32)
+        self._first_slots[digest] = first_slot
+        self.seeds[digest] = seed or self.rng.bytes(SEED_BYTES)
+        for helper, own in zip(self.helpers, held, strict=True):
+            helper.freeze(digest, purpose, own)
+        self._digests[name] = purpose, digest
+        return digest
+
+    # The ad server asks.
+
+    def query(
+        self,
+        values: Sequence[str],
+        by: question.Grouping = (),
+        where: question.Where | None = None,
+        datasets: Sequence[str] | None = None,
+        noise: float | None = None,
+        epsilon: float | None = None,
+        confidence: float = 0.95,
+    ) -> table.Table:
+        """Sums of values by group, private."""
+        answered = self.ask(Sums(), question.sums(values, by, where), datasets, noise, epsilon)
+        return table.tables(answered, confidence)[0]
+
+    def ask(
+        self,
+        function: Function,
+        arguments: Arguments,
+        datasets: Sequence[str] | None = None,
+        noise: float | None = None,
+        epsilon: float | None = None,
+    ) -> Answered:
+        """The answer of any function that the helpers know."""
+        digests = self._frozen(function.purpose, datasets)
+        return self._asking.ask(Wish(function, arguments, self.document, digests, noise, epsilon))
+
+    def sealed_to_train(self, names: Sequence[str] | None) -> tuple[Document, tuple[bytes, ...]]:
+        """The document, and the digests of these datasets to train or of all."""
+        return self.document, self._frozen(Purpose.TRAIN, names)
+
+    def records(self, document: Document, digests: Sequence[bytes], tag: str) -> int:  # noqa: ARG002
+        """How many records of a model these datasets have."""
+        return sum(self.helpers[0].counts(digest.hex()).records.get(tag, 0) for digest in digests)
+
+    def free_slots(self, document: Document, digests: Sequence[bytes]) -> tuple[int, ...]:  # noqa: ARG002
+        """In every dataset, the first slot that no session has."""
+        free = [max(each.counts(digest.hex()).free_slot for each in self.helpers) for digest in digests]
+        return tuple(max(self._first_slots[digest], slot) for digest, slot in zip(digests, free, strict=True))
+
+    def session(self, document: Document, body: bytes) -> Session:
+        """A training session by its request. Nothing is asked yet."""
+        return Session(document, body, self.helpers, self.book)
+
+    def new_id(self) -> str:
+        """Of a request that was never made before."""
+        return self.rng.bytes(16).hex()
+
+    def close(self) -> None:
+        """Let go of databases and files."""
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _frozen(self, purpose: Purpose, names: Sequence[str] | None) -> tuple[bytes, ...]:
+        chosen = [self._digests[name] for name in (self._digests if names is None else names)]
+        digests = sorted(digest for own, digest in chosen if own is purpose)
+        if not digests:
+            raise NotSealed(f"no dataset to {purpose} is frozen yet")
+        return tuple(digests)
 
 
-def _travel(
-    declared: Measure | Model,
-    encoded: list[bytes],
-    secrets: FieldArray,
-    helpers: int,
-    rng: Randomness,
-    clock: Clock,
-) -> Workflow:
-    # Helpers: each has a key that only it can open with. (Published and signed: `wire/keys.py`.)
-    keys = [OpeningKey.generate(rng) for _ in range(helpers)]
-    recipients = tuple(Recipient(f"helper-{place}", key.sealing) for place, key in enumerate(keys))
-    # Browser: the secret is split into shares, each sealed to its helper, in reports of one size.
-    size = payload.size([declared])
-    envelope = Envelope("ads.example", declared.purpose, bytes(32), recipients, size)
-    stored = batch.seal(envelope, encoded, secrets, [hour_of(clock.now())] * len(encoded), rng)
-    # Ad server: it stores the reports.
-    return receive(declared, stored, dict(zip((each.name for each in recipients), keys, strict=True)), size)
+@dataclass(frozen=True)
+class _Here:
+    """The helpers that questions go to: all that is asked of connections."""
+
+    local: Sequence[RemoteHelper]
+
+    def helpers(self, document: Document) -> list[RemoteHelper]:  # noqa: ARG002 - there is one
+        return list(self.local)
 
 
-def receive(
-    declared: Measure | Model, stored: list[bytes], keys: Mapping[str, OpeningKey], size: int
-) -> Workflow:
-    """The second half of the way: stored reports, and helpers (by name, in order) that open their parts."""
-    views = []
-    for place, (name, key) in enumerate(keys.items()):
-        # Ad server: it hands every helper its part of each report.
-        parts = [report.decode(data).part(place) for data in stored]
-        # Helper: open, check that the columns are as declared and bound, expand the share.
-        opener = Opener(name, place, {key.key_id: key}, declared, size)
-        opened = opening.open_parts(opener, parts)
-        if refused := opened.verdicts.refused:
-            raise NotDeclared(f"{name} refuses reports: {dict(refused)}")
-        tag = declared.tag if isinstance(declared, Model) else None
-        views.append(Helper(opener, parts, opened.of(tag)))
-    return Workflow(declared, stored, tuple(views))
+def _coded(column: Sequence[Entry]) -> Coded:
+    entries = in_order(set(column))
+    places = {entry: place for place, entry in enumerate(entries)}
+    return Coded(np.array([places[each] for each in column], np.int32), entries)

@@ -18,7 +18,7 @@ EXEMPT = {
     "adserver.sealing._members": _BITMAPS,
     "adserver.sending._check_answer": _BITMAPS,
     "audit.colluding.reading": _OWN,
-    "audit.colluding_sessions.records": _OWN,
+    "audit.colluding.records": _OWN,
     "browser.store.Store.take_triggers": _OWN,
     "browser.store._source": _OWN,
     "cli.__init__.load": _NAME,

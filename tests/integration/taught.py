@@ -9,7 +9,7 @@ from sqlalchemy import text
 from torch import nn
 
 from maskedlark.adserver.client import Client
-from maskedlark.audit import colluding_sessions as colluding
+from maskedlark.audit import colluding
 from maskedlark.audit.colluding import reading, shared_seed
 from maskedlark.clock import SystemClock, hour_of
 from maskedlark.core.purpose import Purpose

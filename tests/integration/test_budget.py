@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from maskedlark.browser.population import Population
 from maskedlark.cli.helper import app
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
@@ -25,7 +26,6 @@ from maskedlark.ledger.errors import BudgetExhausted, LedgerBehind, RequestIdReu
 from maskedlark.ledger.receipt import decode
 from maskedlark.randomness import SystemRandomness
 from maskedlark.release.messages import Request
-from maskedlark.simulate.population import Population
 from maskedlark.simulate.stage import Stage, stage
 from maskedlark.web import problem
 from maskedlark.web.errors import (

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from maskedlark.browser.population import Population
 from maskedlark.clock import SystemClock
 from maskedlark.core import sharing
 from maskedlark.core.lemma import masked_sum
@@ -19,7 +20,6 @@ from maskedlark.errors import BadArguments
 from maskedlark.functions.function import Arguments, Column, Function, Question, Table, TableSchema
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, SystemRandomness
-from maskedlark.simulate.population import Population
 from maskedlark.simulate.stage import stage
 from tests.integration.waiting import next_second
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from maskedlark.adserver.question import Between
+from maskedlark.browser.population import Population
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.functions.function import Group
 from maskedlark.ledger import trail
 from maskedlark.ledger.receipt import decode
 from maskedlark.randomness import FixedRandomness, SystemRandomness
-from maskedlark.simulate.population import Population
 from maskedlark.simulate.stage import Stage, stage
 from tests.integration.waiting import next_second
 

@@ -27,13 +27,13 @@ from pydantic import BaseModel
 
 from maskedlark.adserver import config as adserver
 from maskedlark.adserver.limits import Limits as AdserverLimits
+from maskedlark.browser.population import Population
 from maskedlark.clock import SystemClock
 from maskedlark.errors import MaskedLarkError
 from maskedlark.helper import config as helper
 from maskedlark.parameter_service import config as parameters
 from maskedlark.parameters.policy import Policy
 from maskedlark.randomness import SystemRandomness
-from maskedlark.simulate.population import Population
 from maskedlark.simulate.services import free_port
 from maskedlark.web import key_file
 from maskedlark.web.listening import Serving

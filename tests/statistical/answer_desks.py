@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from maskedlark.audit import answers, classifier, views
-from maskedlark.audit import training_canaries as canaries
-from maskedlark.audit.advantage import Advantage
+from maskedlark.audit import answers, attacks, canaries
 from maskedlark.audit.answers import Guesses
+from maskedlark.audit.attacks import Advantage
 from maskedlark.core import field, sharing
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
@@ -283,8 +282,8 @@ def learned_bits(folder: Path, steps: int = 20) -> dict[str, Advantage]:
     """Memberships learned from all bits of both helpers' answers, by who is shown half of them."""
     with world(folder) as here:
         seen, truth = ran(here, COUNT, steps), here.drawn().ravel()
-    rows = [views.bits(field.to_bytes(seen[:, each]), truth.size) for each in (0, 1)]
-    return classifier.attack(np.concatenate(rows, axis=1).astype(np.float64), truth)
+    rows = [attacks.bits(field.to_bytes(seen[:, each]), truth.size) for each in (0, 1)]
+    return attacks.learn(np.concatenate(rows, axis=1).astype(np.float64), truth)
 
 
 def uniform(folder: Path, steps: int = 20) -> float:

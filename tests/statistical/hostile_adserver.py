@@ -11,7 +11,8 @@ import numpy as np
 
 from maskedlark.adserver.remote_helper import RemoteHelper, Retries
 from maskedlark.adserver.sending import at_once
-from maskedlark.audit import colluding_sessions as colluding
+from maskedlark.audit import colluding
+from maskedlark.browser.population import Population
 from maskedlark.cli.audits import asking
 from maskedlark.cli.audits.planting import TAG
 from maskedlark.clock import SystemClock
@@ -31,7 +32,6 @@ from maskedlark.ledger.receipt import OpenedReceipt
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import SystemRandomness
 from maskedlark.release.messages import Request, SessionRequest
-from maskedlark.simulate.population import Population
 from maskedlark.simulate.stage import Stage
 from maskedlark.wire import report, uploads
 from maskedlark.wire.datasets import Sealing

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from maskedlark.browser.population import Population
 from maskedlark.clock import SystemClock
 from maskedlark.randomness import FixedRandomness, Randomness, SystemRandomness
 from maskedlark.release.messages import Request
-from maskedlark.simulate.population import Population
 from maskedlark.simulate.services import Process
 from maskedlark.simulate.stage import Stage, stage
 from maskedlark.wire.columns import Key

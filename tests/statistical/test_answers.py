@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from maskedlark.audit import training_canaries as canaries
+from maskedlark.audit import canaries
 from maskedlark.cli.audits import planting
 from maskedlark.errors import MaskedLarkError
 from maskedlark.randomness import FixedRandomness, SystemRandomness

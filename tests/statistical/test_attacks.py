@@ -7,15 +7,14 @@ beyond 5 standard deviations of a blind guess: one false alarm in 1.7 million fo
 import numpy as np
 import pytest
 
-from maskedlark import workflow
-from maskedlark.audit import classifier, masks, mersenne, pairs, prototype, views
-from maskedlark.audit.advantage import advantage
+from maskedlark.audit import attacks, prototype
+from maskedlark.audit.attacks import advantage
 from maskedlark.clock import FixedClock
 from maskedlark.core.candidates import ALL, Pair
-from maskedlark.core.declared import Model
 from maskedlark.core.labels import LabelSpace
 from maskedlark.errors import NotMersenne
 from maskedlark.randomness import FixedRandomness
+from maskedlark.workflow import Workflow
 
 USERS = 4000
 DEVIATIONS = 5
@@ -28,52 +27,55 @@ FIRST, SECOND = prototype.masks(LABELS, prototype.generator(7))
 def ours(request):
     rng = FixedRandomness(b"ours")
     features = np.frombuffer(rng.bytes(8 * USERS), np.uint8).reshape(USERS, 8)  # independent of the label
-    return workflow.train(Model("tag", 8), features, [LABELS], request.param, rng, FixedClock(0))
+    settings, clock = "models.tag = {features = 8}", FixedClock(1_900_000_000)
+    with Workflow.declared(settings, request.param, clock, rng) as way:
+        way.train("reports", "tag", features, [LABELS])
+        return way.views["reports"]
 
 
 def test_signs_and_sizes_read_the_prototype_and_not_ours(ours):
-    assert advantage(masks.by_sign(SECOND), TRUTH).value == 1
-    assert advantage(masks.by_size(SECOND), TRUTH).value == 1
-    for helper in ours.helpers:
-        view = masks.as_signed(helper.opened.shares)
-        for attack in (masks.by_sign, masks.by_size):
-            assert abs(advantage(attack(view), TRUTH).deviations) < DEVIATIONS
+    assert advantage(attacks.by_sign(SECOND), TRUTH).value == 1
+    assert advantage(attacks.by_size(SECOND), TRUTH).value == 1
+    for view in ours:
+        signed = attacks.as_signed(view.shares)
+        for attack in (attacks.by_sign, attacks.by_size):
+            assert abs(advantage(attack(signed), attacks.labels(ours) == 1).deviations) < DEVIATIONS
 
 
 def test_the_generator_behind_the_prototype_is_recovered_and_predicts_what_comes():
     generator = prototype.generator(99)
     seen, _ = prototype.masks(LABELS[:1000], generator)
-    assert (mersenne.read_labels(seen) == LABELS[:1000]).all()
-    clone = mersenne.recover(seen)
+    assert (prototype.read_labels(seen) == LABELS[:1000]).all()
+    clone = prototype.recover(seen)
     coming, _ = prototype.masks(LABELS[1000:], generator)
     fake_first = clone.uniform(size=(USERS - 1000, 2))[:, 0]
     assert ((coming[:, 0] == fake_first) == TRUTH[1000:]).all()
 
 
 def test_no_generator_is_found_behind_ours(ours):
-    for helper in ours.helpers:
+    for view in ours:
         with pytest.raises(NotMersenne, match="do not obey"):
-            mersenne.read_labels(masks.as_uniform(helper.opened.shares))
+            prototype.read_labels(attacks.as_uniform(view.shares))
 
 
 def test_the_generator_attack_says_when_it_has_too_little():
     with pytest.raises(NotMersenne, match="312 users"):
-        mersenne.read_labels(FIRST[:311])
-    assert (mersenne.read_labels(FIRST[:312]) == LABELS[:312]).all()
+        prototype.read_labels(FIRST[:311])
+    assert (prototype.read_labels(FIRST[:312]) == LABELS[:312]).all()
 
 
 def test_a_learner_reads_the_prototype_and_not_ours(ours):
-    naive = views.bits(SECOND.tobytes(), USERS).astype(np.float64)
-    assert all(found.value > 0.99 for found in classifier.attack(naive, TRUTH).values())
-    for missing in range(len(ours.helpers)):
-        coalition = [helper for place, helper in enumerate(ours.helpers) if place != missing]
-        for name, found in classifier.attack(views.of_helpers(coalition), TRUTH).items():
+    naive = attacks.bits(SECOND.tobytes(), USERS).astype(np.float64)
+    assert all(found.value > 0.99 for found in attacks.learn(naive, TRUTH).values())
+    for missing in range(len(ours)):
+        coalition = [view for place, view in enumerate(ours) if place != missing]
+        for name, found in attacks.learn(attacks.as_rows(coalition), attacks.labels(ours) == 1).items():
             assert abs(found.deviations) < DEVIATIONS, (name, missing, str(found))
 
 
 def test_the_learner_wins_once_all_helpers_collude(ours):
     """The same rows with every helper in: the attack is not blind, the missing share is what stops it."""
-    for name, found in classifier.attack(views.of_helpers(ours.helpers), TRUTH).items():
+    for name, found in attacks.learn(attacks.as_rows(ours), attacks.labels(ours) == 1).items():
         assert found.value > 0.99, (name, str(found))
 
 
@@ -87,7 +89,7 @@ def test_what_a_pair_leaks_when_labels_are_skewed():
     labels = np.searchsorted(np.cumsum(PRIOR)[:-1], rng.unit(records), side="right")
     space, real = LabelSpace.categorical(10), np.ones(records, np.bool_)
     shown = Pair().draw(space, labels, real, rng).labels
-    found = pairs.leak(PRIOR, labels, shown)
+    found = attacks.pair_leak(PRIOR, labels, shown)
     assert found.without == 0.5
     assert found.expected == pytest.approx(0.4 + 9 / 18 - 1 / 18)
     assert found.measured == pytest.approx(found.expected, abs=5 * 0.5 / np.sqrt(records))

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from maskedlark.audit import canaries, colluding
+from maskedlark.browser.population import Population
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp import accountant, mechanisms
 from maskedlark.dp.mechanisms import Kind
 from maskedlark.functions.sums import Sums
 from maskedlark.randomness import FixedRandomness, SystemRandomness
-from maskedlark.simulate.population import Population
 from maskedlark.simulate.stage import Stage, stage
 from tests.integration.waiting import next_second
 

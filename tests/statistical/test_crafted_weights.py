@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from maskedlark.audit import crafted_weights
-from maskedlark.audit.advantage import advantage
-from maskedlark.audit.training_canaries import most_advantage
+from maskedlark.audit.attacks import advantage
+from maskedlark.audit.canaries import most_advantage
 from maskedlark.core import local_dp
 from maskedlark.core.labels import LabelSpace
 from maskedlark.dp.calibration import noise_for_course

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from maskedlark.audit import classifier, views
+from maskedlark.audit import attacks
 from maskedlark.browser import Kind
 from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
@@ -100,7 +100,7 @@ def _row(mine: list[tuple[int, Note]], fakes: int) -> list[float]:
 
 def check(sources: int) -> None:
     rows, truth = watched(sources, Watched)
-    for name, found in classifier.attack(rows, truth).items():
+    for name, found in attacks.learn(rows, truth).items():
         assert abs(found.deviations) < DEVIATIONS, (name, str(found))
     for purpose in range(2):  # every source has the same reports, of the same sizes
         assert len(set(rows[:, 2 + 3 + purpose * 53])) == 1
@@ -118,7 +118,7 @@ def test_an_observer_cannot_tell_who_converted_among_20_000_sources():
 
 def test_the_observer_sees_a_browser_that_reports_at_once():
     rows, truth = watched(1_000, AtOnce)
-    assert all(found.value > 0.9 for found in classifier.attack(rows, truth).values())
+    assert all(found.value > 0.9 for found in attacks.learn(rows, truth).values())
 
 
 @pytest.mark.parametrize("place", [0, 1])
@@ -136,7 +136,7 @@ def test_one_helper_cannot_tell_fakes_from_real_records_like_the_decoys(place):
     for purpose in Purpose:
         assert 0.4 < np.mean(fake[purpose]) < 0.6
         shuffled = np.argsort(FixedRandomness(b"shuffle").below(1 << 60, len(fake[purpose])))
-        found = classifier.attack(np.array(rows[purpose])[shuffled], np.array(fake[purpose])[shuffled])
+        found = attacks.learn(np.array(rows[purpose])[shuffled], np.array(fake[purpose])[shuffled])
         for name, each in found.items():
             assert abs(each.deviations) < DEVIATIONS, (purpose, name, str(each))
 
@@ -158,5 +158,5 @@ def _helper_row(scene: Set, data: bytes, purpose: Purpose, place: int) -> NDArra
     ids = sharing.byte_rows(public.id, 16)
     share = sharing.recover([payload.secret], ids, purpose, place, declared.secrets())
     return np.concatenate(
-        [[len(part)], np.frombuffer(plain, np.uint8), views.bits(field.to_bytes(share), 1)[0]]
+        [[len(part)], np.frombuffer(plain, np.uint8), attacks.bits(field.to_bytes(share), 1)[0]]
     )

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from maskedlark.audit import training_canaries as canaries
-from maskedlark.audit.training_canaries import NoiseBound
+from maskedlark.audit import canaries
+from maskedlark.audit.canaries import NoiseBound
 from maskedlark.cli.audits import planting
 from maskedlark.dp import mechanisms
 from maskedlark.dp.sampling import Sampling

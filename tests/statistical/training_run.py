@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from maskedlark.audit import colluding_sessions as colluding
-from maskedlark.audit import training_canaries as canaries
+from maskedlark.audit import canaries, colluding
 from maskedlark.cli.audits import planting
 from maskedlark.cli.audits.planting import TAG
 from maskedlark.core.purpose import Purpose

@@ -5,7 +5,7 @@ record of the batch contributes to a number; where none does, an answer without 
 small. So one answer tells who is in a batch, and a sum whose batch is known tells more of its labels than the
 charge for unknown batches allows. Under a mask every answer is uniform: only the sum is left to attack.
 
-Canaries are those of `training_canaries`: each moves one number of the gradient that nobody else moves.
+Canaries are those of `canaries`: each moves one number of the gradient that nobody else moves.
 Answers have the shape (steps, helpers, canaries). `tail`: what one helper's noise stays below.
 """
 
@@ -17,9 +17,16 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from maskedlark.audit import training_canaries as canaries
-from maskedlark.audit.canaries import Bound, signed_lower_bound
-from maskedlark.audit.training_canaries import Counts, Flags, Floats, NoiseBound, most_advantage
+from maskedlark.audit import canaries
+from maskedlark.audit.canaries import (
+    Bound,
+    Counts,
+    Flags,
+    Floats,
+    NoiseBound,
+    most_advantage,
+    signed_lower_bound,
+)
 from maskedlark.core import field
 from maskedlark.core.field import FieldArray
 from maskedlark.dp.session_charge import Course

@@ -1,21 +1,49 @@
-"""A lower bound on ε, from what canaries gave away. Run by anyone who audits helpers that answer.
+"""Lower bounds on ε, from what canaries gave away. Run by anyone who audits helpers that answer or train.
 
 A canary is a record whose secret the auditor chose by a coin: one of two that are neighbours. From the
 answers the auditor guesses the coins. Any (ε, δ)-private answer keeps P(guess 1 | 1) <= e^ε P(guess 1 | 0)
 + δ, so the rates that were seen, each moved to the unlucky end of its exact interval, bound ε from below.
+
+In training, a canary has one feature of its own, so that its gradient moves one number of the sum that no
+other record moves: a run over n canaries is n trials. Its label is a fair coin, and the other label moves the
+sum by all of the sensitivity S. All sums here are in units of S: a canary adds 1/2 where it is in the batch
+and its coin is 1, -1/2 where it is 0.
+
+Two attackers, as there are two figures. One knows the batches; the best it can do is to add up a canary's
+numbers of the steps that it was in. The other does not; the best it can do is the likelihood ratio of the
+two mixtures, multiplied over the steps. Both guess 1 where their score is over 0.
+
+Why right guesses bound ε: of a fair coin nobody guesses more than (1 + TV) / 2, where TV is how far the two
+runs' distributions are apart, which follows from the noise. So a noise that allows fewer right guesses than
+were made, unlucky end of their exact interval, is refuted; and the noise there is has at least the ε of the
+largest that is refuted. Guesses about canaries of unequal odds are as many as equal ones of the same mean,
+or rarer so many (Hoeffding, 1956): the exact interval holds for them too.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import beta
+from scipy.stats import beta, norm
 
 from maskedlark.dp import accountant
 from maskedlark.dp.accountant import Charge
 from maskedlark.errors import NotDeclared
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Counts = NDArray[np.int64]
+
+_REACH = 16.0
+"""Noise is searched from so much less than what was declared, to so much more."""
+_HALVINGS = 16
+_INTERVAL = 5e-3
+"""Between two losses: coarser where noise is small, since losses are large then. An estimate from above."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +55,7 @@ class Bound:
     trials: int
 
 
-def lower_bound(coins: NDArray[np.bool_], answers: ArrayLike, confidence: float, delta: float = 0.0) -> Bound:
+def lower_bound(coins: Flags, answers: ArrayLike, confidence: float, delta: float = 0.0) -> Bound:
     """The largest ε that the canaries refute. Larger answers speak for a coin of 1.
 
     The threshold is chosen on one half of the canaries and judged on the other: so choosing costs nothing.
@@ -46,9 +74,7 @@ def lower_bound(coins: NDArray[np.bool_], answers: ArrayLike, confidence: float,
     return Bound(found, confidence, len(coins))
 
 
-def signed_lower_bound(
-    coins: NDArray[np.bool_], scores: ArrayLike, confidence: float, delta: float = 0.0
-) -> Bound:
+def signed_lower_bound(coins: Flags, scores: ArrayLike, confidence: float, delta: float = 0.0) -> Bound:
     """The same for scores whose sign is the guess, and whose size says how sure it is.
 
     A canary that is not sure enough is not guessed. Of a fair coin any (ε, δ)-private answer keeps P(guessed
@@ -71,7 +97,7 @@ def signed_lower_bound(
 
 
 def gaussian_lower_bound(
-    coins: NDArray[np.bool_], answers: ArrayLike, threshold: float, confidence: float, delta: float
+    coins: Flags, answers: ArrayLike, threshold: float, confidence: float, delta: float
 ) -> Bound:
     """The same for Gaussian noise, which one threshold at a small δ hardly sees.
 
@@ -87,9 +113,7 @@ def gaussian_lower_bound(
     return Bound(found, confidence, len(coins))
 
 
-def _best_threshold(
-    coins: NDArray[np.bool_], scores: NDArray[np.float64], confidence: float, delta: float
-) -> float:
+def _best_threshold(coins: Flags, scores: Floats, confidence: float, delta: float) -> float:
     """Where most is refuted, among the scores' own quantiles.
 
     At the confidence that judges: at a lesser one, rare scores are chosen, of which few are judged.
@@ -98,13 +122,13 @@ def _best_threshold(
     return float(max(candidates, key=lambda each: _epsilon(coins, scores >= each, confidence, delta)))
 
 
-def _epsilon(coins: NDArray[np.bool_], guesses: NDArray[np.bool_], confidence: float, delta: float) -> float:
+def _epsilon(coins: Flags, guesses: Flags, confidence: float, delta: float) -> float:
     """What one test refutes."""
     hit, false = _rates(coins, guesses, confidence)
     return math.log((hit - delta) / false) if hit - delta > false else 0.0
 
 
-def _rates(coins: NDArray[np.bool_], guesses: NDArray[np.bool_], confidence: float) -> tuple[float, float]:
+def _rates(coins: Flags, guesses: Flags, confidence: float) -> tuple[float, float]:
     """Hits from below, false alarms from above: Clopper and Pearson's bounds, each with half the doubt."""
     doubt = (1 - confidence) / 2
     hit = _least(int((guesses & coins).sum()), int(coins.sum()), doubt)
@@ -117,3 +141,119 @@ def _least(successes: int, trials: int, doubt: float) -> float:
 
 def _most(successes: int, trials: int, doubt: float) -> float:
     return float(beta.ppf(1 - doubt, successes + 1, trials - successes)) if successes < trials else 1.0
+
+
+# Training.
+
+
+@dataclass(frozen=True)
+class NoiseBound(Bound):
+    """The same, and the multiplier of one helper's noise that was refuted."""
+
+    noise: float
+
+
+def features(count: int) -> NDArray[np.uint8]:
+    """So many canaries, each with a feature of its own."""
+    return np.eye(count, dtype=np.uint8) * np.uint8(255)
+
+
+def with_batches(sums: Floats, drawn: Flags) -> Floats:
+    """Scores of who knows which canaries (steps, n) each sum (steps, n) had."""
+    counted = np.maximum(drawn.sum(axis=0), 1)
+    found: Floats = (sums * drawn).sum(axis=0) / np.sqrt(counted)
+    return found
+
+
+def first(drawn: Flags, most: int) -> Flags:
+    """So many batches of each canary, and no more: where all are guessed right, none says how much noise."""
+    found: Flags = drawn & (drawn.cumsum(axis=0) <= most)
+    return found
+
+
+def judged(noise: float) -> int:
+    """So many batches of a canary that about nine guesses in ten are right, by who knows them."""
+    return max(1, round(6 * noise * noise))
+
+
+def without_batches(sums: Floats, rate: float, noise: float) -> Floats:
+    """Scores of who knows that canaries are in a batch at this rate, and the noise that it sees."""
+    left = (1 - rate) / rate
+    one, zero = (np.logaddexp(math.log(left) if left else -np.inf, _ratio(s, noise)) for s in (sums, -sums))
+    found: Floats = (one - zero).sum(axis=0)
+    return found
+
+
+def _ratio(sums: Floats, noise: float) -> Floats:
+    """How much likelier a sum is with 1/2 added than with nothing, as a logarithm."""
+    ratio: Floats = (sums - 0.25) / (2 * noise * noise)
+    return ratio
+
+
+def bound_with_batches(
+    coins: Flags, scores: Floats, batches: Counts, largest: int, noise: float, delta: float, confidence: float
+) -> NoiseBound:
+    """The ε, against who knows the batches, of a canary that was in the `largest` number of them.
+
+    `batches`: how many of each canary its score is made of. `noise`: as declared.
+    """
+
+    def most(found: float) -> float:
+        return float(norm.cdf(np.sqrt(batches) / (2 * found)).mean())
+
+    refuted = _refuted(most, _least_right(coins, scores, confidence), noise)
+    charges = [Charge("gaussian", refuted, largest)] if refuted else []
+    return NoiseBound(accountant.epsilon(charges, delta), confidence, len(coins), refuted)
+
+
+def bound_without_batches(
+    coins: Flags, scores: Floats, rate: float, steps: int, noise: float, delta: float, confidence: float
+) -> NoiseBound:
+    """The ε against who does not know the batches. `noise`: as declared."""
+
+    def most(found: float) -> float:
+        return (1 + most_advantage(found, rate, steps)) / 2
+
+    refuted = _refuted(most, _least_right(coins, scores, confidence), noise)
+    epsilon = float(_losses(refuted, rate, steps).get_epsilon_for_delta(delta)) if refuted else 0.0
+    return NoiseBound(epsilon, confidence, len(coins), refuted)
+
+
+def most_advantage(noise: float, rate: float, steps: int) -> float:
+    """The most by which anybody's guesses of one label may tell two runs apart: their δ at ε = 0."""
+    return float(_losses(noise, rate, steps).get_delta_for_epsilon(0.0))
+
+
+def _least_right(coins: Flags, scores: Floats, confidence: float) -> float:
+    """How many guesses are right at least, Clopper and Pearson's bound."""
+    if coins.shape != scores.shape or coins.ndim != 1 or not len(coins):
+        raise NotDeclared("an audit has one score a coin, and at least one")
+    return _least(int(((scores > 0) == coins).sum()), len(coins), 1 - confidence)
+
+
+def _refuted(most: Callable[[float], float], least: float, declared: float) -> float:
+    """The least noise that allows fewer right guesses than there are for certain; 0 if none is refuted."""
+    low, high = declared / _REACH, declared * _REACH
+    if most(high) >= least:
+        return 0.0
+    if most(low) < least:
+        return low
+    for _ in range(_HALVINGS):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if most(middle) >= least else (low, middle)
+    return high
+
+
+@lru_cache(maxsize=64)
+def _losses(noise: float, rate: float, steps: int) -> Any:  # noqa: ANN401 - a library without types
+    # Importing it takes seconds, which commands that audit nothing need not wait for.
+    from dp_accounting import NeighboringRelation  # noqa: PLC0415
+    from dp_accounting.pld import privacy_loss_distribution as losses  # noqa: PLC0415
+
+    one = losses.from_gaussian_mechanism(
+        standard_deviation=2 * noise,
+        sampling_prob=rate,
+        value_discretization_interval=_INTERVAL * max(1.0, 1 / noise),
+        neighboring_relation=NeighboringRelation.REPLACE_ONE,
+    )
+    return one.self_compose(steps)

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from maskedlark.simulate.population import Population, processes
+from maskedlark.browser.population import Population, processes
 
 if TYPE_CHECKING:
     from maskedlark.simulate.scene import Scene as Scene

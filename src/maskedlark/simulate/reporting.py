@@ -15,11 +15,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.dataset_store import Dataset, Standing
+from maskedlark.browser.population import Population, processes
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.simulate.crowd import Crowd
 from maskedlark.simulate.errors import OtherScene
-from maskedlark.simulate.population import Population, processes
 from maskedlark.simulate.stage import DAY_S, Stage
 from maskedlark.wire import uploads
 

@@ -6,8 +6,7 @@ All seeds are fixed.
 import numpy as np
 import pytest
 
-from maskedlark.audit import answers
-from maskedlark.audit import training_canaries as canaries
+from maskedlark.audit import answers, canaries
 from maskedlark.core import field
 from maskedlark.dp.session_charge import Course, adserver_epsilon
 from maskedlark.errors import NotDeclared

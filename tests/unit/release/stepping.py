@@ -2,18 +2,19 @@
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from maskedlark.clock import FixedClock
 from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Records, Trained
 from maskedlark.dp import mechanisms
 from maskedlark.dp.sampling import Sampling
-from maskedlark.errors import Expired
 from maskedlark.exact import gradient as exact
 from maskedlark.exact.clip import Clip
 from maskedlark.exact.forward import Seed
@@ -25,16 +26,16 @@ from maskedlark.functions import model, weights
 from maskedlark.functions.function import Question, SteppedFunction, Table
 from maskedlark.functions.gradient import Gradient
 from maskedlark.parameters.document import Document
-from maskedlark.randomness import FixedRandomness
-from maskedlark.release.kept_answers import KeptAnswers
+from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.release.messages import SessionRequest
 from maskedlark.release.steps import StepDesk, _only_column, body_digest
 from maskedlark.wire.steps import Ranges
+from maskedlark.workflow import Workflow
 from tests.unit.ledger import ledgers
 from tests.unit.parameters import cases
 
 ORIGIN = "ads.example"
-K = 20
+K, EXPIRES = 20, 1 << 40
 HELPERS = [
     {"name": f"helper-{i}", "identity": x.verifying.public.hex()} for i, x in enumerate(cases.HELPER_KEYS)
 ]
@@ -72,22 +73,6 @@ def body(made: Network, seed: bytes = b"weights") -> bytes:
     return weights.encode(quantised(made, seed))
 
 
-class Held:
-    """A sealed dataset, as one helper has it, or, with the secrets in place of shares, as nobody has."""
-
-    purpose = Purpose.TRAIN
-    expires = 1 << 40
-
-    def __init__(self, digest: bytes, document: Document, columns: dict[str, Trained]) -> None:
-        self.digest, self.document, self.columns = digest, document, columns
-
-    def size(self, tag: str | None) -> int:
-        return len(self.columns[str(tag)])
-
-    def records(self, tag: str | None) -> Trained:
-        return self.columns[str(tag)]
-
-
 def truth(document: Document, tag: str, count: int, seed: bytes) -> Trained:
     """Records with their masks in the clear; one in ten is a fake."""
     rng, declared = FixedRandomness(seed + tag.encode()), document.declared_models[tag]
@@ -100,7 +85,7 @@ def truth(document: Document, tag: str, count: int, seed: bytes) -> Trained:
 
 
 class Rig:
-    """All helpers of a document."""
+    """All helpers of a document, in memory."""
 
     def __init__(
         self,
@@ -109,36 +94,49 @@ class Rig:
         sizes: Sequence[int] = (60,),
         functions: dict[str, SteppedFunction] | None = None,
     ) -> None:
-        self.folder, self.document, self.expired = folder, document, False
-        self.functions = functions or {"gradient": Gradient()}
+        self.folder, self.document, self.functions = folder, document, functions or {"gradient": Gradient()}
+        count = len(document.helpers)
+        clock, rng = FixedClock(ledgers.NOW), SystemRandomness()
+        self.way = Workflow(
+            document, cases.HELPER_KEYS[:count], clock, rng, stepped=self.functions, folder=folder
+        )
         self.digests = [hashlib.sha256(b"dataset %d" % number).digest() for number in range(len(sizes))]
-        self.seeds = {digest: hashlib.sha256(b"seed" + digest).digest() for digest in self.digests}
-        tags = list(document.declared_models)
-        self.truth = [
-            {tag: truth(document, tag, size, digest) for tag in tags}
-            for digest, size in zip(self.digests, sizes, strict=True)
-        ]
-        self.held = self._shared()
-        self.ledgers = [ledgers.at(folder, place=place, url=self._url(place)) for place in self.places]
-        for ledger, database, _ in self.ledgers:
-            ledgers.seal(ledger, database, document, *self.digests, purpose=Purpose.TRAIN)
-        self.sessions = [ledgers.sessions(ledger, database) for ledger, database, _ in self.ledgers]
-        self.desks = [self.start(place) for place in self.places]
+        self.seeds, self.truth, shares = self.way.seeds, [], FixedRandomness(b"shares")
+        for digest, size in zip(self.digests, sizes, strict=True):
+            columns = {tag: truth(document, tag, size, digest) for tag in document.declared_models}
+            split = {tag: _split(each.shares, count, shares) for tag, each in columns.items()}
+            held = [
+                {tag: replace(each, shares=split[tag][place]) for tag, each in columns.items()}
+                for place in range(count)
+            ]
+            seed = hashlib.sha256(b"seed" + digest).digest()
+            self.way.hold(digest.hex(), Purpose.TRAIN, held, digest, seed)
+            self.truth.append(columns)
+        self.held = [[each.datasets[digest] for digest in self.digests] for each in self.way.helpers]
+        self.expired = False
+        self.ledgers = [(each.ledger, each.database, None) for each in self.way.helpers]
+        self.sessions = [each.sessions for each in self.way.helpers]
+        self.desks = [each.steps for each in self.way.helpers]
 
     @property
     def places(self) -> range:
         return range(len(self.document.helpers))
 
+    @property
+    def expired(self) -> bool:
+        return self.held[0][0].expires == 0
+
+    @expired.setter
+    def expired(self, now: bool) -> None:
+        for held in self.held:
+            for each in held:
+                each.expires = 0 if now else EXPIRES
+
     def start(self, place: int) -> StepDesk:
         """A desk over what an earlier one left."""
-        return StepDesk(
-            self.document.helpers[place].name,
-            self.sessions[place],
-            self.functions,
-            lambda _, digest: self.seeds[digest],
-            lambda _, digest: self._find(place, digest),
-            KeptAnswers(self.folder / f"answers-{place}"),
-        )
+        helper = self.way.helpers[place]
+        helper.start(self.way.functions, self.functions)
+        return helper.steps
 
     def request(self, number: int = 1, made: Network | None = None, **changes: Any) -> SessionRequest:
         """A session over all datasets in Poisson batches."""
@@ -192,30 +190,7 @@ class Rig:
         return [each.find(ORIGIN, bytes.fromhex(request.id)).used for each in self.sessions]
 
     def close(self) -> None:
-        for _, database, _ in self.ledgers:
-            database.close()
-
-    def _shared(self) -> list[list[Held]]:
-        """By helper, by dataset."""
-        rng, count = FixedRandomness(b"shares"), len(self.places)
-        found: list[list[Held]] = [[] for _ in self.places]
-        for digest, columns in zip(self.digests, self.truth, strict=True):
-            split = {tag: _split(each.shares, count, rng) for tag, each in columns.items()}
-            for place in self.places:
-                own = {
-                    tag: Trained(each.ids, each.features, each.candidates, split[tag][place])
-                    for tag, each in columns.items()
-                }
-                found[place].append(Held(digest, self.document, own))
-        return found
-
-    def _find(self, place: int, digest: bytes) -> Held:
-        if self.expired:
-            raise Expired("gone")
-        return self.held[place][self.digests.index(digest)]
-
-    def _url(self, place: int) -> str:
-        return f"sqlite:///{self.folder / str(place)}.sqlite"
+        self.way.close()
 
 
 def _split(secrets: field.FieldArray, helpers: int, rng: FixedRandomness) -> list[field.FieldArray]:

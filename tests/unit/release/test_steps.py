@@ -332,7 +332,7 @@ def test_an_answer_that_a_crash_lost_is_computed_again_to_the_bit(rig, worked, d
     rig.open(request)
     rig.answers(request, 0, SENT)
     before = [each.tobytes() for each in rig.answers(request, 1, SENT)]
-    for path in rig.folder.glob("answers-*/*"):
+    for path in rig.folder.glob("*/answers/*"):
         path.unlink() if damage is None else path.write_bytes(damage)
     rig.desks = [rig.start(place) for place in rig.places]
     assert [each.tobytes() for each in rig.answers(request, 1, SENT)] == before
@@ -452,9 +452,9 @@ def test_what_expired_or_is_closed_is_held_no_more(rig):
     desk = rig.desks[0]
     assert len(desk._prepared) == 2
     desk.close(ORIGIN, bytes.fromhex(requests[0].id))
-    desk.forget(stepping.Held.expires - 1)
+    desk.forget(stepping.EXPIRES - 1)
     assert len(desk._prepared) == 1
-    desk.forget(stepping.Held.expires)
+    desk.forget(stepping.EXPIRES)
     assert not desk._prepared
 
 
@@ -511,7 +511,7 @@ def test_of_a_closed_session_nothing_is_answered_any_more(rig):
         with pytest.raises(SessionClosed) as caught:
             rig.answers(request, step, SENT)
         assert problem.of(caught.value).status == 409
-    assert not list(rig.folder.glob("answers-*/*"))
+    assert not list(rig.folder.glob("*/answers/*"))
 
 
 def test_nothing_is_answered_over_what_has_expired(rig):

@@ -4,28 +4,26 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from maskedlark.audit import masks, mersenne, prototype
-from maskedlark.audit.advantage import Advantage, advantage
+from maskedlark.audit import attacks, prototype
+from maskedlark.audit.attacks import Advantage, advantage
 from maskedlark.cli.acts.found import NO_STATE, Attack, Won
 from maskedlark.cli.acts.tables import table
-from maskedlark.core import field
 from maskedlark.errors import NotMersenne
-from maskedlark.workflow import Workflow
+from maskedlark.workflow import View
 
 
-def act(console: Console, trained: Workflow) -> tuple[Attack, ...]:
+def act(console: Console, trained: tuple[View, ...]) -> tuple[Attack, ...]:
     """Two attacks that win against the paper's prototype."""
-    shares = [helper.opened.shares for helper in trained.helpers]
-    labels = field.to_signed(field.total(np.stack(shares)))[:, 1]  # the truth, which no party has
+    labels, shares = attacks.labels(trained), [view.shares for view in trained]
     truth = labels == 1
     first, last = prototype.masks(labels, prototype.generator(2021))
-    signs = [masks.by_sign(last), masks.by_sign(masks.as_signed(shares[-1]))]
+    signs = [attacks.by_sign(last), attacks.by_sign(attacks.as_signed(shares[-1]))]
     found = (
         Attack("sign of the last helper's masks", *(_won(advantage(each, truth)) for each in signs)),
         Attack(
             "generator behind helper-0's masks",
             _mersenne(first, truth),
-            _mersenne(masks.as_uniform(shares[0]), truth),
+            _mersenne(attacks.as_uniform(shares[0]), truth),
         ),
     )
     shown = table("\nHelpers attack: their advantage over guessing", "attack", "paper's prototype", "ours")
@@ -38,7 +36,7 @@ def act(console: Console, trained: Workflow) -> tuple[Attack, ...]:
 
 def _mersenne(view: NDArray[np.float64], truth: NDArray[np.bool_]) -> Won | None:
     try:
-        return _won(advantage(mersenne.read_labels(view) == 1, truth))
+        return _won(advantage(prototype.read_labels(view) == 1, truth))
     except NotMersenne:
         return None
 

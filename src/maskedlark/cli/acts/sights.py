@@ -4,7 +4,6 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from maskedlark import workflow
 from maskedlark.adserver.report_store import Reports, Selection
 from maskedlark.cli.acts.found import ALL, Held, Sight
 from maskedlark.cli.acts.people import People
@@ -17,11 +16,11 @@ from maskedlark.features import Encoder
 from maskedlark.helper.keyring import Keyring
 from maskedlark.simulate.stage import Stage
 from maskedlark.storage.engine import open_database
-from maskedlark.wire import report
-from maskedlark.workflow import Workflow
+from maskedlark.wire.report import Opener
+from maskedlark.workflow import View, open_reports
 
 
-def opened(scene: Stage, declared: Measure | Model) -> Workflow:
+def opened(scene: Stage, declared: Measure | Model) -> tuple[View, ...]:
     """All that helpers hold of the stored reports for one purpose."""
     database, now = open_database(f"sqlite:///{scene.folder / 'reports.sqlite'}"), SystemClock().now()
     try:
@@ -29,14 +28,19 @@ def opened(scene: Stage, declared: Measure | Model) -> Workflow:
         stored = [each.data for each in Reports(database, SystemClock()).read(selection)]
     finally:
         database.close()
-    keys = {}
-    for helper in scene.helpers:
-        (keys[helper.name],) = Keyring(helper.folder / "keys", helper.name).opening_keys(now).values()
-    return workflow.receive(declared, stored, keys, scene.document.payload_size(declared.purpose))
+    size, openers = scene.document.payload_size(declared.purpose), []
+    for place, helper in enumerate(scene.helpers):
+        keys = Keyring(helper.folder / "keys", helper.name).opening_keys(now)
+        openers.append(Opener(helper.name, place, keys, declared, size))
+    return open_reports(openers, stored)
 
 
 def act(
-    console: Console, measured: Workflow, trained: Workflow, crowd: People, encoder: Encoder
+    console: Console,
+    measured: tuple[View, ...],
+    trained: tuple[View, ...],
+    crowd: People,
+    encoder: Encoder,
 ) -> tuple[Sight, ...]:
     """A row a party: what it can read, and its part of two reports of somebody who bought.
 
@@ -53,8 +57,8 @@ def act(
         Sight("browser", readable, euros.total, label.total, knows=True),
         Sight("ad server", ids, euros.sealed, label.sealed),
         *(
-            Sight(helper.opener.helper, readable, euros.share(place), label.share(place))
-            for place, helper in enumerate(measured.helpers)
+            Sight(view.opener.helper, readable, euros.share(place), label.share(place))
+            for place, view in enumerate(measured)
         ),
         Sight(ALL, ("if they colluded",), euros.total, label.total, knows=True),
     )
@@ -70,15 +74,17 @@ def act(
 class _Parts:
     """One number of one report, as each party has it."""
 
-    def __init__(self, way: Workflow, column: int, candidates: NDArray[np.bool_], value: int) -> None:
-        self._shares = [helper.opened.shares[:, column] for helper in way.helpers]
+    def __init__(
+        self, views: tuple[View, ...], column: int, candidates: NDArray[np.bool_], value: int
+    ) -> None:
+        self._shares = [view.shares[:, column] for view in views]
         totals = field.to_signed(field.total(np.stack(self._shares)))
         self._place = int(np.argmax(candidates & (totals == value)))
         total = int(totals[self._place])
         self.total = Held((str(total),), f"{total % field.P:016x}")
-        stored = report.decode(way.reports[self._place])
-        self.id = report.decode_public(stored.public).id.hex()[:8]
-        payload = stored.payloads[0][1]
+        stored = views[0].opener.address(views[0].parts[self._place])
+        self.id = stored.public.id.hex()[:8]
+        payload = stored.sealed
         self.sealed = Held((f"{payload[:6].hex()}…", f"{len(payload)} sealed bytes"), payload[:8].hex())
 
     def share(self, helper: int) -> Held:
@@ -87,14 +93,14 @@ class _Parts:
         return Held((found,), found)
 
 
-def _campaigns(measured: Workflow) -> NDArray[np.str_]:
-    records = measured.helpers[0].opened
+def _campaigns(measured: tuple[View, ...]) -> NDArray[np.str_]:
+    (records,) = measured[0].records.values()
     assert isinstance(records, Measured)
     campaigns = records.keys["campaign"]
     return np.array(list(map(str, campaigns.entries)))[campaigns.codes]
 
 
-def _features(trained: Workflow) -> NDArray[np.uint8]:
-    records = trained.helpers[0].opened
+def _features(trained: tuple[View, ...]) -> NDArray[np.uint8]:
+    (records,) = trained[0].records.values()
     assert isinstance(records, Trained)
     return records.features

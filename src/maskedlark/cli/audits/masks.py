@@ -4,34 +4,32 @@ The same attacks read the paper's prototype: so they are not blind.
 """
 
 from collections.abc import Iterator
-from importlib import import_module
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from maskedlark import workflow
-from maskedlark.audit import masks, mersenne, prototype, views
-from maskedlark.audit.advantage import Advantage, advantage
+from maskedlark.audit import attacks, prototype
+from maskedlark.audit.attacks import Advantage, advantage
 from maskedlark.cli.audits.finding import DEVIATIONS, Finding
 from maskedlark.clock import SystemClock
-from maskedlark.core.declared import Model
-from maskedlark.errors import NotDeclared, NotMersenne
+from maskedlark.errors import NotMersenne
 from maskedlark.randomness import Randomness
-from maskedlark.workflow import Workflow
+from maskedlark.workflow import View, Workflow
 
 Flags = NDArray[np.bool_]
-_FEATURES = 8
-_PLAIN = {"sign of masks": masks.by_sign, "size of masks": masks.by_size}
+_FEATURES, _TAG = 8, "audited"
+_PLAIN = {"sign of masks": attacks.by_sign, "size of masks": attacks.by_size}
 
 
 def run(users: int, helpers: int, rng: Randomness) -> list[Finding]:
     """Advantages over guessing."""
     labels = rng.below(2, users)
     features = np.frombuffer(rng.bytes(_FEATURES * users), np.uint8).reshape(users, _FEATURES)
-    ours = workflow.train(Model("audited", _FEATURES), features, [labels], helpers, rng, SystemClock())
-    truth = labels == 1
-    return [*_naive(labels, truth), *_ours(ours, truth)]
+    with Workflow.declared(f"models.{_TAG} = {{features = {_FEATURES}}}", helpers, SystemClock(), rng) as way:
+        way.train(_TAG, _TAG, features, [labels])
+        views = way.views[_TAG]
+    # Browsers report in an order of their own: the truth is what all helpers' shares add up to.
+    return [*_naive(labels, labels == 1), *_ours(views, attacks.labels(views) == 1)]
 
 
 def _naive(labels: NDArray[np.int64], truth: Flags) -> Iterator[Finding]:
@@ -39,28 +37,28 @@ def _naive(labels: NDArray[np.int64], truth: Flags) -> Iterator[Finding]:
     first, second = prototype.masks(labels, prototype.generator(2021))
     for name, attack in _PLAIN.items():
         yield _control(name, advantage(attack(second), truth))
-    yield _control("generator of masks", advantage(mersenne.read_labels(first) == 1, truth))
-    rows = views.bits(second.tobytes(), len(labels)).astype(np.float64)
-    for name, found in _classifier().attack(rows, truth).items():
+    yield _control("generator of masks", advantage(prototype.read_labels(first) == 1, truth))
+    rows = attacks.bits(second.tobytes(), len(labels)).astype(np.float64)
+    for name, found in attacks.learn(rows, truth).items():
         yield _control(f"learner ({name})", found)
 
 
-def _ours(ours: Workflow, truth: Flags) -> Iterator[Finding]:
-    for place, helper in enumerate(ours.helpers):
-        view, who = masks.as_signed(helper.opened.shares), f"helper-{place}"
+def _ours(ours: tuple[View, ...], truth: Flags) -> Iterator[Finding]:
+    for place, seen in enumerate(ours):
+        view, who = attacks.as_signed(seen.shares), f"helper-{place}"
         for name, attack in _PLAIN.items():
             yield _finding(name, who, advantage(attack(view), truth))
-        yield Finding("generator of masks", who, _generator(helper.opened.shares, truth), 0.0)
-    for missing in range(len(ours.helpers)):
-        coalition = [helper for place, helper in enumerate(ours.helpers) if place != missing]
-        for name, found in _classifier().attack(views.of_helpers(coalition), truth).items():
+        yield Finding("generator of masks", who, _generator(seen.shares, truth), 0.0)
+    for missing in range(len(ours)):
+        coalition = [seen for place, seen in enumerate(ours) if place != missing]
+        for name, found in attacks.learn(attacks.as_rows(coalition), truth).items():
             yield _finding(f"learner ({name})", f"all helpers but helper-{missing}", found)
 
 
 def _generator(shares: NDArray[np.int64], truth: Flags) -> float:
     """0 where no generator is found behind the masks."""
     try:
-        return abs(advantage(mersenne.read_labels(masks.as_uniform(shares)) == 1, truth).value)
+        return abs(advantage(prototype.read_labels(attacks.as_uniform(shares)) == 1, truth).value)
     except NotMersenne:
         return 0.0
 
@@ -72,12 +70,3 @@ def _control(name: str, found: Advantage) -> Finding:
 def _finding(name: str, who: str, found: Advantage) -> Finding:
     # Whichever way: who is wrong too often turns the guess round.
     return Finding(name, who, abs(found.value), DEVIATIONS * found.error)
-
-
-def _classifier() -> Any:  # noqa: ANN401 - a module
-    try:
-        return import_module("maskedlark.audit.classifier")
-    except ModuleNotFoundError as error:
-        raise NotDeclared(
-            f"this audit needs {error.name}: install maskedlark with its extra `audit`"
-        ) from None

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from maskedlark.adserver.client import Client
+from maskedlark.browser.population import Population
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
-from maskedlark.simulate.population import Population
 from maskedlark.simulate.stage import Stage
 
 TAG = "audited"

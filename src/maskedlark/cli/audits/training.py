@@ -15,9 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from maskedlark.audit import answers
-from maskedlark.audit import colluding_sessions as colluding
-from maskedlark.audit import training_canaries as canaries
+from maskedlark.audit import answers, canaries, colluding
 from maskedlark.cli.audits.asking import Ran, ask, clipping
 from maskedlark.cli.audits.finding import CONFIDENCE, SEEN, SEEN_ALONE, Finding
 from maskedlark.cli.audits.planting import SETTINGS, TAG, sealed

@@ -9,17 +9,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from maskedlark import workflow
 from maskedlark.audit import crafted_weights
-from maskedlark.audit.advantage import Advantage, advantage
+from maskedlark.audit.attacks import Advantage, advantage
+from maskedlark.audit.canaries import most_advantage
 from maskedlark.audit.crafted_weights import Crafted
-from maskedlark.audit.training_canaries import most_advantage
 from maskedlark.cli.audits.asking import DELTA, ask, clipping
 from maskedlark.cli.audits.finding import DEVIATIONS, Finding
 from maskedlark.cli.audits.planting import SETTINGS, TAG, sealed
 from maskedlark.clock import SystemClock
 from maskedlark.core import sharing
-from maskedlark.core.declared import Model
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp.calibration import noise_for_course
 from maskedlark.dp.sampling import Sampling
@@ -29,6 +27,7 @@ from maskedlark.functions import weights as encoding
 from maskedlark.functions.gradient import GradientSteps
 from maskedlark.randomness import Randomness
 from maskedlark.simulate.stage import stage
+from maskedlark.workflow import Workflow
 
 FEATURES = 64
 HELPERS = 2
@@ -75,7 +74,10 @@ def _noiseless(
     crafted: Crafted, clip: Clip, rows: Bytes, labels: NDArray[np.int64], rng: Randomness
 ) -> NDArray[np.float64]:
     """The same sum from helpers that add no noise, in memory: ours never answer so."""
-    way = workflow.train(Model(TAG, FEATURES), rows, [labels], HELPERS, rng, SystemClock())
+    settings = SETTINGS.format(features=FEATURES, bound=clip.psi)
+    with Workflow.declared(settings, HELPERS, SystemClock(), rng) as way:
+        way.train(TAG, TAG, rows, [labels])
+        views = way.views[TAG]
     question = GradientSteps(TAG, crafted.network, clip).at(encoding.encode(crafted.weights), b"")
-    shares = [question.share([helper.opened], 1)[0].shares[0][0] for helper in way.helpers]
+    shares = [question.share([view.records[TAG]], 1)[0].shares[0][0] for view in views]
     return lift(crafted.network, crafted.weights, clip, sharing.combine(shares))

@@ -4,27 +4,38 @@ import signal
 import numpy as np
 import pytest
 
-from maskedlark import workflow
 from maskedlark.browser import moments
+from maskedlark.browser.population import Population, processes
+from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Measured, Trained
 from maskedlark.errors import NotDeclared
 from maskedlark.parameters.settings import Delay
 from maskedlark.randomness import FixedRandomness, SystemRandomness
-from maskedlark.simulate import Population, processes
 from maskedlark.wire import report
-from maskedlark.wire.report import Recipient
+from maskedlark.wire.report import Opener, Recipient
+from maskedlark.workflow import open_reports
 from tests.unit.browser.cases import DAY, OPENING, START
 from tests.unit.parameters.cases import make
 
 DOCUMENT = make(fake_rate=0.3)
 RECIPIENTS = tuple(Recipient(f"helper-{i}", key.sealing) for i, key in enumerate(OPENING[:2]))
-KEYS = {f"helper-{i}": key for i, key in enumerate(OPENING[:2])}
 RNG = FixedRandomness(b"population")
 
 
 def population(document=DOCUMENT, **more):
     return Population(document, RECIPIENTS, START, SystemRandomness(), **more)
+
+
+def opened(declared, made, size):
+    """Helper 0's records, and with them what all shares add up to."""
+    openers = [
+        Opener(f"helper-{place}", place, {key.key_id: key}, declared, size)
+        for place, key in enumerate(OPENING[:2])
+    ]
+    views = open_reports(openers, made)
+    (records,) = views[0].records.values()
+    return records, field.to_signed(sharing.combine([view.shares for view in views]))
 
 
 def flat(chunks):
@@ -37,16 +48,15 @@ def test_a_table_to_measure_arrives_whole_with_fakes_that_count_for_nothing():
     purchase, visit = RNG.below(50_001, count), RNG.below(2, count)
     made = flat(population().measure([campaign, place], [purchase, visit]))
     assert count + 40 < len(made) < count + 150  # 300 coins of 0.3, seven deviations to each side
-    way = workflow.receive(DOCUMENT.measure, made, KEYS, DOCUMENT.payload_size(Purpose.AGGREGATE))
-    answers = way.sums(["campaign"])
+    records, secrets = opened(DOCUMENT.measure, made, DOCUMENT.payload_size(Purpose.AGGREGATE))
+    assert isinstance(records, Measured)
+    named = np.array(records.keys["campaign"].entries)[records.keys["campaign"].codes]
     for name in set(campaign):
         mine = np.array(campaign) == name
-        assert answers[(name,)] == {
-            "count": mine.sum(),
-            "purchase": purchase[mine].sum(),
-            "visit": visit[mine].sum(),
-        }
-    assert answers[("spring",)] == {"count": 0, "purchase": 0, "visit": 0}  # the decoy's
+        truth = [mine.sum(), purchase[mine].sum(), visit[mine].sum()]
+        assert secrets[named == name].sum(axis=0).tolist() == truth
+    assert (named == "spring").any()
+    assert not secrets[named == "spring"].any()  # the decoy's
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -60,9 +70,11 @@ def test_a_table_to_train_on_arrives_whole_in_one_process_or_two(shared):
     else:
         made = flat(population().train("clicks", features, [labels]))
     size = DOCUMENT.payload_size(Purpose.TRAIN)
-    way = workflow.receive(DOCUMENT.declared_models["clicks"], made, KEYS, size)
-    found = way.masked_sum(lambda x, y: x.astype(np.int64) * y[:, None])
-    assert found.tolist() == (features * labels[:, None]).sum(axis=0).tolist()
+    records, masks = opened(DOCUMENT.declared_models["clicks"], made, size)
+    assert isinstance(records, Trained)
+    assert (records.features * masks[:, 1:]).sum(axis=0).tolist() == (features * labels[:, None]).sum(
+        axis=0
+    ).tolist()
     assert len({report.decode_public(report.decode(data).public).id for data in made}) == len(made)
 
 
@@ -88,9 +100,9 @@ def test_reports_are_in_random_order_at_random_hours_within_the_delay():
     first = (START + 7 * DAY) // 3600
     assert first <= min(hours) < max(hours) <= first + 24
     assert len(set(hours)) > 20
-    way = workflow.receive(DOCUMENT.measure, made, KEYS, DOCUMENT.payload_size(Purpose.AGGREGATE))
-    assert isinstance(way.helpers[0].opened, Measured)
-    column = way.helpers[0].opened.keys["place"]
+    records, _ = opened(DOCUMENT.measure, made, DOCUMENT.payload_size(Purpose.AGGREGATE))
+    assert isinstance(records, Measured)
+    column = records.keys["place"]
     places = [column.entries[code] for code in column.codes]
     assert sorted(places) == list(range(500)) != places
 
@@ -106,13 +118,10 @@ def test_local_noise_is_on_features_and_labels_where_it_is_declared():
     }
     document = make(models=[model], decoys=[], fake_rate=0.0)
     made = flat(population(document).train("noisy", np.full((400, 3), 100, np.uint8), [np.zeros(400, int)]))
-    way = workflow.receive(
-        document.declared_models["noisy"], made, KEYS, document.payload_size(Purpose.TRAIN)
-    )
-    assert isinstance(way.helpers[0].opened, Trained)
-    assert 50 < len(np.unique(way.helpers[0].opened.features)) < 200
-    flipped = int(way.masked_sum(lambda x, y: y[:, None])[0])
-    assert 50 < flipped < 165  # 400 coins of 0.269, six deviations to each side
+    records, masks = opened(document.declared_models["noisy"], made, document.payload_size(Purpose.TRAIN))
+    assert isinstance(records, Trained)
+    assert 50 < len(np.unique(records.features)) < 200
+    assert 50 < masks[:, 1].sum() < 165  # 400 coins of 0.269, six deviations to each side
 
 
 def test_what_the_document_does_not_declare_is_refused():

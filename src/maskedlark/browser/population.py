@@ -49,6 +49,19 @@ class Population:
         self, tag: str, features: NDArray[np.uint8], labels: Sequence[ArrayLike]
     ) -> Iterator[list[bytes]]:
         """Reports to train: byte features (n, d), and a column of labels for every declared label."""
+        rows, shown, secrets = self.train_columns(tag, features, labels)
+        return self._seal(Purpose.TRAIN, batch.train_columns(tag, rows, shown), secrets)
+
+    def measure(self, keys: Sequence[Sequence[Key]], values: Sequence[ArrayLike]) -> Iterator[list[bytes]]:
+        """Reports to aggregate: a column for every declared key, and one for every declared value."""
+        columns, secrets = self.measure_columns(keys, values)
+        encoded = batch.aggregate_columns(self.document.measure, columns, len(secrets))
+        return self._seal(Purpose.AGGREGATE, encoded, secrets)
+
+    def train_columns(
+        self, tag: str, features: NDArray[np.uint8], labels: Sequence[ArrayLike]
+    ) -> tuple[NDArray[np.uint8], list[NDArray[np.int64]], FieldArray]:
+        """What these reports hold, fakes among them: features and candidates, both open; secret masks."""
         model = self.document.trained(tag)
         if features.ndim != 2 or features.shape[1] != model.features:
             raise NotDeclared(
@@ -66,11 +79,12 @@ class Population:
         ]
         if model.feature_noise is not None:
             rows = local_dp.features(rows, model.feature_noise.declared(), self.rng)
-        shown, secrets = self.document.declared_models[tag].mask(columns, real, self.rng, model.response())
-        return self._seal(Purpose.TRAIN, batch.train_columns(tag, rows, shown), secrets)
+        return rows, *self.document.declared_models[tag].mask(columns, real, self.rng, model.response())
 
-    def measure(self, keys: Sequence[Sequence[Key]], values: Sequence[ArrayLike]) -> Iterator[list[bytes]]:
-        """Reports to aggregate: a column for every declared key, and one for every declared value."""
+    def measure_columns(
+        self, keys: Sequence[Sequence[Key]], values: Sequence[ArrayLike]
+    ) -> tuple[list[list[Key]], FieldArray]:
+        """What these reports hold, fakes among them: keys, which are open; secret count and values."""
         measure = self.document.measure
         decoys = [decoy.keys for decoy in self.document.decoys if decoy.keys is not None]
         count = np.shape([*values, *keys][0])[0]
@@ -82,8 +96,7 @@ class Population:
         columns = [
             np.concatenate([np.asarray(column), np.zeros(len(drawn), int)])[order] for column in values
         ]
-        secrets = measure.lift(columns, real)
-        return self._seal(Purpose.AGGREGATE, batch.aggregate_columns(measure, mixed, len(order)), secrets)
+        return mixed, measure.lift(columns, real)
 
     def _with_fakes(
         self, count: int, decoys: int, rate: float

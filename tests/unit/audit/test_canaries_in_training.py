@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from maskedlark.audit import training_canaries as canaries
+from maskedlark.audit import canaries
 from maskedlark.dp import accountant
 from maskedlark.dp.accountant import Charge
 from maskedlark.dp.session_charge import sampled_epsilon

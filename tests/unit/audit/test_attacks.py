@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from maskedlark.audit.advantage import advantage
+from maskedlark.audit.attacks import advantage
 
 
 def test_advantage_of_a_reader_a_liar_and_a_blind_one():

@@ -1,0 +1,155 @@
+"""Attacks on masks, and how much better than chance they do. Run by who audits what helpers see.
+
+A helper reads the truth off the sign or size of its own masks; a coalition of helpers learns from everything
+that it sees; and candidates that are not the whole label space give labels away without any mask.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskedlark.core import field, sharing
+from maskedlark.core.field import FieldArray
+from maskedlark.errors import NotDeclared
+from maskedlark.workflow import View
+
+Flags = NDArray[np.bool_]
+Rows = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Advantage:
+    """P(guess 1 | truth 1) - P(guess 1 | truth 0): 0 for a blind attacker, 1 for one that reads the truth."""
+
+    value: float
+    error: float
+    """One standard deviation of `value` for a blind attacker, at most."""
+    trials: int
+
+    @property
+    def deviations(self) -> float:
+        """How many standard deviations the advantage is away from 0."""
+        return self.value / self.error
+
+    def __str__(self) -> str:
+        return f"{self.value:+.3f} ± {self.error:.3f}"
+
+
+def advantage(guesses: Flags, truth: Flags) -> Advantage:
+    """The advantage of a guess about one bit of every record."""
+    ones, zeros = int(truth.sum()), int((~truth).sum())
+    value = float(guesses[truth].mean() - guesses[~truth].mean())
+    # A blind guess is a coin whose variance is at most 1/4, whatever its bias.
+    return Advantage(value, 0.5 * float(np.sqrt(1 / ones + 1 / zeros)), ones + zeros)
+
+
+def by_sign(view: Rows) -> Flags:
+    """Guess label 1 where its mask is positive."""
+    return view[:, 1] > 0
+
+
+def by_size(view: Rows) -> Flags:
+    """Guess label 1 where its mask is the larger of the two."""
+    return view[:, 1] > view[:, 0]
+
+
+def as_signed(shares: FieldArray) -> Rows:
+    """Our masks as an attacker reads them that looks for signs: in [-1, 1]."""
+    return field.to_signed(shares).astype(np.float64) / field.HALF
+
+
+def as_uniform(shares: FieldArray) -> Rows:
+    """Our masks as an attacker reads them that looks for a generator's floats: in [0, 1)."""
+    return np.ldexp((shares >> (field.BITS - 53)).astype(np.float64), -53)
+
+
+def labels(views: Sequence[View]) -> NDArray[np.int64]:
+    """The binary labels that all helpers' shares add up to: 1 where something happened. No party has them."""
+    return field.to_signed(sharing.combine([view.shares for view in views]))[:, 1]
+
+
+def as_rows(views: Sequence[View]) -> Rows:
+    """Everything that a coalition sees, for a learner.
+
+    That is order, size and public part of the reports, all bytes of the opened payloads, all shares.
+
+    Candidates, tags, features and seeds are bytes of the payloads. Shares are given as bits, each helper's
+    and their sum: what a coalition would try first, and what no learner finds by itself.
+    """
+    records = len(views[0].parts)
+    together = sharing.combine([view.shares for view in views])
+    seen = [views[0].opener.address(part).public for part in views[0].parts]
+    public = b"".join([part.id + part.column_hash for part in seen])
+    shared = [bits(field.to_bytes(together), records), np.frombuffer(public, np.uint8).reshape(records, -1)]
+    return np.concatenate([*[_of_helper(view) for view in views], *shared], axis=1)
+
+
+def _of_helper(view: View) -> Rows:
+    opener = view.opener
+    plain = [opener.unseal(opener.address(part))[1] for part in view.parts]
+    payloads = np.frombuffer(b"".join(plain), np.uint8).reshape(len(plain), -1)
+    sizes = np.array([[len(part)] for part in view.parts])
+    order = np.arange(len(plain))[:, None] / len(plain)
+    return np.concatenate([order, sizes, payloads, bits(field.to_bytes(view.shares), len(plain))], axis=1)
+
+
+def bits(data: bytes, records: int) -> NDArray[np.uint8]:
+    """Bytes of equally many records as rows of bits."""
+    return np.unpackbits(np.frombuffer(data, np.uint8).reshape(records, -1), axis=1)
+
+
+def learn(rows: Rows, truth: Flags) -> dict[str, Advantage]:
+    """The advantage of a linear and of a tree-based learner on the half of the records not shown to them.
+
+    They are stronger than any real helper, which sees no label at all. What they cannot learn from so much
+    help, no fixed rule of their kind reads off without.
+    """
+    try:  # Here: only who audits has it installed.
+        from sklearn.ensemble import HistGradientBoostingClassifier  # noqa: PLC0415
+        from sklearn.linear_model import LogisticRegression  # noqa: PLC0415
+        from sklearn.pipeline import make_pipeline  # noqa: PLC0415
+        from sklearn.preprocessing import StandardScaler  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise NotDeclared(
+            f"this audit needs {error.name}: install maskedlark with its extra `audit`"
+        ) from None
+    half = len(rows) // 2
+    learners = {
+        "linear": make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
+        "trees": HistGradientBoostingClassifier(max_iter=60, random_state=0),
+    }
+    answer = {}
+    for name, learner in learners.items():
+        learner.fit(rows[:half], truth[:half])
+        answer[name] = advantage(learner.predict(rows[half:]), truth[half:])
+    return answer
+
+
+@dataclass(frozen=True)
+class Leak:
+    """How often the best guess of a record's label is right."""
+
+    without: float
+    """From the distribution of labels alone: all that the policy `all` leaves."""
+    expected: float
+    """From the record's two candidates too, by Bayes' rule."""
+    measured: float
+    """The same, counted on records."""
+
+
+def pair_leak(prior: NDArray[np.float64], labels: NDArray[np.int64], candidates: NDArray[np.int64]) -> Leak:
+    """The leak of `pair` for labels 0 … L-1 that occur as `prior` says. Run by a curious helper.
+
+    It sees two candidates, 0 and c. Either c happened, or nothing did and c was drawn at random. Where
+    conversions are skewed, a common c is likely the truth and a rare one likely a fake.
+    """
+    fakes = prior[0] / (len(prior) - 1)  # P(nothing happened, and this label was drawn as the fake)
+    shown = candidates.max(axis=1)  # the other candidate is 0
+    guesses = np.where(prior[shown] > fakes, shown, 0)
+    return Leak(
+        without=float(prior.max()),
+        expected=float(np.maximum(prior[1:], fakes).sum()),
+        measured=float((guesses == labels).mean()),
+    )
