@@ -54,7 +54,7 @@ def train(
 def making() -> Any:  # noqa: ANN401 - a module
     """What needs torch: loaded when it is needed."""
     try:
-        return import_module("maskedlark.training.making")
+        return import_module("maskedlark.training.from_recipe")
     except ModuleNotFoundError as error:
         raise BadRun(f"training needs {error.name}: install maskedlark with its extra `train`") from None
 

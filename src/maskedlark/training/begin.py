@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from maskedlark.features.encoder import Encoder
 from maskedlark.functions import model as described
 from maskedlark.functions import weights
 from maskedlark.functions.gradient import Gradient, GradientSteps
-from maskedlark.parameters.document import Document
 from maskedlark.release.messages import SessionRequest, decode_session
 from maskedlark.training import checkpoint
 from maskedlark.training import network as networks
@@ -28,28 +27,13 @@ from maskedlark.training.errors import OtherRun
 from maskedlark.training.plan import PrivacyTarget, TrainingPlan
 from maskedlark.training.training import CHECKPOINT_EVERY, Training
 
-
-class Home(Protocol):
-    """Where datasets and helpers are: the ad server's client; in tests, memory."""
-
-    def sealed_to_train(self, names: Sequence[str] | None) -> tuple[Document, tuple[bytes, ...]]:
-        """The document and digests of these datasets, or of all that are sealed."""
-
-    def records(self, document: Document, digests: Sequence[bytes], tag: str) -> int:
-        """How many records of a model these datasets have."""
-
-    def free_slots(self, document: Document, digests: Sequence[bytes]) -> tuple[int, ...]:
-        """In every dataset, the first slot that no session has."""
-
-    def session(self, document: Document, body: bytes) -> Session:
-        """A session by its request. Nothing is sent yet."""
-
-    def new_id(self) -> str:
-        """Of a request that was never made before."""
+if TYPE_CHECKING:
+    from maskedlark.adserver.client import Client
+    from maskedlark.workflow import Workflow
 
 
 def begin(
-    home: Home,
+    home: "Client | Workflow",
     model: nn.Module,
     *,
     loss: str | Sequence[str],
@@ -73,6 +57,8 @@ def begin(
     depth: int = 0,
 ) -> Training:
     """A run of so many steps over sealed datasets, or all of them. Nothing is charged until it is iterated.
+
+    `home` is where datasets and helpers are: the ad server's client, or a run in memory.
 
     Batches: `sampling_rate` draws each record by itself; `batches` splits all records anew every so many
     steps; `sampling="whole"` takes all, `"chosen"` what each step names. `folder` makes it survive a kill.
@@ -166,7 +152,6 @@ def _of_folder(folder: Path, request: SessionRequest) -> bytes:
 
 
 def _sample(sample: NDArray[np.uint8] | None, network: Network) -> NDArray[np.uint8] | None:
-    form = (np.uint8, network.features)
-    if sample is not None and (sample.ndim != 2 or (sample.dtype, sample.shape[1]) != form):
+    if sample is not None and (sample.dtype != np.uint8 or sample.shape[1:] != (network.features,)):
         raise BadArguments(f"a sample is rows of {network.features} bytes, as the encoder makes them")
     return sample

@@ -8,13 +8,12 @@ found.labels[0].calibration()        for every bucket of predicted probability: 
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from maskedlark.adserver.client import Client
 from maskedlark.adserver.combining import Answered
 from maskedlark.core.labels import LabelSpace
 from maskedlark.dp import intervals
@@ -28,6 +27,10 @@ from maskedlark.training import network as networks
 from maskedlark.training.metrics import Binary, Classes, Floats, Measured, Values
 from maskedlark.training.predictor import Predictor
 from maskedlark.training.training import Training
+
+if TYPE_CHECKING:
+    from maskedlark.adserver.client import Client
+    from maskedlark.workflow import Workflow
 
 BUCKETS = 20
 BITS = 16
@@ -50,7 +53,7 @@ class Evaluated:
 
 
 def evaluate(
-    client: Client,
+    client: "Client | Workflow",
     model: Training | Predictor | nn.Module,
     *,
     loss: str | Sequence[str] | None = None,

@@ -75,7 +75,8 @@ def float_gradient(
     )
     flat = torch.cat([rows[entry.name].flatten(1) for entry in network.parameters], dim=1)
     lengths = flat.norm(1 if clip.norm is Norm.L1 else 2, dim=1, keepdim=True)
-    return (flat * (clip.psi / lengths).clamp(max=1.0)).sum(dim=0).numpy()
+    total: NDArray[np.float64] = (flat * (clip.psi / lengths).clamp(max=1.0)).sum(dim=0).numpy()
+    return total
 
 
 def _loss(

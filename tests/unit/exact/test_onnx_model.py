@@ -54,7 +54,8 @@ def built(*nodes: Any, inputs: Any = 4, **constants: Any) -> bytes:
 def network_of(data: bytes, *losses: str, output: str | None = None) -> Network:
     """What helpers compute for a file: read once, then as any torch model."""
     module = read(data, losses, output)
-    return networks.network(module, networks.losses(losses, module), module[0].in_features)
+    features = next(module.parameters()).shape[1]
+    return networks.network(module, networks.losses(losses, module), features)
 
 
 def node(kind: str, inputs: str, output: str, **attributes: Any) -> Any:

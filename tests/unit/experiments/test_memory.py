@@ -14,12 +14,12 @@ from maskedlark.core import field, local_dp, sharing
 from maskedlark.core.declared import Model
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
+from maskedlark.dp import mechanisms
 from maskedlark.exact.clip import Clip
 from maskedlark.exact.gradient import Records, gradient
 from maskedlark.exact.quantise import calibrate, quantise
 from maskedlark.functions.gradient import GradientQuestion
 from maskedlark.randomness import FixedRandomness
-from maskedlark.training import local as training_local
 from maskedlark.training import network as networks
 from maskedlark.training.begin import begin
 from tests.unit.training import cases
@@ -113,18 +113,19 @@ def test_with_helpers_seeds_it_has_the_weights_of_their_session(classes, shuffle
     """Masked, shared out to two helpers, with noise of each; the engine's own way, and a document's."""
     labels = {"kind": "binary"} if classes == 2 else {"kind": "categorical", "of": "purchase", "classes": 3}
     declared = {"tag": memory.TAG, "features": D, "labels": [labels], "gradient_bound": 1.0}
-    document, rng = cases.document(models=[declared]), FixedRandomness(b"reports")
+    document = cases.document(models=[declared])
     data = table(classes, rows=300)
     own = replace(run(classes, noise=0.3, shuffled=shuffled), batch=100, steps=5)
-    shared = training_local.shared_out(document, memory.TAG, data.features, [data.labels], rng)
-    home = training_local.Local(document, [shared], [rng.bytes(32), rng.bytes(32)])
+    home = cases.in_memory(document, memory.TAG, data.features, [data.labels])
     drawn = {"batches": 3} if shuffled else {"sampling_rate": 1 / 3}
     trained = begin(
         home, own.model(), loss=own.loss, tag=memory.TAG, steps=own.steps, noise=own.noise, delta=1e-5,
         sample=memory.sample(data, own), **drawn,
     )  # fmt: skip
     cases.fit(trained, torch.optim.SGD(trained.model.parameters(), lr=own.rate))
-    found = memory.train(data, own, Seeds(shared.seed, home.noise_seeds))
+    (seed,) = home.seeds.values()
+    noise = [mechanisms.root(cases.noise_seed(place), [seed]) for place in range(2)]
+    found = memory.train(data, own, Seeds(seed, noise))
     assert np.array_equal(memory.flat(found).view(np.uint32), memory.flat(trained.model).view(np.uint32))
     assert not np.array_equal(memory.flat(found), memory.flat(own.model()))
 

@@ -2,7 +2,7 @@
 
 import importlib.util
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -11,14 +11,18 @@ from maskedlark.exact import onnx_model
 from maskedlark.features.encoder import Encoder
 from maskedlark.training import network as networks
 from maskedlark.training import predictor
-from maskedlark.training.begin import Home, begin
+from maskedlark.training.begin import begin
 from maskedlark.training.errors import BadRun
 from maskedlark.training.predictor import Predictor
 from maskedlark.training.recipe import Options, Recipe
 from maskedlark.training.training import Training
 
+if TYPE_CHECKING:
+    from maskedlark.adserver.client import Client
+    from maskedlark.workflow import Workflow
 
-def training(recipe: Recipe, home: Home) -> tuple[Training, list[Any]]:
+
+def training(recipe: Recipe, home: "Client | Workflow") -> tuple[Training, list[Any]]:
     """The run, and what its loop steps: the optimiser, and the scheduler if there is one."""
     made = model(recipe)
     found = begin(home, made, encoder=encoder(recipe), **recipe.training)
