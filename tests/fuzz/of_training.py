@@ -45,7 +45,7 @@ def decoders() -> list[Decoder]:
     return [
         Decoder(
             "saved model",
-            ("training.predictor.load", "training.predictor._read", "training.checkpoint.read_saved"),
+            ("training.predictor.load", "training.checkpoint.read_saved"),
             tuple(examples),
             _in_file("saved.pt", lambda path: load(path, _model())),
             (NotAModel, DecodeError, NotAnEncoder),

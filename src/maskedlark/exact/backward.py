@@ -1,7 +1,7 @@
 """The way back for one label: clip every candidate in the clear, mask, and carry on in the field.
 
 Run by helpers. Clip before masking: helpers must scale a candidate's error identically, or masks do not
-cancel. Both routes end in one masked error a record and layer, whatever the number of candidates.
+cancel. Both routes end in one masked error per record and layer, whatever the number of candidates.
 """
 
 from collections.abc import Iterator
@@ -93,7 +93,7 @@ class Backward:
         else:
             powers = norms.coarse_powers(self, trace, label, head, fine)
         factors = norms.softmax_factors(layout, trace, head, powers)[:, :, None]
-        exponents = (PROBABILITY_BITS, *head.errors.exponents[-2::-1])
+        exponents = (PROBABILITY_BITS, *head.exponents[-2::-1])
         for error, exponent in zip(clear[: last + 1 - head.entrance], exponents, strict=False):
             clipped = (error * factors).mul_(2.0 ** (layout.clip.fraction - exponent)).trunc_()
             limbs = products.weigh(

@@ -21,7 +21,7 @@ DIGITS = 8
 OFFSET = 128
 _EVERY_OFFSET = int.from_bytes(bytes([OFFSET] * DIGITS), "little", signed=True)
 _LEAST_WORK = 1 << 16
-"""Below so many weights a layer is faster in float64."""
+"""With fewer weights a layer is faster in float64."""
 MOST_INPUTS = 1 << 16
 """Sums of so many products of two bytes stay below 2^31."""
 _JOINED_AT_ONCE = 1 << 15

@@ -6,6 +6,7 @@ around 0, multiply by 2^-exponent, and it is the gradient in reals. Same inputs,
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from maskedlark.core import field
 from maskedlark.core.field import FieldArray
+from maskedlark.core.records import Trained
 from maskedlark.exact import device as devices
 from maskedlark.exact import digits, products
 from maskedlark.exact.backward import Backward, Label
@@ -28,7 +30,7 @@ from maskedlark.exact.products import Limbs
 from maskedlark.exact.quantise import Quantised
 
 BLOCK = 4096
-"""Records a block, unless told otherwise: enough for the products, few enough for the memory."""
+"""Records per block, unless told otherwise: enough for the products, few enough for the memory."""
 _AT_ONCE = 1 << 24
 
 
@@ -39,11 +41,17 @@ class Records:
     features: NDArray[np.uint8]
     """(n, d)."""
     candidates: Sequence[NDArray[np.int64]]
-    """One (n, m) array a label."""
+    """One (n, m) array per label."""
     masks: FieldArray
     """(n, M): the shares of all labels' candidates, side by side."""
     seed: Seed | None = None
     """For dropout: the helpers' shared seed and the report ids."""
+
+    @classmethod
+    def of(cls, records: Trained, seed: Seed | None = None) -> Self:
+        """What a helper holds; candidates that all records share become a row for each."""
+        shown = [np.broadcast_to(each, (len(records), each.shape[1])) for each in records.candidates]
+        return cls(records.features, shown, records.shares, seed)
 
     def __len__(self) -> int:
         return len(self.features)
@@ -75,7 +83,7 @@ class Records:
 def check_features(network: Network, features: NDArray[np.uint8]) -> None:
     """Refuse features that are not the network's."""
     if features.dtype != np.uint8 or features.shape != (len(features), network.features):
-        raise RecordsDoNotFit(f"features are bytes, {network.features} a record")
+        raise RecordsDoNotFit(f"features are bytes, {network.features} per record")
 
 
 def gradient(
@@ -146,22 +154,22 @@ class Engine:
     def _masked(self, trace: Trace, records: Records, start: int, stop: int) -> list[Limbs]:
         """Every layer's masked error, all labels together, first layer first."""
         masks = devices.tensor(records.masks[start:stop], self._device)
-        found, first = [], 0
+        errors, first = [], 0
         for index, column in enumerate(records.candidates):
             own = masks[:, first : first + column.shape[1]]
             first += column.shape[1]
             label = Label(index, as_candidates(column[start:stop], self._device), own)
-            found.append(list(self._backward.masked_errors(trace, label))[::-1])
-        return found[0] if len(found) == 1 else self._merge(found, len(trace.sums))
+            errors.append(list(self._backward.masked_errors(trace, label))[::-1])
+        return errors[0] if len(errors) == 1 else self._merge(errors, len(trace.sums))
 
-    def _merge(self, found: list[list[Limbs]], rows: int) -> list[Limbs]:
+    def _merge(self, errors: list[list[Limbs]], rows: int) -> list[Limbs]:
         """Several labels: add their errors in a common exponent; at the output they stand side by side."""
         network, common = self._layout.network, self._layout.masked_exponents
         merged = []
         for layer, exponent in enumerate(common):
             width = network.layers[layer].linear.outputs
             total = torch.zeros((rows, width), dtype=torch.int64, device=self._device)
-            for head, columns, limbs in zip(self._layout.heads, network.columns, found, strict=True):
+            for head, columns, limbs in zip(self._layout.heads, network.columns, errors, strict=True):
                 own = products.rotate(products.join(limbs[layer]), exponent - head.masked_exponents[layer])
                 place = columns if layer == len(common) - 1 else slice(None)
                 total[:, place] = products.add(total[:, place], own)

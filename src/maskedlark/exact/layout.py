@@ -68,19 +68,13 @@ class ForwardLayout:
 
 
 @dataclass(frozen=True)
-class WayBack:
-    """How one label's error runs back in the clear: one entry a layer, first layer first."""
+class LabelLayout:
+    """One label: its errors on their way back, one entry per layer, first layer first."""
 
     exponents: tuple[int, ...]
+    """Of the errors in the clear."""
     shifts: tuple[int, ...]
     """By how many bits a layer's error is rounded."""
-
-
-@dataclass(frozen=True)
-class LabelLayout:
-    """One label: its errors, the exponents of its masked errors, and softmax's constants."""
-
-    errors: WayBack
     masked_exponents: tuple[int, ...]
     entrance: int = 0
     """The layer at which masks enter: it and those above are clipped in the clear, those below are masked."""
@@ -145,7 +139,7 @@ def forward_layout(network: Network, weights: Quantised) -> ForwardLayout:
 def _layers(network: Network, weights: Quantised) -> tuple[LayerLayout, ...]:
     entries = iter(zip(network.parameters, weights.exponents, strict=True))
     inputs = quantise.input_exponents(network, weights.activations)
-    found = []
+    layouts = []
     for layer, input_exponent in zip(network.layers, inputs, strict=True):
         entry, exponent = next(entries)
         weight = weights.values[entry.place].reshape(entry.shape)
@@ -157,10 +151,10 @@ def _layers(network: Network, weights: Quantised) -> tuple[LayerLayout, ...]:
                     f"{place.name} is finer than its layer's sums; lower its exponent by {-shift}"
                 )
             bias = weights.values[place.place].astype(np.int64) << shift
-        found.append(
+        layouts.append(
             _layer(layer, weight.T if layer.linear.transposed else weight, bias, exponent, input_exponent)
         )
-    return tuple(found)
+    return tuple(layouts)
 
 
 def _layer(
@@ -193,21 +187,21 @@ def step_layout(network: Network, weights: Quantised, clip: Clip) -> StepLayout:
 
 
 def _one_output(layers: tuple[LayerLayout, ...], columns: slice, clip: Clip) -> LabelLayout:
-    errors = _errors(layers, columns, (0, 1, 1), UNIT_EXPONENT)
-    return LabelLayout(errors, tuple(clip.fraction + exponent for exponent in errors.exponents))
+    exponents, shifts = _errors(layers, columns, (0, 1, 1), UNIT_EXPONENT)
+    return LabelLayout(exponents, shifts, tuple(clip.fraction + exponent for exponent in exponents))
 
 
 def _softmax(layers: tuple[LayerLayout, ...], columns: slice, clip: Clip) -> LabelLayout:
     outputs, last = columns.stop - columns.start, len(layers) - 1
     entrance = max(0, last - clip.depth)
     bits = PROBABILITY_BITS if clip.depth else COARSE_BITS
-    errors = _errors(layers, columns, (bits, 1 << bits, (2 << bits) + outputs), None)
+    exponents, shifts = _errors(layers, columns, (bits, 1 << bits, (2 << bits) + outputs), None)
     gains = _gains(layers, columns, entrance, clip.norm)
     slack = 0.0 if clip.depth else clip.norm.of_ones(outputs) * 2.0 ** -(COARSE_BITS + 1)
     for layer in range(entrance - 1, -1, -1):
-        if errors.shifts[layer]:
+        if shifts[layer]:
             width = layers[layer].weight.shape[0]
-            slack += 2.0 ** -(errors.exponents[layer] + 1) * clip.norm.of_ones(width) / gains[layer]
+            slack += 2.0 ** -(exponents[layer] + 1) * clip.norm.of_ones(width) / gains[layer]
     width = layers[entrance].weight.shape[0] if clip.depth else outputs
     truncation = clip.norm.of_ones(width) * 2.0**-clip.fraction * SAFETY
     if clip.depth:
@@ -216,15 +210,15 @@ def _softmax(layers: tuple[LayerLayout, ...], columns: slice, clip: Clip) -> Lab
     masked = [clip.fraction] * (last + 1 - entrance)
     for above in layers[entrance:0:-1]:
         masked.append(masked[-1] + above.weight_exponent + above.slope_bits)
-    return LabelLayout(errors, tuple(masked[::-1]), entrance, gains, slack, truncation)
+    return LabelLayout(exponents, shifts, tuple(masked[::-1]), entrance, gains, slack, truncation)
 
 
 def _errors(
     layers: tuple[LayerLayout, ...], columns: slice, start: tuple[int, int, int], most_exponent: int | None
-) -> WayBack:
-    """From the output's error (its exponent, its largest number, its largest sum) down to the first layer."""
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Exponents and shifts, from the output's error (exponent, largest number, largest sum) down."""
     exponent, top, total = start
-    found = [(exponent, 0)]
+    steps = [(exponent, 0)]
     for number in range(len(layers) - 1, 0, -1):
         layer = layers[number]
         weight = layer.weight[columns] if number == len(layers) - 1 else layer.weight
@@ -238,9 +232,9 @@ def _errors(
         top, exponent = -(-top >> shift), exponent - shift
         if abs(exponent) > _MOST_REACH:
             raise TooWide(f"{layer.name}: errors would have exponent {exponent}; use fewer layers")
-        found.append((exponent, shift))
-    exponents, shifts = zip(*found[::-1], strict=True)
-    return WayBack(exponents, shifts)
+        steps.append((exponent, shift))
+    exponents, shifts = zip(*steps[::-1], strict=True)
+    return exponents, shifts
 
 
 def _room(layers: tuple[LayerLayout, ...], number: int) -> int:

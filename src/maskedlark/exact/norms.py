@@ -37,13 +37,13 @@ def input_powers(layout: StepLayout, trace: Trace, *, always_one: bool = False) 
 
     The 1 is the bias's input. A layer without a bias has it where its own error has to stay within ψ.
     """
-    norm, found = layout.clip.norm, []
+    norm, powers = layout.clip.norm, []
     for layer, numbers in zip(layout.layers, trace.inputs, strict=True):
         scale = norm.scale(layer.input_exponent)
         # Both terms are integers in the input's unit, and their sum is exact.
         one = 1.0 / scale if layer.has_bias or always_one else 0.0
-        found.append(_input_power(norm, numbers).add_(one).mul_(scale))
-    return found
+        powers.append(_input_power(norm, numbers).add_(one).mul_(scale))
+    return powers
 
 
 def _input_power(norm: Norm, numbers: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ def unit_errors(backward: Backward, trace: Trace, label: int, head: LabelLayout)
             unit = slope * backward.of_head(label)
         else:
             unit = (unit @ backward.weights[index]).mul_(slope)
-        unit = rounded(unit, head.errors.shifts[index - 1])
+        unit = rounded(unit, head.shifts[index - 1])
         yield unit
 
 
@@ -79,7 +79,7 @@ def unit_norm(layout: StepLayout, trace: Trace, head: LabelLayout, units: list[T
     total = torch.zeros_like(trace.sums[:, 0])
     inputs = input_powers(layout, trace)
     for index, unit in zip(range(len(units) - 1, -1, -1), units, strict=True):
-        total = total + norm.power(unit) * inputs[index] * norm.scale(head.errors.exponents[index])
+        total = total + norm.power(unit) * inputs[index] * norm.scale(head.exponents[index])
     return norm.root(total)
 
 
@@ -88,7 +88,7 @@ def softmax_factors(layout: StepLayout, trace: Trace, head: LabelLayout, powers:
     norm, inputs = layout.clip.norm, input_powers(layout, trace, always_one=layout.clip.depth > 0)
     total, reach = torch.zeros_like(powers[0]), torch.zeros_like(inputs[0])
     for index in range(len(inputs) - 1, -1, -1):
-        total = total + powers[index] * inputs[index][:, None] * norm.scale(head.errors.exponents[index])
+        total = total + powers[index] * inputs[index][:, None] * norm.scale(head.exponents[index])
         gain = head.gains[index]
         reach = reach + inputs[index] * (gain if norm is Norm.L1 else gain * gain)
     reach = norm.root(reach)
@@ -120,7 +120,7 @@ def errors_back(
     for index in range(len(layers) - 1, 0, -1):
         weight = backward.of_head(label.index) if index == len(layers) - 1 else backward.weights[index]
         error = (error @ weight).mul_(trace.slopes[index - 1].double()[:, None, :])
-        error = rounded(error, head.errors.shifts[index - 1])
+        error = rounded(error, head.shifts[index - 1])
         yield error
 
 
@@ -138,7 +138,7 @@ def _fits_gram(layout: StepLayout, head: LabelLayout, label: int) -> bool:
     if (
         layout.clip.norm is not Norm.L2
         or len(layout.layers) != 2
-        or head.errors.shifts[0]
+        or head.shifts[0]
         or classes > _MOST_CLASSES
     ):
         return False

@@ -37,7 +37,7 @@ def read(model: bytes, losses: Sequence[str], output: str | None = None) -> nn.S
     Softmax is the loss's own and is left out.
     """
     graph = Graph(model)
-    features, nodes = graph.way(output or graph.output())
+    features, nodes = graph.way(output)
     reader = _Reader(graph, losses, features.name, shapes.declared(features))
     for node in nodes:
         reader.take(node)

@@ -31,7 +31,7 @@ def after(linear: nn.Linear, node: NodeProto, shape: Shape, features: str | None
     if shape is None and node.op_type == "Gemm":
         return None, linear.out_features
     if shape is None or len(shape) != 2:
-        refuse(node, "takes one row of numbers a record; put a Flatten before it")
+        refuse(node, "takes one row of numbers per record; put a Flatten before it")
     if features is not None and shape[1] not in (None, linear.in_features):
         raise ModelDoesNotFit(
             features,
@@ -45,10 +45,6 @@ def _size(shape: Shape) -> int | None:
     if shape is None or None in shape[1:]:
         return None
     return prod(size for size in shape[1:] if size is not None)
-
-
-def _same(graph: Graph, node: NodeProto, shape: Shape) -> Shape:  # noqa: ARG001
-    return shape
 
 
 def _cast(graph: Graph, node: NodeProto, shape: Shape) -> Shape:  # noqa: ARG001
@@ -95,18 +91,18 @@ def _axes(graph: Graph, node: NodeProto, rank: int, *, new: bool = False) -> set
     """The axes that a node names, as an input or, in older files, as an attribute; never below 0."""
     name = optional(node, 1)
     if name is not None:
-        found = [int(axis) for axis in graph.constant(node, name).ravel()]
+        axes = [int(axis) for axis in graph.constant(node, name).ravel()]
     else:
-        found = [int(axis) for entry in node.attribute if entry.name == "axes" for axis in entry.ints]
-    if not found:
+        axes = [int(axis) for entry in node.attribute if entry.name == "axes" for axis in entry.ints]
+    if not axes:
         refuse(node, "names no axes; name them")
-    rank += len(found) if new else 0
-    return {axis + rank if axis < 0 else axis for axis in found}
+    rank += len(axes) if new else 0
+    return {axis + rank if axis < 0 else axis for axis in axes}
 
 
 MOVES: dict[str, Callable[[Graph, NodeProto, Shape], Shape]] = {
-    "Identity": _same,
-    "ZipMap": _same,
+    "Identity": lambda _graph, _node, shape: shape,
+    "ZipMap": lambda _graph, _node, shape: shape,
     "Cast": _cast,
     "Flatten": _flatten,
     "Reshape": _reshape,

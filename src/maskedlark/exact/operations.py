@@ -1,10 +1,11 @@
-"""What may stand between two linear layers, one entry an operation: forward and backward. Run by helpers.
+"""What may stand between two linear layers, one entry per operation: forward and backward. Run by helpers.
 
 Forward: an entry takes the sums z of the layer below, as z · 2^(unit - exponent of z), a multiple of a power
 of two and exact, and gives 8-bit numbers: -255 … 255. Backward: it gives its slope at every number, an
 integer in units of 2^-slope_bits. A number at the end of its range counts as clamped, and its slope is 0.
 
-To add an operation, add an entry here, in `onnx_model`, in the slow twin, and a line in `docs/EXACT.md`.
+To add an operation, add an entry here, in `chain`, `onnx_model` and `quantise` (in floats), in the slow twin,
+and a line in `docs/EXACT.md`.
 """
 
 from abc import ABC, abstractmethod
@@ -33,7 +34,6 @@ class Activation(ABC):
     rounded: ClassVar[bool] = True
     """True where the sum comes with 1/2 already added, so that `floor` rounds it."""
     slope_bits: ClassVar[int] = SLOPE_BITS
-    largest_slope: ClassVar[int] = _ONE
     extra_bits: ClassVar[int] = 0
     """By how many bits the operation lengthens a sum before it rounds."""
     signed: ClassVar[bool] = True
@@ -46,7 +46,7 @@ class Activation(ABC):
     @property
     def slope_top(self) -> int:
         """The largest slope, in its units."""
-        return self.largest_slope
+        return _ONE
 
     @abstractmethod
     def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:
@@ -70,7 +70,7 @@ class Relu(Activation):
 
     signed: ClassVar[bool] = False
     slope_bits: ClassVar[int] = 0
-    largest_slope: ClassVar[int] = 1
+    slope_top: ClassVar[int] = 1
 
     def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """The slope is 1 strictly inside the range: there, and only there, a (255 - a) >= 1."""
@@ -84,7 +84,7 @@ class Identity(Activation):
     """z: nothing stands between two linear layers but the rounding to 8 bits."""
 
     slope_bits: ClassVar[int] = 0
-    largest_slope: ClassVar[int] = 1
+    slope_top: ClassVar[int] = 1
 
     def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """The slope is 1 where nothing is clamped."""
@@ -131,7 +131,7 @@ class Sigmoid(Activation):
 
     signed: ClassVar[bool] = False
     fixed_exponent: ClassVar[int | None] = 8
-    largest_slope: ClassVar[int] = _ONE // 4
+    slope_top: ClassVar[int] = _ONE // 4
 
     def unit(self, exponent: int) -> int:  # noqa: ARG002
         """The table's step."""

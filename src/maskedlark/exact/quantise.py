@@ -1,4 +1,4 @@
-"""Weights as they travel: small integers with a power-of-two exponent a tensor. Run by the ad server.
+"""Weights as they travel: small integers with a power-of-two exponent per tensor. Run by the ad server.
 
 The ad server keeps float weights and sends quantised ones; gradients are taken at the quantised point. The
 exponents of the activations travel with the weights, because the ad server alone can choose them: it has a
@@ -46,7 +46,7 @@ class Quantised:
     values: NDArray[np.int16]
     """Flat, in the order of `Network.parameters`."""
     exponents: tuple[int, ...]
-    """One a parameter: a value v stands for v · 2^-exponent."""
+    """One per parameter: a value v stands for v · 2^-exponent."""
     activations: tuple[int, ...]
     """One for every layer but the first: the exponent of the 8-bit numbers that its activation gives."""
     bits: int = 8
@@ -108,7 +108,7 @@ def check(network: Network, weights: Quantised) -> None:
         len(weights.exponents) != len(network.parameters)
         or len(weights.activations) != len(network.layers) - 1
     ):
-        raise WeightsDoNotFit("one exponent a parameter and one a hidden layer, no more and no fewer")
+        raise WeightsDoNotFit("one exponent per parameter and one per hidden layer, no more and no fewer")
     for exponent in (*weights.exponents, *weights.activations):
         if not 0 <= exponent <= MOST_EXPONENT:
             raise WeightsDoNotFit(f"exponents lie within 0 … {MOST_EXPONENT}, not {exponent}")

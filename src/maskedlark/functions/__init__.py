@@ -47,8 +47,8 @@ class OnDemand(Mapping[str, F]):
         if name not in self._known and name in self._later:
             module, cls = self._later[name]
             self._known[name] = getattr(import_module(module), cls)()
-        found: F = self._known[name]
-        return found
+        function: F = self._known[name]
+        return function
 
     def __iter__(self) -> Iterator[str]:
         return iter({**dict.fromkeys(self._known), **dict.fromkeys(self._later)})
@@ -58,13 +58,13 @@ class OnDemand(Mapping[str, F]):
 
 
 def _by_name(functions: Sequence[F]) -> dict[str, F]:
-    found: dict[str, F] = {}
+    by_name: dict[str, F] = {}
     for function in functions:
-        if function.name in found:
+        if function.name in by_name:
             module = type(function).__module__
             raise NotDeclared(f"the function {function.name!r} of {module} has a name that is taken")
-        found[function.name] = function
-    return found
+        by_name[function.name] = function
+    return by_name
 
 
 def _classes(module: str) -> list[type[Function | SteppedFunction]]:

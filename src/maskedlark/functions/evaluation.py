@@ -89,7 +89,7 @@ class EvaluationArguments(Settings):
 
 @dataclass(frozen=True)
 class EvaluationQuestion(Question):
-    """Histograms of one model, one a label."""
+    """Histograms of one model, one per label."""
 
     model: str
     network: Network
@@ -134,8 +134,7 @@ class EvaluationQuestion(Question):
         exact.buckets(self.network, self.weights, row, self.scales)
 
     def _of(self, records: Trained) -> list[FieldArray]:
-        shown = [np.broadcast_to(each, (len(records), each.shape[1])) for each in records.candidates]
-        masked = gradient.Records(records.features, shown, records.shares)
+        masked = gradient.Records.of(records)
         buckets = exact.buckets(self.network, self.weights, records.features, self.scales)
         return [
             exact.histogram(buckets[label], masked, label, scale, space)

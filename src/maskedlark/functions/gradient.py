@@ -78,9 +78,8 @@ class GradientQuestion(Question):
         return [Table([()], counted, (total[None, :],))]
 
     def _of(self, engine: exact.Engine, records: Trained) -> FieldArray:
-        shown = [np.broadcast_to(each, (len(records), each.shape[1])) for each in records.candidates]
         seed = None if self.dropout_seed is None else Seed(self.dropout_seed, records.ids)
-        batch = exact.Records(records.features, shown, records.shares, seed)
+        batch = exact.Records.of(records, seed)
         batch.check(self.network)
         return engine.share(batch, exact.BLOCK)
 
@@ -95,9 +94,9 @@ class GradientSteps(Steps):
 
     def at(self, body: bytes, shared: bytes) -> Question:
         """The gradient at these weights."""
-        found = weights.decode(self.network, body)
+        sent = weights.decode(self.network, body)
         question = GradientQuestion(
-            self.model, self.network, found, self.clipping, shared if self.network.has_dropout else None
+            self.model, self.network, sent, self.clipping, shared if self.network.has_dropout else None
         )
         question.plans  # noqa: B018 - weights that leave the field are refused here, before a step is taken
         return question

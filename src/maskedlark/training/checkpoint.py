@@ -1,7 +1,7 @@
 """A run on disk: its session's request, and, after every few steps, model and optimiser as they were.
 
 A run that was killed anywhere is begun again over the same folder. It opens the same session, loads the last
-checkpoint and goes through the steps behind it again, by the answers that it kept: helpers answer the last
+checkpoint and goes through the steps after it again, by the answers that it kept: helpers answer the last
 step again for the same weights, and none before it.
 """
 
@@ -108,8 +108,8 @@ class Run:
         if not path.exists():
             return None
         try:
-            found = read_saved(path)
-            step, states = int(found["step"]), [(str(kind), state) for kind, state in found["kept"]]
+            saved = read_saved(path)
+            step, states = int(saved["step"]), [(str(kind), state) for kind, state in saved["kept"]]
         except (NotAModel, *UNREADABLE):
             raise OtherRun(f"{path} is no checkpoint of a run: begin in another folder") from None
         there, now = [kind for kind, _ in states], [type(each).__name__ for each in kept]

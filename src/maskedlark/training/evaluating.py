@@ -1,8 +1,8 @@
 """How good a model is, on labels that nobody holds: one private question, and measures with error bars.
 
-found = client.evaluate(training, part="held_out")
-print(found)                         AUC, log-loss, accuracy of every label, and how far noise puts them off
-found.labels[0].calibration()        for every bucket of predicted probability: how often it came true
+evaluated = client.evaluate(training, part="held_out")
+print(evaluated)                     AUC, log-loss, accuracy of every label, and how far noise puts them off
+evaluated.labels[0].calibration()    for every bucket of predicted probability: how often it came true
 """
 
 import base64
@@ -67,7 +67,7 @@ def evaluate(
     sample: NDArray[np.uint8] | None = None,
     bits: int = BITS,
 ) -> Evaluated:
-    """Ask helpers for histograms of (score bucket, label), and measure. Charged as one release a label.
+    """Ask helpers for histograms of (score bucket, label), and measure. Charged as one release per label.
 
     A run or a saved model brings its loss and tag, a run also its held-out share; a bare module needs them.
     """
@@ -110,7 +110,7 @@ def _share(part: Which, held_out: float) -> float:
 
 
 def _scale(loss: Loss, space: LabelSpace, buckets: int) -> DescribedScale:
-    """A bucket a class for softmax; probabilities from 0 to 1; values over the label's own range."""
+    """One bucket per class for softmax; probabilities from 0 to 1; values over the label's own range."""
     if isinstance(loss, SoftmaxCrossEntropy):
         return DescribedScale(buckets=loss.classes)
     if isinstance(loss, BinaryCrossEntropy):
@@ -122,23 +122,23 @@ def _measured(
     network: Network, spaces: Sequence[LabelSpace], scales: Sequence[DescribedScale], answered: Answered
 ) -> tuple[Measured, ...]:
     (table,) = answered.tables
-    found: list[Measured] = []
+    measured: list[Measured] = []
     for place, (loss, space, scale) in enumerate(zip(network.losses, spaces, scales, strict=True)):
         sensitivity = table.plan.columns[place].sensitivity
         deviation = intervals.standard_error(answered.kind, answered.noise, sensitivity, answered.helpers)
         counts = table.columns[place][0].reshape(scale.buckets, len(space)).astype(np.float64)
         if isinstance(loss, SoftmaxCrossEntropy):
-            found.append(Classes(_square(counts, space, loss.classes), deviation))
+            measured.append(Classes(_square(counts, space, loss.classes), deviation))
         elif isinstance(loss, BinaryCrossEntropy):
-            found.append(Binary(counts, deviation))
+            measured.append(Binary(counts, deviation))
         else:
             edges = np.linspace(scale.low, scale.high, scale.buckets + 1)
-            found.append(Values(counts, deviation, edges, np.array(space.values, np.float64)))
-    return tuple(found)
+            measured.append(Values(counts, deviation, edges, np.array(space.values, np.float64)))
+    return tuple(measured)
 
 
 def _square(counts: Floats, space: LabelSpace, classes: int) -> Floats:
-    """A column a class, also for those that no label can have."""
-    found = np.zeros((classes, classes))
-    found[:, list(space.values)] = counts
-    return found
+    """One column per class, also for those that no label can have."""
+    square = np.zeros((classes, classes))
+    square[:, list(space.values)] = counts
+    return square

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 def training(recipe: Recipe, home: "Client | Workflow") -> tuple[Training, list[Any]]:
     """The run, and what its loop steps: the optimiser, and the scheduler if there is one."""
     made = model(recipe)
-    found = begin(home, made, encoder=encoder(recipe), **recipe.training)
+    run = begin(home, made, encoder=encoder(recipe), **recipe.training)
     steppers = [_made(torch.optim, "optimizer", torch.optim.Optimizer, recipe.optimizer, made.parameters())]
     if recipe.scheduler is not None:
         schedulers = torch.optim.lr_scheduler
         steppers.append(_made(schedulers, "scheduler", schedulers.LRScheduler, recipe.scheduler, steppers[0]))
-    return found.keep(*steppers), steppers
+    return run.keep(*steppers), steppers
 
 
 def trained(recipe: Recipe) -> Predictor:

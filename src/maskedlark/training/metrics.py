@@ -107,14 +107,14 @@ class Binary(_Histogram):
 
     def calibration(self, least: float = 0.0) -> list[tuple[float, Measure]]:
         """For every bucket of at least so many records: its middle, and how many of them had label 1."""
-        found = []
+        buckets = []
         for low, high, (zero, one) in zip(self.edges, self.edges[1:], self.counts, strict=False):
             total = float(zero + one)
             if total >= max(least, 4 * self.deviation, 1.0):
                 part = float(one) / total
                 error = self.deviation * math.sqrt(part**2 + (1 - part) ** 2) / total
-                found.append((float(low + high) / 2, Measure(part, error)))
-        return found
+                buckets.append((float(low + high) / 2, Measure(part, error)))
+        return buckets
 
 
 @dataclass(frozen=True, eq=False)

@@ -66,14 +66,14 @@ def _add(chain: Chain, model: nn.Module, node: fx.Node) -> None:
 
 
 def names(loss: str | Sequence[str]) -> tuple[str, ...]:
-    """The names of losses as we write them, one a label."""
-    found = tuple(_OTHER_NAMES.get(name, name) for name in ([loss] if isinstance(loss, str) else loss))
-    for name in found:
+    """The names of losses as we write them, one per label."""
+    losses_named = tuple(_OTHER_NAMES.get(name, name) for name in ([loss] if isinstance(loss, str) else loss))
+    for name in losses_named:
         if name not in ("bce", "mse", "softmax"):
             raise ModelDoesNotFit(repr(name), "is no loss; there are bce, mse and softmax")
-    if "softmax" in found and len(found) > 1:
+    if "softmax" in losses_named and len(losses_named) > 1:
         raise ModelDoesNotFit("softmax", "takes all outputs, and stands alone; give every label a model")
-    return found
+    return losses_named
 
 
 def losses(loss: str | Sequence[str], model: nn.Module) -> tuple[Loss, ...]:
@@ -106,8 +106,8 @@ def fill(network: Network, model: nn.Module, gradient: NDArray[np.float64]) -> N
     named = dict(model.named_parameters())
     for entry in network.parameters:
         parameter = named[entry.name]
-        found = torch.from_numpy(gradient[entry.place].reshape(entry.shape).copy())
-        own = found.to(parameter.device, parameter.dtype)
+        flat = torch.from_numpy(gradient[entry.place].reshape(entry.shape).copy())
+        own = flat.to(parameter.device, parameter.dtype)
         parameter.grad = own if parameter.grad is None else parameter.grad + own
 
 

@@ -187,21 +187,23 @@ def course(
     # Of a model's δ, half is for sessions.
     delta = ceilings.adserver.delta / len(document.models) / 2 if target.delta is None else target.delta
     try:
-        noise = _noise(drawn, mechanism.kind, steps, delta, target) if target.noise is None else target.noise
-        noise = max(noise, mechanism.noise_floor) if target.noise is None else noise
+        noise = target.noise
+        if noise is None:
+            noise = max(_noise(drawn, mechanism.kind, steps, delta, target), mechanism.noise_floor)
         if noise < mechanism.noise_floor:
             raise NoiseTooSmall(f"noise {noise:g} is below the declared {mechanism.noise_floor:g}")
-        found = sampling.course(drawn, mechanism.kind, noise, steps, delta, records=records, k=document.k)
+        course = sampling.course(drawn, mechanism.kind, noise, steps, delta, records=records, k=document.k)
     except NotDeclared as error:
         raise BadArguments(str(error)) from None
-    _check(found, drawn, target, document, records)
-    return found
+    _check(course, drawn, target, document, records)
+    return course
 
 
-def _check(found: Course, drawn: Sampling, target: PrivacyTarget, document: Document, records: int) -> None:
+def _check(course: Course, drawn: Sampling, target: PrivacyTarget, document: Document, records: int) -> None:
     """Refuse what costs more than was asked for, or than the document allows."""
-    assert document.training is not None
-    alone, together = adserver_epsilon(found), coalition_epsilon(found)
+    ceilings = document.training
+    assert ceilings is not None
+    alone, together = adserver_epsilon(course), coalition_epsilon(course)
     asked = target.epsilon if target.epsilon is not None else math.inf
     if (alone if target.against == "adserver" else together) > asked * (1 + _ROUNDED):
         raise BadArguments(
@@ -209,13 +211,8 @@ def _check(found: Course, drawn: Sampling, target: PrivacyTarget, document: Docu
             f"they amplify nothing, and this costs ε = {alone:.4g}: take a higher rate"
         )
     for what, name, figure, most in (
-        ("the ad server", "adserver", alone, document.training.adserver.epsilon),
-        (
-            "the ad server with all helpers but one",
-            "coalition",
-            together,
-            document.training.coalition.epsilon,
-        ),
+        ("the ad server", "adserver", alone, ceilings.adserver.epsilon),
+        ("the ad server with all helpers but one", "coalition", together, ceilings.coalition.epsilon),
     ):
         if figure > most:
             raise OverCeiling(

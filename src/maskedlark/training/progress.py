@@ -53,7 +53,7 @@ def bar(plan: TrainingPlan, first: int, console: Console | None = None) -> Itera
 def cost(plan: TrainingPlan, used: int) -> str:
     """Both figures of a run after so many steps: what stays charged if it is closed now, and is reserved.
 
-    It changes with quarters alone, and so is computed four times a run: an ε takes a fraction of a second.
+    It changes with quarters alone, and so is computed four times per run: an ε takes a fraction of a second.
     """
     if plan.course is None:
         return "nothing charged"

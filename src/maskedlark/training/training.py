@@ -181,5 +181,5 @@ class Step:
 
         `chosen`: the batch's records, for a run whose batches the caller chooses.
         """
-        found = self.training.gradient(self.number, chosen)
-        networks.fill(self.training.network, self.training.model, found)
+        gradient = self.training.gradient(self.number, chosen)
+        networks.fill(self.training.network, self.training.model, gradient)

@@ -77,7 +77,7 @@ few = replace(good, candidates=[good.candidates[0][:, :1]])
 @pytest.mark.parametrize(
     ("bad", "why"),
     [
-        (replace(good, features=good.features[:, :3]), "4 a record"),
+        (replace(good, features=good.features[:, :3]), "4 per record"),
         (replace(good, features=good.features.astype(np.int64)), "bytes"),
         (replace(good, candidates=[]), "labels"),
         (replace(good, candidates=[good.candidates[0][:5]]), "candidates"),
