@@ -20,15 +20,17 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import httpx
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rich.console import Console
 
 from benches.timing import seconds
 from maskedlark.adserver.client import Client
+from maskedlark.adserver.session import Session
 from maskedlark.browser.population import Population, processes
 from maskedlark.clock import SystemClock
 from maskedlark.core import batches, sharing
@@ -43,7 +45,6 @@ from maskedlark.randomness import SystemRandomness
 from maskedlark.release import zero_sum
 from maskedlark.release.parts import Batches
 from maskedlark.simulate.cluster import LocalCluster, local_cluster
-from maskedlark.training.progress import silent
 from maskedlark.training.training import Training
 from maskedlark.wire.steps import Ranges
 
@@ -186,7 +187,8 @@ def _race(case: Case, size: int, client: Client, records: Trained, traffic: "_Tr
     """Both loops in turns, at one batch size."""
     steps = WARM_UP + rounds * case.round
     over_http, in_memory = (_begin(case, size, client, steps) for _ in range(2))
-    in_memory.sums = alone = _Alone(in_memory, records)
+    alone = _Alone(in_memory, records)
+    in_memory.sums = cast("Session", alone)
     theirs, ours = _steps(over_http), _steps(in_memory)
     for _ in range(WARM_UP):
         next(theirs), next(ours)
@@ -233,7 +235,7 @@ def _begin(case: Case, size: int, client: Client, steps: int) -> Training:
         noise=NOISE,
         delta=DELTA,
     )
-    made.shown = silent
+    made.console = Console(quiet=True)
     return made
 
 

@@ -16,9 +16,9 @@ from maskedlark.exact import norms
 from maskedlark.exact.backward import Backward, Label
 from maskedlark.exact.forward import Forward, Trace
 from maskedlark.exact.gradient import BLOCK, Engine, Records
+from maskedlark.exact.layout import StepLayout
 from maskedlark.exact.losses import SoftmaxCrossEntropy, as_candidates
 from maskedlark.exact.operations import TOP
-from maskedlark.exact.plan import Plan
 from maskedlark.exact.products import LOW_BITS
 from maskedlark.exact.tables import PROBABILITY_BITS
 
@@ -27,7 +27,7 @@ _SHORT = 2
 """Layers of a network whose errors stay far below that on their way back."""
 
 
-def total(step: Plan, records: Records) -> NDArray[np.int64]:
+def total(step: StepLayout, records: Records) -> NDArray[np.int64]:
     """Σ of clipped gradients as signed integers, flat; masks that are all 1 go the fast way."""
     device = devices.ready("cpu")
     step.check_range(len(records))
@@ -40,7 +40,7 @@ def total(step: Plan, records: Records) -> NDArray[np.int64]:
     return field.to_signed(Engine(step, device).share(records, BLOCK))
 
 
-def _one_product(step: Plan, records: Records, device: torch.device) -> NDArray[np.int64] | None:
+def _one_product(step: StepLayout, records: Records, device: torch.device) -> NDArray[np.int64] | None:
     """None, where a sum could be too long for float64."""
     trace = Forward(step, device)(devices.tensor(records.features, device), None)
     label = Label(0, as_candidates(records.candidates[0], device), devices.tensor(records.masks, device))
@@ -62,19 +62,19 @@ def _one_product(step: Plan, records: Records, device: torch.device) -> NDArray[
 
 def _errors(backward: Backward, trace: Trace, label: Label) -> list[Tensor]:
     """Every layer's clipped error, float64, first layer first."""
-    plan, (loss,) = backward.plan, backward.plan.network.losses
+    layout, (loss,) = backward.layout, backward.layout.network.losses
     # With more layers the way back has more products than one, and what they can reach is not bounded here.
-    deep = plan.clip.depth or len(plan.layers) > _SHORT
+    deep = layout.clip.depth or len(layout.layers) > _SHORT
     if not isinstance(loss, SoftmaxCrossEntropy) or deep or label.masks.shape[1] > 1:
         limbs = backward.masked_errors(trace, label)
         return [own.low + own.high * 2.0**LOW_BITS for own in limbs][::-1]
     # As `Backward` does it, but for the limbs: on the way back every number stays far below 2^53.
-    (head,) = plan.heads
-    fine = loss.probabilities(trace.sums, plan.layers[-1].sum_exponent)
+    (head,) = layout.heads
+    fine = loss.probabilities(trace.sums, layout.layers[-1].sum_exponent)
     powers = norms.coarse_powers(backward, trace, label, head, fine)
-    factors = norms.softmax_factors(plan, trace, head, powers)
+    factors = norms.softmax_factors(layout, trace, head, powers)
     error = norms.candidate_errors(fine, label.candidates.long(), PROBABILITY_BITS)[:, 0]
-    errors = [(error * factors).mul_(2.0 ** (plan.clip.fraction - PROBABILITY_BITS)).trunc_()]
-    for index in range(len(plan.layers) - 1, 0, -1):
+    errors = [(error * factors).mul_(2.0 ** (layout.clip.fraction - PROBABILITY_BITS)).trunc_()]
+    for index in range(len(layout.layers) - 1, 0, -1):
         errors.append((errors[-1] @ backward.weights[index]).mul_(trace.slopes[index - 1]))
     return errors[::-1]

@@ -30,9 +30,8 @@ from maskedlark.dp import mechanisms
 from maskedlark.exact import device as devices
 from maskedlark.exact.clip import Clip
 from maskedlark.exact.gradient import Records
-from maskedlark.exact.local import calibrate
-from maskedlark.exact.plan import Plan
-from maskedlark.exact.quantise import quantise
+from maskedlark.exact.layout import StepLayout
+from maskedlark.exact.quantise import calibrate, quantise
 from maskedlark.functions import weights as wire
 from maskedlark.functions.gradient import GradientQuestion
 from maskedlark.ledger.sessions import noise_seed
@@ -164,7 +163,7 @@ def sample(data: Split, run: Run) -> NDArray[np.uint8]:
 
 
 def share(
-    step: Plan, features: NDArray[np.uint8], labels: NDArray[np.int64], local: Local | None = None
+    step: StepLayout, features: NDArray[np.uint8], labels: NDArray[np.int64], local: Local | None = None
 ) -> NDArray[np.int64]:
     """The sum of clipped gradients, in whole numbers, of labels that are known."""
     candidates, masks = labels[:, None], np.ones((len(labels), 1), np.int64)

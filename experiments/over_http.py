@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rich.console import Console
 from torch import nn
 
 from benches.training import TAG, declared, send
@@ -26,7 +27,6 @@ from maskedlark.core import sharing
 from maskedlark.core.records import Trained
 from maskedlark.randomness import SystemRandomness
 from maskedlark.simulate.cluster import LocalCluster, local_cluster
-from maskedlark.training.progress import silent
 from maskedlark.training.training import Training
 
 _MOST = 99.0
@@ -98,7 +98,7 @@ def _train(client: Client, data: Split, run: Run, delta: float, sample: NDArray[
         fraction=run.clip.fraction,
         depth=run.clip.depth,
     )
-    training.shown = silent
+    training.console = Console(quiet=True)
     optimiser = torch.optim.SGD(training.model.parameters(), lr=run.rate, momentum=run.momentum)
     with training:
         for step in training:

@@ -68,7 +68,7 @@ def _models() -> list[Decoder]:
         ),
         Decoder(
             "description of a model",
-            ("functions.model.decode",),
+            ("functions.function.parse",),
             (described,),
             lambda data: model.decode(_parsed(data)),
             (BadArguments, NotDeclared),
@@ -76,7 +76,7 @@ def _models() -> list[Decoder]:
         ),
         Decoder(
             "question of an evaluation",
-            ("functions.evaluation.Evaluation.ask", "functions.evaluation.EvaluationArguments.quantised"),
+            ("functions.function.parse", "functions.evaluation.EvaluationArguments.quantised"),
             (question,),
             asked,
             (BadArguments, NotDeclared, DecodeError),

@@ -118,7 +118,7 @@ def _questions() -> list[Decoder]:
     return [
         Decoder(
             "question",
-            ("privacy.messages.decode_request", "functions.sums.Sums.ask"),
+            ("privacy.messages.decode_request", "functions.function.parse"),
             (request.encode(),),
             _asked,
             (BadArguments,),

@@ -45,7 +45,7 @@ def decoders() -> list[Decoder]:
     return [
         Decoder(
             "saved model",
-            ("training.predictor.load", "training.predictor._read", "training.saved.read"),
+            ("training.predictor.load", "training.checkpoint.read_saved"),
             tuple(examples),
             _in_file("saved.pt", lambda path: load(path, _model())),
             (NotAModel, DecodeError, NotAnEncoder),
@@ -53,7 +53,7 @@ def decoders() -> list[Decoder]:
         ),
         Decoder(
             "checkpoint",
-            ("training.saved.read",),
+            ("training.checkpoint.read_saved",),
             ((run.folder / "checkpoint.pt").read_bytes(),),
             _in_file("run/checkpoint.pt", lambda path: Run(path.parent, b"").load([_model()])),
             (OtherRun,),

@@ -13,7 +13,6 @@ from maskedlark.cli.query import parse_where
 from maskedlark.errors import BadArguments, InvalidDocument
 from maskedlark.exact import onnx_model
 from maskedlark.exact.errors import ModelDoesNotFit
-from maskedlark.exact.losses import BinaryCrossEntropy
 from maskedlark.functions.evaluation import Evaluation
 from maskedlark.functions.model import describe
 from maskedlark.helper import chunk_file
@@ -127,7 +126,7 @@ def test_a_tensor_of_a_type_that_onnx_does_not_know_is_damaged():
     model = onnx.load_from_string(decoders.table()["ONNX model"].examples[0])
     model.graph.initializer[0].data_type = -25
     with pytest.raises(ModelDoesNotFit, match="damaged"):
-        onnx_model.read(model.SerializeToString(), [BinaryCrossEntropy()])
+        onnx_model.read(model.SerializeToString(), ["bce"])
 
 
 def test_weights_that_are_not_ascii_are_refused():

@@ -1,5 +1,6 @@
 """What training needs beside services: labelled reports, a dataset of them, a look into helpers' files."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,15 +14,18 @@ from maskedlark.audit import colluding
 from maskedlark.audit.colluding import reading, shared_seed
 from maskedlark.clock import SystemClock, hour_of
 from maskedlark.core.purpose import Purpose
+from maskedlark.core.records import Records
 from maskedlark.ledger.receipt import OpenedReceipt
 from maskedlark.parameters.document import Document
+from maskedlark.randomness import SystemRandomness
 from maskedlark.release.messages import SessionRequest
 from maskedlark.simulate.cluster import LocalCluster, RunningHelper
-from maskedlark.training.local import Local, LocalDataset
 from maskedlark.training.training import Training
 from maskedlark.wire import batch
 from maskedlark.wire.batch import Envelope
+from maskedlark.workflow import Workflow
 from tests.integration.waiting import next_second
+from tests.unit.training.cases import Repeats
 
 FEATURES, RECORDS = 8, 240
 TAG = "visits"
@@ -94,20 +98,20 @@ def flat(net: nn.Module) -> np.ndarray:
     return np.concatenate([each.detach().numpy().ravel() for each in net.parameters()]).view(np.uint32)
 
 
-def twin(made: LocalCluster, document: Document, request: SessionRequest, opened: OpenedReceipt) -> Local:
+def twin(made: LocalCluster, document: Document, request: SessionRequest, opened: OpenedReceipt) -> Workflow:
     """The same records and seeds as helpers have them, in this process."""
     helpers = [each for each in made.helpers if each.name in {named.name for named in document.helpers}]
-    datasets = [
-        LocalDataset(
-            bytes.fromhex(digest),
-            [colluding.records(helper.folder, document, digest, request.tag) for helper in helpers],
-            shared_seed(helpers[0].folder, document, digest),
-            first,
-        )
-        for digest, first in zip(request.datasets, request.slots, strict=True)
-    ]
-    seeds = [colluding.session_seed(helper.folder, document, opened) for helper in helpers]
-    return Local(document, datasets, seeds)
+    seeds = [colluding.stored_session_seed(helper.folder, document, opened) for helper in helpers]
+    keys = [helper.identity for helper in helpers]
+    way = Workflow(document, keys, SystemClock(), SystemRandomness(), noise=[Repeats(seed) for seed in seeds])
+    for digest, first in zip(request.datasets, request.slots, strict=True):
+        held: list[Mapping[str | None, Records]] = [
+            {request.tag: colluding.records(helper.folder, document, digest, request.tag)}
+            for helper in helpers
+        ]
+        seed = shared_seed(helpers[0].folder, document, digest)
+        way.hold(digest, Purpose.TRAIN, held, bytes.fromhex(digest), seed, first)
+    return way
 
 
 def taken(helper: RunningHelper, session: str) -> int:

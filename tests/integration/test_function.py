@@ -17,7 +17,7 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Records, Trained
 from maskedlark.dp.mechanisms import Sensitivity
 from maskedlark.errors import BadArguments
-from maskedlark.functions.function import Arguments, Column, Function, Plan, Question, Table
+from maskedlark.functions.function import Arguments, Column, Function, Question, Table, TableSchema
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.simulate.cluster import local_cluster
@@ -54,11 +54,11 @@ class Asked(Question):
         return self._tag
 
     @property
-    def plans(self) -> tuple[Plan, ...]:
+    def plans(self) -> tuple[TableSchema, ...]:
         """One row of d sums. A label that changes from 0 to 1 moves each by up to 255."""
         width = self._model.features
         sensitivity = Sensitivity(255 * width, 255 * width**0.5, touched=width)
-        return (Plan((), (Column("x", sensitivity, 255, width),)),)
+        return (TableSchema((), (Column("x", sensitivity, 255, width),)),)
 
     def share(self, datasets: Sequence[Records], k: int) -> list[Table]:
         records = [each for each in datasets if isinstance(each, Trained)]

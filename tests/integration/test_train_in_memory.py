@@ -13,13 +13,12 @@ from maskedlark.core.declared import Model
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
 from maskedlark.exact.clip import Clip
-from maskedlark.exact.gradient import Records, gradient
-from maskedlark.exact.local import calibrate, float_gradient, lift
+from maskedlark.exact.gradient import Records, gradient, lift
 from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy
 from maskedlark.exact.network import Network
-from maskedlark.exact.quantise import by_name, quantise
+from maskedlark.exact.quantise import calibrate, quantise
 from maskedlark.randomness import FixedRandomness
-from tests.unit.exact.models import dense, random_parameters
+from tests.unit.exact.models import dense, float_gradient, random_parameters
 
 MNIST = Path(__file__).resolve().parents[2] / ".." / "shared" / "data" / "mnist"
 
@@ -46,7 +45,7 @@ def masked_step(network: Network, space: LabelSpace, x: np.ndarray, y: np.ndarra
 
 
 def float_step(network: Network, x: np.ndarray, y: np.ndarray, clip: Clip) -> Step:
-    return lambda parameters, batch: float_gradient(network, parameters, x[batch], [y[batch]], clip)
+    return lambda parameters, batch: float_gradient(network, parameters, x[batch], y[batch], clip)
 
 
 def train(
@@ -63,6 +62,10 @@ def train(
             moving = 0.9 * moving + step(by_name(network, theta), chosen) / len(chosen)
             theta = theta - rate * moving
     return by_name(network, theta)
+
+
+def by_name(network: Network, flat: NDArray[np.float64]) -> Floats:
+    return {entry.name: flat[entry.place].reshape(entry.shape) for entry in network.parameters}
 
 
 def logits(network: Network, parameters: Floats, features: np.ndarray) -> np.ndarray:

@@ -16,10 +16,10 @@ from maskedlark.exact.clip import Clip, Norm
 from maskedlark.exact.errors import OutOfField, TooWide, WeightsDoNotFit
 from maskedlark.exact.forward import Seed
 from maskedlark.exact.gradient import Engine, Records, gradient
+from maskedlark.exact.layout import step_layout
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy, SquaredError
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.operations import Activation, Dropout, Elu, Identity, LeakyRelu, Relu, Sigmoid, Tanh
-from maskedlark.exact.plan import plan
 from maskedlark.exact.quantise import Quantised
 
 ACTIVATIONS: list[Activation] = [
@@ -103,7 +103,7 @@ def longest(network: Network, weights: Quantised, clip: Clip, features: np.ndarr
 
     Each label's candidates go by themselves, and then all labels' together: rows may be parallel.
     """
-    bound = Fraction(clip.psi) * 2 ** plan(network, weights, clip).exponent
+    bound = Fraction(clip.psi) * 2 ** step_layout(network, weights, clip).exponent
     shown = [labels_of(loss) for loss in network.losses]
     together = [[column[n % len(column)] for column in shown] for n in range(max(map(len, shown)))]
     worst = 0.0
@@ -121,8 +121,8 @@ def longest(network: Network, weights: Quantised, clip: Clip, features: np.ndarr
 def search(case: Case) -> None:
     network, weights, clip, features = case
     try:
-        Engine(plan(network, weights, clip), torch.device("cpu"))
-        plan(network, weights, clip).check_range(1)
+        Engine(step_layout(network, weights, clip), torch.device("cpu"))
+        step_layout(network, weights, clip).check_range(1)
     except (OutOfField, TooWide, WeightsDoNotFit):
         reject()
     target(longest(network, weights, clip, features))
@@ -181,7 +181,7 @@ def test_truncation_alone_would_break_the_bound() -> None:
     weights = Quantised(np.concatenate(parts).astype(np.int16), (8, 0, 0, 0), (3,))
     features, clip = np.full((1, FEATURES), 255, np.uint8), Clip(0.3, Norm.L2, fraction=8)
     assert longest(network, weights, clip, features) <= 1.0
-    careless = plan(network, weights, clip)
+    careless = step_layout(network, weights, clip)
     careless = replace(careless, heads=(replace(careless.heads[0], truncation=0.0),))
     one = Records(features, [np.array([[3]])], np.ones((1, 1), np.int64))
     row = field.to_signed(Engine(careless, torch.device("cpu")).share(one, 1)).tolist()

@@ -12,7 +12,7 @@ from maskedlark.core import field
 from maskedlark.exact import digits
 from maskedlark.exact.errors import OutOfField, TooWide
 from maskedlark.exact.gradient import gradient
-from maskedlark.exact.plan import plan
+from maskedlark.exact.layout import step_layout
 from tests.twins import exact as twin
 from tests.unit.exact.cases import Case, add, cases, twin_network, twin_records
 
@@ -24,7 +24,7 @@ def quiet(examples: int) -> settings:
 
 def fits(case: Case) -> bool:
     try:
-        plan(case.network, case.weights, case.clip).check_range(max(1, len(case.helpers[0])))
+        step_layout(case.network, case.weights, case.clip).check_range(max(1, len(case.helpers[0])))
     except (OutOfField, TooWide):
         return False
     return True
@@ -40,7 +40,9 @@ def check_case(case: Case, block: int) -> None:
     seed = own.seed.seed if own.seed else None
     expected = twin.share(net, case.twin_clip, twin_records(own), seed)
     assert shares[0].tolist() == (expected or [0] * case.network.size)
-    assert plan(case.network, case.weights, case.clip).exponent == twin.exponent_of(net, case.twin_clip)
+    assert step_layout(case.network, case.weights, case.clip).exponent == twin.exponent_of(
+        net, case.twin_clip
+    )
     check_sum(case, net, seed, add(shares))
 
 

@@ -20,7 +20,7 @@ from maskedlark.core import sharing
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp import mechanisms
 from maskedlark.dp.sampling import Sampling
-from maskedlark.exact.local import lift
+from maskedlark.exact.gradient import lift
 from maskedlark.exact.losses import BinaryCrossEntropy
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.quantise import Quantised

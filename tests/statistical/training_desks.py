@@ -15,7 +15,7 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Trained
 from maskedlark.dp import mechanisms
 from maskedlark.dp.sampling import Sampling
-from maskedlark.exact.local import lift
+from maskedlark.exact.gradient import lift
 from maskedlark.exact.network import Network
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from maskedlark.adserver.errors import HelpersDiffer
 from maskedlark.core import field, sharing
 from maskedlark.dp.mechanisms import Kind
-from maskedlark.functions.function import Arguments, Group, Plan
+from maskedlark.functions.function import Arguments, Group, TableSchema
 from maskedlark.ledger.receipt import Balance, ReleaseReceipt
 from maskedlark.parameters.document import Document
 from maskedlark.release.messages import Answer, AnswerTable
@@ -19,7 +19,7 @@ from maskedlark.release.messages import Answer, AnswerTable
 class Combined:
     """One table of an answer: private numbers, with the noise of every helper in them."""
 
-    plan: Plan
+    plan: TableSchema
     rows: Sequence[Group]
     columns: tuple[NDArray[np.int64], ...]
     """In the order of the plan's: (rows, width)."""
@@ -50,7 +50,7 @@ class Answered:
         return len(self.document.helpers)
 
 
-def combine(plans: Sequence[Plan], answers: Mapping[str, Answer]) -> tuple[Combined, ...]:
+def combine(plans: Sequence[TableSchema], answers: Mapping[str, Answer]) -> tuple[Combined, ...]:
     """The tables that the helpers' shares add up to. Run by the ad server, on verified receipts."""
     names, first = list(answers), next(iter(answers.values()))
     for name, answer in answers.items():
@@ -62,7 +62,7 @@ def combine(plans: Sequence[Plan], answers: Mapping[str, Answer]) -> tuple[Combi
     return tuple(_combined(plan, shares) for plan, shares in zip(plans, tables, strict=True))
 
 
-def _check_form(name: str, plans: Sequence[Plan], answer: Answer) -> None:
+def _check_form(name: str, plans: Sequence[TableSchema], answer: Answer) -> None:
     if len(answer.tables) != len(plans):
         raise HelpersDiffer(f"{name} answered with {len(answer.tables)} tables, not with {len(plans)}")
     for plan, table in zip(plans, answer.tables, strict=True):
@@ -73,7 +73,7 @@ def _check_form(name: str, plans: Sequence[Plan], answer: Answer) -> None:
             raise HelpersDiffer(f"{name} answered with columns or keys of another number than was asked")
 
 
-def _combined(plan: Plan, shares: Sequence[AnswerTable]) -> Combined:
+def _combined(plan: TableSchema, shares: Sequence[AnswerTable]) -> Combined:
     rows = shares[0].rows
     added = [sharing.combine(column) for column in zip(*(share.columns for share in shares), strict=True)]
     widths = [column.width for column in plan.columns]

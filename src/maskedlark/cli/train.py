@@ -72,8 +72,7 @@ def evaluate(
     """Ask the helpers how good a trained model is: AUC, log-loss, accuracy, with error bars."""
     recipe = recipes.read(run)
     with Client.from_config(recipe.adserver) as client:
-        document, _ = client.sealed_to_train(recipe.datasets)
-        predictor = _making().trained(recipe, document)
+        predictor = _making().trained(recipe)
         options: dict[str, Any] = {"datasets": recipe.datasets, "part": part, "buckets": buckets}
         if part != "all":
             options["held_out"] = recipe.held_out
@@ -93,4 +92,4 @@ def evaluate(
 
 
 def _making() -> Any:  # noqa: ANN401 - a module
-    return import_extra("maskedlark.training.making", "training", "extra `train`", BadRun)
+    return import_extra("maskedlark.training.from_recipe", "training", "extra `train`", BadRun)

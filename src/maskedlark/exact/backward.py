@@ -1,7 +1,7 @@
 """The way back for one label: clip every candidate in the clear, mask, and carry on in the field.
 
 Run by helpers. Clip before masking: helpers must scale a candidate's error identically, or masks do not
-cancel. Both routes end in one masked error a record and layer, whatever the number of candidates.
+cancel. Both routes end in one masked error per record and layer, whatever the number of candidates.
 """
 
 from collections.abc import Iterator
@@ -14,9 +14,9 @@ from torch import Tensor
 from maskedlark.exact import device as devices
 from maskedlark.exact import norms, products
 from maskedlark.exact.forward import Trace
-from maskedlark.exact.gram import Gram
+from maskedlark.exact.layout import LabelLayout, StepLayout
 from maskedlark.exact.losses import OneOutput, SoftmaxCrossEntropy
-from maskedlark.exact.plan import HeadPlan, Plan
+from maskedlark.exact.norms import Gram
 from maskedlark.exact.products import Limbs
 from maskedlark.exact.tables import PROBABILITY_BITS
 
@@ -33,8 +33,8 @@ class Label:
 class Backward:
     """One step's weights on a device, for the way back through every layer but the first."""
 
-    def __init__(self, plan: Plan, device: torch.device) -> None:
-        self.plan = plan
+    def __init__(self, layout: StepLayout, device: torch.device) -> None:
+        self.layout = layout
         self.device = device
         self._grams: dict[int, Gram] = {}
 
@@ -43,67 +43,67 @@ class Backward:
         """Every layer's (outputs, inputs), float64; the first layer's is never needed."""
         return tuple(
             devices.tensor(layer.weight, self.device).double() if index else torch.empty(0)
-            for index, layer in enumerate(self.plan.layers)
+            for index, layer in enumerate(self.layout.layers)
         )
 
     def of_head(self, index: int) -> Tensor:
         """The rows of the output layer that belong to one label."""
-        return self.weights[-1][self.plan.network.columns[index]]
+        return self.weights[-1][self.layout.network.columns[index]]
 
     def gram(self, index: int) -> Gram:
         """The products of one label's output rows, for the norms of a network with one hidden layer."""
         if index not in self._grams:
-            self._grams[index] = Gram.of(self.of_head(index), self.plan.layers[-1].slope_top)
+            self._grams[index] = Gram.of(self.of_head(index), self.layout.layers[-1].slope_top)
         return self._grams[index]
 
     def masked_errors(self, trace: Trace, label: Label) -> Iterator[Limbs]:
-        """The masked error of every layer, output first, with the exponents of the label's plan."""
-        loss, head = self.plan.network.losses[label.index], self.plan.heads[label.index]
+        """The masked error of every layer, output first, with the exponents of the label's layout."""
+        loss, head = self.layout.network.losses[label.index], self.layout.heads[label.index]
         if isinstance(loss, OneOutput):
             return self._one_output(trace, label, loss, head)
         assert isinstance(loss, SoftmaxCrossEntropy)
         return self._softmax(trace, label, loss, head)
 
-    def _one_output(self, trace: Trace, label: Label, loss: OneOutput, head: HeadPlan) -> Iterator[Limbs]:
+    def _one_output(self, trace: Trace, label: Label, loss: OneOutput, head: LabelLayout) -> Iterator[Limbs]:
         """Every candidate's error is a multiple of one vector: run that back in the clear, once."""
-        plan, clip = self.plan, self.plan.clip
+        layout, clip = self.layout, self.layout.clip
         units = list(norms.unit_errors(self, trace, label.index, head))
-        bound = clip.largest_factor(norms.unit_norm(plan, trace, head, units), len(plan.network.losses))
-        sums = trace.sums[:, plan.network.columns[label.index]]
-        errors = loss.errors(sums, plan.layers[-1].sum_exponent, label.candidates)
+        bound = clip.largest_factor(norms.unit_norm(layout, trace, head, units), len(layout.network.losses))
+        sums = trace.sums[:, layout.network.columns[label.index]]
+        errors = loss.errors(sums, layout.layers[-1].sum_exponent, label.candidates)
         wanted = (errors * 2.0 ** (clip.fraction - loss.error_bits)).trunc_()
         clipped = torch.minimum(torch.maximum(wanted, -bound[:, None]), bound[:, None])
-        masked = products.weigh(label.masks, clipped.long(), clip.factor_top(plan.layers[-1].has_bias))
+        masked = products.weigh(label.masks, clipped.long(), clip.factor_top(layout.layers[-1].has_bias))
         low, high = masked.low[:, None], masked.high[:, None]
         yield Limbs(low, high)
         for unit in units[1:]:
             yield products.scale(Limbs(low, high), unit)
 
     def _softmax(
-        self, trace: Trace, label: Label, loss: SoftmaxCrossEntropy, head: HeadPlan
+        self, trace: Trace, label: Label, loss: SoftmaxCrossEntropy, head: LabelLayout
     ) -> Iterator[Limbs]:
         """Candidates are clipped and merged at the entrance; below it everything is masked, in the field."""
-        plan, last = self.plan, len(self.plan.layers) - 1
-        sums = trace.sums[:, plan.network.columns[label.index]]
-        fine = loss.probabilities(sums, plan.layers[-1].sum_exponent)
+        layout, last = self.layout, len(self.layout.layers) - 1
+        sums = trace.sums[:, layout.network.columns[label.index]]
+        fine = loss.probabilities(sums, layout.layers[-1].sum_exponent)
         clear = [norms.candidate_errors(fine, label.candidates.long(), PROBABILITY_BITS)]
-        if plan.clip.depth:
+        if layout.clip.depth:
             clear = list(norms.errors_back(self, trace, label, head, clear[0]))
-            powers = [plan.clip.norm.power(error) for error in clear][::-1]
+            powers = [layout.clip.norm.power(error) for error in clear][::-1]
         else:
             powers = norms.coarse_powers(self, trace, label, head, fine)
-        factors = norms.softmax_factors(plan, trace, head, powers)[:, :, None]
-        exponents = (PROBABILITY_BITS, *head.errors.exponents[-2::-1])
+        factors = norms.softmax_factors(layout, trace, head, powers)[:, :, None]
+        exponents = (PROBABILITY_BITS, *head.exponents[-2::-1])
         for error, exponent in zip(clear[: last + 1 - head.entrance], exponents, strict=False):
-            clipped = (error * factors).mul_(2.0 ** (plan.clip.fraction - exponent)).trunc_()
+            clipped = (error * factors).mul_(2.0 ** (layout.clip.fraction - exponent)).trunc_()
             limbs = products.weigh(
-                label.masks, clipped.long(), plan.clip.factor_top(plan.layers[-1].has_bias)
+                label.masks, clipped.long(), layout.clip.factor_top(layout.layers[-1].has_bias)
             )
             yield limbs
         for index in range(head.entrance, 0, -1):
             weight = self.of_head(label.index) if index == last else self.weights[index]
-            limbs = products.times(limbs, weight, plan.layers[index].weight_top)
-            limbs = _sloped(limbs, trace.slopes[index - 1], plan.layers[index].slope_top)
+            limbs = products.times(limbs, weight, layout.layers[index].weight_top)
+            limbs = _sloped(limbs, trace.slopes[index - 1], layout.layers[index].slope_top)
             yield limbs
 
 

@@ -45,8 +45,8 @@ def exact(device: torch.device) -> Iterator[None]:
 @cache
 def _ready(device: torch.device) -> torch.device:
     with exact(device):
-        found = failures(device)
-    for name, wrong in found.items():
+        checks = failures(device)
+    for name, wrong in checks.items():
         if wrong:
             raise InexactDevice(f"{device} does not compute exactly: {name}; use another device")
     return device
@@ -54,7 +54,7 @@ def _ready(device: torch.device) -> torch.device:
 
 def failures(device: torch.device) -> dict[str, bool]:
     """What the known-answer check looked at, and whether it went wrong."""
-    found = {
+    checks = {
         f"{dtype} products of {bits} bits over {length}": _product_is_wrong(device, dtype, bits, length)
         for dtype, bits, length in (
             (torch.float32, 24, 517),
@@ -64,7 +64,7 @@ def failures(device: torch.device) -> dict[str, bool]:
             (torch.float64, 53, 7),
         )
     }
-    return found | {"elementwise float64": _elementwise_is_wrong(device)}
+    return checks | {"elementwise float64": _elementwise_is_wrong(device)}
 
 
 def _product_is_wrong(device: torch.device, dtype: torch.dtype, bits: int, length: int) -> bool:

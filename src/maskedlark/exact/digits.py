@@ -21,7 +21,7 @@ DIGITS = 8
 OFFSET = 128
 _EVERY_OFFSET = int.from_bytes(bytes([OFFSET] * DIGITS), "little", signed=True)
 _LEAST_WORK = 1 << 16
-"""Below so many weights a layer is faster in float64."""
+"""With fewer weights a layer is faster in float64."""
 MOST_INPUTS = 1 << 16
 """Sums of so many products of two bytes stay below 2^31."""
 _JOINED_AT_ONCE = 1 << 15
@@ -43,8 +43,8 @@ def available(device: torch.device) -> bool:
         left = rng.choice(np.array([-128, -127, 127]), (rows, length))
         right = rng.choice(np.array([-128, -127, 127]), (length, columns))
         right[:, 0], left[0] = -128, -128
-        answer = _multiply(torch.from_numpy(left.astype(np.int8)), torch.from_numpy(right.astype(np.int8)))
-        turned = _multiply(
+        answer = multiply(torch.from_numpy(left.astype(np.int8)), torch.from_numpy(right.astype(np.int8)))
+        turned = multiply(
             torch.from_numpy(np.ascontiguousarray(left.T.astype(np.int8))).T,
             torch.from_numpy(right.astype(np.int8)),
         )
@@ -53,7 +53,7 @@ def available(device: torch.device) -> bool:
     return True
 
 
-def _multiply(left: Tensor, right: Tensor) -> Tensor:
+def multiply(left: Tensor, right: Tensor) -> Tensor:
     """An int8 product with int32 sums."""
     return torch._int_mm(left, right)
 
@@ -75,11 +75,6 @@ def weight_with_zeros(weight: Tensor) -> Tensor:
     return answer
 
 
-def linear(inputs: Tensor, weight: Tensor) -> Tensor:
-    """Σ W (a - 128), int32."""
-    return _multiply(inputs, weight)
-
-
 def digits(limbs: Limbs) -> Tensor:
     """Folded limbs as digits of base 256: (n, 8 width), int8, low limb first.
 
@@ -97,9 +92,9 @@ def contract(limbs: Limbs, inputs: Tensor, weight: Limbs, bias: Limbs, transpose
     own = digits(limbs)
     width = limbs.low.shape[1]
     if transposed:
-        sums = _multiply(inputs.T, own).view(-1, width, DIGITS).movedim(2, 0)
+        sums = multiply(inputs.T, own).view(-1, width, DIGITS).movedim(2, 0)
     else:
-        sums = _multiply(own.T, inputs).view(width, DIGITS, -1).movedim(1, 0)
+        sums = multiply(own.T, inputs).view(width, DIGITS, -1).movedim(1, 0)
     ones = sums[:, -1] if transposed else sums[:, :, -1]
     rest = sums[:, :-1] if transposed else sums[:, :, :-1]
     _horner(ones, bias)

@@ -1,4 +1,4 @@
-"""Evaluation rows: a one-hot of (score bucket, candidate label) a record, for the masked histogram.
+"""Evaluation rows: a one-hot of (score bucket, candidate label) per record, for the masked histogram.
 
 Run by helpers. The ad server adds the shares up and has, for every bucket of predicted score and every
 label, the number of records: calibration, accuracy, AUC and log-loss follow from it.
@@ -17,8 +17,8 @@ from maskedlark.core.labels import LabelSpace
 from maskedlark.exact import device as devices
 from maskedlark.exact.errors import RecordsDoNotFit, TooWide
 from maskedlark.exact.forward import Forward
-from maskedlark.exact.forward_plan import EXACT_BITS, ForwardPlan, forward_plan
 from maskedlark.exact.gradient import BLOCK, Records, check_features
+from maskedlark.exact.layout import EXACT_BITS, ForwardLayout, forward_layout
 from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy, scores
 from maskedlark.exact.network import Network
 from maskedlark.exact.quantise import Quantised
@@ -51,24 +51,24 @@ def buckets(
     *,
     device: str | torch.device = "cpu",
 ) -> list[NDArray[np.int64]]:
-    """The score bucket of every record, one array a label. Nothing is dropped out."""
+    """The score bucket of every record, one array per label. Nothing is dropped out."""
     if len(scales) != len(network.losses):
         raise RecordsDoNotFit(f"the network has {len(network.losses)} labels, not {len(scales)}")
     for loss, scale in zip(network.losses, scales, strict=True):
         if isinstance(loss, SoftmaxCrossEntropy) and scale.buckets != loss.classes:
-            raise RecordsDoNotFit(f"{loss} has a bucket a class: {loss.classes}, not {scale.buckets}")
+            raise RecordsDoNotFit(f"{loss} has one bucket per class: {loss.classes}, not {scale.buckets}")
     check_features(network, features)
     place = devices.ready(device)
-    step = forward_plan(network, weights)
-    forward, found = Forward(step, place), []
+    step = forward_layout(network, weights)
+    forward, blocks = Forward(step, place), []
     with devices.exact(place):
         for start in range(0, max(1, len(features)), BLOCK):
             sums = forward(devices.tensor(features[start : start + BLOCK], place), None).sums
-            found.append([_bucket(step, sums, label, scale) for label, scale in enumerate(scales)])
-    return [np.concatenate(parts) for parts in zip(*found, strict=True)]
+            blocks.append([_bucket(step, sums, label, scale) for label, scale in enumerate(scales)])
+    return [np.concatenate(parts) for parts in zip(*blocks, strict=True)]
 
 
-def _bucket(step: ForwardPlan, sums: torch.Tensor, label: int, scale: Scale) -> NDArray[np.int64]:
+def _bucket(step: ForwardLayout, sums: torch.Tensor, label: int, scale: Scale) -> NDArray[np.int64]:
     loss, exponent = step.network.losses[label], step.layers[-1].sum_exponent
     own = sums[:, step.network.columns[label]]
     if isinstance(loss, SoftmaxCrossEntropy):
@@ -90,13 +90,13 @@ def _bucket(step: ForwardPlan, sums: torch.Tensor, label: int, scale: Scale) -> 
 
 
 def histogram(
-    found: NDArray[np.int64], records: Records, label: int, scale: Scale, space: LabelSpace
+    buckets_of: NDArray[np.int64], records: Records, label: int, scale: Scale, space: LabelSpace
 ) -> FieldArray:
     """One helper's share of one label's histogram, flat: bucket by bucket, labels in the space's order."""
     first = sum(column.shape[1] for column in records.candidates[:label])
     candidates = records.candidates[label]
     masks = records.masks[:, first : first + candidates.shape[1]]
-    group = found[:, None] * len(space) + _place(space, candidates)
+    group = buckets_of[:, None] * len(space) + _place(space, candidates)
     return field.total_by(masks.ravel(), group.ravel(), scale.buckets * len(space))
 
 

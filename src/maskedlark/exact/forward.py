@@ -11,7 +11,7 @@ from torch import Tensor
 from maskedlark.exact import device as devices
 from maskedlark.exact import digits
 from maskedlark.exact.errors import RecordsDoNotFit, TooWide
-from maskedlark.exact.forward_plan import ForwardPlan, LayerPlan
+from maskedlark.exact.layout import ForwardLayout, LayerLayout
 from maskedlark.exact.network import Layer
 from maskedlark.exact.operations import Activation
 
@@ -56,12 +56,12 @@ class Trace:
 class Forward:
     """One step's weights on a device, ready for any number of blocks."""
 
-    def __init__(self, plan: ForwardPlan, device: torch.device) -> None:
-        self._plan = plan
+    def __init__(self, layout: ForwardLayout, device: torch.device) -> None:
+        self._layout = layout
         self._device = device
         self._linear = [
             _Linear(layer, *self._wanted(index + 1, layer.sum_exponent), self._in_bytes(index), device)
-            for index, layer in enumerate(plan.layers)
+            for index, layer in enumerate(layout.layers)
         ]
 
     def __call__(self, features: Tensor, seed: Seed | None) -> Trace:
@@ -71,7 +71,7 @@ class Forward:
         slopes: list[Tensor] = []
         signed: list[Tensor | None] = []
         sums = numbers
-        for index, layer in enumerate(self._plan.network.layers):
+        for index, layer in enumerate(self._layout.network.layers):
             slope: Tensor | None = None
             if layer.activation is not None:
                 numbers, slope = layer.activation.apply(sums, self._exponent(index))
@@ -86,22 +86,22 @@ class Forward:
 
     def _in_bytes(self, index: int) -> bool:
         """Whether a layer's inputs are 0 … 255 and its products are faster in bytes."""
-        layer = self._plan.network.layers[index]
+        layer = self._layout.network.layers[index]
         negative = layer.activation is not None and layer.activation.signed
         return not negative and digits.worth_it(layer.linear.inputs, layer.linear.outputs, self._device)
 
     def _exponent(self, index: int) -> int:
         """The exponent of what an activation gives, before a dropout lowers it."""
-        dropout = self._plan.network.layers[index].dropout
-        return self._plan.layers[index].input_exponent + (dropout.raised if dropout else 0)
+        dropout = self._layout.network.layers[index].dropout
+        return self._layout.layers[index].input_exponent + (dropout.raised if dropout else 0)
 
     def _wanted(self, index: int, sum_exponent: int) -> tuple[int, bool]:
         """The unit in which a layer's activation wants its sums, and whether with 1/2 added."""
-        if index == len(self._plan.layers):
+        if index == len(self._layout.layers):
             return sum_exponent, False
-        activation = self._plan.network.layers[index].activation
+        activation = self._layout.network.layers[index].activation
         assert activation is not None
-        _check_room(activation, self._plan.layers[index - 1])
+        _check_room(activation, self._layout.layers[index - 1])
         return activation.unit(self._exponent(index)), activation.rounded
 
     def _drop(
@@ -121,7 +121,9 @@ class Forward:
 class _Linear:
     """z = W a + b, in the unit that the next operation wants, in the narrowest type that is exact."""
 
-    def __init__(self, layer: LayerPlan, unit: int, half: bool, in_bytes: bool, device: torch.device) -> None:
+    def __init__(
+        self, layer: LayerLayout, unit: int, half: bool, in_bytes: bool, device: torch.device
+    ) -> None:
         shift = unit - layer.sum_exponent
         self._dtype = _exact_type(layer, shift, half)
         self._factor = 2.0**shift
@@ -137,18 +139,18 @@ class _Linear:
     def __call__(self, numbers: Tensor, signed: Tensor | None) -> Tensor:
         """Every partial sum is exact, so no kernel can change it."""
         if self._in_bytes and signed is not None:
-            return digits.linear(signed, self._weight).to(self._dtype).mul_(self._factor).add_(self._bias)
+            return digits.multiply(signed, self._weight).to(self._dtype).mul_(self._factor).add_(self._bias)
         return torch.addmm(self._bias, numbers.to(self._dtype), self._weight)
 
 
-def _check_room(activation: Activation, below: LayerPlan) -> None:
+def _check_room(activation: Activation, below: LayerLayout) -> None:
     """Refuse sums that an activation would lengthen beyond float64."""
     bits = below.sum_top.bit_length() + activation.extra_bits
     if below.sum_top << activation.extra_bits > _DOUBLE:
         raise TooWide(f"{below.name}: {activation} after it would need {bits} bits; use 8-bit weights")
 
 
-def _exact_type(layer: LayerPlan, shift: int, half: bool) -> torch.dtype:
+def _exact_type(layer: LayerLayout, shift: int, half: bool) -> torch.dtype:
     """The narrowest float that holds every sum: multiples of 2^shift, or of 1/2 where a half is added."""
     top = layer.sum_top
     if half:

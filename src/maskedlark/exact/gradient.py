@@ -6,6 +6,7 @@ around 0, multiply by 2^-exponent, and it is the gradient in reals. Same inputs,
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
@@ -14,21 +15,22 @@ from torch import Tensor
 
 from maskedlark.core import field
 from maskedlark.core.field import FieldArray
+from maskedlark.core.records import Trained
 from maskedlark.exact import device as devices
 from maskedlark.exact import digits, products
 from maskedlark.exact.backward import Backward, Label
 from maskedlark.exact.clip import Clip
 from maskedlark.exact.errors import RecordsDoNotFit
 from maskedlark.exact.forward import Forward, Seed, Trace
+from maskedlark.exact.layout import StepLayout, step_layout
 from maskedlark.exact.losses import as_candidates
 from maskedlark.exact.network import Network
 from maskedlark.exact.operations import TOP
-from maskedlark.exact.plan import Plan, plan
 from maskedlark.exact.products import Limbs
 from maskedlark.exact.quantise import Quantised
 
 BLOCK = 4096
-"""Records a block, unless told otherwise: enough for the products, few enough for the memory."""
+"""Records per block, unless told otherwise: enough for the products, few enough for the memory."""
 _AT_ONCE = 1 << 24
 
 
@@ -39,11 +41,17 @@ class Records:
     features: NDArray[np.uint8]
     """(n, d)."""
     candidates: Sequence[NDArray[np.int64]]
-    """One (n, m) array a label."""
+    """One (n, m) array per label."""
     masks: FieldArray
     """(n, M): the shares of all labels' candidates, side by side."""
     seed: Seed | None = None
     """For dropout: the helpers' shared seed and the report ids."""
+
+    @classmethod
+    def of(cls, records: Trained, seed: Seed | None = None) -> Self:
+        """What a helper holds; candidates that all records share become a row for each."""
+        shown = [np.broadcast_to(each, (len(records), each.shape[1])) for each in records.candidates]
+        return cls(records.features, shown, records.shares, seed)
 
     def __len__(self) -> int:
         return len(self.features)
@@ -75,7 +83,7 @@ class Records:
 def check_features(network: Network, features: NDArray[np.uint8]) -> None:
     """Refuse features that are not the network's."""
     if features.dtype != np.uint8 or features.shape != (len(features), network.features):
-        raise RecordsDoNotFit(f"features are bytes, {network.features} a record")
+        raise RecordsDoNotFit(f"features are bytes, {network.features} per record")
 
 
 def gradient(
@@ -92,18 +100,23 @@ def gradient(
 
     `noise_tail` is the most that all helpers' noise adds to one number, in the gradient's integers.
     """
-    step = plan(network, weights, clip)
+    step = step_layout(network, weights, clip)
     step.check_range(len(records), noise_tail)
     records.check(network)
     engine = Engine(step, devices.ready(device))
     return engine.share(records, block)
 
 
+def lift(network: Network, weights: Quantised, clip: Clip, total: FieldArray) -> NDArray[np.float64]:
+    """The sum of all helpers' shares as a gradient in reals. Run by the ad server."""
+    return field.to_signed(total).astype(np.float64) * 2.0 ** -step_layout(network, weights, clip).exponent
+
+
 class Engine:
     """One step's weights on a device."""
 
-    def __init__(self, step: Plan, device: torch.device) -> None:
-        self._plan = step
+    def __init__(self, step: StepLayout, device: torch.device) -> None:
+        self._layout = step
         self._device = device
         self._forward = Forward(step, device)
         self._backward = Backward(step, device)
@@ -111,7 +124,7 @@ class Engine:
     def share(self, records: Records, block: int) -> FieldArray:
         """The sum over blocks. Addition in the field is exact, so their size does not matter."""
         if not len(records):
-            return np.zeros(self._plan.network.size, np.int64)
+            return np.zeros(self._layout.network.size, np.int64)
         rows = max(1, min(block, products.most_rows(TOP), self._most_rows(records)))
         with devices.exact(self._device):
             answer = self._block(records, 0, rows)
@@ -121,42 +134,42 @@ class Engine:
 
     def _most_rows(self, records: Records) -> int:
         """How many records' candidate errors, one a layer's width each, the memory should hold at a time."""
-        widest = max(layer.linear.outputs for layer in self._plan.network.layers)
+        widest = max(layer.linear.outputs for layer in self._layout.network.layers)
         shown = max(int(column.shape[1]) for column in records.candidates)
         return _AT_ONCE // (widest * shown)
 
     def _in_one_exponent(self, answer: FieldArray) -> FieldArray:
         """Every parameter's gradient brought to the exponent of the whole."""
-        for entry, own in zip(self._plan.network.parameters, self._plan.parameter_exponents, strict=True):
-            if own != self._plan.exponent:
-                answer[entry.place] = field.shift(answer[entry.place], self._plan.exponent - own)
+        for entry, own in zip(self._layout.network.parameters, self._layout.parameter_exponents, strict=True):
+            if own != self._layout.exponent:
+                answer[entry.place] = field.shift(answer[entry.place], self._layout.exponent - own)
         return answer
 
     def _block(self, records: Records, start: int, stop: int) -> Tensor:
         features = devices.tensor(records.features[start:stop], self._device)
-        seed = records.seed.rows(start, stop) if records.seed and self._plan.network.has_dropout else None
+        seed = records.seed.rows(start, stop) if records.seed and self._layout.network.has_dropout else None
         trace = self._forward(features, seed)
         return products.join(self._contract(trace, self._masked(trace, records, start, stop)))
 
     def _masked(self, trace: Trace, records: Records, start: int, stop: int) -> list[Limbs]:
         """Every layer's masked error, all labels together, first layer first."""
         masks = devices.tensor(records.masks[start:stop], self._device)
-        found, first = [], 0
+        errors, first = [], 0
         for index, column in enumerate(records.candidates):
             own = masks[:, first : first + column.shape[1]]
             first += column.shape[1]
             label = Label(index, as_candidates(column[start:stop], self._device), own)
-            found.append(list(self._backward.masked_errors(trace, label))[::-1])
-        return found[0] if len(found) == 1 else self._merge(found, len(trace.sums))
+            errors.append(list(self._backward.masked_errors(trace, label))[::-1])
+        return errors[0] if len(errors) == 1 else self._merge(errors, len(trace.sums))
 
-    def _merge(self, found: list[list[Limbs]], rows: int) -> list[Limbs]:
+    def _merge(self, errors: list[list[Limbs]], rows: int) -> list[Limbs]:
         """Several labels: add their errors in a common exponent; at the output they stand side by side."""
-        network, common = self._plan.network, self._plan.masked_exponents
+        network, common = self._layout.network, self._layout.masked_exponents
         merged = []
         for layer, exponent in enumerate(common):
             width = network.layers[layer].linear.outputs
             total = torch.zeros((rows, width), dtype=torch.int64, device=self._device)
-            for head, columns, limbs in zip(self._plan.heads, network.columns, found, strict=True):
+            for head, columns, limbs in zip(self._layout.heads, network.columns, errors, strict=True):
                 own = products.rotate(products.join(limbs[layer]), exponent - head.masked_exponents[layer])
                 place = columns if layer == len(common) - 1 else slice(None)
                 total[:, place] = products.add(total[:, place], own)
@@ -165,9 +178,9 @@ class Engine:
 
     def _contract(self, trace: Trace, masked: list[Limbs]) -> Limbs:
         """Σ over records of error times input, and of the error itself for a bias; flat, not folded."""
-        flat = Limbs(*torch.empty((2, self._plan.network.size), dtype=torch.float64, device=self._device))
-        entries = iter(self._plan.network.parameters)
-        for index, layer in enumerate(self._plan.network.layers):
+        flat = Limbs(*torch.empty((2, self._layout.network.size), dtype=torch.float64, device=self._device))
+        entries = iter(self._layout.network.parameters)
+        for index, layer in enumerate(self._layout.network.layers):
             entry, linear = next(entries), layer.linear
             weight = Limbs(*(limb[entry.place].view(entry.shape) for limb in flat))
             if linear.bias is None:

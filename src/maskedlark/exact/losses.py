@@ -45,12 +45,8 @@ class Loss(ABC):
 class OneOutput(Loss):
     """A loss with one output: every candidate's error is a number."""
 
+    outputs: ClassVar[int] = 1
     error_bits: ClassVar[int]
-
-    @property
-    def outputs(self) -> int:
-        """1."""
-        return 1
 
     @abstractmethod
     def errors(self, sums: Tensor, exponent: int, candidates: Tensor) -> Tensor:
@@ -62,11 +58,7 @@ class BinaryCrossEntropy(OneOutput):
     """On logits; labels 0 and 1. The error is sigmoid(z) - y."""
 
     error_bits: ClassVar[int] = tables.PROBABILITY_BITS
-
-    @property
-    def label_range(self) -> tuple[int, int]:
-        """Converted or not."""
-        return 0, 1
+    label_range: ClassVar[tuple[int, int]] = (0, 1)
 
     def errors(self, sums: Tensor, exponent: int, candidates: Tensor) -> Tensor:
         """The table's sigmoid, less the label."""
@@ -78,11 +70,8 @@ class SquaredError(OneOutput):
     """(z - y)^2 / 2; labels are integers of at most 31 bits. The error is z - y."""
 
     error_bits: ClassVar[int] = 12
-
-    @property
-    def label_range(self) -> tuple[int, int]:
-        """What float64 subtracts exactly."""
-        return -LARGEST_LABEL, LARGEST_LABEL
+    label_range: ClassVar[tuple[int, int]] = (-LARGEST_LABEL, LARGEST_LABEL)
+    """What float64 subtracts exactly."""
 
     def errors(self, sums: Tensor, exponent: int, candidates: Tensor) -> Tensor:
         """The output in units of 2^-12, less the label."""
@@ -102,7 +91,7 @@ class SoftmaxCrossEntropy(Loss):
 
     @property
     def outputs(self) -> int:
-        """One a class."""
+        """One per class."""
         return self.classes
 
     @property

@@ -90,10 +90,10 @@ class Network:
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         """Every tensor in the flat order: layer by layer, weight before bias."""
-        found: list[Parameter] = []
+        entries: list[Parameter] = []
         for name, shape in (entry for layer in self.layers for entry in _tensors(layer.linear)):
-            found.append(Parameter(name, shape, found[-1].place.stop if found else 0))
-        return tuple(found)
+            entries.append(Parameter(name, shape, entries[-1].place.stop if entries else 0))
+        return tuple(entries)
 
     @property
     def size(self) -> int:

@@ -1,39 +1,49 @@
 """The norm of every candidate's row, without a row: ‖g‖² = Σ ‖δ‖² (‖a‖² + 1) over the layers.
 
 Run by helpers. In L2 the squares add up, in L1 the magnitudes. All sums are of integers and exact; what is
-rounded in between is either the row itself (one output) or paid for by the plan's slack (softmax).
+rounded in between is either the row itself (one output) or paid for by the layout's slack (softmax).
+
+Where a network has one hidden layer, all candidates' squared norms come at once: there δ = (Wᵀ D) ∘ r for an
+output error D, so Σδ² = Dᵀ M D with M = Σ r² W Wᵀ, one small matrix per record. With D the probabilities P
+less one at the candidate y, that is PᵀMP - 2 (MP)_y + M_yy: no candidate needs an error of its own. The
+integers are those of the long way, and as exact.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from maskedlark.exact import gram
 from maskedlark.exact.clip import Norm
 from maskedlark.exact.forward import Trace
-from maskedlark.exact.plan import COARSE_BITS, HeadPlan, Plan
+from maskedlark.exact.layout import COARSE_BITS, EXACT_BITS, LabelLayout, StepLayout
 from maskedlark.exact.tables import PROBABILITY_BITS
 
 if TYPE_CHECKING:
     from maskedlark.exact.backward import Backward, Label
 
 
-def input_powers(plan: Plan, trace: Trace, *, always_one: bool = False) -> list[Tensor]:
+_MOST_CLASSES = 64
+_SINGLE = 1 << 24
+
+
+def input_powers(layout: StepLayout, trace: Trace, *, always_one: bool = False) -> list[Tensor]:
     """‖a‖² + 1 (or ‖a‖ + 1 in L1) of every layer's input, float64, in reals.
 
     The 1 is the bias's input. A layer without a bias has it where its own error has to stay within ψ.
     """
-    norm, found = plan.clip.norm, []
-    for layer, numbers in zip(plan.layers, trace.inputs, strict=True):
+    norm, powers = layout.clip.norm, []
+    for layer, numbers in zip(layout.layers, trace.inputs, strict=True):
         scale = norm.scale(layer.input_exponent)
         # Both terms are integers in the input's unit, and their sum is exact.
         one = 1.0 / scale if layer.has_bias or always_one else 0.0
-        found.append(_input_power(norm, numbers).add_(one).mul_(scale))
-    return found
+        powers.append(_input_power(norm, numbers).add_(one).mul_(scale))
+    return powers
 
 
 def _input_power(norm: Norm, numbers: Tensor) -> Tensor:
@@ -43,9 +53,9 @@ def _input_power(norm: Norm, numbers: Tensor) -> Tensor:
     return torch.stack(parts).sum(dim=0, dtype=torch.float64)
 
 
-def unit_errors(backward: Backward, trace: Trace, label: int, head: HeadPlan) -> Iterator[Tensor]:
+def unit_errors(backward: Backward, trace: Trace, label: int, head: LabelLayout) -> Iterator[Tensor]:
     """An output error of 1 on its way back: every layer's rounded error, float64 (n, width), output first."""
-    layers = backward.plan.layers
+    layers = backward.layout.layers
     unit = torch.ones((len(trace.sums), 1), dtype=torch.float64, device=trace.sums.device)
     yield unit
     for index in range(len(layers) - 1, 0, -1):
@@ -54,7 +64,7 @@ def unit_errors(backward: Backward, trace: Trace, label: int, head: HeadPlan) ->
             unit = slope * backward.of_head(label)
         else:
             unit = (unit @ backward.weights[index]).mul_(slope)
-        unit = rounded(unit, head.errors.shifts[index - 1])
+        unit = rounded(unit, head.shifts[index - 1])
         yield unit
 
 
@@ -63,54 +73,54 @@ def rounded(numbers: Tensor, shift: int) -> Tensor:
     return numbers.mul_(2.0**-shift).add_(0.5).floor_() if shift else numbers
 
 
-def unit_norm(plan: Plan, trace: Trace, head: HeadPlan, units: list[Tensor]) -> Tensor:
+def unit_norm(layout: StepLayout, trace: Trace, head: LabelLayout, units: list[Tensor]) -> Tensor:
     """‖R‖ of the row of an output error of 1, float64 (n,)."""
-    norm = plan.clip.norm
+    norm = layout.clip.norm
     total = torch.zeros_like(trace.sums[:, 0])
-    inputs = input_powers(plan, trace)
+    inputs = input_powers(layout, trace)
     for index, unit in zip(range(len(units) - 1, -1, -1), units, strict=True):
-        total = total + norm.power(unit) * inputs[index] * norm.scale(head.errors.exponents[index])
+        total = total + norm.power(unit) * inputs[index] * norm.scale(head.exponents[index])
     return norm.root(total)
 
 
-def softmax_factors(plan: Plan, trace: Trace, head: HeadPlan, powers: list[Tensor]) -> Tensor:
+def softmax_factors(layout: StepLayout, trace: Trace, head: LabelLayout, powers: list[Tensor]) -> Tensor:
     """The clip factor of every record and candidate, float64 (n, m), from every layer's power sums."""
-    norm, inputs = plan.clip.norm, input_powers(plan, trace, always_one=plan.clip.depth > 0)
+    norm, inputs = layout.clip.norm, input_powers(layout, trace, always_one=layout.clip.depth > 0)
     total, reach = torch.zeros_like(powers[0]), torch.zeros_like(inputs[0])
     for index in range(len(inputs) - 1, -1, -1):
-        total = total + powers[index] * inputs[index][:, None] * norm.scale(head.errors.exponents[index])
+        total = total + powers[index] * inputs[index][:, None] * norm.scale(head.exponents[index])
         gain = head.gains[index]
         reach = reach + inputs[index] * (gain if norm is Norm.L1 else gain * gain)
     reach = norm.root(reach)
-    return plan.clip.factors(
-        norm.root(total), reach * head.slack, reach * head.truncation, len(plan.network.losses)
+    return layout.clip.factors(
+        norm.root(total), reach * head.slack, reach * head.truncation, len(layout.network.losses)
     )
 
 
 def coarse_powers(
-    backward: Backward, trace: Trace, label: Label, head: HeadPlan, fine: Tensor
+    backward: Backward, trace: Trace, label: Label, head: LabelLayout, fine: Tensor
 ) -> list[Tensor]:
     """Σδ² (or Σ|δ|) of every candidate's coarse error, (n, m) a layer, first layer first."""
     probabilities = (fine * 2.0 ** (COARSE_BITS - PROBABILITY_BITS)).add_(0.5).floor_()
     place = label.candidates.long()
-    if gram.fits(backward.plan, head, label.index):
-        return gram.powers(backward.gram(label.index), trace, place, probabilities)
+    if _fits_gram(backward.layout, head, label.index):
+        return _gram_powers(backward.gram(label.index), trace, place, probabilities)
     error = candidate_errors(probabilities, place, COARSE_BITS)
-    return [backward.plan.clip.norm.power(own) for own in errors_back(backward, trace, label, head, error)][
+    return [backward.layout.clip.norm.power(own) for own in errors_back(backward, trace, label, head, error)][
         ::-1
     ]
 
 
 def errors_back(
-    backward: Backward, trace: Trace, label: Label, head: HeadPlan, error: Tensor
+    backward: Backward, trace: Trace, label: Label, head: LabelLayout, error: Tensor
 ) -> Iterator[Tensor]:
     """Every candidate's error on its way back in the clear, rounded: (n, m, width) a layer, output first."""
-    layers = backward.plan.layers
+    layers = backward.layout.layers
     yield error
     for index in range(len(layers) - 1, 0, -1):
         weight = backward.of_head(label.index) if index == len(layers) - 1 else backward.weights[index]
         error = (error @ weight).mul_(trace.slopes[index - 1].double()[:, None, :])
-        error = rounded(error, head.errors.shifts[index - 1])
+        error = rounded(error, head.shifts[index - 1])
         yield error
 
 
@@ -119,3 +129,67 @@ def candidate_errors(probabilities: Tensor, place: Tensor, bits: int) -> Tensor:
     error = probabilities[:, None, :].repeat(1, place.shape[1], 1)
     one = torch.tensor(-float(1 << bits), dtype=torch.float64, device=error.device)
     return error.scatter_add_(2, place[:, :, None], one.expand(*place.shape, 1))
+
+
+def _fits_gram(layout: StepLayout, head: LabelLayout, label: int) -> bool:
+    """Whether a label's norms can go this way: L2, one hidden layer, nothing rounded, all sums exact."""
+    columns = layout.network.columns[label]
+    classes = layout.network.losses[label].outputs
+    if (
+        layout.clip.norm is not Norm.L2
+        or len(layout.layers) != 2
+        or head.shifts[0]
+        or classes > _MOST_CLASSES
+    ):
+        return False
+    total = (2 << COARSE_BITS) + classes
+    return _largest(layout, columns) * total * total < 1 << EXACT_BITS
+
+
+def _largest(layout: StepLayout, columns: slice) -> int:
+    """No number of M is larger, by Cauchy and Schwarz."""
+    weight = layout.layers[1].weight[columns].astype(np.int64)
+    return int((weight * weight).sum(axis=1).max()) * layout.layers[1].slope_top ** 2
+
+
+@dataclass(frozen=True)
+class Gram:
+    """The products W_j W_k of a label's output rows, j <= k, as columns of a matrix."""
+
+    pairs: Tensor
+    place: Tensor
+    """Where (j, k) stands among the columns: (classes, classes)."""
+
+    @classmethod
+    def of(cls, weight: Tensor, slope_top: int) -> Gram:
+        """From the label's rows of the output layer, (classes, width)."""
+        classes = len(weight)
+        upper = torch.triu_indices(classes, classes, device=weight.device)
+        pairs = (weight[upper[0]] * weight[upper[1]]).T
+        bound = int(pairs.abs().sum(dim=0).max()) * slope_top**2
+        place = torch.zeros((classes, classes), dtype=torch.int64, device=weight.device)
+        place[upper[0], upper[1]] = torch.arange(upper.shape[1], device=weight.device)
+        place = torch.maximum(place, place.T)
+        return cls(pairs.float() if bound <= _SINGLE else pairs, place)
+
+
+def _gram_powers(gram: Gram, trace: Trace, place: Tensor, probabilities: Tensor) -> list[Tensor]:
+    """Σδ² of every candidate at the hidden layer and at the output, (n, m) each."""
+    slope = trace.slopes[0].to(gram.pairs.dtype)
+    products = ((slope * slope) @ gram.pairs).double()
+    matrix = products[:, gram.place]
+    return [_quadratic(matrix, probabilities, place), _output(probabilities, place)]
+
+
+def _quadratic(matrix: Tensor, probabilities: Tensor, place: Tensor) -> Tensor:
+    one = float(1 << COARSE_BITS)
+    image = (matrix @ probabilities[:, :, None])[:, :, 0]
+    whole = (image * probabilities).sum(dim=1, keepdim=True)
+    diagonal = matrix.diagonal(dim1=1, dim2=2)
+    return whole - image.gather(1, place) * (2.0 * one) + diagonal.gather(1, place) * (one * one)
+
+
+def _output(probabilities: Tensor, place: Tensor) -> Tensor:
+    one = float(1 << COARSE_BITS)
+    whole = (probabilities * probabilities).sum(dim=1, keepdim=True)
+    return whole - probabilities.gather(1, place) * (2.0 * one) + one * one

@@ -41,25 +41,21 @@ class Graph:
                 parts = [self.constant(node, name).ravel() for name in node.input]
                 self._constants[node.output[0]] = numpy_helper.from_array(np.concatenate(parts))
 
-    def output(self) -> str:
-        """The one output."""
-        if len(self._outputs) != 1:
+    def way(self, output: str | None) -> tuple[ValueInfoProto, list[NodeProto]]:
+        """The input that an output, or the only one, comes from, and the nodes between them, input first."""
+        if output is None and len(self._outputs) != 1:
             names = ", ".join(self._outputs) or "none"
             raise ModelDoesNotFit(self._name, f"outputs: {names}; say which one to train")
-        return self._outputs[0]
-
-    def way(self, output: str) -> tuple[ValueInfoProto, list[NodeProto]]:
-        """The input that an output comes from, and the nodes between them, input first."""
-        found: list[NodeProto] = []
-        name = output
-        while (node := self._made.get(name)) is not None and len(found) <= len(self._made):
+        nodes: list[NodeProto] = []
+        name = output or self._outputs[0]
+        while (node := self._made.get(name)) is not None and len(nodes) <= len(self._made):
             if node.domain not in _DOMAINS and (node.domain, node.op_type) != ("ai.onnx.ml", "ZipMap"):
                 refuse(node, f"of {node.domain} is not in the table of operations; replace or drop it")
-            found.append(node)
+            nodes.append(node)
             name = self._numbers(node)
         if name not in self._inputs:
             raise ModelDoesNotFit(name, "the way back from the output ends here, not at the model's features")
-        return self._inputs[name], found[::-1]
+        return self._inputs[name], nodes[::-1]
 
     def _numbers(self, node: NodeProto) -> str:
         """The input that carries the records' numbers."""

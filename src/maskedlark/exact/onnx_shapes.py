@@ -8,9 +8,9 @@ from collections.abc import Callable
 from math import prod
 
 from onnx import NodeProto, ValueInfoProto
+from torch import nn
 
 from maskedlark.exact.errors import ModelDoesNotFit
-from maskedlark.exact.network import Linear
 from maskedlark.exact.onnx_graph import FLOATS, Graph, argument, attribute, optional, refuse
 
 Shape = tuple[int | None, ...] | None
@@ -26,17 +26,18 @@ def declared(value: ValueInfoProto) -> Shape:
     return tuple(int(dim.dim_value) or None for dim in tensor.shape.dim)
 
 
-def after(linear: Linear, node: NodeProto, shape: Shape, features: str | None) -> Shape:
+def after(linear: nn.Linear, node: NodeProto, shape: Shape, features: str | None) -> Shape:
     """The shape of a linear layer's sums. `features` names the input where this is the first layer."""
     if shape is None and node.op_type == "Gemm":
-        return None, linear.outputs
+        return None, linear.out_features
     if shape is None or len(shape) != 2:
-        refuse(node, "takes one row of numbers a record; put a Flatten before it")
-    if features is not None and shape[1] not in (None, linear.inputs):
+        refuse(node, "takes one row of numbers per record; put a Flatten before it")
+    if features is not None and shape[1] not in (None, linear.in_features):
         raise ModelDoesNotFit(
-            features, f"declares {shape[1]} features, {linear.weight} takes {linear.inputs}; make them equal"
+            features,
+            f"declares {shape[1]} features, {argument(node, 1)} takes {linear.in_features}; make them equal",
         )
-    return shape[0], linear.outputs
+    return shape[0], linear.out_features
 
 
 def _size(shape: Shape) -> int | None:
@@ -44,10 +45,6 @@ def _size(shape: Shape) -> int | None:
     if shape is None or None in shape[1:]:
         return None
     return prod(size for size in shape[1:] if size is not None)
-
-
-def _same(graph: Graph, node: NodeProto, shape: Shape) -> Shape:  # noqa: ARG001
-    return shape
 
 
 def _cast(graph: Graph, node: NodeProto, shape: Shape) -> Shape:  # noqa: ARG001
@@ -94,18 +91,18 @@ def _axes(graph: Graph, node: NodeProto, rank: int, *, new: bool = False) -> set
     """The axes that a node names, as an input or, in older files, as an attribute; never below 0."""
     name = optional(node, 1)
     if name is not None:
-        found = [int(axis) for axis in graph.constant(node, name).ravel()]
+        axes = [int(axis) for axis in graph.constant(node, name).ravel()]
     else:
-        found = [int(axis) for entry in node.attribute if entry.name == "axes" for axis in entry.ints]
-    if not found:
+        axes = [int(axis) for entry in node.attribute if entry.name == "axes" for axis in entry.ints]
+    if not axes:
         refuse(node, "names no axes; name them")
-    rank += len(found) if new else 0
-    return {axis + rank if axis < 0 else axis for axis in found}
+    rank += len(axes) if new else 0
+    return {axis + rank if axis < 0 else axis for axis in axes}
 
 
 MOVES: dict[str, Callable[[Graph, NodeProto, Shape], Shape]] = {
-    "Identity": _same,
-    "ZipMap": _same,
+    "Identity": lambda _graph, _node, shape: shape,
+    "ZipMap": lambda _graph, _node, shape: shape,
     "Cast": _cast,
     "Flatten": _flatten,
     "Reshape": _reshape,

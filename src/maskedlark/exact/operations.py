@@ -1,10 +1,11 @@
-"""What may stand between two linear layers, one entry an operation: forward and backward. Run by helpers.
+"""What may stand between two linear layers, one entry per operation: forward and backward. Run by helpers.
 
 Forward: an entry takes the sums z of the layer below, as z · 2^(unit - exponent of z), a multiple of a power
 of two and exact, and gives 8-bit numbers: -255 … 255. Backward: it gives its slope at every number, an
 integer in units of 2^-slope_bits. A number at the end of its range counts as clamped, and its slope is 0.
 
-To add an operation, add an entry here, in `onnx_model`, in the slow twin, and a line in `docs/EXACT.md`.
+To add an operation, add an entry here, in `chain`, `onnx_model` and `quantise` (in floats), in the slow twin,
+and a line in `docs/EXACT.md`.
 """
 
 from abc import ABC, abstractmethod
@@ -69,11 +70,7 @@ class Relu(Activation):
 
     signed: ClassVar[bool] = False
     slope_bits: ClassVar[int] = 0
-
-    @property
-    def slope_top(self) -> int:
-        """1."""
-        return 1
+    slope_top: ClassVar[int] = 1
 
     def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """The slope is 1 strictly inside the range: there, and only there, a (255 - a) >= 1."""
@@ -87,11 +84,7 @@ class Identity(Activation):
     """z: nothing stands between two linear layers but the rounding to 8 bits."""
 
     slope_bits: ClassVar[int] = 0
-
-    @property
-    def slope_top(self) -> int:
-        """1."""
-        return 1
+    slope_top: ClassVar[int] = 1
 
     def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """The slope is 1 where nothing is clamped."""
@@ -100,20 +93,26 @@ class Identity(Activation):
 
 
 @dataclass(frozen=True)
-class LeakyRelu(Activation):
-    """z, or z k / 256 below 0."""
+class _Sloped(Activation):
+    """With a slope of its own below 0, in units of 1/256."""
 
     k: int
     rounded: ClassVar[bool] = False
-    extra_bits: ClassVar[int] = 10
 
     def __post_init__(self) -> None:
         _check_k(self, self.k, 0, 1024)
 
     @property
     def slope_top(self) -> int:
-        """1, or the slope below 0 where that is more."""
+        """1, or the slope (just) below 0 where that is more."""
         return max(_ONE, self.k)
+
+
+@dataclass(frozen=True)
+class LeakyRelu(_Sloped):
+    """z, or z k / 256 below 0."""
+
+    extra_bits: ClassVar[int] = 10
 
     def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """k / 256 is a multiple of a power of two, so the product is exact."""
@@ -132,15 +131,11 @@ class Sigmoid(Activation):
 
     signed: ClassVar[bool] = False
     fixed_exponent: ClassVar[int | None] = 8
+    slope_top: ClassVar[int] = _ONE // 4
 
     def unit(self, exponent: int) -> int:  # noqa: ARG002
         """The table's step."""
         return tables.INDEX_BITS
-
-    @property
-    def slope_top(self) -> int:
-        """1/4."""
-        return _ONE // 4
 
     def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """Two lookups."""
@@ -165,19 +160,10 @@ class Tanh(Activation):
 
 
 @dataclass(frozen=True)
-class Elu(Activation):
+class Elu(_Sloped):
     """z, or (e^z - 1) k / 256 below 0."""
 
     k: int = _ONE
-    rounded: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        _check_k(self, self.k, 0, 1024)
-
-    @property
-    def slope_top(self) -> int:
-        """1, or the slope just below 0 where that is more."""
-        return max(_ONE, self.k)
 
     def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:
         """Above 0 as it is, below from the table of e^-x."""

@@ -6,6 +6,7 @@ is written here with `alpha` is exact. Modulo p = 2^61 - 1 a carry out of the hi
 bottom, because 2^31 · 2^30 = 2^61 = 1; so limbs are folded with shifts, and made canonical once, at the end.
 """
 
+from functools import reduce
 from typing import NamedTuple
 
 import torch
@@ -85,7 +86,7 @@ def weigh(masks: Tensor, numbers: Tensor, top: int) -> Limbs:
     ]
     if len(parts) == 1:
         return parts[0]
-    return fold(Limbs(sum_of([part.low for part in parts]), sum_of([part.high for part in parts])))
+    return fold(Limbs(*(reduce(torch.add, own) for own in zip(*parts, strict=True))))
 
 
 def _weigh(masks: Tensor, numbers: Tensor) -> Limbs:
@@ -113,15 +114,7 @@ def times(limbs: Limbs, matrix: Tensor, top: int) -> Limbs:
         for place in (slice(start, start + block) for start in range(0, len(matrix), block))
     ]
     # Fewer than 2^20 folded parts add up below 2^52.
-    return fold(Limbs(sum_of([part.low for part in parts]), sum_of([part.high for part in parts])))
-
-
-def sum_of(parts: list[Tensor]) -> Tensor:
-    """The sum of tensors, one after the other."""
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
+    return fold(Limbs(*(reduce(torch.add, own) for own in zip(*parts, strict=True))))
 
 
 def most_rows(top: int) -> int:

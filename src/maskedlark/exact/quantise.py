@@ -1,4 +1,4 @@
-"""Weights as they travel: small integers with a power-of-two exponent a tensor. Run by the ad server.
+"""Weights as they travel: small integers with a power-of-two exponent per tensor. Run by the ad server.
 
 The ad server keeps float weights and sends quantised ones; gradients are taken at the quantised point. The
 exponents of the activations travel with the weights, because the ad server alone can choose them: it has a
@@ -6,21 +6,35 @@ sample of features, and an exponent that followed the batch would make one recor
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
 
 from maskedlark.exact.errors import WeightsDoNotFit
 from maskedlark.exact.network import FEATURE_EXPONENT, Network
-from maskedlark.exact.operations import TOP
+from maskedlark.exact.operations import TOP, Activation, Elu, Identity, LeakyRelu, Relu, Sigmoid, Tanh
 
 FIRST_CAP = 12
 """The first layer's exponent never enters a gradient's scale, so it may be larger than the others'."""
 CAP = 10
 """Larger exponents would use up the field: every layer adds its own on the way back."""
 MOST_EXPONENT = 24
+
+_IN_FLOATS: dict[type[Activation], Callable[[Tensor, float], Tensor]] = {
+    Relu: lambda z, _: z.relu(),
+    Identity: lambda z, _: z,
+    LeakyRelu: functional.leaky_relu,
+    Elu: functional.elu,
+    Sigmoid: lambda z, _: z.sigmoid(),
+    Tanh: lambda z, _: z.tanh(),
+}
+"""The operations by the vendor's functions: close to the integer ones, not equal."""
 
 FloatArrays = Mapping[str, NDArray[np.floating]]
 
@@ -32,7 +46,7 @@ class Quantised:
     values: NDArray[np.int16]
     """Flat, in the order of `Network.parameters`."""
     exponents: tuple[int, ...]
-    """One a parameter: a value v stands for v · 2^-exponent."""
+    """One per parameter: a value v stands for v · 2^-exponent."""
     activations: tuple[int, ...]
     """One for every layer but the first: the exponent of the 8-bit numbers that its activation gives."""
     bits: int = 8
@@ -94,7 +108,7 @@ def check(network: Network, weights: Quantised) -> None:
         len(weights.exponents) != len(network.parameters)
         or len(weights.activations) != len(network.layers) - 1
     ):
-        raise WeightsDoNotFit("one exponent a parameter and one a hidden layer, no more and no fewer")
+        raise WeightsDoNotFit("one exponent per parameter and one per hidden layer, no more and no fewer")
     for exponent in (*weights.exponents, *weights.activations):
         if not 0 <= exponent <= MOST_EXPONENT:
             raise WeightsDoNotFit(f"exponents lie within 0 … {MOST_EXPONENT}, not {exponent}")
@@ -116,13 +130,29 @@ def input_exponents(network: Network, activations: tuple[int, ...]) -> list[int]
     ]
 
 
-def activation_exponent(largest: float, most: int = 8) -> int:
-    """The largest exponent at which a number of that size stays inside 8 bits, 0 … most."""
-    if largest <= 0:
-        return most
-    return max(0, min(most, math.floor(math.log2((TOP - 1) / largest))))
+def stand_in(features: int) -> NDArray[np.uint8]:
+    """Rows of equal bytes, to calibrate with where there is no public sample of features."""
+    return np.repeat(np.array([[0], [85], [170], [255]], np.uint8), features, axis=1)
 
 
-def by_name(network: Network, flat: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-    """A flat array, such as a gradient that came back, as the model's parameters. Run by the ad server."""
-    return {entry.name: flat[entry.place].reshape(entry.shape) for entry in network.parameters}
+def calibrate(
+    network: Network, parameters: FloatArrays, features: NDArray[np.uint8], most: int = 10
+) -> tuple[int, ...]:
+    """The activations' exponents for these weights, from a sample of features. Run by the ad server.
+
+    Each is the largest, 0 … most, at which the sample stays inside 8 bits. In floats, by the vendor's
+    functions: the choice is sent, so nobody else has to come to the same one.
+    """
+    numbers, exponents = torch.tensor(features, dtype=torch.float32) * 2.0**-FEATURE_EXPONENT, []
+    for below, above in pairwise(network.layers):
+        assert above.activation is not None
+        bias = 0.0 if below.linear.bias is None else parameters[below.linear.bias]
+        weight = torch.tensor(parameters[below.linear.weight], dtype=torch.float32)
+        turned = weight if below.linear.transposed else weight.T
+        sums = torch.addmm(torch.tensor(bias, dtype=torch.float32), numbers, turned)
+        numbers = _IN_FLOATS[type(above.activation)](sums, getattr(above.activation, "k", 0) / 256)
+        largest = float(numbers.abs().max()) if len(features) else 1.0
+        chosen = most if largest <= 0 else min(most, math.floor(math.log2((TOP - 1) / largest)))
+        fixed, raised = above.activation.fixed_exponent, above.dropout.raised if above.dropout else 0
+        exponents.append(max(chosen, raised, 0) if fixed is None else fixed)
+    return tuple(exponents)

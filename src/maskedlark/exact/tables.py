@@ -1,4 +1,4 @@
-"""The one table behind sigmoid, tanh, ELU and softmax: e^-x in integers. The same on every machine.
+"""The one table under sigmoid, tanh, ELU and softmax: e^-x in integers. The same on every machine.
 
 No vendor's exp, log or tanh is on the path: they differ in the last place from one library to the next.
 The entries are the exact values rounded to the nearest integer, so the definition alone fixes them; here

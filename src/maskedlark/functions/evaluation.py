@@ -5,7 +5,6 @@ of all records, of those that are kept out of every batch, or of the others.
 """
 
 import base64
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +12,7 @@ from math import sqrt
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from maskedlark.core import field
 from maskedlark.core.declared import MOST_NAMES
@@ -30,10 +29,19 @@ from maskedlark.exact.evaluation import Scale
 from maskedlark.exact.network import Network
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import weights
-from maskedlark.functions.function import Arguments, Column, Function, Part, Plan, Question, Table
+from maskedlark.functions.function import (
+    Arguments,
+    Column,
+    Function,
+    Part,
+    Question,
+    Table,
+    TableSchema,
+    parse,
+)
 from maskedlark.functions.model import DescribedModel
 from maskedlark.parameters.document import Document
-from maskedlark.parameters.settings import Name, Settings, faults
+from maskedlark.parameters.settings import Name, Settings
 
 MOST_CELLS = 1 << 16
 """Of one label's histogram."""
@@ -81,7 +89,7 @@ class EvaluationArguments(Settings):
 
 @dataclass(frozen=True)
 class EvaluationQuestion(Question):
-    """Histograms of one model, one a label."""
+    """Histograms of one model, one per label."""
 
     model: str
     network: Network
@@ -101,14 +109,14 @@ class EvaluationQuestion(Question):
         return self.of
 
     @cached_property
-    def plans(self) -> tuple[Plan, ...]:
+    def plans(self) -> tuple[TableSchema, ...]:
         """One row; a vector for every label: bucket by bucket, labels in their space's order."""
         columns = []
         for number, (scale, space) in enumerate(zip(self.scales, self.spaces, strict=True)):
             # Another label takes 1 out of one cell, and puts it into another.
             sensitivity = Sensitivity(2, sqrt(2), touched=2)
             columns.append(Column(f"label {number}", sensitivity, 1, scale.buckets * len(space)))
-        return (Plan((), tuple(columns)),)
+        return (TableSchema((), tuple(columns)),)
 
     def share(self, datasets: Sequence[Records], k: int) -> list[Table]:  # noqa: ARG002
         """Over the union of datasets."""
@@ -126,11 +134,10 @@ class EvaluationQuestion(Question):
         exact.buckets(self.network, self.weights, row, self.scales)
 
     def _of(self, records: Trained) -> list[FieldArray]:
-        shown = [np.broadcast_to(each, (len(records), each.shape[1])) for each in records.candidates]
-        masked = gradient.Records(records.features, shown, records.shares)
-        found = exact.buckets(self.network, self.weights, records.features, self.scales)
+        masked = gradient.Records.of(records)
+        buckets = exact.buckets(self.network, self.weights, records.features, self.scales)
         return [
-            exact.histogram(found[label], masked, label, scale, space)
+            exact.histogram(buckets[label], masked, label, scale, space)
             for label, (scale, space) in enumerate(zip(self.scales, self.spaces, strict=True))
         ]
 
@@ -148,17 +155,13 @@ class Evaluation(Function):
 
     def ask(self, document: Document, arguments: Arguments) -> Question:
         """Refuses a network that is not the model's, and weights that are not the network's."""
-        try:
-            # Through JSON, which has lists where Python has tuples: strict about everything else.
-            found = EvaluationArguments.model_validate_json(json.dumps(arguments))
-        except ValidationError as error:
-            raise BadArguments(faults(error)) from None
-        found.model.check(document, found.tag)
-        spaces = tuple(label.space() for label in document.trained(found.tag).labels)
-        scales = tuple(scale.scale() for scale in found.scales)
+        asked = parse(EvaluationArguments, arguments)
+        asked.model.check(document, asked.tag)
+        spaces = tuple(label.space() for label in document.trained(asked.tag).labels)
+        scales = tuple(scale.scale() for scale in asked.scales)
         _check_scales(scales, spaces)
-        part = None if found.part == "all" else Part(found.part, found.held_out)
-        question = EvaluationQuestion(found.tag, found.model.network, found.quantised(), scales, spaces, part)
+        part = None if asked.part == "all" else Part(asked.part, asked.held_out)
+        question = EvaluationQuestion(asked.tag, asked.model.network, asked.quantised(), scales, spaces, part)
         question.try_out()
         return question
 

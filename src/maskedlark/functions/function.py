@@ -4,23 +4,37 @@ A function is one small file. No service knows its name: it parses its own argum
 return, and computes a helper's share of it. What is below k, the charge and the noise are `release`'s.
 """
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Entry, Records
 from maskedlark.dp.mechanisms import Sensitivity
+from maskedlark.errors import BadArguments
 from maskedlark.parameters.document import Document
+from maskedlark.parameters.settings import Settings, faults
 
 Group = tuple[Entry, ...]
 Arguments = Mapping[str, Any]
 """A JSON object, as it came. The function refuses what it does not know."""
+S = TypeVar("S", bound=Settings)
+
+
+def parse(form: type[S], arguments: Arguments) -> S:
+    """A function's arguments as they came, in their form. Raises what is wrong with them."""
+    try:
+        # Through JSON, which has lists where Python has tuples: strict about everything else.
+        return form.model_validate_json(json.dumps(arguments))
+    except ValidationError as error:
+        raise BadArguments(faults(error)) from None
 
 
 @dataclass(frozen=True)
@@ -50,7 +64,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TableSchema:
     """A table that will be returned: by which keys its rows differ, and its columns."""
 
     by: tuple[str, ...]
@@ -71,7 +85,7 @@ class Question(ABC):
 
     @property
     @abstractmethod
-    def plans(self) -> tuple[Plan, ...]:
+    def plans(self) -> tuple[TableSchema, ...]:
         """The tables, in order. A record may be in at most one row of each."""
 
     @property

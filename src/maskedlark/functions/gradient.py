@@ -14,22 +14,26 @@ from maskedlark.core import field
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Records, Trained
-from maskedlark.dp.mechanisms import Kind, Sensitivity
+from maskedlark.dp.mechanisms import Sensitivity
 from maskedlark.exact import VERSION as EXACT_VERSION
 from maskedlark.exact import device as devices
 from maskedlark.exact import gradient as exact
 from maskedlark.exact.clip import Clip, Norm
 from maskedlark.exact.forward import Seed
+from maskedlark.exact.layout import StepLayout, step_layout
 from maskedlark.exact.network import Network
-from maskedlark.exact.plan import Plan as StepPlan
-from maskedlark.exact.plan import plan
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
-from maskedlark.functions.function import Arguments, Column, Plan, Question, SteppedFunction, Steps, Table
+from maskedlark.functions.function import (
+    Arguments,
+    Column,
+    Question,
+    SteppedFunction,
+    Steps,
+    Table,
+    TableSchema,
+)
 from maskedlark.parameters.document import Document
-
-NORMS: dict[Kind, Norm] = {"laplace": Norm.L1, "gaussian": Norm.L2}
-"""Laplace noise covers a bound in L1, Gaussian noise one in L2."""
 
 
 @dataclass(frozen=True)
@@ -48,19 +52,19 @@ class GradientQuestion(Question):
         return self.model
 
     @cached_property
-    def step(self) -> StepPlan:
+    def step(self) -> StepLayout:
         """Every exponent and bound, from the weights alone."""
-        return plan(self.network, self.weights, self.clipping)
+        return step_layout(self.network, self.weights, self.clipping)
 
     @cached_property
-    def plans(self) -> tuple[Plan, ...]:
+    def plans(self) -> tuple[TableSchema, ...]:
         """One row, one vector: a number for every parameter."""
         top, size = self.step.row_top, self.network.size
         # Another label moves the sum from one row to another, each of the bound's length at most. What is
         # clipped in L1 is no longer in L2; what is clipped in L2 is at most √d times as long in L1.
         l1 = 2 * top * (1 if self.clipping.norm is Norm.L1 else isqrt(size - 1) + 1)
         sensitivity = Sensitivity(l1, float(2 * top), size)
-        return (Plan((), (Column("gradient", sensitivity, top, size),)),)
+        return (TableSchema((), (Column("gradient", sensitivity, top, size),)),)
 
     def share(self, datasets: Sequence[Records], k: int) -> list[Table]:  # noqa: ARG002
         """The sum over all records, whatever their number: `release` looks at k."""
@@ -74,9 +78,8 @@ class GradientQuestion(Question):
         return [Table([()], counted, (total[None, :],))]
 
     def _of(self, engine: exact.Engine, records: Trained) -> FieldArray:
-        shown = [np.broadcast_to(each, (len(records), each.shape[1])) for each in records.candidates]
         seed = None if self.dropout_seed is None else Seed(self.dropout_seed, records.ids)
-        batch = exact.Records(records.features, shown, records.shares, seed)
+        batch = exact.Records.of(records, seed)
         batch.check(self.network)
         return engine.share(batch, exact.BLOCK)
 
@@ -91,9 +94,9 @@ class GradientSteps(Steps):
 
     def at(self, body: bytes, shared: bytes) -> Question:
         """The gradient at these weights."""
-        found = weights.decode(self.network, body)
+        sent = weights.decode(self.network, body)
         question = GradientQuestion(
-            self.model, self.network, found, self.clipping, shared if self.network.has_dropout else None
+            self.model, self.network, sent, self.clipping, shared if self.network.has_dropout else None
         )
         question.plans  # noqa: B018 - weights that leave the field are refused here, before a step is taken
         return question
@@ -114,6 +117,5 @@ class Gradient(SteppedFunction):
         """The arguments are a network's description."""
         described = model.decode(arguments)
         described.check(document, tag)
-        bound = document.trained(tag).gradient_bound
-        norm = NORMS[document.mechanisms[Purpose.TRAIN.value].kind]
-        return GradientSteps(tag, described.network, described.clip(bound, norm))
+        clip = model.clip(document, tag, described.fraction, described.depth)
+        return GradientSteps(tag, described.network, clip)

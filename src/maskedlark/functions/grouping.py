@@ -1,4 +1,4 @@
-"""Records by group: one number a record that says which, over the union of datasets, filters applied."""
+"""Records by group: one number per record that says which, over the union of datasets, filters applied."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -81,10 +81,10 @@ def _index(columns: Sequence[Coded], count: int) -> tuple[NDArray[np.intp], NDAr
         size = max(1, len(column.entries))
         index = index * size + column.codes if codes.shape[1] else column.codes.astype(np.intp)
         if len(codes) * size <= DENSE:
-            found = np.arange(len(codes) * size)
+            numbers = np.arange(len(codes) * size)
         else:
-            found, index = np.unique(index, return_inverse=True)
-        codes = np.hstack([codes[found // size], (found % size)[:, None]])
+            numbers, index = np.unique(index, return_inverse=True)
+        codes = np.hstack([codes[numbers // size], (numbers % size)[:, None]])
     return index, codes
 
 
@@ -96,12 +96,12 @@ def _rows(columns: Sequence[Coded], codes: NDArray[np.int64]) -> list[Group]:
 
 
 def _passing(records: Measured, filters: Sequence[Filter]) -> NDArray[np.bool_] | None:
-    """Which records pass; None if there is no filter. Asked once an entry, not once a record."""
+    """Which records pass; None if there is no filter. Asked once per entry, not once per record."""
     passing = None
     for name, allows in filters:
         coded = records.keys[name]
-        found = np.array([allows(entry) for entry in coded.entries], np.bool_)[coded.codes]
-        passing = found if passing is None else passing & found
+        allowed = np.array([allows(entry) for entry in coded.entries], np.bool_)[coded.codes]
+        passing = allowed if passing is None else passing & allowed
     return passing
 
 

@@ -3,33 +3,38 @@
 A helper takes no file that it would have to trust: it builds the network from these few settings.
 """
 
-import json
+from collections.abc import Callable
 from functools import cached_property
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from maskedlark.core.declared import MOST_FEATURES, MOST_NAMES
+from maskedlark.core.purpose import Purpose
+from maskedlark.dp.mechanisms import Kind
 from maskedlark.errors import BadArguments
 from maskedlark.exact.clip import Clip, Norm
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy, SquaredError
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.operations import Activation, Dropout, Elu, Identity, LeakyRelu, Relu, Sigmoid, Tanh
-from maskedlark.functions.function import Arguments
+from maskedlark.functions.function import Arguments, parse
 from maskedlark.parameters.document import Document
-from maskedlark.parameters.settings import Settings, faults
+from maskedlark.parameters.settings import Settings
 
 MOST_LAYERS = 64
 MOST_PARAMETERS = 1 << 22
 """Numbers of a gradient: eight bytes each, of every step."""
+_NORMS: dict[Kind, Norm] = {"laplace": Norm.L1, "gaussian": Norm.L2}
+"""Laplace noise covers a bound in L1, Gaussian noise one in L2."""
 _Between = Literal["relu", "identity", "sigmoid", "tanh", "leaky_relu", "elu"]
-_PLAIN: dict[_Between, type[Activation]] = {
+_ACTIVATIONS: dict[_Between, Callable[..., Activation]] = {
     "relu": Relu,
     "identity": Identity,
     "sigmoid": Sigmoid,
     "tanh": Tanh,
+    "leaky_relu": LeakyRelu,
+    "elu": Elu,
 }
-_SLOPED: dict[_Between, type[LeakyRelu | Elu]] = {"leaky_relu": LeakyRelu, "elu": Elu}
 _Slope = Annotated[int, Field(ge=0, le=1024)]
 
 
@@ -49,7 +54,7 @@ class DescribedLayer(Settings):
 
     @model_validator(mode="after")
     def _fitting(self) -> "DescribedLayer":
-        if (self.activation in _SLOPED) != (self.slope is not None):
+        if (self.activation in ("leaky_relu", "elu")) != (self.slope is not None):
             raise ValueError("leaky_relu and elu have a slope, in units of 1/256; nothing else has")
         return self
 
@@ -57,14 +62,9 @@ class DescribedLayer(Settings):
         """As the engine knows it."""
         bias = f"b{number}" if self.bias else None
         linear = Linear(f"w{number}", bias, inputs, self.outputs, self.transposed)
-        return Layer(linear, self._activation(), None if self.dropout is None else Dropout(self.dropout))
-
-    def _activation(self) -> Activation | None:
-        if self.activation is None:
-            return None
-        if self.slope is not None:
-            return _SLOPED[self.activation](self.slope)
-        return _PLAIN[self.activation]()
+        slope = () if self.slope is None else (self.slope,)
+        activation = None if self.activation is None else _ACTIVATIONS[self.activation](*slope)
+        return Layer(linear, activation, None if self.dropout is None else Dropout(self.dropout))
 
 
 class DescribedLoss(Settings):
@@ -111,14 +111,10 @@ class DescribedModel(Settings):
     def network(self) -> Network:
         """As the engine knows it. Raises what does not fit together."""
         inputs, layers = self.features, []
-        for number, described in enumerate(self.layers):
-            layers.append(described.layer(number, inputs))
-            inputs = described.outputs
+        for number, layer in enumerate(self.layers):
+            layers.append(layer.layer(number, inputs))
+            inputs = layer.outputs
         return Network(tuple(layers), tuple(loss.loss() for loss in self.losses))
-
-    def clip(self, bound: float, norm: Norm) -> Clip:
-        """The declared bound, in the norm that the declared noise covers."""
-        return Clip(bound, norm, self.fraction, self.depth)
 
     def check(self, document: Document, tag: str) -> None:
         """Refuse a network that is not made for the records of this model."""
@@ -136,15 +132,17 @@ class DescribedModel(Settings):
                 raise BadArguments(f"{loss} takes labels {low} … {high}; {tag} declares {label.kind} ones")
 
 
+def clip(document: Document, tag: str, fraction: int, depth: int) -> Clip:
+    """The declared bound, in the norm that the declared noise covers."""
+    norm = _NORMS[document.mechanisms[Purpose.TRAIN.value].kind]
+    return Clip(document.trained(tag).gradient_bound, norm, fraction, depth)
+
+
 def decode(arguments: Arguments) -> DescribedModel:
     """A description as it came. Run by helpers."""
-    try:
-        # Through JSON, which has lists where Python has tuples: strict about everything else.
-        found = DescribedModel.model_validate_json(json.dumps(arguments))
-    except ValidationError as error:
-        raise BadArguments(faults(error)) from None
-    found.network  # noqa: B018 - what does not fit together is refused here
-    return found
+    described = parse(DescribedModel, arguments)
+    described.network  # noqa: B018 - what does not fit together is refused here
+    return described
 
 
 def describe(network: Network, fraction: int = 20, depth: int = 0) -> DescribedModel:
@@ -160,7 +158,7 @@ def describe(network: Network, fraction: int = 20, depth: int = 0) -> DescribedM
 
 def _described_layer(layer: Layer) -> DescribedLayer:
     linear, activation = layer.linear, layer.activation
-    named = {cls: name for name, cls in (*_PLAIN.items(), *_SLOPED.items())}
+    named = {cls: name for name, cls in _ACTIVATIONS.items()}
     return DescribedLayer(
         outputs=linear.outputs,
         bias=linear.bias is not None,

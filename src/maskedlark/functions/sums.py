@@ -3,13 +3,12 @@
 The row of V is 1 in the record's group; the secret is the value, or 1 for a real record and 0 for a fake.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from maskedlark.core.declared import COUNT, MOST_NAMES
 from maskedlark.core.field import FieldArray
@@ -18,10 +17,10 @@ from maskedlark.core.records import Entry, Measured, Records
 from maskedlark.core.suggestions import did_you_mean
 from maskedlark.dp.mechanisms import Sensitivity
 from maskedlark.errors import BadArguments
-from maskedlark.functions.function import Arguments, Column, Function, Plan, Question, Table
+from maskedlark.functions.function import Arguments, Column, Function, Question, Table, TableSchema, parse
 from maskedlark.functions.grouping import Keys, group
 from maskedlark.parameters.document import Document
-from maskedlark.parameters.settings import KeyNumber, KeyText, Name, Settings, faults
+from maskedlark.parameters.settings import KeyNumber, KeyText, Name, Settings
 
 MOST_GROUPINGS = 16
 MOST_AMONG = 1 << 12
@@ -84,10 +83,10 @@ class SumsQuestion(Question):
     arguments: SumsArguments
 
     @cached_property
-    def plans(self) -> tuple[Plan, ...]:
+    def plans(self) -> tuple[TableSchema, ...]:
         """A table for every grouping, a column for every value."""
         columns = tuple(self._column(name) for name in self.arguments.values)
-        return tuple(Plan(keys, columns) for keys in self.arguments.by)
+        return tuple(TableSchema(keys, columns) for keys in self.arguments.by)
 
     def share(self, datasets: Sequence[Records], k: int) -> list[Table]:
         """Groups of at least k records, in the order of their keys."""
@@ -97,7 +96,7 @@ class SumsQuestion(Question):
         shares = [keys.selected([records.shares[:, place] for records in measured]) for place in self._places]
         return [self._table(keys, plan, shares, k) for plan in self.plans]
 
-    def _table(self, keys: Keys, plan: Plan, shares: Sequence[FieldArray], k: int) -> Table:
+    def _table(self, keys: Keys, plan: TableSchema, shares: Sequence[FieldArray], k: int) -> Table:
         groups = group(keys, plan.by, k)
         totals = tuple(groups.totals(share)[:, None] for share in shares)
         return Table(groups.rows, groups.records, totals)
@@ -122,15 +121,11 @@ class Sums(Function):
 
     def ask(self, document: Document, arguments: Arguments) -> Question:
         """Refuses keys and values that are not declared."""
-        try:
-            # Through JSON, which has lists where Python has tuples: strict about everything else.
-            found = SumsArguments.model_validate_json(json.dumps(arguments))
-        except ValidationError as error:
-            raise BadArguments(faults(error)) from None
-        _check_names("value", found.values, (COUNT, *document.measure.names))
-        keys = [*(name for by in found.by for name in by), *(where.key for where in found.where)]
+        asked = parse(SumsArguments, arguments)
+        _check_names("value", asked.values, (COUNT, *document.measure.names))
+        keys = [*(name for by in asked.by for name in by), *(where.key for where in asked.where)]
         _check_names("key", keys, document.keys)
-        return SumsQuestion(document, found)
+        return SumsQuestion(document, asked)
 
 
 def _check_names(what: str, names: Sequence[str], declared: Sequence[str]) -> None:

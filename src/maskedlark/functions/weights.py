@@ -1,7 +1,7 @@
 """Quantised weights as they cross the wire: all that a step sends. Binary, one form, checked strictly.
 
 weights = version 1 byte, bits 1 byte, parameters 2 bytes, layers 2 bytes,
-          an exponent a parameter 1 byte each, an exponent a hidden layer 1 byte each,
+          an exponent per parameter 1 byte each, an exponent per hidden layer 1 byte each,
           values: one signed integer of 8 or 16 bits each, the low byte first
 """
 
@@ -45,6 +45,6 @@ def decode(network: Network, data: bytes) -> Quantised:
     at = _HEAD.size + parameters
     values = np.frombuffer(data, _KINDS[bits], offset=at + activations).astype(np.int16)
     exponents, hidden = tuple(data[_HEAD.size : at]), tuple(data[at : at + activations])
-    found = Quantised(values, exponents, hidden, bits)
-    quantise.check(network, found)
-    return found
+    quantised = Quantised(values, exponents, hidden, bits)
+    quantise.check(network, quantised)
+    return quantised

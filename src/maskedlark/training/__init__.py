@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from maskedlark.training.begin import begin as begin
-    from maskedlark.training.plan import Plan as Plan
+    from maskedlark.training.plan import TrainingPlan as TrainingPlan
     from maskedlark.training.predictor import Predictor as Predictor
     from maskedlark.training.predictor import load as load
     from maskedlark.training.training import Step as Step
     from maskedlark.training.training import Training as Training
 
 _HOMES = {
-    "Plan": "plan",
+    "TrainingPlan": "plan",
     "Predictor": "predictor",
     "Step": "training",
     "Training": "training",
     "begin": "begin",
     "load": "predictor",
 }
-__all__ = ["Plan", "Predictor", "Step", "Training", "begin", "load"]
+__all__ = ["Predictor", "Step", "Training", "TrainingPlan", "begin", "load"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has that name

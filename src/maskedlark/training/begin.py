@@ -2,57 +2,38 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from maskedlark.core.purpose import Purpose
-from maskedlark.dp.sampling import Sampling
-from maskedlark.dp.session_charge import MOST_STEPS, Course
+from maskedlark.adserver.session import Session
+from maskedlark.core import field
+from maskedlark.dp.session_charge import MOST_STEPS
 from maskedlark.errors import BadArguments
-from maskedlark.exact.clip import Clip
 from maskedlark.exact.errors import WeightsDoNotFit
-from maskedlark.exact.local import stand_in
 from maskedlark.exact.network import Network
 from maskedlark.features.encoder import Encoder
 from maskedlark.functions import model as described
 from maskedlark.functions import weights
-from maskedlark.functions.gradient import NORMS, Gradient, GradientSteps
-from maskedlark.parameters.document import Document
+from maskedlark.functions.gradient import Gradient, GradientSteps
 from maskedlark.release.messages import SessionRequest, decode_session
 from maskedlark.training import checkpoint
 from maskedlark.training import network as networks
 from maskedlark.training import plan as plans
 from maskedlark.training.checkpoint import Run
 from maskedlark.training.errors import OtherRun
-from maskedlark.training.plan import Plan, Wish
-from maskedlark.training.progress import bar
-from maskedlark.training.training import CHECKPOINT_EVERY, Sums, Training
+from maskedlark.training.plan import PrivacyTarget, TrainingPlan
+from maskedlark.training.training import CHECKPOINT_EVERY, Training
 
-
-class Home(Protocol):
-    """Where datasets and helpers are: the ad server's client; in tests, memory."""
-
-    def sealed_to_train(self, names: Sequence[str] | None) -> tuple[Document, tuple[bytes, ...]]:
-        """The document and digests of these datasets, or of all that are sealed."""
-
-    def records(self, document: Document, digests: Sequence[bytes], tag: str) -> int:
-        """How many records of a model these datasets have."""
-
-    def free_slots(self, document: Document, digests: Sequence[bytes]) -> tuple[int, ...]:
-        """In every dataset, the first slot that no session has."""
-
-    def session(self, document: Document, body: bytes) -> Sums:
-        """A session by its request. Nothing is sent yet."""
-
-    def new_id(self) -> str:
-        """Of a request that was never made before."""
+if TYPE_CHECKING:
+    from maskedlark.adserver.client import Client
+    from maskedlark.workflow import Workflow
 
 
 def begin(
-    home: Home,
+    home: "Client | Workflow",
     model: nn.Module,
     *,
     loss: str | Sequence[str],
@@ -77,6 +58,8 @@ def begin(
 ) -> Training:
     """A run of so many steps over sealed datasets, or all of them. Nothing is charged until it is iterated.
 
+    `home` is where datasets and helpers are: the ad server's client, or a run in memory.
+
     Batches: `sampling_rate` draws each record by itself; `batches` splits all records anew every so many
     steps; `sampling="whole"` takes all, `"chosen"` what each step names. `folder` makes it survive a kill.
     """
@@ -84,15 +67,29 @@ def begin(
     drawn = plans.drawn(sampling_rate, batches, sampling, held_out)
     document, digests = home.sealed_to_train(datasets)
     network = networks.network(model, networks.losses(loss, model), document.trained(tag).features)
-    clip = _clip(document, tag, fraction, depth)
-    records = home.records(document, digests, tag)
-    charged = plans.course(document, tag, drawn, steps, Wish(noise, epsilon, delta, against), records)
-    planned = _plan(document, network, clip, drawn, charged, steps, records, bits)
-    slots = home.free_slots(document, digests)
-    request = _request(home.new_id(), document, digests, slots, tag, network, clip, planned)
+    clip = described.clip(document, tag, fraction, depth)
+    records, helpers = home.records(document, digests, tag), len(document.helpers)
+    target = PrivacyTarget(noise, epsilon, delta, against)
+    course = plans.course(document, tag, drawn, steps, target, records)
+    traffic = helpers * (weights.size(network, bits) + field.BYTES * network.size)
+    planned = TrainingPlan(course, drawn, steps, records, clip.psi, network.size, helpers, traffic)
+    sent = described.describe(network, fraction, depth)
+    sent.check(document, tag)
+    request = SessionRequest(
+        id=home.new_id(),
+        datasets=tuple(digest.hex() for digest in digests),
+        slots=home.free_slots(document, digests),
+        function=Gradient.name,
+        tag=tag,
+        arguments=sent.model_dump(),
+        noise=planned.noise,
+        sampling=drawn,
+        steps=steps,
+        delta=0.0 if course is None else course.delta,
+    )
     body = request.encode() if folder is None else _of_folder(Path(folder), request)
 
-    def renewed() -> tuple[bytes, Sums]:
+    def renewed() -> tuple[bytes, Session]:
         fresh = {"id": home.new_id(), "slots": home.free_slots(document, digests)}
         body = request.model_copy(update=fresh).encode()
         return body, home.session(document, body)
@@ -110,7 +107,6 @@ def begin(
         encoder,
         None if folder is None else Run(Path(folder), body),
         checkpoint_every,
-        bar,
         renewed,
     )
     _check_weights(made)
@@ -134,52 +130,6 @@ def _check_weights(made: Training) -> None:
     GradientSteps(made.tag, made.network, made.clip).at(weights.encode(made.quantised()), b"")
 
 
-def _clip(document: Document, tag: str, fraction: int, depth: int) -> Clip:
-    norm = NORMS[document.mechanisms[Purpose.TRAIN.value].kind]
-    return Clip(document.trained(tag).gradient_bound, norm, fraction, depth)
-
-
-def _plan(
-    document: Document,
-    network: Network,
-    clip: Clip,
-    drawn: Sampling,
-    charged: Course | None,
-    steps: int,
-    records: int,
-    bits: int,
-) -> Plan:
-    helpers = len(document.helpers)
-    traffic = plans.bytes_a_step(weights.size(network, bits), network.size, helpers)
-    return Plan(charged, drawn, steps, records, clip.psi, network.size, helpers, traffic)
-
-
-def _request(
-    name: str,
-    document: Document,
-    digests: Sequence[bytes],
-    slots: tuple[int, ...],
-    tag: str,
-    network: Network,
-    clip: Clip,
-    planned: Plan,
-) -> SessionRequest:
-    sent = described.describe(network, clip.fraction, clip.depth)
-    sent.check(document, tag)
-    return SessionRequest(
-        id=name,
-        datasets=tuple(digest.hex() for digest in digests),
-        slots=slots,
-        function=Gradient.name,
-        tag=tag,
-        arguments=sent.model_dump(),
-        noise=planned.noise,
-        sampling=planned.sampling,
-        steps=planned.steps,
-        delta=0.0 if planned.course is None else planned.course.delta,
-    )
-
-
 def _of_folder(folder: Path, request: SessionRequest) -> bytes:
     """The request of the run that was begun there, which is this one but for id and slots; or this one."""
     body = checkpoint.kept(folder)
@@ -201,9 +151,7 @@ def _of_folder(folder: Path, request: SessionRequest) -> bytes:
     return body
 
 
-def _sample(sample: NDArray[np.uint8] | None, network: Network) -> NDArray[np.uint8]:
-    if sample is None:
-        return stand_in(network.features)
-    if sample.dtype != np.uint8 or sample.ndim != 2 or sample.shape[1] != network.features:
+def _sample(sample: NDArray[np.uint8] | None, network: Network) -> NDArray[np.uint8] | None:
+    if sample is not None and (sample.dtype != np.uint8 or sample.shape[1:] != (network.features,)):
         raise BadArguments(f"a sample is rows of {network.features} bytes, as the encoder makes them")
     return sample

@@ -1,13 +1,15 @@
 """A run on disk: its session's request, and, after every few steps, model and optimiser as they were.
 
 A run that was killed anywhere is begun again over the same folder. It opens the same session, loads the last
-checkpoint and goes through the steps behind it again, by the answers that it kept: helpers answer the last
+checkpoint and goes through the steps after it again, by the answers that it kept: helpers answer the last
 step again for the same weights, and none before it.
 """
 
 import fcntl
 import io
 import os
+import pickle
+import warnings
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,11 +19,16 @@ from typing import Any, Protocol
 import torch
 
 from maskedlark.core.field import FieldArray, from_bytes, to_bytes
-from maskedlark.training import saved
 from maskedlark.training.errors import NotAModel, OtherRun, RunInUse
 from maskedlark.web import files
 
 _REQUEST, _STATE, _ANSWER, _LOCK = "session.json", "checkpoint.pt", "answer-", ".training"
+_ZIP = b"PK\3\4"
+UNREADABLE = (
+    RuntimeError, pickle.UnpicklingError, LookupError, TypeError, ValueError, EOFError, AttributeError,
+    AssertionError, OSError, MemoryError, OverflowError,
+)  # fmt: skip
+"""What torch ends in where a file is none of its own, or holds something else."""
 
 
 class Stateful(Protocol):
@@ -32,6 +39,18 @@ class Stateful(Protocol):
 
     def load_state_dict(self, state: dict[str, Any], /) -> object:
         """Be as it was."""
+
+
+def read_saved(path: Path) -> Any:  # noqa: ANN401 - whatever was saved
+    """What torch has saved, as data: nothing in it is run. Of torch's formats only the newest is read."""
+    data = path.read_bytes()
+    if not data.startswith(_ZIP):
+        raise NotAModel(f"{path} is no file that torch has saved")
+    try:
+        with warnings.catch_warnings(action="ignore"):  # About files that are none of ours: they are refused.
+            return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except UNREADABLE as error:
+        raise NotAModel(f"{path} is no file that torch has saved: {type(error).__name__}") from None
 
 
 def kept(folder: Path) -> bytes | None:
@@ -89,9 +108,9 @@ class Run:
         if not path.exists():
             return None
         try:
-            found = saved.read(path)
-            step, states = int(found["step"]), [(str(kind), state) for kind, state in found["kept"]]
-        except (NotAModel, *saved.UNREADABLE):
+            saved = read_saved(path)
+            step, states = int(saved["step"]), [(str(kind), state) for kind, state in saved["kept"]]
+        except (NotAModel, *UNREADABLE):
             raise OtherRun(f"{path} is no checkpoint of a run: begin in another folder") from None
         there, now = [kind for kind, _ in states], [type(each).__name__ for each in kept]
         if there != now:
@@ -119,7 +138,7 @@ class Run:
     def _put_back(self, each: Stateful, state: dict[str, Any]) -> None:
         try:
             each.load_state_dict(state)
-        except saved.UNREADABLE:
+        except UNREADABLE:
             raise OtherRun(
                 f"{self.folder / _STATE} holds another {type(each).__name__} than this: make it as it was, "
                 "or begin in another folder"

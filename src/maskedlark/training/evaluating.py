@@ -1,28 +1,25 @@
 """How good a model is, on labels that nobody holds: one private question, and measures with error bars.
 
-found = client.evaluate(training, part="held_out")
-print(found)                         AUC, log-loss, accuracy of every label, and how far noise puts them off
-found.labels[0].calibration()        for every bucket of predicted probability: how often it came true
+evaluated = client.evaluate(training, part="held_out")
+print(evaluated)                     AUC, log-loss, accuracy of every label, and how far noise puts them off
+evaluated.labels[0].calibration()    for every bucket of predicted probability: how often it came true
 """
 
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from maskedlark.adserver.client import Client
 from maskedlark.adserver.combining import Answered
 from maskedlark.core.labels import LabelSpace
 from maskedlark.dp import intervals
 from maskedlark.errors import BadArguments
-from maskedlark.exact.local import calibrate, stand_in
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy
 from maskedlark.exact.network import Network
-from maskedlark.exact.quantise import Quantised, quantise
 from maskedlark.functions import model as described
 from maskedlark.functions import weights
 from maskedlark.functions.evaluation import DescribedScale, Evaluation, EvaluationArguments
@@ -30,6 +27,10 @@ from maskedlark.training import network as networks
 from maskedlark.training.metrics import Binary, Classes, Floats, Measured, Values
 from maskedlark.training.predictor import Predictor
 from maskedlark.training.training import Training
+
+if TYPE_CHECKING:
+    from maskedlark.adserver.client import Client
+    from maskedlark.workflow import Workflow
 
 BUCKETS = 20
 BITS = 16
@@ -51,17 +52,8 @@ class Evaluated:
         return "\n".join(named) if len(named) > 1 else str(self.labels[0])
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """A model, and what it was trained for."""
-
-    model: nn.Module
-    loss: str | Sequence[str]
-    tag: str
-
-
 def evaluate(
-    client: Client,
+    client: "Client | Workflow",
     model: Training | Predictor | nn.Module,
     *,
     loss: str | Sequence[str] | None = None,
@@ -75,22 +67,20 @@ def evaluate(
     sample: NDArray[np.uint8] | None = None,
     bits: int = BITS,
 ) -> Evaluated:
-    """Ask helpers for histograms of (score bucket, label), and measure. Charged as one release a label.
+    """Ask helpers for histograms of (score bucket, label), and measure. Charged as one release per label.
 
     A run or a saved model brings its loss and tag, a run also its held-out share; a bare module needs them.
     """
-    asked, share, rows = _model(model, loss, tag)
+    asked, share, rows = _asked(model, loss, tag)
     document, _ = client.sealed_to_train(datasets)
-    spaces = [label.space() for label in document.trained(asked.tag).labels]
-    features = document.trained(asked.tag).features
-    network = networks.network(asked.model, networks.losses(asked.loss, asked.model), features)
-    rows = sample if sample is not None else rows
-    if rows is None:
-        rows = stand_in(features)
+    declared = document.trained(asked.tag)
+    spaces = [label.space() for label in declared.labels]
+    network = networks.network(asked.model, networks.losses(asked.loss, asked.model), declared.features)
+    sent = networks.quantised(network, asked.model, rows if sample is None else sample, bits)
     arguments = EvaluationArguments(
         tag=asked.tag,
         model=described.describe(network),
-        weights=base64.b64encode(weights.encode(_quantised(network, asked.model, rows, bits))).decode(),
+        weights=base64.b64encode(weights.encode(sent)).decode(),
         scales=tuple(_scale(*each, buckets) for each in zip(network.losses, spaces, strict=False)),
         part=part,
         held_out=0.0 if part == "all" else _share(part, share if held_out is None else held_out),
@@ -99,15 +89,15 @@ def evaluate(
     return Evaluated(_measured(network, spaces, arguments.scales, answered), answered)
 
 
-def _model(
+def _asked(
     model: Training | Predictor | nn.Module, loss: str | Sequence[str] | None, tag: str | None
-) -> tuple[_Asked, float, NDArray[np.uint8] | None]:
+) -> tuple[Predictor, float, NDArray[np.uint8] | None]:
     """What is evaluated, the share that its run held out, and public rows that it was scaled by."""
     if isinstance(model, nn.Module):
         if loss is None or tag is None:
             raise BadArguments("a bare module does not say what it was trained for: give loss and tag")
-        return _Asked(model, loss, tag), 0.0, None
-    asked = _Asked(model.model, loss or model.loss, tag or model.tag)
+        return Predictor(model, loss, tag), 0.0, None
+    asked = Predictor(model.model, loss or model.loss, tag or model.tag)
     if isinstance(model, Training):
         return asked, model.planned.sampling.held_out, model.sample
     return asked, 0.0, None
@@ -119,13 +109,8 @@ def _share(part: Which, held_out: float) -> float:
     return held_out
 
 
-def _quantised(network: Network, model: nn.Module, rows: NDArray[np.uint8], bits: int) -> Quantised:
-    parameters = networks.parameters(network, model)
-    return quantise(network, parameters, calibrate(network, parameters, rows), bits)
-
-
 def _scale(loss: Loss, space: LabelSpace, buckets: int) -> DescribedScale:
-    """A bucket a class for softmax; probabilities from 0 to 1; values over the label's own range."""
+    """One bucket per class for softmax; probabilities from 0 to 1; values over the label's own range."""
     if isinstance(loss, SoftmaxCrossEntropy):
         return DescribedScale(buckets=loss.classes)
     if isinstance(loss, BinaryCrossEntropy):
@@ -137,23 +122,23 @@ def _measured(
     network: Network, spaces: Sequence[LabelSpace], scales: Sequence[DescribedScale], answered: Answered
 ) -> tuple[Measured, ...]:
     (table,) = answered.tables
-    found: list[Measured] = []
+    measured: list[Measured] = []
     for place, (loss, space, scale) in enumerate(zip(network.losses, spaces, scales, strict=True)):
         sensitivity = table.plan.columns[place].sensitivity
         deviation = intervals.standard_error(answered.kind, answered.noise, sensitivity, answered.helpers)
         counts = table.columns[place][0].reshape(scale.buckets, len(space)).astype(np.float64)
         if isinstance(loss, SoftmaxCrossEntropy):
-            found.append(Classes(_square(counts, space, loss.classes), deviation))
+            measured.append(Classes(_square(counts, space, loss.classes), deviation))
         elif isinstance(loss, BinaryCrossEntropy):
-            found.append(Binary(counts, deviation))
+            measured.append(Binary(counts, deviation))
         else:
             edges = np.linspace(scale.low, scale.high, scale.buckets + 1)
-            found.append(Values(counts, deviation, edges, np.array(space.values, np.float64)))
-    return tuple(found)
+            measured.append(Values(counts, deviation, edges, np.array(space.values, np.float64)))
+    return tuple(measured)
 
 
 def _square(counts: Floats, space: LabelSpace, classes: int) -> Floats:
-    """A column a class, also for those that no label can have."""
-    found = np.zeros((classes, classes))
-    found[:, list(space.values)] = counts
-    return found
+    """One column per class, also for those that no label can have."""
+    square = np.zeros((classes, classes))
+    square[:, list(space.values)] = counts
+    return square

@@ -30,13 +30,30 @@ class Measure:
 
 
 @dataclass(frozen=True, eq=False)
-class Binary:
-    """A binary label: how many records of label 0 and 1 lie in each bucket of predicted probability."""
+class _Histogram:
+    """How many records lie in each cell, with noise."""
 
     counts: Floats
-    """(buckets, 2), with noise."""
     deviation: float
     """The standard deviation of the noise of all helpers in one cell."""
+
+    @property
+    def _total(self) -> float:
+        return max(float(self.counts.sum()), 1.0)
+
+    def _mean(self, of_cell: Floats) -> Measure:
+        """The mean over records of a number that depends on their cell alone."""
+        value = float((self.counts * of_cell).sum()) / self._total
+        slope = (of_cell - value) / self._total
+        return Measure(value, self.deviation * math.sqrt(float((slope * slope).sum())))
+
+
+@dataclass(frozen=True, eq=False)
+class Binary(_Histogram):
+    """A binary label: how many records of label 0 and 1 lie in each bucket of predicted probability.
+
+    Counts are (buckets, 2).
+    """
 
     def __str__(self) -> str:
         return f"AUC {self.auc}, log-loss {self.log_loss}, accuracy {self.accuracy}"
@@ -90,33 +107,19 @@ class Binary:
 
     def calibration(self, least: float = 0.0) -> list[tuple[float, Measure]]:
         """For every bucket of at least so many records: its middle, and how many of them had label 1."""
-        found = []
+        buckets = []
         for low, high, (zero, one) in zip(self.edges, self.edges[1:], self.counts, strict=False):
             total = float(zero + one)
             if total >= max(least, 4 * self.deviation, 1.0):
                 part = float(one) / total
                 error = self.deviation * math.sqrt(part**2 + (1 - part) ** 2) / total
-                found.append((float(low + high) / 2, Measure(part, error)))
-        return found
-
-    @property
-    def _total(self) -> float:
-        return max(float(self.counts.sum()), 1.0)
-
-    def _mean(self, of_cell: Floats) -> Measure:
-        """The mean over records of a number that depends on their cell alone."""
-        value = float((self.counts * of_cell).sum()) / self._total
-        slope = (of_cell - value) / self._total
-        return Measure(value, self.deviation * math.sqrt(float((slope * slope).sum())))
+                buckets.append((float(low + high) / 2, Measure(part, error)))
+        return buckets
 
 
 @dataclass(frozen=True, eq=False)
-class Classes:
-    """A categorical label: how many records of each class were taken for each class."""
-
-    counts: Floats
-    """(predicted, true), with noise."""
-    deviation: float
+class Classes(_Histogram):
+    """A categorical label: how many records of each class were taken for each class: (predicted, true)."""
 
     def __str__(self) -> str:
         return f"accuracy {self.accuracy}"
@@ -124,19 +127,16 @@ class Classes:
     @property
     def accuracy(self) -> Measure:
         """How often the likeliest class was the true one."""
-        total = max(float(self.counts.sum()), 1.0)
-        value = float(np.trace(self.counts)) / total
-        slope = (np.eye(len(self.counts)) - value) / total
-        return Measure(value, self.deviation * math.sqrt(float((slope * slope).sum())))
+        return self._mean(np.eye(len(self.counts)))
 
 
 @dataclass(frozen=True, eq=False)
-class Values:
-    """A label that is a number: how many records of each value lie in each bucket of predicted value."""
+class Values(_Histogram):
+    """A label that is a number: how many records of each value lie in each bucket of predicted value.
 
-    counts: Floats
-    """(buckets, values), with noise."""
-    deviation: float
+    Counts are (buckets, values).
+    """
+
     edges: Floats
     """Where buckets begin and end; a prediction outside counts for the first or the last."""
     values: Floats
@@ -166,12 +166,6 @@ class Values:
     def _half(self) -> float:
         """Half of a bucket's width."""
         return float(self.edges[1] - self.edges[0]) / 2
-
-    def _mean(self, of_cell: Floats) -> Measure:
-        total = max(float(self.counts.sum()), 1.0)
-        value = float((self.counts * of_cell).sum()) / total
-        slope = (of_cell - value) / total
-        return Measure(value, self.deviation * math.sqrt(float((slope * slope).sum())))
 
 
 Measured = Binary | Classes | Values

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from rich.filesize import decimal
 
-from maskedlark.core import field
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp import calibration, sampling
 from maskedlark.dp.sampling import Sampling
@@ -24,7 +23,7 @@ _ROUNDED = 1e-9
 
 
 @dataclass(frozen=True)
-class Wish:
+class PrivacyTarget:
     """What a run may cost, or how noisy it shall be."""
 
     noise: float | None = None
@@ -41,7 +40,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """A run, as it will be charged."""
 
     course: Course | None
@@ -177,46 +176,43 @@ def expected_batch(drawn: Sampling, records: int) -> float:
 
 
 def course(
-    document: Document, tag: str, drawn: Sampling, steps: int, wish: Wish, records: int
+    document: Document, tag: str, drawn: Sampling, steps: int, target: PrivacyTarget, records: int
 ) -> Course | None:
     """What a session will be charged as: from the noise, or from what it may cost. Checks both ceilings."""
-    if wish.noise is None and wish.epsilon is None and randomised.missing(document, tag) is None:
+    if target.noise is None and target.epsilon is None and randomised.missing(document, tag) is None:
         return None
-    wish.check()
+    target.check()
     ceilings, mechanism = document.training, document.mechanisms[Purpose.TRAIN.value]
     assert ceilings is not None, "a document with models has ceilings"
     # Of a model's δ, half is for sessions.
-    delta = ceilings.adserver.delta / len(document.models) / 2 if wish.delta is None else wish.delta
+    delta = ceilings.adserver.delta / len(document.models) / 2 if target.delta is None else target.delta
     try:
-        noise = _noise(drawn, mechanism.kind, steps, delta, wish) if wish.noise is None else wish.noise
-        noise = max(noise, mechanism.noise_floor) if wish.noise is None else noise
+        noise = target.noise
+        if noise is None:
+            noise = max(_noise(drawn, mechanism.kind, steps, delta, target), mechanism.noise_floor)
         if noise < mechanism.noise_floor:
             raise NoiseTooSmall(f"noise {noise:g} is below the declared {mechanism.noise_floor:g}")
-        found = sampling.course(drawn, mechanism.kind, noise, steps, delta, records=records, k=document.k)
+        course = sampling.course(drawn, mechanism.kind, noise, steps, delta, records=records, k=document.k)
     except NotDeclared as error:
         raise BadArguments(str(error)) from None
-    _check(found, drawn, wish, document, records)
-    return found
+    _check(course, drawn, target, document, records)
+    return course
 
 
-def _check(found: Course, drawn: Sampling, wish: Wish, document: Document, records: int) -> None:
-    """Refuse what costs more than was wished, or than the document allows."""
-    assert document.training is not None
-    alone, together = adserver_epsilon(found), coalition_epsilon(found)
-    wished = wish.epsilon if wish.epsilon is not None else math.inf
-    if (alone if wish.against == "adserver" else together) > wished * (1 + _ROUNDED):
+def _check(course: Course, drawn: Sampling, target: PrivacyTarget, document: Document, records: int) -> None:
+    """Refuse what costs more than was asked for, or than the document allows."""
+    ceilings = document.training
+    assert ceilings is not None
+    alone, together = adserver_epsilon(course), coalition_epsilon(course)
+    asked = target.epsilon if target.epsilon is not None else math.inf
+    if (alone if target.against == "adserver" else together) > asked * (1 + _ROUNDED):
         raise BadArguments(
             f"batches of {expected_batch(drawn, records):.0f} records may fall below k = {document.k}, so "
             f"they amplify nothing, and this costs ε = {alone:.4g}: take a higher rate"
         )
     for what, name, figure, most in (
-        ("the ad server", "adserver", alone, document.training.adserver.epsilon),
-        (
-            "the ad server with all helpers but one",
-            "coalition",
-            together,
-            document.training.coalition.epsilon,
-        ),
+        ("the ad server", "adserver", alone, ceilings.adserver.epsilon),
+        ("the ad server with all helpers but one", "coalition", together, ceilings.coalition.epsilon),
     ):
         if figure > most:
             raise OverCeiling(
@@ -225,18 +221,13 @@ def _check(found: Course, drawn: Sampling, wish: Wish, document: Document, recor
             )
 
 
-def _noise(drawn: Sampling, kind: str, steps: int, delta: float, wish: Wish) -> float:
-    epsilon = wish.epsilon or 0.0
+def _noise(drawn: Sampling, kind: str, steps: int, delta: float, target: PrivacyTarget) -> float:
+    epsilon = target.epsilon or 0.0
     uses, rate = drawn.uses(steps), drawn.rate or 1.0
-    limits = (epsilon, math.inf) if wish.against == "adserver" else (math.inf, epsilon)
+    limits = (epsilon, math.inf) if target.against == "adserver" else (math.inf, epsilon)
     try:
         return calibration.noise_for_course(kind, rate, uses, delta, *limits)  # type: ignore[arg-type]
     except NotDeclared:
         raise BadArguments(
             f"no noise makes {steps} steps cost only ε = {epsilon:g} at δ = {delta:g}"
         ) from None
-
-
-def bytes_a_step(body: int, size: int, helpers: int) -> int:
-    """Up and down, all helpers together, without HTTP's own headers."""
-    return helpers * (body + field.BYTES * size)

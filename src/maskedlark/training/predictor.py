@@ -20,7 +20,7 @@ from maskedlark.exact.network import FEATURE_EXPONENT
 from maskedlark.features.encoder import Encoder
 from maskedlark.parameters.settings import Settings
 from maskedlark.training import network as networks
-from maskedlark.training import saved
+from maskedlark.training.checkpoint import UNREADABLE, read_saved
 from maskedlark.training.errors import NotAModel
 from maskedlark.web import files
 
@@ -47,7 +47,7 @@ class Predictor:
     encoder: Encoder | None = None
 
     def predict(self, table: Any) -> NDArray[np.float64]:  # noqa: ANN401 - a table, or bytes (n, d)
-        """Probabilities (bce) or values (mse), one a row of the table; softmax: one a class.
+        """Probabilities (bce) or values (mse), one per row of the table; softmax: one per class.
 
         With several labels: a column each.
         """
@@ -70,8 +70,8 @@ class Predictor:
             torch.sigmoid(column) if loss == "bce" else column
             for loss, column in zip(losses, outputs.T, strict=True)
         ]
-        found: NDArray[np.float64] = torch.stack(columns, dim=1).numpy()
-        return found[:, 0] if len(losses) == 1 else found
+        predictions: NDArray[np.float64] = torch.stack(columns, dim=1).numpy()
+        return predictions[:, 0] if len(losses) == 1 else predictions
 
     def _features(self, table: Any) -> torch.Tensor:  # noqa: ANN401
         if isinstance(table, np.ndarray) and table.dtype == np.uint8:
@@ -95,21 +95,17 @@ class Predictor:
 
 def load(path: str | Path, model: nn.Module) -> Predictor:
     """A predictor as it was saved. `model` is one of the same shape: its weights are replaced."""
-    said, state = _read(Path(path))
+    saved = read_saved(Path(path))
+    try:
+        said = _Said.model_validate_json(saved["said"])
+        state = saved["state"]
+    except ValidationError:
+        raise NotAModel(f"{path} is of another version than this package knows, or is damaged") from None
+    except UNREADABLE as error:
+        raise NotAModel(f"{path} is no model saved by `Training.save`: {type(error).__name__}") from None
     encoder = None if said.encoder is None else Encoder.from_json(said.encoder)
     try:
         model.load_state_dict(state)
-    except saved.UNREADABLE:
+    except UNREADABLE:
         raise NotAModel(f"{path} holds the weights of a model of another shape") from None
     return Predictor(model, said.losses, said.tag, encoder)
-
-
-def _read(path: Path) -> tuple[_Said, Any]:
-    """What a file says, and its weights."""
-    found = saved.read(path)
-    try:
-        return _Said.model_validate_json(found["said"]), found["state"]
-    except ValidationError:
-        raise NotAModel(f"{path} is of another version than this package knows, or is damaged") from None
-    except saved.UNREADABLE as error:
-        raise NotAModel(f"{path} is no model saved by `Training.save`: {type(error).__name__}") from None

@@ -72,8 +72,8 @@ class Recipe(PartyConfig):
     def beside(self, folder: Path) -> Self:
         """The same with absolute paths: relative ones are relative to this folder."""
         paths = {name: getattr(self, name) for name in ("adserver", "out", "encoder", "folder")}
-        found = {name: folder / path for name, path in paths.items() if path is not None}
-        return self.model_copy(update={**found, "model": str(folder / self.model)})
+        absolute = {name: folder / path for name, path in paths.items() if path is not None}
+        return self.model_copy(update={**absolute, "model": str(folder / self.model)})
 
     @property
     def training(self) -> dict[str, Any]:

@@ -14,17 +14,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.console import Console
 from torch import nn
 
+from maskedlark.adserver.session import Session
 from maskedlark.core.field import FieldArray
 from maskedlark.exact.clip import Clip
-from maskedlark.exact.local import calibrate, lift
+from maskedlark.exact.gradient import lift
 from maskedlark.exact.network import Network
-from maskedlark.exact.quantise import Quantised, quantise
+from maskedlark.exact.quantise import Quantised
 from maskedlark.features.encoder import Encoder
 from maskedlark.functions import weights
 from maskedlark.ledger.errors import SlotTaken
@@ -33,28 +35,12 @@ from maskedlark.parameters import randomised
 from maskedlark.release.session import body_digest
 from maskedlark.training import network as networks
 from maskedlark.training.checkpoint import Run, Stateful
-from maskedlark.training.plan import Plan
+from maskedlark.training.plan import TrainingPlan
 from maskedlark.training.predictor import Predictor
-from maskedlark.training.progress import Advancing, Nothing, Shown, silent
+from maskedlark.training.progress import Bar, bar
 from maskedlark.wire.steps import Ranges
 
 CHECKPOINT_EVERY = 10
-
-
-class Sums(Protocol):
-    """Where steps are asked: helpers over HTTP, or, in a test, in memory."""
-
-    def open(self) -> Mapping[str, OpenedReceipt]:
-        """Open the session, or find it open."""
-
-    def step(self, number: int, body: bytes, size: int, chosen: Ranges = ()) -> FieldArray:
-        """The sum of one step."""
-
-    def close(self) -> Mapping[str, ClosedReceipt]:
-        """Give back what was not used."""
-
-    def stop(self) -> None:
-        """Let go of what is held here."""
 
 
 @dataclass(eq=False)
@@ -64,24 +50,25 @@ class Training:
     model: nn.Module
     network: Network
     clip: Clip
-    planned: Plan
-    sums: Sums
+    planned: TrainingPlan
+    sums: Session
     loss: str | Sequence[str]
     tag: str
-    sample: NDArray[np.uint8]
-    """Public rows of features, by which activations get their scale."""
+    sample: NDArray[np.uint8] | None
+    """Public rows of features, by which activations get their scale; without, by equal bytes."""
     bits: int = 8
     encoder: Encoder | None = None
     run: Run | None = None
     every: int = CHECKPOINT_EVERY
-    shown: Callable[[Plan, int], Shown] = silent
-    renewed: Callable[[], tuple[bytes, Sums]] | None = None
+    renewed: Callable[[], tuple[bytes, Session]] | None = None
     """The same session under another id, over slots that are free now: its request, and who is asked."""
+    console: Console | None = None
+    """Where a bar is shown; standard error, if that is a terminal."""
     receipts: Mapping[str, OpenedReceipt] = field(default_factory=dict)
     _kept: list[Stateful] = field(default_factory=list)
-    _progress: Advancing = field(default_factory=Nothing)
+    _bar: Bar | None = None
 
-    def plan(self) -> Plan:
+    def plan(self) -> TrainingPlan:
         """Both ε figures, noise, expected signal and bytes. Nothing was charged yet."""
         return self.planned
 
@@ -95,7 +82,8 @@ class Training:
 
         They are the caller's own: helpers' answers hold no loss. It takes people whose labels are known.
         """
-        self._progress.show(figures)
+        if self._bar is not None:
+            self._bar.show(figures)
 
     def __len__(self) -> int:
         return self.planned.steps
@@ -106,11 +94,11 @@ class Training:
             self.run.begin()
         self.receipts = self._opened()
         first = self._first(kept)
-        with self.shown(self.planned, first) as progress:
-            self._progress = progress
+        with bar(self.planned, first, self.console) as self._bar:
             for number in range(first, len(self)):
                 yield Step(self, number)
-                progress.advance()
+                if self._bar is not None:
+                    self._bar.advance()
                 if self.run and ((number + 1) % self.every == 0 or number + 1 == len(self)):
                     self.run.save(number + 1, kept)
 
@@ -139,8 +127,7 @@ class Training:
 
     def quantised(self) -> Quantised:
         """The model's weights, as they travel."""
-        parameters = networks.parameters(self.network, self.model)
-        return quantise(self.network, parameters, calibrate(self.network, parameters, self.sample), self.bits)
+        return networks.quantised(self.network, self.model, self.sample, self.bits)
 
     def gradient(self, number: int, chosen: Ranges = ()) -> NDArray[np.float64]:
         """The private mean gradient of a step at the model's weights, flat."""
@@ -194,5 +181,5 @@ class Step:
 
         `chosen`: the batch's records, for a run whose batches the caller chooses.
         """
-        found = self.training.gradient(self.number, chosen)
-        networks.fill(self.training.network, self.training.model, found)
+        gradient = self.training.gradient(self.number, chosen)
+        networks.fill(self.training.network, self.training.model, gradient)

@@ -16,7 +16,7 @@ from maskedlark.clock import FixedClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp.mechanisms import Sensitivity
 from maskedlark.errors import BadArguments, BadSignature
-from maskedlark.functions.function import Column, Function, Plan, Question
+from maskedlark.functions.function import Column, Function, Question, TableSchema
 from maskedlark.randomness import FixedRandomness
 from maskedlark.release.messages import decode_request
 from maskedlark.storage.engine import open_database
@@ -275,7 +275,7 @@ class Doubled(Function):
 
 
 class DoubledQuestion(Question):
-    plans = (Plan(("campaign",), (Column("doubled", Sensitivity(2, 2.0, 2), 2, width=2),)),)
+    plans = (TableSchema(("campaign",), (Column("doubled", Sensitivity(2, 2.0, 2), 2, width=2),)),)
 
     def share(self, datasets, k):
         raise AssertionError("only helpers compute")

@@ -10,7 +10,7 @@ from maskedlark.adserver.errors import NeedsPandas
 from maskedlark.dp import intervals, mechanisms
 from maskedlark.dp.mechanisms import Sensitivity
 from maskedlark.errors import BadArguments
-from maskedlark.functions.function import Column, Plan
+from maskedlark.functions.function import Column, TableSchema
 from maskedlark.ledger.receipt import Balance, Released, ReleaseReceipt
 from tests.unit.parameters.cases import make
 
@@ -64,7 +64,7 @@ def table(plan, rows, *columns, confidence=0.95):
 
 @pytest.fixture
 def spring():
-    plan = Plan(("campaign", "place"), (PURCHASE, COUNT))
+    plan = TableSchema(("campaign", "place"), (PURCHASE, COUNT))
     return table(plan, [("autumn", 7), ("spring <b>", 12)], [1_234_567, -8], [60, 71])
 
 
@@ -84,7 +84,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
     noise = [
         mechanisms.draw("laplace", 4.0, Sensitivity(1, 1.0), bytes([place]) * 32, draws) for place in range(2)
     ]
-    found = table(Plan((), (COUNT,)), [()], [[0]], confidence=0.9).rows[0].numbers[0]
+    found = table(TableSchema((), (COUNT,)), [()], [[0]], confidence=0.9).rows[0].numbers[0]
     total = noise[0] + noise[1]
     share = np.mean((total >= found.low) & (total <= found.high))
     assert 0.8973 < share < 0.96
@@ -153,14 +153,14 @@ def test_json_has_everything(spring):
 
 
 def test_a_key_may_be_called_like_a_value():
-    found = table(Plan(("count", "count_low"), (COUNT,)), [("a", "b")], [[5]])
+    found = table(TableSchema(("count", "count_low"), (COUNT,)), [("a", "b")], [[5]])
     (row,) = found
     assert len(row) == 6
     assert (row["count"], row["count_low"], row["count_"]) == ("a", "b", 5)
 
 
 def test_no_group_reaches_k():
-    found = table(Plan(("campaign",), (COUNT,)), [], np.empty((0, 1)))
+    found = table(TableSchema(("campaign",), (COUNT,)), [], np.empty((0, 1)))
     assert len(found) == 0
     assert list(found) == []
     assert "No group has k = 50 records" in str(found)
@@ -169,7 +169,7 @@ def test_no_group_reaches_k():
 
 
 def test_an_empty_table_says_how_filters_match():
-    plan, nothing = Plan(("campaign",), (COUNT,)), np.empty((0, 1))
+    plan, nothing = TableSchema(("campaign",), (COUNT,)), np.empty((0, 1))
     wanted = {"values": ["count"], "where": [{"key": "campaign", "least": 1}]}
     (found,) = module.tables(answered(plan, [], nothing, arguments=wanted), 0.95)
     assert "A filter matches whole entries: the text 7 is not the number 7" in str(found)
@@ -182,13 +182,13 @@ def test_a_table_says_by_which_id_it_can_be_seen_again(spring):
 
 
 def test_a_total_has_no_keys():
-    found = table(Plan((), (COUNT,)), [()], [[321]])
+    found = table(TableSchema((), (COUNT,)), [()], [[321]])
     assert [row["count"] for row in found] == [321]
 
 
 def test_a_vector_is_a_number_for_every_coordinate():
     vector = Column("gradient", Sensitivity(4, 2.0, 3), 2, width=3)
-    found = table(Plan((), (vector,)), [()], [[1, 2, 3]])
+    found = table(TableSchema((), (vector,)), [()], [[1, 2, 3]])
     assert found.values == ("gradient[0]", "gradient[1]", "gradient[2]")
     assert [number.estimate for number in found.rows[0].numbers] == [1, 2, 3]
 
@@ -196,4 +196,4 @@ def test_a_vector_is_a_number_for_every_coordinate():
 @pytest.mark.parametrize("confidence", [0.0, 1.0, 1.5, -1.0])
 def test_a_confidence_is_between_0_and_1(confidence):
     with pytest.raises(BadArguments, match="confidence"):
-        table(Plan((), (COUNT,)), [()], [[321]], confidence=confidence)
+        table(TableSchema((), (COUNT,)), [()], [[321]], confidence=confidence)

@@ -5,10 +5,10 @@ import pytest
 
 from maskedlark.audit import crafted_weights
 from maskedlark.exact.clip import Clip
-from maskedlark.exact.local import exact_gradient
-from maskedlark.exact.plan import plan
+from maskedlark.exact.layout import step_layout
 from maskedlark.functions import weights
 from maskedlark.randomness import FixedRandomness
+from tests.unit.exact.models import exact_gradient
 
 RECORDS = 300
 TARGETS = np.array([3, 7, 8, 120, 299])
@@ -44,7 +44,7 @@ def test_each_targets_number_is_its_label_alone(kind, bits):
 def test_helpers_take_the_weights():
     crafted = crafted_weights.craft(rows("bytes"), TARGETS)
     taken = weights.decode(crafted.network, weights.encode(crafted.weights))
-    plan(crafted.network, taken, Clip(0.25)).check_range(RECORDS)
+    step_layout(crafted.network, taken, Clip(0.25)).check_range(RECORDS)
 
 
 def test_a_twin_cannot_be_told_from_its_twin():

@@ -32,7 +32,7 @@ def test_a_root_that_is_off_in_the_last_place_is_found(monkeypatch: pytest.Monke
 def test_bytes_that_saturate_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processors without 8-bit dot products may add pairs in 16 bits, which saturates."""
     digits.available.cache_clear()
-    monkeypatch.setattr(digits, "_multiply", lambda a, b: (a.int() @ b.int()).clamp(-32768, 32767))
+    monkeypatch.setattr(digits, "multiply", lambda a, b: (a.int() @ b.int()).clamp(-32768, 32767))
     try:
         assert not digits.available(torch.device("cpu"))
     finally:

@@ -7,7 +7,7 @@ from maskedlark.core import field, sharing
 from maskedlark.core.declared import Model
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
-from maskedlark.exact import plan as plans
+from maskedlark.exact import layout
 from maskedlark.exact.errors import RecordsDoNotFit, TooWide
 from maskedlark.exact.evaluation import Scale, buckets, histogram
 from maskedlark.exact.gradient import Records
@@ -88,5 +88,5 @@ def test_a_network_too_wide_to_train_may_still_be_evaluated(monkeypatch: pytest.
     def refuse(*_: object) -> None:
         raise TooWide("errors")
 
-    monkeypatch.setattr(plans, "_errors", refuse)
+    monkeypatch.setattr(layout, "_errors", refuse)
     assert len(buckets(network, weights, features, scales)) == 3

@@ -8,8 +8,7 @@ import torch
 
 from maskedlark.core import field
 from maskedlark.errors import NotDeclared
-from maskedlark.exact import digits, forward_plan
-from maskedlark.exact import plan as plans
+from maskedlark.exact import digits, layout
 from maskedlark.exact.backward import Label
 from maskedlark.exact.clip import Clip, Norm
 from maskedlark.exact.errors import ModelDoesNotFit, OutOfField, RecordsDoNotFit, TooWide
@@ -78,7 +77,7 @@ few = replace(good, candidates=[good.candidates[0][:, :1]])
 @pytest.mark.parametrize(
     ("bad", "why"),
     [
-        (replace(good, features=good.features[:, :3]), "4 a record"),
+        (replace(good, features=good.features[:, :3]), "4 per record"),
         (replace(good, features=good.features.astype(np.int64)), "bytes"),
         (replace(good, candidates=[]), "labels"),
         (replace(good, candidates=[good.candidates[0][:5]]), "candidates"),
@@ -166,7 +165,7 @@ def wide_network(width: int) -> tuple[Network, Quantised]:
 
 def test_a_layer_that_leaves_no_room_for_an_error_is_refused_by_name() -> None:
     with pytest.raises(TooWide, match="w1"):
-        plans.plan(*wide_network(1 << 19), Clip(1.0))
+        layout.step_layout(*wide_network(1 << 19), Clip(1.0))
 
 
 @pytest.mark.parametrize("norm", list(Norm))
@@ -178,7 +177,7 @@ def test_a_very_deep_network_is_refused_by_name(norm: Norm, depth: int) -> None:
     network = Network(tuple(layers), (SoftmaxCrossEntropy(2),))
     weights = Quantised(np.ones(network.size, np.int16), (0,) * 140, (8,) * 139)
     with pytest.raises(TooWide, match=r"w\d+:"):
-        plans.plan(network, weights, Clip(1.0, norm, depth=depth))
+        layout.step_layout(network, weights, Clip(1.0, norm, depth=depth))
 
 
 def test_a_batch_that_could_leave_the_field_is_refused() -> None:
@@ -202,7 +201,7 @@ def test_networks_that_do_not_hold_together_are_refused() -> None:
 
 def test_a_layer_too_wide_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A layer that exceeds float64 would have 2^29 inputs; with less room, fewer do."""
-    monkeypatch.setattr(forward_plan, "EXACT_BITS", 12)
+    monkeypatch.setattr(layout, "EXACT_BITS", 12)
     with pytest.raises(TooWide, match="w0"):
         gradient(small, weights_of(small), good, Clip(1.0))
 

@@ -9,18 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from maskedlark.exact.clip import Clip
-from maskedlark.exact.errors import ModelDoesNotFit, OutOfField, WeightsDoNotFit
-from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy, SquaredError
+from maskedlark.exact.errors import ModelDoesNotFit
+from maskedlark.exact.network import Network
 from maskedlark.exact.operations import Dropout, Elu, Identity, LeakyRelu, Relu, Sigmoid, Tanh
 
 onnx = pytest.importorskip("onnx")
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-from maskedlark.exact.fit import check  # noqa: E402
-from maskedlark.exact.local import float_gradient  # noqa: E402
 from maskedlark.exact.onnx_model import read  # noqa: E402
+from maskedlark.training import network as networks  # noqa: E402
 
 rng = np.random.default_rng(0)
 
@@ -53,6 +51,13 @@ def built(*nodes: Any, inputs: Any = 4, **constants: Any) -> bytes:
     return bytes(helper.make_model(graph).SerializeToString())
 
 
+def network_of(data: bytes, *losses: str, output: str | None = None) -> Network:
+    """What helpers compute for a file: read once, then as any torch model."""
+    module = read(data, losses, output)
+    features = next(module.parameters()).shape[1]
+    return networks.network(module, networks.losses(losses, module), features)
+
+
 def node(kind: str, inputs: str, output: str, **attributes: Any) -> Any:
     return helper.make_node(kind, inputs.split(), [output], name=f"the_{kind}", **attributes)
 
@@ -75,21 +80,13 @@ def test_torch(dynamo: bool) -> None:
         torch.nn.ELU(0.5),
         torch.nn.Linear(5, 3),
     )
-    model = read(exported(module, (2, 3, 4), dynamo=dynamo), [SoftmaxCrossEntropy(3)])
-    found = [layer.activation for layer in model.network.layers]
+    data = exported(module, (2, 3, 4), dynamo=dynamo)
+    network = network_of(data, "softmax")
+    found = [layer.activation for layer in network.layers]
     assert found == [None, Relu(), LeakyRelu(26), Sigmoid(), Tanh(), Elu(128)]
-    assert model.network.features == 12
-    for (name, tensor), entry in zip(
-        [(name, value) for name, value in module.named_parameters()], model.network.parameters, strict=True
-    ):
-        own = model.parameters[entry.name]
-        own = own if own.shape == tuple(tensor.shape) else own.T
-        assert np.allclose(own, tensor.detach().numpy()), name
-
-
-def test_torch_names_survive() -> None:
-    model = read(exported(torch.nn.Sequential(torch.nn.Linear(3, 1)), (1, 3), dynamo=False), [SquaredError()])
-    assert [entry.name for entry in model.network.parameters] == ["0.weight", "0.bias"]
+    assert network.features == 12
+    for own, tensor in zip(read(data, ["softmax"]).parameters(), module.parameters(), strict=True):
+        assert torch.equal(own, tensor)
 
 
 def test_torch_dropout() -> None:
@@ -99,15 +96,14 @@ def test_torch_dropout() -> None:
     data = exported(
         module, (2, 4), dynamo=False, training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False
     )
-    model = read(data, [BinaryCrossEntropy()])
-    assert [layer.dropout for layer in model.network.layers] == [None, Dropout(64)]
+    assert [layer.dropout for layer in network_of(data, "bce").layers] == [None, Dropout(64)]
 
 
 def test_torch_ends_at_the_logits() -> None:
     module = torch.nn.Sequential(torch.nn.Linear(4, 1), torch.nn.Sigmoid())
-    assert len(read(exported(module, (2, 4), dynamo=False), [BinaryCrossEntropy()]).network.layers) == 1
+    assert len(read(exported(module, (2, 4), dynamo=False), ["bce"])) == 1
     soft = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Softmax(dim=1))
-    assert len(read(exported(soft, (2, 4), dynamo=False), [SoftmaxCrossEntropy(3)]).network.layers) == 1
+    assert len(read(exported(soft, (2, 4), dynamo=False), ["softmax"])) == 1
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -121,14 +117,13 @@ def test_scikit_learn(classes: int) -> None:
         data = skl2onnx.to_onnx(
             fitted, x[:1].astype(np.float32), options={"zipmap": False}
         ).SerializeToString()
-    loss: Loss = BinaryCrossEntropy() if classes == 2 else SoftmaxCrossEntropy(3)
-    model = read(data, [loss], output="probabilities")
-    assert [layer.activation for layer in model.network.layers] == [None, Tanh(), Tanh()]
-    assert all(layer.linear.transposed for layer in model.network.layers)
-    for layer, weight, bias in zip(model.network.layers, fitted.coefs_, fitted.intercepts_, strict=True):
-        assert np.allclose(model.parameters[layer.linear.weight], weight, atol=1e-6)
-        assert layer.linear.bias is not None
-        assert np.allclose(model.parameters[layer.linear.bias], bias, atol=1e-6)
+    loss = "bce" if classes == 2 else "softmax"
+    network = network_of(data, loss, output="probabilities")
+    assert [layer.activation for layer in network.layers] == [None, Tanh(), Tanh()]
+    linear = [module for module in read(data, [loss], "probabilities") if isinstance(module, torch.nn.Linear)]
+    for module, weight, bias in zip(linear, fitted.coefs_, fitted.intercepts_, strict=True):
+        assert np.allclose(module.weight.detach().numpy().T, weight, atol=1e-6)
+        assert np.allclose(module.bias.detach().numpy(), bias, atol=1e-6)
 
 
 def test_keras_writes_matmul_and_add() -> None:
@@ -146,18 +141,15 @@ def test_keras_writes_matmul_and_add() -> None:
         b1=rng.random(1),
         shape=np.array([-1, 4]),
     )
-    model = read(data, [SquaredError()])
-    assert [entry.name for entry in model.network.parameters] == ["k0", "b0", "k1", "b1"]
-    features = rng.integers(0, 256, (3, 4)).astype(np.uint8)
-    assert float_gradient(
-        model.network, model.parameters, features, [np.zeros(3, np.int64)], Clip(9.0)
-    ).shape == (19,)
+    shapes = [tuple(each.shape) for each in read(data, ["mse"]).parameters()]
+    assert shapes == [(3, 4), (3,), (1, 3), (1,)]
+    assert network_of(data, "mse").size == 19
 
 
 def test_two_linear_layers_have_an_identity_between() -> None:
     module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 1))
-    model = read(exported(module, (2, 4), dynamo=False), [SquaredError()])
-    assert model.network.layers[1].activation == Identity()
+    network = network_of(exported(module, (2, 4), dynamo=False), "mse")
+    assert network.layers[1].activation == Identity()
 
 
 W: dict[str, Any] = {"w": rng.random((4, 1))}
@@ -173,8 +165,8 @@ BAD = {
     "the_Relu": built(node("Relu", "x", "r"), node("MatMul", "r w", "m"), **W),
     "the_Tanh": built(
         node("MatMul", "x k", "m"),
-        node("Tanh", "m", "t"),
-        node("Relu", "t", "r"),
+        node("Relu", "m", "t"),
+        node("Tanh", "t", "r"),
         node("MatMul", "r w", "o"),
         k=rng.random((4, 4)),
         **W,
@@ -187,19 +179,26 @@ BAD = {
         **W,
     ),
     "x": built(node("MatMul", "x w", "m"), inputs=5, **W),
+    "k": built(
+        node("MatMul", "x k", "m"),
+        node("Identity", "k", "same"),
+        node("MatMul", "m same", "o"),
+        k=rng.random((4, 4)),
+    ),
+    "the_Dropout": built(node("Dropout", "x", "d"), node("MatMul", "d w", "m"), **W),
 }
 
 
 @pytest.mark.parametrize("name", list(BAD))
 def test_what_does_not_fit_is_refused_by_name(name: str) -> None:
     with pytest.raises(ModelDoesNotFit) as caught:
-        read(BAD[name], [SquaredError()])
+        read(BAD[name], ["mse"])
     assert caught.value.node == name
     assert len(str(caught.value)) > len(name) + 20  # and it says what to change
 
 
 TWO: dict[str, Any] = {"k": rng.random((4, 3)), "v": rng.random((3, 1))}
-SOFT, BCE = [SoftmaxCrossEntropy(3)], [BinaryCrossEntropy()]
+SOFT, BCE = ["softmax"], ["bce"]
 
 
 def inside(kind: str, inputs: str = "m", **attributes: Any) -> bytes:
@@ -214,16 +213,16 @@ def last(*nodes: Any, inputs: Any = 4, outputs: int = 1, **constants: Any) -> by
 
 
 MISREAD: list[tuple[str, bytes, list[Any]]] = [
-    ("the_Tanh", last(node("Tanh", "m", "o")), [SquaredError()]),
+    ("the_Tanh", last(node("Tanh", "m", "o")), ["mse"]),
     ("the_Relu", last(node("Relu", "m", "o")), BCE),
-    ("the_Sigmoid", last(node("Sigmoid", "m", "o"), outputs=2), [BinaryCrossEntropy(), SquaredError()]),
+    ("the_Sigmoid", last(node("Sigmoid", "m", "o"), outputs=2), ["bce", "mse"]),
     ("the_Dropout", last(node("Dropout", "m", "o")), BCE),
     ("the_Softmax", last(node("Softmax", "m", "o", axis=0), outputs=3), SOFT),
-    ("the_Softmax", last(node("Softmax", "m", "o"), outputs=5), [*SOFT, SoftmaxCrossEntropy(2)]),
+    ("the_Softmax", last(node("Softmax", "m", "o"), outputs=5), [*SOFT, "softmax"]),
     (
         "the_Softmax",
         last(node("Reshape", "m s", "r"), node("Softmax", "r", "o"), outputs=6, s=[-1, 2, 3]),
-        [SoftmaxCrossEntropy(6)],
+        SOFT,
     ),
     ("the_Concat", last(node("MatMul", "x w", "n"), node("Concat", "n m", "o", axis=1)), BCE),
     (
@@ -231,7 +230,7 @@ MISREAD: list[tuple[str, bytes, list[Any]]] = [
         last(node("Sub", "one m", "n"), node("Concat", "n m", "o", axis=1), one=np.float32(1)),
         BCE,
     ),
-    ("the_Cast", inside("Cast", to=TensorProto.INT64), [SquaredError()]),
+    ("the_Cast", inside("Cast", to=TensorProto.INT64), ["mse"]),
     ("the_Cast", last(node("Cast", "m", "o", to=TensorProto.BOOL)), BCE),
     ("the_Gemm", built(node("Gemm", "x k b", "o"), b=rng.random((3, 1)), k=TWO["k"]), SOFT),
     ("the_Add", last(node("Add", "m b", "o"), b=rng.random((3, 1)), outputs=3), SOFT),
@@ -240,9 +239,9 @@ MISREAD: list[tuple[str, bytes, list[Any]]] = [
         last(node("Reshape", "m s", "r"), node("Add", "r b", "o"), b=rng.random(3), outputs=3, s=[-1, 3, 1]),
         SOFT,
     ),
-    ("the_Relu", inside("Relu", domain="acme"), [SquaredError()]),
-    ("the_MatMul", last(inputs=(3, 4)), [SquaredError()]),
-    ("the_MatMul", last(inputs=("T", 4)), [SquaredError()]),
+    ("the_Relu", inside("Relu", domain="acme"), ["mse"]),
+    ("the_MatMul", last(inputs=(3, 4)), ["mse"]),
+    ("the_MatMul", last(inputs=("T", 4)), ["mse"]),
     ("the_Flatten", built(node("Flatten", "x", "f", axis=0), node("MatMul", "f w", "o"), **W), BCE),
     (
         "the_Reshape",
@@ -279,7 +278,7 @@ BROKEN = {
 @pytest.mark.parametrize("name", list(BROKEN))
 def test_a_broken_file_is_refused(name: str) -> None:
     with pytest.raises(ModelDoesNotFit):
-        read(BROKEN[name], [SquaredError()])
+        read(BROKEN[name], ["mse"])
 
 
 def test_constants_come_in_many_forms() -> None:
@@ -289,13 +288,20 @@ def test_constants_come_in_many_forms() -> None:
         shape,
         ratio,
         node("Reshape", "x s", "r"),
-        node("Dropout", "r q", "d"),
-        node("MatMul", "d w", "o"),
-        **W,
+        node("MatMul", "r k", "m"),
+        node("Dropout", "m q", "d"),
+        node("MatMul", "d v", "o"),
+        **TWO,
     )
-    assert read(data, BCE).network.layers[0].dropout == Dropout(64)
-    one = built(node("Dropout", "x q", "d"), node("MatMul", "d w", "o"), q=np.array([0.5], np.float32), **W)
-    assert read(one, BCE).network.layers[0].dropout == Dropout(128)
+    assert network_of(data, "bce").layers[1].dropout == Dropout(64)
+    one = built(
+        node("MatMul", "x k", "m"),
+        node("Dropout", "m q", "d"),
+        node("MatMul", "d v", "o"),
+        q=np.array([0.5], np.float32),
+        **TWO,
+    )
+    assert network_of(one, "bce").layers[1].dropout == Dropout(128)
 
 
 def test_torch_reshapes() -> None:
@@ -311,28 +317,9 @@ def test_torch_reshapes() -> None:
             return found.squeeze(1)
 
     data = exported(Reshaped(), (2, 3, 4), dynamo=True, optimize=False)
-    assert read(data, [SquaredError()]).network.features == 12
+    assert network_of(data, "mse").features == 12
 
 
 def test_outputs_and_losses_have_to_agree() -> None:
-    with pytest.raises(ModelDoesNotFit, match="w: gives 1 outputs"):
-        read(built(node("MatMul", "x w", "m"), **W), [SoftmaxCrossEntropy(3)])
-
-
-def test_check_says_whether_a_model_fits_and_what_it_leaves_room_for() -> None:
-    data = built(node("MatMul", "x w", "m"), **W)
-    found = check(data, [SquaredError()], Clip(1.0), features=4, records=1000)
-    assert found.network.features == 4
-    assert found.most_records >= 1000
-    with pytest.raises(ModelDoesNotFit, match="w: takes 4 features, 5 are declared"):
-        check(data, [SquaredError()], Clip(1.0), features=5, records=1000)
-    with pytest.raises(OutOfField, match="lower the fraction"):
-        check(data, [SquaredError()], Clip(1.0), features=4, records=found.most_records + 1)
-    with pytest.raises(WeightsDoNotFit, match="w holds"):
-        check(
-            built(node("MatMul", "x w", "m"), w=[[1e3]] * 4),
-            [SquaredError()],
-            Clip(1.0),
-            features=4,
-            records=1,
-        )
+    with pytest.raises(ModelDoesNotFit, match=r"0.weight: gives 1 outputs"):
+        network_of(built(node("MatMul", "x w", "m"), **W), "bce", "bce")

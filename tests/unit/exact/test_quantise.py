@@ -8,9 +8,9 @@ import pytest
 from maskedlark.exact import quantise as module
 from maskedlark.exact.clip import Clip
 from maskedlark.exact.errors import OutOfField, WeightsDoNotFit
+from maskedlark.exact.layout import step_layout
 from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy
-from maskedlark.exact.plan import plan
-from maskedlark.exact.quantise import Quantised, by_name, check, quantise
+from maskedlark.exact.quantise import Quantised, check, quantise
 from tests.unit.exact.models import dense, random_parameters
 
 network = dense((4, 3, 1), BinaryCrossEntropy())
@@ -38,18 +38,7 @@ def test_the_largest_weight_fits(largest: float) -> None:
 @pytest.mark.parametrize("bias", [0.0, 1e-12])
 def test_a_zero_bias_is_taken_by_a_helper(bits: int, bias: float) -> None:
     small = parameters | {"b0": np.full(3, bias), "b1": np.full(1, bias)}
-    plan(network, quantise(network, small, (10,), bits, cap=12), Clip(1.0))
-
-
-def test_gradients_map_back_by_name() -> None:
-    named = by_name(network, np.arange(float(network.size)))
-    assert [(name, array.shape) for name, array in named.items()] == [
-        ("w0", (3, 4)),
-        ("b0", (3,)),
-        ("w1", (1, 3)),
-        ("b1", (1,)),
-    ]
-    assert named["b1"].tolist() == [network.size - 1]
+    step_layout(network, quantise(network, small, (10,), bits, cap=12), Clip(1.0))
 
 
 @pytest.mark.parametrize("bad", [128.0, float("inf"), float("nan")])
@@ -86,7 +75,7 @@ def test_a_helper_refuses_what_is_not_the_networks(bad: Quantised) -> None:
 
 
 def test_the_range_is_checked_before_computing_and_the_noise_counts() -> None:
-    step = plan(network, good, Clip(1.0))
+    step = step_layout(network, good, Clip(1.0))
     most = (2**60 - 1) // step.row_top
     step.check_range(most)
     with pytest.raises(OutOfField, match="field"):
@@ -99,4 +88,4 @@ def test_a_model_too_deep_for_the_field_says_what_to_change() -> None:
     deep = dense((4, 5, 5, 5, 5, 3), SoftmaxCrossEntropy(3))
     weights = quantise(deep, random_parameters(deep, 1), (7, 7, 7, 7))
     with pytest.raises(OutOfField, match="exponents"):
-        plan(deep, weights, Clip(1.0)).check_range(1000)
+        step_layout(deep, weights, Clip(1.0)).check_range(1000)

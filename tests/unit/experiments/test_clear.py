@@ -7,10 +7,9 @@ from experiments import clear
 from maskedlark.core import field
 from maskedlark.exact.clip import Clip
 from maskedlark.exact.gradient import Engine, Records, gradient
-from maskedlark.exact.local import calibrate
+from maskedlark.exact.layout import step_layout
 from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy
-from maskedlark.exact.plan import plan
-from maskedlark.exact.quantise import quantise
+from maskedlark.exact.quantise import calibrate, quantise
 from tests.unit.exact.models import dense, random_parameters
 
 
@@ -26,7 +25,7 @@ def both(sizes, psi, fraction, records, seed):
         Clip(psi, fraction=fraction),
     )
     own = Records(x, [y], np.ones_like(y))
-    fast = clear.total(plan(network, weights, clip), own)
+    fast = clear.total(step_layout(network, weights, clip), own)
     return fast, field.to_signed(gradient(network, weights, own, clip))
 
 
@@ -59,7 +58,7 @@ def test_masks_that_are_not_all_1_go_the_engines_way(monkeypatch, mask):
     masks = np.ones_like(y)
     masks[3] = mask
     own = Records(x, [y], masks)
-    fast = clear.total(plan(network, weights, Clip(1.0)), own)
+    fast = clear.total(step_layout(network, weights, Clip(1.0)), own)
     assert Asked.seen == [8]
     assert np.array_equal(fast, field.to_signed(gradient(network, weights, own, Clip(1.0))))
 

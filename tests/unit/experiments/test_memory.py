@@ -2,7 +2,7 @@
 
 import hashlib
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +11,6 @@ import torch
 from experiments import memory, over_http
 from experiments.data import Split
 from experiments.memory import Laplace, Local, Run, Seeds
-from maskedlark.adserver.session import Session
 from maskedlark.clock import FixedClock
 from maskedlark.core import field, local_dp, sharing
 from maskedlark.core.declared import Model
@@ -20,8 +19,7 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.dp import mechanisms
 from maskedlark.exact.clip import Clip
 from maskedlark.exact.gradient import Records, gradient
-from maskedlark.exact.local import calibrate
-from maskedlark.exact.quantise import quantise
+from maskedlark.exact.quantise import calibrate, quantise
 from maskedlark.functions.gradient import GradientQuestion
 from maskedlark.ledger import session_rows
 from maskedlark.randomness import FixedRandomness
@@ -131,7 +129,7 @@ def test_with_helpers_seeds_it_has_the_weights_of_their_session(classes, shuffle
         sample=memory.sample(data, own), **drawn,
     )  # fmt: skip
     cases.fit(trained, torch.optim.SGD(trained.model.parameters(), lr=own.rate))
-    noise, session = [], cast(Session, trained.sums).request.id
+    noise, session = [], trained.sums.request.id
     for helper in way.helpers:
         with helper.database.read() as connection:
             stored = session_rows.find(connection, document.origin, bytes.fromhex(session)).seed

@@ -1,7 +1,7 @@
 """Helpers that answer steps in memory: a ledger, sessions and a desk each, over the same shared records."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,7 @@ class Rig:
         for digest, size in zip(self.digests, sizes, strict=True):
             columns = {tag: truth(document, tag, size, digest) for tag in document.declared_models}
             split = {tag: _split(each.shares, count, shares) for tag, each in columns.items()}
-            held = [
+            held: list[Mapping[str | None, Records]] = [
                 {tag: replace(each, shares=split[tag][place]) for tag, each in columns.items()}
                 for place in range(count)
             ]

@@ -1,17 +1,23 @@
 """A small model to train, with helpers in memory; and an optimiser that torch has not."""
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
+from maskedlark.clock import FixedClock
+from maskedlark.core import sharing
+from maskedlark.core.purpose import Purpose
+from maskedlark.core.records import Trained
 from maskedlark.parameters.document import Document
-from maskedlark.randomness import FixedRandomness
+from maskedlark.randomness import FixedRandomness, Randomness
 from maskedlark.training.begin import begin
-from maskedlark.training.local import Local, shared_out
 from maskedlark.training.training import Training
+from maskedlark.workflow import Workflow
+from tests.unit.ledger.ledgers import NOW
 from tests.unit.parameters.cases import HELPER_KEYS, make
 
 RECORDS, FEATURES = 300, 6
@@ -64,13 +70,41 @@ def table(records: int = RECORDS, seed: int = 1) -> tuple[np.ndarray, np.ndarray
     return x, (rng.random(records) < 1 / (1 + np.exp(-z))).astype(int)
 
 
-def home(document: Document, tag: str = TAG, records: int = RECORDS) -> Local:
-    """One dataset of labels that nobody of these helpers knows."""
+class Repeats(Randomness):
+    """The same seed again and again: a helper whose noise is known beforehand."""
+
+    def __init__(self, seed: bytes) -> None:
+        self._seed = seed
+
+    def bytes(self, count: int) -> bytes:
+        return (self._seed * (count // len(self._seed) + 1))[:count]
+
+
+def noise_seed(place: int) -> bytes:
+    """What stands in a helper's ledger for the noise of every session."""
+    return hashlib.sha256(b"noise %d" % place).digest()
+
+
+def in_memory(document: Document, tag: str, features: np.ndarray, labels: Sequence[np.ndarray]) -> Workflow:
+    """One dataset of labels that nobody of these helpers knows, its records in their order."""
+    rng, keys = FixedRandomness(b"reports"), HELPER_KEYS[: len(document.helpers)]
+    noise = [Repeats(noise_seed(place)) for place in range(len(keys))]
+    way = Workflow(document, keys, FixedClock(NOW), rng, noise=noise)
+    shown, secrets = document.declared_models[tag].mask(labels, np.ones(len(features), np.bool_), rng)
+    ids = sharing.random_rows(len(features), sharing.ID_BYTES, rng)
+    carried = sharing.split(secrets, ids, Purpose.TRAIN, len(keys), rng).carried()
+    shares = [
+        sharing.recover(own, ids, Purpose.TRAIN, place, secrets.shape[1]) for place, own in enumerate(carried)
+    ]
+    candidates = tuple(np.asarray(each, np.int64) for each in shown)
+    way.hold("visits", Purpose.TRAIN, [{tag: Trained(ids, features, candidates, own)} for own in shares])
+    return way
+
+
+def home(document: Document, tag: str = TAG, records: int = RECORDS) -> Workflow:
+    """Records of the table."""
     x, y = table(records)
-    labels = [y] * len(document.declared_models[tag].labels)
-    rng = FixedRandomness(b"reports")
-    shared = shared_out(document, tag, x, labels, rng)
-    return Local(document, [shared], [rng.bytes(32) for _ in document.helpers])
+    return in_memory(document, tag, x, [y] * len(document.declared_models[tag].labels))
 
 
 def model(outputs: int = 1, seed: int = 0) -> nn.Module:

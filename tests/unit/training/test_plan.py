@@ -5,12 +5,14 @@ import pytest
 from maskedlark.dp.session_charge import Course, adserver_epsilon, coalition_epsilon
 from maskedlark.errors import BadArguments, NoiseTooSmall
 from maskedlark.training import plan as plans
-from maskedlark.training.plan import Wish, drawn, expected_batch
+from maskedlark.training.plan import PrivacyTarget, drawn, expected_batch
 from tests.unit.training.cases import TAG, document, home, model, run
 
 
 def test_noise_follows_from_epsilon_against_the_ad_server():
-    found = plans.course(document(), TAG, drawn(rate=0.02), 500, Wish(epsilon=3.0, delta=1e-5), 10_000)
+    found = plans.course(
+        document(), TAG, drawn(rate=0.02), 500, PrivacyTarget(epsilon=3.0, delta=1e-5), 10_000
+    )
     assert found is not None
     assert 0.99 * 3.0 < adserver_epsilon(found) <= 3.0 < coalition_epsilon(found)
 
@@ -104,7 +106,7 @@ def test_a_partition_is_charged_by_epochs_and_expected_batches_leave_out_what_is
 
 
 def test_delta_is_the_models_half_unless_it_is_given():
-    found = plans.course(document(), TAG, drawn(batches=2), 6, Wish(noise=1.0), 300)
+    found = plans.course(document(), TAG, drawn(batches=2), 6, PrivacyTarget(noise=1.0), 300)
     assert found is not None
     assert found.delta == pytest.approx(1e-3 / 3 / 2)
 
@@ -121,7 +123,7 @@ def test_where_labels_were_randomised_nothing_is_charged():
         }
     ]
     given = document(models=models)
-    assert plans.course(given, TAG, drawn(rate=0.5), 6, Wish(), 300) is None
+    assert plans.course(given, TAG, drawn(rate=0.5), 6, PrivacyTarget(), 300) is None
     plan = run(home(given), model(), noise=None).plan()
     assert (plan.epsilon, plan.deviation, plan.signal) == (0.0, 0.0, math.inf)
     assert "nothing is charged" in str(plan)
@@ -130,4 +132,4 @@ def test_where_labels_were_randomised_nothing_is_charged():
 def test_batches_that_may_fall_below_k_amplify_nothing_and_it_is_said():
     few = Course("gaussian", 1.0, 1.0, 6, 6, 1e-5)
     with pytest.raises(BadArguments, match=r"batches of 21 records may fall below k = 20.*a higher rate"):
-        plans._check(few, drawn(rate=0.07), Wish(epsilon=2.0), document(), 300)
+        plans._check(few, drawn(rate=0.07), PrivacyTarget(epsilon=2.0), document(), 300)

@@ -25,7 +25,7 @@ def shown(console: Console) -> list[str]:
 def test_the_bar_shows_steps_the_callers_figures_and_what_the_run_costs():
     training = run(home(document()), model(), steps=4, batches=1, noise=40.0)
     console = watched()
-    training.shown = lambda plan, first: bar(plan, first, console)
+    training.console = console
     for step in training:
         step.backward()
         training.show(loss=0.43219)
@@ -77,6 +77,7 @@ def test_no_line_is_wider_than_the_terminal(width):
     training = run(home(document()), model(), steps=4, batches=1, noise=40.0)
     console = watched(width)
     with bar(training.plan(), 0, console) as watching:
+        assert watching is not None
         watching.show({"loss": 0.431, "auc": 0.8})
         watching.advance()
     assert all(len(line) <= width for line in shown(console))

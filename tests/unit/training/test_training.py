@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from maskedlark.exact.errors import WeightsDoNotFit
-from maskedlark.exact.local import exact_gradient
 from maskedlark.ledger.errors import SlotTaken, StepOver
 from maskedlark.training.checkpoint import kept
 from maskedlark.training.errors import OtherRun
+from tests.unit.exact.models import exact_gradient
 from tests.unit.training.cases import (
     OPTIMISERS,
     AdaBound,
@@ -100,21 +100,23 @@ def test_the_same_seeds_make_the_same_weights(helpers, options):
 @pytest.mark.parametrize("at", range(6))
 @pytest.mark.parametrize("name", ["SGD with momentum", "AdaBound"])
 def test_a_run_that_dies_anywhere_carries_on_to_the_same_weights(tmp_path, at, name):
-    def trained(folder, seed, dies=None):
+    helpers = home(document())
+
+    def trained(helpers, folder, seed, dies=None):
         net = model(seed=seed)
         optimiser = OPTIMISERS[name](net.parameters())
         scheduler = torch.optim.lr_scheduler.ExponentialLR(optimiser, 0.9)
-        training = run(home(document()), net, folder=folder, checkpoint_every=2)
+        training = run(helpers, net, folder=folder, checkpoint_every=2)
         if dies is not None:
-            training.sums = Mortal(training.sums, dies)
+            vars(training)["sums"] = Mortal(training.sums, dies)
         fit(training, optimiser, scheduler)
         return flat(net)
 
-    whole = trained(tmp_path / "whole", seed=0)
+    whole = trained(home(document()), tmp_path / "whole", seed=0)
     with pytest.raises(Dies):
-        trained(tmp_path / "killed", seed=0, dies=at)
+        trained(helpers, tmp_path / "killed", seed=0, dies=at)
     # Its first weights were drawn by chance: who begins again has others, and must not ask with them.
-    assert np.array_equal(trained(tmp_path / "killed", seed=7), whole)
+    assert np.array_equal(trained(helpers, tmp_path / "killed", seed=7), whole)
 
 
 class OnceOnly:
@@ -237,6 +239,7 @@ def test_chosen_batches_are_those_that_were_chosen():
     x, y = table()
     training = run(home(document()), model(), sampling="chosen", noise=0.01, steps=1)
     chosen = [(0, 50), (100, 200)]
+    training.sums.open()
     found = training.gradient(0, chosen)
     rows = np.concatenate([np.arange(*each) for each in chosen])
     exact = exact_gradient(training.network, training.quantised(), x[rows], [y[rows]], training.clip)

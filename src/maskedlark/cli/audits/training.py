@@ -24,7 +24,7 @@ from maskedlark.dp import mechanisms
 from maskedlark.dp.sampling import Sampling
 from maskedlark.dp.session_charge import Course, adserver_epsilon, coalition_epsilon
 from maskedlark.exact.clip import Clip, Norm
-from maskedlark.exact.local import lift
+from maskedlark.exact.gradient import lift
 from maskedlark.exact.losses import BinaryCrossEntropy
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.quantise import Quantised

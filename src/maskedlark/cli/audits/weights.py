@@ -19,7 +19,7 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.dp.calibration import noise_for_course
 from maskedlark.dp.sampling import Sampling
 from maskedlark.exact.clip import Clip
-from maskedlark.exact.local import lift
+from maskedlark.exact.gradient import lift
 from maskedlark.functions import weights as encoding
 from maskedlark.functions.gradient import GradientSteps
 from maskedlark.randomness import Randomness

@@ -25,7 +25,7 @@ from maskedlark.dp.session_charge import adserver_epsilon, announced, coalition_
 from maskedlark.exact.network import FEATURE_EXPONENT
 from maskedlark.features import Encoder
 from maskedlark.randomness import Randomness
-from maskedlark.training.plan import Plan
+from maskedlark.training.plan import TrainingPlan
 from maskedlark.training.predictor import Predictor
 
 EPSILON, STEPS, RATE = 2.0, 40, 0.5
@@ -85,7 +85,7 @@ def run(console: Console, client: Client, crowd: People, encoder: Encoder, rng: 
 
 def _through_helpers(
     client: Client, encoder: Encoder, judges: Judges
-) -> tuple[nn.Module, Plan, dict[int, Judged]]:
+) -> tuple[nn.Module, TrainingPlan, dict[int, Judged]]:
     """As a user of PyTorch would write it; a bar on standard error shows steps, loss and ε.
 
     Nobody who trains this way has labels, and so a loss: it is the demo's, on people that it made up.
@@ -112,14 +112,14 @@ def _through_helpers(
         return model, training.plan(), course
 
 
-def _points(plan: Plan, course: dict[int, Judged]) -> tuple[Point, ...]:
+def _points(plan: TrainingPlan, course: dict[int, Judged]) -> tuple[Point, ...]:
     """What the model was worth along its way, and what a run that ends there costs, with the same noise."""
     costs = {0: (0.0, 0.0), **{steps: _costs(plan, steps) for steps in MARKED if steps < plan.steps}}
     costs[plan.steps] = (plan.epsilon, plan.coalition_epsilon)
     return tuple(Point(steps, *cost, course[steps].auc, course[steps].loss) for steps, cost in costs.items())
 
 
-def _costs(plan: Plan, steps: int) -> tuple[float, float]:
+def _costs(plan: TrainingPlan, steps: int) -> tuple[float, float]:
     whole = plan.course
     assert whole is not None, "the demo declares no randomised labels"
     least = announced(whole.kind, whole.noise, whole.rate, steps, whole.delta)

@@ -13,14 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskedlark.core import field
+from maskedlark.exact import quantise
 from maskedlark.exact.clip import SAFETY, Clip, Norm
-from maskedlark.exact.errors import OutOfField, TooWide
-from maskedlark.exact.forward_plan import EXACT_BITS, ForwardPlan, LayerPlan, forward_plan, sums
+from maskedlark.exact.errors import OutOfField, TooWide, WeightsDoNotFit
 from maskedlark.exact.losses import OneOutput
-from maskedlark.exact.network import Network
+from maskedlark.exact.network import Layer, Network
+from maskedlark.exact.operations import TOP
 from maskedlark.exact.quantise import Quantised
 from maskedlark.exact.tables import PROBABILITY_BITS
 
+EXACT_BITS = 52
+"""Float64 holds every integer up to 2^53; one bit is kept for the rounding's half."""
 UNIT_EXPONENT = 16
 """A one-output row's error has at most so many fractional bits."""
 COARSE_BITS = 13
@@ -32,19 +35,46 @@ _MOST_REACH = 400
 
 
 @dataclass(frozen=True)
-class WayBack:
-    """How one label's error runs back in the clear: one entry a layer, first layer first."""
+class LayerLayout:
+    """One linear layer: its weights as (outputs, inputs), its exponents and the bounds of its sums."""
 
-    exponents: tuple[int, ...]
-    shifts: tuple[int, ...]
-    """By how many bits a layer's error is rounded."""
+    name: str
+    """The weight's, for errors."""
+    weight: NDArray[np.int16]
+    bias: NDArray[np.int64]
+    """In units of the sums; zeros where there is none."""
+    has_bias: bool
+    weight_exponent: int
+    input_exponent: int
+    slope_bits: int
+    """Of activation and dropout before this layer."""
+    slope_top: int
+    weight_top: int
+    sum_top: int
+    """No sum of this layer, partial or whole, is larger."""
+
+    @property
+    def sum_exponent(self) -> int:
+        """The exponent of the sums."""
+        return self.weight_exponent + self.input_exponent
 
 
 @dataclass(frozen=True)
-class HeadPlan:
-    """One label: its errors, the exponents of its masked errors, and softmax's constants."""
+class ForwardLayout:
+    """What the forward pass needs; enough to evaluate."""
 
-    errors: WayBack
+    network: Network
+    layers: tuple[LayerLayout, ...]
+
+
+@dataclass(frozen=True)
+class LabelLayout:
+    """One label: its errors on their way back, one entry per layer, first layer first."""
+
+    exponents: tuple[int, ...]
+    """Of the errors in the clear."""
+    shifts: tuple[int, ...]
+    """By how many bits a layer's error is rounded."""
     masked_exponents: tuple[int, ...]
     entrance: int = 0
     """The layer at which masks enter: it and those above are clipped in the clear, those below are masked."""
@@ -57,11 +87,11 @@ class HeadPlan:
 
 
 @dataclass(frozen=True)
-class Plan(ForwardPlan):
+class StepLayout(ForwardLayout):
     """One step: every exponent and bound."""
 
     clip: Clip
-    heads: tuple[HeadPlan, ...]
+    heads: tuple[LabelLayout, ...]
 
     @cached_property
     def masked_exponents(self) -> tuple[int, ...]:
@@ -73,11 +103,10 @@ class Plan(ForwardPlan):
     @cached_property
     def parameter_exponents(self) -> tuple[int, ...]:
         """The exponent in which each parameter's gradient arises."""
-        found = []
-        for layer, plan, masked in zip(self.network.layers, self.layers, self.masked_exponents, strict=True):
-            found.append(masked + plan.input_exponent)
-            found.extend([] if layer.linear.bias is None else [masked])
-        return tuple(found)
+        exponents = []
+        for layer, masked in zip(self.layers, self.masked_exponents, strict=True):
+            exponents += [masked + layer.input_exponent, *([masked] if layer.has_bias else [])]
+        return tuple(exponents)
 
     @cached_property
     def exponent(self) -> int:
@@ -101,32 +130,78 @@ class Plan(ForwardPlan):
             )
 
 
-def plan(network: Network, weights: Quantised, clip: Clip) -> Plan:
+def forward_layout(network: Network, weights: Quantised) -> ForwardLayout:
+    """The exponents and bounds of the forward pass alone."""
+    quantise.check(network, weights)
+    return ForwardLayout(network, _layers(network, weights))
+
+
+def _layers(network: Network, weights: Quantised) -> tuple[LayerLayout, ...]:
+    entries = iter(zip(network.parameters, weights.exponents, strict=True))
+    inputs = quantise.input_exponents(network, weights.activations)
+    layouts = []
+    for layer, input_exponent in zip(network.layers, inputs, strict=True):
+        entry, exponent = next(entries)
+        weight = weights.values[entry.place].reshape(entry.shape)
+        bias = np.zeros(layer.linear.outputs, np.int64)
+        if layer.linear.bias is not None:
+            place, bias_exponent = next(entries)
+            if (shift := exponent + input_exponent - bias_exponent) < 0:
+                raise WeightsDoNotFit(
+                    f"{place.name} is finer than its layer's sums; lower its exponent by {-shift}"
+                )
+            bias = weights.values[place.place].astype(np.int64) << shift
+        layouts.append(
+            _layer(layer, weight.T if layer.linear.transposed else weight, bias, exponent, input_exponent)
+        )
+    return tuple(layouts)
+
+
+def _layer(
+    layer: Layer, weight: NDArray[np.int16], bias: NDArray[np.int64], exponent: int, input_exponent: int
+) -> LayerLayout:
+    before = [operation for operation in (layer.activation, layer.dropout) if operation]
+    top = TOP * sums(weight, axis=1) + int(np.abs(bias).max())
+    if top >= 1 << EXACT_BITS:
+        raise TooWide(f"{layer.linear.weight} could sum up to 2^{top.bit_length()}; make the layer narrower")
+    bits = sum(operation.slope_bits for operation in before)
+    factor = math.prod(operation.slope_top for operation in before)
+    largest = int(np.abs(weight).max())
+    own, has_bias = layer.linear.weight, layer.linear.bias is not None
+    return LayerLayout(own, weight, bias, has_bias, exponent, input_exponent, bits, factor, largest, top)
+
+
+def sums(weight: NDArray[np.int16], axis: int) -> int:
+    """The largest sum of magnitudes along an axis."""
+    return int(np.abs(weight).sum(axis=axis, dtype=np.int64).max())
+
+
+def step_layout(network: Network, weights: Quantised, clip: Clip) -> StepLayout:
     """Every exponent and bound of one step."""
-    layers = forward_plan(network, weights).layers
+    layers = forward_layout(network, weights).layers
     heads = tuple(
         _one_output(layers, columns, clip) if isinstance(loss, OneOutput) else _softmax(layers, columns, clip)
         for loss, columns in zip(network.losses, network.columns, strict=True)
     )
-    return Plan(network, layers, clip, heads)
+    return StepLayout(network, layers, clip, heads)
 
 
-def _one_output(layers: tuple[LayerPlan, ...], columns: slice, clip: Clip) -> HeadPlan:
-    errors = _errors(layers, columns, (0, 1, 1), UNIT_EXPONENT)
-    return HeadPlan(errors, tuple(clip.fraction + exponent for exponent in errors.exponents))
+def _one_output(layers: tuple[LayerLayout, ...], columns: slice, clip: Clip) -> LabelLayout:
+    exponents, shifts = _errors(layers, columns, (0, 1, 1), UNIT_EXPONENT)
+    return LabelLayout(exponents, shifts, tuple(clip.fraction + exponent for exponent in exponents))
 
 
-def _softmax(layers: tuple[LayerPlan, ...], columns: slice, clip: Clip) -> HeadPlan:
+def _softmax(layers: tuple[LayerLayout, ...], columns: slice, clip: Clip) -> LabelLayout:
     outputs, last = columns.stop - columns.start, len(layers) - 1
     entrance = max(0, last - clip.depth)
     bits = PROBABILITY_BITS if clip.depth else COARSE_BITS
-    errors = _errors(layers, columns, (bits, 1 << bits, (2 << bits) + outputs), None)
+    exponents, shifts = _errors(layers, columns, (bits, 1 << bits, (2 << bits) + outputs), None)
     gains = _gains(layers, columns, entrance, clip.norm)
     slack = 0.0 if clip.depth else clip.norm.of_ones(outputs) * 2.0 ** -(COARSE_BITS + 1)
     for layer in range(entrance - 1, -1, -1):
-        if errors.shifts[layer]:
+        if shifts[layer]:
             width = layers[layer].weight.shape[0]
-            slack += 2.0 ** -(errors.exponents[layer] + 1) * clip.norm.of_ones(width) / gains[layer]
+            slack += 2.0 ** -(exponents[layer] + 1) * clip.norm.of_ones(width) / gains[layer]
     width = layers[entrance].weight.shape[0] if clip.depth else outputs
     truncation = clip.norm.of_ones(width) * 2.0**-clip.fraction * SAFETY
     if clip.depth:
@@ -135,15 +210,15 @@ def _softmax(layers: tuple[LayerPlan, ...], columns: slice, clip: Clip) -> HeadP
     masked = [clip.fraction] * (last + 1 - entrance)
     for above in layers[entrance:0:-1]:
         masked.append(masked[-1] + above.weight_exponent + above.slope_bits)
-    return HeadPlan(errors, tuple(masked[::-1]), entrance, gains, slack, truncation)
+    return LabelLayout(exponents, shifts, tuple(masked[::-1]), entrance, gains, slack, truncation)
 
 
 def _errors(
-    layers: tuple[LayerPlan, ...], columns: slice, start: tuple[int, int, int], most_exponent: int | None
-) -> WayBack:
-    """From the output's error (its exponent, its largest number, its largest sum) down to the first layer."""
+    layers: tuple[LayerLayout, ...], columns: slice, start: tuple[int, int, int], most_exponent: int | None
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Exponents and shifts, from the output's error (exponent, largest number, largest sum) down."""
     exponent, top, total = start
-    found = [(exponent, 0)]
+    steps = [(exponent, 0)]
     for number in range(len(layers) - 1, 0, -1):
         layer = layers[number]
         weight = layer.weight[columns] if number == len(layers) - 1 else layer.weight
@@ -157,12 +232,12 @@ def _errors(
         top, exponent = -(-top >> shift), exponent - shift
         if abs(exponent) > _MOST_REACH:
             raise TooWide(f"{layer.name}: errors would have exponent {exponent}; use fewer layers")
-        found.append((exponent, shift))
-    exponents, shifts = zip(*found[::-1], strict=True)
-    return WayBack(exponents, shifts)
+        steps.append((exponent, shift))
+    exponents, shifts = zip(*steps[::-1], strict=True)
+    return exponents, shifts
 
 
-def _room(layers: tuple[LayerPlan, ...], number: int) -> int:
+def _room(layers: tuple[LayerLayout, ...], number: int) -> int:
     """How many bits a layer's error may have, so that its squares and its next product add up exactly."""
     layer = layers[number]
     width = int(layer.weight.shape[0])
@@ -182,7 +257,7 @@ def _shift(top: int, exponent: int, room: int, most_exponent: int | None) -> int
     return shift
 
 
-def _gains(layers: tuple[LayerPlan, ...], columns: slice, entrance: int, norm: Norm) -> tuple[float, ...]:
+def _gains(layers: tuple[LayerLayout, ...], columns: slice, entrance: int, norm: Norm) -> tuple[float, ...]:
     """How much an error of norm 1 at the entrance can grow on its way back; for the entrance and below."""
     gains = [1.0]
     for number in range(entrance, 0, -1):

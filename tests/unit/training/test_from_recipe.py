@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from maskedlark.errors import BadArguments
-from maskedlark.training import making, recipe
+from maskedlark.training import from_recipe, recipe
 from maskedlark.training.errors import BadRun
 from maskedlark.web.errors import BadConfig
 from tests.unit.exact.test_onnx_model import exported
@@ -44,7 +44,7 @@ def made(tmp_path):
 
     def training(text=RUN + STEPPING):
         (tmp_path / "run.toml").write_text(text)
-        return making.training(recipe.read(tmp_path / "run.toml"), home(document()))
+        return from_recipe.training(recipe.read(tmp_path / "run.toml"), home(document()))
 
     return training
 
@@ -64,7 +64,7 @@ def test_a_run_is_made_and_runs(made, tmp_path):
     assert scheduler.step_size == 2
     assert not np.array_equal(flat(scheduled.model), before)
     training.save(tmp_path / "model.pt")
-    assert making.trained(recipe.read(tmp_path / "run.toml"), document()).tag == "visits"
+    assert from_recipe.trained(recipe.read(tmp_path / "run.toml")).tag == "visits"
     assert len(steppers) == 1
 
 

@@ -2,36 +2,40 @@
 
 import importlib.util
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from maskedlark.exact import onnx_model
 from maskedlark.features.encoder import Encoder
-from maskedlark.parameters.document import Document
-from maskedlark.training import from_onnx, predictor
-from maskedlark.training.begin import Home, begin
+from maskedlark.training import network as networks
+from maskedlark.training import predictor
+from maskedlark.training.begin import begin
 from maskedlark.training.errors import BadRun
 from maskedlark.training.predictor import Predictor
 from maskedlark.training.recipe import Options, Recipe
 from maskedlark.training.training import Training
 
+if TYPE_CHECKING:
+    from maskedlark.adserver.client import Client
+    from maskedlark.workflow import Workflow
 
-def training(recipe: Recipe, home: Home) -> tuple[Training, list[Any]]:
+
+def training(recipe: Recipe, home: "Client | Workflow") -> tuple[Training, list[Any]]:
     """The run, and what its loop steps: the optimiser, and the scheduler if there is one."""
-    document, _ = home.sealed_to_train(recipe.datasets)
-    made = model(recipe, document)
-    found = begin(home, made, encoder=encoder(recipe), **recipe.training)
+    made = model(recipe)
+    run = begin(home, made, encoder=encoder(recipe), **recipe.training)
     steppers = [_made(torch.optim, "optimizer", torch.optim.Optimizer, recipe.optimizer, made.parameters())]
     if recipe.scheduler is not None:
         schedulers = torch.optim.lr_scheduler
         steppers.append(_made(schedulers, "scheduler", schedulers.LRScheduler, recipe.scheduler, steppers[0]))
-    return found.keep(*steppers), steppers
+    return run.keep(*steppers), steppers
 
 
-def trained(recipe: Recipe, document: Document) -> Predictor:
+def trained(recipe: Recipe) -> Predictor:
     """What the run has saved."""
-    return predictor.load(recipe.out, model(recipe, document))
+    return predictor.load(recipe.out, model(recipe))
 
 
 def encoder(recipe: Recipe) -> Encoder | None:
@@ -39,12 +43,12 @@ def encoder(recipe: Recipe) -> Encoder | None:
     return None if recipe.encoder is None else Encoder.load(recipe.encoder)
 
 
-def model(recipe: Recipe, document: Document) -> nn.Module:
+def model(recipe: Recipe) -> nn.Module:
     """The model as it is before the first step: the same every time, by the recipe's seed."""
     torch.manual_seed(recipe.seed)
     path, _, name = recipe.model.rpartition(":")
     if recipe.model.endswith(".onnx"):
-        return from_onnx.module(Path(recipe.model), recipe.loss, document.trained(recipe.tag))
+        return onnx_model.read(Path(recipe.model).read_bytes(), networks.names(recipe.loss))
     if not path.endswith(".py"):
         raise BadRun(f"model = {recipe.model!r}: write model = 'model.py:build', or an ONNX file")
     made = _built(Path(path), name)

@@ -1,0 +1,112 @@
+"""A chain of torch modules as a network of ours: what may follow what, said by the name of each part.
+
+Run by the ad server, for models that are traced (`training/network`) and for ONNX files (`onnx_model`).
+"""
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from maskedlark.exact.errors import ModelDoesNotFit
+from maskedlark.exact.losses import BinaryCrossEntropy, Loss
+from maskedlark.exact.network import Layer, Linear, Network
+from maskedlark.exact.operations import Activation, Dropout, Elu, Identity, LeakyRelu, Relu, Sigmoid, Tanh
+
+_UNITS = 256
+_MOST_SLOPE = 4
+_ADVICE = {
+    nn.BatchNorm1d: "statistics of a batch make one record's gradient depend on others; drop it",
+    nn.LayerNorm: "it is not in the table of operations; drop it",
+    nn.Embedding: "features are bytes; give a category a column of 0 and 255 for each of its values",
+    nn.Conv2d: "convolution is not in the table of operations; use Linear",
+    nn.Softmax: "end at the logits: the loss has its own",
+}
+_KNOWN = "there are Linear, ReLU, LeakyReLU, ELU, Sigmoid, Tanh, Dropout, Flatten, Identity"
+
+
+class Chain:
+    """Modules from the features up: linear layers, and what stands between them."""
+
+    def __init__(self, features: int | None = None) -> None:
+        self._features = features
+        self._layers: list[Layer] = []
+        self._activation: Activation | None = None
+        self._dropout: Dropout | None = None
+        self._last = ""
+
+    def add(self, name: str, module: nn.Module) -> None:
+        """The next module. Parameters of a Linear are called by its name, as torch calls them."""
+        match module:
+            case nn.Linear():
+                self._linear(f"{name}." if name else "", module)
+            case nn.ReLU():
+                self._activate(name, Relu())
+            case nn.Sigmoid():
+                self._activate(name, Sigmoid())
+            case nn.Tanh():
+                self._activate(name, Tanh())
+            case nn.LeakyReLU():
+                self._activate(name, LeakyRelu(_in_units(name, module.negative_slope, _MOST_SLOPE)))
+            case nn.ELU():
+                self._activate(name, Elu(_in_units(name, module.alpha, _MOST_SLOPE)))
+            case nn.Dropout():
+                if module.p > 0:
+                    self._drop(name, Dropout(_in_units(name, module.p, 1 - 1 / _UNITS)))
+            case nn.Identity() | nn.Flatten():
+                pass
+            case _:
+                advice = next((text for kind, text in _ADVICE.items() if isinstance(module, kind)), _KNOWN)
+                raise ModelDoesNotFit(f"{name} ({type(module).__name__})", advice)
+
+    def network(self, losses: Sequence[Loss]) -> Network:
+        """What was added, with the losses of its labels."""
+        self.end(all(isinstance(loss, BinaryCrossEntropy) for loss in losses))
+        return Network(tuple(self._layers), tuple(losses))
+
+    def end(self, binary: bool) -> None:
+        """Refuse what stands after the last layer; for binary labels, a sigmoid is the loss's own."""
+        if not self._layers:
+            raise ModelDoesNotFit("the model", "has no linear layer; give it at least one")
+        own = binary and isinstance(self._activation, Sigmoid)
+        if self._dropout is not None or (self._activation is not None and not own):
+            raise ModelDoesNotFit(
+                self._last, "stands after the last linear layer; end at the logits, the loss does the rest"
+            )
+
+    def _linear(self, place: str, module: nn.Linear) -> None:
+        inputs = self._layers[-1].linear.outputs if self._layers else self._features
+        if inputs is not None and module.in_features != inputs:
+            raise ModelDoesNotFit(
+                f"{place}weight", f"takes {module.in_features} numbers, and gets {inputs}; make them equal"
+            )
+        bias = f"{place}bias" if "bias" in dict(module.named_parameters()) else None
+        linear = Linear(f"{place}weight", bias, module.in_features, module.out_features)
+        activation = self._activation or (Identity() if self._layers else None)
+        self._layers.append(Layer(linear, activation, self._dropout))
+        self._activation = self._dropout = None
+
+    def _activate(self, name: str, activation: Activation) -> None:
+        if not self._layers:
+            raise ModelDoesNotFit(name, "stands before the first linear layer; features come as they are")
+        if self._activation is not None:
+            raise ModelDoesNotFit(name, "is the second activation between two linear layers; keep one")
+        if self._dropout is not None:
+            raise ModelDoesNotFit(name, "stands after its dropout; drop after the activation")
+        self._activation, self._last = activation, name
+
+    def _drop(self, name: str, dropout: Dropout) -> None:
+        if not self._layers:
+            raise ModelDoesNotFit(name, "drops features; drop after the first linear layer")
+        if self._dropout is not None:
+            raise ModelDoesNotFit(name, "is the second dropout between two linear layers; keep one")
+        self._dropout, self._last = dropout, name
+
+
+def _in_units(name: str, number: float, most: float) -> int:
+    """A slope or a rate in units of 1/256: the nearest that there is."""
+    if not 0 <= number <= most:  # A not-a-number fails this too.
+        raise ModelDoesNotFit(name, f"has {number:g}; choose a number of 0 … {most:.3g}")
+    units = round(number * _UNITS)
+    if number > 0 and units == 0:
+        raise ModelDoesNotFit(name, f"has {number:g}, which is below 1/512; make it larger, or drop it")
+    return units
