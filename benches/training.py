@@ -28,7 +28,6 @@ import torch
 from numpy.typing import NDArray
 
 from benches.timing import seconds
-from maskedlark.adserver.client import Client
 from maskedlark.clock import SystemClock
 from maskedlark.core import batches, sharing
 from maskedlark.core import field as numbers
@@ -43,6 +42,7 @@ from maskedlark.release import zero_sum
 from maskedlark.release.parts import Batches
 from maskedlark.simulate.population import Population, processes
 from maskedlark.simulate.stage import Stage, stage
+from maskedlark.training.client import Client
 from maskedlark.training.progress import silent
 from maskedlark.training.training import Training
 from maskedlark.wire.steps import Ranges

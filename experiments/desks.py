@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from maskedlark.adserver import question, table
+from maskedlark.adserver import query_arguments, table
 from maskedlark.adserver.combining import Answered, combine
 from maskedlark.clock import FixedClock
 from maskedlark.core import sharing
@@ -73,7 +73,7 @@ def ask(
         id=f"{seed:032x}",
         datasets=(_digest(seed).hex(),),
         function=Sums.name,
-        arguments=question.sums(values, by, None),
+        arguments=query_arguments.sums(values, by, None),
         noise=noise,
     )
     body, answers = request.encode(), {}

@@ -19,12 +19,12 @@ from benches.training import TAG, declared, send
 from experiments import memory
 from experiments.data import Split
 from experiments.memory import Run, Seeds
-from maskedlark.adserver.client import Client
 from maskedlark.audit import colluding_sessions as colluding
 from maskedlark.audit.colluding import shared_seed
 from maskedlark.core import sharing
 from maskedlark.randomness import SystemRandomness
 from maskedlark.simulate.stage import Stage, stage
+from maskedlark.training.client import Client
 from maskedlark.training.progress import silent
 from maskedlark.training.training import Training
 

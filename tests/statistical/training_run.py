@@ -63,7 +63,9 @@ def train(made: Stage, count: int, rate: float, steps: int, noise: float, delta:
         # Label 1 moves a gradient down.
         found, scale = -np.array(sums), 2 * training.clip.psi
         told, drawn = _told(training, made, made.helpers[1], bodies)
-        course = training.receipts["helper-1"].course.course()
+        reserved = training.receipts["helper-1"].course
+        assert reserved is not None
+        course = reserved.course()
         return Seen(found / scale, -told / scale, drawn, course)
 
 

@@ -1,13 +1,18 @@
 """The ad server's datasets: which reports each holds, where its chunks begin, and what helpers said of them.
 
-A dataset is a selection that is over, so its chunks never change and are read again from their marks.
+A dataset is a selection that is over, so its chunks never change and are read again from where they begin.
+
+Beside them is the floor: reports that were received before it are being deleted, so no new dataset may begin
+below it. Who moves the floor, and who adds a dataset, holds the name "datasets" alone: each sees what the
+other has done.
 """
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from sqlalchemy import (
     BigInteger,
@@ -26,12 +31,11 @@ from sqlalchemy import (
     update,
 )
 
-from maskedlark.adserver import floor
-from maskedlark.adserver.report_store import Mark, Selection
+from maskedlark.adserver.errors import BelowFloor, NotFrozen
+from maskedlark.adserver.report_store import ChunkStart, Selection
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import Randomness, SystemRandomness
 from maskedlark.storage.engine import Database
-from maskedlark.storage.errors import BelowFloor, NotFrozen
 from maskedlark.storage.schema import prepare
 from maskedlark.wire.datasets import MOST_DATASET_NAME, ChunkAnswer
 
@@ -74,6 +78,25 @@ _ANSWERS = Table(
 )
 
 
+# A table of its own kind: a database that was made before it gets it too.
+_FLOORS = MetaData()
+_FLOOR = Table(
+    "reports_floor",
+    _FLOORS,
+    Column("place", Integer, primary_key=True, autoincrement=False),
+    Column("moment", BigInteger, nullable=False),
+    Column("looked", BigInteger, nullable=False),
+)
+
+
+class Floor(NamedTuple):
+    """Seconds since 1970."""
+
+    moment: int
+    looked: int
+    """The greatest moment at which something was deleted."""
+
+
 class Standing(StrEnum):
     """Where a dataset stands at the ad server."""
 
@@ -107,12 +130,24 @@ class Dataset:
 
 def make(database: Database) -> None:
     """Make the tables where they are missing. Run by a party at its start."""
-    floor.make(database)
+    prepare(database, "reports_floor", 1, _FLOORS)
+    with database.write() as connection:
+        database.insert_new(connection, _FLOOR, [(0, 0, 0)])
     prepare(database, "datasets", SCHEMA_VERSION, _TABLES)
 
 
-def frozen(connection: Connection) -> list[Selection]:
-    """What is fixed and not yet sealed everywhere: its reports are still read."""
+def floor(connection: Connection) -> Floor:
+    """Where the floor is now."""
+    return Floor(*connection.execute(select(_FLOOR.c.moment, _FLOOR.c.looked)).one())
+
+
+def put_floor(connection: Connection, moment: int, looked: int) -> None:
+    """Where the floor is from now on. It may go down: a clock that was ahead must not hold up datasets."""
+    connection.execute(update(_FLOOR).values(moment=moment, looked=looked))
+
+
+def unfinished(connection: Connection) -> list[Selection]:
+    """What is selected and not yet sealed everywhere: its reports are still read."""
     query = select(_DATASETS).where(_DATASETS.c.state == Standing.FROZEN.value)
     return [_dataset(row).selection for row in connection.execute(query)]
 
@@ -124,14 +159,14 @@ class Datasets:
         make(database)
         self._database, self._rng = database, rng or SystemRandomness()
 
-    def add(self, name: str, selection: Selection, marks: Sequence[Mark]) -> Dataset | None:
+    def add(self, name: str, selection: Selection, chunks: Sequence[ChunkStart]) -> Dataset | None:
         """Keep a new dataset. Returns one that is in its way: of its name, or of the same time."""
         with self._database.write() as connection:
             self._database.alone(connection, "datasets")
             if (before := _in_the_way(connection, name, selection)) is not None:
                 return before
-            # Since its marks were read, reports below may have gone.
-            if (lowest := floor.read(connection).moment) > selection.start:
+            # Since its chunks were counted, reports below may have gone.
+            if (lowest := floor(connection).moment) > selection.start:
                 raise BelowFloor(f"reports from before second {lowest} are being deleted: begin later")
             _forget(connection, name)
             row = _DATASETS.insert().values(
@@ -141,17 +176,18 @@ class Datasets:
                 parameters=selection.parameters,
                 start=selection.start,
                 end=selection.end,
-                reports=sum(mark.size for mark in marks),
+                reports=sum(chunk.size for chunk in chunks),
                 state=Standing.FROZEN.value,
             )
             connection.execute(row)
-            self._database.insert_new(connection, _CHUNKS, [(name, i, *mark) for i, mark in enumerate(marks)])
+            rows = [(name, number, *chunk) for number, chunk in enumerate(chunks)]
+            self._database.insert_new(connection, _CHUNKS, rows)
         return None
 
     def floor(self) -> int:
         """What was received before is being deleted: no dataset begins there."""
         with self._database.read() as connection:
-            return floor.read(connection).moment
+            return floor(connection).moment
 
     def get(self, name: str) -> Dataset | None:
         """The dataset of this name; none if there is none."""
@@ -165,12 +201,12 @@ class Datasets:
             rows = connection.execute(select(_DATASETS).order_by(_DATASETS.c.start, _DATASETS.c.name))
             return [_dataset(row) for row in rows]
 
-    def marks(self, name: str) -> list[Mark]:
+    def chunks(self, name: str) -> list[ChunkStart]:
         """Where the chunks of a dataset begin, by their number."""
         query = select(_CHUNKS.c.received, _CHUNKS.c.id, _CHUNKS.c.size).where(_CHUNKS.c.dataset == name)
         with self._database.read() as connection:
             rows = connection.execute(query.order_by(_CHUNKS.c.number))
-            return [Mark(row.received, bytes(row.id), row.size) for row in rows]
+            return [ChunkStart(*row) for row in rows]
 
     def keep(self, name: str, number: int, helper: str, answer: ChunkAnswer) -> None:
         """Keep what a helper said of a chunk, durably; a later answer takes the place of an earlier one."""
@@ -192,20 +228,22 @@ class Datasets:
         query = select(_ANSWERS).where(_ANSWERS.c.dataset == name).order_by(_ANSWERS.c.number)
         with self._database.read() as connection:
             for row in connection.execute(query):
-                yield row.number, row.helper, _answer(row)
+                refused = _refused(row.refused)
+                answer = ChunkAnswer(parts=row.parts, accepted=row.accepted, refused=refused)
+                yield row.number, row.helper, answer
 
     def refusals(self, name: str) -> dict[str, dict[str, int]]:
         """How many reports each helper refused, by the error's name."""
-        found: dict[str, Counter[str]] = {}
+        refusals: dict[str, Counter[str]] = {}
         query = select(_ANSWERS.c.helper, _ANSWERS.c.refused).where(_ANSWERS.c.dataset == name)
         with self._database.read() as connection:
             for row in connection.execute(query):
-                found.setdefault(row.helper, Counter()).update(_refused(row.refused))
-        return {helper: dict(counts) for helper, counts in sorted(found.items())}
+                refusals.setdefault(row.helper, Counter()).update(_refused(row.refused))
+        return {helper: dict(counts) for helper, counts in sorted(refusals.items())}
 
     def seal(self, name: str, digest: bytes, records: int) -> None:
         """Every helper has sealed it, and found the same."""
-        self._set(name, Standing.FROZEN, Standing.SEALED, {"digest": digest, "records": records})
+        self._set(name, Standing.FROZEN, Standing.SEALED, digest=digest, records=records)
 
     def abort(self, name: str) -> None:
         """Every helper has let go of it."""
@@ -219,11 +257,9 @@ class Datasets:
         """Every helper has let go of a sealed one, because of its age."""
         self._set(name, Standing.SEALED, Standing.EXPIRED)
 
-    def _set(
-        self, name: str, before: Standing, state: Standing, values: Mapping[str, object] | None = None
-    ) -> None:
+    def _set(self, name: str, before: Standing, state: Standing, **values: object) -> None:
         """Change where it stands, if it stands where the caller saw it. What is so already may be so."""
-        wanted = {"state": state.value, **(values or {})}
+        wanted = {"state": state.value, **values}
         named = _DATASETS.c.name == name
         with self._database.write() as connection:
             change = update(_DATASETS).where(named, _DATASETS.c.state == before.value).values(**wanted)
@@ -242,8 +278,8 @@ def _in_the_way(connection: Connection, name: str, selection: Selection) -> Data
     overlapping = same & (named.start < selection.end) & (named.end > selection.start)
     query = select(_DATASETS).where(named.state != Standing.ABORTED.value, (named.name == name) | overlapping)
     # The name first: it is the plainer mistake.
-    found = [_dataset(row) for row in connection.execute(query.order_by(named.start))]
-    return min(found, key=lambda each: each.name != name, default=None)
+    others = [_dataset(row) for row in connection.execute(query.order_by(named.start))]
+    return min(others, key=lambda each: each.name != name, default=None)
 
 
 def _forget(connection: Connection, name: str) -> None:
@@ -254,16 +290,12 @@ def _forget(connection: Connection, name: str) -> None:
 
 
 def _dataset(row: Row[tuple[object, ...]]) -> Dataset:
-    selection = Selection(Purpose(row.purpose), bytes(row.parameters), row.start, row.end)
-    digest = None if row.digest is None else bytes(row.digest)
-    state, opening = Standing(row.state), bytes(row.opening)
-    return Dataset(row.name, selection, row.reports, state, digest, row.records, opening)
-
-
-def _answer(row: Row[tuple[object, ...]]) -> ChunkAnswer:
-    return ChunkAnswer(parts=row.parts, accepted=row.accepted, refused=_refused(row.refused))
+    selection = Selection(Purpose(row.purpose), row.parameters, row.start, row.end)
+    return Dataset(
+        row.name, selection, row.reports, Standing(row.state), row.digest, row.records, row.opening
+    )
 
 
 def _refused(text: str) -> dict[str, int]:
-    found: dict[str, int] = json.loads(text)
-    return found
+    refused: dict[str, int] = json.loads(text)
+    return refused

@@ -14,8 +14,6 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
-    Row,
-    Select,
     String,
     Table,
     and_,
@@ -84,11 +82,11 @@ class Arrival(NamedTuple):
 
 
 class StoredReport(NamedTuple):
-    """A report as the ad server keeps it."""
+    """A report as the ad server keeps it: a row of its table."""
 
     id: bytes
     origin: str
-    purpose: Purpose
+    purpose: str
     parameters: bytes
     hour: int
     received: int
@@ -96,8 +94,8 @@ class StoredReport(NamedTuple):
     data: bytes
 
 
-class Mark(NamedTuple):
-    """Where a chunk of a selection begins: behind this time and id."""
+class ChunkStart(NamedTuple):
+    """Where a chunk of a selection begins: after this time and id."""
 
     received: int
     id: bytes
@@ -105,15 +103,8 @@ class Mark(NamedTuple):
     """Reports in the chunk."""
 
 
-Position = StoredReport | Mark
+Position = StoredReport | ChunkStart
 _NEVER = 1 << 62
-
-
-class Kind(NamedTuple):
-    """What reports of one selection share, whatever its time."""
-
-    purpose: Purpose
-    parameters: bytes
 
 
 @dataclass(frozen=True)
@@ -124,6 +115,11 @@ class Selection:
     parameters: bytes
     start: int
     end: int
+
+    @property
+    def kind(self) -> tuple[Purpose, bytes]:
+        """What its reports share, whatever its time."""
+        return self.purpose, self.parameters
 
     def where(self, after: Position | None = None) -> ColumnElement[bool]:
         """The condition, or that for what follows a report of this selection; the index answers both."""
@@ -148,21 +144,22 @@ def make(database: Database) -> None:
     prepare(database, "reports_over", SCHEMA_VERSION, _OVERS)
 
 
-def kinds(connection: Connection) -> Iterator[Kind]:
-    """Every purpose and document of which there are reports. A step in the index each, not a scan."""
+def selections(connection: Connection) -> Iterator[Selection]:
+    """All reports, by purpose and document. A step in the index each, not a scan."""
     named = _REPORTS.c.purpose, _REPORTS.c.parameters
     query = select(*named).order_by(*named).limit(1)
     row = connection.execute(query).one_or_none()
     while row is not None:
-        yield Kind(Purpose(row.purpose), bytes(row.parameters))
+        yield Selection(Purpose(row.purpose), row.parameters, 0, _NEVER)
         row = connection.execute(query.where(tuple_(*named) > tuple(row))).one_or_none()
 
 
 def newest(connection: Connection) -> int:
     """When the last report was received; 0 if there is none."""
     latest = select(func.max(_REPORTS.c.received))
-    same = (Selection(*kind, 0, _NEVER) for kind in kinds(connection))
-    return max((connection.scalar(latest.where(each.where())) or 0 for each in same), default=0)
+    return max(
+        (connection.scalar(latest.where(each.where())) or 0 for each in selections(connection)), default=0
+    )
 
 
 def delete_some(connection: Connection, selection: Selection, limit: int) -> int:
@@ -232,23 +229,24 @@ class Reports:
         # Who began to store before that was written may have an earlier time: it is waited for.
         self._database.settle()
 
-    def marks(self, selection: Selection, every: int) -> list[Mark]:
+    def chunks(self, selection: Selection, every: int) -> list[ChunkStart]:
         """Where each chunk of `every` reports begins, and how many it has: `page` reads it from there.
 
-        Behind `end` of the selection's end these never change. The index answers alone; no report is read.
+        After `end` of the selection's end these never change. The index answers alone; no report is read.
         """
+        place = func.row_number().over(order_by=_ORDER).label("place")
+        numbered = select(*_ORDER, place).where(selection.where()).subquery().c
+        lasts = select(numbered.received, numbered.id).where(numbered.place % every == 0)
         with self._database.read() as connection:
             total = _count(connection, selection)
-            ends = sorted(
-                (row.received, bytes(row.id)) for row in connection.execute(_every(selection, every))
-            )
+            ends = sorted((row.received, row.id) for row in connection.execute(lasts))
         # No id is empty, so this stands before the first report.
         starts = [(selection.start, b""), *ends]
         sizes = [min(every, total - before) for before in range(0, total, every)]
-        return [Mark(*start, size) for start, size in zip(starts, sizes, strict=False)]
+        return [ChunkStart(*start, size) for start, size in zip(starts, sizes, strict=False)]
 
     def read(self, selection: Selection, after: Position | None = None) -> Iterator[StoredReport]:
-        """All selected reports by time and id, or those behind one that was read before.
+        """All selected reports by time and id, or those after one that was read before.
 
         No transaction is open between two pages, so a slow reader holds up nobody.
         """
@@ -257,10 +255,10 @@ class Reports:
             after = page[-1]
 
     def page(self, selection: Selection, after: Position | None, limit: int) -> list[StoredReport]:
-        """The first reports of a selection, or the first behind a mark or a report, at most `limit`."""
+        """The first reports of a selection, or the first after a position, at most `limit`."""
         query = select(_REPORTS).where(selection.where(after)).order_by(*_ORDER).limit(limit)
         with self._database.read() as connection:
-            return [_stored(row) for row in connection.execute(query)]
+            return [StoredReport(*row) for row in connection.execute(query)]
 
     def check(self) -> None:
         """Return if reports can be read; raise if not."""
@@ -286,31 +284,11 @@ def _count(connection: Connection, selection: Selection | None) -> int:
     return connection.scalar(query if selection is None else query.where(selection.where())) or 0
 
 
-def _every(selection: Selection, every: int) -> Select[tuple[int, bytes]]:
-    """Time and id of every so manieth report of a selection."""
-    place = func.row_number().over(order_by=_ORDER).label("place")
-    numbered = select(*_ORDER, place).where(selection.where()).subquery()
-    found = numbered.c
-    return select(found.received, found.id).where(found.place % every == 0)
-
-
 def _lookup(connection: Connection, ids: Sequence[bytes]) -> dict[bytes, bytes]:
     """The bytes that are stored under these ids."""
-    found: dict[bytes, bytes] = {}
+    stored: dict[bytes, bytes] = {}
     for start in range(0, len(ids), LOOKUP):
         some = _REPORTS.c.id.in_(ids[start : start + LOOKUP])
         rows = connection.execute(select(_REPORTS.c.id, _REPORTS.c.data).where(some))
-        found.update({bytes(row.id): bytes(row.data) for row in rows})
-    return found
-
-
-def _stored(row: Row[tuple[object, ...]]) -> StoredReport:
-    return StoredReport(
-        bytes(row.id),
-        row.origin,
-        Purpose(row.purpose),
-        bytes(row.parameters),
-        row.hour,
-        row.received,
-        bytes(row.data),
-    )
+        stored.update({row.id: row.data for row in rows})
+    return stored

@@ -10,7 +10,6 @@ from maskedlark.adserver import skeleton
 from maskedlark.adserver.app import create_app
 from maskedlark.adserver.report_store import Reports
 from maskedlark.adserver.retention import DAY_S, Retention
-from maskedlark.adserver.upkeep import upkeep
 from maskedlark.cli import running
 from maskedlark.cli.plainly import plainly
 from maskedlark.cli.saying import Json, say
@@ -90,7 +89,7 @@ def serve(
         reports = Reports(database, clock)
         retention = Retention(database, settings.keep_days * DAY_S, settings.most_leap_days * DAY_S)
         made = create_app(settings.origin, reports, clock, settings.limits)
-        with upkeep(retention, clock):
+        with retention.running(clock):
             serving.serve(made, running.listening(settings.serving, host, port))
     finally:
         database.close()

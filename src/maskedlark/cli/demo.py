@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.markup import escape
 
 import maskedlark
-from maskedlark.adserver.client import Client
 from maskedlark.cli import interrupted
 from maskedlark.cli.acts import attacking, declaring, measuring, reporting, sights
 from maskedlark.cli.acts import people as simulated
@@ -25,6 +24,7 @@ from maskedlark.cli.plainly import plainly
 from maskedlark.features import Encoder
 from maskedlark.randomness import Randomness, SystemRandomness
 from maskedlark.simulate.stage import stage
+from maskedlark.training.client import Client
 
 
 @plainly

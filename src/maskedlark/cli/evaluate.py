@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from maskedlark.adserver.client import Client
 from maskedlark.cli.plainly import plainly
 from maskedlark.cli.saying import Json
 from maskedlark.cli.train import Run, making
 from maskedlark.training import recipe as recipes
+from maskedlark.training.client import Client
 from maskedlark.training.metrics import Measure
 
 EXAMPLE = "Example: maskedlark evaluate run.toml --part held_out --epsilon 0.5"

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from maskedlark.adserver.trusted import naming
+from maskedlark.adserver.trusted_parameters import naming_keys
 from maskedlark.cli import running
 from maskedlark.cli.plainly import plainly
 from maskedlark.cli.saying import Json, say
@@ -254,7 +254,7 @@ def _client(
         key = key_file.public(service_key)
         with (
             ParameterClient(service, key, folder, SystemClock(), pins) as client,
-            naming("--service-key", "--origin-key"),
+            naming_keys("--service-key", "--origin-key"),
         ):
             yield client
 

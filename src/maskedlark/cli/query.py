@@ -9,8 +9,8 @@ import typer
 
 from maskedlark.adserver import dates
 from maskedlark.adserver.client import CONFIDENCE, Client
-from maskedlark.adserver.question import Between, Options
-from maskedlark.adserver.requests import Kept
+from maskedlark.adserver.query_arguments import Between, Options
+from maskedlark.adserver.requests import StoredRequest
 from maskedlark.adserver.table import Table
 from maskedlark.cli.plainly import plainly
 from maskedlark.cli.saying import Json, say
@@ -97,7 +97,7 @@ def _show(tables: Sequence[Table], as_json: bool) -> None:
         typer.echo("\n\n".join(map(str, tables)))
 
 
-def _list(pending: Sequence[Kept], as_json: bool) -> None:
+def _list(pending: Sequence[StoredRequest], as_json: bool) -> None:
     """Every pending question with what it asks; its datasets are those of when it was asked."""
     asked = [(kept, messages.decode_request(kept.body)) for kept in pending]
     if as_json:

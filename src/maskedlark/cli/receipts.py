@@ -8,10 +8,9 @@ from typing import Annotated
 
 import typer
 
-from maskedlark.adserver import receipt_pages
 from maskedlark.adserver.client import Client
-from maskedlark.adserver.receipt_pages import MOST_RECEIPTS
-from maskedlark.adserver.trusted import naming
+from maskedlark.adserver.remote_helper import MOST_RECEIPTS, fetch_receipts
+from maskedlark.adserver.trusted_parameters import naming_keys
 from maskedlark.cli.plainly import plainly
 from maskedlark.cli.saying import Json, say
 from maskedlark.clock import SystemClock
@@ -143,7 +142,7 @@ def _client(origin: str, service: str, service_key: str, origin_key: str) -> Ite
         key = key_file.public(service_key)
         with (
             ParameterClient(service, key, Path(folder), SystemClock(), pins) as client,
-            naming("--service-key", "--origin-key"),
+            naming_keys("--service-key", "--origin-key"),
         ):
             yield client
 
@@ -152,7 +151,7 @@ def _fetch(client: ParameterClient, origin: str, helper: str, most: int) -> list
     """From the helper itself, at the address that its identity signs."""
     identity = _identity(client.chain(origin), helper)
     with Remote(client.keys(helper, identity).address) as remote:
-        found = list(receipt_pages.fetch(remote, origin, most=most + 1))
+        found = list(fetch_receipts(remote, origin, most=most + 1))
     if len(found) > most:
         raise StrangeAnswer(
             f"{helper} shows more than {most} receipts: if it has so many, give a larger --most"
@@ -172,7 +171,7 @@ def _identity(documents: Sequence[Document], helper: str) -> VerifyingKey:
 
 def _documents(path: Path, origin: str, service_key: str, origin_key: str) -> list[Document]:
     signed = pages.decode_chain(path.read_bytes())
-    with naming("--service-key", "--origin-key"):
+    with naming_keys("--service-key", "--origin-key"):
         found = chain.verify(signed, origin, key_file.public(origin_key), key_file.public(service_key))
     if not found:
         raise UnknownDocument(f"{path} holds no document of {origin}")

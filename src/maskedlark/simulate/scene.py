@@ -21,7 +21,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from maskedlark.adserver.client import Client
 from maskedlark.adserver.dataset_store import Dataset
 from maskedlark.core.purpose import Purpose
 from maskedlark.features.encoder import Encoder
@@ -34,6 +33,7 @@ from maskedlark.simulate.declaring import Declared
 from maskedlark.simulate.errors import BadScene, OtherScene
 from maskedlark.simulate.reporting import Reporting
 from maskedlark.simulate.stage import Stage, stage
+from maskedlark.training.client import Client
 from maskedlark.web import files
 
 TAG = "ConversionModel"

@@ -220,18 +220,28 @@ class Helper:
         charge = Charge(self.document.mechanisms["aggregate"].kind, request.noise, len(question.columns))
         entry = Entry(None, tuple(bytes.fromhex(each) for each in request.datasets), charge)
         cost, fits = self.ledger.explain(self.document, entry)
-        return json.dumps(
+        said = messages.Explanation.model_validate(
             {
+                "function": request.function,
                 "records": 100,
+                "k": self.document.k,
+                "helpers": len(self.document.helpers),
+                "mechanism": charge.kind,
+                "noise": request.noise,
                 "cost": {
+                    "before": cost.before._asdict(),
                     "after": cost.after._asdict(),
                     "charged_epsilon": Balance.of(cost).charged_epsilon,
+                    "charged_delta": 0.0,
                     "left_epsilon": cost.left,
+                    "left_delta": 0.0,
                 },
                 "noise_that_fits": fits,
-                "more": "than is read",
+                "confidence": 0.95,
+                "tables": [],
             }
-        ).encode()
+        )
+        return said.encode()[:-1] + b', "more": "than is read"}'
 
     def receipts(self, origin: str, after: int) -> bytes:
         found = self.ledger.receipts(origin, after)

@@ -3,14 +3,14 @@
 import pytest
 
 from maskedlark.adserver.dataset_store import Dataset, Datasets, Standing
-from maskedlark.adserver.report_store import Mark, Selection
+from maskedlark.adserver.errors import NotFrozen
+from maskedlark.adserver.report_store import ChunkStart, Selection
 from maskedlark.core.purpose import Purpose
 from maskedlark.storage.engine import open_database
-from maskedlark.storage.errors import NotFrozen
 from maskedlark.wire.datasets import ChunkAnswer
 from tests.unit.adserver.stored import DIGEST
 
-MARKS = [Mark(10, b"", 8), Mark(10, b"i" * 16, 8), Mark(12, b"j" * 16, 3)]
+MARKS = [ChunkStart(10, b"", 8), ChunkStart(10, b"i" * 16, 8), ChunkStart(12, b"j" * 16, 3)]
 
 
 def span(start, end, purpose=Purpose.AGGREGATE, parameters=DIGEST):
@@ -39,7 +39,7 @@ def test_what_is_kept_comes_back(datasets, database):
     assert datasets.get("monday") == wanted
     again = Datasets(database)
     assert again.all() == [wanted]
-    assert again.marks("monday") == MARKS
+    assert again.chunks("monday") == MARKS
     assert datasets.get("tuesday") is None
 
 
@@ -75,7 +75,7 @@ def test_an_aborted_one_is_in_nobodys_way_and_leaves_nothing_behind(datasets):
     datasets.abort("monday")
     assert datasets.get("monday").state is Standing.ABORTED
     assert datasets.add("monday", span(10, 15), MARKS[:1]) is None
-    assert datasets.marks("monday") == MARKS[:1]
+    assert datasets.chunks("monday") == MARKS[:1]
     assert datasets.answered("monday", "helper-0") == set()
 
 

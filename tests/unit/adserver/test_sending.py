@@ -2,15 +2,14 @@ import threading
 
 import pytest
 
-from maskedlark.adserver import datasets as freezing
-from maskedlark.adserver import sealing, sending
+from maskedlark.adserver import datasets as selecting
+from maskedlark.adserver import freezing, sending
 from maskedlark.adserver.dataset_store import Datasets, Standing
-from maskedlark.adserver.errors import EmptyDataset, HelperAway, HelpersDiffer, Overlapping
+from maskedlark.adserver.errors import EmptyDataset, HelperAway, HelpersDiffer, NotFrozen, Overlapping
 from maskedlark.errors import WrongType
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import SealedReceipt
 from maskedlark.storage.engine import open_database
-from maskedlark.storage.errors import NotFrozen
 from maskedlark.web.errors import AlreadySealed, DatasetRefused, SealMismatch, UnknownDataset
 from maskedlark.wire.datasets import ChunkAnswer, Sealed
 from tests.unit.adserver.measuring import World
@@ -26,7 +25,7 @@ class Killed(BaseException):
 
 @pytest.fixture
 def world(tmp_path, monkeypatch):
-    monkeypatch.setattr(freezing, "PARTS", PARTS)
+    monkeypatch.setattr(selecting, "PARTS", PARTS)
     world = World(tmp_path)
     world.ids = world.receive(REPORTS, at=NOW - 10)
     world.client.freeze("monday", NOW - 10, NOW)
@@ -319,7 +318,7 @@ def test_a_helper_that_is_away_keeps_nobody_from_giving_up(world):
 
 
 def test_what_another_client_took_back_meanwhile_is_not_called_sealed(world, monkeypatch):
-    check = sealing._check
+    check = freezing._check
 
     def slow(*given):
         check(*given)
@@ -327,7 +326,7 @@ def test_what_another_client_took_back_meanwhile_is_not_called_sealed(world, mon
         Datasets(other).abort("monday")
         other.close()
 
-    monkeypatch.setattr(sealing, "_check", slow)
+    monkeypatch.setattr(freezing, "_check", slow)
     with pytest.raises(NotFrozen, match="monday is aborted"):
         world.client.send("monday")
 

@@ -12,7 +12,6 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.optim import SGD
 
-from maskedlark.adserver.client import Client
 from maskedlark.cli.acts import judging
 from maskedlark.cli.acts.declaring import DELTA, MODEL
 from maskedlark.cli.acts.found import Judged, Model, Point
@@ -24,6 +23,7 @@ from maskedlark.dp.session_charge import adserver_epsilon, announced, coalition_
 from maskedlark.exact.network import FEATURE_EXPONENT
 from maskedlark.features import Encoder
 from maskedlark.randomness import Randomness
+from maskedlark.training.client import Client
 from maskedlark.training.plan import Plan
 from maskedlark.training.predictor import Predictor
 
