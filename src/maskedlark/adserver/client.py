@@ -7,7 +7,6 @@ process takes uploads only: nobody outside can spend a budget.
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Self, Unpack, overload
 
 import httpx
@@ -15,7 +14,7 @@ import httpx
 from maskedlark import functions
 from maskedlark.adserver import config, datasets, explanation, freezing, query_arguments, table
 from maskedlark.adserver.combining import Answered
-from maskedlark.adserver.dataset_store import Dataset, Datasets, Standing
+from maskedlark.adserver.dataset_store import Dataset, Datasets, DatasetState
 from maskedlark.adserver.datasets import QueryableDatasets
 from maskedlark.adserver.errors import UnknownRequest
 from maskedlark.adserver.explanation import Explained
@@ -125,7 +124,7 @@ class Client:
     def send(self, name: str, progress: Progress = silent) -> Dataset:
         """Send a dataset to all helpers, agree on what all accepted, and freeze it. Again, it carries on."""
         dataset = datasets.present(self._datasets, name)
-        if dataset.state in (Standing.SEALED, Standing.EXPIRED):
+        if dataset.state in (DatasetState.SEALED, DatasetState.EXPIRED):
             return dataset
         document = self._parameters.by_digest(dataset.selection.parameters)
         helpers = self._connections.helpers(document)
@@ -162,7 +161,7 @@ class Client:
         stay taken at those who have sealed it. Returns who they are, and who could not be asked.
         """
         dataset = datasets.present(self._datasets, name)
-        if dataset.state in (Standing.SEALED, Standing.EXPIRED):
+        if dataset.state in (DatasetState.SEALED, DatasetState.EXPIRED):
             raise AlreadySealed(f"{name} is sealed at every helper: it stays for good")
         helpers = self._connections.helpers(self._parameters.by_digest(dataset.selection.parameters))
         if give_up:
@@ -259,9 +258,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _sums(
@@ -298,7 +295,7 @@ class Client:
 
     def _follows(self, purpose: Purpose, document: Document) -> int:
         """The end of the last dataset of this purpose and document."""
-        spans = [each.selection for each in self._datasets.all() if each.state is not Standing.ABORTED]
+        spans = [each.selection for each in self._datasets.all() if each.state is not DatasetState.ABORTED]
         return max((span.end for span in spans if span.kind == (purpose, document.digest)), default=0)
 
     def _request(self, name: str) -> StoredRequest:

@@ -14,22 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    ForeignKey,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Row,
-    String,
-    Table,
-    Text,
-    delete,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from maskedlark.adserver.errors import BelowFloor, NotFrozen
 from maskedlark.adserver.report_store import ChunkStart, Selection
@@ -42,50 +27,50 @@ from maskedlark.wire.datasets import MOST_DATASET_NAME, ChunkAnswer
 SCHEMA_VERSION = 2
 MOST_HELPER_NAME = 64
 OPENING_BYTES = 16
-_TABLES = MetaData()
-_DATASETS = Table(
+_TABLES = sa.MetaData()
+_DATASETS = sa.Table(
     "datasets",
     _TABLES,
-    Column("name", String(MOST_DATASET_NAME), primary_key=True),
-    Column("opening", LargeBinary, nullable=False),
-    Column("purpose", String(16), nullable=False),
-    Column("parameters", LargeBinary, nullable=False),
-    Column("start", BigInteger, nullable=False),
-    Column("end", BigInteger, nullable=False),
-    Column("reports", BigInteger, nullable=False),
-    Column("state", String(16), nullable=False),
-    Column("digest", LargeBinary, nullable=True),
-    Column("records", BigInteger, nullable=True),
+    sa.Column("name", sa.String(MOST_DATASET_NAME), primary_key=True),
+    sa.Column("opening", sa.LargeBinary, nullable=False),
+    sa.Column("purpose", sa.String(16), nullable=False),
+    sa.Column("parameters", sa.LargeBinary, nullable=False),
+    sa.Column("start", sa.BigInteger, nullable=False),
+    sa.Column("end", sa.BigInteger, nullable=False),
+    sa.Column("reports", sa.BigInteger, nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("digest", sa.LargeBinary, nullable=True),
+    sa.Column("records", sa.BigInteger, nullable=True),
 )
-_CHUNKS = Table(
+_CHUNKS = sa.Table(
     "dataset_chunks",
     _TABLES,
-    Column("dataset", ForeignKey(_DATASETS.c.name), primary_key=True),
-    Column("number", Integer, primary_key=True),
-    Column("received", BigInteger, nullable=False),
-    Column("id", LargeBinary, nullable=False),
-    Column("size", Integer, nullable=False),
+    sa.Column("dataset", sa.ForeignKey(_DATASETS.c.name), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("received", sa.BigInteger, nullable=False),
+    sa.Column("id", sa.LargeBinary, nullable=False),
+    sa.Column("size", sa.Integer, nullable=False),
 )
-_ANSWERS = Table(
+_ANSWERS = sa.Table(
     "dataset_answers",
     _TABLES,
-    Column("dataset", ForeignKey(_DATASETS.c.name), primary_key=True),
-    Column("number", Integer, primary_key=True),
-    Column("helper", String(MOST_HELPER_NAME), primary_key=True),
-    Column("parts", Integer, nullable=False),
-    Column("accepted", Text, nullable=False),
-    Column("refused", Text, nullable=False),
+    sa.Column("dataset", sa.ForeignKey(_DATASETS.c.name), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("helper", sa.String(MOST_HELPER_NAME), primary_key=True),
+    sa.Column("parts", sa.Integer, nullable=False),
+    sa.Column("accepted", sa.Text, nullable=False),
+    sa.Column("refused", sa.Text, nullable=False),
 )
 
 
 # A table of its own kind: a database that was made before it gets it too.
-_FLOORS = MetaData()
-_FLOOR = Table(
+_FLOORS = sa.MetaData()
+_FLOOR = sa.Table(
     "reports_floor",
     _FLOORS,
-    Column("place", Integer, primary_key=True, autoincrement=False),
-    Column("moment", BigInteger, nullable=False),
-    Column("looked", BigInteger, nullable=False),
+    sa.Column("place", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("moment", sa.BigInteger, nullable=False),
+    sa.Column("looked", sa.BigInteger, nullable=False),
 )
 
 
@@ -97,7 +82,7 @@ class Floor(NamedTuple):
     """The greatest moment at which something was deleted."""
 
 
-class Standing(StrEnum):
+class DatasetState(StrEnum):
     """Where a dataset stands at the ad server."""
 
     FROZEN = "frozen"
@@ -119,7 +104,7 @@ class Dataset:
     name: str
     selection: Selection
     reports: int
-    state: Standing
+    state: DatasetState
     digest: bytes | None = None
     """Of a sealed one: by which helpers know it."""
     records: int | None = None
@@ -136,19 +121,19 @@ def make(database: Database) -> None:
     prepare(database, "datasets", SCHEMA_VERSION, _TABLES)
 
 
-def floor(connection: Connection) -> Floor:
+def floor(connection: sa.Connection) -> Floor:
     """Where the floor is now."""
-    return Floor(*connection.execute(select(_FLOOR.c.moment, _FLOOR.c.looked)).one())
+    return Floor(*connection.execute(sa.select(_FLOOR.c.moment, _FLOOR.c.looked)).one())
 
 
-def put_floor(connection: Connection, moment: int, looked: int) -> None:
+def put_floor(connection: sa.Connection, moment: int, looked: int) -> None:
     """Where the floor is from now on. It may go down: a clock that was ahead must not hold up datasets."""
-    connection.execute(update(_FLOOR).values(moment=moment, looked=looked))
+    connection.execute(sa.update(_FLOOR).values(moment=moment, looked=looked))
 
 
-def unfinished(connection: Connection) -> list[Selection]:
+def unfinished(connection: sa.Connection) -> list[Selection]:
     """What is selected and not yet sealed everywhere: its reports are still read."""
-    query = select(_DATASETS).where(_DATASETS.c.state == Standing.FROZEN.value)
+    query = sa.select(_DATASETS).where(_DATASETS.c.state == DatasetState.FROZEN.value)
     return [_dataset(row).selection for row in connection.execute(query)]
 
 
@@ -177,7 +162,7 @@ class Datasets:
                 start=selection.start,
                 end=selection.end,
                 reports=sum(chunk.size for chunk in chunks),
-                state=Standing.FROZEN.value,
+                state=DatasetState.FROZEN.value,
             )
             connection.execute(row)
             rows = [(name, number, *chunk) for number, chunk in enumerate(chunks)]
@@ -192,18 +177,18 @@ class Datasets:
     def get(self, name: str) -> Dataset | None:
         """The dataset of this name; none if there is none."""
         with self._database.read() as connection:
-            row = connection.execute(select(_DATASETS).where(_DATASETS.c.name == name)).one_or_none()
+            row = connection.execute(sa.select(_DATASETS).where(_DATASETS.c.name == name)).one_or_none()
         return None if row is None else _dataset(row)
 
     def all(self) -> list[Dataset]:
         """Every dataset, the earliest first."""
         with self._database.read() as connection:
-            rows = connection.execute(select(_DATASETS).order_by(_DATASETS.c.start, _DATASETS.c.name))
+            rows = connection.execute(sa.select(_DATASETS).order_by(_DATASETS.c.start, _DATASETS.c.name))
             return [_dataset(row) for row in rows]
 
     def chunks(self, name: str) -> list[ChunkStart]:
         """Where the chunks of a dataset begin, by their number."""
-        query = select(_CHUNKS.c.received, _CHUNKS.c.id, _CHUNKS.c.size).where(_CHUNKS.c.dataset == name)
+        query = sa.select(_CHUNKS.c.received, _CHUNKS.c.id, _CHUNKS.c.size).where(_CHUNKS.c.dataset == name)
         with self._database.read() as connection:
             rows = connection.execute(query.order_by(_CHUNKS.c.number))
             return [ChunkStart(*row) for row in rows]
@@ -213,89 +198,75 @@ class Datasets:
         answers, refused = _ANSWERS.c, json.dumps(answer.refused)
         here = (answers.dataset == name) & (answers.number == number) & (answers.helper == helper)
         with self._database.write() as connection:
-            connection.execute(delete(_ANSWERS).where(here))
+            connection.execute(sa.delete(_ANSWERS).where(here))
             row = (name, number, helper, answer.parts, answer.accepted, refused)
             self._database.insert_new(connection, _ANSWERS, [row])
 
     def answered(self, name: str, helper: str) -> set[int]:
         """The chunks of which a helper's answer is kept."""
-        query = select(_ANSWERS.c.number).where(_ANSWERS.c.dataset == name, _ANSWERS.c.helper == helper)
+        query = sa.select(_ANSWERS.c.number).where(_ANSWERS.c.dataset == name, _ANSWERS.c.helper == helper)
         with self._database.read() as connection:
             return set(connection.scalars(query))
 
     def answers(self, name: str) -> Iterator[tuple[int, str, ChunkAnswer]]:
         """What helpers said of every chunk: number, helper, answer, chunk by chunk."""
-        query = select(_ANSWERS).where(_ANSWERS.c.dataset == name).order_by(_ANSWERS.c.number)
+        query = sa.select(_ANSWERS).where(_ANSWERS.c.dataset == name).order_by(_ANSWERS.c.number)
         with self._database.read() as connection:
             for row in connection.execute(query):
-                refused = _refused(row.refused)
-                answer = ChunkAnswer(parts=row.parts, accepted=row.accepted, refused=refused)
+                answer = ChunkAnswer(parts=row.parts, accepted=row.accepted, refused=json.loads(row.refused))
                 yield row.number, row.helper, answer
 
     def refusals(self, name: str) -> dict[str, dict[str, int]]:
         """How many reports each helper refused, by the error's name."""
         refusals: dict[str, Counter[str]] = {}
-        query = select(_ANSWERS.c.helper, _ANSWERS.c.refused).where(_ANSWERS.c.dataset == name)
-        with self._database.read() as connection:
-            for row in connection.execute(query):
-                refusals.setdefault(row.helper, Counter()).update(_refused(row.refused))
+        for _, helper, answer in self.answers(name):
+            refusals.setdefault(helper, Counter()).update(answer.refused)
         return {helper: dict(counts) for helper, counts in sorted(refusals.items())}
 
     def seal(self, name: str, digest: bytes, records: int) -> None:
         """Every helper has sealed it, and found the same."""
-        self._set(name, Standing.FROZEN, Standing.SEALED, digest=digest, records=records)
+        self._set(name, DatasetState.FROZEN, DatasetState.SEALED, digest=digest, records=records)
 
-    def abort(self, name: str) -> None:
-        """Every helper has let go of it."""
-        self._set(name, Standing.FROZEN, Standing.ABORTED)
+    def mark(self, name: str, state: DatasetState) -> None:
+        """It was taken back or given up before it was sealed, or has expired since."""
+        self._set(name, DatasetState.SEALED if state is DatasetState.EXPIRED else DatasetState.FROZEN, state)
 
-    def lose(self, name: str) -> None:
-        """It is given up."""
-        self._set(name, Standing.FROZEN, Standing.LOST)
-
-    def expire(self, name: str) -> None:
-        """Every helper has let go of a sealed one, because of its age."""
-        self._set(name, Standing.SEALED, Standing.EXPIRED)
-
-    def _set(self, name: str, before: Standing, state: Standing, **values: object) -> None:
+    def _set(self, name: str, before: DatasetState, state: DatasetState, **values: object) -> None:
         """Change where it stands, if it stands where the caller saw it. What is so already may be so."""
         wanted = {"state": state.value, **values}
         named = _DATASETS.c.name == name
         with self._database.write() as connection:
-            change = update(_DATASETS).where(named, _DATASETS.c.state == before.value).values(**wanted)
+            change = sa.update(_DATASETS).where(named, _DATASETS.c.state == before.value).values(**wanted)
             if connection.execute(change).rowcount:
                 return
-            row = connection.execute(select(_DATASETS).where(named)).mappings().one_or_none()
+            row = connection.execute(sa.select(_DATASETS).where(named)).mappings().one_or_none()
         if row is None or any(row[column] != value for column, value in wanted.items()):
             now = "gone" if row is None else row["state"]
             raise NotFrozen(f"{name} is {now}, not {before}: another client was faster, look again")
 
 
-def _in_the_way(connection: Connection, name: str, selection: Selection) -> Dataset | None:
+def _in_the_way(connection: sa.Connection, name: str, selection: Selection) -> Dataset | None:
     """Ids of two datasets must differ, and a range of time holds each report once."""
     named = _DATASETS.c
     same = (named.purpose == selection.purpose.value) & (named.parameters == selection.parameters)
     overlapping = same & (named.start < selection.end) & (named.end > selection.start)
-    query = select(_DATASETS).where(named.state != Standing.ABORTED.value, (named.name == name) | overlapping)
+    query = sa.select(_DATASETS).where(
+        named.state != DatasetState.ABORTED.value, (named.name == name) | overlapping
+    )
     # The name first: it is the plainer mistake.
     others = [_dataset(row) for row in connection.execute(query.order_by(named.start))]
     return min(others, key=lambda each: each.name != name, default=None)
 
 
-def _forget(connection: Connection, name: str) -> None:
+def _forget(connection: sa.Connection, name: str) -> None:
     """Let go of an aborted dataset, so that its name is free."""
     for table in (_ANSWERS, _CHUNKS):
-        connection.execute(delete(table).where(table.c.dataset == name))
-    connection.execute(delete(_DATASETS).where(_DATASETS.c.name == name))
+        connection.execute(sa.delete(table).where(table.c.dataset == name))
+    connection.execute(sa.delete(_DATASETS).where(_DATASETS.c.name == name))
 
 
-def _dataset(row: Row[tuple[object, ...]]) -> Dataset:
+def _dataset(row: sa.Row[tuple[object, ...]]) -> Dataset:
     selection = Selection(Purpose(row.purpose), row.parameters, row.start, row.end)
     return Dataset(
-        row.name, selection, row.reports, Standing(row.state), row.digest, row.records, row.opening
+        row.name, selection, row.reports, DatasetState(row.state), row.digest, row.records, row.opening
     )
-
-
-def _refused(text: str) -> dict[str, int]:
-    refused: dict[str, int] = json.loads(text)
-    return refused

@@ -11,7 +11,7 @@ from functools import partial
 
 from pydantic import TypeAdapter, ValidationError
 
-from maskedlark.adserver.dataset_store import Dataset, Datasets, Standing
+from maskedlark.adserver.dataset_store import Dataset, Datasets, DatasetState
 from maskedlark.adserver.dates import shown
 from maskedlark.adserver.errors import (
     BelowFloor,
@@ -50,7 +50,7 @@ def select(
     """Fix which reports a dataset holds: from here on it never changes. Run by the ad server."""
     _check_name(name)
     before = datasets.get(name)
-    if before is not None and before.state is not Standing.ABORTED:
+    if before is not None and before.state is not DatasetState.ABORTED:
         raise _in_the_way(name, before)  # First: it is the plainest mistake.
     if selection.end > clock.now():
         raise NotOver(
@@ -97,9 +97,9 @@ def known(datasets: Datasets, name: str) -> Dataset:
 def present(datasets: Datasets, name: str) -> Dataset:
     """The dataset of this name, if it was not taken back."""
     dataset = known(datasets, name)
-    if dataset.state is Standing.ABORTED:
+    if dataset.state is DatasetState.ABORTED:
         raise UnknownDataset(f"{name} was aborted: freeze it again")
-    if dataset.state is Standing.LOST:
+    if dataset.state is DatasetState.LOST:
         raise UnknownDataset(f"{name} was given up: its reports are lost, freeze later ones")
     return dataset
 
@@ -130,11 +130,13 @@ class QueryableDatasets:
             yield
         except Expired as error:
             asked = [each for each in self.datasets.all() if each.digest in digests]
-            gone = [each.name for each in asked if each.state is Standing.SEALED and self._has_expired(each)]
+            gone = [
+                each.name for each in asked if each.state is DatasetState.SEALED and self._has_expired(each)
+            ]
             if not gone:
                 raise
             for name in gone:
-                self.datasets.expire(name)
+                self.datasets.mark(name, DatasetState.EXPIRED)
             raise Expired(
                 f"{error} ({', '.join(gone)}). It is marked so here, and left out of questions that name no "
                 "dataset: ask again"
@@ -151,7 +153,7 @@ class QueryableDatasets:
         if not chosen:
             raise NotSealed("name at least one dataset, or none for all that are sealed")
         for each in chosen:
-            if each.state is not Standing.SEALED:
+            if each.state is not DatasetState.SEALED:
                 raise NotSealed(f"{each.name} is {each.state}, not sealed: {_what_to_do(each)}")
         if len({(each.selection.purpose, each.selection.parameters) for each in chosen}) > 1:
             raise MixedDatasets("these datasets are of several purposes or documents: ask for each apart")
@@ -162,8 +164,8 @@ class QueryableDatasets:
         datasets = [each for each in self.datasets.all() if each.selection.purpose is purpose]
         for document in reversed(self.parameters.chain(self.origin)):
             same = [each for each in datasets if each.selection.parameters == document.digest]
-            if sealed := [each for each in same if each.state is Standing.SEALED]:
-                if expired := [each.name for each in same if each.state is Standing.EXPIRED]:
+            if sealed := [each for each in same if each.state is DatasetState.SEALED]:
+                if expired := [each.name for each in same if each.state is DatasetState.EXPIRED]:
                     _LOG.warning("left out, because their reports have expired: %s", ", ".join(expired))
                 return sealed
         raise NotSealed(f"no dataset to {purpose} is sealed yet: freeze and send one first")
@@ -177,9 +179,9 @@ def _parts(document: Document, purpose: Purpose) -> int:
 
 def _what_to_do(dataset: Dataset) -> str:
     match dataset.state:
-        case Standing.FROZEN:
+        case DatasetState.FROZEN:
             return f"`datasets send {dataset.name}` first"
-        case Standing.EXPIRED:
+        case DatasetState.EXPIRED:
             return "a report of it is past its lifetime, and helpers have let go of it; ask newer ones"
         case _:
             return "nothing can be asked of it"

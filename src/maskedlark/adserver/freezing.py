@@ -13,7 +13,7 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from maskedlark.adserver.dataset_store import Dataset, Datasets
+from maskedlark.adserver.dataset_store import Dataset, Datasets, DatasetState
 from maskedlark.adserver.errors import EmptyDataset, HelperAway, HelpersDiffer
 from maskedlark.adserver.receipt_store import ReceiptStore
 from maskedlark.adserver.remote_helper import RemoteHelper, at_once
@@ -66,7 +66,7 @@ def abort(datasets: Datasets, dataset: Dataset, helpers: Sequence[RemoteHelper])
     # All are asked before one lets go: what is sealed at one can only be finished.
     begun = [helper for helper in helpers if _is_there(helper, dataset.name)]
     at_once([partial(_abort, helper, dataset) for helper in begun])
-    datasets.abort(dataset.name)
+    datasets.mark(dataset.name, DatasetState.ABORTED)
 
 
 def give_up(datasets: Datasets, dataset: Dataset, helpers: Sequence[RemoteHelper]) -> list[str]:
@@ -76,7 +76,7 @@ def give_up(datasets: Datasets, dataset: Dataset, helpers: Sequence[RemoteHelper
     """
     let_go = at_once([partial(_lets_go, helper, dataset) for helper in helpers])
     keeping = [helper.name for helper, gone in zip(helpers, let_go, strict=True) if not gone]
-    (datasets.lose if keeping else datasets.abort)(dataset.name)
+    datasets.mark(dataset.name, DatasetState.LOST if keeping else DatasetState.ABORTED)
     return keeping
 
 

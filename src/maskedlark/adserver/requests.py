@@ -3,42 +3,30 @@
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ForeignKey,
-    LargeBinary,
-    MetaData,
-    Select,
-    String,
-    Table,
-    delete,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from maskedlark.adserver.dataset_store import MOST_HELPER_NAME
 from maskedlark.storage.engine import Database
 from maskedlark.storage.schema import prepare
 
 SCHEMA_VERSION = 1
-_TABLES = MetaData()
-_REQUESTS = Table(
+_TABLES = sa.MetaData()
+_REQUESTS = sa.Table(
     "requests",
     _TABLES,
-    Column("id", String(32), primary_key=True),
-    Column("asked", BigInteger, nullable=False),
-    Column("wish", LargeBinary, nullable=False),
-    Column("parameters", LargeBinary, nullable=False),
-    Column("body", LargeBinary, nullable=False),
-    Column("state", String(16), nullable=False),
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("asked", sa.BigInteger, nullable=False),
+    sa.Column("wish", sa.LargeBinary, nullable=False),
+    sa.Column("parameters", sa.LargeBinary, nullable=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
 )
-_ANSWERS = Table(
+_ANSWERS = sa.Table(
     "request_answers",
     _TABLES,
-    Column("request", ForeignKey(_REQUESTS.c.id), primary_key=True),
-    Column("helper", String(MOST_HELPER_NAME), primary_key=True),
-    Column("answer", LargeBinary, nullable=False),
+    sa.Column("request", sa.ForeignKey(_REQUESTS.c.id), primary_key=True),
+    sa.Column("helper", sa.String(MOST_HELPER_NAME), primary_key=True),
+    sa.Column("answer", sa.LargeBinary, nullable=False),
 )
 
 
@@ -88,7 +76,7 @@ class Requests:
     def get(self, name: str) -> StoredRequest | None:
         """The question of this id; none if there is none."""
         with self._database.read() as connection:
-            row = connection.execute(select(_REQUESTS).where(_REQUESTS.c.id == name)).one_or_none()
+            row = connection.execute(sa.select(_REQUESTS).where(_REQUESTS.c.id == name)).one_or_none()
         return None if row is None else StoredRequest(*row)
 
     def pending(self) -> list[StoredRequest]:
@@ -98,7 +86,7 @@ class Requests:
 
     def reopen(self, name: str) -> None:
         """It is asked again: until it is answered, some helper may have charged it."""
-        change = update(_REQUESTS).where(
+        change = sa.update(_REQUESTS).where(
             _REQUESTS.c.id == name, _REQUESTS.c.state != RequestState.ANSWERED.value
         )
         with self._database.write() as connection:
@@ -107,7 +95,7 @@ class Requests:
     def close(self, name: str, state: RequestState) -> None:
         """Nothing is left to do for a question."""
         with self._database.write() as connection:
-            connection.execute(update(_REQUESTS).where(_REQUESTS.c.id == name).values(state=state.value))
+            connection.execute(sa.update(_REQUESTS).where(_REQUESTS.c.id == name).values(state=state.value))
 
     def answer(self, name: str, helper: str, data: bytes) -> None:
         """Keep a helper's answer, whose receipt was verified."""
@@ -117,17 +105,19 @@ class Requests:
     def drop_answers(self, name: str) -> None:
         """Let go of a question's answers: helpers give them again."""
         with self._database.write() as connection:
-            connection.execute(delete(_ANSWERS).where(_ANSWERS.c.request == name))
+            connection.execute(sa.delete(_ANSWERS).where(_ANSWERS.c.request == name))
 
     def answers(self, name: str) -> dict[str, bytes]:
         """What is kept of the answers, by helper."""
-        query = select(_ANSWERS.c.helper, _ANSWERS.c.answer).where(_ANSWERS.c.request == name)
+        query = sa.select(_ANSWERS.c.helper, _ANSWERS.c.answer).where(_ANSWERS.c.request == name)
         with self._database.read() as connection:
             return {row.helper: row.answer for row in connection.execute(query)}
 
 
-def _pending() -> Select[Any]:
+def _pending() -> sa.Select[Any]:
     """Those that may be charged and are not answered, the oldest first."""
     return (
-        select(_REQUESTS).where(_REQUESTS.c.state == RequestState.PENDING.value).order_by(_REQUESTS.c.asked)
+        sa.select(_REQUESTS)
+        .where(_REQUESTS.c.state == RequestState.PENDING.value)
+        .order_by(_REQUESTS.c.asked)
     )

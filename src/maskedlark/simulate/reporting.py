@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from maskedlark.adserver.client import Client
-from maskedlark.adserver.dataset_store import Dataset, Standing
+from maskedlark.adserver.dataset_store import Dataset, DatasetState
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.simulate.crowd import Crowd
@@ -95,9 +95,9 @@ class Reporting:
 
     def _sealed(self, client: Client, name: str) -> Dataset:
         found = next(each for each in client.datasets() if each.name == name)
-        if found.state is Standing.SEALED:
+        if found.state is DatasetState.SEALED:
             return found
-        if found.state is not Standing.FROZEN:  # Nothing will be answered from it.
+        if found.state is not DatasetState.FROZEN:  # Nothing will be answered from it.
             raise OtherScene(f"dataset {name} is {found.state}: give another folder")
         with self._bar(f"helpers open {name}", found.reports * len(self.scene.helpers)) as advance:
             before: dict[str, int] = {}

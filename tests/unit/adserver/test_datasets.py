@@ -1,7 +1,7 @@
 import pytest
 
 from maskedlark.adserver import datasets as module
-from maskedlark.adserver.dataset_store import Standing
+from maskedlark.adserver.dataset_store import DatasetState
 from maskedlark.adserver.errors import EmptyDataset, NameTaken, NotOver, Overlapping, TooLarge
 from maskedlark.adserver.report_store import Reports, Selection
 from maskedlark.adserver.retention import DAY_S, Retention
@@ -25,7 +25,7 @@ def test_a_dataset_is_what_was_received_in_a_time(world):
     world.receive(5, b"one", NOW - 10)
     world.receive(7, b"two", NOW - 5)
     found = world.client.freeze("monday", NOW - 10, NOW - 5)
-    assert (found.reports, found.state) == (5, Standing.FROZEN)
+    assert (found.reports, found.state) == (5, DatasetState.FROZEN)
     assert found.selection == Selection(Purpose.AGGREGATE, world.document.digest, NOW - 10, NOW - 5)
     assert world.client.freeze("tuesday", NOW - 5, NOW).reports == 7
 

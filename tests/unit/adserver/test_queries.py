@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from maskedlark.adserver.dataset_store import Standing
+from maskedlark.adserver.dataset_store import DatasetState
 from maskedlark.adserver.errors import HelperAway, HelpersDiffer, NotSealed, UnknownRequest
 from maskedlark.adserver.queries import QuerySpec
 from maskedlark.adserver.requests import Requests, RequestState
@@ -276,7 +276,7 @@ def test_a_dataset_that_has_expired_is_left_out_from_then_on(world, caplog):
     with pytest.raises(Expired, match=r"past its lifetime.* \(monday\)\. .* ask again"):
         world.client.query(["purchase"], "campaign")
     assert world.client.pending() == [], "all refused it"
-    assert [each.state for each in world.client.datasets()] == [Standing.EXPIRED, Standing.SEALED]
+    assert [each.state for each in world.client.datasets()] == [DatasetState.EXPIRED, DatasetState.SEALED]
     world.client.query(["purchase"], "campaign")
     assert len(decode_request(world.helpers[0].received[-1]).datasets) == 1
     assert "left out, because their reports have expired: monday" in caplog.text
@@ -284,7 +284,7 @@ def test_a_dataset_that_has_expired_is_left_out_from_then_on(world, caplog):
         world.client.query(["purchase"], datasets=["monday"])
     with pytest.raises(AlreadySealed):
         world.client.abort("monday")
-    assert world.client.send("monday").state is Standing.EXPIRED
+    assert world.client.send("monday").state is DatasetState.EXPIRED
 
 
 def test_an_expiry_at_one_helper_alone_is_noticed_by_resuming_too(world):
@@ -292,7 +292,7 @@ def test_an_expiry_at_one_helper_alone_is_noticed_by_resuming_too(world):
     world.helpers[1].expired = {"monday"}
     with pytest.raises(Expired, match="monday"):
         world.client.resume(pending.id)
-    assert world.client.datasets()[0].state is Standing.EXPIRED
+    assert world.client.datasets()[0].state is DatasetState.EXPIRED
     assert world.client.pending() == [pending], "the other helper has charged it"
 
 

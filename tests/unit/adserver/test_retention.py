@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import event
 
 from maskedlark.adserver import retention as module
-from maskedlark.adserver.dataset_store import Datasets, Standing
+from maskedlark.adserver.dataset_store import Datasets, DatasetState
 from maskedlark.adserver.errors import BelowFloor
 from maskedlark.adserver.report_store import Outcome, Reports, Selection
 from maskedlark.adserver.retention import DAY_S, Retention
@@ -111,12 +111,12 @@ def test_a_frozen_dataset_keeps_its_reports_until_it_is_sealed(world):
     assert [each.size for each in world.reports.chunks(later, 4)] == [4, 4, 2]
 
 
-@pytest.mark.parametrize("end", ["abort", "lose"])
+@pytest.mark.parametrize("end", [DatasetState.ABORTED, DatasetState.LOST])
 def test_what_is_taken_back_or_given_up_goes(world, end):
     world.receive(10, 20)
     world.freeze("first", 21, 19)
     assert world.retention.forget(NOW) == 0
-    getattr(world.datasets, end)("first")
+    world.datasets.mark("first", end)
     assert world.retention.forget(NOW) == 10
 
 
@@ -127,7 +127,7 @@ def test_what_is_known_of_a_dataset_stays(world):
     world.retention.forget(NOW)
     found = world.datasets.get("first")
     assert found is not None
-    assert (found.state, found.records, found.reports) == (Standing.SEALED, 9, 10)
+    assert (found.state, found.records, found.reports) == (DatasetState.SEALED, 9, 10)
     assert (found.selection, len(world.datasets.chunks("first"))) == (span, 3)
 
 
