@@ -224,7 +224,7 @@ class Datasets:
         return {helper: dict(counts) for helper, counts in sorted(refusals.items())}
 
     def seal(self, name: str, digest: bytes, records: int) -> None:
-        """Every helper has sealed it, and found the same."""
+        """Every helper has sealed it, under the same digest."""
         self._set(name, DatasetState.FROZEN, DatasetState.SEALED, digest=digest, records=records)
 
     def mark(self, name: str, state: DatasetState) -> None:
