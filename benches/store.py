@@ -12,9 +12,9 @@ import psycopg
 from psycopg.types.string import BytesBinaryDumper
 
 from benches.timing import seconds
-from maskedlark.adserver.door import Door
-from maskedlark.adserver.limits import Limits
+from maskedlark.adserver.config import Limits
 from maskedlark.adserver.report_store import Reports
+from maskedlark.adserver.uploads import UploadHandler
 from maskedlark.clock import FixedClock
 from maskedlark.core.declared import Model
 from maskedlark.core.purpose import Purpose
@@ -54,7 +54,7 @@ def _compare(
     """They take turns at one growing table, so each meets the same state of it."""
     clock = FixedClock(NOW)
     database = open_database(url)
-    door = Door("ads.example", Reports(database, clock), clock, Limits())
+    door = UploadHandler("ads.example", Reports(database, clock), clock, Limits())
     insert = bare()
 
     def ours(bodies: list[bytes]) -> None:

@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from benches.timing import seconds
-from maskedlark.adserver.client import Client
 from maskedlark.adserver.session import Session
 from maskedlark.browser.population import Population, processes
 from maskedlark.clock import SystemClock
@@ -45,6 +44,7 @@ from maskedlark.randomness import SystemRandomness
 from maskedlark.release import zero_sum
 from maskedlark.release.parts import Batches
 from maskedlark.simulate.cluster import LocalCluster, local_cluster
+from maskedlark.training.client import Client
 from maskedlark.training.training import Training
 from maskedlark.wire.steps import Ranges
 

@@ -20,13 +20,13 @@ from benches.training import TAG, declared, send
 from experiments import memory
 from experiments.data import Split
 from experiments.memory import Run, Seeds
-from maskedlark.adserver.client import Client
 from maskedlark.audit import colluding
 from maskedlark.audit.colluding import shared_seed
 from maskedlark.core import sharing
 from maskedlark.core.records import Trained
 from maskedlark.randomness import SystemRandomness
 from maskedlark.simulate.cluster import LocalCluster, local_cluster
+from maskedlark.training.client import Client
 from maskedlark.training.training import Training
 
 _MOST = 99.0

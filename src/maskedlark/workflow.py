@@ -24,11 +24,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from maskedlark.adserver import question, table
-from maskedlark.adserver.asking import Asking, Wish
-from maskedlark.adserver.book import Book
 from maskedlark.adserver.combining import Answered
 from maskedlark.adserver.errors import NotSealed
-from maskedlark.adserver.remote_helper import Connections, Counts, RemoteHelper
+from maskedlark.adserver.queries import Queries, QuerySpec
+from maskedlark.adserver.receipt_store import ReceiptStore
+from maskedlark.adserver.remote_helper import Connections, RemoteHelper
 from maskedlark.adserver.requests import Requests
 from maskedlark.adserver.session import Session
 from maskedlark.browser.population import Population
@@ -51,7 +51,7 @@ from maskedlark.parameters.document import Document
 from maskedlark.parameters.drafting import draft
 from maskedlark.randomness import Randomness
 from maskedlark.release.kept_answers import KeptAnswers
-from maskedlark.release.messages import decode_request, decode_session
+from maskedlark.release.messages import RecordCounts, decode_request, decode_session
 from maskedlark.release.release import Release
 from maskedlark.storage.engine import Database, open_database
 from maskedlark.wire import datasets, report
@@ -168,23 +168,23 @@ class LocalHelper(RemoteHelper):
         """Answer a question."""
         return self.releases.answer(self._document.origin, body, decode_request(body)).encode()
 
-    def open_session(self, body: bytes) -> bytes:
+    def open_session(self, body: bytes) -> SignedReceipt:
         """Charge a session whole."""
-        return self.releases.open(self._document.origin, body, decode_session(body)).encode()
+        return self.releases.open(self._document.origin, body, decode_session(body))
 
     def step(self, session: str, number: int, body: bytes, size: int, chosen: Ranges = ()) -> FieldArray:  # noqa: ARG002
         """A share of a step, with its noise and mask."""
         return self.releases.step(self._document.origin, bytes.fromhex(session), number, body, chosen)
 
-    def close_session(self, session: str) -> bytes:
+    def close_session(self, session: str) -> SignedReceipt:
         """Give back what was not used."""
-        return self.releases.close(self._document.origin, bytes.fromhex(session)).encode()
+        return self.releases.close(self._document.origin, bytes.fromhex(session))
 
-    def counts(self, dataset: str) -> Counts:
+    def counts(self, dataset: str) -> RecordCounts:
         """How many records of each model a dataset has, and which slots are free."""
         frozen, origin = self.datasets[bytes.fromhex(dataset)], self._document.origin
         records = {tag: frozen.size(tag) for tag in self._document.declared_models}
-        return Counts(records=records, free_slot=self.sessions.free_slot(origin, frozen.digest))
+        return RecordCounts(records=records, free_slot=self.sessions.free_slot(origin, frozen.digest))
 
     def receipts(self, origin: str, after: int, most: int) -> list[SignedReceipt]:
         """The receipts after the one of that number."""
@@ -239,9 +239,9 @@ class Workflow:
         return database
 
     @cached_property
-    def book(self) -> Book:
+    def book(self) -> ReceiptStore:
         """The receipts that the ad server keeps."""
-        return Book(self._database, self.document.origin)
+        return ReceiptStore(self._database, self.document.origin)
 
     @classmethod
     def declared(
@@ -359,10 +359,10 @@ class Workflow:
     ) -> Answered:
         """The answer of any function that the helpers know."""
         digests = self._frozen(function.purpose, datasets)
-        wish = Wish(function, arguments, self.document, digests, noise, epsilon)
+        spec = QuerySpec(function, arguments, self.document, digests, noise, epsilon)
         # Of connections it asks for the helpers alone.
         here = cast("Connections", _Here(self.helpers))
-        return Asking(Requests(self._database), self.book, here, self.clock, self.rng).ask(wish)
+        return Queries(Requests(self._database), self.book, here, self.clock, self.rng).ask(spec)
 
     def sealed_to_train(self, names: Sequence[str] | None) -> tuple[Document, tuple[bytes, ...]]:
         """The document, and the digests of these datasets to train or of all."""

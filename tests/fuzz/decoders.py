@@ -13,9 +13,10 @@ _OWN = "reads a row that this party wrote itself into its own database"
 _PLAYED = "reads a file that a simulation wrote into its own folder"
 _WRITTEN = "reads what this very process has just written"
 EXEMPT = {
-    "adserver.body.read_upload": _ENDPOINT,
-    "adserver.sealing._agreed": _BITMAPS,
-    "adserver.sealing._members": _BITMAPS,
+    "adserver.app.read_upload": _ENDPOINT,
+    "adserver.dataset_store.Datasets.answers": _OWN,
+    "adserver.freezing._agreed": _BITMAPS,
+    "adserver.freezing._members": _BITMAPS,
     "adserver.sending._check_answer": _BITMAPS,
     "audit.colluding.reading": _OWN,
     "audit.colluding.records": _OWN,
@@ -36,7 +37,6 @@ EXEMPT = {
     "privacy.ledger.Anchor.read": "a protocol: helper.anchor.FileAnchor.read is in the table",
     "simulate.simulation._same": _PLAYED,
     "simulate.cluster._ports": _PLAYED,
-    "storage.datasets._refused": _OWN,
     "web.answers.read_body": _ENDPOINT,
     "web.body.read": _ENDPOINT,
     "web.request_signature.verify": _ENDPOINT,

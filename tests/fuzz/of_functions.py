@@ -2,7 +2,7 @@
 
 import base64
 import json
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -108,9 +108,9 @@ def _sessions() -> list[Decoder]:
         ),
         Decoder(
             "records by model",
-            ("adserver.remote_helper._counted",),
+            ("adserver.remote_helper._read",),
             (b'{"records": {"clicks": 60, "basket": 7}, "free_slot": 40}',),
-            remote_helper._counted,
+            partial(remote_helper._read, messages.RecordCounts, "a count"),
             (StrangeAnswer,),
         ),
         Decoder(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from maskedlark.adserver import combining, explained, receipt_pages
+from maskedlark.adserver import combining, remote_helper
 from maskedlark.adserver.errors import HelpersDiffer
 from maskedlark.core import field
 from maskedlark.core.purpose import Purpose
@@ -126,9 +126,9 @@ def _questions() -> list[Decoder]:
         ),
         Decoder(
             "explanation",
-            ("adserver.explained.decode",),
+            ("adserver.remote_helper._read",),
             (_EXPLANATION,),
-            partial(explained.decode, "helper-0"),
+            partial(remote_helper._read, messages.Explanation, "an explanation"),
             (StrangeAnswer,),
         ),
     ]
@@ -136,11 +136,28 @@ def _questions() -> list[Decoder]:
 
 _EXPLANATION = json.dumps(
     {
+        "function": "sums",
         "records": 60,
         "k": 50,
-        "cost": {"after": {"epsilon": 1.5, "delta": 0}, "charged_epsilon": 0.5, "left_epsilon": None},
+        "helpers": 2,
+        "mechanism": "laplace",
+        "noise": 4.0,
+        "cost": {
+            "before": {"epsilon": 1.0, "delta": 0},
+            "after": {"epsilon": 1.5, "delta": 0},
+            "charged_epsilon": 0.5,
+            "charged_delta": 0,
+            "left_epsilon": None,
+            "left_delta": 0,
+        },
         "noise_that_fits": 2.5,
-        "tables": [{"by": ["campaign"], "columns": [{"name": "count", "width": 1}]}],
+        "confidence": 0.95,
+        "tables": [
+            {
+                "by": ["campaign"],
+                "columns": [{"name": "count", "width": 1, "standard_error": 8.0, "half_width": 17.0}],
+            }
+        ],
     }
 ).encode()
 
@@ -210,7 +227,7 @@ def _receipt_decoders() -> list[Decoder]:
     receipts = _receipts()
     identity, signs = HELPER_KEYS[0], ledgers.Signs()
     certificate = signs.certificate.certificate.encode()
-    page = receipt_pages.Page(receipts=tuple(receipts), more=False).model_dump_json().encode()
+    page = messages.ReceiptPage(receipts=tuple(receipts), more=False).encode()
 
     def signed(body: bytes) -> SignedReceipt:
         signature = signs.key.sign(receipt.RECEIPT_LABEL, body).hex()
@@ -259,9 +276,9 @@ def _receipt_decoders() -> list[Decoder]:
         Decoder("trail", ("privacy.trail.verify",), bodies[3:4], followed, (BadReceipt,), weight=0.04),
         Decoder(
             "page of receipts",
-            ("adserver.receipt_pages._page",),
+            ("adserver.remote_helper._read",),
             (page,),
-            lambda data: list(receipt_pages.fetch(_Answering(data), "ads.example", most=9)),  # type: ignore[arg-type]
+            lambda data: list(remote_helper.fetch_receipts(_Answering(data), "ads.example", most=9)),  # type: ignore[arg-type]
             (StrangeAnswer, BadReceipt),
             weight=0.5,
         ),

@@ -26,7 +26,7 @@ from cryptography.x509.oid import NameOID
 from pydantic import BaseModel
 
 from maskedlark.adserver import config as adserver
-from maskedlark.adserver.limits import Limits as AdserverLimits
+from maskedlark.adserver.config import Limits as AdserverLimits
 from maskedlark.browser.population import Population
 from maskedlark.clock import SystemClock
 from maskedlark.errors import MaskedLarkError

@@ -15,7 +15,6 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from maskedlark.adserver.client import Client
 from maskedlark.adserver.session import Session
 from maskedlark.cli import app
 from maskedlark.errors import BadArguments
@@ -34,6 +33,7 @@ from maskedlark.release.messages import SessionRequest, decode_session
 from maskedlark.simulate.cluster import LocalCluster, local_cluster
 from maskedlark.training import load
 from maskedlark.training.begin import begin
+from maskedlark.training.client import Client
 from maskedlark.training.training import Training
 from tests.integration.taught import RECORDS, SETTINGS, TAG, flat, loop, model, sealed, table, taken, twin
 

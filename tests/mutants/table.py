@@ -317,8 +317,8 @@ MUTANTS = (
     Mutant(
         "the retention: a dataset that is being sent keeps its reports",
         SOURCE + "adserver/retention.py",
-        "for each in sorted(same, key=lambda each: each.start):",
-        "for each in ():",
+        "for stays in sorted(same, key=lambda stays: stays.start):",
+        "for stays in ():",
         "tests/unit/adserver/test_retention.py",
     ),
     Mutant(

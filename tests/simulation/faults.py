@@ -20,7 +20,7 @@ from unittest import mock
 
 from sqlalchemy.exc import OperationalError
 
-from maskedlark.adserver import datasets, sending
+from maskedlark.adserver import datasets, remote_helper
 from maskedlark.helper import turns
 from maskedlark.storage.database import Database
 
@@ -180,7 +180,7 @@ def installed(faults: Faults) -> Iterator[None]:
             (Path, "replace", replacing),
             (Path, "unlink", unlinking),
             (shutil, "rmtree", removing),
-            (sending, "ThreadPoolExecutor", Inline),
+            (remote_helper, "ThreadPoolExecutor", Inline),
             (turns, "ThreadPoolExecutor", Inline),
             (datasets, "CHUNK_BYTES", CHUNK_BYTES),
         ):

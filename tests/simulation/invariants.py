@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from maskedlark.adserver.dataset_store import Standing
+from maskedlark.adserver.dataset_store import DatasetState
 from maskedlark.adserver.report_store import Selection
 from maskedlark.adserver.table import Table
 from maskedlark.core import field, sharing
@@ -169,7 +169,7 @@ class Invariants:
     def _sealed(self, adserver: AdServer) -> None:
         """Of every sealed dataset, the shares of all helpers add up to the truth, without noise."""
         for dataset in adserver.client.datasets():
-            if dataset.state is Standing.SEALED and dataset.digest is not None:
+            if dataset.state is DatasetState.SEALED and dataset.digest is not None:
                 document = next(
                     each for each in adserver.documents if each.digest == dataset.selection.parameters
                 )

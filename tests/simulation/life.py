@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from maskedlark.adserver.client import Client
-from maskedlark.adserver.dataset_store import Dataset, Standing
+from maskedlark.adserver.dataset_store import Dataset, DatasetState
 from maskedlark.adserver.errors import HelpersDiffer
 from maskedlark.adserver.table import Table
 from maskedlark.clock import hour_of
@@ -118,7 +118,7 @@ class Life:
             raise Crash(adserver.host)
         return adserver.client
 
-    def chosen(self, adserver: AdServer, state: Standing, b: int) -> list[Dataset]:
+    def chosen(self, adserver: AdServer, state: DatasetState, b: int) -> list[Dataset]:
         found = [each for each in self.client(adserver).datasets() if each.state is state]
         return [found[b % len(found)]] if found else []
 

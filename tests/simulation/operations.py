@@ -8,7 +8,7 @@ import json
 
 import numpy as np
 
-from maskedlark.adserver.dataset_store import Standing
+from maskedlark.adserver.dataset_store import DatasetState
 from maskedlark.core.purpose import Purpose
 from maskedlark.ledger.errors import LedgerBehind
 from maskedlark.storage.errors import StorageUnavailable
@@ -74,26 +74,26 @@ class Operations(Life):
         document = adserver.documents[-1 - (b // NAMES) % min(2, len(adserver.documents))]
         with self.acting(adserver):
             # The name of one that was taken back, now and then: late messages may still speak of that one.
-            free = [each.name for each in self.chosen(adserver, Standing.ABORTED, b)] if b % 2 else []
+            free = [each.name for each in self.chosen(adserver, DatasetState.ABORTED, b)] if b % 2 else []
             self.client(adserver).freeze([*free, f"d{b % NAMES}"][0], parameters=document.digest)
 
     def send(self, a: int, b: int) -> None:
         adserver = self.adserver(a)
         with self.acting(adserver):
-            for dataset in self.chosen(adserver, Standing.FROZEN, b):
+            for dataset in self.chosen(adserver, DatasetState.FROZEN, b):
                 self.client(adserver).send(dataset.name)
 
     def abort(self, a: int, b: int) -> None:
         adserver = self.adserver(a)
         with self.acting(adserver):
-            for dataset in self.chosen(adserver, Standing.FROZEN, b):
+            for dataset in self.chosen(adserver, DatasetState.FROZEN, b):
                 self.client(adserver).abort(dataset.name, give_up=b % 5 == 0)
 
     def query(self, a: int, b: int) -> None:
         """A question over one dataset or all, in total or by campaign."""
         adserver = self.adserver(a)
         with self.acting(adserver):
-            names = [each.name for each in self.chosen(adserver, Standing.SEALED, b // 8)]
+            names = [each.name for each in self.chosen(adserver, DatasetState.SEALED, b // 8)]
             if names:
                 by = ["campaign"] if b % 2 else []
                 chosen = names if b % 3 else None
@@ -104,7 +104,7 @@ class Operations(Life):
     def explain(self, a: int, b: int) -> None:
         adserver = self.adserver(a)
         with self.acting(adserver):
-            if names := [each.name for each in self.chosen(adserver, Standing.SEALED, b)]:
+            if names := [each.name for each in self.chosen(adserver, DatasetState.SEALED, b)]:
                 self.client(adserver).explain(["purchase", "count"], datasets=names)
 
     def resume(self, a: int, b: int) -> None:

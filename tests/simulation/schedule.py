@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from maskedlark.adserver.dataset_store import Standing
+from maskedlark.adserver.dataset_store import DatasetState
 from maskedlark.errors import MaskedLarkError
 from maskedlark.randomness import FixedRandomness
 from tests.simulation.faults import Fault, Kind
@@ -148,7 +148,7 @@ def _heal(life: Operations, invariants: Invariants) -> None:
     for place, adserver in enumerate(made.adservers):
         life.resume(place, 0)
         for dataset in adserver.client.datasets():
-            if dataset.state is Standing.FROZEN:
+            if dataset.state is DatasetState.FROZEN:
                 _finish(life, place, dataset.name)
         life.query(place, 3)
     invariants.after_a_step()

@@ -2,15 +2,13 @@
 
 import base64
 import itertools
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
-from maskedlark.adserver.remote_helper import RemoteHelper, Retries
-from maskedlark.adserver.sending import at_once
+from maskedlark.adserver.remote_helper import RemoteHelper, Retries, at_once
 from maskedlark.audit import colluding
 from maskedlark.browser.population import Population
 from maskedlark.cli.audits.auditor import TAG
@@ -27,7 +25,6 @@ from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
 from maskedlark.functions.evaluation import DescribedScale, Evaluation, EvaluationArguments
 from maskedlark.functions.gradient import Gradient, GradientSteps
-from maskedlark.ledger import receipt
 from maskedlark.ledger.receipt import OpenedReceipt
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import SystemRandomness
@@ -116,7 +113,7 @@ class HostileAdServer:
         first, *others = self.helpers
         message = first.make_seed(digest)
         for helper in others:
-            helper.take_seed(digest, message)
+            helper.relay_seed(digest, message)
 
     def request(self, digest: str, plan: Plan) -> SessionRequest:
         """A session of its own. All requests of attacks over HTTP are made here."""
@@ -134,7 +131,7 @@ class HostileAdServer:
         )
 
     def open(self, place: int, request: SessionRequest) -> OpenedReceipt:
-        opened = receipt.decode(self.helpers[place].open_session(request.encode())).claimed()
+        opened = self.helpers[place].open_session(request.encode()).claimed()
         assert isinstance(opened, OpenedReceipt)
         return opened
 
@@ -174,4 +171,4 @@ class HostileAdServer:
             arguments=arguments.model_dump(mode="json"),
             noise=1.0,
         )
-        return int(json.loads(self.helpers[0].explain(asked.encode()))["records"])
+        return self.helpers[0].explain(asked.encode()).records

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from maskedlark.adserver.app import create_app
     from maskedlark.adserver.client import Client
-    from maskedlark.adserver.limits import Limits
-    from maskedlark.adserver.question import Between
+    from maskedlark.adserver.config import Limits
+    from maskedlark.adserver.query_arguments import Between
     from maskedlark.adserver.table import Table
 
 __all__ = ["Between", "Client", "Limits", "Table", "create_app"]
 _FILES = {
-    "Between": "question",
+    "Between": "query_arguments",
     "Client": "client",
-    "Limits": "limits",
+    "Limits": "config",
     "Table": "table",
     "create_app": "app",
 }

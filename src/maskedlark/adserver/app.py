@@ -1,18 +1,24 @@
 """The ad server over HTTP: takes uploads, and says whether it is ready. Run by the ad server."""
 
+from collections import Counter
+from collections.abc import Sequence
+
+import prometheus_client
 from fastapi import FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from prometheus_client import CollectorRegistry, Histogram
 
-from maskedlark.adserver.body import read_upload
-from maskedlark.adserver.door import Door
-from maskedlark.adserver.limits import Limits
-from maskedlark.adserver.metrics import UploadCounts
+from maskedlark.adserver.config import Limits
 from maskedlark.adserver.report_store import Reports
+from maskedlark.adserver.uploads import UploadHandler
 from maskedlark.clock import Clock
-from maskedlark.web import answers, health, metrics
-from maskedlark.web.body import Room
+from maskedlark.web import answers, body, health, metrics
+from maskedlark.web.body import Place, Room
+from maskedlark.web.errors import WrongContentType
 from maskedlark.wire import uploads
+from maskedlark.wire.uploads import Answer
 
+SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 _UPLOAD = {"requestBody": {"required": True, "content": {uploads.CONTENT_TYPE: {}}}}
 
 
@@ -20,20 +26,55 @@ def create_app(origin: str, reports: Reports, clock: Clock, limits: Limits | Non
     """The ad server of one origin, over its table of reports."""
     app = FastAPI(title="Masked LARk ad server", docs_url=None, redoc_url=None)
     limits = limits or Limits()
-    door = Door(origin, reports, clock, limits)
+    handler = UploadHandler(origin, reports, clock, limits)
     room = Room(limits.uploads * limits.body_bytes)
     answers.install(app)
-    counts = UploadCounts(reports.check, metrics.install(app, "adserver"))
+    registry = metrics.install(app, "adserver")
+    metrics.ready(reports.check, registry)
+    counts = UploadCounts(registry)
     app.include_router(health.router(reports.check))
 
     @app.post("/reports", response_model=uploads.Answers, openapi_extra=_UPLOAD)
     async def upload(request: Request) -> Response:
         """Take a batch of reports: one answer for each, in order, when what was taken is durable."""
         with room.place() as place:
-            body = await read_upload(request, limits, place)
+            batch = await read_upload(request, limits, place)
             # A thread of its own: checking and the disk would hold up every other upload.
-            given = await run_in_threadpool(door.accept, body)
+            given = await run_in_threadpool(handler.accept, batch)
         counts.answered(given)
         return Response(uploads.encode_answers(given), media_type="application/json")
 
     return app
+
+
+async def read_upload(request: Request, limits: Limits, place: Place) -> bytes:
+    """The body of an upload: of the right kind, and within the limits."""
+    if request.headers.get("content-type", "").strip().lower() != uploads.CONTENT_TYPE:
+        raise WrongContentType(f"send reports as {uploads.CONTENT_TYPE}")
+    return await body.read(request, limits.body_bytes, limits.body_within_s, place)
+
+
+class UploadCounts:
+    """What an ad server counts, beside its requests.
+
+    Why none of it is a secret: every outcome is in the answer that the sender gets, and depends on public
+    parts and on sizes. Reasons are names of our own errors: a sender cannot add one.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._reports = prometheus_client.Counter(
+            "maskedlark_reports",
+            "Reports that were answered: stored, duplicate or refused.",
+            ["outcome", "reason"],
+            registry=registry,
+        )
+        self._batch = Histogram(
+            "maskedlark_upload_reports", "Reports in an upload.", registry=registry, buckets=SIZES
+        )
+
+    def answered(self, given: Sequence[Answer]) -> None:
+        """Count a batch. Run when what it calls stored is durable."""
+        self._batch.observe(len(given))
+        outcomes = Counter((each.outcome.value, each.error or "") for each in given)
+        for labels, count in outcomes.items():
+            self._reports.labels(*labels).inc(count)

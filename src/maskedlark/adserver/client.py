@@ -1,4 +1,4 @@
-"""The ad server's own hands: freeze reports, send them, ask, and see tables. Run on the ad server's machine.
+"""The ad server's own client: select reports, send them, ask, and see tables. Run on the ad server's machine.
 
 It opens the ad server's database, holds the origin's request key and talks to helpers directly. The HTTP
 process takes uploads only: nobody outside can spend a budget.
@@ -6,29 +6,27 @@ process takes uploads only: nobody outside can spend a budget.
 
 from collections.abc import Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, Unpack, overload
+from typing import Self, Unpack, overload
 
 import httpx
 
-from maskedlark.adserver import config, datasets, explained, question, sealing, table
-from maskedlark.adserver.asking import Asking, Wish
-from maskedlark.adserver.book import Book
-from maskedlark.adserver.choosing import Choosing
+from maskedlark.adserver import config, datasets, explanation, freezing, query_arguments, table
 from maskedlark.adserver.combining import Answered
-from maskedlark.adserver.dataset_store import Dataset, Datasets, Standing
+from maskedlark.adserver.dataset_store import Dataset, Datasets, DatasetState
+from maskedlark.adserver.datasets import QueryableDatasets
 from maskedlark.adserver.errors import UnknownRequest
-from maskedlark.adserver.explained import Explained
-from maskedlark.adserver.question import Grouping, Groupings, Options, Where
-from maskedlark.adserver.remote_helper import Connections, Retries
+from maskedlark.adserver.explanation import Explained
+from maskedlark.adserver.queries import Queries, QuerySpec
+from maskedlark.adserver.query_arguments import Grouping, Groupings, Options, Where
+from maskedlark.adserver.receipt_store import ReceiptStore
+from maskedlark.adserver.remote_helper import Connections, Retries, at_once
 from maskedlark.adserver.report_store import Reports, Selection, check_used
-from maskedlark.adserver.requests import Course, Kept, Requests
-from maskedlark.adserver.sending import Progress, Sending, at_once, silent
+from maskedlark.adserver.requests import Requests, RequestState, StoredRequest
+from maskedlark.adserver.sending import Progress, Sending, silent
 from maskedlark.adserver.session import Session
 from maskedlark.adserver.table import Table
-from maskedlark.adserver.trusted import TrustedParameters
+from maskedlark.adserver.trusted_parameters import TrustedParameters
 from maskedlark.clock import Clock, SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.functions.function import Arguments, Function
@@ -40,7 +38,7 @@ from maskedlark.release import messages
 from maskedlark.release.errors import UnknownFunction
 from maskedlark.storage.engine import Database, open_database
 from maskedlark.web import key_file
-from maskedlark.web.errors import AlreadySealed, UnknownDataset
+from maskedlark.web.errors import AlreadySealed
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.wire.signatures import SigningKey
 
@@ -72,28 +70,25 @@ class Client:
         self._requests = Requests(database)
         self._functions: dict[str, Function] = {Sums.name: Sums()}
         self._connections = Connections(origin, key, parameters, clock, self._http, retries or Retries())
-        self._choosing = Choosing(origin, self._datasets, parameters, self._connections)
-        self._book = Book(database, origin)
-        self._asking = Asking(self._requests, self._book, self._connections, clock, rng)
+        self._queryable = QueryableDatasets(origin, self._datasets, parameters, self._connections)
+        self._receipts = ReceiptStore(database, origin)
+        self._queries = Queries(self._requests, self._receipts, self._connections, clock, rng)
 
     @classmethod
     def from_config(cls, path: str | Path) -> Self:
         """A client by its `adserver.toml`."""
-        found, clock = config.read(Path(path)), SystemClock()
-        key = key_file.read(Path(found.key))
-        service_key, pins = (
-            key_file.public(found.service_key),
-            {found.origin: key_file.public(found.origin_key)},
-        )
-        parameters = TrustedParameters(found.parameter_service, service_key, Path(found.cache), clock, pins)
+        settings, clock = config.read(Path(path)), SystemClock()
+        key, service_key = key_file.read(settings.key), key_file.public(settings.service_key)
+        pins = {settings.origin: key_file.public(settings.origin_key)}
+        parameters = TrustedParameters(settings.parameter_service, service_key, settings.cache, clock, pins)
         # Not made here: an empty one would look like an ad server without reports.
-        database = open_database(found.database, make=False)
+        database = open_database(settings.database, make=False)
         try:
             check_used(database)
         except BaseException:
             database.close()
             raise
-        return cls(found.origin, database, key, parameters, clock, SystemRandomness())
+        return cls(settings.origin, database, key, parameters, clock, SystemRandomness())
 
     def datasets(self) -> list[Dataset]:
         """Every dataset, the earliest first."""
@@ -116,36 +111,29 @@ class Client:
         Made under the newest document, unless the digest of another is given. Without a start it follows the
         dataset before it; without an end it ends now.
         """
-        document = self._document(parameters)
+        if parameters is None:
+            document = self._parameters.latest(self.origin)
+        else:
+            document = self._parameters.by_digest(parameters)
         end = self._clock.now() if end is None else end
         start = self._follows(purpose, document) if start is None else start
         selection = Selection(purpose, document.digest, start, end)
-        parts = datasets.parts_of(document, selection)
-        return datasets.freeze(self._datasets, self._reports, self._clock, name, selection, parts)
+        return datasets.select(self._datasets, self._reports, self._clock, name, selection, document)
 
     def send(self, name: str, progress: Progress = silent) -> Dataset:
-        """Send a dataset to all helpers, agree on what all accepted, and seal it. Again, it carries on."""
-        found = self._present(name)
-        if found.state in (Standing.SEALED, Standing.EXPIRED):
-            return found
-        document = self._parameters.by_digest(found.selection.parameters)
+        """Send a dataset to all helpers, agree on what all accepted, and freeze it. Again, it carries on."""
+        dataset = datasets.present(self._datasets, name)
+        if dataset.state in (DatasetState.SEALED, DatasetState.EXPIRED):
+            return dataset
+        document = self._parameters.by_digest(dataset.selection.parameters)
         helpers = self._connections.helpers(document)
-        Sending(self._datasets, self._reports, found, helpers, progress).run()
-        sealing.seal(self._datasets, self._reports, self._book, found, document, helpers)
+        Sending(self._datasets, self._reports, dataset, helpers, progress).run()
+        freezing.freeze(self._datasets, self._reports, self._receipts, dataset, document, helpers)
         return datasets.known(self._datasets, name)
-
-    def training(self, model: Any, **options: Any) -> Any:  # noqa: ANN401 - torch's, which is not loaded here
-        """A training run over sealed datasets: see `maskedlark.training.begin.begin`. Needs torch."""
-        # By name: whoever only measures starts without torch.
-        return import_module("maskedlark.training.begin").begin(self, model, **options)
-
-    def evaluate(self, model: Any, **options: Any) -> Any:  # noqa: ANN401 - as above
-        """How good a model is on sealed datasets: see `maskedlark.training.evaluating.evaluate`."""
-        return import_module("maskedlark.training.evaluating").evaluate(self, model, **options)
 
     def sealed_to_train(self, names: Sequence[str] | None) -> tuple[Document, tuple[bytes, ...]]:
         """The document and digests of these datasets, or of all that are sealed."""
-        return self._choosing.sealed(Purpose.TRAIN, names)
+        return self._queryable.choose(Purpose.TRAIN, names)
 
     def records(self, document: Document, digests: Sequence[bytes], tag: str) -> int:
         """How many records of a model these datasets have, by the first helper's word."""
@@ -159,7 +147,7 @@ class Client:
 
     def session(self, document: Document, body: bytes) -> Session:
         """A training session by its request, as it is sent to helpers. Nothing is sent yet."""
-        return Session(document, body, self._connections.helpers(document), self._book)
+        return Session(document, body, self._connections.helpers(document), self._receipts)
 
     def new_id(self) -> str:
         """Of a request that was never made before."""
@@ -171,13 +159,13 @@ class Client:
         With `give_up`, also one that some helper has sealed and another will not: it is lost, and its reports
         stay taken at those who have sealed it. Returns who they are, and who could not be asked.
         """
-        found = self._present(name)
-        if found.state in (Standing.SEALED, Standing.EXPIRED):
+        dataset = datasets.present(self._datasets, name)
+        if dataset.state in (DatasetState.SEALED, DatasetState.EXPIRED):
             raise AlreadySealed(f"{name} is sealed at every helper: it stays for good")
-        helpers = self._connections.helpers(self._parameters.by_digest(found.selection.parameters))
+        helpers = self._connections.helpers(self._parameters.by_digest(dataset.selection.parameters))
         if give_up:
-            return sealing.give_up(self._datasets, found, helpers)
-        sealing.abort(self._datasets, found, helpers)
+            return freezing.give_up(self._datasets, dataset, helpers)
+        freezing.abort(self._datasets, dataset, helpers)
         return []
 
     @overload
@@ -199,12 +187,12 @@ class Client:
     ) -> Table | list[Table]:
         """Sums of values (`count` is the number of records) by group: a table for every grouping.
 
-        The options are `datasets`, `noise` or `epsilon`, and `confidence`: `question.Options` says what they
-        mean. What was begun and not finished is finished, not charged again.
+        The options are `datasets`, `noise` or `epsilon`, and `confidence`: `query_arguments.Options` says
+        what they mean. What was begun and not finished is finished, not charged again.
         """
-        wish, confidence = self._sums(values, by, where, **options)
-        found = table.tables(self._ask(wish), confidence)
-        return found if question.is_several(by) else found[0]
+        spec, confidence = self._sums(values, by, where, **options)
+        tables = table.tables(self._ask(spec), confidence)
+        return tables if query_arguments.is_several(by) else tables[0]
 
     def explain(
         self,
@@ -214,16 +202,12 @@ class Client:
         **options: Unpack[Options],
     ) -> Explained:
         """What the same query would cost, and how exact it would be. Spends nothing."""
-        wish, confidence = self._sums(values, by, where, **options)
-        wish.question()
-        request = self._asking.request(wish)
-        helpers = self._connections.helpers(wish.document)
+        spec, confidence = self._sums(values, by, where, **options)
+        spec.question()
+        request = self._queries.request(spec)
+        helpers = self._connections.helpers(spec.document)
         said = at_once([partial(helper.explain, request.encode()) for helper in helpers])
-        found = {
-            helper.name: explained.decode(helper.name, data)
-            for helper, data in zip(helpers, said, strict=True)
-        }
-        return explained.explained(wish, request.noise, confidence, found)
+        return explanation.explained(spec, request.noise, confidence, said)
 
     def ask(
         self,
@@ -234,35 +218,35 @@ class Client:
         epsilon: float | None = None,
     ) -> Answered:
         """The answer of any function that the helpers know, as numbers. `table.tables` shows it."""
-        return self._ask(self._choosing.wish(function, arguments, datasets, noise, epsilon))
+        return self._ask(self._spec(function, arguments, datasets, noise, epsilon))
 
-    def pending(self) -> list[Kept]:
+    def pending(self) -> list[StoredRequest]:
         """Questions that were begun and not answered, the oldest first."""
         return self._requests.pending()
 
     def resume(self, request: str, confidence: float = CONFIDENCE) -> list[Table]:
         """Finish a question, or see its answer again: the same bytes, charged once."""
         table.check_confidence(confidence)
-        kept = self._request(request)
-        asked = messages.decode_request(kept.body)
+        stored = self._request(request)
+        asked = messages.decode_request(stored.body)
         if asked.function not in self._functions:
             raise UnknownFunction(
                 f"request {request} asked {asked.function}: use `ask` with that function first"
             )
-        document = self._parameters.by_digest(kept.parameters)
-        with self._choosing.noticing_age([bytes.fromhex(each) for each in asked.datasets]):
-            answered = self._asking.finish(kept, self._functions[asked.function], document)
+        document = self._parameters.by_digest(stored.parameters)
+        with self._queryable.noticing_age([bytes.fromhex(each) for each in asked.datasets]):
+            answered = self._queries.finish(stored, self._functions[asked.function], document)
         return table.tables(answered, confidence)
 
     def forget(self, request: str) -> None:
         """Let go of a question that cannot be finished. What helpers have charged for it stays charged."""
-        if self._request(request).state is Course.ANSWERED:
+        if self._request(request).state == RequestState.ANSWERED:
             raise UnknownRequest(f"request {request} was answered: there is nothing to forget")
-        self._requests.close(request, Course.FORGOTTEN)
+        self._requests.close(request, RequestState.FORGOTTEN)
 
     def receipts(self, helper: str) -> list[SignedReceipt]:
         """All that a helper has signed for this origin, as far as it is kept here: a chain without gaps."""
-        return self._book.receipts(helper)
+        return self._receipts.receipts(helper)
 
     def close(self) -> None:
         """Let go of connections; what is stored stays."""
@@ -273,9 +257,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _sums(
@@ -287,38 +269,36 @@ class Client:
         noise: float | None = None,
         epsilon: float | None = None,
         confidence: float = CONFIDENCE,
-    ) -> tuple[Wish, float]:
-        """The wish of a query, and the confidence of its intervals."""
+    ) -> tuple[QuerySpec, float]:
+        """The spec of a query, and the confidence of its intervals."""
         table.check_confidence(confidence)
-        arguments = question.sums(values, by, where)
-        return self._choosing.wish(Sums(), arguments, datasets, noise, epsilon), confidence
+        arguments = query_arguments.sums(values, by, where)
+        return self._spec(Sums(), arguments, datasets, noise, epsilon), confidence
 
-    def _ask(self, wish: Wish) -> Answered:
-        self._functions[wish.function.name] = wish.function
-        with self._choosing.noticing_age(wish.datasets):
-            return self._asking.ask(wish)
+    def _spec(
+        self,
+        function: Function,
+        arguments: Arguments,
+        names: Sequence[str] | None,
+        noise: float | None,
+        epsilon: float | None,
+    ) -> QuerySpec:
+        """What is asked, over the datasets of these names or over all that are sealed."""
+        document, digests = self._queryable.choose(function.purpose, names)
+        return QuerySpec(function, arguments, document, digests, noise, epsilon)
 
-    def _document(self, digest: bytes | None) -> Document:
-        if digest is None:
-            return self._parameters.latest(self.origin)
-        return self._parameters.by_digest(digest)
+    def _ask(self, spec: QuerySpec) -> Answered:
+        self._functions[spec.function.name] = spec.function
+        with self._queryable.noticing_age(spec.datasets):
+            return self._queries.ask(spec)
 
     def _follows(self, purpose: Purpose, document: Document) -> int:
         """The end of the last dataset of this purpose and document."""
-        spans = [each.selection for each in self._datasets.all() if each.state is not Standing.ABORTED]
-        same = [span.end for span in spans if (span.purpose, span.parameters) == (purpose, document.digest)]
-        return max(same, default=0)
+        spans = [each.selection for each in self._datasets.all() if each.state is not DatasetState.ABORTED]
+        return max((span.end for span in spans if span.kind == (purpose, document.digest)), default=0)
 
-    def _request(self, name: str) -> Kept:
-        kept = self._requests.get(name)
-        if kept is None:
+    def _request(self, name: str) -> StoredRequest:
+        stored = self._requests.get(name)
+        if stored is None:
             raise UnknownRequest(f"no request {name!r} was asked from this database")
-        return kept
-
-    def _present(self, name: str) -> Dataset:
-        found = datasets.known(self._datasets, name)
-        if found.state is Standing.ABORTED:
-            raise UnknownDataset(f"{name} was aborted: freeze it again")
-        if found.state is Standing.LOST:
-            raise UnknownDataset(f"{name} was given up: its reports are lost, freeze later ones")
-        return found
+        return stored

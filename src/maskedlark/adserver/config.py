@@ -1,32 +1,49 @@
-"""`adserver.toml`: who the ad server is, where it keeps things and how long, and whom it trusts.
-
-origin = "ads.example"
-database = "sqlite:///reports.sqlite"           # paths are relative to the file
-key = "request.key"                             # to measure; the process that takes uploads never reads it
-cache = "cache"
-parameter_service = "https://parameters.example"
-service_key = "64 hexadecimal digits"           # from the operator of the parameter service
-origin_key = "64 hexadecimal digits"            # the document key that signed the origin's first document
-
-[serving]
-port = 8000
-"""
+"""`adserver.toml`: who the ad server is, where it keeps things and how long, and whom it trusts."""
 
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
-from maskedlark.adserver.limits import Limits
 from maskedlark.parameters.document import Origin
-from maskedlark.parameters.settings import PublicKey
+from maskedlark.parameters.settings import PublicKey, Settings
 from maskedlark.web import config
 from maskedlark.web.config import Address, DatabaseUrl, PartyConfig, Serving
+from maskedlark.wire import codec
 
 KEEP_DAYS = 180
 """As long as a helper keeps the keys that open a report: what is older, nobody can use."""
 MOST_LEAP_DAYS = 30
 _KEY = "64 hexadecimal digits"
+
+
+class Limits(Settings):
+    """How much an ad server takes from strangers at once: the `[limits]` table."""
+
+    uploads: Annotated[int, Field(ge=1, le=1 << 16)] = Field(
+        default=64, description="read at the same time; times body_bytes, it bounds memory: uploads = 64"
+    )
+    body_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 30)] = Field(
+        default=4 << 20, description="the largest upload: body_bytes = 4194304"
+    )
+    reports: Annotated[int, Field(ge=1, le=1 << 20)] = Field(
+        default=4096, description="reports in one upload: reports = 4096"
+    )
+    report_bytes: Annotated[int, Field(ge=1 << 8, le=codec.MOST_BYTES)] = Field(
+        default=codec.MOST_BYTES, description=f"the largest report: report_bytes = {codec.MOST_BYTES}"
+    )
+    body_within_s: Annotated[float, Field(gt=0, le=3600)] = Field(
+        default=60.0, description="seconds from the first to the last byte of a body: body_within_s = 60"
+    )
+    hours_ahead: Annotated[int, Field(ge=0, le=8760)] = Field(
+        default=48,
+        description="how far a browser's clock may be ahead. Refused is refused for good: the browser keeps "
+        "the report aside, and sends it no more: hours_ahead = 48",
+    )
+    hours_behind: Annotated[int, Field(ge=1, le=87_600)] = Field(
+        default=90 * 24,
+        description="how late a report may come; helpers hold it to its lifetime: hours_behind = 2160",
+    )
 
 
 class Config(PartyConfig):

@@ -1,80 +1,88 @@
 """The ad server's datasets: which reports each holds, where its chunks begin, and what helpers said of them.
 
-A dataset is a selection that is over, so its chunks never change and are read again from their marks.
+A dataset is a selection that is over, so its chunks never change and are read again from where they begin.
+
+Beside them is the floor: reports that were received before it are being deleted, so no new dataset may begin
+below it. Who moves the floor, and who adds a dataset, holds the name "datasets" alone: each sees what the
+other has done.
 """
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    ForeignKey,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Row,
-    String,
-    Table,
-    Text,
-    delete,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
-from maskedlark.adserver import floor
-from maskedlark.adserver.report_store import Mark, Selection
+from maskedlark.adserver.errors import BelowFloor, NotFrozen
+from maskedlark.adserver.report_store import ChunkStart, Selection
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import Randomness, SystemRandomness
 from maskedlark.storage.engine import Database
-from maskedlark.storage.errors import BelowFloor, NotFrozen
 from maskedlark.storage.schema import prepare
 from maskedlark.wire.datasets import MOST_DATASET_NAME, ChunkAnswer
 
 SCHEMA_VERSION = 2
 MOST_HELPER_NAME = 64
 OPENING_BYTES = 16
-_TABLES = MetaData()
-_DATASETS = Table(
+_TABLES = sa.MetaData()
+_DATASETS = sa.Table(
     "datasets",
     _TABLES,
-    Column("name", String(MOST_DATASET_NAME), primary_key=True),
-    Column("opening", LargeBinary, nullable=False),
-    Column("purpose", String(16), nullable=False),
-    Column("parameters", LargeBinary, nullable=False),
-    Column("start", BigInteger, nullable=False),
-    Column("end", BigInteger, nullable=False),
-    Column("reports", BigInteger, nullable=False),
-    Column("state", String(16), nullable=False),
-    Column("digest", LargeBinary, nullable=True),
-    Column("records", BigInteger, nullable=True),
+    sa.Column("name", sa.String(MOST_DATASET_NAME), primary_key=True),
+    sa.Column("opening", sa.LargeBinary, nullable=False),
+    sa.Column("purpose", sa.String(16), nullable=False),
+    sa.Column("parameters", sa.LargeBinary, nullable=False),
+    sa.Column("start", sa.BigInteger, nullable=False),
+    sa.Column("end", sa.BigInteger, nullable=False),
+    sa.Column("reports", sa.BigInteger, nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("digest", sa.LargeBinary, nullable=True),
+    sa.Column("records", sa.BigInteger, nullable=True),
 )
-_CHUNKS = Table(
+_CHUNKS = sa.Table(
     "dataset_chunks",
     _TABLES,
-    Column("dataset", ForeignKey(_DATASETS.c.name), primary_key=True),
-    Column("number", Integer, primary_key=True),
-    Column("received", BigInteger, nullable=False),
-    Column("id", LargeBinary, nullable=False),
-    Column("size", Integer, nullable=False),
+    sa.Column("dataset", sa.ForeignKey(_DATASETS.c.name), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("received", sa.BigInteger, nullable=False),
+    sa.Column("id", sa.LargeBinary, nullable=False),
+    sa.Column("size", sa.Integer, nullable=False),
 )
-_ANSWERS = Table(
+_ANSWERS = sa.Table(
     "dataset_answers",
     _TABLES,
-    Column("dataset", ForeignKey(_DATASETS.c.name), primary_key=True),
-    Column("number", Integer, primary_key=True),
-    Column("helper", String(MOST_HELPER_NAME), primary_key=True),
-    Column("parts", Integer, nullable=False),
-    Column("accepted", Text, nullable=False),
-    Column("refused", Text, nullable=False),
+    sa.Column("dataset", sa.ForeignKey(_DATASETS.c.name), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("helper", sa.String(MOST_HELPER_NAME), primary_key=True),
+    sa.Column("parts", sa.Integer, nullable=False),
+    sa.Column("accepted", sa.Text, nullable=False),
+    sa.Column("refused", sa.Text, nullable=False),
 )
 
 
-class Standing(StrEnum):
+# A table of its own kind: a database that was made before it gets it too.
+_FLOORS = sa.MetaData()
+_FLOOR = sa.Table(
+    "reports_floor",
+    _FLOORS,
+    sa.Column("place", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("moment", sa.BigInteger, nullable=False),
+    sa.Column("looked", sa.BigInteger, nullable=False),
+)
+
+
+class Floor(NamedTuple):
+    """Seconds since 1970."""
+
+    moment: int
+    looked: int
+    """The greatest moment at which something was deleted."""
+
+
+class DatasetState(StrEnum):
     """Where a dataset stands at the ad server."""
 
     FROZEN = "frozen"
@@ -96,7 +104,7 @@ class Dataset:
     name: str
     selection: Selection
     reports: int
-    state: Standing
+    state: DatasetState
     digest: bytes | None = None
     """Of a sealed one: by which helpers know it."""
     records: int | None = None
@@ -107,13 +115,25 @@ class Dataset:
 
 def make(database: Database) -> None:
     """Make the tables where they are missing. Run by a party at its start."""
-    floor.make(database)
+    prepare(database, "reports_floor", 1, _FLOORS)
+    with database.write() as connection:
+        database.insert_new(connection, _FLOOR, [(0, 0, 0)])
     prepare(database, "datasets", SCHEMA_VERSION, _TABLES)
 
 
-def frozen(connection: Connection) -> list[Selection]:
-    """What is fixed and not yet sealed everywhere: its reports are still read."""
-    query = select(_DATASETS).where(_DATASETS.c.state == Standing.FROZEN.value)
+def floor(connection: sa.Connection) -> Floor:
+    """Where the floor is now."""
+    return Floor(*connection.execute(sa.select(_FLOOR.c.moment, _FLOOR.c.looked)).one())
+
+
+def put_floor(connection: sa.Connection, moment: int, looked: int) -> None:
+    """Where the floor is from now on. It may go down: a clock that was ahead must not hold up datasets."""
+    connection.execute(sa.update(_FLOOR).values(moment=moment, looked=looked))
+
+
+def unfinished(connection: sa.Connection) -> list[Selection]:
+    """What is selected and not yet sealed everywhere: its reports are still read."""
+    query = sa.select(_DATASETS).where(_DATASETS.c.state == DatasetState.FROZEN.value)
     return [_dataset(row).selection for row in connection.execute(query)]
 
 
@@ -124,14 +144,14 @@ class Datasets:
         make(database)
         self._database, self._rng = database, rng or SystemRandomness()
 
-    def add(self, name: str, selection: Selection, marks: Sequence[Mark]) -> Dataset | None:
+    def add(self, name: str, selection: Selection, chunks: Sequence[ChunkStart]) -> Dataset | None:
         """Keep a new dataset. Returns one that is in its way: of its name, or of the same time."""
         with self._database.write() as connection:
             self._database.alone(connection, "datasets")
             if (before := _in_the_way(connection, name, selection)) is not None:
                 return before
-            # Since its marks were read, reports below may have gone.
-            if (lowest := floor.read(connection).moment) > selection.start:
+            # Since its chunks were counted, reports below may have gone.
+            if (lowest := floor(connection).moment) > selection.start:
                 raise BelowFloor(f"reports from before second {lowest} are being deleted: begin later")
             _forget(connection, name)
             row = _DATASETS.insert().values(
@@ -141,129 +161,112 @@ class Datasets:
                 parameters=selection.parameters,
                 start=selection.start,
                 end=selection.end,
-                reports=sum(mark.size for mark in marks),
-                state=Standing.FROZEN.value,
+                reports=sum(chunk.size for chunk in chunks),
+                state=DatasetState.FROZEN.value,
             )
             connection.execute(row)
-            self._database.insert_new(connection, _CHUNKS, [(name, i, *mark) for i, mark in enumerate(marks)])
+            rows = [(name, number, *chunk) for number, chunk in enumerate(chunks)]
+            self._database.insert_new(connection, _CHUNKS, rows)
         return None
 
     def floor(self) -> int:
         """What was received before is being deleted: no dataset begins there."""
         with self._database.read() as connection:
-            return floor.read(connection).moment
+            return floor(connection).moment
 
     def get(self, name: str) -> Dataset | None:
         """The dataset of this name; none if there is none."""
         with self._database.read() as connection:
-            row = connection.execute(select(_DATASETS).where(_DATASETS.c.name == name)).one_or_none()
+            row = connection.execute(sa.select(_DATASETS).where(_DATASETS.c.name == name)).one_or_none()
         return None if row is None else _dataset(row)
 
     def all(self) -> list[Dataset]:
         """Every dataset, the earliest first."""
         with self._database.read() as connection:
-            rows = connection.execute(select(_DATASETS).order_by(_DATASETS.c.start, _DATASETS.c.name))
+            rows = connection.execute(sa.select(_DATASETS).order_by(_DATASETS.c.start, _DATASETS.c.name))
             return [_dataset(row) for row in rows]
 
-    def marks(self, name: str) -> list[Mark]:
+    def chunks(self, name: str) -> list[ChunkStart]:
         """Where the chunks of a dataset begin, by their number."""
-        query = select(_CHUNKS.c.received, _CHUNKS.c.id, _CHUNKS.c.size).where(_CHUNKS.c.dataset == name)
+        query = sa.select(_CHUNKS.c.received, _CHUNKS.c.id, _CHUNKS.c.size).where(_CHUNKS.c.dataset == name)
         with self._database.read() as connection:
             rows = connection.execute(query.order_by(_CHUNKS.c.number))
-            return [Mark(row.received, bytes(row.id), row.size) for row in rows]
+            return [ChunkStart(*row) for row in rows]
 
     def keep(self, name: str, number: int, helper: str, answer: ChunkAnswer) -> None:
         """Keep what a helper said of a chunk, durably; a later answer takes the place of an earlier one."""
         answers, refused = _ANSWERS.c, json.dumps(answer.refused)
         here = (answers.dataset == name) & (answers.number == number) & (answers.helper == helper)
         with self._database.write() as connection:
-            connection.execute(delete(_ANSWERS).where(here))
+            connection.execute(sa.delete(_ANSWERS).where(here))
             row = (name, number, helper, answer.parts, answer.accepted, refused)
             self._database.insert_new(connection, _ANSWERS, [row])
 
     def answered(self, name: str, helper: str) -> set[int]:
         """The chunks of which a helper's answer is kept."""
-        query = select(_ANSWERS.c.number).where(_ANSWERS.c.dataset == name, _ANSWERS.c.helper == helper)
+        query = sa.select(_ANSWERS.c.number).where(_ANSWERS.c.dataset == name, _ANSWERS.c.helper == helper)
         with self._database.read() as connection:
             return set(connection.scalars(query))
 
     def answers(self, name: str) -> Iterator[tuple[int, str, ChunkAnswer]]:
         """What helpers said of every chunk: number, helper, answer, chunk by chunk."""
-        query = select(_ANSWERS).where(_ANSWERS.c.dataset == name).order_by(_ANSWERS.c.number)
+        query = sa.select(_ANSWERS).where(_ANSWERS.c.dataset == name).order_by(_ANSWERS.c.number)
         with self._database.read() as connection:
             for row in connection.execute(query):
-                yield row.number, row.helper, _answer(row)
+                answer = ChunkAnswer(parts=row.parts, accepted=row.accepted, refused=json.loads(row.refused))
+                yield row.number, row.helper, answer
 
     def refusals(self, name: str) -> dict[str, dict[str, int]]:
         """How many reports each helper refused, by the error's name."""
-        found: dict[str, Counter[str]] = {}
-        query = select(_ANSWERS.c.helper, _ANSWERS.c.refused).where(_ANSWERS.c.dataset == name)
-        with self._database.read() as connection:
-            for row in connection.execute(query):
-                found.setdefault(row.helper, Counter()).update(_refused(row.refused))
-        return {helper: dict(counts) for helper, counts in sorted(found.items())}
+        refusals: dict[str, Counter[str]] = {}
+        for _, helper, answer in self.answers(name):
+            refusals.setdefault(helper, Counter()).update(answer.refused)
+        return {helper: dict(counts) for helper, counts in sorted(refusals.items())}
 
     def seal(self, name: str, digest: bytes, records: int) -> None:
-        """Every helper has sealed it, and found the same."""
-        self._set(name, Standing.FROZEN, Standing.SEALED, {"digest": digest, "records": records})
+        """Every helper has sealed it, under the same digest."""
+        self._set(name, DatasetState.FROZEN, DatasetState.SEALED, digest=digest, records=records)
 
-    def abort(self, name: str) -> None:
-        """Every helper has let go of it."""
-        self._set(name, Standing.FROZEN, Standing.ABORTED)
+    def mark(self, name: str, state: DatasetState) -> None:
+        """It was taken back or given up before it was sealed, or has expired since."""
+        self._set(name, DatasetState.SEALED if state is DatasetState.EXPIRED else DatasetState.FROZEN, state)
 
-    def lose(self, name: str) -> None:
-        """It is given up."""
-        self._set(name, Standing.FROZEN, Standing.LOST)
-
-    def expire(self, name: str) -> None:
-        """Every helper has let go of a sealed one, because of its age."""
-        self._set(name, Standing.SEALED, Standing.EXPIRED)
-
-    def _set(
-        self, name: str, before: Standing, state: Standing, values: Mapping[str, object] | None = None
-    ) -> None:
+    def _set(self, name: str, before: DatasetState, state: DatasetState, **values: object) -> None:
         """Change where it stands, if it stands where the caller saw it. What is so already may be so."""
-        wanted = {"state": state.value, **(values or {})}
+        wanted = {"state": state.value, **values}
         named = _DATASETS.c.name == name
         with self._database.write() as connection:
-            change = update(_DATASETS).where(named, _DATASETS.c.state == before.value).values(**wanted)
+            change = sa.update(_DATASETS).where(named, _DATASETS.c.state == before.value).values(**wanted)
             if connection.execute(change).rowcount:
                 return
-            row = connection.execute(select(_DATASETS).where(named)).mappings().one_or_none()
+            row = connection.execute(sa.select(_DATASETS).where(named)).mappings().one_or_none()
         if row is None or any(row[column] != value for column, value in wanted.items()):
             now = "gone" if row is None else row["state"]
             raise NotFrozen(f"{name} is {now}, not {before}: another client was faster, look again")
 
 
-def _in_the_way(connection: Connection, name: str, selection: Selection) -> Dataset | None:
+def _in_the_way(connection: sa.Connection, name: str, selection: Selection) -> Dataset | None:
     """Ids of two datasets must differ, and a range of time holds each report once."""
     named = _DATASETS.c
     same = (named.purpose == selection.purpose.value) & (named.parameters == selection.parameters)
     overlapping = same & (named.start < selection.end) & (named.end > selection.start)
-    query = select(_DATASETS).where(named.state != Standing.ABORTED.value, (named.name == name) | overlapping)
+    query = sa.select(_DATASETS).where(
+        named.state != DatasetState.ABORTED.value, (named.name == name) | overlapping
+    )
     # The name first: it is the plainer mistake.
-    found = [_dataset(row) for row in connection.execute(query.order_by(named.start))]
-    return min(found, key=lambda each: each.name != name, default=None)
+    others = [_dataset(row) for row in connection.execute(query.order_by(named.start))]
+    return min(others, key=lambda each: each.name != name, default=None)
 
 
-def _forget(connection: Connection, name: str) -> None:
+def _forget(connection: sa.Connection, name: str) -> None:
     """Let go of an aborted dataset, so that its name is free."""
     for table in (_ANSWERS, _CHUNKS):
-        connection.execute(delete(table).where(table.c.dataset == name))
-    connection.execute(delete(_DATASETS).where(_DATASETS.c.name == name))
+        connection.execute(sa.delete(table).where(table.c.dataset == name))
+    connection.execute(sa.delete(_DATASETS).where(_DATASETS.c.name == name))
 
 
-def _dataset(row: Row[tuple[object, ...]]) -> Dataset:
-    selection = Selection(Purpose(row.purpose), bytes(row.parameters), row.start, row.end)
-    digest = None if row.digest is None else bytes(row.digest)
-    state, opening = Standing(row.state), bytes(row.opening)
-    return Dataset(row.name, selection, row.reports, state, digest, row.records, opening)
-
-
-def _answer(row: Row[tuple[object, ...]]) -> ChunkAnswer:
-    return ChunkAnswer(parts=row.parts, accepted=row.accepted, refused=_refused(row.refused))
-
-
-def _refused(text: str) -> dict[str, int]:
-    found: dict[str, int] = json.loads(text)
-    return found
+def _dataset(row: sa.Row[tuple[object, ...]]) -> Dataset:
+    selection = Selection(Purpose(row.purpose), row.parameters, row.start, row.end)
+    return Dataset(
+        row.name, selection, row.reports, DatasetState(row.state), row.digest, row.records, row.opening
+    )

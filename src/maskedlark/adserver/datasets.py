@@ -1,19 +1,38 @@
-"""Freezing: reports of one purpose and one document, received in one span of time, become a dataset."""
+"""Datasets: reports that were received in one span of time, and which datasets a query goes over.
 
-from dataclasses import replace
+Run on the ad server's machine.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 
 from pydantic import TypeAdapter, ValidationError
 
-from maskedlark.adserver.dataset_store import Dataset, Datasets, Standing
+from maskedlark.adserver.dataset_store import Dataset, Datasets, DatasetState
 from maskedlark.adserver.dates import shown
-from maskedlark.adserver.errors import EmptyDataset, NameTaken, NotOver, NotSealed, Overlapping, TooLarge
+from maskedlark.adserver.errors import (
+    BelowFloor,
+    EmptyDataset,
+    NameTaken,
+    NotOver,
+    NotSealed,
+    Overlapping,
+    TooLarge,
+)
+from maskedlark.adserver.remote_helper import Connections, at_once
 from maskedlark.adserver.report_store import Reports, Selection
 from maskedlark.clock import Clock
+from maskedlark.core.purpose import Purpose
 from maskedlark.core.suggestions import did_you_mean
-from maskedlark.errors import WrongType
+from maskedlark.errors import BadArguments, Expired, WrongType
 from maskedlark.parameters.document import Document
-from maskedlark.storage.errors import BelowFloor
+from maskedlark.release.errors import MixedDatasets
+from maskedlark.release.messages import MOST_DATASETS
 from maskedlark.web.errors import UnknownDataset
+from maskedlark.web.parameters import ParameterClient
 from maskedlark.wire.datasets import MOST_CHUNKS, PARTS, DatasetName
 from maskedlark.wire.hpke import OVERHEAD
 
@@ -22,15 +41,16 @@ CHUNK_BYTES = 8 << 20
 _NAME: TypeAdapter[str] = TypeAdapter(DatasetName)
 _AROUND = 512
 """A part is at most so much larger than its sealed payload."""
+_LOG = logging.getLogger(__name__)
 
 
-def freeze(
-    datasets: Datasets, reports: Reports, clock: Clock, name: str, selection: Selection, parts: int
+def select(
+    datasets: Datasets, reports: Reports, clock: Clock, name: str, selection: Selection, document: Document
 ) -> Dataset:
-    """Fix a dataset: from here on it never changes. Run by the ad server."""
+    """Fix which reports a dataset holds: from here on it never changes. Run by the ad server."""
     _check_name(name)
     before = datasets.get(name)
-    if before is not None and before.state is not Standing.ABORTED:
+    if before is not None and before.state is not DatasetState.ABORTED:
         raise _in_the_way(name, before)  # First: it is the plainest mistake.
     if selection.end > clock.now():
         raise NotOver(
@@ -41,61 +61,127 @@ def freeze(
         raise EmptyDataset(f"{name} would end before it begins")
     # Before it is read: from here on no clock can add to it.
     reports.end(selection.end)
-    while not _fixed(datasets, reports, name, selection, parts):
-        pass  # What is old went meanwhile, which happens once an hour: it begins behind that.
-    return known(datasets, name)
-
-
-def _fixed(datasets: Datasets, reports: Reports, name: str, selection: Selection, parts: int) -> bool:
-    """Whether the dataset is kept, from the first report on that is not being deleted."""
-    lowest = datasets.floor()
-    kept = replace(selection, start=max(selection.start, lowest))
-    if kept.start >= kept.end:
-        raise EmptyDataset(f"reports from before {shown(lowest)} UTC are deleted: choose a later time")
-    marks = reports.marks(kept, parts)
-    if not marks:
-        raise EmptyDataset(f"no report to {selection.purpose} under that document was received in that time")
-    if len(marks) > MOST_CHUNKS:
-        raise TooLarge(
-            f"{name} would have {len(marks)} chunks, at most {MOST_CHUNKS} fit: freeze a shorter time"
-        )
-    try:
-        other = datasets.add(name, kept, marks)
-    except BelowFloor:
-        return False
-    if other is not None:
-        raise _in_the_way(name, other)
-    return True
-
-
-def parts_of(document: Document, selection: Selection) -> int:
-    """How many parts a chunk has: fewer where payloads are large."""
-    size = document.payload_size(selection.purpose) + OVERHEAD + _AROUND
-    return max(1, min(PARTS, CHUNK_BYTES // size))
+    parts = _parts(document, selection.purpose)
+    while True:
+        lowest = datasets.floor()
+        kept = replace(selection, start=max(selection.start, lowest))
+        if kept.start >= kept.end:
+            raise EmptyDataset(f"reports from before {shown(lowest)} UTC are deleted: choose a later time")
+        chunks = reports.chunks(kept, parts)
+        if not chunks:
+            raise EmptyDataset(
+                f"no report to {selection.purpose} under that document was received in that time"
+            )
+        if len(chunks) > MOST_CHUNKS:
+            raise TooLarge(
+                f"{name} would have {len(chunks)} chunks, at most {MOST_CHUNKS} fit: freeze a shorter time"
+            )
+        try:
+            other = datasets.add(name, kept, chunks)
+        except BelowFloor:
+            continue  # What is old went meanwhile, which happens once an hour: it begins after that.
+        if other is not None:
+            raise _in_the_way(name, other)
+        return known(datasets, name)
 
 
 def known(datasets: Datasets, name: str) -> Dataset:
     """The dataset of this name."""
-    found = datasets.get(name)
-    if found is None:
+    dataset = datasets.get(name)
+    if dataset is None:
         there = did_you_mean(name, [each.name for each in datasets.all()])
         raise UnknownDataset(f"no dataset {name!r} here; {there}")
-    return found
+    return dataset
 
 
-def sealed(datasets: Datasets, name: str) -> Dataset:
-    """The dataset of this name, if questions can be asked of it."""
-    found = known(datasets, name)
-    if found.state is not Standing.SEALED:
-        raise NotSealed(f"{name} is {found.state}, not sealed: {_instead(found)}")
-    return found
+def present(datasets: Datasets, name: str) -> Dataset:
+    """The dataset of this name, if it was not taken back."""
+    dataset = known(datasets, name)
+    if dataset.state is DatasetState.ABORTED:
+        raise UnknownDataset(f"{name} was aborted: freeze it again")
+    if dataset.state is DatasetState.LOST:
+        raise UnknownDataset(f"{name} was given up: its reports are lost, freeze later ones")
+    return dataset
 
 
-def _instead(found: Dataset) -> str:
-    match found.state:
-        case Standing.FROZEN:
-            return f"`datasets send {found.name}` first"
-        case Standing.EXPIRED:
+@dataclass(frozen=True)
+class QueryableDatasets:
+    """The datasets of one origin that every helper has sealed, and which of them have expired meanwhile."""
+
+    origin: str
+    datasets: Datasets
+    parameters: ParameterClient
+    connections: Connections
+
+    def choose(self, purpose: Purpose, names: Sequence[str] | None) -> tuple[Document, tuple[bytes, ...]]:
+        """The document and digests of these datasets, or of all that are sealed to this purpose."""
+        chosen = self._sealed(purpose) if names is None else self._named(names)
+        if len(chosen) > MOST_DATASETS:
+            raise BadArguments(
+                f"{len(chosen)} datasets, and one question is over at most {MOST_DATASETS}: name fewer"
+            )
+        digests = tuple(sorted(each.digest for each in chosen if each.digest is not None))
+        return self.parameters.by_digest(chosen[0].selection.parameters), digests
+
+    @contextmanager
+    def noticing_age(self, digests: Sequence[bytes]) -> Iterator[None]:
+        """If a helper says that something has expired, find out what: it is left out from then on."""
+        try:
+            yield
+        except Expired as error:
+            asked = [each for each in self.datasets.all() if each.digest in digests]
+            gone = [
+                each.name for each in asked if each.state is DatasetState.SEALED and self._has_expired(each)
+            ]
+            if not gone:
+                raise
+            for name in gone:
+                self.datasets.mark(name, DatasetState.EXPIRED)
+            raise Expired(
+                f"{error} ({', '.join(gone)}). It is marked so here, and left out of questions that name no "
+                "dataset: ask again"
+            ) from None
+
+    def _has_expired(self, dataset: Dataset) -> bool:
+        document = self.parameters.by_digest(dataset.selection.parameters)
+        states = at_once([partial(each.state, dataset.name) for each in self.connections.helpers(document)])
+        # One is enough: a question needs all of them.
+        return any(each.state == "expired" for each in states)
+
+    def _named(self, names: Sequence[str]) -> list[Dataset]:
+        chosen = [known(self.datasets, name) for name in dict.fromkeys(names)]
+        if not chosen:
+            raise NotSealed("name at least one dataset, or none for all that are sealed")
+        for each in chosen:
+            if each.state is not DatasetState.SEALED:
+                raise NotSealed(f"{each.name} is {each.state}, not sealed: {_what_to_do(each)}")
+        if len({(each.selection.purpose, each.selection.parameters) for each in chosen}) > 1:
+            raise MixedDatasets("these datasets are of several purposes or documents: ask for each apart")
+        return chosen
+
+    def _sealed(self, purpose: Purpose) -> list[Dataset]:
+        """All sealed ones of a purpose, of the newest document that has any."""
+        datasets = [each for each in self.datasets.all() if each.selection.purpose is purpose]
+        for document in reversed(self.parameters.chain(self.origin)):
+            same = [each for each in datasets if each.selection.parameters == document.digest]
+            if sealed := [each for each in same if each.state is DatasetState.SEALED]:
+                if expired := [each.name for each in same if each.state is DatasetState.EXPIRED]:
+                    _LOG.warning("left out, because their reports have expired: %s", ", ".join(expired))
+                return sealed
+        raise NotSealed(f"no dataset to {purpose} is sealed yet: freeze and send one first")
+
+
+def _parts(document: Document, purpose: Purpose) -> int:
+    """How many parts a chunk has: fewer where payloads are large."""
+    size = document.payload_size(purpose) + OVERHEAD + _AROUND
+    return max(1, min(PARTS, CHUNK_BYTES // size))
+
+
+def _what_to_do(dataset: Dataset) -> str:
+    match dataset.state:
+        case DatasetState.FROZEN:
+            return f"`datasets send {dataset.name}` first"
+        case DatasetState.EXPIRED:
             return "a report of it is past its lifetime, and helpers have let go of it; ask newer ones"
         case _:
             return "nothing can be asked of it"

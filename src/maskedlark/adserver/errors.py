@@ -12,6 +12,8 @@ MaskedLarkError
 │   ├── EmptyDataset        no report was received in that time, or none was accepted by all helpers
 │   ├── TooLarge            more chunks than a dataset may have
 │   └── NotSealed           it was not sent to the end yet
+├── BelowFloor              a dataset that begins where reports are being deleted
+├── NotFrozen               a dataset that somebody else has sealed or taken back meanwhile
 ├── UnknownRequest          no request of that id is pending here
 ├── HelperAway              a helper stays away; what was done stays, and the same call carries on
 ├── HelpersDiffer           a helper says something else than the others, or than what was asked
@@ -60,6 +62,14 @@ class TooLarge(DatasetRefused):
 
 class NotSealed(DatasetRefused):
     """The dataset was not sent to the end yet, so nothing can be asked of it."""
+
+
+class BelowFloor(MaskedLarkError):
+    """The dataset would begin where reports are being deleted: it has to begin later."""
+
+
+class NotFrozen(MaskedLarkError):
+    """The dataset is not as it was: somebody else has sealed it or taken it back meanwhile."""
 
 
 class UnknownRequest(MaskedLarkError):

@@ -1,29 +1,32 @@
 """A helper, as the ad server talks to it: typed messages, signed, tried again while it is away."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from functools import partial
+from itertools import islice
+from typing import TypeVar
 from urllib.parse import quote
 
 import httpx
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
-from maskedlark.adserver import receipt_pages
 from maskedlark.adserver.errors import HelperAway, HelpersDiffer
 from maskedlark.clock import Clock
 from maskedlark.core import field
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import MaskedLarkError
+from maskedlark.ledger import receipt
 from maskedlark.ledger.receipt import SignedReceipt
 from maskedlark.parameters.document import Document
-from maskedlark.parameters.settings import MOST_NUMBER, HelperIdentity, Name, Settings
-from maskedlark.release import messages
+from maskedlark.parameters.settings import HelperIdentity
+from maskedlark.release.messages import MOST_ANSWER, Explanation, ReceiptPage, RecordCounts
 from maskedlark.web import problem
 from maskedlark.web.errors import ServiceAway, StrangeAnswer
 from maskedlark.web.parameters import ParameterClient
-from maskedlark.web.remote import Patience, Query, SignedRemote
+from maskedlark.web.remote import Patience, Query, Remote, SignedRemote
 from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
@@ -38,10 +41,13 @@ from maskedlark.wire.datasets import (
 from maskedlark.wire.signatures import SigningKey, VerifyingKey
 from maskedlark.wire.steps import STEP_TYPE, Ranges, encode_ranges
 
+MOST_RECEIPTS = 1 << 20
+"""Read at a time, unless something else is wanted: a helper must not be able to fill our memory."""
 T = TypeVar("T")
+Model = TypeVar("Model", bound=BaseModel)
 _CHUNK = Patience(timeout_s=120.0, within_s=300.0)
 _SEAL = Patience(timeout_s=600.0, within_s=900.0)
-_RELEASE = Patience(messages.MOST_ANSWER, timeout_s=600.0, within_s=900.0)
+_RELEASE = Patience(MOST_ANSWER, timeout_s=600.0, within_s=900.0)
 
 
 @dataclass(frozen=True)
@@ -70,15 +76,6 @@ class Retries:
         )
 
 
-class Counts(Settings):
-    """What a helper says of a sealed dataset."""
-
-    records: dict[Name, Annotated[int, Field(ge=0, le=MOST_NUMBER)]]
-    """By model."""
-    free_slot: Annotated[int, Field(ge=0, le=MOST_NUMBER)]
-    """The first slot after all that sessions have."""
-
-
 class RemoteHelper:
     """One of a document's helpers. Any thread may use it."""
 
@@ -94,8 +91,7 @@ class RemoteHelper:
     def open(self, name: str, parameters: bytes, purpose: Purpose, opening: bytes) -> State:
         """Begin a dataset, or find the one that was begun by this opening."""
         wanted = Opening(opening=opening.hex(), parameters=parameters.hex(), purpose=purpose.value)
-        body = wanted.encode()
-        return self._ask(lambda: State.decode(self._remote.post(_path(name), body, JSON_TYPE)))
+        return self._post(State.decode, _path(name), wanted.encode())
 
     def state(self, name: str) -> State:
         """Where a dataset stands."""
@@ -103,45 +99,43 @@ class RemoteHelper:
 
     def chunk(self, name: str, number: int, body: bytes, opening: bytes) -> ChunkAnswer:
         """Send a chunk. What the answer says was accepted is durable at the helper."""
-        path, query = f"{_path(name)}/chunks/{number}", _query(opening)
-        return self._ask(
-            lambda: ChunkAnswer.decode(self._remote.post(path, body, CHUNK_TYPE, query, patience=_CHUNK))
-        )
+        path = f"{_path(name)}/chunks/{number}"
+        return self._post(ChunkAnswer.decode, path, body, CHUNK_TYPE, _query(opening), _CHUNK)
 
     def seal(self, name: str, sealing: Sealing, opening: bytes) -> Sealed:
-        """Seal a dataset, or hear again how it was sealed."""
-        path, body, query = f"{_path(name)}/seal", sealing.encode(), _query(opening)
-        return self._ask(
-            lambda: Sealed.decode(self._remote.post(path, body, SEAL_TYPE, query, patience=_SEAL))
-        )
+        """Freeze a dataset, or hear again how it was frozen."""
+        path, body = f"{_path(name)}/seal", sealing.encode()
+        return self._post(Sealed.decode, path, body, SEAL_TYPE, _query(opening), _SEAL)
 
     def abort(self, name: str, opening: bytes) -> None:
-        """Take an unsealed dataset back."""
+        """Take a dataset back that is not frozen."""
         self._ask(lambda: self._remote.delete(_path(name), _query(opening)))
 
     def release(self, body: bytes) -> bytes:
         """Ask a question. The same bytes get the same answer, and are charged once."""
-        return self._ask(lambda: self._remote.post("/v1/releases", body, JSON_TYPE, patience=_RELEASE))
+        return self._post(bytes, "/v1/releases", body, patience=_RELEASE)
 
-    def explain(self, body: bytes) -> bytes:
+    def explain(self, body: bytes) -> Explanation:
         """What a question would cost; nothing is charged."""
-        return self._ask(lambda: self._remote.post("/v1/explain", body, JSON_TYPE))
+        return self._post(partial(_read, Explanation, "an explanation"), "/v1/explain", body)
 
-    def counts(self, dataset: str) -> Counts:
-        """How many records of each model a sealed dataset has, and which slots are free."""
-        return self._ask(lambda: _counted(self._remote.get(f"/v1/records/{dataset}")))
+    def counts(self, dataset: str) -> RecordCounts:
+        """How many records of each model a frozen dataset has, and which slots are free."""
+        return self._ask(
+            lambda: _read(RecordCounts, "a count of records", self._remote.get(f"/v1/records/{dataset}"))
+        )
 
     def make_seed(self, dataset: str) -> bytes:
         """The seed that a dataset's helpers share, sealed to each by the first. Always the same."""
-        return self._ask(lambda: self._remote.post(f"/v1/seeds/{dataset}", b"", NO_BODY_TYPE))
+        return self._post(bytes, f"/v1/seeds/{dataset}", b"", NO_BODY_TYPE)
 
-    def take_seed(self, dataset: str, message: bytes) -> None:
-        """Relay the first helper's seed."""
-        self._ask(lambda: self._remote.post(f"/v1/seeds/{dataset}/message", message, JSON_TYPE))
+    def relay_seed(self, dataset: str, message: bytes) -> None:
+        """Hand over the first helper's seed."""
+        self._post(bytes, f"/v1/seeds/{dataset}/message", message)
 
-    def open_session(self, body: bytes) -> bytes:
+    def open_session(self, body: bytes) -> SignedReceipt:
         """Open a session, or hear again that it is open."""
-        return self._ask(lambda: self._remote.post("/v1/sessions", body, JSON_TYPE, patience=_RELEASE))
+        return self._post(receipt.decode, "/v1/sessions", body, patience=_RELEASE)
 
     def step(self, session: str, number: int, body: bytes, size: int, chosen: Ranges = ()) -> FieldArray:
         """A share of a step: so many field elements. The same bytes get the same share."""
@@ -150,21 +144,30 @@ class RemoteHelper:
         # Also of the smallest model: a refusal has to be read whole to be told from a strange answer.
         most = max(problem.MOST_PROBLEM, field.BYTES * size)
         patience = Patience(most, timeout_s=600.0, within_s=900.0)
-        share = field.from_bytes(
-            self._ask(lambda: self._remote.post(path, body, STEP_TYPE, query, patience=patience))
-        )
+        share = field.from_bytes(self._post(bytes, path, body, STEP_TYPE, query, patience))
         if len(share) != size:
             raise HelpersDiffer(f"{self.name} answered with {len(share)} numbers, not with {size}")
         return share
 
-    def close_session(self, session: str) -> bytes:
+    def close_session(self, session: str) -> SignedReceipt:
         """Close a session, or hear again how it was closed."""
         path = f"/v1/sessions/{session}/close"
-        return self._ask(lambda: self._remote.post(path, b"", NO_BODY_TYPE, patience=_RELEASE))
+        return self._post(receipt.decode, path, b"", NO_BODY_TYPE, patience=_RELEASE)
 
     def receipts(self, origin: str, after: int, most: int) -> list[SignedReceipt]:
-        """The receipts behind the one of that number, so many at most."""
-        return self._ask(lambda: list(receipt_pages.fetch(self._remote, origin, after, most)))
+        """The receipts after the one of that number, so many at most."""
+        return self._ask(lambda: list(fetch_receipts(self._remote, origin, after, most)))
+
+    def _post(
+        self,
+        decode: Callable[[bytes], T],
+        path: str,
+        body: bytes,
+        media_type: str = JSON_TYPE,
+        query: Query | None = None,
+        patience: Patience | None = None,
+    ) -> T:
+        return self._ask(lambda: decode(self._remote.post(path, body, media_type, query, patience)))
 
     def _ask(self, ask: Callable[[], T]) -> T:
         return self._retries(self.name, ask)
@@ -192,11 +195,45 @@ class Connections:
         return RemoteHelper(named.name, place, identity, remote, self.retries)
 
 
-def _counted(data: bytes) -> Counts:
+def fetch_receipts(
+    remote: Remote, origin: str, after: int = 0, most: int = MOST_RECEIPTS
+) -> Iterator[SignedReceipt]:
+    """The receipts of an origin after the one of that number, so many at most. Run by anyone.
+
+    They are public, and none is verified here.
+    """
+    return islice(_all_receipts(remote, origin, after), most)
+
+
+def _all_receipts(remote: Remote, origin: str, after: int) -> Iterator[SignedReceipt]:
+    more = True
+    while more:
+        data = remote.get(f"/v1/origins/{quote(origin, safe='')}/receipts", {"after": after})
+        page = _read(ReceiptPage, "a page of receipts", data)
+        yield from page.receipts
+        before, more = after, page.more
+        after = page.receipts[-1].claimed().number if page.receipts else before
+        # A helper must not keep its reader going for ever.
+        if more and after <= before:
+            raise StrangeAnswer("a page of receipts says that more follow, and does not go on")
+
+
+def at_once(calls: Sequence[Callable[[], T]], pool: ThreadPoolExecutor | None = None) -> list[T]:
+    """The results of calls that run at the same time. Waits for all, then raises what went wrong first."""
+    if pool is None:
+        with ThreadPoolExecutor(max(1, len(calls))) as own:
+            return at_once(calls, own)
+    futures = [pool.submit(call) for call in calls]
+    wait(futures)
+    return [each.result() for each in futures]
+
+
+def _read(kind: type[Model], what: str, data: bytes) -> Model:
+    """A message of a helper that is JSON."""
     try:
-        return Counts.model_validate_json(data)
+        return kind.model_validate_json(data)
     except ValidationError:
-        raise StrangeAnswer("no numbers of records by model") from None
+        raise StrangeAnswer(f"{what} is not in the form that is known here: is this a helper?") from None
 
 
 def _query(opening: bytes) -> Query:

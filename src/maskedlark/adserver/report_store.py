@@ -5,27 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ColumnElement,
-    Connection,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Row,
-    Select,
-    String,
-    Table,
-    and_,
-    delete,
-    func,
-    inspect,
-    select,
-    tuple_,
-    update,
-)
+import sqlalchemy as sa
 
 from maskedlark.clock import Clock
 from maskedlark.core.purpose import Purpose
@@ -40,30 +20,30 @@ PAGE = 256
 LOOKUP = 500
 """Ids in one query: below the number of parameters that any database takes."""
 
-_TABLES = MetaData()
-_REPORTS = Table(
+_TABLES = sa.MetaData()
+_REPORTS = sa.Table(
     "reports",
     _TABLES,
-    Column("id", LargeBinary, primary_key=True),
-    Column("origin", String(MOST_ORIGIN), nullable=False),
-    Column("purpose", String(16), nullable=False),
-    Column("parameters", LargeBinary, nullable=False),
-    Column("hour", BigInteger, nullable=False),
-    Column("received", BigInteger, nullable=False),
-    Column("data", LargeBinary, nullable=False),
+    sa.Column("id", sa.LargeBinary, primary_key=True),
+    sa.Column("origin", sa.String(MOST_ORIGIN), nullable=False),
+    sa.Column("purpose", sa.String(16), nullable=False),
+    sa.Column("parameters", sa.LargeBinary, nullable=False),
+    sa.Column("hour", sa.BigInteger, nullable=False),
+    sa.Column("received", sa.BigInteger, nullable=False),
+    sa.Column("data", sa.LargeBinary, nullable=False),
 )
 # Ids are random, so the order within a second is too: it tells nothing about who sent what with what.
-Index("reports_by_selection", *[_REPORTS.c[name] for name in ("purpose", "parameters", "received", "id")])
+sa.Index("reports_by_selection", *[_REPORTS.c[name] for name in ("purpose", "parameters", "received", "id")])
 _ORDER = _REPORTS.c.received, _REPORTS.c.id
 # Tables of their own kind: a database that was made before them gets them too.
-_OVERS = MetaData()
-_OVER = Table(
+_OVERS = sa.MetaData()
+_OVER = sa.Table(
     "reports_over",
     _OVERS,
-    Column("place", Integer, primary_key=True, autoincrement=False),
-    Column("moment", BigInteger, nullable=False),
+    sa.Column("place", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("moment", sa.BigInteger, nullable=False),
 )
-_MOMENT = str(select(_OVER.c.moment))
+_MOMENT = str(sa.select(_OVER.c.moment))
 
 
 class Outcome(StrEnum):
@@ -84,11 +64,11 @@ class Arrival(NamedTuple):
 
 
 class StoredReport(NamedTuple):
-    """A report as the ad server keeps it."""
+    """A report as the ad server keeps it: a row of its table."""
 
     id: bytes
     origin: str
-    purpose: Purpose
+    purpose: str
     parameters: bytes
     hour: int
     received: int
@@ -96,8 +76,8 @@ class StoredReport(NamedTuple):
     data: bytes
 
 
-class Mark(NamedTuple):
-    """Where a chunk of a selection begins: behind this time and id."""
+class ChunkStart(NamedTuple):
+    """Where a chunk of a selection begins: after this time and id."""
 
     received: int
     id: bytes
@@ -105,15 +85,8 @@ class Mark(NamedTuple):
     """Reports in the chunk."""
 
 
-Position = StoredReport | Mark
+Position = StoredReport | ChunkStart
 _NEVER = 1 << 62
-
-
-class Kind(NamedTuple):
-    """What reports of one selection share, whatever its time."""
-
-    purpose: Purpose
-    parameters: bytes
 
 
 @dataclass(frozen=True)
@@ -125,20 +98,25 @@ class Selection:
     start: int
     end: int
 
-    def where(self, after: Position | None = None) -> ColumnElement[bool]:
+    @property
+    def kind(self) -> tuple[Purpose, bytes]:
+        """What its reports share, whatever its time."""
+        return self.purpose, self.parameters
+
+    def where(self, after: Position | None = None) -> sa.ColumnElement[bool]:
         """The condition, or that for what follows a report of this selection; the index answers both."""
         named = _REPORTS.c
         begins = named.received >= self.start
         if after is not None:
-            begins = tuple_(named.received, named.id) > (after.received, after.id)
-        same = and_(named.purpose == self.purpose.value, named.parameters == self.parameters)
-        return and_(same, begins, named.received < self.end)
+            begins = sa.tuple_(named.received, named.id) > (after.received, after.id)
+        same = sa.and_(named.purpose == self.purpose.value, named.parameters == self.parameters)
+        return sa.and_(same, begins, named.received < self.end)
 
 
 def check_used(database: Database) -> None:
     """Refuse a database that no ad server has opened. Run by those who measure, before they make tables."""
     with database.read() as connection:
-        if not inspect(connection).has_table(_REPORTS.name):
+        if not sa.inspect(connection).has_table(_REPORTS.name):
             raise UnusedDatabase("no ad server has used this database: check its path in the configuration")
 
 
@@ -148,27 +126,28 @@ def make(database: Database) -> None:
     prepare(database, "reports_over", SCHEMA_VERSION, _OVERS)
 
 
-def kinds(connection: Connection) -> Iterator[Kind]:
-    """Every purpose and document of which there are reports. A step in the index each, not a scan."""
+def selections(connection: sa.Connection) -> Iterator[Selection]:
+    """All reports, by purpose and document. A step in the index each, not a scan."""
     named = _REPORTS.c.purpose, _REPORTS.c.parameters
-    query = select(*named).order_by(*named).limit(1)
+    query = sa.select(*named).order_by(*named).limit(1)
     row = connection.execute(query).one_or_none()
     while row is not None:
-        yield Kind(Purpose(row.purpose), bytes(row.parameters))
-        row = connection.execute(query.where(tuple_(*named) > tuple(row))).one_or_none()
+        yield Selection(Purpose(row.purpose), row.parameters, 0, _NEVER)
+        row = connection.execute(query.where(sa.tuple_(*named) > tuple(row))).one_or_none()
 
 
-def newest(connection: Connection) -> int:
+def newest(connection: sa.Connection) -> int:
     """When the last report was received; 0 if there is none."""
-    latest = select(func.max(_REPORTS.c.received))
-    same = (Selection(*kind, 0, _NEVER) for kind in kinds(connection))
-    return max((connection.scalar(latest.where(each.where())) or 0 for each in same), default=0)
+    latest = sa.select(sa.func.max(_REPORTS.c.received))
+    return max(
+        (connection.scalar(latest.where(each.where())) or 0 for each in selections(connection)), default=0
+    )
 
 
-def delete_some(connection: Connection, selection: Selection, limit: int) -> int:
+def delete_some(connection: sa.Connection, selection: Selection, limit: int) -> int:
     """Delete the first reports of a selection; returns how many."""
-    first = select(_REPORTS.c.id).where(selection.where()).order_by(*_ORDER).limit(limit)
-    return connection.execute(delete(_REPORTS).where(_REPORTS.c.id.in_(first))).rowcount
+    first = sa.select(_REPORTS.c.id).where(selection.where()).order_by(*_ORDER).limit(limit)
+    return connection.execute(sa.delete(_REPORTS).where(_REPORTS.c.id.in_(first))).rowcount
 
 
 class Reports:
@@ -189,7 +168,7 @@ class Reports:
             return [Outcome.STORED] * len(batch)
         return [_settle(before, public.id, data) for public, data in batch]
 
-    def _add(self, connection: Connection, wanted: dict[bytes, Arrival]) -> dict[bytes, bytes]:
+    def _add(self, connection: sa.Connection, wanted: dict[bytes, Arrival]) -> dict[bytes, bytes]:
         """Insert what is new; returns what was there before under the same ids."""
         before: dict[bytes, bytes] = {}
         # Nearly always all ids are new, and one INSERT does it. Where it skipped some, or where another
@@ -202,7 +181,7 @@ class Reports:
             before |= _lookup(connection, names)
         return before
 
-    def _insert(self, connection: Connection, arrivals: Sequence[Arrival]) -> int:
+    def _insert(self, connection: sa.Connection, arrivals: Sequence[Arrival]) -> int:
         # The time is taken by the one who writes, and never lies before the end of a dataset: clocks step
         # back, and those of two machines differ.
         now = max(self._clock.now(), _over(connection))
@@ -224,31 +203,32 @@ class Reports:
         """Let everything before a moment be over, durably: whatever a clock says, nothing is added to it."""
         with self._database.write() as connection:
             self._database.alone(connection, "reports_over")
-            before = connection.scalar(select(_OVER.c.moment))
+            before = connection.scalar(sa.select(_OVER.c.moment))
             if before is None:
                 connection.execute(_OVER.insert().values(place=0, moment=moment))
             elif before < moment:
-                connection.execute(update(_OVER).values(moment=moment))
+                connection.execute(sa.update(_OVER).values(moment=moment))
         # Who began to store before that was written may have an earlier time: it is waited for.
         self._database.settle()
 
-    def marks(self, selection: Selection, every: int) -> list[Mark]:
+    def chunks(self, selection: Selection, every: int) -> list[ChunkStart]:
         """Where each chunk of `every` reports begins, and how many it has: `page` reads it from there.
 
-        Behind `end` of the selection's end these never change. The index answers alone; no report is read.
+        After `end` of the selection's end these never change. The index answers alone; no report is read.
         """
+        place = sa.func.row_number().over(order_by=_ORDER).label("place")
+        numbered = sa.select(*_ORDER, place).where(selection.where()).subquery().c
+        lasts = sa.select(numbered.received, numbered.id).where(numbered.place % every == 0)
         with self._database.read() as connection:
             total = _count(connection, selection)
-            ends = sorted(
-                (row.received, bytes(row.id)) for row in connection.execute(_every(selection, every))
-            )
+            ends = sorted((row.received, row.id) for row in connection.execute(lasts))
         # No id is empty, so this stands before the first report.
         starts = [(selection.start, b""), *ends]
         sizes = [min(every, total - before) for before in range(0, total, every)]
-        return [Mark(*start, size) for start, size in zip(starts, sizes, strict=False)]
+        return [ChunkStart(*start, size) for start, size in zip(starts, sizes, strict=False)]
 
     def read(self, selection: Selection, after: Position | None = None) -> Iterator[StoredReport]:
-        """All selected reports by time and id, or those behind one that was read before.
+        """All selected reports by time and id, or those after one that was read before.
 
         No transaction is open between two pages, so a slow reader holds up nobody.
         """
@@ -257,17 +237,17 @@ class Reports:
             after = page[-1]
 
     def page(self, selection: Selection, after: Position | None, limit: int) -> list[StoredReport]:
-        """The first reports of a selection, or the first behind a mark or a report, at most `limit`."""
-        query = select(_REPORTS).where(selection.where(after)).order_by(*_ORDER).limit(limit)
+        """The first reports of a selection, or the first after a position, at most `limit`."""
+        query = sa.select(_REPORTS).where(selection.where(after)).order_by(*_ORDER).limit(limit)
         with self._database.read() as connection:
-            return [_stored(row) for row in connection.execute(query)]
+            return [StoredReport(*row) for row in connection.execute(query)]
 
     def check(self) -> None:
         """Return if reports can be read; raise if not."""
         self._database.check()
 
 
-def _over(connection: Connection) -> int:
+def _over(connection: sa.Connection) -> int:
     """The moment before which nothing is added any more. Straight to the driver: every upload asks it."""
     row = connection.exec_driver_sql(_MOMENT).first()
     return 0 if row is None else int(row[0])
@@ -281,36 +261,16 @@ def _settle(settled: dict[bytes, bytes], name: bytes, data: bytes) -> Outcome:
     return Outcome.DUPLICATE if settled[name] == data else Outcome.CONFLICT
 
 
-def _count(connection: Connection, selection: Selection | None) -> int:
-    query = select(func.count()).select_from(_REPORTS)
+def _count(connection: sa.Connection, selection: Selection | None) -> int:
+    query = sa.select(sa.func.count()).select_from(_REPORTS)
     return connection.scalar(query if selection is None else query.where(selection.where())) or 0
 
 
-def _every(selection: Selection, every: int) -> Select[tuple[int, bytes]]:
-    """Time and id of every so manieth report of a selection."""
-    place = func.row_number().over(order_by=_ORDER).label("place")
-    numbered = select(*_ORDER, place).where(selection.where()).subquery()
-    found = numbered.c
-    return select(found.received, found.id).where(found.place % every == 0)
-
-
-def _lookup(connection: Connection, ids: Sequence[bytes]) -> dict[bytes, bytes]:
+def _lookup(connection: sa.Connection, ids: Sequence[bytes]) -> dict[bytes, bytes]:
     """The bytes that are stored under these ids."""
-    found: dict[bytes, bytes] = {}
+    stored: dict[bytes, bytes] = {}
     for start in range(0, len(ids), LOOKUP):
         some = _REPORTS.c.id.in_(ids[start : start + LOOKUP])
-        rows = connection.execute(select(_REPORTS.c.id, _REPORTS.c.data).where(some))
-        found.update({bytes(row.id): bytes(row.data) for row in rows})
-    return found
-
-
-def _stored(row: Row[tuple[object, ...]]) -> StoredReport:
-    return StoredReport(
-        bytes(row.id),
-        row.origin,
-        Purpose(row.purpose),
-        bytes(row.parameters),
-        row.hour,
-        row.received,
-        bytes(row.data),
-    )
+        rows = connection.execute(sa.select(_REPORTS.c.id, _REPORTS.c.data).where(some))
+        stored.update({row.id: row.data for row in rows})
+    return stored

@@ -1,49 +1,36 @@
 """The questions that the ad server has asked: durable before they leave, so that none is charged twice."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    ForeignKey,
-    LargeBinary,
-    MetaData,
-    Row,
-    String,
-    Table,
-    delete,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from maskedlark.adserver.dataset_store import MOST_HELPER_NAME
 from maskedlark.storage.engine import Database
 from maskedlark.storage.schema import prepare
 
 SCHEMA_VERSION = 1
-_TABLES = MetaData()
-_REQUESTS = Table(
+_TABLES = sa.MetaData()
+_REQUESTS = sa.Table(
     "requests",
     _TABLES,
-    Column("id", String(32), primary_key=True),
-    Column("asked", BigInteger, nullable=False),
-    Column("wish", LargeBinary, nullable=False),
-    Column("parameters", LargeBinary, nullable=False),
-    Column("body", LargeBinary, nullable=False),
-    Column("state", String(16), nullable=False),
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("asked", sa.BigInteger, nullable=False),
+    sa.Column("wish", sa.LargeBinary, nullable=False),
+    sa.Column("parameters", sa.LargeBinary, nullable=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
 )
-_ANSWERS = Table(
+_ANSWERS = sa.Table(
     "request_answers",
     _TABLES,
-    Column("request", ForeignKey(_REQUESTS.c.id), primary_key=True),
-    Column("helper", String(MOST_HELPER_NAME), primary_key=True),
-    Column("answer", LargeBinary, nullable=False),
+    sa.Column("request", sa.ForeignKey(_REQUESTS.c.id), primary_key=True),
+    sa.Column("helper", sa.String(MOST_HELPER_NAME), primary_key=True),
+    sa.Column("answer", sa.LargeBinary, nullable=False),
 )
 
 
-class Course(StrEnum):
+class RequestState(StrEnum):
     """What became of a question."""
 
     PENDING = "pending"
@@ -55,19 +42,18 @@ class Course(StrEnum):
     """Let go of by its askers, before all answers were here: what was charged stays charged."""
 
 
-@dataclass(frozen=True)
-class Kept:
-    """A question as it was asked."""
+class StoredRequest(NamedTuple):
+    """A question as it was asked: a row of its table."""
 
     id: str
     asked: int
     """When, in seconds since 1970."""
     wish: bytes
-    """The digest of what the caller wanted, then that of the datasets: the same wish finds its question."""
+    """The digest of its `QuerySpec`: asked again, the same spec finds its request."""
     parameters: bytes
     body: bytes
     """The very bytes that every helper gets, however often."""
-    state: Course
+    state: str
 
 
 class Requests:
@@ -77,43 +63,39 @@ class Requests:
         prepare(database, "requests", SCHEMA_VERSION, _TABLES)
         self._database = database
 
-    def find(self, wish: bytes) -> Kept | None:
-        """The pending question of the same wish; none if there is none."""
-        with self._database.read() as connection:
-            return _pending(connection, wish)
-
-    def add(self, made: Kept) -> Kept:
+    def add(self, made: StoredRequest) -> StoredRequest:
         """Keep a question, durable when this returns; or find what another has added meanwhile."""
         with self._database.write() as connection:
             self._database.alone(connection, "requests")
-            if (before := _pending(connection, made.wish)) is not None:
-                return before
-            row = (made.id, made.asked, made.wish, made.parameters, made.body, made.state.value)
-            self._database.insert_new(connection, _REQUESTS, [row])
+            before = connection.execute(_pending().where(_REQUESTS.c.wish == made.wish)).first()
+            if before is not None:
+                return StoredRequest(*before)
+            self._database.insert_new(connection, _REQUESTS, [made])
         return made
 
-    def get(self, name: str) -> Kept | None:
+    def get(self, name: str) -> StoredRequest | None:
         """The question of this id; none if there is none."""
         with self._database.read() as connection:
-            row = connection.execute(select(_REQUESTS).where(_REQUESTS.c.id == name)).one_or_none()
-        return None if row is None else _kept(row)
+            row = connection.execute(sa.select(_REQUESTS).where(_REQUESTS.c.id == name)).one_or_none()
+        return None if row is None else StoredRequest(*row)
 
-    def pending(self) -> list[Kept]:
+    def pending(self) -> list[StoredRequest]:
         """Questions that may be charged and are not answered, the oldest first."""
-        query = select(_REQUESTS).where(_REQUESTS.c.state == Course.PENDING.value)
         with self._database.read() as connection:
-            return [_kept(row) for row in connection.execute(query.order_by(_REQUESTS.c.asked))]
+            return [StoredRequest(*row) for row in connection.execute(_pending())]
 
     def reopen(self, name: str) -> None:
         """It is asked again: until it is answered, some helper may have charged it."""
-        change = update(_REQUESTS).where(_REQUESTS.c.id == name, _REQUESTS.c.state != Course.ANSWERED.value)
+        change = sa.update(_REQUESTS).where(
+            _REQUESTS.c.id == name, _REQUESTS.c.state != RequestState.ANSWERED.value
+        )
         with self._database.write() as connection:
-            connection.execute(change.values(state=Course.PENDING.value))
+            connection.execute(change.values(state=RequestState.PENDING.value))
 
-    def close(self, name: str, state: Course) -> None:
+    def close(self, name: str, state: RequestState) -> None:
         """Nothing is left to do for a question."""
         with self._database.write() as connection:
-            connection.execute(update(_REQUESTS).where(_REQUESTS.c.id == name).values(state=state.value))
+            connection.execute(sa.update(_REQUESTS).where(_REQUESTS.c.id == name).values(state=state.value))
 
     def answer(self, name: str, helper: str, data: bytes) -> None:
         """Keep a helper's answer, whose receipt was verified."""
@@ -123,20 +105,19 @@ class Requests:
     def drop_answers(self, name: str) -> None:
         """Let go of a question's answers: helpers give them again."""
         with self._database.write() as connection:
-            connection.execute(delete(_ANSWERS).where(_ANSWERS.c.request == name))
+            connection.execute(sa.delete(_ANSWERS).where(_ANSWERS.c.request == name))
 
     def answers(self, name: str) -> dict[str, bytes]:
         """What is kept of the answers, by helper."""
-        query = select(_ANSWERS).where(_ANSWERS.c.request == name)
+        query = sa.select(_ANSWERS.c.helper, _ANSWERS.c.answer).where(_ANSWERS.c.request == name)
         with self._database.read() as connection:
-            return {row.helper: bytes(row.answer) for row in connection.execute(query)}
+            return {row.helper: row.answer for row in connection.execute(query)}
 
 
-def _pending(connection: Connection, wish: bytes) -> Kept | None:
-    same = (_REQUESTS.c.wish == wish) & (_REQUESTS.c.state == Course.PENDING.value)
-    row = connection.execute(select(_REQUESTS).where(same).limit(1)).one_or_none()
-    return None if row is None else _kept(row)
-
-
-def _kept(row: Row[tuple[object, ...]]) -> Kept:
-    return Kept(row.id, row.asked, bytes(row.wish), bytes(row.parameters), bytes(row.body), Course(row.state))
+def _pending() -> sa.Select[Any]:
+    """Those that may be charged and are not answered, the oldest first."""
+    return (
+        sa.select(_REQUESTS)
+        .where(_REQUESTS.c.state == RequestState.PENDING.value)
+        .order_by(_REQUESTS.c.asked)
+    )

@@ -1,21 +1,21 @@
 """Sending a dataset to all helpers at once: several chunks in flight to each, read page by page, resumable.
 
-Every answer is kept durably before the next chunk is taken. So after a crash only what is missing is sent: a
+Every answer is kept durably before the next chunk is sent. So after a crash only what is missing is sent: a
 chunk that a helper has not received, or whose answer did not arrive here (the helper gives the same again).
+Run on the ad server's machine.
 """
 
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from maskedlark.adserver.dataset_store import Dataset, Datasets
 from maskedlark.adserver.errors import HelpersDiffer
-from maskedlark.adserver.remote_helper import RemoteHelper
-from maskedlark.adserver.report_store import Mark, Reports, StoredReport
+from maskedlark.adserver.remote_helper import RemoteHelper, at_once
+from maskedlark.adserver.report_store import ChunkStart, Reports, StoredReport
 from maskedlark.errors import MaskedLarkError
 from maskedlark.web.errors import DatasetRefused
 from maskedlark.wire import datasets as wire
@@ -24,7 +24,6 @@ from maskedlark.wire.datasets import ChunkAnswer, State
 
 IN_FLIGHT = 4
 """Chunks on their way to one helper at a time; they bound memory too."""
-T = TypeVar("T")
 
 
 class Progress(Protocol):
@@ -47,30 +46,35 @@ class Sending:
     dataset: Dataset
     helpers: Sequence[RemoteHelper]
     progress: Progress = silent
+    _sent: Counter[str] = field(default_factory=Counter)
+    """Reports that are there, by helper."""
     _telling: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self) -> None:
         """Send what is missing everywhere. An error leaves all that was sent where it is."""
-        marks = self.datasets.marks(self.dataset.name)
-        at_once([partial(self._send, helper, marks) for helper in self.helpers])
+        chunks = self.datasets.chunks(self.dataset.name)
+        at_once([partial(self._send, helper, chunks) for helper in self.helpers])
 
-    def _send(self, helper: RemoteHelper, marks: Sequence[Mark]) -> None:
+    def _send(self, helper: RemoteHelper, chunks: Sequence[ChunkStart]) -> None:
         """All that one helper lacks. Others go on, whatever becomes of this one."""
-        missing = self._missing(helper, len(marks))
-        sent = self.dataset.reports - sum(marks[number].size for number in missing)
-        self._tell(helper, sent)
-        queue = _Queue(missing, sent)
-        at_once([partial(self._lane, helper, marks, queue)] * min(IN_FLIGHT, len(missing)))
+        missing = self._missing(helper, len(chunks))
+        self._tell(helper, self.dataset.reports - sum(chunks[number].size for number in missing))
+        lane = partial(self._lane, helper, chunks, deque(missing))
+        at_once([lane] * min(IN_FLIGHT, len(missing)))
 
-    def _lane(self, helper: RemoteHelper, marks: Sequence[Mark], queue: "_Queue") -> None:
-        """One chunk after another, until none is left."""
-        while (number := queue.take()) is not None:
+    def _lane(self, helper: RemoteHelper, chunks: Sequence[ChunkStart], waiting: deque[int]) -> None:
+        """One chunk after another, until none is left: the lanes of a helper share what waits."""
+        while True:
             try:
-                self._chunk(helper, number, marks[number])
+                number = waiting.popleft()
+            except IndexError:
+                return
+            try:
+                self._chunk(helper, number, chunks[number])
             except BaseException:
-                queue.drop()  # What is on its way arrives; nothing more is begun.
+                waiting.clear()  # What is on its way arrives; nothing more is begun.
                 raise
-            self._tell(helper, queue.done(marks[number].size))
+            self._tell(helper, chunks[number].size)
 
     def _missing(self, helper: RemoteHelper, chunks: int) -> list[int]:
         """The chunks that the helper has not received, or whose answer is not kept here."""
@@ -87,61 +91,29 @@ class Sending:
             )
         return missing
 
-    def _chunk(self, helper: RemoteHelper, number: int, mark: Mark) -> None:
-        name, page = self.dataset.name, chunk(self.reports, self.dataset, number, mark)
+    def _chunk(self, helper: RemoteHelper, number: int, start: ChunkStart) -> None:
+        name, page = self.dataset.name, chunk(self.reports, self.dataset, number, start)
         parts = [report.decode(stored.data).part(helper.place) for stored in page]
         answer = helper.chunk(name, number, uploads.encode_batch(parts), self.dataset.opening)
-        _check_answer(helper, answer, mark.size)
+        _check_answer(helper, answer, start.size)
         self.datasets.keep(name, number, helper.name, answer)
 
-    def _tell(self, helper: RemoteHelper, sent: int) -> None:
+    def _tell(self, helper: RemoteHelper, more: int) -> None:
+        """So many more reports are there."""
         with self._telling:
-            self.progress(helper.name, sent, self.dataset.reports)
+            self._sent[helper.name] += more
+            self.progress(helper.name, self._sent[helper.name], self.dataset.reports)
 
 
-def chunk(reports: Reports, dataset: Dataset, number: int, mark: Mark) -> list[StoredReport]:
-    """The reports of a chunk, as they were frozen."""
-    found = reports.page(dataset.selection, mark, mark.size)
-    if len(found) != mark.size:
+def chunk(reports: Reports, dataset: Dataset, number: int, start: ChunkStart) -> list[StoredReport]:
+    """The reports of a chunk, as they were selected."""
+    page = reports.page(dataset.selection, start, start.size)
+    if len(page) != start.size:
         raise DatasetRefused(
             f"chunk {number} of {dataset.name} lost reports since it was frozen: nothing may be deleted from "
             f"a dataset. `datasets abort {dataset.name}`, and freeze again"
         )
-    return found
-
-
-def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """The results of calls that run at the same time. Waits for all, then raises what went wrong first."""
-    if not calls:
-        return []
-    with ThreadPoolExecutor(len(calls)) as pool:
-        running = [pool.submit(call) for call in calls]
-    return [each.result() for each in running]
-
-
-class _Queue:
-    """The chunks that one helper still lacks, shared by its lanes, and how many reports are there."""
-
-    def __init__(self, missing: Sequence[int], sent: int) -> None:
-        self._waiting = deque(missing)
-        self._sent = sent
-        self._lock = threading.Lock()
-
-    def take(self) -> int | None:
-        """The next chunk; none if none is left."""
-        with self._lock:
-            return self._waiting.popleft() if self._waiting else None
-
-    def drop(self) -> None:
-        """Begin no more."""
-        with self._lock:
-            self._waiting.clear()
-
-    def done(self, size: int) -> int:
-        """A chunk is there; returns how many reports are."""
-        with self._lock:
-            self._sent += size
-            return self._sent
+    return page
 
 
 def _check_state(helper: RemoteHelper, dataset: Dataset, state: State) -> None:

@@ -166,7 +166,7 @@ def _table(answered: Answered, combined: Combined, confidence: float) -> Table:
     ]
     names = [name for planned in combined.plan.columns for name in _coordinates(planned)]
     numbers = zip(*columns, strict=True) if combined.rows else ()
-    rows = tuple(Row(group, found) for group, found in zip(combined.rows, numbers, strict=True))
+    rows = tuple(Row(group, estimates) for group, estimates in zip(combined.rows, numbers, strict=True))
     return Table(
         combined.plan.by,
         tuple(names),

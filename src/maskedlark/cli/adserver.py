@@ -12,7 +12,6 @@ from maskedlark.adserver import skeleton
 from maskedlark.adserver.app import create_app
 from maskedlark.adserver.report_store import Reports
 from maskedlark.adserver.retention import DAY_S, Retention
-from maskedlark.adserver.upkeep import upkeep
 from maskedlark.cli import options
 from maskedlark.cli.error_handling import command, group
 from maskedlark.cli.options import Json, Listening, serve_command
@@ -77,7 +76,7 @@ def serve(config: Path, listening: Listening) -> None:
         reports = Reports(database, clock)
         retention = Retention(database, settings.keep_days * DAY_S, settings.most_leap_days * DAY_S)
         made = create_app(settings.origin, reports, clock, settings.limits)
-        with upkeep(retention, clock):
+        with retention.running(clock):
             serving.serve(made, listening(settings.serving))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from maskedlark.adserver.trusted import naming
+from maskedlark.adserver.trusted_parameters import naming_keys
 from maskedlark.clock import SystemClock
 from maskedlark.parameters import chain
 from maskedlark.parameters.chain import Signed
@@ -25,14 +25,14 @@ def open_client(
         folder, key = cache or Path(forgotten), key_file.public(service_key)
         with (
             ParameterClient(service, key, folder, SystemClock(), pins) as client,
-            naming("--service-key", "--origin-key"),
+            naming_keys("--service-key", "--origin-key"),
         ):
             yield client
 
 
 def verify(signed: Sequence[Signed], origin: str, service_key: str, origin_key: str) -> list[Document]:
     """Every document of a chain, of which there is at least one."""
-    with naming("--service-key", "--origin-key"):
+    with naming_keys("--service-key", "--origin-key"):
         documents = chain.verify(signed, origin, key_file.public(origin_key), key_file.public(service_key))
     if not documents:
         raise UnknownDocument(f"the chain holds no document of {origin}")

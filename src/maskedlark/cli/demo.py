@@ -14,7 +14,6 @@ from rich.markup import escape
 from typer import Option
 
 import maskedlark
-from maskedlark.adserver.client import Client
 from maskedlark.cli import page as pages
 from maskedlark.cli import signals
 from maskedlark.cli.demo_steps import measuring, party_views, reporting
@@ -27,6 +26,7 @@ from maskedlark.cli.output import print_result
 from maskedlark.features import Encoder
 from maskedlark.randomness import Randomness, SystemRandomness
 from maskedlark.simulate.cluster import local_cluster
+from maskedlark.training.client import Client
 
 app = typer.Typer()
 

@@ -9,8 +9,8 @@ from typer import Option
 
 from maskedlark.adserver import dates
 from maskedlark.adserver.client import CONFIDENCE, Client
-from maskedlark.adserver.question import Between, Options
-from maskedlark.adserver.requests import Kept
+from maskedlark.adserver.query_arguments import Between, Options
+from maskedlark.adserver.requests import StoredRequest
 from maskedlark.adserver.table import Table
 from maskedlark.cli.error_handling import command
 from maskedlark.cli.options import AdServerConfig, Json, MostEpsilon, Noise, Several
@@ -77,7 +77,7 @@ def _show(tables: Sequence[Table], as_json: bool) -> None:
     print_result(fields, as_json, "\n\n".join(map(str, tables)))
 
 
-def _list(pending: Sequence[Kept], as_json: bool) -> None:
+def _list(pending: Sequence[StoredRequest], as_json: bool) -> None:
     """Every pending question with what it asks; its datasets are those of when it was asked."""
     asked = [(kept, messages.decode_request(kept.body)) for kept in pending]
     fields, lines = [], []

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from maskedlark.adserver import receipt_pages
 from maskedlark.adserver.client import Client
-from maskedlark.adserver.receipt_pages import MOST_RECEIPTS
+from maskedlark.adserver.remote_helper import MOST_RECEIPTS, fetch_receipts
 from maskedlark.cli.chains import open_client
 from maskedlark.cli.chains import verify as verify_chain
 from maskedlark.cli.error_handling import command, group
@@ -118,7 +117,7 @@ def _fetch(client: ParameterClient, origin: str, helper: str, most: int) -> list
     """From the helper itself, at the address that its identity signs."""
     identity = _identity(client.chain(origin), helper)
     with Remote(client.keys(helper, identity).address) as remote:
-        receipts = list(receipt_pages.fetch(remote, origin, most=most + 1))
+        receipts = list(fetch_receipts(remote, origin, most=most + 1))
     if len(receipts) > most:
         raise StrangeAnswer(
             f"{helper} shows more than {most} receipts: if it has so many, give a larger --most"

@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from maskedlark.adserver.client import Client
 from maskedlark.cli.error_handling import command, import_extra
 from maskedlark.cli.options import Json, MostEpsilon, Noise
 from maskedlark.cli.output import print_result
 from maskedlark.ledger.receipt import OpenedReceipt
 from maskedlark.training import recipe as recipes
+from maskedlark.training.client import Client
 from maskedlark.training.errors import BadRun
 from maskedlark.training.metrics import Measure
 

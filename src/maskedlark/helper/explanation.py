@@ -1,12 +1,17 @@
-"""What a question would cost and how exact its answer would be, as JSON. Nothing here looks at a record."""
+"""What a question would cost and how exact its answer would be. Nothing here looks at a record."""
 
-import json
 import math
-from typing import Any
 
 from maskedlark.dp import intervals
 from maskedlark.functions.function import Column
 from maskedlark.ledger.budget import Spent
+from maskedlark.release.messages import (
+    ExplainedColumn,
+    ExplainedCost,
+    ExplainedSpending,
+    ExplainedTable,
+    Explanation,
+)
 from maskedlark.release.release import CheckedQuery, Explained
 
 CONFIDENCE = 0.95
@@ -15,45 +20,44 @@ CONFIDENCE = 0.95
 def encode(explained: Explained) -> bytes:
     """For the ad server, before it asks in earnest. Run by a helper."""
     query, cost, document = explained.query, explained.cost, explained.query.scope.document
-    found = {
-        "function": query.request.function,
-        "records": query.records,
-        "k": document.k,
-        "helpers": len(document.helpers),
-        "mechanism": query.scope.mechanism.kind,
-        "noise": query.request.noise,
-        "cost": {
-            "before": _spent(cost.before),
-            "after": _spent(cost.after),
-            "charged_epsilon": _finite(max(0.0, cost.after.epsilon - cost.before.epsilon)),
-            "charged_delta": max(0.0, cost.after.delta - cost.before.delta),
-            "left_epsilon": _finite(cost.left),
-            "left_delta": document.budget.delta - cost.after.delta,
-        },
-        "noise_that_fits": explained.noise_that_fits,
-        "confidence": CONFIDENCE,
-        "tables": [
-            {"by": list(plan.by), "columns": [_column(query, column) for column in plan.columns]}
+    return Explanation(
+        function=query.request.function,
+        records=query.records,
+        k=document.k,
+        helpers=len(document.helpers),
+        mechanism=query.scope.mechanism.kind,
+        noise=query.request.noise,
+        cost=ExplainedCost(
+            before=_spent(cost.before),
+            after=_spent(cost.after),
+            charged_epsilon=_finite(max(0.0, cost.after.epsilon - cost.before.epsilon)),
+            charged_delta=max(0.0, cost.after.delta - cost.before.delta),
+            left_epsilon=_finite(cost.left),
+            left_delta=document.budget.delta - cost.after.delta,
+        ),
+        noise_that_fits=explained.noise_that_fits,
+        confidence=CONFIDENCE,
+        tables=tuple(
+            ExplainedTable(by=plan.by, columns=tuple(_column(query, column) for column in plan.columns))
             for plan in query.question.plans
-        ],
-    }
-    return json.dumps(found, allow_nan=False).encode()
+        ),
+    ).encode()
 
 
-def _spent(spent: Spent) -> dict[str, float | None]:
-    return {"epsilon": _finite(spent.epsilon), "delta": spent.delta}
+def _spent(spent: Spent) -> ExplainedSpending:
+    return ExplainedSpending(epsilon=_finite(spent.epsilon), delta=spent.delta)
 
 
-def _column(query: CheckedQuery, column: Column) -> dict[str, Any]:
+def _column(query: CheckedQuery, column: Column) -> ExplainedColumn:
     """How far the noise of all helpers together moves one number of a column."""
     scope = query.scope
     law = scope.mechanism.kind, query.request.noise, column.sensitivity, len(scope.document.helpers)
-    return {
-        "name": column.name,
-        "width": column.width,
-        "standard_error": intervals.standard_error(*law),
-        "half_width": intervals.half_width(*law, CONFIDENCE),
-    }
+    return ExplainedColumn(
+        name=column.name,
+        width=column.width,
+        standard_error=intervals.standard_error(*law),
+        half_width=intervals.half_width(*law, CONFIDENCE),
+    )
 
 
 def _finite(number: float) -> float | None:

@@ -1,6 +1,5 @@
 """A helper with all its parts: what the endpoints do, without HTTP. All of it blocks: run it in threads."""
 
-import json
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -27,7 +26,7 @@ from maskedlark.randomness import Randomness
 from maskedlark.release import messages
 from maskedlark.release.checks import Dataset
 from maskedlark.release.kept_answers import KeptAnswers
-from maskedlark.release.messages import Request
+from maskedlark.release.messages import RecordCounts, Request
 from maskedlark.release.release import Release
 from maskedlark.storage.engine import Database, file_of, open_database
 from maskedlark.storage.errors import ClockLeapt
@@ -105,9 +104,8 @@ class Service:
         """How many records a sealed dataset has, of each model, and from which slot on all are free."""
         found = self.find(origin, dataset)
         records = {tag: found.size(tag) for tag in found.document.declared_models}
-        return json.dumps(
-            {"records": records, "free_slot": self.releases.free_slot(origin, dataset)}
-        ).encode()
+        free_slot = self.releases.free_slot(origin, dataset)
+        return RecordCounts(records=records, free_slot=free_slot).encode()
 
     def find(self, origin: str, digest: bytes) -> Dataset:
         """A dataset of the caller's, under a document that still passes the policy of today."""

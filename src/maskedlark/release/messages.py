@@ -7,23 +7,24 @@
 An answer is one helper's share: it says nothing until all are added up, and then only a private answer.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from maskedlark.core import field
 from maskedlark.core.declared import MOST_NAMES
 from maskedlark.core.field import FieldArray
-from maskedlark.dp.mechanisms import LEAST_NOISE, MOST_NOISE
+from maskedlark.dp.mechanisms import LEAST_NOISE, MOST_NOISE, Kind
 from maskedlark.dp.sampling import Sampling
 from maskedlark.dp.session_charge import MOST_STEPS
 from maskedlark.errors import BadArguments, WrongLength, WrongType
 from maskedlark.functions.function import Group
 from maskedlark.ledger import receipt
 from maskedlark.ledger.receipt import Hex16, SignedReceipt
-from maskedlark.parameters.settings import Hex32, Name, Settings, faults
+from maskedlark.parameters.settings import MOST_NUMBER, Hex32, Name, Settings, faults
 from maskedlark.wire import codec
 from maskedlark.wire.codec import Fields, Reader
 
@@ -36,6 +37,8 @@ MOST_COLUMNS = 1 << 10
 MOST_ROWS = 1 << 20
 MOST_SLOT = 1 << 52
 Slot = Annotated[int, Field(ge=0, le=MOST_SLOT)]
+_Number = Annotated[int, Field(ge=0, le=MOST_NUMBER)]
+_Cost = Annotated[float, Field(ge=0)]
 _ANSWER = Fields("tables", "receipt")
 _TABLE = Fields("rows", "columns")
 
@@ -169,3 +172,88 @@ def _column(reader: Reader, rows: int) -> FieldArray:
 
 def _entry(key: str | int) -> bytes:
     return codec.text(key) if isinstance(key, str) else codec.number(key)
+
+
+class RecordCounts(Settings):
+    """How many records a sealed dataset has, and which slots are free. Made by a helper."""
+
+    records: dict[Name, _Number]
+    """By model."""
+    free_slot: _Number
+    """The first slot after all that sessions have."""
+
+    def encode(self) -> bytes:
+        """JSON for the wire."""
+        return json.dumps(self.model_dump()).encode()
+
+
+class ReceiptPage(Settings):
+    """Some receipts of a helper in their order, and whether more follow. Made by a helper, for anyone."""
+
+    receipts: tuple[SignedReceipt, ...]
+    more: bool
+
+    def encode(self) -> bytes:
+        """JSON for the wire."""
+        return self.model_dump_json().encode()
+
+
+class _Explained(BaseModel):
+    """Part of an explanation. Its reader takes one that says more: nothing is charged by it."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+
+class ExplainedSpending(_Explained):
+    """What a source has cost."""
+
+    epsilon: _Cost | None
+    """None is without bound: JSON has no infinity."""
+    delta: _Cost
+
+
+class ExplainedCost(_Explained):
+    """What a question would change."""
+
+    before: ExplainedSpending
+    after: ExplainedSpending
+    charged_epsilon: _Cost | None
+    charged_delta: _Cost
+    left_epsilon: float | None
+    """Below 0 it would be refused."""
+    left_delta: float
+
+
+class ExplainedColumn(_Explained):
+    """How far the noise of all helpers together moves one number of a column."""
+
+    name: str
+    width: int
+    standard_error: float
+    half_width: float
+
+
+class ExplainedTable(_Explained):
+    """One table of an answer."""
+
+    by: tuple[str, ...]
+    columns: tuple[ExplainedColumn, ...]
+
+
+class Explanation(_Explained):
+    """What a question would cost, and how exact its answer would be. Made by a helper; nothing is charged."""
+
+    function: str
+    records: int
+    k: int
+    helpers: int
+    mechanism: Kind
+    noise: float
+    cost: ExplainedCost
+    noise_that_fits: float | None
+    confidence: float
+    tables: tuple[ExplainedTable, ...]
+
+    def encode(self) -> bytes:
+        """JSON for the wire."""
+        return json.dumps(self.model_dump(), allow_nan=False).encode()

@@ -25,6 +25,7 @@ from maskedlark.parameters.drafting import draft
 from maskedlark.parameters.settings import Budget
 from maskedlark.randomness import Randomness
 from maskedlark.simulate.services import Process, is_free
+from maskedlark.training.client import Client as TrainingClient
 from maskedlark.web import files, key_file
 from maskedlark.web.errors import NotThere
 from maskedlark.web.parameters import ParameterClient
@@ -116,9 +117,9 @@ class LocalCluster:
         parties |= {helper.name: helper.process for helper in self.helpers}
         return [name for name, process in parties.items() if process.has_ended]
 
-    def client(self) -> Client:
+    def client(self) -> TrainingClient:
         """The ad server's own hands."""
-        return Client.from_config(self.config)
+        return TrainingClient.from_config(self.config)
 
     def publish(self, settings: str, origin: str | None = None) -> Document:
         """The next version of the origin's document, or the first of another's, with our helpers in it."""

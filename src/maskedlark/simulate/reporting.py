@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from maskedlark.adserver.client import Client
-from maskedlark.adserver.dataset_store import Dataset, Standing
+from maskedlark.adserver.dataset_store import Dataset, DatasetState
 from maskedlark.browser.population import Population, processes
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
@@ -95,9 +95,9 @@ class Reporting:
 
     def _sealed(self, client: Client, name: str) -> Dataset:
         dataset = next(each for each in client.datasets() if each.name == name)
-        if dataset.state is Standing.SEALED:
+        if dataset.state is DatasetState.SEALED:
             return dataset
-        if dataset.state is not Standing.FROZEN:  # Nothing will be answered from it.
+        if dataset.state is not DatasetState.FROZEN:  # Nothing will be answered from it.
             raise OtherSimulation(f"dataset {name} is {dataset.state}: give another folder")
         with self._bar(f"helpers open {name}", dataset.reports * len(self.cluster.helpers)) as advance:
             before: dict[str, int] = {}

@@ -20,7 +20,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from maskedlark.adserver.client import Client
 from maskedlark.adserver.dataset_store import Dataset
 from maskedlark.core.purpose import Purpose
 from maskedlark.features.encoder import Encoder
@@ -35,6 +34,7 @@ from maskedlark.simulate.drafts import Declared
 from maskedlark.simulate.errors import BadSimulation, OtherSimulation
 from maskedlark.simulate.reporting import Reporting
 from maskedlark.simulate.users import Bounds, ColumnRoles, Users, read_users
+from maskedlark.training.client import Client
 from maskedlark.web import files
 
 TAG = "ConversionModel"

@@ -1,1 +1,1 @@
-"""What a party keeps: one protocol a kind of thing, any database by URL."""
+"""Databases by URL: SQLite and PostgreSQL with one interface, and copies of them."""

@@ -1,10 +1,9 @@
-"""A database by URL: SQLite or PostgreSQL; another is a line in `_OPENERS`, and its callers do not change.
+"""A database by URL: SQLite or PostgreSQL; another is a case in `open_database`; callers do not change.
 
 Callers see transactions alone: `write()` and `read()`. Parameters of a statement are hidden from errors and
 logs, whatever they hold.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 from sqlalchemy.engine import URL, make_url
@@ -16,40 +15,25 @@ from maskedlark.storage.errors import UnsupportedDatabase
 __all__ = ["Database", "beside", "file_of", "open_database", "parse"]
 
 
-def _sqlite(url: URL, make: bool) -> Database:
-    from maskedlark.storage.sqlite import open_sqlite  # noqa: PLC0415 - one of them is used, and both are slow
-
-    return open_sqlite(url, make)
-
-
-def _postgresql(url: URL, make: bool) -> Database:  # noqa: ARG001 - a server has it, or has not
-    from maskedlark.storage.postgresql import open_postgresql  # noqa: PLC0415
-
-    return open_postgresql(url)
-
-
-_OPENERS: dict[str, Callable[[URL, bool], Database]] = {"sqlite": _sqlite, "postgresql": _postgresql}
-
-
 def parse(url: str | URL) -> URL:
     """The parts of a URL. What is wrong with one is not said: it may hold a password."""
     try:
-        found = make_url(url)
+        parsed = make_url(url)
     except (ArgumentError, ValueError):
         raise UnsupportedDatabase(
             "not the URL of a database; give one such as sqlite:///reports.db"
         ) from None
-    if "@" in (found.host or ""):
+    if "@" in (parsed.host or ""):
         raise UnsupportedDatabase("a URL with two @: in a password, write it as %40")
-    return found
+    return parsed
 
 
 def file_of(url: str | URL) -> Path | None:
     """The file that a URL of SQLite names; none for any other."""
-    found = parse(url)
-    if found.get_backend_name() != "sqlite" or not found.database or found.database == ":memory:":
+    parsed = parse(url)
+    if parsed.get_backend_name() != "sqlite" or parsed.database in (None, "", ":memory:"):
         return None
-    return Path(found.database)
+    return Path(str(parsed.database))
 
 
 def beside(url: str, folder: Path) -> str:
@@ -66,13 +50,17 @@ def open_database(url: str | URL, make: bool = True) -> Database:
     Without `make`, one that is not there is an error.
     """
     parsed = parse(url)
-    opener = _OPENERS.get(parsed.get_backend_name())
-    if opener is None:
-        known = " or ".join(f"{name}:" for name in _OPENERS)
-        raise UnsupportedDatabase(
-            f"no {parsed.get_backend_name()}: here; give a URL that begins with {known}"
-        )
-    database = opener(parsed, make)
+    match parsed.get_backend_name():
+        case "sqlite":
+            from maskedlark.storage.sqlite import open_sqlite  # noqa: PLC0415 - one is used, and both are slow
+
+            database = open_sqlite(parsed, make)
+        case "postgresql":
+            from maskedlark.storage.postgresql import open_postgresql  # noqa: PLC0415
+
+            database = open_postgresql(parsed)  # A server has it, or has not.
+        case other:
+            raise UnsupportedDatabase(f"no {other}: here; give a URL that begins with sqlite: or postgresql:")
     try:
         with database.beginning():
             database.check()

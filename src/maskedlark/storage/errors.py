@@ -3,9 +3,7 @@
 MaskedLarkError
 ├── UnsupportedDatabase     a database that we cannot keep anything in as it is; says what to change
 ├── UnusedDatabase          a database that no ad server has stored reports in: probably another was meant
-├── BelowFloor              a dataset that begins where reports are being deleted
 ├── ClockLeapt              the clock is far ahead of the last time that something old was deleted
-├── NotFrozen               a dataset that somebody else has sealed or taken back meanwhile
 ├── StorageUnavailable      the database cannot answer now: nothing is known to be stored, ask again later
 └── UnknownSchema           a database that another version of this package made
 """
@@ -21,16 +19,8 @@ class UnusedDatabase(MaskedLarkError):
     """A database that no ad server has stored reports in."""
 
 
-class BelowFloor(MaskedLarkError):
-    """The dataset would begin where reports are being deleted: it has to begin later."""
-
-
 class ClockLeapt(MaskedLarkError):
     """The clock is far ahead of when something was last deleted. Nothing is, until the operator says so."""
-
-
-class NotFrozen(MaskedLarkError):
-    """The dataset is not as it was: somebody else has sealed it or taken it back meanwhile."""
 
 
 class StorageUnavailable(MaskedLarkError):

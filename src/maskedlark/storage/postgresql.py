@@ -100,8 +100,8 @@ def _set_up(connection: Any, _record: object) -> None:  # noqa: ANN401
     if connection.execute("SHOW fsync").fetchone() != ("on",):
         connection.close()
         raise UnsupportedDatabase("this server is not durable: set fsync = on in its configuration")
-    (found,) = connection.execute("SHOW synchronous_commit").fetchone()
-    if found not in ("on", "remote_apply"):  # The second waits for more than the first.
+    (mode,) = connection.execute("SHOW synchronous_commit").fetchone()
+    if mode not in ("on", "remote_apply"):  # The second waits for more than the first.
         connection.execute("SET synchronous_commit = on")
     connection.execute(f"SET lock_timeout = '{database.BUSY_TIMEOUT_S}s'")
     connection.commit()

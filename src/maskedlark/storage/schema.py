@@ -1,6 +1,6 @@
 """Tables, made once and known by a version: a database of another version is refused, not guessed at."""
 
-from sqlalchemy import Column, Connection, Integer, MetaData, String, Table, insert, select
+from sqlalchemy import Column, Integer, MetaData, String, Table, insert, select
 
 from maskedlark.storage.engine import Database
 from maskedlark.storage.errors import UnknownSchema
@@ -19,17 +19,13 @@ def prepare(database: Database, name: str, version: int, tables: MetaData) -> No
     with database.beginning(), database.write() as connection:
         database.alone(connection, "schema")
         _VERSIONS.create(connection, checkfirst=True)
-        found = _version(connection, name)
-        if found is None:
+        known = connection.scalar(select(_VERSIONS.c.version).where(_VERSIONS.c.name == name))
+        if known is None:
             # Where there are tables without a version, they are of the first one: it was not written then.
             tables.create_all(connection, checkfirst=True)
             connection.execute(insert(_VERSIONS).values(name=name, version=version))
-        elif found != version:
+        elif known != version:
             raise UnknownSchema(
-                f"the {name} in this database have version {found}, this package knows {version}: "
+                f"the {name} in this database have version {known}, this package knows {version}: "
                 "use the package that made it, or begin with an empty database and folder"
             )
-
-
-def _version(connection: Connection, name: str) -> int | None:
-    return connection.scalar(select(_VERSIONS.c.version).where(_VERSIONS.c.name == name))

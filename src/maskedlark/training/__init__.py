@@ -1,6 +1,7 @@
 """The PyTorch side of the ad server: a user's model and loop, gradients from helpers, labels with nobody.
 
-`Training` is what `client.training(...)` returns; `load` and `Predictor` are for who serves a trained model.
+`Client` is the ad server's with `client.training(...)`, which returns a `Training`, and
+`client.evaluate(...)`; `load` and `Predictor` are for who serves a trained model.
 """
 
 from importlib import import_module
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from maskedlark.training.begin import begin as begin
+    from maskedlark.training.client import Client as Client
     from maskedlark.training.plan import TrainingPlan as TrainingPlan
     from maskedlark.training.predictor import Predictor as Predictor
     from maskedlark.training.predictor import load as load
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from maskedlark.training.training import Training as Training
 
 _HOMES = {
+    "Client": "client",
     "TrainingPlan": "plan",
     "Predictor": "predictor",
     "Step": "training",
@@ -22,7 +25,7 @@ _HOMES = {
     "begin": "begin",
     "load": "predictor",
 }
-__all__ = ["Predictor", "Step", "Training", "TrainingPlan", "begin", "load"]
+__all__ = ["Client", "Predictor", "Step", "Training", "TrainingPlan", "begin", "load"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has that name

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import select
 
-from maskedlark.adserver import config, receipt_pages
+from maskedlark.adserver import config, remote_helper
 from maskedlark.adserver.report_store import Reports, Selection
-from maskedlark.adserver.requests import Course, Requests
+from maskedlark.adserver.requests import Requests, RequestState
 from maskedlark.audit.colluding import reading
 from maskedlark.clock import SystemClock
 from maskedlark.core import sharing
@@ -92,7 +92,7 @@ class Invariants:
         """Verified as anyone would; what was seen stays; every question was charged once, and no other."""
         for helper in self._stage.helpers:
             with Remote(helper.process.address) as remote:
-                chain = list(receipt_pages.fetch(remote, self._stage.origin))
+                chain = list(remote_helper.fetch_receipts(remote, self._stage.origin))
             found = trail.verify(chain, self._stage.origin, helper.name, self._stage.documents)
             encoded, before = [each.encode() for each in chain], self._chains.get(helper.name, [])
             if encoded[: len(before)] != before:
@@ -155,7 +155,7 @@ class Invariants:
             requests = Requests(database)
             for name in self.play.asked:
                 kept, answers = requests.get(name), requests.answers(name)
-                if kept is None or kept.state is not Course.ANSWERED:
+                if kept is None or kept.state is not RequestState.ANSWERED:
                     raise Broken(f"request {name} is not kept as answered")
                 for place, helper in enumerate(self._stage.helpers):
                     data = self._stage.signed(place).post("/v1/releases", kept.body, "application/json")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from maskedlark.adserver.report_store import Arrival, Outcome, Reports
-from maskedlark.adserver.together import Together
+from maskedlark.adserver.uploads import GroupCommit
 
 Heard = list[Outcome] | Exception
 
@@ -27,12 +27,12 @@ class Held(Reports):
         return super().store(batch)
 
 
-def at_once(together: Together, held: Held, batches: Sequence[Sequence[Arrival]]) -> list[Heard]:
+def at_once(commits: GroupCommit, held: Held, batches: Sequence[Sequence[Arrival]]) -> list[Heard]:
     """What each upload hears: the first is stored alone, and the others wait behind it, in this order."""
 
     def upload(batch: Sequence[Arrival]) -> Heard:
         try:
-            return together.store(batch)
+            return commits.store(batch)
         except Exception as error:  # noqa: BLE001 - the test says which it must be
             return error
 
@@ -41,7 +41,7 @@ def at_once(together: Together, held: Held, batches: Sequence[Sequence[Arrival]]
         held.begun.wait()
         for place, batch in enumerate(batches[1:]):
             heard.append(threads.submit(upload, batch))
-            while len(together._waiting) <= place:
+            while len(commits._waiting) <= place:
                 time.sleep(0.0005)
         held.free.set()
         return [each.result() for each in heard]

@@ -217,19 +217,30 @@ class Helper:
         return encoded
 
     def explain(self, body: bytes) -> bytes:
-        cost, fits = self.ledger.explain(self.document, self.charging(body))
-        return json.dumps(
+        request, charging = messages.decode_request(body), self.charging(body)
+        cost, fits = self.ledger.explain(self.document, charging)
+        said = messages.Explanation.model_validate(
             {
+                "function": request.function,
                 "records": 100,
+                "k": self.document.k,
+                "helpers": len(self.document.helpers),
+                "mechanism": self.document.mechanisms["aggregate"].kind,
+                "noise": request.noise,
                 "cost": {
+                    "before": cost.before._asdict(),
                     "after": cost.after._asdict(),
                     "charged_epsilon": Balance.of(cost).charged_epsilon,
+                    "charged_delta": 0.0,
                     "left_epsilon": cost.left,
+                    "left_delta": 0.0,
                 },
                 "noise_that_fits": fits,
-                "more": "than is read",
+                "confidence": 0.95,
+                "tables": [],
             }
-        ).encode()
+        )
+        return said.encode()[:-1] + b', "more": "than is read"}'
 
     def receipts(self, origin: str, after: int) -> bytes:
         found = self.ledger.receipts(origin, after)

@@ -2,15 +2,15 @@
 
 import pytest
 
-from maskedlark.adserver.dataset_store import Dataset, Datasets, Standing
-from maskedlark.adserver.report_store import Mark, Selection
+from maskedlark.adserver.dataset_store import Dataset, Datasets, DatasetState
+from maskedlark.adserver.errors import NotFrozen
+from maskedlark.adserver.report_store import ChunkStart, Selection
 from maskedlark.core.purpose import Purpose
 from maskedlark.storage.engine import open_database
-from maskedlark.storage.errors import NotFrozen
 from maskedlark.wire.datasets import ChunkAnswer
 from tests.unit.adserver.stored import DIGEST
 
-MARKS = [Mark(10, b"", 8), Mark(10, b"i" * 16, 8), Mark(12, b"j" * 16, 3)]
+MARKS = [ChunkStart(10, b"", 8), ChunkStart(10, b"i" * 16, 8), ChunkStart(12, b"j" * 16, 3)]
 
 
 def span(start, end, purpose=Purpose.AGGREGATE, parameters=DIGEST):
@@ -35,11 +35,11 @@ def datasets(database):
 
 def test_what_is_kept_comes_back(datasets, database):
     assert datasets.add("monday", span(10, 20), MARKS) is None
-    wanted = Dataset("monday", span(10, 20), 19, Standing.FROZEN)
+    wanted = Dataset("monday", span(10, 20), 19, DatasetState.FROZEN)
     assert datasets.get("monday") == wanted
     again = Datasets(database)
     assert again.all() == [wanted]
-    assert again.marks("monday") == MARKS
+    assert again.chunks("monday") == MARKS
     assert datasets.get("tuesday") is None
 
 
@@ -72,10 +72,10 @@ def test_a_name_is_used_once(datasets):
 def test_an_aborted_one_is_in_nobodys_way_and_leaves_nothing_behind(datasets):
     datasets.add("monday", span(10, 20), MARKS)
     datasets.keep("monday", 0, "helper-0", answer())
-    datasets.abort("monday")
-    assert datasets.get("monday").state is Standing.ABORTED
+    datasets.mark("monday", DatasetState.ABORTED)
+    assert datasets.get("monday").state is DatasetState.ABORTED
     assert datasets.add("monday", span(10, 15), MARKS[:1]) is None
-    assert datasets.marks("monday") == MARKS[:1]
+    assert datasets.chunks("monday") == MARKS[:1]
     assert datasets.answered("monday", "helper-0") == set()
 
 
@@ -83,11 +83,11 @@ def test_a_sealed_one_has_its_digest_and_stays(datasets):
     datasets.add("monday", span(10, 20), MARKS)
     datasets.seal("monday", b"d" * 32, 17)
     found = datasets.get("monday")
-    assert (found.state, found.digest, found.records) == (Standing.SEALED, b"d" * 32, 17)
+    assert (found.state, found.digest, found.records) == (DatasetState.SEALED, b"d" * 32, 17)
     datasets.seal("monday", b"d" * 32, 17)  # Two clients may finish it: they found the same.
-    for change in (datasets.abort, datasets.lose):
+    for end in (DatasetState.ABORTED, DatasetState.LOST):
         with pytest.raises(NotFrozen, match="monday is sealed, not frozen: another client was faster"):
-            change("monday")
+            datasets.mark("monday", end)
     with pytest.raises(NotFrozen):
         datasets.seal("monday", b"e" * 32, 17)
     assert datasets.get("monday") == found
@@ -95,31 +95,31 @@ def test_a_sealed_one_has_its_digest_and_stays(datasets):
 
 def test_what_somebody_else_took_back_is_not_sealed(datasets):
     datasets.add("monday", span(10, 20), MARKS)
-    datasets.abort("monday")
-    datasets.abort("monday")
+    datasets.mark("monday", DatasetState.ABORTED)
+    datasets.mark("monday", DatasetState.ABORTED)
     with pytest.raises(NotFrozen, match="monday is aborted"):
         datasets.seal("monday", b"d" * 32, 17)
     with pytest.raises(NotFrozen, match="tuesday is gone"):
-        datasets.abort("tuesday")
-    assert datasets.get("monday").state is Standing.ABORTED
+        datasets.mark("tuesday", DatasetState.ABORTED)
+    assert datasets.get("monday").state is DatasetState.ABORTED
 
 
 def test_one_that_is_given_up_stays_in_the_way(datasets):
     datasets.add("monday", span(10, 20), MARKS)
-    datasets.lose("monday")
+    datasets.mark("monday", DatasetState.LOST)
     for name, time in (("monday", (30, 40)), ("tuesday", (15, 25))):
         before = datasets.add(name, span(*time), MARKS)
         assert before is not None
-        assert before.state is Standing.LOST
+        assert before.state is DatasetState.LOST
 
 
 def test_only_a_sealed_one_expires(datasets):
     datasets.add("monday", span(10, 20), MARKS)
     with pytest.raises(NotFrozen, match="monday is frozen, not sealed"):
-        datasets.expire("monday")
+        datasets.mark("monday", DatasetState.EXPIRED)
     datasets.seal("monday", b"d" * 32, 17)
-    datasets.expire("monday")
-    assert datasets.get("monday").state is Standing.EXPIRED
+    datasets.mark("monday", DatasetState.EXPIRED)
+    assert datasets.get("monday").state is DatasetState.EXPIRED
 
 
 def test_answers_are_kept_by_helper_and_chunk_and_the_last_counts(datasets):

@@ -1,7 +1,7 @@
 import pytest
 
 from maskedlark.adserver import datasets as module
-from maskedlark.adserver.dataset_store import Standing
+from maskedlark.adserver.dataset_store import DatasetState
 from maskedlark.adserver.errors import EmptyDataset, NameTaken, NotOver, Overlapping, TooLarge
 from maskedlark.adserver.report_store import Reports, Selection
 from maskedlark.adserver.retention import DAY_S, Retention
@@ -25,7 +25,7 @@ def test_a_dataset_is_what_was_received_in_a_time(world):
     world.receive(5, b"one", NOW - 10)
     world.receive(7, b"two", NOW - 5)
     found = world.client.freeze("monday", NOW - 10, NOW - 5)
-    assert (found.reports, found.state) == (5, Standing.FROZEN)
+    assert (found.reports, found.state) == (5, DatasetState.FROZEN)
     assert found.selection == Selection(Purpose.AGGREGATE, world.document.digest, NOW - 10, NOW - 5)
     assert world.client.freeze("tuesday", NOW - 5, NOW).reports == 7
 
@@ -102,8 +102,8 @@ def test_a_dataset_has_so_many_chunks_at_most(world, monkeypatch):
 def test_large_payloads_make_small_chunks():
     models = [{"tag": "basket", "features": 6000, "labels": [{"kind": "binary"}], "gradient_bound": 2.0}]
     document = make(models=models, decoys=[], fake_rate=0.0)
-    small = module.parts_of(document, Selection(Purpose.AGGREGATE, bytes(32), 0, 1))
-    large = module.parts_of(document, Selection(Purpose.TRAIN, bytes(32), 0, 1))
+    small = module._parts(document, Purpose.AGGREGATE)
+    large = module._parts(document, Purpose.TRAIN)
     assert small == 2048
     assert large * document.payload_size(Purpose.TRAIN) < module.CHUNK_BYTES
     assert 500 < large < 2048
@@ -137,13 +137,13 @@ def test_a_dataset_begins_behind_what_is_being_deleted(world, retention):
 def test_deleting_that_begins_while_a_dataset_is_frozen_is_noticed(world, retention, monkeypatch):
     world.receive(5, b"old", NOW - 20 * DAY_S)
     world.receive(7, b"new", NOW - 5)
-    marks = Reports.marks
+    marks = Reports.chunks
 
     def meanwhile(self, selection, every):
         found = marks(self, selection, every)
         retention.forget(NOW)
         return found
 
-    monkeypatch.setattr(Reports, "marks", meanwhile)
+    monkeypatch.setattr(Reports, "chunks", meanwhile)
     found = world.client.freeze("monday", 0, NOW)
     assert (found.reports, found.selection.start) == (7, NOW - 10 * DAY_S)

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import event, text
 
 from maskedlark.adserver import report_store as module
-from maskedlark.adserver.report_store import Arrival, Mark, Outcome, Reports, Selection, StoredReport
+from maskedlark.adserver.report_store import Arrival, ChunkStart, Outcome, Reports, Selection, StoredReport
 from maskedlark.clock import FixedClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import FixedRandomness
@@ -140,7 +140,7 @@ def spread(store, at, seconds=3, each=7):
 @pytest.mark.parametrize("every", [1, 4, 7, 20, 21, 22, 1000])
 def test_a_selection_is_cut_into_chunks_that_pages_read_again(store, at, every):
     found = spread(store, at)
-    marks = store.marks(ALL, every)
+    marks = store.chunks(ALL, every)
     assert [mark.size for mark in marks] == [
         len(found[start : start + every]) for start in range(0, 21, every)
     ]
@@ -150,14 +150,14 @@ def test_a_selection_is_cut_into_chunks_that_pages_read_again(store, at, every):
 
 def test_the_marks_of_a_time_that_is_over_never_change(store, at):
     over = Selection(Purpose.TRAIN, DIGEST, NOW, NOW + 3)
-    assert store.marks(over, 4) == []
+    assert store.chunks(over, 4) == []
     spread(store, at)
     store.end(NOW + 3)
-    marks = store.marks(over, 4)
+    marks = store.chunks(over, 4)
     assert sum(mark.size for mark in marks) == 21
     store.store(arrivals(9, b"later"))
     store.store(arrivals(9, b"other", purpose=Purpose.AGGREGATE))
-    assert store.marks(over, 4) == marks
+    assert store.chunks(over, 4) == marks
 
 
 def test_a_time_that_is_over_stays_so_though_a_clock_steps_back(url, store, at):
@@ -165,14 +165,14 @@ def test_a_time_that_is_over_stays_so_though_a_clock_steps_back(url, store, at):
     spread(store, at)
     store.end(NOW + 3)
     store.end(NOW + 2)  # An earlier one takes nothing back.
-    marks = store.marks(over, 4)
+    marks = store.chunks(over, 4)
     pages = [store.page(over, mark, mark.size) for mark in marks]
     at.seconds = NOW + 1
     store.store(arrivals(9, b"late"))
     database, other = opened(url, FixedClock(NOW - 500))  # another process, whose clock is behind
     other.store(arrivals(3, b"slow"))
     database.close()
-    assert store.marks(over, 4) == marks
+    assert store.chunks(over, 4) == marks
     assert [store.page(over, mark, mark.size) for mark in marks] == pages
     behind = Selection(Purpose.TRAIN, DIGEST, NOW + 3, NOW + 4)
     assert store.count(behind) == 12
@@ -184,11 +184,11 @@ def test_a_time_that_is_over_stays_so_though_a_clock_steps_back(url, store, at):
 def test_an_end_waits_for_what_is_being_stored(url, store, at):
     database, other = opened(url, at)
     over = Selection(Purpose.TRAIN, DIGEST, NOW, NOW + 1)
-    marked: list[list[Mark]] = []
+    marked: list[list[ChunkStart]] = []
 
     def mark():
         store.end(over.end)
-        marked.append(store.marks(over, 10))
+        marked.append(store.chunks(over, 10))
 
     marking = threading.Thread(target=mark)
     with database.write() as connection:
@@ -212,7 +212,7 @@ def test_the_index_answers_alone_or_leads_to_the_reports(url, at):
     event.listen(database.engine, "before_cursor_execute", lambda *given: asked.append(given[2:4]))
     behind = store.page(ALL, None, 256)[-1]
     store.page(ALL, behind, 256)
-    assert len(store.marks(ALL, 1000)) == 3
+    assert len(store.chunks(ALL, 1000)) == 3
     chosen = [each for each in asked if "FROM reports" in each[0]]
     marks = [each for each in chosen if "data" not in each[0]]
     assert (len(chosen), len(marks)) == (4, 2)
@@ -235,13 +235,13 @@ def test_reading_never_holds_more_than_a_page(store, monkeypatch):
     monkeypatch.setattr(module, "PAGE", 4)
     store.store(arrivals(20))
     read: list[StoredReport] = []
-    stored = module._stored
+    stored = module.StoredReport
 
-    def counting(row):
-        read.append(stored(row))
+    def counting(*row):
+        read.append(stored(*row))
         return read[-1]
 
-    monkeypatch.setattr(module, "_stored", counting)
+    monkeypatch.setattr(module, "StoredReport", counting)
     reading = store.read(ALL)
     next(reading)
     assert len(read) == 4

@@ -1,22 +1,28 @@
 """Old reports go, a few at a time; those of a dataset that is being sent stay. On every kind of database."""
 
+import logging
+import threading
 from dataclasses import replace
 
 import pytest
 from sqlalchemy import event
 
 from maskedlark.adserver import retention as module
-from maskedlark.adserver.dataset_store import Datasets, Standing
-from maskedlark.adserver.report_store import Outcome, Selection
+from maskedlark.adserver.dataset_store import Datasets, DatasetState
+from maskedlark.adserver.errors import BelowFloor
+from maskedlark.adserver.report_store import Outcome, Reports, Selection
 from maskedlark.adserver.retention import DAY_S, Retention
+from maskedlark.clock import FixedClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import FixedRandomness
-from maskedlark.storage.errors import BelowFloor, ClockLeapt
+from maskedlark.storage.engine import open_database
+from maskedlark.storage.errors import ClockLeapt, StorageUnavailable
 from tests.unit.adserver.stored import DIGEST, NOW, arrivals, clock, opened
 
 KEEP = 10 * DAY_S
 ALL = Selection(Purpose.TRAIN, DIGEST, 0, 2**40)
 OTHER = bytes(32)
+PATIENCE_S = 60
 
 
 class World:
@@ -35,7 +41,7 @@ class World:
 
     def freeze(self, name, from_days, to_days):
         span = Selection(Purpose.TRAIN, DIGEST, NOW - from_days * DAY_S, NOW - to_days * DAY_S)
-        assert self.datasets.add(name, span, self.reports.marks(span, 4)) is None
+        assert self.datasets.add(name, span, self.reports.chunks(span, 4)) is None
         return span
 
     def left(self):
@@ -99,18 +105,18 @@ def test_a_frozen_dataset_keeps_its_reports_until_it_is_sealed(world):
     frozen, later = world.freeze("first", 26, 19), world.freeze("later", 13, 5)
     assert world.retention.forget(NOW) == 20
     assert world.left() == {25: 10, 20: 10, 12: 10}
-    assert sum(mark.size for mark in world.reports.marks(frozen, 4)) == 20
+    assert sum(mark.size for mark in world.reports.chunks(frozen, 4)) == 20
     world.datasets.seal("first", bytes(32), 20)
     assert world.retention.forget(NOW) == 20
-    assert [each.size for each in world.reports.marks(later, 4)] == [4, 4, 2]
+    assert [each.size for each in world.reports.chunks(later, 4)] == [4, 4, 2]
 
 
-@pytest.mark.parametrize("end", ["abort", "lose"])
+@pytest.mark.parametrize("end", [DatasetState.ABORTED, DatasetState.LOST])
 def test_what_is_taken_back_or_given_up_goes(world, end):
     world.receive(10, 20)
     world.freeze("first", 21, 19)
     assert world.retention.forget(NOW) == 0
-    getattr(world.datasets, end)("first")
+    world.datasets.mark("first", end)
     assert world.retention.forget(NOW) == 10
 
 
@@ -121,8 +127,8 @@ def test_what_is_known_of_a_dataset_stays(world):
     world.retention.forget(NOW)
     found = world.datasets.get("first")
     assert found is not None
-    assert (found.state, found.records, found.reports) == (Standing.SEALED, 9, 10)
-    assert (found.selection, len(world.datasets.marks("first"))) == (span, 3)
+    assert (found.state, found.records, found.reports) == (DatasetState.SEALED, 9, 10)
+    assert (found.selection, len(world.datasets.chunks("first"))) == (span, 3)
 
 
 def test_no_dataset_is_frozen_where_reports_are_being_deleted(world):
@@ -130,15 +136,15 @@ def test_no_dataset_is_frozen_where_reports_are_being_deleted(world):
     world.receive(20, 11)
     world.receive(20, 2)
     span = replace(ALL, end=NOW)
-    marks = world.reports.marks(span, 4)
+    marks = world.reports.chunks(span, 4)
     world.retention.forget(NOW, lambda: False)
     with pytest.raises(BelowFloor):
         world.datasets.add("broken", span, marks)
     assert world.datasets.get("broken") is None
     kept = replace(span, start=world.datasets.floor())
-    assert world.datasets.add("whole", kept, world.reports.marks(kept, 4)) is None
+    assert world.datasets.add("whole", kept, world.reports.chunks(kept, 4)) is None
     assert world.retention.forget(NOW) == 13
-    assert sum(mark.size for mark in world.reports.marks(kept, 4)) == 20
+    assert sum(mark.size for mark in world.reports.chunks(kept, 4)) == 20
 
 
 def test_a_dataset_that_was_frozen_before_is_whole_though_deleting_began_before_it_ended(world):
@@ -188,3 +194,66 @@ def test_another_process_with_another_clock_ends_deleting_at_its_own(world):
     gone = ahead.forget(NOW + 20 * DAY_S, pause)
     assert gone == 7
     assert world.reports.count(frozen[0]) == 23
+
+
+@pytest.fixture
+def database(sqlite_url):
+    database = open_database(sqlite_url)
+    yield database
+    database.close()
+
+
+class Watched(Retention):
+    """Says when it has been asked so many times."""
+
+    def __init__(self, database, fails=None):
+        super().__init__(database, 10 * DAY_S, 30 * DAY_S)
+        self.asked, self.twice, self._fails = 0, threading.Event(), fails
+
+    def forget(self, now, pause=lambda: True):
+        self.asked += 1
+        try:
+            if self._fails is not None and self.asked == 1:
+                raise self._fails
+            return super().forget(now, pause)
+        finally:
+            if self.asked == 2:
+                self.twice.set()
+
+
+def test_it_deletes_at_the_start_and_again_and_ends_with_the_block(database, caplog):
+    at = FixedClock(NOW - 20 * DAY_S)
+    reports = Reports(database, at)
+    reports.store(arrivals(30))
+    at.seconds = NOW
+    retention = Watched(database)
+    with caplog.at_level(logging.INFO), retention.running(at, 0.01):
+        assert retention.twice.wait(PATIENCE_S)
+    assert reports.count() == 0
+    assert "30 old reports were deleted" in caplog.text
+    assert "retention" not in [each.name for each in threading.enumerate()]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(StorageUnavailable("try later"), "not deleted: try later"), (ValueError("secret"), "ValueError")],
+)
+def test_the_next_hour_comes_whatever_it_was(database, caplog, error, said):
+    retention = Watched(database, error)
+    with retention.running(FixedClock(NOW), 0.01):
+        assert retention.twice.wait(PATIENCE_S)
+    assert said in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_a_clock_that_leapt_is_said_in_the_log(database, caplog):
+    Retention(database, 10 * DAY_S, 30 * DAY_S).forget(NOW)
+    retention = Watched(database)
+    with retention.running(FixedClock(NOW + 90 * DAY_S), 0.01):
+        assert retention.twice.wait(PATIENCE_S)
+    assert "the clock is 90 days ahead" in caplog.text
+
+
+def test_it_does_not_wait_for_the_next_hour_to_stop(database):
+    with Watched(database).running(FixedClock(NOW), 3600):
+        pass

@@ -2,15 +2,14 @@ import threading
 
 import pytest
 
-from maskedlark.adserver import datasets as freezing
-from maskedlark.adserver import sealing, sending
-from maskedlark.adserver.dataset_store import Datasets, Standing
-from maskedlark.adserver.errors import EmptyDataset, HelperAway, HelpersDiffer, Overlapping
+from maskedlark.adserver import datasets as selecting
+from maskedlark.adserver import freezing, sending
+from maskedlark.adserver.dataset_store import Datasets, DatasetState
+from maskedlark.adserver.errors import EmptyDataset, HelperAway, HelpersDiffer, NotFrozen, Overlapping
 from maskedlark.errors import WrongType
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import SealedReceipt
 from maskedlark.storage.engine import open_database
-from maskedlark.storage.errors import NotFrozen
 from maskedlark.web.errors import AlreadySealed, DatasetRefused, SealMismatch, UnknownDataset
 from maskedlark.wire.datasets import ChunkAnswer, Sealed
 from tests.unit.adserver.measuring import World
@@ -26,7 +25,7 @@ class Killed(BaseException):
 
 @pytest.fixture
 def world(tmp_path, monkeypatch):
-    monkeypatch.setattr(freezing, "PARTS", PARTS)
+    monkeypatch.setattr(selecting, "PARTS", PARTS)
     world = World(tmp_path)
     world.ids = world.receive(REPORTS, at=NOW - 10)
     world.client.freeze("monday", NOW - 10, NOW)
@@ -40,7 +39,7 @@ def chunks_sent(helper):
 
 def check_sealed(world, records=REPORTS):
     found = world.client.datasets()[0]
-    assert (found.state, found.records) == (Standing.SEALED, records)
+    assert (found.state, found.records) == (DatasetState.SEALED, records)
     for helper in world.helpers:
         assert helper.sealed["monday"].digest == found.digest.hex()
         held = [each for number in range(CHUNKS) for each in helper.chunks["monday"][number][0]]
@@ -64,7 +63,7 @@ def test_all_helpers_get_all_chunks_once_and_seal_the_same(world):
 def test_a_sealed_dataset_is_not_sent_again(world):
     world.client.send("monday")
     asked = [len(helper.log) for helper in world.helpers]
-    assert world.client.send("monday").state is Standing.SEALED
+    assert world.client.send("monday").state is DatasetState.SEALED
     assert [len(helper.log) for helper in world.helpers] == asked
 
 
@@ -159,7 +158,7 @@ def test_killed_anywhere_it_carries_on(world, requests):
 def test_killed_anywhere_it_can_be_aborted_while_nothing_is_sealed(world, requests):
     kill_after(world, requests)
     world.client.abort("monday")
-    assert world.client.datasets()[0].state is Standing.ABORTED
+    assert world.client.datasets()[0].state is DatasetState.ABORTED
     assert not any(helper.opened for helper in world.helpers)
     with pytest.raises(UnknownDataset, match="aborted"):
         world.client.send("monday")
@@ -187,9 +186,9 @@ def test_an_abort_that_got_through_halfway_is_repeated(world):
     with pytest.raises(HelperAway, match="helper-1"):
         world.client.abort("monday")
     assert [bool(helper.opened) for helper in world.helpers] == [False, True]
-    assert world.client.datasets()[0].state is Standing.FROZEN
+    assert world.client.datasets()[0].state is DatasetState.FROZEN
     world.client.abort("monday")
-    assert world.client.datasets()[0].state is Standing.ABORTED
+    assert world.client.datasets()[0].state is DatasetState.ABORTED
     assert not world.helpers[1].opened
 
 
@@ -255,7 +254,7 @@ def test_another_digest_or_size_is_refused(world, values):
     world.helpers[1].change["seal"] = changed(**values)
     with pytest.raises(HelpersDiffer, match="helper-1 sealed monday with another digest"):
         world.client.send("monday")
-    assert world.client.datasets()[0].state is Standing.FROZEN
+    assert world.client.datasets()[0].state is DatasetState.FROZEN
     world.helpers[1].change = {}
     world.client.send("monday")
     check_sealed(world)
@@ -279,7 +278,7 @@ def test_a_helper_that_finds_another_dataset_seals_nothing(world, place):
     with pytest.raises(SealMismatch, match=f"helper-{place}"):
         world.client.send("monday")
     assert not world.helpers[place].sealed
-    assert world.client.datasets()[0].state is Standing.FROZEN
+    assert world.client.datasets()[0].state is DatasetState.FROZEN
     if place == 0:
         assert not world.helpers[1].sealed, "refused before anybody seals"
         world.client.abort("monday")
@@ -293,7 +292,7 @@ def test_what_only_some_have_sealed_can_be_given_up(world):
     with pytest.raises(AlreadySealed, match=r"helper-0 has sealed .* --give-up"):
         world.client.abort("monday")
     assert world.client.abort("monday", give_up=True) == ["helper-0"]
-    assert world.client.datasets()[0].state is Standing.LOST
+    assert world.client.datasets()[0].state is DatasetState.LOST
     assert not world.helpers[1].opened
     with pytest.raises(UnknownDataset, match="given up"):
         world.client.send("monday")
@@ -308,26 +307,26 @@ def test_what_only_some_have_sealed_can_be_given_up(world):
 def test_giving_up_what_nobody_has_sealed_takes_it_back(world):
     kill_after(world, 6)
     assert world.client.abort("monday", give_up=True) == []
-    assert world.client.datasets()[0].state is Standing.ABORTED
+    assert world.client.datasets()[0].state is DatasetState.ABORTED
 
 
 def test_a_helper_that_is_away_keeps_nobody_from_giving_up(world):
     kill_after(world, 2 + 2 * CHUNKS + 1)
     world.helpers[1].fail = ["before"] * 100
     assert world.client.abort("monday", give_up=True) == ["helper-0", "helper-1"]
-    assert world.client.datasets()[0].state is Standing.LOST
+    assert world.client.datasets()[0].state is DatasetState.LOST
 
 
 def test_what_another_client_took_back_meanwhile_is_not_called_sealed(world, monkeypatch):
-    check = sealing._check
+    check = freezing._check
 
     def slow(*given):
         check(*given)
         other = open_database(world.url)
-        Datasets(other).abort("monday")
+        Datasets(other).mark("monday", DatasetState.ABORTED)
         other.close()
 
-    monkeypatch.setattr(sealing, "_check", slow)
+    monkeypatch.setattr(freezing, "_check", slow)
     with pytest.raises(NotFrozen, match="monday is aborted"):
         world.client.send("monday")
 
@@ -339,7 +338,7 @@ def test_a_receipt_that_does_not_hold_is_refused(world):
     with pytest.raises(BadReceipt, match="helper-1"):
         world.client.send("monday")
     spoil.key = key
-    assert world.client.datasets()[0].state is Standing.FROZEN
+    assert world.client.datasets()[0].state is DatasetState.FROZEN
 
 
 def test_a_receipt_of_another_dataset_is_refused(world):

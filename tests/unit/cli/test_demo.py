@@ -14,11 +14,11 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 import maskedlark
-from maskedlark.adserver.client import Client
 from maskedlark.cli import app, demo
 from maskedlark.cli.demo_steps.people import encoder, people
 from maskedlark.core import field
 from maskedlark.randomness import SystemRandomness
+from maskedlark.training.client import Client
 from tests.playing import played
 
 RUN = CliRunner(env={"COLUMNS": "80", "TERM": "dumb"}).invoke

@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from maskedlark.adserver.client import Client
-from maskedlark.adserver.question import Between
+from maskedlark.adserver.query_arguments import Between
 from maskedlark.adserver.table import Table
 from maskedlark.cli import app
 from maskedlark.cli.query import parse_where

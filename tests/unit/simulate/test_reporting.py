@@ -6,14 +6,14 @@ from typing import Any, cast
 import pytest
 
 from maskedlark.adserver.client import Client
-from maskedlark.adserver.dataset_store import Dataset, Standing
+from maskedlark.adserver.dataset_store import Dataset, DatasetState
 from maskedlark.adserver.report_store import Selection
 from maskedlark.core.purpose import Purpose
 from maskedlark.simulate.errors import OtherSimulation
 from maskedlark.simulate.reporting import DATASETS, Reporting
 
 
-def run(tmp_path, state: Standing) -> dict[Purpose, Dataset]:
+def run(tmp_path, state: DatasetState) -> dict[Purpose, Dataset]:
     """Over a folder of before, with a dataset to train in this state."""
     document = SimpleNamespace(purposes=lambda: [Purpose.TRAIN])
     selection = Selection(Purpose.TRAIN, b"document", 0, 1)
@@ -25,10 +25,10 @@ def run(tmp_path, state: Standing) -> dict[Purpose, Dataset]:
 
 
 def test_what_is_sealed_stays(tmp_path):
-    assert run(tmp_path, Standing.SEALED)[Purpose.TRAIN].reports == 5
+    assert run(tmp_path, DatasetState.SEALED)[Purpose.TRAIN].reports == 5
 
 
-@pytest.mark.parametrize("state", [Standing.ABORTED, Standing.LOST, Standing.EXPIRED])
+@pytest.mark.parametrize("state", [DatasetState.ABORTED, DatasetState.LOST, DatasetState.EXPIRED])
 def test_what_is_neither_sealed_nor_frozen_is_refused(tmp_path, state):
     with pytest.raises(OtherSimulation, match=f"dataset trained is {state}: give another folder"):
         run(tmp_path, state)

@@ -15,7 +15,6 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.optim import SGD
 
-from maskedlark.adserver.client import Client
 from maskedlark.cli.demo_steps.people import People, people
 from maskedlark.cli.demo_steps.reporting import DATASETS, DELTA, MODEL
 from maskedlark.cli.demo_steps.results import Bucket, Judged, Model, Point
@@ -25,6 +24,7 @@ from maskedlark.dp.session_charge import adserver_epsilon, announced, coalition_
 from maskedlark.exact.network import FEATURE_EXPONENT
 from maskedlark.features import Encoder
 from maskedlark.randomness import Randomness
+from maskedlark.training.client import Client
 from maskedlark.training.plan import TrainingPlan
 from maskedlark.training.predictor import Predictor
 

@@ -40,10 +40,10 @@ def sums(values: Sequence[str], by: Grouping | Groupings, where: Where | None) -
     if isinstance(values, str):
         values = [values]
     filters = [_filter(key, wanted) for key, wanted in (where or {}).items()]
-    return {"values": list(values), "by": groupings(by), "where": filters}
+    return {"values": list(values), "by": _groupings(by), "where": filters}
 
 
-def groupings(by: Grouping | Groupings) -> list[list[str]]:
+def _groupings(by: Grouping | Groupings) -> list[list[str]]:
     """One list of keys for every table."""
     if isinstance(by, str):
         return [[by]]
@@ -60,10 +60,10 @@ def is_several(by: Grouping | Groupings) -> bool:
 def _filter(key: str, wanted: Entry | Sequence[Entry] | Between) -> dict[str, Any]:
     if isinstance(wanted, Between):
         ends = {"least": wanted.least, "most": wanted.most}
-        found = {end: _entry(key, number) for end, number in ends.items() if number is not None}
-        if not found:
+        span = {end: _entry(key, number) for end, number in ends.items() if number is not None}
+        if not span:
             raise BadArguments(f"a filter on {key} has a least, a most, or both")
-        return {"key": key, **found}
+        return {"key": key, **span}
     several = isinstance(wanted, Iterable) and not isinstance(wanted, str)
     entries = list(wanted) if several else [wanted]  # type: ignore[arg-type]
     return {"key": key, "among": [_entry(key, entry) for entry in entries]}

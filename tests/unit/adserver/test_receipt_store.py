@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from maskedlark.adserver.book import Book
+from maskedlark.adserver.receipt_store import ReceiptStore
 from maskedlark.adserver.remote_helper import RemoteHelper
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import SignedReceipt
@@ -43,33 +43,33 @@ def lost(tmp_path):
 
 
 @pytest.mark.parametrize("held", range(5))
-def test_a_book_goes_on_behind_what_a_helper_lost(lost, held, sqlite_url):
+def test_it_goes_on_after_what_a_helper_lost(lost, held, sqlite_url):
     """Whatever the ad server got: none, those that the helper kept, some that it lost, or all."""
     database = open_database(sqlite_url)
-    book, before = Book(database, ORIGIN), Shows(lost.signed)
+    store, before = ReceiptStore(database, ORIGIN), Shows(lost.signed)
     for signed in lost.signed[:held]:
-        book.enter(before, signed)
+        store.enter(before, signed)
     shown = ledgers.chain(lost.ledger)
-    book.enter(Shows(shown), shown[-1])
-    kept = [each.claimed().number for each in book.receipts("helper-0")]
+    store.enter(Shows(shown), shown[-1])
+    kept = [each.claimed().number for each in store.receipts("helper-0")]
     assert kept == [*range(1, max(held, 2) + 1), 5, 6, 7]
     database.close()
 
 
 def test_a_helper_that_only_says_that_it_lost_some_is_not_believed(lost, sqlite_url):
     database = open_database(sqlite_url)
-    book, before = Book(database, ORIGIN), Shows(lost.signed)
+    store, before = ReceiptStore(database, ORIGIN), Shows(lost.signed)
     for signed in lost.signed[:3]:
-        book.enter(before, signed)
+        store.enter(before, signed)
     shown = ledgers.chain(lost.ledger)
     gap = shown[2]
     for changes in ({"kept": 1}, {"kept_digest": "ab" * 32}, {"kept": 4}):
         lie = bent(gap, **changes)
         with pytest.raises(BadReceipt, match="does not follow"):
-            book.enter(Shows([*shown[:2], lie]), lie)
+            store.enter(Shows([*shown[:2], lie]), lie)
     # A gap that no receipt declares.
     with pytest.raises(BadReceipt, match="does not follow"):
-        book.enter(Shows([*shown[:2], *shown[3:]]), shown[-1])
-    assert len(book.receipts("helper-0")) == 3
+        store.enter(Shows([*shown[:2], *shown[3:]]), shown[-1])
+    assert len(store.receipts("helper-0")) == 3
     assert DOCUMENT.origin == ORIGIN
     database.close()

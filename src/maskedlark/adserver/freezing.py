@@ -1,9 +1,11 @@
-"""Agreeing: of every chunk the reports that all helpers accepted, sealed at every helper with one digest.
+"""Freezing a dataset at all helpers: of every chunk the reports that all accepted, under one digest.
 
-Then the seed that the helpers of the dataset share is carried from the first to the others.
+Then the seed that the helpers of the dataset share is carried from the first to the others. Helpers call a
+frozen dataset sealed. Run on the ad server's machine; every call is safe to repeat.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -11,12 +13,12 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from maskedlark.adserver.book import Book
-from maskedlark.adserver.dataset_store import Dataset, Datasets
+from maskedlark.adserver.dataset_store import Dataset, Datasets, DatasetState
 from maskedlark.adserver.errors import EmptyDataset, HelperAway, HelpersDiffer
-from maskedlark.adserver.remote_helper import RemoteHelper
+from maskedlark.adserver.receipt_store import ReceiptStore
+from maskedlark.adserver.remote_helper import RemoteHelper, at_once
 from maskedlark.adserver.report_store import Reports
-from maskedlark.adserver.sending import at_once, chunk
+from maskedlark.adserver.sending import chunk
 from maskedlark.ledger import receipt
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import SealedReceipt
@@ -29,15 +31,15 @@ from maskedlark.wire.datasets import Sealed, Sealing
 from maskedlark.wire.report import ID_BYTES, PublicPart
 
 
-def seal(
+def freeze(
     datasets: Datasets,
     reports: Reports,
-    book: Book,
+    receipts: ReceiptStore,
     dataset: Dataset,
     document: Document,
     helpers: Sequence[RemoteHelper],
 ) -> None:
-    """Seal a dataset that was sent everywhere. Run by the ad server; safe to repeat."""
+    """Freeze a dataset that was sent everywhere."""
     accepted = tuple(_agreed(datasets, dataset.name, [helper.name for helper in helpers]))
     if not any(bitmap.strip("0") for bitmap in accepted):
         raise EmptyDataset(
@@ -52,32 +54,29 @@ def seal(
     answers = [first.seal(dataset.name, sealing, dataset.opening)]
     answers += at_once([partial(helper.seal, dataset.name, sealing, dataset.opening) for helper in others])
     for helper, answer in zip(helpers, answers, strict=True):
-        _check(book, helper, document, dataset, answer, (digest.hex(), len(agreed)))
+        _check(receipts, helper, document, dataset, answer, (digest.hex(), len(agreed)))
     # Nothing is answered before: masks on answers follow from it. Here it cannot be read.
     message = first.make_seed(digest.hex())
-    at_once([partial(helper.take_seed, digest.hex(), message) for helper in others])
+    at_once([partial(helper.relay_seed, digest.hex(), message) for helper in others])
     datasets.seal(dataset.name, digest, len(agreed))
 
 
 def abort(datasets: Datasets, dataset: Dataset, helpers: Sequence[RemoteHelper]) -> None:
-    """Take an unsealed dataset back everywhere. Run by the ad server; safe to repeat."""
+    """Take a dataset back everywhere that is frozen nowhere."""
     # All are asked before one lets go: what is sealed at one can only be finished.
     begun = [helper for helper in helpers if _is_there(helper, dataset.name)]
     at_once([partial(_abort, helper, dataset) for helper in begun])
-    datasets.abort(dataset.name)
+    datasets.mark(dataset.name, DatasetState.ABORTED)
 
 
 def give_up(datasets: Datasets, dataset: Dataset, helpers: Sequence[RemoteHelper]) -> list[str]:
-    """Let go of a dataset that cannot be finished; returns the helpers who keep it. Run by the ad server.
+    """Let go of a dataset that cannot be finished; returns the helpers who keep it.
 
     What is sealed at one helper stays there: the reports are taken, so they can be in no other dataset.
     """
     let_go = at_once([partial(_lets_go, helper, dataset) for helper in helpers])
     keeping = [helper.name for helper, gone in zip(helpers, let_go, strict=True) if not gone]
-    if keeping:
-        datasets.lose(dataset.name)
-    else:
-        datasets.abort(dataset.name)
+    datasets.mark(dataset.name, DatasetState.LOST if keeping else DatasetState.ABORTED)
     return keeping
 
 
@@ -85,18 +84,18 @@ def _members(
     datasets: Datasets, reports: Reports, dataset: Dataset, accepted: Sequence[str]
 ) -> NDArray[np.uint8]:
     """What all helpers saw of the reports that all accepted: read again from what was stored."""
-    found = []
-    for number, (mark, bitmap) in enumerate(zip(datasets.marks(dataset.name), accepted, strict=True)):
-        page = chunk(reports, dataset, number, mark)
-        wanted = wire.unpack(bitmap, mark.size)
+    members = []
+    for number, (start, bitmap) in enumerate(zip(datasets.chunks(dataset.name), accepted, strict=True)):
+        page = chunk(reports, dataset, number, start)
+        wanted = wire.unpack(bitmap, start.size)
         taken = [each.data for each, is_wanted in zip(page, wanted, strict=True) if is_wanted]
         public = [each for each in forms.public_parts(taken) if isinstance(each, PublicPart)]
         assert len(public) == len(taken), "what was stored had its form checked"
         ids = np.frombuffer(b"".join(part.id for part in public), np.uint8)
         hashes = np.frombuffer(b"".join(part.column_hash for part in public), np.uint8)
         hours = np.array([part.hour for part in public], np.uint32)
-        found.append(wire.members(ids.reshape(-1, ID_BYTES), hours, hashes.reshape(-1, HASH_BYTES)))
-    return np.concatenate(found)
+        members.append(wire.members(ids.reshape(-1, ID_BYTES), hours, hashes.reshape(-1, HASH_BYTES)))
+    return np.concatenate(members)
 
 
 def _agreed(datasets: Datasets, name: str, helpers: Sequence[str]) -> Iterator[str]:
@@ -105,14 +104,11 @@ def _agreed(datasets: Datasets, name: str, helpers: Sequence[str]) -> Iterator[s
         said = {helper: answer for _, helper, answer in answers}
         assert said.keys() >= set(helpers), "a dataset is sealed when every chunk was answered by everyone"
         bitmaps = [wire.unpack(said[helper].accepted, said[helper].parts) for helper in helpers]
-        agreed = bitmaps[0]
-        for bitmap in bitmaps[1:]:
-            agreed = agreed & bitmap
-        yield wire.pack(agreed)
+        yield wire.pack(np.logical_and.reduce(bitmaps))
 
 
 def _check(
-    book: Book,
+    receipts: ReceiptStore,
     helper: RemoteHelper,
     document: Document,
     dataset: Dataset,
@@ -125,20 +121,22 @@ def _check(
             f"{helper.name} sealed {dataset.name} with another digest than that of its reports"
         )
     signed = receipt.decode(answer.receipt)
-    found = book.open(helper, document, signed)
-    if not isinstance(found, SealedReceipt):
+    opened = receipts.open(helper, document, signed)
+    if not isinstance(opened, SealedReceipt):
         raise BadReceipt(f"{helper.name} gave a receipt of something else for sealing {dataset.name}")
-    said = (found.dataset, found.records, found.purpose)
+    said = (opened.dataset, opened.records, opened.purpose)
     if said != (answer.digest, answer.records, dataset.selection.purpose.value):
         raise BadReceipt(f"{helper.name} gave a receipt of another dataset for sealing {dataset.name}")
-    book.enter(helper, signed)
+    receipts.enter(helper, signed)
 
 
 def _why(datasets: Datasets, dataset: Dataset) -> str:
     """How many each helper refused, and by which error."""
     refusals = datasets.refusals(dataset.name)
     said = [
-        f"{helper} {reason} {count}" for helper, found in refusals.items() for reason, count in found.items()
+        f"{helper} {reason} {count}"
+        for helper, counts in refusals.items()
+        for reason, count in counts.items()
     ]
     return "; ".join(said) or "each helper accepted others"
 
@@ -159,18 +157,14 @@ def _is_there(helper: RemoteHelper, name: str) -> bool:
 def _lets_go(helper: RemoteHelper, dataset: Dataset) -> bool:
     """Whether the helper has nothing of a dataset any more. Of one that stays away, nobody knows."""
     try:
-        if helper.state(dataset.name).state == "open":
-            helper.abort(dataset.name, dataset.opening)
-            return True
-    except NotThere:
-        return True
+        if _is_there(helper, dataset.name):
+            _abort(helper, dataset)
     except (HelperAway, AlreadySealed):
         return False
-    return False
+    return True
 
 
 def _abort(helper: RemoteHelper, dataset: Dataset) -> None:
-    try:
+    # It may be gone: an earlier try got through, and its answer did not.
+    with suppress(NotThere):
         helper.abort(dataset.name, dataset.opening)
-    except NotThere:
-        return  # An earlier try got through, and its answer did not.

@@ -1,7 +1,8 @@
-"""Uploads that wait for the disk are stored together: one transaction, and so one wait, for many.
+"""Uploads: a batch comes in as bytes and goes out as one answer per report. Run by the ad server.
 
-Run by the ad server. A commit costs the disk about as much for a hundred uploads as for one, and SQLite has
-one at a time. So an upload that finds one under way waits, and the first to wake stores for all who wait.
+Uploads that wait for the disk are stored together: a commit costs the disk about as much for a hundred
+uploads as for one, and SQLite has one at a time. So an upload that finds one under way waits, and the first
+to wake stores for all who wait.
 """
 
 import logging
@@ -10,10 +11,65 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import islice
 
+from maskedlark.adserver.config import Limits
+from maskedlark.adserver.errors import Conflict, UploadRefused, WrongHour, WrongOrigin
 from maskedlark.adserver.report_store import Arrival, Outcome, Reports
+from maskedlark.clock import Clock, hour_of
+from maskedlark.errors import DecodeError
 from maskedlark.storage.errors import StorageUnavailable
+from maskedlark.wire import forms, uploads
+from maskedlark.wire.uploads import Answer, Verdict
 
 _LOG = logging.getLogger(__name__)
+
+
+def _refusal(error: type[DecodeError | UploadRefused]) -> Answer:
+    return Answer(outcome=Verdict.REFUSED, error=error.__name__)
+
+
+_ANSWERS = {
+    Outcome.STORED: Answer(outcome=Verdict.STORED),
+    Outcome.DUPLICATE: Answer(outcome=Verdict.DUPLICATE),
+    Outcome.CONFLICT: _refusal(Conflict),
+}
+
+
+class UploadHandler:
+    """Checks form, origin and hour of every report, and stores those that pass."""
+
+    def __init__(self, origin: str, reports: Reports, clock: Clock, limits: Limits) -> None:
+        self._origin = origin
+        self._commits = GroupCommit(reports, limits.reports, limits.body_bytes)
+        self._clock = clock
+        self._limits = limits
+
+    def accept(self, body: bytes) -> list[Answer]:
+        """Answers in the order of the reports; what is stored is durable. A bad one spoils no other."""
+        framed = uploads.decode_batch(body, self._limits.reports, self._limits.report_bytes)
+        refused: dict[int, Answer] = {}
+        arrivals = self._arrivals(framed, refused)
+        stored = self._commits.store(arrivals) if arrivals else []
+        # Only here, after the commit, does anything say "stored": who hears it forgets the report.
+        answers = [_ANSWERS[outcome] for outcome in stored]
+        for place, answer in refused.items():
+            answers.insert(place, answer)
+        return answers
+
+    def _arrivals(self, framed: Sequence[bytes], refused: dict[int, Answer]) -> list[Arrival]:
+        """The reports that are to be stored; of the others, why not, by their place."""
+        hour = hour_of(self._clock.now())
+        first, last = hour - self._limits.hours_behind, hour + self._limits.hours_ahead
+        arrivals = []
+        for place, (data, public) in enumerate(zip(framed, forms.public_parts(framed), strict=True)):
+            if isinstance(public, DecodeError):
+                refused[place] = _refusal(type(public))
+            elif public.origin != self._origin:
+                refused[place] = _refusal(WrongOrigin)
+            elif not first <= public.hour <= last:
+                refused[place] = _refusal(WrongHour)
+            else:
+                arrivals.append(Arrival(public, data))
+        return arrivals
 
 
 class _Upload:
@@ -28,7 +84,7 @@ class _Upload:
         self.failure: StorageUnavailable | None = None
 
 
-class Together:
+class GroupCommit:
     """Stores batches for many threads. Each hears what it would hear if they came one after the other.
 
     There is no thread of its own: who waits for longest is stored by whoever wakes first.
@@ -64,7 +120,7 @@ class Together:
             return self._next()
 
     def _next(self) -> list[_Upload]:
-        """The first upload, and those behind it that fit: no more than one upload alone may be."""
+        """The first upload, and those after it that fit: no more than one upload alone may be."""
         group = [self._waiting.popleft()]
         reports, size = len(group[0].batch), group[0].bytes
         while self._waiting:

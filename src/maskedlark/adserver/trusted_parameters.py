@@ -1,4 +1,4 @@
-"""Whom the ad server trusts: a signature that does not verify says which settings to look at."""
+"""Parameter documents under keys that somebody typed: one that does not verify says which keys to look at."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from maskedlark.web.parameters import ParameterClient
 
 
 @contextmanager
-def naming(service_key: str, origin_key: str) -> Iterator[None]:
+def naming_keys(service_key: str, origin_key: str) -> Iterator[None]:
     """Name the two keys as the caller knows them, if a document does not verify."""
     try:
         yield
@@ -28,10 +28,10 @@ class TrustedParameters(ParameterClient):
 
     def chain(self, origin: str) -> list[Document]:
         """Every document of an origin, the first first."""
-        with naming("service_key", "origin_key"):
+        with naming_keys("service_key", "origin_key"):
             return super().chain(origin)
 
     def by_digest(self, digest: bytes) -> Document:
         """The document of this digest."""
-        with naming("service_key", "origin_key"):
+        with naming_keys("service_key", "origin_key"):
             return super().by_digest(digest)

@@ -1,16 +1,15 @@
-"""The receipts that the ad server keeps of every helper: a chain each, verified as it grows.
+"""The receipts that the ad server keeps of every helper: one chain per helper, verified as it grows.
 
-It has no gaps but those that the helper declares itself, by a receipt that it lost some. A helper that shows
-two histories is caught here: a receipt that is kept never changes.
+A chain has no gaps but those that the helper declares itself, by a receipt that it lost some. A helper that
+shows two histories is caught here: a receipt that is kept never changes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import BigInteger, Column, LargeBinary, MetaData, String, Table, func, select
 
 from maskedlark.adserver.dataset_store import MOST_HELPER_NAME
-from maskedlark.adserver.receipt_pages import MOST_RECEIPTS
-from maskedlark.adserver.remote_helper import RemoteHelper
+from maskedlark.adserver.remote_helper import MOST_RECEIPTS, RemoteHelper
 from maskedlark.errors import MaskedLarkError
 from maskedlark.ledger import receipt
 from maskedlark.ledger.errors import BadReceipt
@@ -30,7 +29,7 @@ _RECEIPTS = Table(
 )
 
 
-class Book:
+class ReceiptStore:
     """All receipts that were seen. Any thread may use it."""
 
     def __init__(self, database: Database, origin: str) -> None:
@@ -40,18 +39,16 @@ class Book:
 
     def open(self, helper: RemoteHelper, document: Document, signed: SignedReceipt) -> Receipt:
         """The receipt, if the helper made it for us under this document. Nothing is kept yet."""
-        found = _opened(helper, signed)
-        if found.origin != self._origin or found.parameters != document.digest.hex():
+        opened = _opened(helper, signed)
+        if opened.origin != self._origin or opened.parameters != document.digest.hex():
             raise BadReceipt(f"{helper.name} gave a receipt of another origin or document")
-        return found
+        return opened
 
     def enter(self, helper: RemoteHelper, signed: SignedReceipt) -> None:
-        """Keep a receipt that was opened, in its place behind the last one. What lies between is fetched."""
+        """Keep a receipt that was opened, in its place after the last one. What lies between is fetched."""
         number, last = signed.claimed().number, self._last(helper.name)
-        if number > last + 1:
-            self._fill(helper, last, number)
-        elif number == last + 1:
-            self._append(helper.name, last, [signed])
+        if number > last:
+            self._append(helper.name, last, self._after(helper, last, signed))
         kept = self.receipt(helper.name, number)
         if kept is None or kept.digest != signed.digest:
             raise BadReceipt(
@@ -62,64 +59,65 @@ class Book:
         """All that is kept of a helper, in order."""
         query = select(_RECEIPTS.c.receipt).where(_RECEIPTS.c.helper == helper).order_by(_RECEIPTS.c.number)
         with self._database.read() as connection:
-            return [receipt.decode(bytes(data)) for data in connection.scalars(query)]
+            return [receipt.decode(data) for data in connection.scalars(query)]
 
     def receipt(self, helper: str, number: int) -> SignedReceipt | None:
         """The one of that number; none if it was not seen."""
         query = select(_RECEIPTS.c.receipt).where(_RECEIPTS.c.helper == helper, _RECEIPTS.c.number == number)
         with self._database.read() as connection:
             data = connection.scalar(query)
-        return None if data is None else receipt.decode(bytes(data))
+        return None if data is None else receipt.decode(data)
 
     def _last(self, helper: str) -> int:
         query = select(func.max(_RECEIPTS.c.number)).where(_RECEIPTS.c.helper == helper)
         with self._database.read() as connection:
             return connection.scalar(query) or 0
 
-    def _fill(self, helper: RemoteHelper, last: int, number: int) -> None:
-        """Fetch what other clients of ours, or an answer that was lost, left out."""
+    def _after(self, helper: RemoteHelper, last: int, signed: SignedReceipt) -> list[SignedReceipt]:
+        """A receipt with those before it that other clients of ours, or an answer that was lost, left out."""
+        number = signed.claimed().number
         wanted = number - last
+        if wanted == 1:
+            return [signed]
         if wanted > MOST_RECEIPTS:
             raise BadReceipt(
                 f"{helper.name} names receipt {number}, and {last} was the last: that is no chain"
             )
-        fetched = [each for each in helper.receipts(self._origin, last, wanted) if _number(each) <= number]
-        if not fetched or _number(fetched[-1]) < number:
+        answered = helper.receipts(self._origin, last, wanted)
+        fetched = [each for each in answered if each.claimed().number <= number]
+        if not fetched or fetched[-1].claimed().number < number:
             raise BadReceipt(f"{helper.name} lacks receipts between {last} and {number}")
         for each in fetched:
             if _opened(helper, each).origin != self._origin:
                 raise BadReceipt(f"{helper.name} has a receipt of another origin among ours")
-        self._append(helper.name, last, fetched)
+        return fetched
 
-    def _append(self, helper: str, last: int, behind: list[SignedReceipt]) -> None:
+    def _append(self, helper: str, last: int, added: Sequence[SignedReceipt]) -> None:
         """Keep receipts that follow each other and the last one. One transaction: all or none."""
         new: dict[int, SignedReceipt] = {}
-        for signed in behind:
-            if not self._follows(helper, signed.claimed(), last, new):
-                raise BadReceipt(f"receipt {_number(signed)} of {helper} does not follow the one before it")
-            last = _number(signed)
+        for signed in added:
+            claimed = signed.claimed()
+            if not self._follows(helper, claimed, last, new):
+                raise BadReceipt(f"receipt {claimed.number} of {helper} does not follow the one before it")
+            last = claimed.number
             new[last] = signed
-        rows = [(helper, _number(signed), signed.encode()) for signed in behind]
+        rows = [(helper, number, signed.encode()) for number, signed in new.items()]
         with self._database.write() as connection:
             # Another process of ours may have kept some: they are compared when they are read again.
             self._database.insert_new(connection, _RECEIPTS, rows)
 
-    def _follows(self, helper: str, found: Receipt, last: int, new: Mapping[int, SignedReceipt]) -> bool:
+    def _follows(self, helper: str, claimed: Receipt, last: int, new: Mapping[int, SignedReceipt]) -> bool:
         """Whether a receipt is the next; or the one by which the helper says that it lost some."""
-        if found.number == last + 1:
-            return found.previous == self._digest(helper, last, new)
-        if not isinstance(found, RecoveredReceipt) or not found.kept <= last < found.number:
+        if claimed.number == last + 1:
+            return claimed.previous == self._digest(helper, last, new)
+        if not isinstance(claimed, RecoveredReceipt) or not claimed.kept <= last < claimed.number:
             return False
-        return found.kept_digest == self._digest(helper, found.kept, new)
+        return claimed.kept_digest == self._digest(helper, claimed.kept, new)
 
     def _digest(self, helper: str, number: int, new: Mapping[int, SignedReceipt]) -> str | None:
         """Of a receipt that is about to be kept, or is; none of what is before the first."""
         signed = new.get(number) or self.receipt(helper, number)
         return None if signed is None else signed.digest.hex()
-
-
-def _number(signed: SignedReceipt) -> int:
-    return signed.claimed().number
 
 
 def _opened(helper: RemoteHelper, signed: SignedReceipt) -> Receipt:

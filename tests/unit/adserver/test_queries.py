@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from maskedlark.adserver.asking import Wish
-from maskedlark.adserver.dataset_store import Standing
+from maskedlark.adserver.dataset_store import DatasetState
 from maskedlark.adserver.errors import HelperAway, HelpersDiffer, NotSealed, UnknownRequest
-from maskedlark.adserver.requests import Course, Requests
+from maskedlark.adserver.queries import QuerySpec
+from maskedlark.adserver.requests import Requests, RequestState
 from maskedlark.dp import accountant
 from maskedlark.dp.accountant import Charge
 from maskedlark.errors import BadArguments, Expired, NoiseTooSmall
@@ -276,7 +276,7 @@ def test_a_dataset_that_has_expired_is_left_out_from_then_on(world, caplog):
     with pytest.raises(Expired, match=r"past its lifetime.* \(monday\)\. .* ask again"):
         world.client.query(["purchase"], "campaign")
     assert world.client.pending() == [], "all refused it"
-    assert [each.state for each in world.client.datasets()] == [Standing.EXPIRED, Standing.SEALED]
+    assert [each.state for each in world.client.datasets()] == [DatasetState.EXPIRED, DatasetState.SEALED]
     world.client.query(["purchase"], "campaign")
     assert len(decode_request(world.helpers[0].received[-1]).datasets) == 1
     assert "left out, because their reports have expired: monday" in caplog.text
@@ -284,7 +284,7 @@ def test_a_dataset_that_has_expired_is_left_out_from_then_on(world, caplog):
         world.client.query(["purchase"], datasets=["monday"])
     with pytest.raises(AlreadySealed):
         world.client.abort("monday")
-    assert world.client.send("monday").state is Standing.EXPIRED
+    assert world.client.send("monday").state is DatasetState.EXPIRED
 
 
 def test_an_expiry_at_one_helper_alone_is_noticed_by_resuming_too(world):
@@ -292,12 +292,12 @@ def test_an_expiry_at_one_helper_alone_is_noticed_by_resuming_too(world):
     world.helpers[1].expired = {"monday"}
     with pytest.raises(Expired, match="monday"):
         world.client.resume(pending.id)
-    assert world.client.datasets()[0].state is Standing.EXPIRED
+    assert world.client.datasets()[0].state is DatasetState.EXPIRED
     assert world.client.pending() == [pending], "the other helper has charged it"
 
 
 def test_more_datasets_than_a_question_takes_is_one_clear_error(world, monkeypatch):
-    monkeypatch.setattr("maskedlark.adserver.choosing.MOST_DATASETS", 1)
+    monkeypatch.setattr("maskedlark.adserver.datasets.MOST_DATASETS", 1)
     world.sealed("tuesday", at=NOW + 100)
     with pytest.raises(BadArguments, match="2 datasets, and one question is over at most 1: name fewer"):
         world.client.query(["purchase"])
@@ -318,18 +318,18 @@ def test_a_budget_that_is_spent_says_what_is_left_and_what_fits(world):
 def test_a_refusal_of_one_helper_leaves_the_question_pending(world):
     digest = world.client.datasets()[0].digest
     helper = world.helpers[1]
-    wish = Wish(Sums(), {"values": ["purchase"]}, world.document, (digest,), 1.0)
+    spec = QuerySpec(Sums(), {"values": ["purchase"]}, world.document, (digest,), 1.0)
     while True:
         # Somebody else has spent at this helper alone: its budget is gone, the other's is not.
         try:
-            helper.release(world.client._asking.request(wish).encode())
+            helper.release(world.client._queries.request(spec).encode())
         except BudgetExhausted:
             break
     helper.received.clear()
     with pytest.raises(BudgetExhausted):
         world.client.query(["purchase"], "campaign")
     (pending,) = world.client.pending()
-    assert pending.state is Course.PENDING
+    assert pending.state == RequestState.PENDING
     world.client.forget(pending.id)
     assert world.client.pending() == []
 
@@ -462,10 +462,10 @@ def test_a_receipt_of_sealing_is_none_of_an_answer(world):
 
 def test_receipts_that_others_got_are_fetched_and_kept(world):
     digest = world.client.datasets()[0].digest
-    wish = Wish(Sums(), {"values": ["purchase"]}, world.document, (digest,), 5.0)
+    spec = QuerySpec(Sums(), {"values": ["purchase"]}, world.document, (digest,), 5.0)
     for _ in range(5):
         for helper in world.helpers:
-            helper.release(world.client._asking.request(wish).encode())
+            helper.release(world.client._queries.request(spec).encode())
     world.client.query(["purchase"], "campaign")
     for helper in world.helpers:
         kept = world.client.receipts(helper.name)

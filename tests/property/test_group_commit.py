@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maskedlark.adserver.report_store import Selection
-from maskedlark.adserver.together import Together
+from maskedlark.adserver.uploads import GroupCommit
 from maskedlark.core.purpose import Purpose
 from tests.unit.adserver.crowd import Held, at_once
 from tests.unit.adserver.stored import DIGEST, arrivals, opened
@@ -30,7 +30,7 @@ def test_uploads_together_are_answered_as_one_after_the_other(before, uploads, m
         slow_database, slow = opened(f"sqlite:///{Path(folder) / 'slow.db'}")
         assert fast.store(before) == slow.store(before)
         held = Held(fast)
-        heard = at_once(Together(held, most, 1 << 20), held, uploads)
+        heard = at_once(GroupCommit(held, most, 1 << 20), held, uploads)
         assert heard == [slow.store(upload) for upload in uploads]
         assert list(fast.read(ALL)) == list(slow.read(ALL))
         fast_database.close()

@@ -1,0 +1,263 @@
+"""Asking queries: each is made durable, sent to all helpers at once, and shown when every receipt holds.
+
+A request that was begun stays pending until all answers are here. The same `QuerySpec`, or its id, finishes
+it with the same bytes: a helper that charged it answers again for nothing. Run on the ad server's machine.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from pydantic import ValidationError
+
+from maskedlark.adserver.combining import Answered, combine
+from maskedlark.adserver.errors import HelpersDiffer
+from maskedlark.adserver.receipt_store import ReceiptStore
+from maskedlark.adserver.remote_helper import Connections, RemoteHelper, at_once
+from maskedlark.adserver.requests import Requests, RequestState, StoredRequest
+from maskedlark.clock import Clock
+from maskedlark.dp import accountant
+from maskedlark.dp.accountant import Charge
+from maskedlark.errors import (
+    BadArguments,
+    Expired,
+    FieldOverflow,
+    MaskedLarkError,
+    NoiseTooSmall,
+    NotDeclared,
+    ReleaseRefused,
+)
+from maskedlark.functions.function import Arguments, Function, Question
+from maskedlark.ledger.budget import Account
+from maskedlark.ledger.errors import BadReceipt
+from maskedlark.ledger.receipt import ReleaseReceipt
+from maskedlark.parameters.document import Document
+from maskedlark.parameters.settings import Mechanism
+from maskedlark.randomness import Randomness
+from maskedlark.release import messages
+from maskedlark.release.messages import Answer, Request
+
+
+@dataclass(frozen=True)
+class QuerySpec:
+    """What a caller wants to know, before its noise is settled and an id is drawn."""
+
+    function: Function
+    arguments: Arguments
+    document: Document
+    datasets: tuple[bytes, ...]
+    """By digest, in their order: named in another order, it is the same spec."""
+    noise: float | None = None
+    """The scale in units of the sensitivity; none is the document's floor."""
+    epsilon: float | None = None
+    """Or the most that it may cost."""
+
+    def digest(self) -> bytes:
+        """The same for the same spec; its first half, for one that may be of other datasets."""
+        said = [self.function.name, self.arguments, self.noise, self.epsilon]
+        asked = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).digest()
+        return asked + hashlib.sha256(b"".join(self.datasets)).digest()
+
+    def question(self) -> Question:
+        """The function with its arguments. Raises what is wrong with them, before anybody is asked."""
+        return self.function.ask(self.document, self.arguments)
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """How noise is drawn, and the least of it."""
+        return self.document.mechanisms[self.function.purpose.value]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A request on its way to helpers."""
+
+    stored: StoredRequest
+    request: Request
+    question: Question
+    document: Document
+    mechanism: Mechanism
+
+
+_REFUSALS = ReleaseRefused, FieldOverflow, Expired
+"""A helper that says so has charged nothing."""
+_LOG = logging.getLogger(__name__)
+_Verified = tuple[Answer, ReleaseReceipt]
+"""A helper's share, and its receipt that holds."""
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Asks helpers, and adds up their answers. Any thread may use it."""
+
+    requests: Requests
+    receipts: ReceiptStore
+    connections: Connections
+    clock: Clock
+    rng: Randomness
+
+    def ask(self, spec: QuerySpec) -> Answered:
+        """The answer to a query: a pending request of the same spec is finished, and charged once."""
+        spec.question()
+        digest, pending = spec.digest(), self.requests.pending()
+        stored = next((each for each in pending if each.wish == digest), None)
+        if stored is None:
+            _mention_alike(digest, pending)
+            request, parameters = self.request(spec), spec.document.digest
+            state = RequestState.PENDING.value
+            # The very bytes are kept: helpers charge their digest.
+            made = StoredRequest(request.id, self.clock.now(), digest, parameters, request.encode(), state)
+            stored = self.requests.add(made)
+        return self.finish(stored, spec.function, spec.document)
+
+    def request(self, spec: QuerySpec) -> Request:
+        """The request that a spec makes, with noise and a fresh id."""
+        try:
+            return Request(
+                id=self.rng.bytes(16).hex(),
+                datasets=tuple(each.hex() for each in spec.datasets),
+                function=spec.function.name,
+                arguments=dict(spec.arguments),
+                noise=self._noise(spec),
+            )
+        except ValidationError as error:
+            raise BadArguments("; ".join(str(fault["msg"]) for fault in error.errors())) from None
+
+    def finish(self, stored: StoredRequest, function: Function, document: Document) -> Answered:
+        """The answer to a request that was made durable. Asks only helpers whose answer is not here."""
+        if stored.state != RequestState.ANSWERED:
+            # Before anybody is asked: one that was refused before may be charged now.
+            self.requests.reopen(stored.id)
+        request = messages.decode_request(stored.body)
+        question, mechanism = (
+            function.ask(document, request.arguments),
+            document.mechanisms[function.purpose.value],
+        )
+        asked = _Asked(stored, request, question, document, mechanism)
+        helpers, kept = self.connections.helpers(document), self.requests.answers(stored.id)
+        outcomes = at_once([partial(self._attempt, asked, kept.get(each.name), each) for each in helpers])
+        verified = self._all_verified(stored, outcomes)
+        names = [helper.name for helper in helpers]
+        try:
+            tables = combine(
+                question.plans, {name: answer for name, (answer, _) in zip(names, verified, strict=True)}
+            )
+        except HelpersDiffer as error:
+            # One of them is wrong: when it is mended, asking again costs nothing.
+            self.requests.drop_answers(stored.id)
+            raise _pending(error, stored) from None
+        self.requests.close(stored.id, RequestState.ANSWERED)
+        receipts = {name: receipt for name, (_, receipt) in zip(names, verified, strict=True)}
+        return Answered(
+            stored.id, document, mechanism.kind, request.noise, request.arguments, tables, receipts
+        )
+
+    def _noise(self, spec: QuerySpec) -> float:
+        floor = spec.mechanism.noise_floor
+        if spec.noise is not None and spec.epsilon is not None:
+            raise BadArguments("give the noise or what it may cost, not both: one follows from the other")
+        if spec.epsilon is not None:
+            return max(floor, self._noise_for(spec, spec.epsilon))
+        noise = floor if spec.noise is None else spec.noise
+        if noise < floor:
+            raise NoiseTooSmall(f"noise {noise:g} is below the declared {floor:g}")
+        return noise
+
+    def _noise_for(self, spec: QuerySpec, epsilon: float) -> float:
+        """The least noise with which the query costs at most this, beside what was asked before."""
+        question = spec.question()
+        delta = Account(spec.document).delta(question.tag)
+        count = len(question.columns)
+        receipts = self._charged(spec.document, question.tag)
+        least = []
+        for dataset in spec.datasets:
+            entries = [each.entry() for each in receipts if dataset.hex() in each.datasets]
+            before = [each.charge for each in entries if isinstance(each.charge, Charge)]
+            room = accountant.epsilon(before, delta) + epsilon
+            try:
+                least.append(accountant.noise_for(spec.mechanism.kind, count, room, delta, before))
+            except NotDeclared:
+                raise BadArguments(f"no noise makes {count} columns cost only ε = {epsilon:g}") from None
+        return max(least)
+
+    def _charged(self, document: Document, tag: str | None) -> list[ReleaseReceipt]:
+        """What was charged under a document, by the receipts that are kept of the first helper."""
+        claimed = [each.claimed() for each in self.receipts.receipts(document.helpers[0].name)]
+        wanted = document.digest.hex(), tag
+        releases = [each for each in claimed if isinstance(each, ReleaseReceipt)]
+        return [each for each in releases if (each.parameters, each.tag) == wanted]
+
+    def _attempt(
+        self, asked: _Asked, kept: bytes | None, helper: RemoteHelper
+    ) -> _Verified | MaskedLarkError:
+        """One helper's share, or why there is none: the others are heard too."""
+        try:
+            if kept is not None:
+                return self._verified(asked, helper, kept)
+            data = helper.release(asked.stored.body)
+            answer, receipt = self._verified(asked, helper, data)
+            self.receipts.enter(helper, answer.receipt)
+            self.requests.answer(asked.stored.id, helper.name, data)
+        except MaskedLarkError as error:
+            return error
+        return answer, receipt
+
+    def _verified(self, asked: _Asked, helper: RemoteHelper, data: bytes) -> _Verified:
+        stored, request, question = asked.stored, asked.request, asked.question
+        try:
+            answer = messages.decode_answer(data)
+            receipt = self.receipts.open(helper, asked.document, answer.receipt)
+        except MaskedLarkError as error:
+            raise BadReceipt(f"{helper.name} answered with something that does not hold: {error}") from None
+        if not isinstance(receipt, ReleaseReceipt):
+            raise BadReceipt(f"{helper.name} gave a receipt of something else for request {stored.id}")
+        for what, said, expected in (
+            ("request", receipt.request, stored.id),
+            ("question", receipt.question, hashlib.sha256(stored.body).hexdigest()),
+            ("function", receipt.function, request.function),
+            ("tag", receipt.tag, question.tag),
+            ("datasets", receipt.datasets, request.datasets),
+            ("mechanism", receipt.released.mechanism, asked.mechanism.kind),
+            ("noise", receipt.released.noise, request.noise),
+            ("number of columns", receipt.released.columns, len(question.columns)),
+        ):
+            if said != expected:
+                raise BadReceipt(f"{helper.name} gave a receipt of another {what} than was asked")
+        return answer, receipt
+
+    def _all_verified(
+        self, stored: StoredRequest, outcomes: Sequence[_Verified | MaskedLarkError]
+    ) -> list[_Verified]:
+        """Every helper's share. If one is missing, raises why, and what becomes of the request."""
+        errors = [each for each in outcomes if isinstance(each, MaskedLarkError)]
+        refused = [each for each in errors if isinstance(each, _REFUSALS)]
+        if refused and len(refused) == len(outcomes):
+            self.requests.close(stored.id, RequestState.REFUSED)
+            raise refused[0]
+        if errors:
+            raise _pending((refused or errors)[0], stored)
+        return [each for each in outcomes if not isinstance(each, MaskedLarkError)]
+
+
+def _mention_alike(digest: bytes, pending: Sequence[StoredRequest]) -> None:
+    """Say which pending requests differ from a new one in their datasets alone: it is charged apart."""
+    alike = [each.id for each in pending if each.wish[:32] == digest[:32]]
+    if alike:
+        _LOG.warning(
+            "the same question is pending over other datasets (request %s): this one is asked and "
+            "charged apart; `maskedlark query --resume ID` finishes that one",
+            ", ".join(alike),
+        )
+
+
+def _pending(error: MaskedLarkError, stored: StoredRequest) -> MaskedLarkError:
+    """The error, with the way on and the way out: some helper may have charged the request already."""
+    error.args = (
+        f"{error}. Request {stored.id} is pending: `maskedlark query --resume {stored.id}` finishes it when "
+        "all helpers answer, and charges nothing twice; `--forget` lets go of it, and what was charged stays "
+        "so",
+    )
+    return error
