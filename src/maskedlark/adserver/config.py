@@ -12,23 +12,24 @@ origin_key = "64 hexadecimal digits"            # the document key that signed t
 port = 8000
 """
 
+import json
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated
 
 from pydantic import Field
 
 from maskedlark.adserver.limits import Limits
 from maskedlark.parameters.document import Origin
 from maskedlark.parameters.settings import PublicKey
-from maskedlark.storage.engine import beside
-from maskedlark.web import config
+from maskedlark.web import config, skeleton
 from maskedlark.web.config import Address, DatabaseUrl, PartyConfig
 from maskedlark.web.listening import Serving
+from maskedlark.web.skeleton import AS_SHOWN, KEY
 
+FILE = "adserver.toml"
 KEEP_DAYS = 180
 """As long as a helper keeps the keys that open a report: what is older, nobody can use."""
 MOST_LEAP_DAYS = 30
-_KEY = "64 hexadecimal digits"
 
 
 class Config(PartyConfig):
@@ -36,18 +37,21 @@ class Config(PartyConfig):
 
     origin: Origin = Field(description='whose reports it takes: origin = "ads.example"')
     database: DatabaseUrl = Field(
-        repr=False, description='where it keeps them: database = "sqlite:///reports.sqlite"'
+        repr=False,
+        description='where it keeps them, sqlite:///… or postgresql://…: database = "sqlite:///reports.sqlite"',
     )
     key: Path = Field(
-        description='the file of the request key that the origin declares now: key = "request.key"'
+        description='the file of the request key that the origin declares now, which measuring reads: key = "request.key"'
     )
     cache: Path = Field(description='where it remembers which documents it has seen: cache = "cache"')
     parameter_service: Address = Field(
         description='the service\'s address: parameter_service = "https://parameters.example"'
     )
-    service_key: PublicKey = Field(description=f'the service\'s public key: service_key = "{_KEY}"')
+    service_key: PublicKey = Field(
+        description=f'the service\'s public key, from its operator: service_key = "{KEY}"'
+    )
     origin_key: PublicKey = Field(
-        description=f'the document key that signed the origin\'s first document: origin_key = "{_KEY}"'
+        description=f'the document key that signed the origin\'s first document: origin_key = "{KEY}"'
     )
     keep_days: Annotated[int, Field(ge=1, le=3650)] = Field(
         default=KEEP_DAYS, description="days after which a report is deleted: keep_days = 180"
@@ -63,17 +67,27 @@ class Config(PartyConfig):
         default=Serving(), description='where it listens: [serving] host = "127.0.0.1", port = 8000'
     )
 
-    def beside(self, folder: Path) -> Self:
-        """The same with absolute paths: relative ones are relative to this folder."""
-        changes = {
-            "database": beside(self.database, folder),
-            "key": folder / self.key,
-            "cache": folder / self.cache,
-            "serving": self.serving.beside(folder),
-        }
-        return self.model_copy(update=changes)
-
 
 def read(path: Path) -> Config:
     """The settings in an `adserver.toml`. Run by the ad server's own people."""
     return config.read(path, Config)
+
+
+def skeleton_text(
+    origin: str,
+    key: Path,
+    origin_key: str,
+    parameter_service: str | None = None,
+    service_key: str | None = None,
+) -> str:
+    """An `adserver.toml` to be filled in: the file of the request key, and the public half of the document key."""
+    said = {
+        "origin": json.dumps(origin),
+        "database": AS_SHOWN,
+        "key": json.dumps(str(key)),
+        "cache": AS_SHOWN,
+        "origin_key": json.dumps(origin_key),
+        "parameter_service": skeleton.quoted(parameter_service),
+        "service_key": skeleton.quoted(service_key),
+    }
+    return skeleton.text("an ad server", Config, said)

@@ -12,7 +12,7 @@ class Limits(Settings):
     """The limits of one upload."""
 
     uploads: Annotated[int, Field(ge=1, le=1 << 16)] = Field(
-        default=64, description="read at the same time; times body_bytes, it bounds memory: uploads = 64"
+        default=64, description="read at once; times body_bytes, it bounds memory: uploads = 64"
     )
     body_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 30)] = Field(
         default=4 << 20, description="the largest upload: body_bytes = 4194304"

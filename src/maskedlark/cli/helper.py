@@ -10,13 +10,13 @@ from maskedlark.cli.plainly import plainly
 from maskedlark.cli.saying import Json, say
 from maskedlark.clock import SystemClock
 from maskedlark.helper import config as configuration
-from maskedlark.helper import skeleton
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.app import CBOR_TYPE, create_app
-from maskedlark.helper.config import Config
+from maskedlark.helper.config import Config, InitOptions
 from maskedlark.helper.keyring import DAY_S, Keyring, Span
 from maskedlark.helper.service import open_service
 from maskedlark.ledger.ledger import Ledger
+from maskedlark.parameters.document import Origin
 from maskedlark.randomness import SystemRandomness
 from maskedlark.storage.engine import open_database
 from maskedlark.web import key_file, serving
@@ -62,13 +62,11 @@ def init(
     as_json: Json = False,
 ) -> None:
     """Make a folder and settings to fill in. Prints the identity's public half if one is made."""
-    said = skeleton.Said(
-        name, address, parameter_service, service_key, settings_file.origins(origins), trusted
-    )
-    skeleton.check(said)
-    path = settings_file.place(folder, skeleton.FILE)
+    pinned = settings_file.pinned("--origin", origins, Origin)
+    options = InitOptions(name, address, parameter_service, service_key, pinned, trusted)
+    path = settings_file.place(folder, configuration.FILE)
     public = key_file.create(identity, SystemRandomness()).verifying.public.hex() if identity else None
-    settings_file.write(path, skeleton.text(said, public))
+    settings_file.write(path, options.skeleton_text(public))
     say({"config": str(path), "identity": public}, as_json, *([public] if public else []))
     typer.echo(f"fill in {path}, then run `maskedlark helper rotate`", err=True)
 

@@ -13,36 +13,39 @@ database = "sqlite:///parameters.sqlite"
 port = 8000
 """
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
 
 from pydantic import Field
 
 from maskedlark.parameter_service.pinned import Pinned
 from maskedlark.parameters.document import Origin
 from maskedlark.parameters.settings import Name, PublicKey
-from maskedlark.storage.engine import beside
-from maskedlark.web import config
+from maskedlark.web import config, skeleton
 from maskedlark.web.config import DatabaseUrl, PartyConfig
 from maskedlark.web.listening import Serving
+from maskedlark.web.skeleton import AS_SHOWN, KEY
 from maskedlark.wire.signatures import VerifyingKey
 
-_KEY = "64 hexadecimal digits"
+FILE = "parameters.toml"
 
 
 class Config(PartyConfig):
     """The parameter service's settings. The secret stays in the key file."""
 
     key: Path = Field(description='the file of the key that it signs with: key = "service.key"')
-    database: DatabaseUrl = Field(repr=False, description='its URL: database = "sqlite:///parameters.sqlite"')
+    database: DatabaseUrl = Field(
+        repr=False,
+        description='its URL, sqlite:///… or postgresql://…: database = "sqlite:///parameters.sqlite"',
+    )
     origins: dict[Origin, PublicKey] = Field(
         default_factory=dict,
         description=f"the document key that signs each ad server's first document: [origins] "
-        f'"ads.example" = "{_KEY}"',
+        f'"ads.example" = "{KEY}"',
     )
     helpers: dict[Name, PublicKey] = Field(
-        default_factory=dict, description=f'the identity of each helper: [helpers] "helper-0" = "{_KEY}"'
+        default_factory=dict, description=f'the identity of each helper: [helpers] "helper-0" = "{KEY}"'
     )
     serving: Serving = Field(
         default=Serving(), description='where it listens: [serving] host = "127.0.0.1", port = 8000'
@@ -53,19 +56,21 @@ class Config(PartyConfig):
         """Whom it vouches for."""
         return Pinned(_keys(self.origins), _keys(self.helpers))
 
-    def beside(self, folder: Path) -> Self:
-        """The same with absolute paths: relative ones are relative to this folder."""
-        changes = {
-            "key": folder / self.key,
-            "database": beside(self.database, folder),
-            "serving": self.serving.beside(folder),
-        }
-        return self.model_copy(update=changes)
-
 
 def read(path: Path) -> Config:
     """The settings in a `parameters.toml`. Run by the service's operator."""
     return config.read(path, Config)
+
+
+def skeleton_text(key: Path, origins: Mapping[str, str], helpers: Mapping[str, str]) -> str:
+    """A `parameters.toml` to be filled in, with whom the service vouches for from the start."""
+    said = {
+        "key": json.dumps(str(key)),
+        "database": AS_SHOWN,
+        "origins": skeleton.pins(origins),
+        "helpers": skeleton.pins(helpers),
+    }
+    return skeleton.text("a parameter service", Config, said)
 
 
 def _keys(table: Mapping[str, str]) -> dict[str, VerifyingKey]:

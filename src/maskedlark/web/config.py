@@ -1,12 +1,11 @@
 """A party's one TOML file: read in one place, closed to unknown keys. What is wrong says what to write.
 
-Every field of a party's model has a description with an example: it stands behind each error about that key,
-and a test holds docs/OPERATIONS.md to the same keys.
+Every field of a party's model has a description that ends in an example: it follows each error about that
+key, and `skeleton` and the tables of docs/OPERATIONS.md are made of it.
 """
 
 import json
 import tomllib
-from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 from urllib.parse import urlsplit
@@ -16,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationEr
 from maskedlark.core.near import instead
 from maskedlark.errors import MaskedLarkError
 from maskedlark.parameters.settings import Settings
-from maskedlark.storage.engine import parse
+from maskedlark.storage.engine import beside, parse
 from maskedlark.web.errors import BadConfig
 from maskedlark.wire.keys import MOST_ADDRESS
 
@@ -42,15 +41,30 @@ DatabaseUrl = Annotated[str, AfterValidator(_database)]
 """It may hold a password: give its field repr=False."""
 
 
-class PartyConfig(Settings, ABC):
-    """What every party's model is: settings that know which of them are paths."""
+class PartyConfig(Settings):
+    """What every party's model is: settings whose paths are relative to the file that they are in."""
 
-    @abstractmethod
     def beside(self, folder: Path) -> Self:
         """The same with absolute paths: relative ones are relative to this folder."""
+        return resolved(self, folder)
 
 
 Form = TypeVar("Form", bound=PartyConfig)
+Part = TypeVar("Part", bound=Settings)
+
+
+def resolved(settings: Part, folder: Path) -> Part:
+    """The same settings, their paths and those of their tables relative to this folder."""
+    changes: dict[str, object] = {}
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        if isinstance(value, Path):
+            changes[name] = folder / value
+        elif isinstance(value, Settings):
+            changes[name] = resolved(value, folder)
+        elif name == "database" and value is not None:
+            changes[name] = beside(value, folder)
+    return settings.model_copy(update=changes)
 
 
 def read(path: Path, form: type[Form]) -> Form:

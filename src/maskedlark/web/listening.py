@@ -18,7 +18,7 @@ class Serving(Settings):
     """The `[serving]` table of every party: where it listens, to how many, and how it stops."""
 
     host: str = Field(default="127.0.0.1", description='the address to listen on: host = "127.0.0.1"')
-    port: Port = Field(default=0, description="0 is any free port: port = 8001")
+    port: Port = Field(default=0, description="0 is any free one: port = 8000")
     certificate: Path | None = Field(
         default=None, description='the chain of certificates, in PEM, for TLS: certificate = "tls/chain.pem"'
     )
@@ -40,7 +40,7 @@ class Serving(Settings):
     )
     metrics_port: Port | None = Field(
         default=None,
-        description="where metrics are read, if anywhere; 0 is any free port: metrics_port = 9101",
+        description="where metrics are read, if anywhere: metrics_port = 9100",
     )
     metrics_host: str = Field(
         default="127.0.0.1", description='the address of that, never a public one: metrics_host = "127.0.0.1"'
@@ -51,9 +51,3 @@ class Serving(Settings):
         if (self.certificate is None) != (self.certificate_key is None):
             raise ValueError("certificate and certificate_key go together: give both, or none")
         return self
-
-    def beside(self, folder: Path) -> Self:
-        """The same with absolute paths: relative ones are relative to this folder."""
-        certificate = None if self.certificate is None else folder / self.certificate
-        key = None if self.certificate_key is None else folder / self.certificate_key
-        return self.model_copy(update={"certificate": certificate, "certificate_key": key})

@@ -1,7 +1,6 @@
 """Reading a party's TOML: what is wrong is one line that says what to write, and holds no value."""
 
 from pathlib import Path
-from typing import Self
 
 import pytest
 from pydantic import Field
@@ -23,9 +22,6 @@ class Party(PartyConfig):
     )
     names: dict[str, int] = Field(default_factory=dict, description="[names] a = 1")
     inner: Inner = Field(default=Inner(), description="[inner] size = 3")
-
-    def beside(self, folder: Path) -> Self:
-        return self.model_copy(update={"file": folder / self.file})
 
 
 def read(folder, text):

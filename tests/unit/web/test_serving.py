@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from maskedlark.web.config import resolved
 from maskedlark.web.errors import BadCertificate, CannotListen
 from maskedlark.web.serving import MOST_HEAD, OTHER_FILES, Serving, serve
 from tests.unit.web import pem
@@ -26,9 +27,9 @@ def test_a_certificate_and_its_key_come_together_and_lie_beside_the_file():
         with pytest.raises(ValidationError, match="give both, or none"):
             Serving.model_validate_json(f'{{"{alone}": "a.pem"}}')
     found = Serving.model_validate_json('{"certificate": "a.pem", "certificate_key": "/b.pem"}')
-    beside = found.beside(Path("/etc/helper"))
+    beside = resolved(found, Path("/etc/helper"))
     assert (beside.certificate, beside.certificate_key) == (Path("/etc/helper/a.pem"), Path("/b.pem"))
-    assert Serving().beside(Path("/etc")) == Serving()
+    assert resolved(Serving(), Path("/etc")) == Serving()
 
 
 def test_every_setting_says_what_to_write():
