@@ -1,15 +1,6 @@
 """`adserver.toml`: who the ad server is, where it keeps things and how long, and whom it trusts.
 
-origin = "ads.example"
-database = "sqlite:///reports.sqlite"           # paths are relative to the file
-key = "request.key"                             # to measure; the process that takes uploads never reads it
-cache = "cache"
-parameter_service = "https://parameters.example"
-service_key = "64 hexadecimal digits"           # from the operator of the parameter service
-origin_key = "64 hexadecimal digits"            # the document key that signed the origin's first document
-
-[serving]
-port = 8000
+`maskedlark adserver init` writes one with every key. Read in one place, frozen, and closed to unknown keys.
 """
 
 import json
@@ -41,7 +32,8 @@ class Config(PartyConfig):
         description='where it keeps them, sqlite:///… or postgresql://…: database = "sqlite:///reports.sqlite"',
     )
     key: Path = Field(
-        description='the file of the request key that the origin declares now, which measuring reads: key = "request.key"'
+        description="the file of the request key that the origin declares now, which measuring reads: "
+        'key = "request.key"'
     )
     cache: Path = Field(description='where it remembers which documents it has seen: cache = "cache"')
     parameter_service: Address = Field(
@@ -80,7 +72,7 @@ def skeleton_text(
     parameter_service: str | None = None,
     service_key: str | None = None,
 ) -> str:
-    """An `adserver.toml` to be filled in: the file of the request key, and the public half of the document key."""
+    """An `adserver.toml` to be filled in: `key` is the file of the request key. Run by `init`."""
     said = {
         "origin": json.dumps(origin),
         "database": AS_SHOWN,

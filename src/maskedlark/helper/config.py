@@ -1,21 +1,6 @@
 """`helper.toml`: all that a helper's operator decides.
 
-name = "helper-0"
-folder = "state"                                  # keys, columns, database; beside this file
-address = "https://helper-0.example"              # where browsers and ad servers are told to find it
-parameter_service = "https://parameters.example"
-service_key = "64 hexadecimal digits, from the service's operator"
-
-[origins]
-"ads.example" = "64 hexadecimal digits: the document key that signed its first document"
-
-[policy]
-trusted_helpers = ["64 hexadecimal digits", "…"]
-most = {epsilon = 8, delta = 1e-6}
-most_coalition = {epsilon = 40, delta = 1e-6}
-
-[serving]
-port = 8001
+`maskedlark helper init` writes one with every key. Read in one place, frozen, and closed to unknown keys.
 """
 
 import json
@@ -71,7 +56,8 @@ class Config(PartyConfig):
 
     name: Name = Field(description='the helper\'s name, as documents name it: name = "helper-0"')
     folder: Path = Field(
-        description='where it keeps keys, columns and, unless told otherwise, database and anchor: folder = "state"'
+        description="where it keeps keys, columns and, unless told otherwise, database and anchor: "
+        'folder = "state"'
     )
     address: Address = Field(
         description='where it is reached, as published with its keys: address = "https://helper-0.example"'
@@ -98,7 +84,8 @@ class Config(PartyConfig):
     )
     anchor: Path | None = Field(
         default=None,
-        description='a folder on another disk than the database\'s, else in the folder: anchor = "/other/disk/anchor"',
+        description="a folder on another disk than the database's, else in the folder: "
+        'anchor = "/other/disk/anchor"',
     )
     workers: Annotated[int, Field(ge=1, le=1 << 10)] = Field(
         default_factory=lambda: os.cpu_count() or 1,
@@ -120,8 +107,7 @@ class Config(PartyConfig):
     )
     limits: Limits = Field(
         default=Limits(),
-        description="how much it takes at once: [limits] chunk_bytes = 16777216, sealing_bytes = 33554432, step_bytes = 8388608, "
-        "bodies = 16, body_within_s = 60",
+        description="how much it takes at once: [limits] chunk_bytes = 16777216, bodies = 16",
     )
     serving: Serving = Field(
         default=Serving(), description='where it listens: [serving] host = "127.0.0.1", port = 8001'

@@ -1,16 +1,6 @@
 """`parameters.toml`: what the parameter service signs with, where it keeps things, whom it vouches for.
 
-key = "service.key"                             # paths are relative to the file
-database = "sqlite:///parameters.sqlite"
-
-[origins]
-"ads.example" = "64 hexadecimal digits: the document key that signs its first document"
-
-[helpers]
-"helper-0" = "64 hexadecimal digits: its identity"
-
-[serving]
-port = 8000
+`maskedlark parameters init` writes one with every key. Read in one place, frozen, and closed to unknown keys.
 """
 
 import json

@@ -40,7 +40,7 @@ class Serving(Settings):
     )
     metrics_port: Port | None = Field(
         default=None,
-        description="where metrics are read, if anywhere: metrics_port = 9100",
+        description="where metrics are read, if anywhere; 0 is any free port: metrics_port = 9100",
     )
     metrics_host: str = Field(
         default="127.0.0.1", description='the address of that, never a public one: metrics_host = "127.0.0.1"'

@@ -1,7 +1,7 @@
 """A party's TOML to be filled in, made from its model: every key, its description beside it.
 
-Run by `init` of every party. What the operator has not said stands there as a comment: `#!` before what has to
-be filled in, `#` before what may be, with its default or an example.
+Run by `init` of every party. What the operator has not said is a comment: `#!` before what has to be filled
+in, `#` before what may be, with its default or an example.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""The tables of settings in docs/OPERATIONS.md, made from the models: `python -m tests.unit.cli.settings_tables`."""
+"""The tables of settings in docs/OPERATIONS.md, made from the models.
+
+`python -m tests.unit.cli.settings_tables` writes them anew.
+"""
 
 import re
 from pathlib import Path
