@@ -22,7 +22,7 @@ from maskedlark.exact.errors import ModelDoesNotFit, OutOfField, WeightsDoNotFit
 from maskedlark.exact.losses import BinaryCrossEntropy
 from maskedlark.features import Encoder, Hashed, OneHot
 from maskedlark.features.errors import NotAnEncoder, TableDoesNotFit
-from maskedlark.helper import chunk_file, key_store, manifest
+from maskedlark.helper import chunk_file, keyring, manifest
 from maskedlark.helper import config as helper_config
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.chunk_file import ChunkFile
@@ -82,16 +82,16 @@ def _keys() -> list[Decoder]:
     Keyring(folder, "helper-0").rotate(
         HELPER_KEYS[0], "https://helper-0.example", NOW, FixedRandomness(b"keys")
     )
-    stored = (folder / key_store.NAME).read_bytes()
+    stored = (folder / keyring.NAME).read_bytes()
     return [
         Decoder(
             "key file", ("web.key_file.read",), (secret,), _in_file("a.key", key_file.read), (BadKeyFile,)
         ),
         Decoder(
             "keys of a helper",
-            ("helper.key_store.read",),
+            ("helper.keyring.read",),
             (stored,),
-            _in_file("keyring/keys.json", lambda path: key_store.read(path.parent, "helper-0")),
+            _in_file("keyring/keys.json", lambda path: keyring.read(path.parent, "helper-0")),
             (BadKeyFile,),
             weight=0.1,
         ),

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, select
 
 from maskedlark.clock import Clock
-from maskedlark.helper import key_store, manifest
+from maskedlark.helper import keyring, manifest
 from maskedlark.helper.alone import alone
 from maskedlark.helper.columns import Contents
 from maskedlark.helper.config import Config
@@ -35,7 +35,7 @@ from maskedlark.storage.schema import prepare
 from maskedlark.web import files
 
 DATABASE = "database/helper.sqlite"
-_KEYS = f"keys/{key_store.NAME}"
+_KEYS = f"keys/{keyring.NAME}"
 _SEEN = "seen"
 """Of a cached chain: how many documents there are. Copied before them, so that none is missed."""
 
@@ -87,8 +87,8 @@ def back_up(
             database.close()
         copied |= _copy_parameters(config.parameters_folder, folder)
         if with_keys:
-            key_store.stamp(config.keys_folder)
-            copied[_KEYS] = manifest.copy(config.keys_folder / key_store.NAME, folder / _KEYS)
+            keyring.stamp(config.keys_folder)
+            copied[_KEYS] = manifest.copy(config.keys_folder / keyring.NAME, folder / _KEYS)
         made = Manifest(
             helper=config.name,
             taken=clock.now(),
