@@ -92,7 +92,8 @@ def keys_of(made: Stage) -> list[Needle]:
     files = [bytes.fromhex(path.read_text().split()[-1]) for path in made.folder.glob("*.key")]
     for helper in made.helpers:
         stored = keyring.read(helper.folder / "keys", helper.name)
-        files += [bytes.fromhex(each.secret) for each in (*stored.opening, *stored.writing)]
+        files += [bytes.fromhex(each.secret) for each in stored.opening]
+        files += [bytes.fromhex(each.secret) for each in stored.writing]
     assert len(files) == 5 + 2 * 2
     return [each for secret in files for each in planted.octets("key", secret)]
 

@@ -253,7 +253,7 @@ MUTANTS = (
     ),
     Mutant(
         "a dataset: has k records",
-        HELPER + "sealing.py",
+        HELPER + "freezing.py",
         "for each in agreed)) < k:",
         "for each in agreed)) < 1:",
         "tests/unit/helper/test_app.py",
@@ -449,14 +449,14 @@ MUTANTS = (
     ),
     Mutant(
         "the replay check: a report is in one dataset",
-        HELPER + "intake.py",
-        "replayed = self._shelf.ids.taken(connection, mark, taken.ids) & ~past",
-        "replayed = np.zeros(len(taken.ids), np.bool_)",
+        HELPER + "ingest.py",
+        "replayed = self._context.ids.are_claimed(connection, cursor, opened.ids) & ~past",
+        "replayed = np.zeros(len(opened.ids), np.bool_)",
         "tests/unit/helper/test_datasets.py",
     ),
     Mutant(
         "the agreement: a seal has only what this helper accepted",
-        HELPER + "sealing.py",
+        HELPER + "freezing.py",
         "if (kept & ~chunk.accepted).any():",
         "if False:",
         "tests/unit/helper/test_datasets.py",

@@ -26,8 +26,7 @@ from maskedlark.helper.columns import Contents
 from maskedlark.helper.config import Config
 from maskedlark.helper.errors import BadBackup, DamagedDataset
 from maskedlark.helper.manifest import Copied, Manifest
-from maskedlark.helper.rows import SEALED
-from maskedlark.helper.tables import DATASETS
+from maskedlark.helper.tables import DATASETS, SEALED
 from maskedlark.ledger import recovered
 from maskedlark.storage import backup as storage
 from maskedlark.storage.engine import Database, file_of, open_database

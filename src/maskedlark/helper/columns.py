@@ -1,4 +1,4 @@
-"""Columns on disk: the records of a sealed dataset, one file an array, mapped into memory. Run by a helper.
+"""Columns on disk: the records of a frozen dataset, one file per array, mapped into memory. Run by a helper.
 
 Records lie in the order of their report ids, however they were sent: what depends on a record's place is then
 the same at every helper.
@@ -50,7 +50,7 @@ class Stored(BaseModel):
 
 
 class Contents(BaseModel):
-    """What sealing made: files by name, and records by tag (to aggregate, by the empty one)."""
+    """What freezing made: files by name, and records by tag (to aggregate, by the empty one)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -81,58 +81,42 @@ class ColumnWriter:
                 mapped[start : start + _BLOCK] = table[mapped[start : start + _BLOCK]]
             mapped.flush()
 
-    def close(self, order: Order | None = None) -> Stored:
-        """Durable when this returns; the records in this order, if one is given."""
+    def close(self, order: Order | None = None, turned: bool = False) -> Stored:
+        """Durable when this returns; the records in this order, if one is given.
+
+        Turned, one value of all records lies together.
+        """
         shape = (self._records, *self._rest)
         if order is not None and self._records:
-            _reorder(self._path, [np.memmap(self._path, self._dtype, "r", shape=shape)], order)
-        return _finish(self._path, self._dtype, shape)
+            rows = self._mapped()
+            _reorder(self._path, [*rows.T] if turned else [rows], order)
+        return _finish(self._path, self._dtype, shape[::-1] if turned else shape)
 
     def in_order(self) -> Order:
         """The order of the records by what is written here: of ids, that of a dataset."""
         if not self._records:
             return np.empty(0, np.intp)
-        rows = np.memmap(self._path, self._dtype, "r", shape=(self._records, *self._rest))
+        rows = self._mapped()
         return np.argsort(np.ascontiguousarray(rows).view(f"S{rows.shape[1]}").ravel())
 
-
-class ShareWriter:
-    """Shares of a known number of records, turned so that one value of all records lies together."""
-
-    def __init__(self, path: Path, values: int, records: int) -> None:
-        self._path, self._shape = path, (values, records)
-        self._written = 0
-        _create(path)
-
-    def append(self, rows: Array) -> None:
-        """The next records: (some, values)."""
-        for value, column in enumerate(np.ascontiguousarray(rows.T, _I8)):
-            _write(self._path, column, 8 * (value * self._shape[1] + self._written))
-        self._written += len(rows)
-
-    def close(self, order: Order) -> Stored:
-        """Durable when this returns; the records in this order."""
-        values, records = self._shape
-        assert self._written == records
-        if records:
-            shares = np.memmap(self._path, _I8, "r", shape=self._shape)
-            _reorder(self._path, [shares[value] for value in range(values)], order)
-        return _finish(self._path, _I8, self._shape)
+    def _mapped(self) -> Array:
+        return np.memmap(self._path, self._dtype, "r", shape=(self._records, *self._rest))
 
 
 class MeasuredWriter:
     """The records of a dataset to aggregate."""
 
-    def __init__(self, folder: Path, measure: Measure, records: int) -> None:
-        self._folder, self._records = folder, records
+    def __init__(self, folder: Path, measure: Measure) -> None:
+        self._folder, self._records = folder, 0
         self._ids = ColumnWriter(folder / "ids", _U1, ID_BYTES)
         self._codes = [ColumnWriter(folder / f"codes-{i}", _I4) for i in range(len(measure.keys))]
-        self._shares = ShareWriter(folder / "shares", measure.secrets(), records)
+        self._shares = ColumnWriter(folder / "shares", _I8, measure.secrets())
         self._names = measure.keys
         self._known: list[dict[Entry, int]] = [{} for _ in measure.keys]
 
     def append(self, records: Measured) -> None:
         """The next records. Their codes become those of the whole dataset."""
+        self._records += len(records)
         self._ids.append(records.ids)
         self._shares.append(records.shares)
         for name, known, writer in zip(self._names, self._known, self._codes, strict=True):
@@ -146,7 +130,7 @@ class MeasuredWriter:
             rank = {entry: place for place, entry in enumerate(entries)}
             writer.translate(np.array([rank[entry] for entry in known], np.int32))
         files = {f"codes-{i}": writer.close(order) for i, writer in enumerate(self._codes)}
-        files |= {"ids": self._ids.close(order), "shares": self._shares.close(order)}
+        files |= {"ids": self._ids.close(order), "shares": self._shares.close(order, turned=True)}
         writer = ColumnWriter(self._folder / _ENTRIES, _U1)
         writer.append(np.frombuffer(json.dumps(ordered).encode(), np.uint8))
         files[_ENTRIES] = writer.close()

@@ -13,9 +13,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from sqlalchemy import func, select
 
 from maskedlark.errors import MaskedLarkError
-from maskedlark.helper.rows import EXPIRED, OPEN, SEALED
 from maskedlark.helper.service import Service, question
-from maskedlark.helper.tables import DATASETS
+from maskedlark.helper.tables import DATASETS, EXPIRED, OPEN, SEALED
 from maskedlark.ledger.lines import HEADS
 from maskedlark.web import metrics, problem
 from maskedlark.web.counts import SECONDS

@@ -27,8 +27,7 @@ from maskedlark.helper.config import Config
 from maskedlark.helper.handed_in import Asked, Chain
 from maskedlark.helper.ids import Ids
 from maskedlark.helper.keyring import DAY_S, Keyring
-from maskedlark.helper.rows import ABORTED, OPEN
-from maskedlark.helper.tables import DATASETS, LOST, SCHEMA_VERSION, TABLES
+from maskedlark.helper.tables import ABORTED, DATASETS, LOST, OPEN, SCHEMA_VERSION, TABLES
 from maskedlark.ledger import recovered
 from maskedlark.ledger.errors import ReceiptsMissing
 from maskedlark.ledger.ledger import Ledger

@@ -10,8 +10,7 @@ from sqlalchemy import Column, Connection, LargeBinary, MetaData, String, Table,
 
 from maskedlark.clock import Clock
 from maskedlark.core.batches import SEED_BYTES
-from maskedlark.helper.rows import EXPIRED
-from maskedlark.helper.tables import DATASETS
+from maskedlark.helper.tables import DATASETS, EXPIRED
 from maskedlark.ledger.ledger import Signer
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness
