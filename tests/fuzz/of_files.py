@@ -22,7 +22,7 @@ from maskedlark.exact.errors import ModelDoesNotFit, OutOfField, WeightsDoNotFit
 from maskedlark.exact.losses import BinaryCrossEntropy
 from maskedlark.features import Encoder, Hashed, OneHot
 from maskedlark.features.errors import NotAnEncoder, TableDoesNotFit
-from maskedlark.helper import chunk_file, keyring, manifest
+from maskedlark.helper import backup, chunk_file, keyring
 from maskedlark.helper import config as helper_config
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.chunk_file import ChunkFile
@@ -317,9 +317,9 @@ def _backups() -> list[Decoder]:
     return [
         Decoder(
             "manifest of a backup",
-            ("helper.manifest.read",),
+            ("helper.backup.read_manifest",),
             (listed,),
-            _in_file("backup/manifest.json", lambda path: manifest.read(path.parent, "helper-0")),
+            _in_file("backup/manifest.json", lambda path: backup.read_manifest(path.parent, "helper-0")),
             (BadBackup,),
             weight=0.4,
         ),

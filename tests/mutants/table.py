@@ -421,10 +421,10 @@ MUTANTS = (
     ),
     Mutant(
         "a request: is signed by the request key, not by the one that signs documents",
-        HELPER + "signers.py",
+        HELPER + "request_keys.py",
         "self._chain(origin)[-1].request_key",
         "self._chain(origin)[-1].document_key",
-        "tests/unit/helper/test_signers.py",
+        "tests/unit/helper/test_request_keys.py",
     ),
     Mutant(
         "the padding: is all zero",

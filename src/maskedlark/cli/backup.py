@@ -13,8 +13,7 @@ from maskedlark.clock import SECONDS_AN_HOUR, SystemClock
 from maskedlark.helper import backup as backups
 from maskedlark.helper import config as configuration
 from maskedlark.helper import recovery
-from maskedlark.helper.handed_in import Asked
-from maskedlark.helper.recovery import Recovered
+from maskedlark.helper.recovery import Recovered, RecoveryOptions
 from maskedlark.randomness import SystemRandomness
 
 ConfigFile = Annotated[Path, typer.Option("--config", help="The helper's settings, in TOML.")]
@@ -98,7 +97,7 @@ def recover(
             err=True,
         )
     published = recovery.shown_by(settings, clock)
-    asked = Asked(anchor_lost, close)
+    asked = RecoveryOptions(anchor_lost, close)
     done = recovery.recover(settings, found, asked, published, clock, SystemRandomness())
     say(_fields(done), as_json, *_said(done))
 

@@ -2,8 +2,8 @@
 
 What rows say is the truth; files without a row are nothing. A claimed id is in the row of the chunk that
 claimed it, sixteen bytes after the other. Ids are random, so a table of them would touch a page of the disk
-for each; a chunk's row is written in one piece, and `ids.Ids` finds in memory what all rows hold. `ids_mark` is
-the lock under which ids are claimed, and counts them.
+for each; a chunk's row is written in one piece, and `ids.Ids` finds in memory what all rows hold. `ids_mark`
+is the lock under which ids are claimed, and counts them.
 """
 
 import json

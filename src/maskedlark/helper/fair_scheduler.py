@@ -1,4 +1,4 @@
-"""Turns at long work: each origin in its turn, however much another has waiting."""
+"""Threads for long work: each origin has its turn, however much another has waiting."""
 
 import asyncio
 import threading
@@ -15,7 +15,7 @@ class _Job(NamedTuple):
     work: Callable[[], Any]
 
 
-class Turns:
+class FairScheduler:
     """Threads for one kind of work. Run by a helper.
 
     A free thread takes from the origin that has the fewest at work; equals go round. One origin has at most
