@@ -324,8 +324,8 @@ MUTANTS = (
     Mutant(
         "a recovery: reports that it may have taken before are not taken again",
         HELPER + "recovery.py",
-        "hour_of(max(self.clock.now(), watermark, *times)) + MOST_HOURS_AHEAD",
-        "hour_of(self.clock.now()) - MOST_HOURS_AHEAD",
+        "hour_of(max(now, watermark, *times)) + MOST_HOURS_AHEAD",
+        "hour_of(now) - MOST_HOURS_AHEAD",
         "tests/unit/helper/test_recovery.py",
     ),
     Mutant(

@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, FastAPI, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
@@ -40,7 +40,6 @@ MOST_QUESTION = messages.MOST_REQUEST
 MOST_SEED = 1 << 14
 _log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 Name = Annotated[str, Path(max_length=MOST_DATASET_NAME, pattern=NAME_PATTERN)]
 Number = Annotated[int, Path(ge=0, lt=MOST_CHUNKS)]
 Origin = Annotated[str, Path(max_length=MOST_ORIGIN, pattern=r"^[a-z0-9.:-]+$")]
@@ -58,17 +57,22 @@ class SignedWork(NamedTuple):
     admission: RequestAdmission
     threads: FairScheduler
 
-    async def run(self, request: Request, work: Callable[[str], T]) -> T:
-        """What the work returns for the origin of a request without a body."""
+    async def run(self, request: Request, work: Callable[[str], bytes | None]) -> Response:
+        """What the work returns for the origin of a request without a body; nothing is 204."""
         origin = await self.admission.caller(request)
-        return await self.threads.run(origin, lambda: work(origin))
+        return _response(await self.threads.run(origin, lambda: work(origin)))
 
     async def run_with_body(
-        self, request: Request, media_type: str, most_bytes: int, work: Callable[[str, bytes], T]
-    ) -> T:
+        self,
+        request: Request,
+        body_type: str,
+        most_bytes: int,
+        work: Callable[[str, bytes], bytes | None],
+        answer_type: str = JSON_TYPE,
+    ) -> Response:
         """What the work returns for a request's origin and body."""
-        async with self.admission.body(request, media_type, most_bytes) as (origin, body):
-            return await self.threads.run(origin, lambda: work(origin, body))
+        async with self.admission.body(request, body_type, most_bytes) as (origin, body):
+            return _response(await self.threads.run(origin, lambda: work(origin, body)), answer_type)
 
 
 def create_app(service: Service, forget_every_s: float = FORGET_EVERY_S) -> FastAPI:
@@ -144,12 +148,12 @@ def _datasets(service: Service, signed: SignedWork, counts: HelperCounts) -> API
         def opened(origin: str, body: bytes) -> bytes:
             return service.open_dataset(origin, name, Opening.decode(body)).encode()
 
-        return _response(await signed.run_with_body(request, JSON_TYPE, MOST_OPENING, opened))
+        return await signed.run_with_body(request, JSON_TYPE, MOST_OPENING, opened)
 
     @router.get("")
     async def state(name: Name, request: Request) -> Response:
         """Where a dataset stands."""
-        return _response(await signed.run(request, lambda origin: datasets.state(origin, name).encode()))
+        return await signed.run(request, lambda origin: datasets.state(origin, name).encode())
 
     @router.post("/chunks/{number}", openapi_extra=answers.taking(CHUNK_TYPE))
     async def add(name: Name, number: Number, opening: Opened, request: Request) -> Response:
@@ -159,14 +163,12 @@ def _datasets(service: Service, signed: SignedWork, counts: HelperCounts) -> API
             chunk = partial(datasets.add, origin, name, number, body, bytes.fromhex(opening))
             return counts.ingested(chunk).encode()
 
-        return _response(await signed.run_with_body(request, CHUNK_TYPE, limits.chunk_bytes, ingested))
+        return await signed.run_with_body(request, CHUNK_TYPE, limits.chunk_bytes, ingested)
 
     @router.get("/chunks/{number}")
     async def answered(name: Name, number: Number, request: Request) -> Response:
         """What was answered for a chunk, for an ad server that did not hear it."""
-        return _response(
-            await signed.run(request, lambda origin: datasets.chunk(origin, name, number).encode())
-        )
+        return await signed.run(request, lambda origin: datasets.chunk(origin, name, number).encode())
 
     @router.post("/seal", openapi_extra=answers.taking(SEAL_TYPE))
     async def seal(name: Name, opening: Opened, request: Request) -> Response:
@@ -175,13 +177,13 @@ def _datasets(service: Service, signed: SignedWork, counts: HelperCounts) -> API
         def sealed(origin: str, body: bytes) -> bytes:
             return datasets.seal(origin, name, Sealing.decode(body), bytes.fromhex(opening)).encode()
 
-        return _response(await signed.run_with_body(request, SEAL_TYPE, limits.sealing_bytes, sealed))
+        return await signed.run_with_body(request, SEAL_TYPE, limits.sealing_bytes, sealed)
 
     @router.delete("", status_code=204)
     async def abort(name: Name, opening: Opened, request: Request) -> Response:
         """Give up a dataset that is not sealed: its reports may be sent in another."""
-        await signed.run(request, lambda origin: datasets.abort(origin, name, bytes.fromhex(opening)))
-        return Response(status_code=204)
+        opened = bytes.fromhex(opening)
+        return await signed.run(request, lambda origin: datasets.abort(origin, name, opened))
 
     return router
 
@@ -193,7 +195,7 @@ def _questions(service: Service, signed: SignedWork, counts: HelperCounts) -> AP
     @router.post("/releases", openapi_extra=answers.taking(JSON_TYPE))
     async def release(request: Request) -> Response:
         """A share of the answer to a question, and its receipt."""
-        return _response(await signed.run_with_body(request, JSON_TYPE, MOST_QUESTION, released), CBOR_TYPE)
+        return await signed.run_with_body(request, JSON_TYPE, MOST_QUESTION, released, CBOR_TYPE)
 
     def released(origin: str, body: bytes) -> bytes:
         with counts.answering(body):
@@ -202,7 +204,7 @@ def _questions(service: Service, signed: SignedWork, counts: HelperCounts) -> AP
     @router.post("/explain", openapi_extra=answers.taking(JSON_TYPE))
     async def explain(request: Request) -> Response:
         """What a question would cost, and how exact its answer would be."""
-        return _response(await signed.run_with_body(request, JSON_TYPE, MOST_QUESTION, service.explain))
+        return await signed.run_with_body(request, JSON_TYPE, MOST_QUESTION, service.explain)
 
     return router
 
@@ -215,13 +217,13 @@ def _seeds(service: Service, signed: SignedWork) -> APIRouter:
     async def records(dataset: Digest, request: Request) -> Response:
         """How many records of each model a sealed dataset has, and from which slot on all are free."""
         digest = bytes.fromhex(dataset)
-        return _response(await signed.run(request, lambda origin: service.records(origin, digest)))
+        return await signed.run(request, lambda origin: service.records(origin, digest))
 
     @router.post("/seeds/{dataset}")
     async def make(dataset: Digest, request: Request) -> Response:
         """The seed that a dataset's helpers share, sealed to each: to be relayed."""
         digest = bytes.fromhex(dataset)
-        return _response(await signed.run(request, lambda origin: service.make_seed(origin, digest)))
+        return await signed.run(request, lambda origin: service.make_seed(origin, digest))
 
     @router.post("/seeds/{dataset}/message", status_code=204, openapi_extra=answers.taking(JSON_TYPE))
     async def accept(dataset: Digest, request: Request) -> Response:
@@ -230,8 +232,7 @@ def _seeds(service: Service, signed: SignedWork) -> APIRouter:
         def accepted(origin: str, body: bytes) -> None:
             service.accept_seed(origin, bytes.fromhex(dataset), body)
 
-        await signed.run_with_body(request, JSON_TYPE, MOST_SEED, accepted)
-        return Response(status_code=204)
+        return await signed.run_with_body(request, JSON_TYPE, MOST_SEED, accepted)
 
     return router
 
@@ -243,7 +244,7 @@ def _sessions(service: Service, signed: SignedWork) -> APIRouter:
     @router.post("", openapi_extra=answers.taking(JSON_TYPE))
     async def begin(request: Request) -> Response:
         """Open a session: all of its steps are charged, and its receipt says so."""
-        return _response(await signed.run_with_body(request, JSON_TYPE, MOST_QUESTION, service.open_session))
+        return await signed.run_with_body(request, JSON_TYPE, MOST_QUESTION, service.open_session)
 
     @router.post("/{session}/steps/{step}", openapi_extra=answers.taking(STEP_TYPE))
     async def answer(session: Session, step: StepNumber, request: Request, records: Records = "") -> Response:
@@ -254,16 +255,18 @@ def _sessions(service: Service, signed: SignedWork) -> APIRouter:
             return field.to_bytes(steps.answer(origin, bytes.fromhex(session), step, body, chosen))
 
         most = service.config.limits.step_bytes
-        return _response(await signed.run_with_body(request, STEP_TYPE, most, answered), STEP_TYPE)
+        return await signed.run_with_body(request, STEP_TYPE, most, answered, STEP_TYPE)
 
     @router.post("/{session}/close")
     async def close(session: Session, request: Request) -> Response:
         """Close a session: what it did not use comes back."""
         opened = bytes.fromhex(session)
-        return _response(await signed.run(request, lambda origin: steps.close(origin, opened).encode()))
+        return await signed.run(request, lambda origin: steps.close(origin, opened).encode())
 
     return router
 
 
-def _response(body: bytes, media_type: str = JSON_TYPE) -> Response:
+def _response(body: bytes | None, media_type: str = JSON_TYPE) -> Response:
+    if body is None:
+        return Response(status_code=204)
     return Response(body, 200, {"cache-control": "no-store"}, media_type)

@@ -1,10 +1,10 @@
 """A backup of a running helper, and putting it back. Run by its operator.
 
-In it: the manifest, which lists all files with their digests; the database, the columns of sealed datasets, the
-parameter documents that were seen; the keys if they are asked for. The database is copied first and columns
-after it: they are written before the row that names them, never change, and go only when that row says that
-their time is over. So every sealed dataset of the copy finds its columns. Chunks of open datasets are not in it:
-a recovery aborts those.
+In it: the manifest, which lists all files with their digests; the database, the columns of sealed datasets,
+the parameter documents that were seen; the keys if they are asked for. The database is copied first and
+columns after it: they are written before the row that names them, never change, and go only when that row
+says that their time is over. So every sealed dataset of the copy finds its columns. Chunks of open datasets
+are not in it: a recovery aborts those.
 
 Not in it, ever: the anchor. It says how far receipts got, and is there to notice an old ledger; put back with
 the ledger it would agree with it. And the copied ledger says itself that it is one (`ledger.recovered`).

@@ -52,7 +52,7 @@ class Limits(Settings):
 
 
 class Config(PartyConfig):
-    """A helper's settings. What each `description` says stands behind an error about that key."""
+    """A helper's settings. What each `description` says follows an error about that key."""
 
     name: Name = Field(description='the helper\'s name, as documents name it: name = "helper-0"')
     folder: Path = Field(

@@ -2,7 +2,7 @@
 
 Rows of chunks hold them durably (see `tables`); here they are in sorted runs, in which many are found at
 once. Who claims holds the one row of `ids_mark`, and first reads what others claimed since: processes that
-share a database agree. Sixteen bytes an id; long runs are files without a name, mapped, and die with us.
+share a database agree. Sixteen bytes per id; long runs are files without a name, mapped, and die with us.
 Ids that were freed stay in their runs, and in a run of their own, until half of all are such.
 """
 
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Row, func, select, update
+from sqlalchemy import Connection, func, select, update
 
 from maskedlark.core.sharing import ID_BYTES, ByteRows
 from maskedlark.helper.tables import CHUNKS, FLOOR, MARK, RECOVERY, RECOVERY_VERSION, ids_in
@@ -23,7 +23,7 @@ from maskedlark.storage.errors import ClockLeapt
 from maskedlark.storage.schema import prepare
 
 Names = NDArray[np.bytes_]
-"""One number of 16 bytes an id. Never taken out as Python bytes: these would lose zeros at their end."""
+"""One number of 16 bytes per id. Never read as Python bytes: these would lose zeros at their end."""
 MERGED = 8
 """Runs of a size are merged when there are so many."""
 MAPPED = 1 << 20
@@ -68,7 +68,7 @@ class Ids:
     def watermark(self) -> int:
         """The greatest moment at which ids were pruned: what was too old then is refused for ever."""
         with self._database.read() as connection:
-            return _cursor(connection.execute(select(MARK)).one()).watermark
+            return int(connection.scalars(select(MARK.c.watermark)).one())
 
     def floor(self, connection: Connection) -> int:
         """The hour up to which ids may have been lost: reports of it, or of before, are refused. Often -1."""
@@ -81,7 +81,8 @@ class Ids:
 
     def lock(self, connection: Connection) -> IdCursor:
         """Hold the one row until the transaction ends: nobody else claims, frees or prunes."""
-        return _cursor(connection.execute(select(MARK).with_for_update()).one())
+        row = connection.execute(select(MARK).with_for_update()).one()
+        return IdCursor(row.claims, row.freed, row.watermark)
 
     def are_claimed(self, connection: Connection, cursor: IdCursor, ids: ByteRows) -> NDArray[np.bool_]:
         """Which of these are claimed, or repeat one before them. Under the lock."""
@@ -191,10 +192,6 @@ class Ids:
             file.flush()
             mapped: Names = np.memmap(file, run.dtype, "r")
         return mapped
-
-
-def _cursor(row: Row[tuple[object, ...]]) -> IdCursor:
-    return IdCursor(row.claims, row.freed, row.watermark)
 
 
 def _since(connection: Connection, claims: int) -> Iterator[ByteRows]:

@@ -40,14 +40,6 @@ from maskedlark.wire.opening import open_parts
 from maskedlark.wire.terms import DatasetOpener, Terms
 
 
-class Job(NamedTuple):
-    """A chunk to open: with what, its bytes, and the dataset's folder."""
-
-    opener: DatasetOpener
-    body: bytes
-    folder: Path
-
-
 class OpenedChunk(NamedTuple):
     """What could be opened of a chunk: nothing is claimed yet."""
 
@@ -60,11 +52,11 @@ class OpenedChunk(NamedTuple):
     hours: NDArray[np.uint32]
 
 
-def open_chunk(job: Job) -> OpenedChunk:
-    """Open a chunk and write its file, durably. Run by a worker."""
-    parts = uploads.decode_batch(job.body, MOST_PARTS, MOST_BYTES)
-    opened = open_parts(job.opener, parts)
-    file = chunk_file.write(job.folder, opened)
+def open_chunk(opener: DatasetOpener, body: bytes, folder: Path) -> OpenedChunk:
+    """Open a chunk and write its file into the dataset's folder, durably. Run by a worker."""
+    parts = uploads.decode_batch(body, MOST_PARTS, MOST_BYTES)
+    opened = open_parts(opener, parts)
+    file = chunk_file.write(folder, opened)
     verdicts = opened.verdicts
     return OpenedChunk(file, verdicts.accepted, dict(verdicts.refused), opened.ids, opened.hours)
 
@@ -77,14 +69,14 @@ class ChunkWorkers:
         self._pool: ProcessPoolExecutor | None = None
         self._lock, self._only = threading.Lock(), threading.Lock()
 
-    def open(self, job: Job) -> OpenedChunk:
+    def open(self, opener: DatasetOpener, body: bytes, folder: Path) -> OpenedChunk:
         """Open a chunk; returns when its file is durable. With one worker, this thread is it."""
         if self._workers == 1:
             with self._only:
-                return open_chunk(job)
+                return open_chunk(opener, body, folder)
         pool = self._running()
         try:
-            return pool.submit(open_chunk, job).result()
+            return pool.submit(open_chunk, opener, body, folder).result()
         except BrokenProcessPool:
             self._drop(pool)
             raise IngestInterrupted("the process that opened this chunk has ended; send it again") from None
@@ -157,9 +149,8 @@ class ChunkIngest:
 
     def _open(self, row: DatasetRow, body: bytes) -> OpenedChunk:
         try:
-            return self._workers.open(
-                Job(self._opener(row), body, self._context.folder(row.number, make=True))
-            )
+            folder = self._context.folder(row.number, make=True)
+            return self._workers.open(self._opener(row), body, folder)
         except OSError as error:
             # Was it aborted, and its folder with it? Then that is what is said.
             self._context.row(row.origin, row.name, bytes(row.opening))

@@ -6,8 +6,8 @@ noise is lost, and the datasets that they sealed are lost. Without some of them,
 and every account that they may have been about is closed (`ledger.recovered`).
 
 Which reports were in the lost datasets is not known either. A report that was, sent again into a new dataset,
-would have a whole budget there. So no report is accepted any more that this helper could have accepted before:
-none of an hour up to now and the hours by which clocks may be ahead.
+would have a whole budget there. So no report is accepted any more that could have been accepted before: none
+of an hour up to now and the hours by which clocks may be ahead.
 """
 
 import tempfile
@@ -130,51 +130,45 @@ def recover(
         documents = {origin: document for origin, document in newest.items() if document}
         if not (is_copy or documents or any(each.later for each in chains)):
             return Recovered()  # It is no copy and lacks nothing: its open datasets are not aborted for that.
-        done = _Recovering(database, ledger, ids, clock).write(chains, documents)
+        done = _write(database, ledger, ids, clock.now(), chains, documents)
         # After it: the ledger holds now what the anchor will say.
         ledger.accept()
     return done
 
 
-class _Recovering(NamedTuple):
-    """The one transaction of a recovery."""
-
-    database: Database
-    ledger: Ledger
-    ids: Ids
-    clock: Clock
-
-    def write(self, chains: Sequence[ReceiptChain], documents: Mapping[str, Document]) -> Recovered:
-        """All receipts, what is lost, what is closed, and the hour from which reports are accepted again."""
-        done = Recovered()
-        with self.database.write() as connection:
-            for chain in chains:
-                self._put_back(connection, chain, done)
-                if chain.origin in documents:
-                    self.ledger.close(connection, documents[chain.origin], chain.signed)
-                    done.closed[chain.origin] = documents[chain.origin].version
-            done.aborted = _abort_open(connection)
-            if done.put_back or done.closed:
-                done.floor = self._floor(connection, chains)
-                self.ids.raise_floor(connection, done.floor)
-            recovered.unmark(connection)
-        return done
-
-    def _put_back(self, connection: Connection, chain: ReceiptChain, done: Recovered) -> None:
-        """One origin's receipts, and the datasets that they sealed."""
-        if not chain.later:
-            return
-        self.ledger.put_back(connection, chain.origin, chain.later)
-        claimed = [each.claimed() for each in chain.later]
-        lost = sorted(bytes.fromhex(each.dataset) for each in claimed if isinstance(each, SealedReceipt))
-        self.database.insert_new(connection, LOST, [(chain.origin, digest) for digest in lost])
-        done.put_back[chain.origin], done.lost[chain.origin] = len(claimed), len(lost)
-
-    def _floor(self, connection: Connection, chains: Sequence[ReceiptChain]) -> int:
-        """The last hour of which this helper may have accepted a report, by its clock as it was and is."""
-        times = [each.claimed().time for chain in chains for each in chain.later]
-        watermark = self.ids.lock(connection).watermark
-        return hour_of(max(self.clock.now(), watermark, *times)) + MOST_HOURS_AHEAD
+def _write(
+    database: Database,
+    ledger: Ledger,
+    ids: Ids,
+    now: int,
+    chains: Sequence[ReceiptChain],
+    documents: Mapping[str, Document],
+) -> Recovered:
+    """In one transaction: all receipts, what is lost, what is closed, and from when reports are accepted."""
+    done = Recovered()
+    with database.write() as connection:
+        for chain in chains:
+            if chain.later:
+                ledger.put_back(connection, chain.origin, chain.later)
+                claimed = [each.claimed() for each in chain.later]
+                sealed = [each.dataset for each in claimed if isinstance(each, SealedReceipt)]
+                lost = [(chain.origin, bytes.fromhex(digest)) for digest in sorted(sealed)]
+                database.insert_new(connection, LOST, lost)
+                done.put_back[chain.origin], done.lost[chain.origin] = len(claimed), len(lost)
+            if chain.origin in documents:
+                ledger.close(connection, documents[chain.origin], chain.signed)
+                done.closed[chain.origin] = documents[chain.origin].version
+        # Their chunks may be gone, and their reports in another dataset by now. The next start removes them.
+        unsealed = update(DATASETS).where(DATASETS.c.state == OPEN)
+        done.aborted = connection.execute(unsealed.values(state=ABORTED)).rowcount
+        if done.put_back or done.closed:
+            # The last hour of which this helper may have accepted a report, by its clock as it was and is.
+            times = [each.claimed().time for chain in chains for each in chain.later]
+            watermark = ids.lock(connection).watermark
+            done.floor = hour_of(max(now, watermark, *times)) + MOST_HOURS_AHEAD
+            ids.raise_floor(connection, done.floor)
+        recovered.unmark(connection)
+    return done
 
 
 def _by_origin(
@@ -300,9 +294,3 @@ def _newest(chain: ReceiptChain, published: Published) -> Document | None:
             "they cannot be closed: try again when it does"
         )
     return documents[-1] if documents else None
-
-
-def _abort_open(connection: Connection) -> int:
-    """Their chunks may be gone, and their reports in another dataset by now. The next start removes them."""
-    these = update(DATASETS).where(DATASETS.c.state == OPEN)
-    return connection.execute(these.values(state=ABORTED)).rowcount

@@ -117,9 +117,9 @@ class Service:
 
     def find(self, origin: str, digest: bytes) -> Dataset:
         """A dataset of the caller's, under a document that still passes."""
-        found = self.datasets.find(origin, digest)
-        self._check(origin, found.document)
-        return found
+        dataset = self.datasets.find(origin, digest)
+        self._check(origin, dataset.document)
+        return dataset
 
     def forget(self) -> None:
         """Delete datasets and keys that are past their time. Run at the start, and every hour."""
@@ -140,11 +140,11 @@ class Service:
 
     def _asked(self, origin: str, request: Request) -> list[Dataset]:
         """The datasets that a question is about: the caller's own, under documents that still pass."""
-        found = [self.datasets.find(origin, bytes.fromhex(digest)) for digest in request.datasets]
+        datasets = [self.datasets.find(origin, bytes.fromhex(digest)) for digest in request.datasets]
         # Again, though they passed when it was opened: the operator may have made the policy stricter.
-        for document in {each.document.digest: each.document for each in found}.values():
+        for document in {each.document.digest: each.document for each in datasets}.values():
             self._check(origin, document)
-        return found
+        return datasets
 
     def _check(self, origin: str, document: Document) -> None:
         """Refuse to work by a document that is not the caller's, not within our policy, or not for us."""
@@ -234,11 +234,11 @@ def _sealing_keys(
     """What a shared seed is sealed to: the keys of a document's helpers, as they are now."""
     now = clock.now()
     others = [helper for helper in document.helpers if helper.name != keyring.helper]
-    found = {
+    theirs = {
         each.name: parameters.keys(each.name, VerifyingKey(bytes.fromhex(each.identity))).current(now)
         for each in others
     }
-    return {keyring.helper: keyring.sealing_key(now), **found}
+    return {keyring.helper: keyring.sealing_key(now), **theirs}
 
 
 def question(body: bytes) -> Request:

@@ -31,10 +31,8 @@ def text(whose: str, form: type[BaseModel], said: Mapping[str, str | None]) -> s
 
 def described(name: str, field: FieldInfo) -> tuple[str, str]:
     """What a key is for, and an example of its value (of a table, of a line in it)."""
-    why, found, example = (field.description or "").rpartition(
-        f"[{name}]" if is_table(field) else f"{name} = "
-    )
-    assert found, f"{name} has a description that ends in an example"
+    why, key, example = (field.description or "").rpartition(f"[{name}]" if is_table(field) else f"{name} = ")
+    assert key, f"{name} has a description that ends in an example"
     return why.rstrip(": "), example.strip()
 
 

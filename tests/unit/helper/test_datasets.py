@@ -323,8 +323,8 @@ def test_pruning_between_opening_and_claiming(tmp_path, sqlite_url, monkeypatch)
         datasets.open(DOCUMENT, "april", AGGREGATE)
         open_chunk = datasets._ingest._workers.open
 
-        def late(job):
-            opened = open_chunk(job)
+        def late(*job):
+            opened = open_chunk(*job)
             clock.seconds = end
             datasets._context.ids.prune(end)
             return opened
@@ -456,8 +456,8 @@ def test_an_aborted_dataset_takes_no_chunk_that_was_on_its_way(tmp_path, sqlite_
         datasets.open(DOCUMENT, NAME, AGGREGATE)
         open_chunk, reports = datasets._ingest._workers.open, measured(2)
 
-        def late(job):
-            opened = open_chunk(job)
+        def late(*job):
+            opened = open_chunk(*job)
             datasets.abort(ORIGIN, NAME)
             return opened
 
@@ -474,8 +474,8 @@ def test_a_sealed_dataset_takes_no_chunk_that_was_on_its_way(tmp_path, sqlite_ur
         filled(datasets, measured(2))
         open_chunk = datasets._ingest._workers.open
 
-        def late(job):
-            opened = open_chunk(job)
+        def late(*job):
+            opened = open_chunk(*job)
             seal_all(datasets, 1)
             return opened
 
