@@ -457,7 +457,7 @@ MUTANTS = (
     Mutant(
         "the agreement: a seal has only what this helper accepted",
         HELPER + "freezing.py",
-        "if (kept & ~chunk.accepted).any():",
+        "if (chunk.kept & ~chunk.accepted).any():",
         "if False:",
         "tests/unit/helper/test_datasets.py",
     ),

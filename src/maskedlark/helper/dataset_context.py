@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 
 from sqlalchemy import Connection, delete, func, select, update
@@ -35,6 +36,7 @@ from maskedlark.web import files
 from maskedlark.web.errors import NotNamed
 
 _CHUNKS_AT_ONCE = 64
+_decoded = lru_cache(documents.decode)
 
 
 class DatasetContext:
@@ -49,7 +51,6 @@ class DatasetContext:
         self.database, self.helper, self.clock = database, helper, clock
         self.ids = Ids(database, folder, most_leap_s)
         self._folder = folder
-        self._documents: dict[bytes, Document] = {}
         self._lock = threading.Lock()
         self._writers: Counter[int] = Counter()
 
@@ -64,10 +65,7 @@ class DatasetContext:
 
     def document(self, row: DatasetRow) -> Document:
         """Under which a dataset was opened."""
-        digest = bytes(row.parameters)
-        if digest not in self._documents:
-            self._documents[digest] = documents.decode(bytes(row.document))
-        return self._documents[digest]
+        return _decoded(bytes(row.document))
 
     def place(self, document: Document) -> int:
         """Which of the document's helpers we are."""

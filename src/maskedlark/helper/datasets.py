@@ -89,7 +89,17 @@ class Datasets:
             try:
                 row = tables.by_name(connection, document.origin, name)
             except UnknownDataset:
-                connection.execute(insert(DATASETS).values(self._new(document, name, purpose, opening)))
+                new = insert(DATASETS).values(
+                    origin=document.origin,
+                    name=name,
+                    opening=opening,
+                    purpose=purpose.value,
+                    parameters=document.digest,
+                    document=document.encode(),
+                    state=OPEN,
+                    expires=self._context.clock.now() + document.report_lifetime_s,
+                )
+                connection.execute(new)
                 row = tables.by_name(connection, document.origin, name)
             if (bytes(row.parameters), row.purpose, bytes(row.opening)) != (
                 document.digest,
@@ -178,18 +188,6 @@ class Datasets:
         folder = self._context.folder(row.number) / row.folder
         contents = Contents.model_validate_json(row.contents)
         return FrozenDataset(digest, document, purpose, row.expires, folder, contents)
-
-    def _new(self, document: Document, name: str, purpose: Purpose, opening: bytes) -> dict[str, object]:
-        return {
-            "origin": document.origin,
-            "name": name,
-            "opening": opening,
-            "purpose": purpose.value,
-            "parameters": document.digest,
-            "document": document.encode(),
-            "state": OPEN,
-            "expires": self._context.clock.now() + document.report_lifetime_s,
-        }
 
 
 def _over(digest: bytes) -> Expired:

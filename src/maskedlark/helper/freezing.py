@@ -76,18 +76,12 @@ class FrozenDataset:
         return columns.read_trained(self.folder, self.contents, self.document.declared_models, tag)
 
 
-class Received(NamedTuple):
-    """A chunk that was received: its number, its file, and which of its parts we accepted."""
+class AgreedChunk(NamedTuple):
+    """A chunk that was received: its file, which of its parts we accepted, and which all helpers did."""
 
     number: int
     file: str
     accepted: NDArray[np.bool_]
-
-
-class Agreed(NamedTuple):
-    """A chunk's file, and which of its parts all helpers accepted."""
-
-    chunk: Received
     kept: NDArray[np.bool_]
 
 
@@ -100,7 +94,7 @@ class Merged(NamedTuple):
     contents: Contents
 
 
-def agree(chunks: Sequence[Received], sealing: Sealing, k: int) -> list[Agreed]:
+def agree(chunks: Sequence[ChunkRow], sealing: Sealing, k: int) -> list[AgreedChunk]:
     """What is kept of every chunk. Refuses a seal that is not over what we have, or over fewer than k."""
     numbers, wanted = [chunk.number for chunk in chunks], range(len(sealing.accepted))
     if numbers != [*wanted]:
@@ -109,12 +103,12 @@ def agree(chunks: Sequence[Received], sealing: Sealing, k: int) -> list[Agreed]:
             f"{len(chunks)} chunks were received, {len(wanted)} are to be sealed"
             + (f"; send chunk {missing[0]} first" if missing else "; name all of them")
         )
-    agreed = [
-        Agreed(chunk, datasets.unpack(bitmap, len(chunk.accepted)))
-        for chunk, bitmap in zip(chunks, sealing.accepted, strict=True)
-    ]
-    for chunk, kept in agreed:
-        if (kept & ~chunk.accepted).any():
+    agreed = []
+    for row, bitmap in zip(chunks, sealing.accepted, strict=True):
+        ours = datasets.unpack(bytes(row.accepted).hex(), row.parts)
+        agreed.append(AgreedChunk(row.number, row.file, ours, datasets.unpack(bitmap, row.parts)))
+    for chunk in agreed:
+        if (chunk.kept & ~chunk.accepted).any():
             raise NotAccepted(f"chunk {chunk.number} has parts in the seal that this helper refused")
     if (records := sum(int(each.kept.sum()) for each in agreed)) < k:
         raise TooFewToSeal(
@@ -130,17 +124,17 @@ def fingerprint(sealing: Sealing) -> bytes:
 
 
 def merge(
-    source: Path, target: Path, document: Document, purpose: Purpose, agreed: Sequence[Agreed]
+    source: Path, target: Path, document: Document, purpose: Purpose, agreed: Sequence[AgreedChunk]
 ) -> Merged:
     """Write the columns, by report id, durably, its name too. `target` is a new and empty folder."""
-    records = sum(int(kept.sum()) for _, kept in agreed)
+    records = sum(int(chunk.kept.sum()) for chunk in agreed)
     members, oldest = [], []
     measured = purpose is Purpose.AGGREGATE
     models = document.declared_models
     writer = MeasuredWriter(target, document.measure) if measured else TrainedWriter(target, models)
-    for chunk, kept in agreed:
-        if kept.any():
-            file = ChunkFile(source / chunk.file, kept)
+    for chunk in agreed:
+        if chunk.kept.any():
+            file = ChunkFile(source / chunk.file, chunk.kept)
             if isinstance(writer, MeasuredWriter):
                 writer.append(file.measured())
             else:
@@ -188,8 +182,8 @@ class Freezer:
     def _freeze(self, row: DatasetRow, wanted: Sealing) -> None:
         document, purpose = self._context.document(row), Purpose(row.purpose)
         with self._context.database.read() as connection:
-            received = [_received(each) for each in tables.chunks(connection, row.number)]
-        agreed = agree(received, wanted, document.k)
+            chunks = tables.chunks(connection, row.number)
+        agreed = agree(chunks, wanted, document.k)
         folder = self._context.folder(row.number)
         try:
             target = Path(tempfile.mkdtemp(prefix="columns-", dir=folder))  # 0700
@@ -208,7 +202,7 @@ class Freezer:
             raise Expired("a report of this dataset is past its lifetime: abort it, and send the others")
 
     def _commit(
-        self, row: DatasetRow, agreed_on: bytes, agreed: list[Agreed], folder: str, merged: Merged
+        self, row: DatasetRow, agreed_on: bytes, agreed: list[AgreedChunk], folder: str, merged: Merged
     ) -> None:
         """In one transaction: sealed, with its receipt, and the ids of what is not in it free again."""
         with self._context.database.write() as connection:
@@ -260,22 +254,17 @@ def _removed_on_failure(folder: Path) -> Iterator[None]:
         raise
 
 
-def _received(row: ChunkRow) -> Received:
-    bits = np.unpackbits(np.frombuffer(bytes(row.accepted), np.uint8), count=row.parts)
-    return Received(row.number, row.file, bits.astype(np.bool_))
-
-
-def _drop_others(connection: Connection, dataset: int, agreed: Sequence[Agreed]) -> ByteRows:
+def _drop_others(connection: Connection, dataset: int, agreed: Sequence[AgreedChunk]) -> ByteRows:
     """Let chunks claim no more than what all helpers accepted; returns the ids that are free now."""
     gone = [tables.ids_in()]
-    for chunk, kept in agreed:
-        if (kept == chunk.accepted).all():
+    for chunk in agreed:
+        if (chunk.kept == chunk.accepted).all():
             continue
         this = CHUNKS.c.dataset == dataset, CHUNKS.c.number == chunk.number
         # In the order of the accepted parts; none if they were pruned.
         ids = tables.ids_in(connection.scalar(select(CHUNKS.c.ids).where(*this)))
         if len(ids):
-            stays = kept[chunk.accepted]
+            stays = chunk.kept[chunk.accepted]
             gone.append(ids[~stays])
             connection.execute(update(CHUNKS).where(*this).values(ids=ids[stays].tobytes()))
     return np.concatenate(gone)
