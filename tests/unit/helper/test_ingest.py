@@ -90,7 +90,7 @@ def test_workers_leave_interrupts_to_the_helper(tmp_path, workers):
     body = measured(2).chunk(0)
     workers.open(opener(), body, tmp_path)
     before = set(workers._pool._processes)
-    for pid in workers:
+    for pid in before:
         os.kill(pid, signal.SIGINT)
     assert workers.open(opener(), body, tmp_path).accepted.all()
     assert before <= set(workers._pool._processes)
