@@ -14,7 +14,7 @@ from maskedlark.core.records import Coded, Measured
 from maskedlark.functions.function import Question, Table
 from maskedlark.functions.sums import Sums
 from maskedlark.helper.columns import MeasuredWriter
-from maskedlark.helper.sealed import SealedDataset
+from maskedlark.helper.freezing import FrozenDataset
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import SystemRandomness
 from maskedlark.wire.datasets import PARTS
@@ -70,10 +70,10 @@ def _names() -> list[str]:
 
 def _write(
     folder: Path, document: Document, group: np.ndarray, clear: dict[str, np.ndarray]
-) -> tuple[SealedDataset, np.ndarray]:
+) -> tuple[FrozenDataset, np.ndarray]:
     """A sealed dataset as sealing writes it, chunk after chunk; and the other helper's shares of it."""
     rng = SystemRandomness()
-    writer = MeasuredWriter(folder, document.measure, RECORDS)
+    writer = MeasuredWriter(folder, document.measure)
     secrets = np.stack([np.ones(RECORDS, np.int64), *clear.values()], axis=1)
     mask = rng.below(field.P, secrets.size).reshape(secrets.shape)
     shares, names = field.subtract(secrets, mask), _names()
@@ -84,10 +84,10 @@ def _write(
         ids = sharing.random_rows(len(codes), sharing.ID_BYTES, rng)
         writer.append(Measured(ids, {"campaign": coded}, shares[some]))
     contents = writer.close()
-    return SealedDataset(bytes(32), document, Purpose.AGGREGATE, 1 << 40, folder, contents), mask
+    return FrozenDataset(bytes(32), document, Purpose.AGGREGATE, 1 << 40, folder, contents), mask
 
 
-def _share(question: Question, dataset: SealedDataset) -> Table:
+def _share(question: Question, dataset: FrozenDataset) -> Table:
     (table,) = question.share([dataset.records(None)], 1)
     return table
 

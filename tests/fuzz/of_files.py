@@ -21,7 +21,7 @@ from maskedlark.exact import onnx_model
 from maskedlark.exact.errors import ModelDoesNotFit
 from maskedlark.features import Encoder, Hashed, OneHot
 from maskedlark.features.errors import NotAnEncoder, TableDoesNotFit
-from maskedlark.helper import chunk_file, key_store, manifest
+from maskedlark.helper import backup, chunk_file, keyring
 from maskedlark.helper import config as helper_config
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.chunk_file import ChunkFile
@@ -80,16 +80,16 @@ def _keys() -> list[Decoder]:
     Keyring(folder, "helper-0").rotate(
         HELPER_KEYS[0], "https://helper-0.example", NOW, FixedRandomness(b"keys")
     )
-    stored = (folder / key_store.NAME).read_bytes()
+    stored = (folder / keyring.NAME).read_bytes()
     return [
         Decoder(
             "key file", ("web.key_file.read",), (secret,), _in_file("a.key", key_file.read), (BadKeyFile,)
         ),
         Decoder(
             "keys of a helper",
-            ("helper.key_store.read",),
+            ("helper.keyring.read",),
             (stored,),
-            _in_file("keyring/keys.json", lambda path: key_store.read(path.parent, "helper-0")),
+            _in_file("keyring/keys.json", lambda path: keyring.read(path.parent, "helper-0")),
             (BadKeyFile,),
             weight=0.1,
         ),
@@ -315,9 +315,9 @@ def _backups() -> list[Decoder]:
     return [
         Decoder(
             "manifest of a backup",
-            ("helper.manifest.read",),
+            ("helper.backup.read_manifest",),
             (listed,),
-            _in_file("backup/manifest.json", lambda path: manifest.read(path.parent, "helper-0")),
+            _in_file("backup/manifest.json", lambda path: backup.read_manifest(path.parent, "helper-0")),
             (BadBackup,),
             weight=0.4,
         ),

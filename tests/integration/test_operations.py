@@ -23,20 +23,14 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from pydantic import BaseModel
 
 from maskedlark.adserver import config as adserver
-from maskedlark.adserver.config import Limits as AdserverLimits
 from maskedlark.browser.population import Population
 from maskedlark.clock import SystemClock
 from maskedlark.errors import MaskedLarkError
-from maskedlark.helper import config as helper
-from maskedlark.parameter_service import config as parameters
-from maskedlark.parameters.policy import Policy
 from maskedlark.randomness import SystemRandomness
 from maskedlark.simulate.services import free_port
 from maskedlark.web import key_file
-from maskedlark.web.config import Serving
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.wire import uploads
 from maskedlark.wire.report import Recipient
@@ -50,32 +44,6 @@ OFFLINE = "offline"
 PATIENCE_S = 600
 """No assertion is about time; a test that hangs for this long has failed."""
 REPORTS = 400
-TABLES: dict[str, type[BaseModel]] = {
-    "`parameters.toml`": parameters.Config,
-    "`helper.toml`": helper.Config,
-    "`[policy]` of a helper": Policy,
-    "`[limits]` of a helper": helper.Limits,
-    "`adserver.toml`": adserver.Config,
-    "`[limits]` of an ad server": AdserverLimits,
-    "`[serving]` of every party": Serving,
-}
-
-
-@pytest.mark.parametrize("title", TABLES)
-def test_every_setting_is_in_the_page_and_no_other(title):
-    [table] = re.findall(rf"^### {re.escape(title)}\n\n\| key .*\n\|---.*\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
-    rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in table.splitlines()]
-    fields = TABLES[title].model_fields
-    assert [row[0] for row in rows] == [f"`{name}`" for name in fields]
-    for (_, default, meaning), (name, field_) in zip(rows, fields.items(), strict=True):
-        assert meaning
-        assert (default == "required") == field_.is_required(), name
-        if type(field_.default) in (int, float):
-            assert float(default) == field_.default, name
-
-
-def test_the_page_has_no_table_of_settings_beside_these():
-    assert re.findall(r"^### (`.*)$", PAGE, re.MULTILINE) == [*TABLES]
 
 
 def test_metrics_and_errors_of_the_page_are_ours():

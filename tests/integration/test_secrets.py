@@ -21,7 +21,7 @@ from maskedlark.browser import Browser, Kind, Outbox, Store
 from maskedlark.browser.upload import Uploader
 from maskedlark.clock import FixedClock, SystemClock
 from maskedlark.core import sharing
-from maskedlark.helper import key_store
+from maskedlark.helper import keyring
 from maskedlark.helper.keyring import Keyring
 from maskedlark.parameters.policy import Policy
 from maskedlark.parameters.settings import Budget
@@ -91,8 +91,9 @@ def people_did() -> list[Needle]:
 def keys_of(made: LocalCluster) -> list[Needle]:
     files = [bytes.fromhex(path.read_text().split()[-1]) for path in made.folder.glob("*.key")]
     for helper in made.helpers:
-        stored = key_store.read(helper.folder / "keys", helper.name)
-        files += [each.secret for each in stored.opening] + [each.secret for each in stored.writing]
+        stored = keyring.read(helper.folder / "keys", helper.name)
+        files += [bytes.fromhex(each.secret) for each in stored.opening]
+        files += [bytes.fromhex(each.secret) for each in stored.writing]
     assert len(files) == 5 + 2 * 2
     return [each for secret in files for each in planted.octets("key", secret)]
 

@@ -239,7 +239,7 @@ MUTANTS = (
     ),
     Mutant(
         "a dataset: has k records",
-        HELPER + "sealing.py",
+        HELPER + "freezing.py",
         "for each in agreed)) < k:",
         "for each in agreed)) < 1:",
         "tests/unit/helper/test_app.py",
@@ -310,8 +310,8 @@ MUTANTS = (
     Mutant(
         "a recovery: reports that it may have taken before are not taken again",
         HELPER + "recovery.py",
-        "hour_of(max(self.clock.now(), watermark, *times)) + MOST_HOURS_AHEAD",
-        "hour_of(self.clock.now()) - MOST_HOURS_AHEAD",
+        "hour_of(max(now, watermark, *times)) + MOST_HOURS_AHEAD",
+        "hour_of(now) - MOST_HOURS_AHEAD",
         "tests/unit/helper/test_recovery.py",
     ),
     Mutant(
@@ -407,10 +407,10 @@ MUTANTS = (
     ),
     Mutant(
         "a request: is signed by the request key, not by the one that signs documents",
-        HELPER + "signers.py",
+        HELPER + "request_keys.py",
         "self._chain(origin)[-1].request_key",
         "self._chain(origin)[-1].document_key",
-        "tests/unit/helper/test_signers.py",
+        "tests/unit/helper/test_request_keys.py",
     ),
     Mutant(
         "the padding: is all zero",
@@ -435,15 +435,15 @@ MUTANTS = (
     ),
     Mutant(
         "the replay check: a report is in one dataset",
-        HELPER + "intake.py",
-        "replayed = self._shelf.ids.taken(connection, mark, taken.ids) & ~past",
-        "replayed = np.zeros(len(taken.ids), np.bool_)",
+        HELPER + "ingest.py",
+        "replayed = self._context.ids.are_claimed(connection, cursor, opened.ids) & ~past",
+        "replayed = np.zeros(len(opened.ids), np.bool_)",
         "tests/unit/helper/test_datasets.py",
     ),
     Mutant(
         "the agreement: a seal has only what this helper accepted",
-        HELPER + "sealing.py",
-        "if (kept & ~chunk.accepted).any():",
+        HELPER + "freezing.py",
+        "if (chunk.kept & ~chunk.accepted).any():",
         "if False:",
         "tests/unit/helper/test_datasets.py",
     ),

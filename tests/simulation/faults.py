@@ -21,7 +21,7 @@ from unittest import mock
 from sqlalchemy.exc import OperationalError
 
 from maskedlark.adserver import datasets, remote_helper
-from maskedlark.helper import turns
+from maskedlark.helper import fair_scheduler
 from maskedlark.storage.database import Database
 
 CHUNK_BYTES = 5000
@@ -181,7 +181,7 @@ def installed(faults: Faults) -> Iterator[None]:
             (Path, "unlink", unlinking),
             (shutil, "rmtree", removing),
             (remote_helper, "ThreadPoolExecutor", Inline),
-            (turns, "ThreadPoolExecutor", Inline),
+            (fair_scheduler, "ThreadPoolExecutor", Inline),
             (datasets, "CHUNK_BYTES", CHUNK_BYTES),
         ):
             stack.enter_context(mock.patch.object(target, name, changed))

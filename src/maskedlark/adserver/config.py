@@ -1,5 +1,9 @@
-"""`adserver.toml`: who the ad server is, where it keeps things and how long, and whom it trusts."""
+"""`adserver.toml`: who the ad server is, where it keeps things and how long, and whom it trusts.
 
+`maskedlark adserver init` writes one with every key. Read in one place, frozen, and closed to unknown keys.
+"""
+
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -7,14 +11,15 @@ from pydantic import Field
 
 from maskedlark.parameters.document import Origin
 from maskedlark.parameters.settings import PublicKey, Settings
-from maskedlark.web import config
+from maskedlark.web import config, skeleton
 from maskedlark.web.config import Address, DatabaseUrl, PartyConfig, Serving
+from maskedlark.web.skeleton import AS_SHOWN, KEY
 from maskedlark.wire import codec
 
+FILE = "adserver.toml"
 KEEP_DAYS = 180
 """As long as a helper keeps the keys that open a report: what is older, nobody can use."""
 MOST_LEAP_DAYS = 30
-_KEY = "64 hexadecimal digits"
 
 
 class Limits(Settings):
@@ -51,18 +56,22 @@ class Config(PartyConfig):
 
     origin: Origin = Field(description='whose reports it takes: origin = "ads.example"')
     database: DatabaseUrl = Field(
-        repr=False, description='where it keeps them: database = "sqlite:///reports.sqlite"'
+        repr=False,
+        description='where it keeps them, sqlite:///… or postgresql://…: database = "sqlite:///reports.sqlite"',
     )
     key: Path = Field(
-        description='the file of the request key that the origin declares now: key = "request.key"'
+        description="the file of the request key that the origin declares now, which measuring reads: "
+        'key = "request.key"'
     )
     cache: Path = Field(description='where it remembers which documents it has seen: cache = "cache"')
     parameter_service: Address = Field(
         description='the service\'s address: parameter_service = "https://parameters.example"'
     )
-    service_key: PublicKey = Field(description=f'the service\'s public key: service_key = "{_KEY}"')
+    service_key: PublicKey = Field(
+        description=f'the service\'s public key, from its operator: service_key = "{KEY}"'
+    )
     origin_key: PublicKey = Field(
-        description=f'the document key that signed the origin\'s first document: origin_key = "{_KEY}"'
+        description=f'the document key that signed the origin\'s first document: origin_key = "{KEY}"'
     )
     keep_days: Annotated[int, Field(ge=1, le=3650)] = Field(
         default=KEEP_DAYS, description="days after which a report is deleted: keep_days = 180"
@@ -82,3 +91,23 @@ class Config(PartyConfig):
 def read(path: Path) -> Config:
     """The settings in an `adserver.toml`. Run by the ad server's own people."""
     return config.read(path, Config)
+
+
+def skeleton_text(
+    origin: str,
+    key: Path,
+    origin_key: str,
+    parameter_service: str | None = None,
+    service_key: str | None = None,
+) -> str:
+    """An `adserver.toml` to be filled in: `key` is the file of the request key. Run by `init`."""
+    said = {
+        "origin": json.dumps(origin),
+        "database": AS_SHOWN,
+        "key": json.dumps(str(key)),
+        "cache": AS_SHOWN,
+        "origin_key": json.dumps(origin_key),
+        "parameter_service": skeleton.quoted(parameter_service),
+        "service_key": skeleton.quoted(service_key),
+    }
+    return skeleton.text("an ad server", Config, said)

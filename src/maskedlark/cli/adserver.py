@@ -8,7 +8,6 @@ import typer
 from typer import Option
 
 from maskedlark.adserver import config as configuration
-from maskedlark.adserver import skeleton
 from maskedlark.adserver.app import create_app
 from maskedlark.adserver.report_store import Reports
 from maskedlark.adserver.retention import DAY_S, Retention
@@ -53,11 +52,12 @@ def init(
     request_key = _public(key_file.read(key)) if key else None
     if request_key is not None and request_key == origin_key:
         raise BadKeyFile(f"{key} is the document key: leave --key out, and a request key is made")
-    path = settings_file.place(folder, skeleton.FILE)
+    path = settings_file.place(folder, configuration.FILE)
     document_key = origin_key or _made(folder / DOCUMENT_KEY)
     request_key = request_key or _made(folder / REQUEST_KEY)
     where = key.absolute() if key else Path(REQUEST_KEY)
-    settings_file.write(path, skeleton.text(origin, where, document_key, parameter_service, service_key))
+    said = origin, where, document_key, parameter_service, service_key
+    settings_file.write(path, configuration.skeleton_text(*said))
     fields = {"config": str(path), "document_key": document_key, "request_key": request_key}
     print_result(fields, as_json, f"document key {document_key}", f"request key {request_key}")
     if origin_key is None:

@@ -16,15 +16,15 @@ from maskedlark.cli.receipts import read_lines
 from maskedlark.clock import SECONDS_AN_HOUR, SystemClock
 from maskedlark.helper import backup as backups
 from maskedlark.helper import config as configuration
-from maskedlark.helper import recovery, skeleton
+from maskedlark.helper import recovery
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.app import CBOR_TYPE, create_app
-from maskedlark.helper.config import Config
-from maskedlark.helper.handed_in import Asked
+from maskedlark.helper.config import Config, InitOptions
 from maskedlark.helper.keyring import DAY_S, Keyring, Span
-from maskedlark.helper.recovery import Recovered
+from maskedlark.helper.recovery import Recovered, RecoveryOptions
 from maskedlark.helper.service import open_service
 from maskedlark.ledger.ledger import Ledger
+from maskedlark.parameters.document import Origin
 from maskedlark.randomness import SystemRandomness
 from maskedlark.storage.engine import open_database
 from maskedlark.web import key_file, serving
@@ -52,13 +52,11 @@ def init(
     as_json: Json = False,
 ) -> None:
     """Make a folder and settings to fill in. Prints the identity's public half if one is made."""
-    said = skeleton.Said(
-        name, address, parameter_service, service_key, settings_file.origins(origins), trusted
-    )
-    skeleton.check(said)
-    path = settings_file.place(folder, skeleton.FILE)
+    pinned = settings_file.pinned("--origin", origins, Origin)
+    options = InitOptions(name, address, parameter_service, service_key, pinned, trusted)
+    path = settings_file.place(folder, configuration.FILE)
     public = key_file.create(identity, SystemRandomness()).verifying.public.hex() if identity else None
-    settings_file.write(path, skeleton.text(said, public))
+    settings_file.write(path, options.skeleton_text(public))
     print_result({"config": str(path), "identity": public}, as_json, *([public] if public else []))
     typer.echo(f"fill in {path}, then run `maskedlark helper rotate`", err=True)
 
@@ -185,7 +183,7 @@ def recover(
             err=True,
         )
     published = recovery.shown_by(settings, clock)
-    asked = Asked(anchor_lost, close)
+    asked = RecoveryOptions(anchor_lost, close)
     done = recovery.recover(settings, signed, asked, published, clock, SystemRandomness())
     fields = {
         "put_back": dict(done.put_back),

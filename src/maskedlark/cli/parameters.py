@@ -20,14 +20,13 @@ from maskedlark.clock import SystemClock
 from maskedlark.errors import BadSignature, InvalidDocument
 from maskedlark.parameter_service import config as configuration
 from maskedlark.parameter_service.app import JSON, create_app
-from maskedlark.parameter_service.skeleton import FILE
-from maskedlark.parameter_service.skeleton import text as settings_text
 from maskedlark.parameter_service.store import Store
 from maskedlark.parameters import chain, document
 from maskedlark.parameters.chain import Signed
-from maskedlark.parameters.document import Document
+from maskedlark.parameters.document import Document, Origin
 from maskedlark.parameters.drafting import draft as draft_document
 from maskedlark.parameters.meaning import WARNING, meaning
+from maskedlark.parameters.settings import Name
 from maskedlark.randomness import SystemRandomness
 from maskedlark.web import files, key_file, pages, serving, skeleton
 from maskedlark.web.errors import UnknownDocument
@@ -171,10 +170,10 @@ def init(
     as_json: Json = False,
 ) -> None:
     """Make a folder, settings and a key for the service. Prints the key's public half."""
-    pinned = skeleton.origins(origins), skeleton.helpers(helpers)
-    path = skeleton.place(folder, FILE)
+    pinned = skeleton.pinned("--origin", origins, Origin), skeleton.pinned("--helper", helpers, Name)
+    path = skeleton.place(folder, configuration.FILE)
     signing = key_file.read(key) if key else key_file.create(folder / KEY, SystemRandomness())
-    skeleton.write(path, settings_text(key.absolute() if key else Path(KEY), *pinned))
+    skeleton.write(path, configuration.skeleton_text(key.absolute() if key else Path(KEY), *pinned))
     public = signing.verifying.public.hex()
     print_result({"config": str(path), "public_key": public}, as_json, public)
     typer.echo(f"pin origins and helpers in {path}, then run `maskedlark parameters serve`", err=True)

@@ -27,7 +27,7 @@ class _Written(Settings):
 
 
 class FileAnchor:
-    """One small file an origin. Threads and processes may share it."""
+    """One small file per origin. Threads and processes may share it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -40,12 +40,12 @@ class FileAnchor:
         """The last mark of an origin."""
         path = self._path(origin)
         try:
-            found = _read(path)
+            written = _read(path)
         except FileNotFoundError:
             return None
-        if found.origin != origin:
+        if written.origin != origin:
             raise _damaged(path)
-        return ChainHead(found.number, bytes.fromhex(found.digest))
+        return ChainHead(written.number, bytes.fromhex(written.digest))
 
     def write(self, origin: str, mark: ChainHead) -> None:
         """Remember a mark durably, before returning. Never goes back."""
@@ -55,8 +55,8 @@ class FileAnchor:
             if before is not None and before.number >= mark.number:
                 _refuse_other(origin, before, mark)
                 return
-            written = _Written(origin=origin, number=mark.number, digest=mark.digest.hex())
-            files.write(self._path(origin), written.model_dump_json().encode())
+            new = _Written(origin=origin, number=mark.number, digest=mark.digest.hex())
+            files.write(self._path(origin), new.model_dump_json().encode())
 
     def _path(self, origin: str) -> Path:
         return self._folder / f"{files.named(origin)}.json"

@@ -5,16 +5,18 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Annotated, TypeVar
+from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, FastAPI, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from maskedlark.helper import receipts, sessions
-from maskedlark.helper.door import Door
+from maskedlark.core import field
+from maskedlark.dp.session_charge import MOST_STEPS
+from maskedlark.helper import receipts
+from maskedlark.helper.admission import RequestAdmission
+from maskedlark.helper.fair_scheduler import FairScheduler
 from maskedlark.helper.metrics import HelperCounts
 from maskedlark.helper.service import Service
-from maskedlark.helper.turns import Turns
 from maskedlark.release import messages
 from maskedlark.web import answers, health, metrics
 from maskedlark.wire.datasets import (
@@ -29,36 +31,48 @@ from maskedlark.wire.datasets import (
     Sealing,
 )
 from maskedlark.wire.report import MOST_ORIGIN
+from maskedlark.wire.steps import MOST_TEXT, STEP_TYPE, decode_ranges
 
 CBOR_TYPE = "application/cbor"
 FORGET_EVERY_S = 3600.0
 MOST_OPENING = 1 << 12
 MOST_QUESTION = messages.MOST_REQUEST
-_NO_STORE = {"cache-control": "no-store"}
+MOST_SEED = 1 << 14
 _log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 Name = Annotated[str, Path(max_length=MOST_DATASET_NAME, pattern=NAME_PATTERN)]
 Number = Annotated[int, Path(ge=0, lt=MOST_CHUNKS)]
 Origin = Annotated[str, Path(max_length=MOST_ORIGIN, pattern=r"^[a-z0-9.:-]+$")]
 Opened = Annotated[str, Query(pattern=OPENING_PATTERN)]
 After = Annotated[int, Query(ge=0, le=1 << 53)]
+Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
+Session = Annotated[str, Path(pattern=r"^[0-9a-f]{32}$")]
+StepNumber = Annotated[int, Path(ge=0, lt=MOST_STEPS)]
+Records = Annotated[str, Query(max_length=MOST_TEXT)]
 
 
-class Hands:
-    """Threads for work that takes long, a few of each kind: the loop and short work never wait for them."""
+class SignedWork(NamedTuple):
+    """Long work for those who sign: admitted, then done in threads in which each origin has its turn."""
 
-    def __init__(self, workers: int) -> None:
-        self._taking = Turns(2 * workers, "taking")
-        self._answering = Turns(workers, "answering")
+    admission: RequestAdmission
+    threads: FairScheduler
 
-    async def take(self, origin: str, work: Callable[[], T]) -> T:
-        """Work on a dataset that is sent."""
-        return await self._taking.run(origin, work)
+    async def run(self, request: Request, work: Callable[[str], bytes | None]) -> Response:
+        """What the work returns for the origin of a request without a body; nothing is 204."""
+        origin = await self.admission.caller(request)
+        return _response(await self.threads.run(origin, lambda: work(origin)))
 
-    async def answer(self, origin: str, work: Callable[[], T]) -> T:
-        """Work on a question."""
-        return await self._answering.run(origin, work)
+    async def run_with_body(
+        self,
+        request: Request,
+        body_type: str,
+        most_bytes: int,
+        work: Callable[[str, bytes], bytes | None],
+        answer_type: str = JSON_TYPE,
+    ) -> Response:
+        """What the work returns for a request's origin and body."""
+        async with self.admission.body(request, body_type, most_bytes) as (origin, body):
+            return _response(await self.threads.run(origin, lambda: work(origin, body)), answer_type)
 
 
 def create_app(service: Service, forget_every_s: float = FORGET_EVERY_S) -> FastAPI:
@@ -72,12 +86,16 @@ def create_app(service: Service, forget_every_s: float = FORGET_EVERY_S) -> Fast
     )
     answers.install(app)
     counts = HelperCounts(service, metrics.install(app, "helper"))
-    door, hands = Door(service.gate(), service.config.limits), Hands(service.config.workers)
+    # Threads of two kinds: the loop and short work never wait for them, nor questions for datasets.
+    admission, workers = RequestAdmission(service.gate(), service.config.limits), service.config.workers
+    ingesting = SignedWork(admission, FairScheduler(2 * workers, "ingesting"))
+    answering = SignedWork(admission, FairScheduler(workers, "answering"))
     app.include_router(health.router(service.check))
     app.include_router(_public(service))
-    app.include_router(_datasets(service, door, hands, counts), prefix="/v1/datasets/{name}")
-    app.include_router(_questions(service, door, hands, counts), prefix="/v1")
-    app.include_router(sessions.router(service, door, hands.answer), prefix="/v1")
+    app.include_router(_datasets(service, ingesting, counts), prefix="/v1/datasets/{name}")
+    app.include_router(_questions(service, answering, counts), prefix="/v1")
+    app.include_router(_seeds(service, answering), prefix="/v1")
+    app.include_router(_sessions(service, answering), prefix="/v1/sessions")
     return app
 
 
@@ -109,79 +127,75 @@ def _public(service: Service) -> APIRouter:
     @router.get("/v1/keys")
     def keys() -> Response:
         """The helper's key configuration, as its identity signed it."""
-        return Response(service.keyring.configuration, 200, _NO_STORE, CBOR_TYPE)
+        return _response(service.keyring.configuration, CBOR_TYPE)
 
     @router.get("/v1/origins/{origin}/receipts")
     def chain(origin: Origin, after: After = 0) -> Response:
-        """A page of what was sealed and answered for an origin: the receipts behind this number."""
-        return Response(receipts.page(service.ledger, origin, after), 200, _NO_STORE, JSON_TYPE)
+        """A page of what was sealed and answered for an origin: the receipts after this number."""
+        return _response(receipts.page(service.ledger, origin, after))
 
     return router
 
 
-def _datasets(service: Service, door: Door, hands: Hands, counts: HelperCounts) -> APIRouter:
+def _datasets(service: Service, signed: SignedWork, counts: HelperCounts) -> APIRouter:
     """Sending a dataset: open, chunks, seal; or abort."""
-    router, datasets = APIRouter(), service.datasets
+    router, datasets, limits = APIRouter(), service.datasets, service.config.limits
 
     @router.post("", openapi_extra=answers.taking(JSON_TYPE))
     async def begin(name: Name, request: Request) -> Response:
         """Begin a dataset; again, say where it stands."""
-        async with door.body(request, JSON_TYPE, MOST_OPENING) as (origin, body):
-            opening = Opening.decode(body)
-            return _json(
-                await hands.take(origin, lambda: service.open_dataset(origin, name, opening).encode())
-            )
+
+        def opened(origin: str, body: bytes) -> bytes:
+            return service.open_dataset(origin, name, Opening.decode(body)).encode()
+
+        return await signed.run_with_body(request, JSON_TYPE, MOST_OPENING, opened)
 
     @router.get("")
     async def state(name: Name, request: Request) -> Response:
         """Where a dataset stands."""
-        origin = await door.caller(request)
-        return _json(await hands.take(origin, lambda: datasets.state(origin, name).encode()))
+        return await signed.run(request, lambda origin: datasets.state(origin, name).encode())
 
     @router.post("/chunks/{number}", openapi_extra=answers.taking(CHUNK_TYPE))
     async def add(name: Name, number: Number, opening: Opened, request: Request) -> Response:
-        """Take a chunk: which of its parts were accepted, once those are durable."""
-        most, opened = service.config.limits.chunk_bytes, bytes.fromhex(opening)
-        async with door.body(request, CHUNK_TYPE, most) as (origin, body):
-            chunk = partial(datasets.add, origin, name, number, body, opened)
-            return _json(await hands.take(origin, lambda: counts.taken(chunk).encode()))
+        """Ingest a chunk: which of its parts were accepted, once those are durable."""
+
+        def ingested(origin: str, body: bytes) -> bytes:
+            chunk = partial(datasets.add, origin, name, number, body, bytes.fromhex(opening))
+            return counts.ingested(chunk).encode()
+
+        return await signed.run_with_body(request, CHUNK_TYPE, limits.chunk_bytes, ingested)
 
     @router.get("/chunks/{number}")
     async def answered(name: Name, number: Number, request: Request) -> Response:
         """What was answered for a chunk, for an ad server that did not hear it."""
-        origin = await door.caller(request)
-        return _json(await hands.take(origin, lambda: datasets.chunk(origin, name, number).encode()))
+        return await signed.run(request, lambda origin: datasets.chunk(origin, name, number).encode())
 
     @router.post("/seal", openapi_extra=answers.taking(SEAL_TYPE))
     async def seal(name: Name, opening: Opened, request: Request) -> Response:
         """Make the dataset of what all helpers accepted: it never changes again."""
-        most, opened = service.config.limits.sealing_bytes, bytes.fromhex(opening)
-        async with door.body(request, SEAL_TYPE, most) as (origin, body):
-            wanted = Sealing.decode(body)
-            return _json(
-                await hands.take(origin, lambda: datasets.seal(origin, name, wanted, opened).encode())
-            )
+
+        def sealed(origin: str, body: bytes) -> bytes:
+            return datasets.seal(origin, name, Sealing.decode(body), bytes.fromhex(opening)).encode()
+
+        return await signed.run_with_body(request, SEAL_TYPE, limits.sealing_bytes, sealed)
 
     @router.delete("", status_code=204)
     async def abort(name: Name, opening: Opened, request: Request) -> Response:
-        """Take back a dataset that is not sealed: its reports may be sent in another."""
-        origin = await door.caller(request)
-        await hands.take(origin, lambda: datasets.abort(origin, name, bytes.fromhex(opening)))
-        return Response(status_code=204)
+        """Give up a dataset that is not sealed: its reports may be sent in another."""
+        opened = bytes.fromhex(opening)
+        return await signed.run(request, lambda origin: datasets.abort(origin, name, opened))
 
     return router
 
 
-def _questions(service: Service, door: Door, hands: Hands, counts: HelperCounts) -> APIRouter:
+def _questions(service: Service, signed: SignedWork, counts: HelperCounts) -> APIRouter:
     """Asking: the only way out for anything that depends on a secret."""
     router = APIRouter()
 
     @router.post("/releases", openapi_extra=answers.taking(JSON_TYPE))
     async def release(request: Request) -> Response:
         """A share of the answer to a question, and its receipt."""
-        async with door.body(request, JSON_TYPE, MOST_QUESTION) as (origin, body):
-            answer = await hands.answer(origin, lambda: released(origin, body))
-            return Response(answer, 200, _NO_STORE, CBOR_TYPE)
+        return await signed.run_with_body(request, JSON_TYPE, MOST_QUESTION, released, CBOR_TYPE)
 
     def released(origin: str, body: bytes) -> bytes:
         with counts.answering(body):
@@ -190,11 +204,69 @@ def _questions(service: Service, door: Door, hands: Hands, counts: HelperCounts)
     @router.post("/explain", openapi_extra=answers.taking(JSON_TYPE))
     async def explain(request: Request) -> Response:
         """What a question would cost, and how exact its answer would be."""
-        async with door.body(request, JSON_TYPE, MOST_QUESTION) as (origin, body):
-            return _json(await hands.answer(origin, lambda: service.explain(origin, body)))
+        return await signed.run_with_body(request, JSON_TYPE, MOST_QUESTION, service.explain)
 
     return router
 
 
-def _json(body: bytes) -> Response:
-    return Response(body, 200, _NO_STORE, JSON_TYPE)
+def _seeds(service: Service, signed: SignedWork) -> APIRouter:
+    """What training needs of a dataset before a session."""
+    router = APIRouter()
+
+    @router.get("/records/{dataset}")
+    async def records(dataset: Digest, request: Request) -> Response:
+        """How many records of each model a sealed dataset has, and from which slot on all are free."""
+        digest = bytes.fromhex(dataset)
+        return await signed.run(request, lambda origin: service.records(origin, digest))
+
+    @router.post("/seeds/{dataset}")
+    async def make(dataset: Digest, request: Request) -> Response:
+        """The seed that a dataset's helpers share, sealed to each: to be relayed."""
+        digest = bytes.fromhex(dataset)
+        return await signed.run(request, lambda origin: service.make_seed(origin, digest))
+
+    @router.post("/seeds/{dataset}/message", status_code=204, openapi_extra=answers.taking(JSON_TYPE))
+    async def accept(dataset: Digest, request: Request) -> Response:
+        """Accept the first helper's seed."""
+
+        def accepted(origin: str, body: bytes) -> None:
+            service.accept_seed(origin, bytes.fromhex(dataset), body)
+
+        return await signed.run_with_body(request, JSON_TYPE, MOST_SEED, accepted)
+
+    return router
+
+
+def _sessions(service: Service, signed: SignedWork) -> APIRouter:
+    """Training: sessions and their steps."""
+    router, releases = APIRouter(), service.releases
+
+    @router.post("", openapi_extra=answers.taking(JSON_TYPE))
+    async def begin(request: Request) -> Response:
+        """Open a session: all of its steps are charged, and its receipt says so."""
+        return await signed.run_with_body(request, JSON_TYPE, MOST_QUESTION, service.open_session)
+
+    @router.post("/{session}/steps/{step}", openapi_extra=answers.taking(STEP_TYPE))
+    async def answer(session: Session, step: StepNumber, request: Request, records: Records = "") -> Response:
+        """A share of one step's sum."""
+        chosen = decode_ranges(records)
+
+        def answered(origin: str, body: bytes) -> bytes:
+            return field.to_bytes(releases.step(origin, bytes.fromhex(session), step, body, chosen))
+
+        most = service.config.limits.step_bytes
+        return await signed.run_with_body(request, STEP_TYPE, most, answered, STEP_TYPE)
+
+    @router.post("/{session}/close")
+    async def close(session: Session, request: Request) -> Response:
+        """Close a session: what it did not use comes back."""
+        opened = bytes.fromhex(session)
+        return await signed.run(request, lambda origin: releases.close(origin, opened).encode())
+
+    return router
+
+
+def _response(body: bytes | None, media_type: str = JSON_TYPE) -> Response:
+    if body is None:
+        return Response(status_code=204)
+    return Response(body, 200, {"cache-control": "no-store"}, media_type)

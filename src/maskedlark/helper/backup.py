@@ -1,55 +1,65 @@
 """A backup of a running helper, and putting it back. Run by its operator.
 
-In it: the database, the columns of sealed datasets, the parameter documents that were seen; the keys if they
-are asked for. The database is copied first and columns after it: they are written before the row that names
-them, never change, and go only when that row says that their time is over. So every sealed dataset of the
-copy finds its columns. Chunks of open datasets are not in it: a recovery aborts those.
+In it: the manifest, which lists all files with their digests; the database, the columns of sealed datasets,
+the parameter documents that were seen; the keys if they are asked for. The database is copied first and
+columns after it: they are written before the row that names them, never change, and go only when that row
+says that their time is over. So every sealed dataset of the copy finds its columns. Chunks of open datasets
+are not in it: a recovery aborts those.
 
 Not in it, ever: the anchor. It says how far receipts got, and is there to notice an old ledger; put back with
 the ledger it would agree with it. And the copied ledger says itself that it is one (`ledger.rows`).
 """
 
+import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import NamedTuple
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Literal, NamedTuple
 
-from sqlalchemy import Connection, select
+from pydantic import Field, StringConstraints, ValidationError
+from sqlalchemy import select
 
 from maskedlark.clock import Clock
-from maskedlark.helper import key_store, manifest
-from maskedlark.helper.alone import alone
+from maskedlark.helper import keyring
 from maskedlark.helper.columns import Contents
 from maskedlark.helper.config import Config
 from maskedlark.helper.errors import BadBackup, DamagedDataset
-from maskedlark.helper.manifest import Copied, Manifest
-from maskedlark.helper.rows import SEALED
-from maskedlark.helper.tables import DATASETS
+from maskedlark.helper.folder_lock import only_process
+from maskedlark.helper.tables import DATASETS, SEALED, DatasetRow
 from maskedlark.ledger import rows
+from maskedlark.parameters.settings import Hex32, Name, Seconds, Settings
 from maskedlark.storage import backup as storage
 from maskedlark.storage.engine import Database, file_of, open_database
 from maskedlark.storage.schema import prepare
 from maskedlark.web import files
 
 DATABASE = "database/helper.sqlite"
-_KEYS = f"keys/{key_store.NAME}"
+MANIFEST = "manifest.json"
+_BLOCK = 1 << 20
+_KEYS = f"keys/{keyring.NAME}"
 _SEEN = "seen"
 """Of a cached chain: how many documents there are. Copied before them, so that none is missed."""
 
 
-class _Columns(NamedTuple):
-    """A sealed dataset's folder, by the row that names it."""
+class Copied(Settings):
+    """A file as it was copied."""
 
-    number: int
-    folder: str
-    contents: Contents
+    size: Annotated[int, Field(ge=0)]
+    sha256: Hex32
 
-    @property
-    def path(self) -> str:
-        return f"columns/{self.number}/{self.folder}"
+
+class Manifest(Settings):
+    """Whose backup it is, of which moment, and its files by their paths in it."""
+
+    format: Literal[1] = 1
+    helper: Name
+    taken: Seconds
+    database: Literal["sqlite", "server"]
+    """A server's is not in it: its own tools make its backup."""
+    files: Mapping[Annotated[str, StringConstraints(pattern=r"^[!-.0-~]+(/[!-.0-~]+)*$")], Copied]
 
 
 def back_up(
@@ -71,7 +81,7 @@ def back_up(
             "the database is a server's: first make its copy with pg_dump, then run this with --dumped, in "
             "this order, and put both back together"
         )
-    links = manifest.read(earlier, config.name) if earlier else None
+    before = _Earlier(earlier, read_manifest(earlier, config.name)) if earlier else None
     with _whole(target) as folder:
         copied: dict[str, Copied] = {}
         database = open_database(config.database_url, make=False)
@@ -80,22 +90,22 @@ def back_up(
                 sealed = _sealed(database)
             else:
                 sealed = _copy_database(database, folder / DATABASE, clock.now())
-                copied[DATABASE] = manifest.copied(folder / DATABASE)
+                copied[DATABASE] = _copied(folder / DATABASE)
             for each in sealed:
-                copied |= _Copying(config, database, folder, earlier, links).columns(each)
+                copied |= _copy_columns(config, database, each, folder, before)
         finally:
             database.close()
         copied |= _copy_parameters(config.parameters_folder, folder)
         if with_keys:
-            key_store.stamp(config.keys_folder)
-            copied[_KEYS] = manifest.copy(config.keys_folder / key_store.NAME, folder / _KEYS)
+            keyring.stamp(config.keys_folder)
+            copied[_KEYS] = _copy(config.keys_folder / keyring.NAME, folder / _KEYS)
         made = Manifest(
             helper=config.name,
             taken=clock.now(),
             database="server" if is_server else "sqlite",
             files=copied,
         )
-        files.write(folder / manifest.NAME, made.model_dump_json(indent=1).encode())
+        files.write(folder / MANIFEST, made.model_dump_json(indent=1).encode())
     return made
 
 
@@ -104,60 +114,63 @@ def put_back(config: Config, source: Path) -> Manifest:
 
     The database comes last: a helper that was put back in part does not start.
     """
-    found = manifest.read(source, config.name)
-    with alone(config.folder):
+    manifest = read_manifest(source, config.name)
+    with only_process(config.folder):
         database = file_of(config.database_url)
-        if (found.database == "sqlite") != (database is not None):
+        if (manifest.database == "sqlite") != (database is not None):
             raise BadBackup("the backup has another kind of database than helper.toml names")
         if database is not None and database.exists():
             raise BadBackup(f"{database} is there: move it away first, nothing is written over it")
-        for name, wanted in found.files.items():
+        for name, wanted in manifest.files.items():
             place = _place(config, name)
             if place is not None and name != DATABASE:
                 _replace(source / name, place, wanted)
         if database is not None:
-            _replace(source / DATABASE, database, found.files[DATABASE])
-    return found
+            _replace(source / DATABASE, database, manifest.files[DATABASE])
+    return manifest
 
 
-class _Copying(NamedTuple):
-    """Copying columns: from where, to where, and what is there already."""
+class _Earlier(NamedTuple):
+    """A backup of before. Columns never change: those that are in it are as good."""
 
-    config: Config
-    database: Database
     folder: Path
-    earlier: Path | None
-    links: Manifest | None
+    manifest: Manifest
 
-    def columns(self, sealed: _Columns) -> dict[str, Copied]:
-        """The files of one dataset; none if its time was over meanwhile."""
-        source, copied = self.config.columns_folder / str(sealed.number) / sealed.folder, {}
-        try:
-            for name, stored in sealed.contents.files.items():
-                path = f"{sealed.path}/{name}"
-                wanted = Copied(size=stored.size, sha256=stored.digest)
-                if not self._link(path, wanted):
-                    manifest.copy(source / name, self.folder / path, wanted)
-                copied[path] = wanted
-        except (FileNotFoundError, BadBackup):
-            with self.database.read() as connection:
-                state = select(DATASETS.c.state).where(DATASETS.c.number == sealed.number)
-                if connection.scalar(state) == SEALED:
-                    raise DamagedDataset(f"{source} lacks a file, or one was changed") from None
-            shutil.rmtree(self.folder / sealed.path, ignore_errors=True)
-            return {}
-        return copied
-
-    def _link(self, path: str, wanted: Copied) -> bool:
-        """Columns never change: one that is in the backup before is as good."""
-        if self.earlier is None or self.links is None or self.links.files.get(path) != wanted:
+    def link(self, path: str, wanted: Copied, folder: Path) -> bool:
+        """Link one of its files into another backup, if it is the one that is wanted, and it can be."""
+        if self.manifest.files.get(path) != wanted:
             return False
-        manifest.make_folder((self.folder / path).parent)
+        _make_folder((folder / path).parent)
         try:
-            os.link(self.earlier / path, self.folder / path)
+            os.link(self.folder / path, folder / path)
         except OSError:
             return False
         return True
+
+
+def _copy_columns(
+    config: Config, database: Database, row: DatasetRow, folder: Path, earlier: _Earlier | None
+) -> dict[str, Copied]:
+    """The files of one sealed dataset; none if its time was over meanwhile."""
+    source, target = (
+        config.columns_folder / str(row.number) / row.folder,
+        f"columns/{row.number}/{row.folder}",
+    )
+    copied = {}
+    try:
+        for name, stored in Contents.model_validate_json(row.contents).files.items():
+            path, wanted = f"{target}/{name}", Copied(size=stored.size, sha256=stored.digest)
+            if earlier is None or not earlier.link(path, wanted, folder):
+                _copy(source / name, folder / path, wanted)
+            copied[path] = wanted
+    except (FileNotFoundError, BadBackup):
+        with database.read() as connection:
+            state = connection.scalar(select(DATASETS.c.state).where(DATASETS.c.number == row.number))
+        if state == SEALED:
+            raise DamagedDataset(f"{source} lacks a file, or one was changed") from None
+        shutil.rmtree(folder / target, ignore_errors=True)
+        return {}
+    return copied
 
 
 @contextmanager
@@ -178,7 +191,7 @@ def _whole(target: Path) -> Iterator[Path]:
     files.sync(target.parent)
 
 
-def _copy_database(database: Database, path: Path, now: int) -> list[_Columns]:
+def _copy_database(database: Database, path: Path, now: int) -> Sequence[DatasetRow]:
     """The copy says of itself that it is one. Returns the sealed datasets in it."""
     path.parent.mkdir(0o700)
     storage.copy(database, path)
@@ -194,39 +207,33 @@ def _copy_database(database: Database, path: Path, now: int) -> list[_Columns]:
     return sealed
 
 
-def _sealed(database: Database) -> list[_Columns]:
+def _sealed(database: Database) -> Sequence[DatasetRow]:
     with database.read() as connection:
-        return [*_rows(connection)]
-
-
-def _rows(connection: Connection) -> Iterator[_Columns]:
-    wanted = DATASETS.c.number, DATASETS.c.folder, DATASETS.c.contents
-    for row in connection.execute(select(*wanted).where(DATASETS.c.state == SEALED)):
-        yield _Columns(row.number, row.folder, Contents.model_validate_json(row.contents))
+        return connection.execute(select(DATASETS).where(DATASETS.c.state == SEALED)).all()
 
 
 def _copy_parameters(source: Path, folder: Path) -> dict[str, Copied]:
     """What was seen of documents and keys of others. Hidden files are locks, and what is being written."""
-    found = [path for path in source.rglob("*") if path.is_file() and not path.name.startswith(".")]
+    seen = [path for path in source.rglob("*") if path.is_file() and not path.name.startswith(".")]
     copied = {}
-    for path in sorted(found, key=lambda path: (path.name != _SEEN, path)):
+    for path in sorted(seen, key=lambda path: (path.name != _SEEN, path)):
         name = f"parameters/{path.relative_to(source).as_posix()}"
-        copied[name] = manifest.copy(path, folder / name)
+        copied[name] = _copy(path, folder / name)
     return copied
 
 
 def _place(config: Config, name: str) -> Path | None:
     """Where a backup's file belongs; nowhere if what is there is newer."""
-    room, _, rest = name.partition("/")
-    rooms = {
+    kind, _, rest = name.partition("/")
+    folders = {
         "columns": config.columns_folder,
         "parameters": config.parameters_folder,
         "keys": config.keys_folder,
         "database": config.folder,
     }
-    if room not in rooms or not rest:
+    if kind not in folders or not rest:
         raise BadBackup(f"the backup has a file that no helper has: {name}")
-    place = rooms[room] / rest
+    place = folders[kind] / rest
     # Keys that were made since are the ones that are published.
     return None if name == _KEYS and place.exists() else place
 
@@ -235,10 +242,56 @@ def _replace(source: Path, place: Path, wanted: Copied) -> None:
     """One file, checked, under its name when it is whole."""
     beside = place.with_name(f".{place.name}-restoring")
     try:
-        manifest.copy(source, beside, wanted)
+        _copy(source, beside, wanted)
         beside.replace(place)
     except BaseException:
         with suppress(OSError):
             beside.unlink()
         raise
     files.sync(place.parent)
+
+
+def read_manifest(folder: Path, helper: str) -> Manifest:
+    """The list in a backup of this helper. Nothing that it lists was looked at yet."""
+    try:
+        manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
+    except FileNotFoundError:
+        raise BadBackup(f"{folder} is no backup: it has no {MANIFEST}") from None
+    except ValidationError:
+        raise BadBackup(f"{folder / MANIFEST} was damaged or changed: take another backup") from None
+    if manifest.helper != helper:
+        raise BadBackup(f"{folder} is a backup of {manifest.helper}, not of {helper}")
+    if any(".." in PurePosixPath(name).parts for name in manifest.files):
+        raise BadBackup(f"{folder / MANIFEST} names a file outside of it: take another backup")
+    return manifest
+
+
+def _copy(source: Path, target: Path, wanted: Copied | None = None) -> Copied:
+    """Copy a file, ours alone, durably but for its name. Refuses one that is not what is wanted."""
+    digest, size = hashlib.sha256(), 0
+    _make_folder(target.parent)
+    handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with source.open("rb") as reading, os.fdopen(handle, "wb") as writing:
+        while block := reading.read(_BLOCK):
+            writing.write(block)
+            digest.update(block)
+            size += len(block)
+        writing.flush()
+        os.fsync(writing.fileno())
+    made = Copied(size=size, sha256=digest.hexdigest())
+    if wanted not in (None, made):
+        target.unlink()
+        raise BadBackup(f"{source} is not what it was: it was damaged or changed")
+    return made
+
+
+def _make_folder(folder: Path) -> None:
+    """A folder and those above it, as far as they are new: ours alone, all of them."""
+    for each in reversed((folder, *folder.parents)):
+        each.mkdir(0o700, exist_ok=True)
+
+
+def _copied(path: Path) -> Copied:
+    """A file that is in its place already."""
+    with path.open("rb") as file:
+        return Copied(size=path.stat().st_size, sha256=hashlib.file_digest(file, "sha256").hexdigest())

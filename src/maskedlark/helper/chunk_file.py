@@ -1,4 +1,4 @@
-"""The file of a chunk: what was opened of it, until the dataset is sealed. Run by a helper.
+"""The file of a chunk: what was opened of it, until the dataset is frozen. Run by a helper.
 
 An uncompressed zip of arrays, whose checksums tell damage. It holds everything that could be opened; which
 of it is accepted is in the chunk's row, since it depends on what other chunks hold.
@@ -27,16 +27,8 @@ from maskedlark.wire import datasets
 from maskedlark.wire.decrypt import Opened
 
 PREFIX = "chunk-"
-_DAMAGE = (
-    OSError,
-    EOFError,
-    KeyError,
-    RuntimeError,
-    ValueError,
-    struct.error,
-    zlib.error,
-    zipfile.BadZipFile,
-)
+_FAULTS = OSError, EOFError, KeyError, RuntimeError, ValueError
+_DAMAGE = *_FAULTS, struct.error, zlib.error, zipfile.BadZipFile
 """What a changed zip or array ends in. A runtime error: a version, cipher or packing not known."""
 Array = NDArray[Any]
 Index = NDArray[np.intp]
@@ -54,20 +46,20 @@ def write(folder: Path, opened: Opened) -> str:
 
 
 def _arrays(opened: Opened) -> dict[str, Array]:
-    found: dict[str, Array] = {
+    arrays: dict[str, Array] = {
         "parts": np.flatnonzero(opened.verdicts.accepted).astype(np.uint32),
         "hours": opened.hours,
         "ids": opened.ids,
         "hashes": opened.column_hashes,
     }
     if isinstance(opened.records, Measured):
-        return found | _measured(opened.records)
-    found["tags"] = _text(list(opened.records))
+        return arrays | _measured(opened.records)
+    arrays["tags"] = _text(list(opened.records))
     for place, (tag, records) in enumerate(opened.records.items()):
-        found[f"{place}-rows"] = opened.places[tag].astype(np.uint32)
-        found[f"{place}-features"], found[f"{place}-shares"] = records.features, records.shares
-        found |= {f"{place}-candidates-{i}": shown for i, shown in enumerate(records.candidates)}
-    return found
+        arrays[f"{place}-rows"] = opened.places[tag].astype(np.uint32)
+        arrays[f"{place}-features"], arrays[f"{place}-shares"] = records.features, records.shares
+        arrays |= {f"{place}-candidates-{i}": shown for i, shown in enumerate(records.candidates)}
+    return arrays
 
 
 def _measured(records: Measured) -> dict[str, Array]:
@@ -76,8 +68,8 @@ def _measured(records: Measured) -> dict[str, Array]:
     return {"entries": entries, "shares": records.shares, **codes}
 
 
-def _text(found: object) -> Array:
-    return np.frombuffer(json.dumps(found).encode(), np.uint8)
+def _text(value: object) -> Array:
+    return np.frombuffer(json.dumps(value).encode(), np.uint8)
 
 
 class ChunkFile:

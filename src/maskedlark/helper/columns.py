@@ -1,4 +1,4 @@
-"""Columns on disk: the records of a sealed dataset, one file an array, mapped into memory. Run by a helper.
+"""Columns on disk: the records of a frozen dataset, one file per array, mapped into memory. Run by a helper.
 
 Records lie in the order of their report ids, however they were sent: what depends on a record's place is then
 the same at every helper.
@@ -50,7 +50,7 @@ class Stored(BaseModel):
 
 
 class Contents(BaseModel):
-    """What sealing made: files by name, and records by tag (to aggregate, by the empty one)."""
+    """What freezing made: files by name, and records by tag (to aggregate, by the empty one)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -62,95 +62,80 @@ class ColumnWriter:
     """One array, written piece after piece along its records, in bounded memory."""
 
     def __init__(self, path: Path, dtype: Kind, *rest: int) -> None:
+        self.name, self.records = path.name, 0
         self._path, self._dtype, self._rest = path, dtype, rest
-        self._records = self._written = 0
         _create(path)
 
     def append(self, rows: Array) -> None:
         """The next records."""
         assert rows.shape[1:] == self._rest
         data = np.ascontiguousarray(rows, self._dtype)
-        _write(self._path, data, self._written)
-        self._records, self._written = self._records + len(rows), self._written + data.nbytes
+        if data.size:
+            # Opened for every piece: a document may have more columns than a process may have open files.
+            with self._path.open("ab") as file:
+                data.tofile(file)
+        self.records += len(rows)
 
     def translate(self, table: Array) -> None:
         """Replace every number by what the table has for it."""
-        if self._records:
+        if self.records:
             mapped = np.memmap(self._path, self._dtype, "r+")
             for start in range(0, len(mapped), _BLOCK):
                 mapped[start : start + _BLOCK] = table[mapped[start : start + _BLOCK]]
             mapped.flush()
 
-    def close(self, order: Order | None = None) -> Stored:
-        """Durable when this returns; the records in this order, if one is given."""
-        shape = (self._records, *self._rest)
-        if order is not None and self._records:
-            _reorder(self._path, [np.memmap(self._path, self._dtype, "r", shape=shape)], order)
-        return _finish(self._path, self._dtype, shape)
+    def close(self, order: Order | None = None, turned: bool = False) -> Stored:
+        """Durable when this returns; the records in this order, if one is given.
+
+        Turned, one value of all records lies together.
+        """
+        shape = (self.records, *self._rest)
+        if order is not None and self.records:
+            rows = self._mapped()
+            _reorder(self._path, [*rows.T] if turned else [rows], order)
+        with self._path.open("rb") as file:
+            os.fsync(file.fileno())
+        return Stored(dtype=self._dtype, shape=shape[::-1] if turned else shape, digest=_digest(self._path))
 
     def in_order(self) -> Order:
         """The order of the records by what is written here: of ids, that of a dataset."""
-        if not self._records:
+        if not self.records:
             return np.empty(0, np.intp)
-        rows = np.memmap(self._path, self._dtype, "r", shape=(self._records, *self._rest))
+        rows = self._mapped()
         return np.argsort(np.ascontiguousarray(rows).view(f"S{rows.shape[1]}").ravel())
 
-
-class ShareWriter:
-    """Shares of a known number of records, turned so that one value of all records lies together."""
-
-    def __init__(self, path: Path, values: int, records: int) -> None:
-        self._path, self._shape = path, (values, records)
-        self._written = 0
-        _create(path)
-
-    def append(self, rows: Array) -> None:
-        """The next records: (some, values)."""
-        for value, column in enumerate(np.ascontiguousarray(rows.T, _I8)):
-            _write(self._path, column, 8 * (value * self._shape[1] + self._written))
-        self._written += len(rows)
-
-    def close(self, order: Order) -> Stored:
-        """Durable when this returns; the records in this order."""
-        values, records = self._shape
-        assert self._written == records
-        if records:
-            shares = np.memmap(self._path, _I8, "r", shape=self._shape)
-            _reorder(self._path, [shares[value] for value in range(values)], order)
-        return _finish(self._path, _I8, self._shape)
+    def _mapped(self) -> Array:
+        return np.memmap(self._path, self._dtype, "r", shape=(self.records, *self._rest))
 
 
 class MeasuredWriter:
     """The records of a dataset to aggregate."""
 
-    def __init__(self, folder: Path, measure: Measure, records: int) -> None:
-        self._folder, self._records = folder, records
+    def __init__(self, folder: Path, measure: Measure) -> None:
         self._ids = ColumnWriter(folder / "ids", _U1, ID_BYTES)
-        self._codes = [ColumnWriter(folder / f"codes-{i}", _I4) for i in range(len(measure.keys))]
-        self._shares = ShareWriter(folder / "shares", measure.secrets(), records)
-        self._names = measure.keys
-        self._known: list[dict[Entry, int]] = [{} for _ in measure.keys]
+        self._codes = {name: ColumnWriter(folder / f"codes-{i}", _I4) for i, name in enumerate(measure.keys)}
+        self._shares = ColumnWriter(folder / "shares", _I8, measure.secrets())
+        self._entries = ColumnWriter(folder / _ENTRIES, _U1)
+        self._known: dict[str, dict[Entry, int]] = {name: {} for name in measure.keys}
 
     def append(self, records: Measured) -> None:
         """The next records. Their codes become those of the whole dataset."""
         self._ids.append(records.ids)
         self._shares.append(records.shares)
-        for name, known, writer in zip(self._names, self._known, self._codes, strict=True):
-            writer.append(_merged(records.keys[name], known))
+        for name, writer in self._codes.items():
+            writer.append(_merged(records.keys[name], self._known[name]))
 
     def close(self) -> Contents:
         """Durable when this returns, but for the folder's own name."""
         order = self._ids.in_order()
-        ordered = [in_order(known) for known in self._known]
-        for known, entries, writer in zip(self._known, ordered, self._codes, strict=True):
+        ordered = [in_order(known) for known in self._known.values()]
+        for known, entries, writer in zip(self._known.values(), ordered, self._codes.values(), strict=True):
             rank = {entry: place for place, entry in enumerate(entries)}
             writer.translate(np.array([rank[entry] for entry in known], np.int32))
-        files = {f"codes-{i}": writer.close(order) for i, writer in enumerate(self._codes)}
-        files |= {"ids": self._ids.close(order), "shares": self._shares.close(order)}
-        writer = ColumnWriter(self._folder / _ENTRIES, _U1)
-        writer.append(np.frombuffer(json.dumps(ordered).encode(), np.uint8))
-        files[_ENTRIES] = writer.close()
-        return Contents(files=files, records={"": self._records})
+        self._entries.append(np.frombuffer(json.dumps(ordered).encode(), np.uint8))
+        files = {writer.name: writer.close(order) for writer in (*self._codes.values(), self._ids)}
+        files |= {"shares": self._shares.close(order, turned=True), _ENTRIES: self._entries.close()}
+        return Contents(files=files, records={"": self._ids.records})
 
 
 class TrainedWriter:
@@ -158,39 +143,26 @@ class TrainedWriter:
 
     def __init__(self, folder: Path, models: Mapping[str, Model]) -> None:
         self._models = models
-        self._writers: dict[str, list[ColumnWriter]] = {}
-        self._records = dict.fromkeys(models, 0)
-        self._folder = folder
+        self._writers = {
+            tag: [ColumnWriter(folder / name, *kind) for name, kind in _trained_columns(models, tag).items()]
+            for tag in models
+        }
 
     def append(self, by_tag: Mapping[str, Trained]) -> None:
         """The next records of some models."""
         for tag, records in by_tag.items():
-            model = self._models[tag]
-            shown = [] if isinstance(model.policy, All) else records.candidates
+            shown = [] if isinstance(self._models[tag].policy, All) else records.candidates
             arrays: list[Array] = [records.ids, records.features, records.shares, *shown]
-            for writer, array in zip(self._of(tag), arrays, strict=True):
+            for writer, array in zip(self._writers[tag], arrays, strict=True):
                 writer.append(array)
-            self._records[tag] += len(records)
 
     def close(self) -> Contents:
         """Durable when this returns, but for the folder's own name."""
         files: dict[str, Stored] = {}
-        for tag in self._models:
-            names, writers = _trained_names(self._models, tag), self._of(tag)
-            order = writers[0].in_order()
-            files |= dict(zip(names, (writer.close(order) for writer in writers), strict=True))
-        return Contents(files=files, records=self._records)
-
-    def _of(self, tag: str) -> list[ColumnWriter]:
-        if tag not in self._writers:
-            model, names = self._models[tag], _trained_names(self._models, tag)
-            kinds = [(_U1, ID_BYTES), (_U1, model.features), (_I8, model.secrets())]
-            kinds += [(_I8, model.policy.count(space)) for space in model.labels]
-            self._writers[tag] = [
-                ColumnWriter(self._folder / name, dtype, width)
-                for name, (dtype, width) in zip(names, kinds, strict=False)
-            ]
-        return self._writers[tag]
+        for ids, *others in self._writers.values():
+            order = ids.in_order()
+            files |= {writer.name: writer.close(order) for writer in (ids, *others)}
+        return Contents(files=files, records={tag: ids.records for tag, (ids, *_) in self._writers.items()})
 
 
 def read_measured(folder: Path, contents: Contents, measure: Measure) -> Measured:
@@ -205,19 +177,20 @@ def read_measured(folder: Path, contents: Contents, measure: Measure) -> Measure
 
 def read_trained(folder: Path, contents: Contents, models: Mapping[str, Model], tag: str) -> Trained:
     """The records of one model, mapped. Checks every file."""
-    ids, features, shares, *shown = (_open(folder, contents, name) for name in _trained_names(models, tag))
+    ids, features, shares, *shown = (_open(folder, contents, name) for name in _trained_columns(models, tag))
     model = models[tag]
     if isinstance(model.policy, All):
         shown = [np.array([space.values], np.int64) for space in model.labels]
     return Trained(ids, features, tuple(shown), shares)
 
 
-def _trained_names(models: Mapping[str, Model], tag: str) -> list[str]:
-    """The files of a model. Its place among all stands for its tag, which may hold any letters."""
+def _trained_columns(models: Mapping[str, Model], tag: str) -> dict[str, tuple[Kind, int]]:
+    """The files of a model, ids first. Its place among all stands for its tag, which may hold any letters."""
     place, model = list(models).index(tag), models[tag]
-    labels = 0 if isinstance(model.policy, All) else len(model.labels)
-    kinds = ["ids", "features", "shares", *(f"candidates-{i}" for i in range(labels))]
-    return [f"{place}-{kind}" for kind in kinds]
+    labels = [] if isinstance(model.policy, All) else model.labels
+    kinds = {"ids": (_U1, ID_BYTES), "features": (_U1, model.features), "shares": (_I8, model.secrets())}
+    kinds |= {f"candidates-{i}": (_I8, model.policy.count(space)) for i, space in enumerate(labels)}
+    return {f"{place}-{name}": kind for name, kind in kinds.items()}
 
 
 def _merged(coded: Coded, known: dict[Entry, int]) -> NDArray[np.int32]:
@@ -231,14 +204,6 @@ def _create(path: Path) -> None:
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
-def _write(path: Path, array: Array, at: int) -> None:
-    """Opened for every piece: a document may have more columns than a process may have open files."""
-    if array.size:
-        with path.open("r+b") as file:
-            file.seek(at)
-            array.tofile(file)
-
-
 def _reorder(path: Path, arrays: Sequence[Array], order: Order) -> None:
     """Write a file anew from arrays that it holds, one after the other, the records of each in this order."""
     ordered = path.with_name(f"{path.name}.ordered")
@@ -248,12 +213,6 @@ def _reorder(path: Path, arrays: Sequence[Array], order: Order) -> None:
             for start in range(0, len(order), _BLOCK):
                 array[order[start : start + _BLOCK]].tofile(file)
     ordered.replace(path)
-
-
-def _finish(path: Path, dtype: Kind, shape: Sequence[int]) -> Stored:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-    return Stored(dtype=dtype, shape=tuple(shape), digest=_digest(path))
 
 
 def _digest(path: Path) -> str:

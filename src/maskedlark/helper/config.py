@@ -1,25 +1,12 @@
-"""`helper.toml`: all that a helper's operator decides. Read in one place, frozen, and closed to unknown keys.
+"""`helper.toml`: all that a helper's operator decides.
 
-name = "helper-0"
-folder = "state"                                  # keys, columns, database; beside this file
-address = "https://helper-0.example"              # where browsers and ad servers are told to find it
-parameter_service = "https://parameters.example"
-service_key = "64 hexadecimal digits, from the service's operator"
-
-[origins]
-"ads.example" = "64 hexadecimal digits: the document key that signed its first document"
-
-[policy]
-trusted_helpers = ["64 hexadecimal digits", "…"]
-most = {epsilon = 8, delta = 1e-6}
-most_coalition = {epsilon = 40, delta = 1e-6}
-
-[serving]
-port = 8001
+`maskedlark helper init` writes one with every key. Read in one place, frozen, and closed to unknown keys.
 """
 
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -30,12 +17,13 @@ from maskedlark.helper.keyring import DAY_S, KEEP_S
 from maskedlark.parameters.document import Origin
 from maskedlark.parameters.policy import Policy
 from maskedlark.parameters.settings import Name, PublicKey, Settings
-from maskedlark.web import config
+from maskedlark.web import config, skeleton
 from maskedlark.web.config import Address, DatabaseUrl, PartyConfig, Serving
+from maskedlark.web.skeleton import AS_SHOWN, KEY
 from maskedlark.wire.signatures import VerifyingKey
 
 FRESH_S = 60
-_KEY = "64 hexadecimal digits"
+FILE = "helper.toml"
 
 
 class Limits(Settings):
@@ -53,7 +41,9 @@ class Limits(Settings):
         default=8 << 20, description="the largest step of a session, its weights: step_bytes = 8388608"
     )
     bodies: Annotated[int, Field(ge=1, le=1 << 10)] = Field(
-        default=16, description="bodies that are read at the same time: bodies = 16"
+        default=16,
+        description="bodies that are read at the same time, half of them at most of one origin; times the "
+        "largest of these, they bound memory: bodies = 16",
     )
     body_within_s: Annotated[float, Field(gt=0, le=3600)] = Field(
         default=60.0, description="seconds from the first to the last byte of a body: body_within_s = 60"
@@ -61,40 +51,47 @@ class Limits(Settings):
 
 
 class Config(PartyConfig):
-    """A helper's settings. What each `description` says stands behind an error about that key."""
+    """A helper's settings. What each `description` says follows an error about that key."""
 
     name: Name = Field(description='the helper\'s name, as documents name it: name = "helper-0"')
-    folder: Path = Field(description='where it keeps keys and data: folder = "state"')
+    folder: Path = Field(
+        description="where it keeps keys, columns and, unless told otherwise, database and anchor: "
+        'folder = "state"'
+    )
     address: Address = Field(
         description='where it is reached, as published with its keys: address = "https://helper-0.example"'
     )
     parameter_service: Address = Field(
         description='the service\'s address: parameter_service = "https://parameters.example"'
     )
-    service_key: PublicKey = Field(description=f'the service\'s public key: service_key = "{_KEY}"')
+    service_key: PublicKey = Field(
+        description=f'the service\'s public key, from its operator: service_key = "{KEY}"'
+    )
     origins: dict[Origin, PublicKey] = Field(
         min_length=1,
         description=f"the document key that signed each ad server's first document: [origins] "
-        f'"ads.example" = "{_KEY}"',
+        f'"ads.example" = "{KEY}"',
     )
     policy: Policy = Field(
-        description=f'what is accepted at most: [policy] trusted_helpers = ["{_KEY}"], '
+        description=f'what is accepted at most: [policy] trusted_helpers = ["{KEY}"], '
         "most = {epsilon = 8, delta = 1e-6}, most_coalition = {epsilon = 40, delta = 1e-6}"
     )
     database: DatabaseUrl | None = Field(
         default=None,
         repr=False,
-        description='its URL, as in database = "postgresql://host/helper"; else SQLite in the folder',
+        description='its URL, else SQLite in the folder: database = "postgresql://user@host/helper"',
     )
     anchor: Path | None = Field(
         default=None,
-        description='a folder on another disk than the database\'s: anchor = "/other/disk/anchor"',
+        description="a folder on another disk than the database's, else in the folder: "
+        'anchor = "/other/disk/anchor"',
     )
     workers: Annotated[int, Field(ge=1, le=1 << 10)] = Field(
-        default_factory=lambda: os.cpu_count() or 1, description="processes that open reports: workers = 4"
+        default_factory=lambda: os.cpu_count() or 1,
+        description="processes that open reports, else as many as processors: workers = 4",
     )
     functions: tuple[str, ...] = Field(
-        default=(), description='modules with more: functions = ["ours.medians"]'
+        default=(), description='modules with more functions: functions = ["ours.medians"]'
     )
     fresh_s: Annotated[int, Field(ge=1, le=DAY_S)] = Field(
         default=FRESH_S, description="seconds until an ad server's key is asked for again: fresh_s = 60"
@@ -109,8 +106,7 @@ class Config(PartyConfig):
     )
     limits: Limits = Field(
         default=Limits(),
-        description="[limits] chunk_bytes = 16777216, sealing_bytes = 33554432, step_bytes = 8388608, "
-        "bodies = 16, body_within_s = 60",
+        description="how much it takes at once: [limits] chunk_bytes = 16777216, bodies = 16",
     )
     serving: Serving = Field(
         default=Serving(), description='where it listens: [serving] host = "127.0.0.1", port = 8001'
@@ -155,3 +151,46 @@ class Config(PartyConfig):
 def read(path: Path) -> Config:
     """The settings in a `helper.toml`. Run by every command of a helper."""
     return config.read(path, Config)
+
+
+@dataclass(frozen=True)
+class InitOptions:
+    """What an operator says on the command line about a helper that is to be set up. Refuses nonsense."""
+
+    name: str
+    address: str
+    parameter_service: str | None = None
+    service_key: str | None = None
+    origins: Mapping[str, str] = field(default_factory=dict)
+    trusted: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        config.check("name", Name, self.name)
+        config.check("address", Address, self.address)
+        if self.parameter_service is not None:
+            config.check("--parameter-service", Address, self.parameter_service)
+        if self.service_key is not None:
+            config.check("--service-key", PublicKey, self.service_key)
+        for identity in self.trusted:
+            config.check("--trust", PublicKey, identity)
+
+    def skeleton_text(self, own: str | None) -> str:
+        """A `helper.toml` to be filled in, which trusts this helper's own identity if it was made."""
+        trusted = [f'    "{own}",  # its own'] if own else []
+        trusted += [f'    "{each}",' for each in self.trusted if each != own]
+        if not self.trusted:
+            trusted.append(f'#!     "{KEY}",  # the identity of every other helper that it trusts')
+        said = {
+            "name": json.dumps(self.name),
+            "folder": AS_SHOWN,
+            "address": json.dumps(self.address),
+            "parameter_service": skeleton.quoted(self.parameter_service),
+            "service_key": skeleton.quoted(self.service_key),
+            "origins": skeleton.pins(self.origins),
+            "policy.trusted_helpers": "\n".join(["[", *trusted, "]"]),
+            "policy.most": AS_SHOWN,
+            "policy.most_coalition": AS_SHOWN,
+            "policy.least_k": AS_SHOWN,
+            "policy.least_helpers": AS_SHOWN,
+        }
+        return skeleton.text("a helper", Config, said)

@@ -1,10 +1,12 @@
-"""A helper's datasets: received in chunks, agreed upon, sealed once, and gone when their time is over.
+"""A helper's datasets: received in chunks, agreed upon, frozen once, and gone when their time is over.
 
-Run by a helper. `intake` takes chunks, `sealer` seals, and all stand on one `shelf`.
+Run by a helper. `ingest` receives chunks, `freezing` freezes, and all share one `dataset_context`.
 """
 
+import json
 import threading
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from sqlalchemy import insert, select, update
@@ -12,15 +14,22 @@ from sqlalchemy import insert, select, update
 from maskedlark.clock import Clock
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import Expired
-from maskedlark.helper import rows
+from maskedlark.helper import tables
 from maskedlark.helper.columns import Contents
+from maskedlark.helper.dataset_context import DatasetContext
+from maskedlark.helper.freezing import Freezer, FrozenDataset
 from maskedlark.helper.ids import MOST_LEAP_S
-from maskedlark.helper.intake import Intake
-from maskedlark.helper.rows import ABORTED, EXPIRED, OPEN
-from maskedlark.helper.sealed import SealedDataset
-from maskedlark.helper.sealer import Sealer
-from maskedlark.helper.shelf import Shelf
-from maskedlark.helper.tables import ABORTED_OPENINGS, DATASETS, LOST
+from maskedlark.helper.ingest import ChunkIngest
+from maskedlark.helper.tables import (
+    ABORTED,
+    ABORTED_OPENINGS,
+    DATASETS,
+    EXPIRED,
+    LOST,
+    OPEN,
+    ChunkRow,
+    DatasetRow,
+)
 from maskedlark.ledger.ledger import Ledger
 from maskedlark.parameters.document import Document
 from maskedlark.release.checks import Dataset
@@ -53,103 +62,119 @@ class Datasets:
         workers: int,
         most_leap_s: int = MOST_LEAP_S,
     ) -> None:
-        self._shelf = Shelf(folder, database, helper, clock, most_leap_s)
-        self._intake = Intake(self._shelf, keys, workers)
-        self._sealer = Sealer(self._shelf, ledger)
+        self._context = DatasetContext(folder, database, helper, clock, most_leap_s)
+        self._ingest = ChunkIngest(self._context, keys, workers)
+        self._freezer = Freezer(self._context, ledger)
         self._lock = threading.Lock()
-        self._found: dict[tuple[str, bytes], SealedDataset] = {}
+        self._loaded: dict[tuple[str, bytes], FrozenDataset] = {}
 
     def open(self, document: Document, name: str, purpose: Purpose, opening: bytes) -> State:
         """Begin a dataset, or find it as it is. Refuses a name in use for anything else."""
-        self._shelf.place(document)
+        self._context.place(document)
         while (state := self._open(document, name, purpose, opening)) is None:
-            self._shelf.upkeep.finish_aborts()
+            self._context.finish_aborts()
         return state
 
     def _open(self, document: Document, name: str, purpose: Purpose, opening: bytes) -> State | None:
         """None while another dataset of this name is on its way out."""
-        with self._shelf.database.write() as connection:
-            self._shelf.database.alone(connection, "datasets")
-            if rows.is_going(connection, document.origin, name):
+        with self._context.database.write() as connection:
+            self._context.database.alone(connection, "datasets")
+            named = DATASETS.c.origin == document.origin, DATASETS.c.name == name
+            if connection.scalar(select(DATASETS.c.state).where(*named)) == ABORTED:
                 return None
-            if rows.was_aborted(connection, document.origin, opening):
+            kept = ABORTED_OPENINGS.c
+            aborted = select(kept.until).where(kept.origin == document.origin, kept.opening == opening)
+            if connection.scalar(aborted) is not None:
                 raise DatasetConflict(f"this opening of {name!r} was aborted; open it by another")
             try:
-                row = rows.by_name(connection, document.origin, name)
+                row = tables.by_name(connection, document.origin, name)
             except UnknownDataset:
-                connection.execute(insert(DATASETS).values(self._new(document, name, purpose, opening)))
-                row = rows.by_name(connection, document.origin, name)
-            found = bytes(row.parameters), row.purpose, bytes(row.opening)
-            if found != (document.digest, purpose.value, opening):
+                new = insert(DATASETS).values(
+                    origin=document.origin,
+                    name=name,
+                    opening=opening,
+                    purpose=purpose.value,
+                    parameters=document.digest,
+                    document=document.encode(),
+                    state=OPEN,
+                    expires=self._context.clock.now() + document.report_lifetime_s,
+                )
+                connection.execute(new)
+                row = tables.by_name(connection, document.origin, name)
+            if (bytes(row.parameters), row.purpose, bytes(row.opening)) != (
+                document.digest,
+                purpose.value,
+                opening,
+            ):
                 raise DatasetConflict(
                     f"{name!r} is of another document, purpose or opening; choose another name"
                 )
-            return rows.state(row, rows.chunks(connection, row.number))
+            return _state(row, tables.chunks(connection, row.number))
 
     def add(self, origin: str, name: str, number: int, body: bytes, opening: bytes) -> ChunkAnswer:
-        """Take a chunk: open it, claim the ids of what opened. Durable when this returns, and done once."""
-        return self._intake.take(origin, name, number, body, opening)
+        """Open a chunk, and claim the ids of what opened. Durable when this returns, and done once."""
+        return self._ingest.ingest(origin, name, number, body, opening)
 
     def chunk(self, origin: str, name: str, number: int) -> ChunkAnswer:
         """What was answered for a chunk."""
-        with self._shelf.database.read() as connection:
-            found = rows.chunk(connection, rows.by_name(connection, origin, name).number, number)
-        if found is None:
+        with self._context.database.read() as connection:
+            row = tables.chunk(connection, tables.by_name(connection, origin, name).number, number)
+        if row is None:
             raise UnknownChunk(f"chunk {number} of {name!r} was not received")
-        return rows.answer(found)
+        return tables.answer(row)
 
     def state(self, origin: str, name: str) -> State:
         """Where a dataset stands."""
-        with self._shelf.database.read() as connection:
-            row = rows.by_name(connection, origin, name)
-            return rows.state(row, rows.chunks(connection, row.number))
+        with self._context.database.read() as connection:
+            row = tables.by_name(connection, origin, name)
+            return _state(row, tables.chunks(connection, row.number))
 
     def seal(self, origin: str, name: str, sealing: Sealing, opening: bytes) -> Sealed:
         """Make what all helpers accepted a dataset that never changes. The same seal gets the same answer."""
-        return self._sealer.seal(origin, name, sealing, opening)
+        return self._freezer.freeze(origin, name, sealing, opening)
 
     def abort(self, origin: str, name: str, opening: bytes) -> None:
-        """Give up a dataset that is not sealed: its reports may be in another."""
-        # Not while it is being sealed: who reads its files would find them gone.
-        with self._sealer.alone(), self._shelf.database.write() as connection:
-            row = rows.by_name(connection, origin, name, opening, lock=True)
+        """Give up a dataset that is not frozen: its reports may be in another."""
+        # Not while it is being frozen: who reads its files would find them gone.
+        with self._freezer.alone(), self._context.database.write() as connection:
+            row = tables.by_name(connection, origin, name, opening, lock=True)
             if row.state != OPEN:
                 raise AlreadySealed(f"dataset {name!r} is {row.state} and never changes")
             this = update(DATASETS).where(DATASETS.c.number == row.number)
             connection.execute(this.values(state=ABORTED))
-            # Who saw its requests may send them again: they must not open it, and take its ids, anew.
-            until = self._shelf.clock.now() + ABORTED_S
-            self._shelf.database.insert_new(connection, ABORTED_OPENINGS, [(origin, opening, until)])
-        self._shelf.upkeep.finish_aborts()
+            # Who saw its requests may send them again: they must not open it, and claim its ids, anew.
+            until = self._context.clock.now() + ABORTED_S
+            self._context.database.insert_new(connection, ABORTED_OPENINGS, [(origin, opening, until)])
+        self._context.finish_aborts()
 
     def find(self, origin: str, digest: bytes) -> Dataset:
-        """A sealed dataset of an origin, as long as no report in it is past its lifetime."""
+        """A frozen dataset of an origin, as long as no report in it is past its lifetime."""
         with self._lock:
-            found = self._found.get((origin, digest))
-        found = found or self._load(origin, digest)
-        if found.expires <= self._shelf.now():
+            loaded = self._loaded.get((origin, digest))
+        dataset = loaded or self._load(origin, digest)
+        if dataset.expires <= self._context.now():
             raise _over(digest)
         with self._lock:
-            self._found[origin, digest] = found
-        return found
+            self._loaded[origin, digest] = dataset
+        return dataset
 
     def forget(self) -> None:
         """Delete what is past its lifetime, and what no row names. Run at the start, and every hour."""
-        self._shelf.ids.prune(self._shelf.clock.now())
-        now = self._shelf.now()
-        self._shelf.upkeep.expire(now)
-        self._shelf.upkeep.finish_aborts()
-        self._shelf.upkeep.sweep_all()
+        self._context.ids.prune(self._context.clock.now())
+        now = self._context.now()
+        self._context.expire(now)
+        self._context.finish_aborts()
+        self._context.sweep_all()
         with self._lock:
-            self._found = {name: each for name, each in self._found.items() if each.expires > now}
+            self._loaded = {name: each for name, each in self._loaded.items() if each.expires > now}
 
     def close(self) -> None:
         """End the workers."""
-        self._intake.close()
+        self._ingest.close()
 
-    def _load(self, origin: str, digest: bytes) -> SealedDataset:
+    def _load(self, origin: str, digest: bytes) -> FrozenDataset:
         query = select(DATASETS).where(DATASETS.c.origin == origin, DATASETS.c.digest == digest)
-        with self._shelf.database.read() as connection:
+        with self._context.database.read() as connection:
             row = connection.execute(query).one_or_none()
             lost = select(LOST.c.digest).where(LOST.c.origin == origin, LOST.c.digest == digest)
             is_lost = row is None and connection.scalar(lost) is not None
@@ -159,23 +184,32 @@ class Datasets:
             raise UnknownDataset(f"{origin} has no sealed dataset {digest.hex()} here")
         if row.state == EXPIRED:
             raise _over(digest)
-        document, purpose = self._shelf.document(row), Purpose(row.purpose)
-        folder = self._shelf.upkeep.folder(row.number) / row.folder
+        document, purpose = self._context.document(row), Purpose(row.purpose)
+        folder = self._context.folder(row.number) / row.folder
         contents = Contents.model_validate_json(row.contents)
-        return SealedDataset(digest, document, purpose, row.expires, folder, contents)
-
-    def _new(self, document: Document, name: str, purpose: Purpose, opening: bytes) -> dict[str, object]:
-        return {
-            "origin": document.origin,
-            "name": name,
-            "opening": opening,
-            "purpose": purpose.value,
-            "parameters": document.digest,
-            "document": document.encode(),
-            "state": OPEN,
-            "expires": self._shelf.clock.now() + document.report_lifetime_s,
-        }
+        return FrozenDataset(digest, document, purpose, row.expires, folder, contents)
 
 
 def _over(digest: bytes) -> Expired:
     return Expired(f"dataset {digest.hex()} holds a report that is past its lifetime: it is gone")
+
+
+def _state(row: DatasetRow, chunks: Sequence[ChunkRow]) -> State:
+    """Where a dataset stands."""
+    refused: Counter[str] = Counter()
+    for each in chunks:
+        refused.update(json.loads(each.refused))
+    parts = sum(each.parts for each in chunks)
+    return State(
+        name=row.name,
+        opening=bytes(row.opening).hex(),
+        parameters=bytes(row.parameters).hex(),
+        purpose=row.purpose,
+        state=row.state,
+        chunks=tuple(each.number for each in chunks) if row.state == OPEN else (),
+        received=parts,
+        accepted=parts - refused.total(),
+        refused=dict(refused),
+        digest=None if row.digest is None else bytes(row.digest).hex(),
+        records=row.records,
+    )

@@ -4,17 +4,6 @@ MaskedLarkError
 ├── FolderInUse                 another process runs on the helper's folder: two would destroy each other
 ├── Busy                        a dataset is being sealed: come again
 ├── NoReceiptKey                no key that signs receipts is certified for this moment: rotate
-├── NotThere
-│   ├── UnknownDataset          the origin has no dataset of that name or digest here
-│   └── UnknownChunk            no chunk of that number was received
-├── DatasetRefused              something that a dataset in its state does not allow
-│   ├── DatasetConflict         a name that is in use, with another document or for another purpose
-│   ├── ChunkConflict           another chunk under a number that was received
-│   ├── ChunksMissing           a seal that does not name exactly the chunks that were received
-│   ├── NotAccepted             a seal over parts that this helper has not accepted
-│   ├── TooFewToSeal            a seal over fewer than k records
-│   ├── SealMismatch            another helper found another dataset: nothing was sealed
-│   └── AlreadySealed           it was sealed with other content, and never changes
 ├── Refused
 │   ├── Replayed                a report whose id is in a dataset already, in this one or in another
 │   └── BeforeRecovery          a report that may have been in a dataset that the helper lost

@@ -1,8 +1,8 @@
-"""The ids of all reports that live in a dataset: a report lives in one. Run by a helper.
+"""The ids of all reports that are in a dataset: a report is in one at most. Run by a helper.
 
 Rows of chunks hold them durably (see `tables`); here they are in sorted runs, in which many are found at
 once. Who claims holds the one row of `ids_mark`, and first reads what others claimed since: processes that
-share a database agree. Sixteen bytes an id; long runs are files without a name, mapped, and die with us.
+share a database agree. Sixteen bytes per id; long runs are files without a name, mapped, and die with us.
 Ids that were freed stay in their runs, and in a run of their own, until half of all are such.
 """
 
@@ -14,16 +14,16 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Row, func, select, update
+from sqlalchemy import Connection, func, select, update
 
 from maskedlark.core.sharing import ID_BYTES, ByteRows
-from maskedlark.helper.tables import CHUNKS, FLOOR, MARK, RECOVERY, RECOVERY_VERSION
+from maskedlark.helper.tables import CHUNKS, FLOOR, MARK, RECOVERY, RECOVERY_VERSION, ids_in
 from maskedlark.storage.engine import Database
 from maskedlark.storage.errors import ClockLeapt
 from maskedlark.storage.schema import prepare
 
 Names = NDArray[np.bytes_]
-"""One number of 16 bytes an id. Never taken out as Python bytes: these would lose zeros at their end."""
+"""One number of 16 bytes per id. Never read as Python bytes: these would lose zeros at their end."""
 MERGED = 8
 """Runs of a size are merged when there are so many."""
 MAPPED = 1 << 20
@@ -34,7 +34,7 @@ PRUNED = 64
 _ONLY = 1
 
 
-class Mark(NamedTuple):
+class IdCursor(NamedTuple):
     """How many claims there were, how often ids were freed, and until when ids may have been pruned."""
 
     claims: int
@@ -46,11 +46,6 @@ def names(ids: ByteRows) -> Names:
     """Ids as numbers that can be sorted."""
     rows: Names = np.ascontiguousarray(ids).view(f"S{ID_BYTES}").ravel()
     return rows
-
-
-def rows_of(data: bytes) -> ByteRows:
-    """Ids as a chunk's row holds them, one after the other."""
-    return np.frombuffer(bytes(data), np.uint8).reshape(-1, ID_BYTES)
 
 
 def _none() -> Names:
@@ -73,54 +68,58 @@ class Ids:
     def watermark(self) -> int:
         """The greatest moment at which ids were pruned: what was too old then is refused for ever."""
         with self._database.read() as connection:
-            return _mark(connection.execute(select(MARK)).one()).watermark
+            return int(connection.scalars(select(MARK.c.watermark)).one())
 
     def floor(self, connection: Connection) -> int:
-        """The hour up to which ids may have been lost: no report of it, or of before, is taken. Often -1."""
-        found = connection.scalar(select(func.max(FLOOR.c.hour)))
-        return -1 if found is None else found
+        """The hour up to which ids may have been lost: reports of it, or of before, are refused. Often -1."""
+        hour = connection.scalar(select(func.max(FLOOR.c.hour)))
+        return -1 if hour is None else hour
 
     def raise_floor(self, connection: Connection, hour: int) -> None:
-        """Take no report any more that may have been in a dataset which was lost. Run by a recovery."""
+        """Accept no report any more that may have been in a dataset which was lost. Run by a recovery."""
         self._database.insert_new(connection, FLOOR, [(hour,)])
 
-    def lock(self, connection: Connection) -> Mark:
-        """Hold the mark until the transaction ends: nobody else claims, frees or prunes."""
-        return _mark(connection.execute(select(MARK).with_for_update()).one())
+    def lock(self, connection: Connection) -> IdCursor:
+        """Hold the one row until the transaction ends: nobody else claims, frees or prunes."""
+        row = connection.execute(select(MARK).with_for_update()).one()
+        return IdCursor(row.claims, row.freed, row.watermark)
 
-    def taken(self, connection: Connection, mark: Mark, ids: ByteRows) -> NDArray[np.bool_]:
-        """Which of these are claimed, or stand in front of themselves. Under the lock."""
+    def are_claimed(self, connection: Connection, cursor: IdCursor, ids: ByteRows) -> NDArray[np.bool_]:
+        """Which of these are claimed, or repeat one before them. Under the lock."""
         wanted = names(ids)
-        found = np.ones(len(wanted), np.bool_)
-        found[np.unique(wanted, return_index=True)[1]] = False
+        repeated = np.ones(len(wanted), np.bool_)
+        repeated[np.unique(wanted, return_index=True)[1]] = False
         with self._lock:
-            self._refresh(connection, mark)
+            self._refresh(connection, cursor)
+            claimed = np.zeros(len(wanted), np.bool_)
             for run in self._runs:
-                found |= _among(wanted, run) & ~_among(wanted, self._gone)
-        return found
+                claimed |= _among(wanted, run)
+            return repeated | claimed & ~_among(wanted, self._gone)
 
-    def claim(self, connection: Connection, mark: Mark) -> int:
+    def claim(self, connection: Connection, cursor: IdCursor) -> int:
         """The number of a new claim. The row of a chunk that has it holds the ids. Under the lock."""
-        connection.execute(update(MARK).values(claims=mark.claims + 1))
-        return mark.claims + 1
+        connection.execute(update(MARK).values(claims=cursor.claims + 1))
+        return cursor.claims + 1
 
-    def claimed(self, mark: Mark, ids: ByteRows) -> None:
-        """Tell that a claim under that mark is durable. What is not told is read when it is needed."""
+    def claimed(self, cursor: IdCursor, ids: ByteRows) -> None:
+        """Tell that a claim at that cursor is durable. What is not told is read when it is needed."""
         with self._lock:
             # Not if ids were freed since: these may be among them.
-            if (mark.claims, mark.freed) == (self._claims, self._freed):
+            if (cursor.claims, cursor.freed) == (self._claims, self._freed):
                 self._add(names(ids))
                 self._claims += 1
 
-    def free(self, connection: Connection, mark: Mark) -> int:
-        """Count that rows lost ids. Under the lock; `freed` comes after it."""
-        connection.execute(update(MARK).values(freed=mark.freed + 1))
-        return mark.freed + 1
+    def free(self, connection: Connection, cursor: IdCursor, ids: ByteRows) -> int:
+        """Count that rows lost ids, if they did. Under the lock; `freed` comes after it."""
+        if not len(ids):
+            return cursor.freed
+        connection.execute(update(MARK).values(freed=cursor.freed + 1))
+        return cursor.freed + 1
 
     def freed(self, freed: int, ids: ByteRows) -> None:
         """Tell which ids were freed, when that is durable."""
         with self._lock:
-            if freed == self._freed + 1:
+            if len(ids) and freed == self._freed + 1:
                 self._gone = np.union1d(self._gone, names(ids))
                 self._freed = freed
                 if 2 * len(self._gone) > sum(map(len, self._runs)):
@@ -152,24 +151,23 @@ class Ids:
             CHUNKS.c.expires <= moment, CHUNKS.c.ids.is_not(None)
         )
         with self._database.write() as connection:
-            mark = self.lock(connection)
-            found = connection.execute(past.limit(PRUNED)).all()
-            if not found:
-                return 0
-            those = CHUNKS.c.claim.in_([row.claim for row in found])
+            cursor = self.lock(connection)
+            rows = connection.execute(past.limit(PRUNED)).all()
+            those = CHUNKS.c.claim.in_([row.claim for row in rows])
             connection.execute(update(CHUNKS).where(those).values(ids=None))
-            freed = self.free(connection, mark)
-        self.freed(freed, rows_of(b"".join(bytes(row.ids) for row in found)))
-        return len(found)
+            gone = ids_in(*(row.ids for row in rows))
+            freed = self.free(connection, cursor, gone)
+        self.freed(freed, gone)
+        return len(rows)
 
-    def _refresh(self, connection: Connection, mark: Mark) -> None:
+    def _refresh(self, connection: Connection, cursor: IdCursor) -> None:
         """Read what was claimed since; all of it, if some was freed that we were not told of."""
-        if self._freed != mark.freed:
-            self._runs, self._gone, self._claims, self._freed = [], _none(), 0, mark.freed
-        if self._claims < mark.claims:
+        if self._freed != cursor.freed:
+            self._runs, self._gone, self._claims, self._freed = [], _none(), 0, cursor.freed
+        if self._claims < cursor.claims:
             for ids in _since(connection, self._claims):
                 self._add(names(ids))
-            self._claims = mark.claims
+            self._claims = cursor.claims
 
     def _add(self, new: Names) -> None:
         """A sorted run more. Runs of about one size become one, so that there are few."""
@@ -196,14 +194,10 @@ class Ids:
         return mapped
 
 
-def _mark(row: Row[tuple[object, ...]]) -> Mark:
-    return Mark(row.claims, row.freed, row.watermark)
-
-
 def _since(connection: Connection, claims: int) -> Iterator[ByteRows]:
     rows = select(CHUNKS.c.ids).where(CHUNKS.c.claim > claims, CHUNKS.c.ids.is_not(None))
     for row in connection.execute(rows.order_by(CHUNKS.c.claim).execution_options(yield_per=64)):
-        yield rows_of(row.ids)
+        yield ids_in(row.ids)
 
 
 def _among(wanted: Names, run: Names) -> NDArray[np.bool_]:
@@ -211,5 +205,4 @@ def _among(wanted: Names, run: Names) -> NDArray[np.bool_]:
     if not len(run):
         return np.zeros(len(wanted), np.bool_)
     place = np.minimum(np.searchsorted(run, wanted), len(run) - 1)
-    found: NDArray[np.bool_] = run[place] == wanted
-    return found
+    return np.asarray(run[place] == wanted)

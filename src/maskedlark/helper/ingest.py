@@ -1,13 +1,17 @@
-"""Ingest: chunks opened into columns, in processes of their own. Run by a helper.
+"""Ingest: chunks are opened, and the ids of what opened are claimed. Run by a helper.
 
 HPKE takes nearly all of a helper's time, and one Python process uses one core of it. So chunks go to worker
 processes, which open them and write what they hold; the process that asked claims the ids and answers.
 """
 
+import hashlib
+import json
 import multiprocessing
 import os
 import signal
 import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -15,62 +19,64 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sqlalchemy import insert, select
 
+from maskedlark.clock import SECONDS_AN_HOUR
+from maskedlark.core.purpose import Purpose
 from maskedlark.core.sharing import ByteRows
-from maskedlark.helper import chunk_file
-from maskedlark.helper.errors import IngestInterrupted
+from maskedlark.errors import OutOfRange, PastLifetime
+from maskedlark.helper import chunk_file, tables
+from maskedlark.helper.dataset_context import DatasetContext
+from maskedlark.helper.errors import BeforeRecovery, IngestInterrupted, Replayed
+from maskedlark.helper.tables import CHUNKS, DATASETS, OPEN, DatasetRow
+from maskedlark.storage.errors import StorageUnavailable
+from maskedlark.web.errors import AlreadySealed
+from maskedlark.wire import datasets as wire
 from maskedlark.wire import uploads
-from maskedlark.wire.acceptance import DatasetOpener
+from maskedlark.wire.acceptance import DatasetOpener, Terms
 from maskedlark.wire.codec import MOST_BYTES
-from maskedlark.wire.datasets import MOST_PARTS
+from maskedlark.wire.datasets import MOST_PARTS, ChunkAnswer
 from maskedlark.wire.decrypt import decrypt_parts
+from maskedlark.wire.hpke import OpeningKey
 
 
-class Job(NamedTuple):
-    """A chunk to open: with what, its bytes, and the dataset's folder."""
-
-    opener: DatasetOpener
-    body: bytes
-    folder: Path
-
-
-class Taken(NamedTuple):
+class OpenedChunk(NamedTuple):
     """What could be opened of a chunk: nothing is claimed yet."""
 
     file: str
     accepted: NDArray[np.bool_]
-    """One truth value a part."""
+    """One truth value per part."""
     refused: dict[str, int]
     ids: ByteRows
     """Of the accepted ones, as the hours."""
     hours: NDArray[np.uint32]
 
 
-def take(job: Job) -> Taken:
-    """Open a chunk and write its file, durably. Run by a worker."""
-    parts = uploads.decode_batch(job.body, MOST_PARTS, MOST_BYTES)
-    opened = decrypt_parts(job.opener, parts)
-    file = chunk_file.write(job.folder, opened)
+def open_chunk(opener: DatasetOpener, body: bytes, folder: Path) -> OpenedChunk:
+    """Open a chunk and write its file into the dataset's folder, durably. Run by a worker."""
+    parts = uploads.decode_batch(body, MOST_PARTS, MOST_BYTES)
+    opened = decrypt_parts(opener, parts)
+    file = chunk_file.write(folder, opened)
     verdicts = opened.verdicts
-    return Taken(file, verdicts.accepted, dict(verdicts.refused), opened.ids, opened.hours)
+    return OpenedChunk(file, verdicts.accepted, dict(verdicts.refused), opened.ids, opened.hours)
 
 
-class Ingest:
-    """Workers, started when they are needed. Threads may share it."""
+class ChunkWorkers:
+    """Processes that open chunks, started when they are needed. Threads may share it."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
         self._pool: ProcessPoolExecutor | None = None
-        self._lock, self._turn = threading.Lock(), threading.Lock()
+        self._lock, self._only = threading.Lock(), threading.Lock()
 
-    def take(self, job: Job) -> Taken:
+    def open(self, opener: DatasetOpener, body: bytes, folder: Path) -> OpenedChunk:
         """Open a chunk; returns when its file is durable. With one worker, this thread is it."""
         if self._workers == 1:
-            with self._turn:
-                return take(job)
+            with self._only:
+                return open_chunk(opener, body, folder)
         pool = self._running()
         try:
-            return pool.submit(take, job).result()
+            return pool.submit(open_chunk, opener, body, folder).result()
         except BrokenProcessPool:
             self._drop(pool)
             raise IngestInterrupted("the process that opened this chunk has ended; send it again") from None
@@ -99,7 +105,7 @@ class Ingest:
 
 
 def _follow_the_parent() -> None:
-    """A helper that is killed leaves no worker behind, which holds its keys. Run by a worker."""
+    """A helper that is killed leaves no worker, which holds its keys. Run by a worker."""
     # Ctrl-C reaches the whole group. The helper answers what is under way first, and then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
@@ -110,3 +116,102 @@ def _follow_the_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
+
+
+class ChunkIngest:
+    """Ingests the chunks of all datasets. Threads may share it."""
+
+    def __init__(
+        self, context: DatasetContext, keys: Callable[[], Mapping[bytes, OpeningKey]], workers: int
+    ) -> None:
+        self._context, self._keys = context, keys
+        self._workers = ChunkWorkers(workers)
+
+    def ingest(self, origin: str, name: str, number: int, body: bytes, opening: bytes) -> ChunkAnswer:
+        """Open a chunk, and claim the ids of what opened. Durable when this returns, and done once."""
+        if not 0 <= number < wire.MOST_CHUNKS:
+            raise OutOfRange(f"chunks have numbers from 0 to {wire.MOST_CHUNKS - 1}")
+        digest = hashlib.sha256(body).digest()
+        with self._context.database.read() as connection:
+            row = tables.by_name(connection, origin, name, opening)
+            before = tables.chunk(connection, row.number, number)
+        if before is not None:
+            return tables.answer(before, digest)
+        if row.state != OPEN:
+            raise AlreadySealed(f"dataset {name!r} is {row.state}: it takes no more chunks")
+        with self._context.writing(row.number):
+            opened = self._open(row, body)
+            return self._claim(row, number, digest, opened)
+
+    def close(self) -> None:
+        """End the workers."""
+        self._workers.close()
+
+    def _open(self, row: DatasetRow, body: bytes) -> OpenedChunk:
+        try:
+            folder = self._context.folder(row.number, make=True)
+            return self._workers.open(self._opener(row), body, folder)
+        except OSError as error:
+            # Was it aborted, and its folder with it? Then that is what is said.
+            self._context.row(row.origin, row.name, bytes(row.opening))
+            raise StorageUnavailable("the chunk cannot be written now; send it again later") from error
+
+    def _claim(self, row: DatasetRow, number: int, body: bytes, opened: OpenedChunk) -> ChunkAnswer:
+        """In one transaction: which of the opened reports are new, and the chunk."""
+        lifetime = self._context.document(row).report_lifetime_s
+        expires = (opened.hours.astype(np.int64) + 1) * SECONDS_AN_HOUR + lifetime
+        with self._context.database.write() as connection:
+            # The lock keeps it open until the transaction ends.
+            state = select(DATASETS.c.state).where(DATASETS.c.number == row.number)
+            if connection.scalar(state.with_for_update(read=True)) != OPEN:
+                row = tables.by_name(connection, row.origin, row.name, bytes(row.opening))
+                raise AlreadySealed(f"dataset {row.name!r} is {row.state}: it takes no more chunks")
+            cursor = self._context.ids.lock(connection)
+            before = tables.chunk(connection, row.number, number)
+            if before is not None:  # Somebody sent it at the same time, and was first.
+                (self._context.folder(row.number) / opened.file).unlink(missing_ok=True)
+                return tables.answer(before, body)
+            past = expires <= cursor.watermark
+            # After a disk was lost it is not known which ids lived in a dataset: all of before may have.
+            early = (opened.hours.astype(np.int64) <= self._context.ids.floor(connection)) & ~past
+            replayed = self._context.ids.are_claimed(connection, cursor, opened.ids) & ~past & ~early
+            new, answer = ~past & ~early & ~replayed, _answer(opened, past, early, replayed)
+            claim, ids = self._context.ids.claim(connection, cursor), opened.ids[new]
+            made = {
+                "dataset": row.number,
+                "number": number,
+                "claim": claim,
+                "expires": int(expires[new].max()) if new.any() else row.expires,
+                "body": body,
+                "parts": answer.parts,
+                "accepted": bytes.fromhex(answer.accepted),
+                "refused": json.dumps(answer.refused),
+                "file": opened.file,
+                "ids": ids.tobytes(),
+            }
+            connection.execute(insert(CHUNKS).values(made))
+        self._context.ids.claimed(cursor, ids)
+        return answer
+
+    def _opener(self, row: DatasetRow) -> DatasetOpener:
+        document, purpose = self._context.document(row), Purpose(row.purpose)
+        return DatasetOpener(
+            self._context.helper,
+            self._context.place(document),
+            self._keys(),
+            document.measure if purpose is Purpose.AGGREGATE else document.declared_models,
+            document.payload_size(purpose),
+            Terms(document.origin, document.digest, document.report_lifetime_s, self._context.now()),
+        )
+
+
+def _answer(
+    opened: OpenedChunk, past: NDArray[np.bool_], early: NDArray[np.bool_], replayed: NDArray[np.bool_]
+) -> ChunkAnswer:
+    """What is accepted of a chunk: some of its opened reports are too old, or may be in a dataset already."""
+    refused = Counter(opened.refused)
+    for why, which in ((PastLifetime, past), (BeforeRecovery, early), (Replayed, replayed)):
+        refused[why.__name__] += int(which.sum())
+    accepted = opened.accepted.copy()
+    accepted[np.flatnonzero(accepted)[past | early | replayed]] = False
+    return ChunkAnswer(parts=len(accepted), accepted=wire.pack(accepted), refused=dict(+refused))

@@ -1,31 +1,42 @@
-"""A helper's keys: what its identity has signed, and the secrets behind it. The identity itself is elsewhere.
+"""A helper's keys: what its identity has signed, and the secrets to it. The identity itself is elsewhere.
 
-Everything is in one file, written durably and atomically. So a rotation happened or it did not, and no key is
-ever published whose secret is not on the disk. A running service sees a rotation without being started again.
+Everything is in one file, which only its owner may read, written durably and atomically. So a rotation
+happened or it did not, and no key is ever published whose secret is not on the disk. A running service sees a
+rotation without being started again.
 """
 
+import stat
 import threading
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from maskedlark.errors import NotDeclared
-from maskedlark.helper import key_store
+from pydantic import Field, StringConstraints, ValidationError
+
+from maskedlark.errors import BadSignature, DecodeError, NotDeclared, WeakKey
 from maskedlark.helper.errors import NoKeys, NoReceiptKey
-from maskedlark.helper.key_store import Opening, Stored, Writing
 from maskedlark.ledger import receipt
+from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import Certificate, SignedCertificate
+from maskedlark.parameters.settings import Hex32, Name, PublicKey, Seconds, Settings
 from maskedlark.randomness import Randomness
 from maskedlark.web import files
+from maskedlark.web.errors import BadKeyFile
+from maskedlark.wire import keys
 from maskedlark.wire.hpke import OpeningKey, SealingKey
 from maskedlark.wire.keys import MOST_KEYS, KeyConfiguration, PublishedKey
 from maskedlark.wire.signatures import SigningKey, VerifyingKey
 
+NAME = "keys.json"
 DAY_S = 86_400
 KEEP_S = 180 * DAY_S
 """How long a secret key opens reports after browsers have stopped sealing to it."""
 SLOW_CLOCK_S = 3600
 """A key begins so much before now: a browser or an auditor whose clock is behind finds it valid too."""
+Stamp = tuple[int, int, int]
+"""Which file it is, when it was written, and its size: all three change together with what is in it."""
+Secret = Annotated[Hex32, Field(repr=False)]
 
 
 class Span(NamedTuple):
@@ -39,6 +50,57 @@ class Span(NamedTuple):
         return max(0, now - SLOW_CLOCK_S), now + self.valid_s + self.overlap_s
 
 
+class ReportKey(Settings):
+    """A secret HPKE key, and the time in which browsers may seal to it."""
+
+    secret: Secret
+    not_before: Seconds
+    not_after: Seconds
+
+    @cached_property
+    def key(self) -> OpeningKey:
+        """As it opens reports."""
+        return OpeningKey(bytes.fromhex(self.secret))
+
+
+class ReceiptKey(Settings):
+    """A key that signs receipts, and the identity's certificate of it."""
+
+    secret: Secret
+    certificate: SignedCertificate
+
+    @cached_property
+    def key(self) -> SigningKey:
+        """As it signs."""
+        return SigningKey(bytes.fromhex(self.secret))
+
+
+class KeyFile(Settings):
+    """Everything that a helper's file holds, the newest keys last. Nearly all of it is secret."""
+
+    format: Literal[1] = 1
+    helper: Name
+    identity: PublicKey
+    opening: tuple[ReportKey, ...]
+    writing: tuple[ReceiptKey, ...]
+    configuration: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2})+$")]
+    """As the identity signed it."""
+
+    @cached_property
+    def published(self) -> KeyConfiguration:
+        """The configuration, verified."""
+        identity = VerifyingKey(bytes.fromhex(self.identity))
+        return keys.verify(bytes.fromhex(self.configuration), self.helper, identity)
+
+    def verify(self) -> None:
+        """Return if everything was signed by the identity, and every secret is a key."""
+        _ = [each.key for each in self.opening]
+        for each in self.writing:
+            certified = each.certificate.open(self.helper, self.published.identity).key
+            if certified != each.key.verifying.public.hex():
+                raise BadReceipt("a certificate of another key")
+
+
 class Keyring:
     """The keys in a folder. Threads and processes may share it."""
 
@@ -47,17 +109,17 @@ class Keyring:
         self._folder = folder
         self._keep_s = keep_s
         self._lock = threading.Lock()
-        self._seen: tuple[key_store.Stamp, Stored] | None = None
+        self._seen: tuple[Stamp, KeyFile] | None = None
 
     @property
     def configuration(self) -> bytes:
         """The signed key configuration, as it is published."""
-        return self._stored().message
+        return bytes.fromhex(self._stored().configuration)
 
     @property
     def identity(self) -> VerifyingKey:
         """Who signed it."""
-        return self._stored().configuration.identity
+        return self._stored().published.identity
 
     def opening_keys(self, now: int) -> Mapping[bytes, OpeningKey]:
         """Every key that reports may still be sealed to, by its id. Run where reports are opened."""
@@ -65,7 +127,7 @@ class Keyring:
 
     def sealing_key(self, now: int) -> SealingKey:
         """What others seal to us with, now."""
-        return self._stored().configuration.current(now)
+        return self._stored().published.current(now)
 
     def current(self, now: int) -> tuple[SigningKey, SignedCertificate]:
         """The newest key that signs receipts at that moment, and the identity's certificate of it."""
@@ -80,7 +142,7 @@ class Keyring:
     def ends(self) -> Mapping[str, int]:
         """When the last key of each kind ends: those that browsers seal to, and those that sign receipts."""
         stored = self._stored()
-        sealing = max(each.not_after for each in stored.configuration.keys)
+        sealing = max(each.not_after for each in stored.published.keys)
         return {
             "reports": sealing,
             "receipts": max(each.certificate.claimed().not_after for each in stored.writing),
@@ -100,58 +162,71 @@ class Keyring:
         with files.locked(self._folder):
             before = self._before(identity)
             not_before, not_after = (span or Span()).of(now)
-            opening = _opening(not_before, not_after, rng)
-            writing = self._writing(identity, not_before, not_after, rng)
-            sequence = max(before.configuration.sequence + 1 if before else 1, least_sequence)
-            keys = _published(before, opening, now)
-            made = KeyConfiguration(self.helper, identity.verifying, address, sequence, keys)
+            opening = ReportKey(secret=rng.bytes(32).hex(), not_before=not_before, not_after=not_after)
+            writing = self._receipt_key(identity, not_before, not_after, rng)
+            sequence = max(before.published.sequence + 1 if before else 1, least_sequence)
+            listed = _published(before, opening, now)
+            made = KeyConfiguration(self.helper, identity.verifying, address, sequence, listed)
             kept, signing = self._kept(before, now, made)
-            stored = Stored((*kept, opening), (*signing, writing), made.sign(identity), made)
-            key_store.write(self._folder, stored)
+            file = KeyFile(
+                helper=self.helper,
+                identity=identity.verifying.public.hex(),
+                opening=(*kept, opening),
+                writing=(*signing, writing),
+                configuration=made.sign(identity).hex(),
+            )
+            self._write(file)
         return made
 
     def forget(self, now: int) -> int:
         """Delete secrets that nothing needs any more, and say how many. Run by the service, every hour."""
         with files.locked(self._folder):
-            before = key_store.read(self._folder, self.helper)
-            opening, writing = self._kept(before, now, before.configuration)
+            before = read(self._folder, self.helper)
+            opening, writing = self._kept(before, now, before.published)
             # The last one stays: a clock that is wrong once must not cost what only a rotation brings back.
             writing = writing or before.writing[-1:]
             gone = len(before.opening) - len(opening) + len(before.writing) - len(writing)
             if gone:
-                key_store.write(self._folder, before._replace(opening=opening, writing=writing))
+                self._write(before.model_copy(update={"opening": opening, "writing": writing}))
         return gone
 
-    def _stored(self) -> Stored:
+    def _write(self, file: KeyFile) -> None:
+        """Replace the file, durably, before returning. Run under the folder's lock."""
+        # Its mode is 0600 from the beginning: a temporary file is made so.
+        files.write(self._folder / NAME, file.model_dump_json().encode())
+
+    def _stored(self) -> KeyFile:
         """What is on the disk now. Read again only when it has changed."""
         with self._lock:
-            stamp = key_store.stamp(self._folder)
-            if self._seen is None or self._seen[0] != stamp:
-                self._seen = stamp, key_store.read(self._folder, self.helper)
+            now = stamp(self._folder)
+            if self._seen is None or self._seen[0] != now:
+                self._seen = now, read(self._folder, self.helper)
             return self._seen[1]
 
-    def _before(self, identity: SigningKey) -> Stored | None:
+    def _before(self, identity: SigningKey) -> KeyFile | None:
         try:
-            before = key_store.read(self._folder, self.helper)
+            before = read(self._folder, self.helper)
         except NoKeys:
             return None
-        if before.configuration.identity != identity.verifying:
+        if before.published.identity != identity.verifying:
             raise NotDeclared(
                 f"the keys of {self.helper} were signed by another identity: rotate with that one; documents "
                 "name a helper by its identity, so a new one is a new helper with a folder of its own"
             )
         return before
 
-    def _writing(self, identity: SigningKey, not_before: int, not_after: int, rng: Randomness) -> Writing:
+    def _receipt_key(
+        self, identity: SigningKey, not_before: int, not_after: int, rng: Randomness
+    ) -> ReceiptKey:
         key = SigningKey(secret := rng.bytes(32))
         certificate = Certificate(
             helper=self.helper, key=key.verifying.public.hex(), not_before=not_before, not_after=not_after
         )
-        return Writing(secret, key, receipt.certify(certificate, identity))
+        return ReceiptKey(secret=secret.hex(), certificate=receipt.certify(certificate, identity))
 
     def _kept(
-        self, before: Stored | None, now: int, published: KeyConfiguration
-    ) -> tuple[tuple[Opening, ...], tuple[Writing, ...]]:
+        self, before: KeyFile | None, now: int, published: KeyConfiguration
+    ) -> tuple[tuple[ReportKey, ...], tuple[ReceiptKey, ...]]:
         """Secrets that are still needed: to open late reports, and to sign receipts."""
         if before is None:
             return (), ()
@@ -163,17 +238,52 @@ class Keyring:
         writing = tuple(each for each in before.writing if now < each.certificate.claimed().not_after)
         return opening, writing
 
-    def _is_kept(self, opening: Opening, now: int) -> bool:
+    def _is_kept(self, opening: ReportKey, now: int) -> bool:
         return now < opening.not_after + self._keep_s
 
 
-def _opening(not_before: int, not_after: int, rng: Randomness) -> Opening:
-    secret = rng.bytes(32)
-    return Opening(secret, OpeningKey(secret), not_before, not_after)
-
-
-def _published(before: Stored | None, opening: Opening, now: int) -> tuple[PublishedKey, ...]:
-    """The new key behind those that browsers may still seal to: whoever looks finds one."""
+def _published(before: KeyFile | None, opening: ReportKey, now: int) -> tuple[PublishedKey, ...]:
+    """The new key after those that browsers may still seal to: whoever looks finds one."""
     added = PublishedKey(opening.key.sealing, opening.not_before, opening.not_after)
-    valid = [each for each in before.configuration.keys if now < each.not_after] if before else []
+    valid = [each for each in before.published.keys if now < each.not_after] if before else []
     return (*valid, added)[-MOST_KEYS:]
+
+
+def stamp(folder: Path) -> Stamp:
+    """Whether the file is another one than before. Refuses one that others may read."""
+    path = folder / NAME
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        raise NoKeys(f"{folder} holds no keys: make them with `maskedlark helper rotate`") from None
+    except OSError as error:
+        raise BadKeyFile(f"{path} cannot be read: {error.strerror}") from None
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        raise BadKeyFile(f"{path} is open to others: chmod 600 it, and rotate if somebody may have read it")
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def read(folder: Path, helper: str) -> KeyFile:
+    """What the file holds, verified: everything was signed by the identity that it names."""
+    stamp(folder)
+    path = folder / NAME
+    try:
+        file = KeyFile.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise BadKeyFile(f"{path} cannot be read: {error.strerror}") from None
+    except (ValidationError, WeakKey):
+        raise _damaged(path) from None
+    if file.helper != helper:
+        raise BadKeyFile(f"{path} holds the keys of {file.helper}, not of {helper}: name another folder")
+    try:
+        file.verify()
+    except (BadReceipt, BadSignature, DecodeError, WeakKey):
+        raise _damaged(path) from None
+    return file
+
+
+def _damaged(path: Path) -> BadKeyFile:
+    return BadKeyFile(
+        f"{path} was damaged or changed: put a copy back. New keys made in its place cannot open the reports "
+        "that are sealed to the old ones"
+    )

@@ -13,9 +13,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from sqlalchemy import func, select
 
 from maskedlark.errors import MaskedLarkError
-from maskedlark.helper.rows import EXPIRED, OPEN, SEALED
 from maskedlark.helper.service import Service, question
-from maskedlark.helper.tables import DATASETS
+from maskedlark.helper.tables import DATASETS, EXPIRED, OPEN, SEALED
 from maskedlark.ledger.rows import HEADS
 from maskedlark.web import metrics, problem
 from maskedlark.web.metrics import SECONDS, Labels, LazyGauge
@@ -50,10 +49,10 @@ class HelperCounts:
         )
         _shown(service, registry)
 
-    def taken(self, take: Callable[[], ChunkAnswer]) -> ChunkAnswer:
-        """Take a chunk, and count what became of its parts."""
+    def ingested(self, ingest: Callable[[], ChunkAnswer]) -> ChunkAnswer:
+        """Ingest a chunk, and count what became of its parts."""
         with self._ingest.time():
-            answer = take()
+            answer = ingest()
         accepted = int(unpack(answer.accepted, answer.parts).sum())
         self._parts.labels("taken", "").inc(accepted)
         for reason, count in answer.refused.items():
@@ -87,8 +86,8 @@ def _shown(service: Service, registry: CollectorRegistry) -> None:
     def datasets() -> dict[Labels, float]:
         query = select(DATASETS.c.state, func.count().label("datasets")).group_by(DATASETS.c.state)
         with service.database.read() as connection:
-            found: dict[str, int] = {row.state: row.datasets for row in connection.execute(query)}
-        return {(state,): float(found.get(state, 0)) for state in _STATES}
+            counted: dict[str, int] = {row.state: row.datasets for row in connection.execute(query)}
+        return {(state,): float(counted.get(state, 0)) for state in _STATES}
 
     def lines() -> dict[Labels, float]:
         with service.database.read() as connection:

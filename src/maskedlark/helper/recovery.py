@@ -6,12 +6,12 @@ noise is lost, and the datasets that they sealed are lost. Without some of them,
 and every account that they may have been about is closed (`ledger.rows`).
 
 Which reports were in the lost datasets is not known either. A report that was, sent again into a new dataset,
-would have a whole budget there. So no report is taken any more that this helper could have taken before: none
+would have a whole budget there. So no report is accepted any more that could have been accepted before: none
 of an hour up to now and the hours by which clocks may be ahead.
 """
 
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,19 +20,17 @@ from typing import NamedTuple
 from sqlalchemy import Connection, update
 
 from maskedlark.clock import Clock, hour_of
-from maskedlark.helper import handed_in
-from maskedlark.helper.alone import alone
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.config import Config
-from maskedlark.helper.handed_in import Asked, Chain
+from maskedlark.helper.folder_lock import only_process
 from maskedlark.helper.ids import Ids
 from maskedlark.helper.keyring import DAY_S, Keyring
-from maskedlark.helper.rows import ABORTED, OPEN
-from maskedlark.helper.tables import DATASETS, LOST, SCHEMA_VERSION, TABLES
+from maskedlark.helper.tables import ABORTED, DATASETS, LOST, OPEN, SCHEMA_VERSION, TABLES
 from maskedlark.ledger import rows, session_rows
-from maskedlark.ledger.errors import ReceiptsMissing
-from maskedlark.ledger.ledger import Ledger
-from maskedlark.ledger.receipt import SealedReceipt, SignedReceipt
+from maskedlark.ledger.errors import BadReceipt, ReceiptsMissing
+from maskedlark.ledger.ledger import Anchor, Ledger
+from maskedlark.ledger.receipt import RecoveredReceipt, SealedReceipt, SignedReceipt
+from maskedlark.ledger.rows import ChainHead
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness
 from maskedlark.storage.engine import Database, file_of, open_database
@@ -40,9 +38,52 @@ from maskedlark.storage.schema import prepare
 from maskedlark.web.errors import NotThere
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.wire.acceptance import MOST_HOURS_AHEAD
+from maskedlark.wire.signatures import VerifyingKey
 
 Published = Callable[[str], Sequence[Document]]
 """All documents of an origin, asked for now; none if it never published any."""
+
+
+_PUT_BACK = (
+    "put the newest anchor back. If it is lost, hand in all receipts that can be had and run this with "
+    "--anchor-lost: all accounts are closed then"
+)
+
+
+class RecoveryOptions(NamedTuple):
+    """What the operator says of what cannot be had."""
+
+    anchor_lost: bool = False
+    """The anchor is lost too, or an old copy itself."""
+    close: Collection[str] = ()
+    """Receipts for these origins are missing, and nobody has them."""
+
+
+class ReceiptChain(NamedTuple):
+    """An origin's chain: where the ledger ends, what was handed in after that, and the anchor's mark."""
+
+    origin: str
+    end: ChainHead
+    later: Sequence[SignedReceipt]
+    mark: ChainHead | None
+
+    @property
+    def reached(self) -> ChainHead:
+        """The last receipt that is there, in the ledger or handed in."""
+        if not self.later:
+            return self.end
+        return ChainHead(self.later[-1].claimed().number, self.later[-1].digest)
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether something was signed that is not there, or was lost before and is not there."""
+        earlier = any(isinstance(each.claimed(), RecoveredReceipt) for each in self.later)
+        return earlier or self.signed.number > self.reached.number
+
+    @property
+    def signed(self) -> ChainHead:
+        """The last receipt that is known to have been signed."""
+        return self.mark if self.mark and self.mark.number > self.reached.number else self.reached
 
 
 @dataclass
@@ -61,17 +102,17 @@ class Recovered:
 def recover(
     config: Config,
     receipts: Iterable[SignedReceipt],
-    asked: Asked,
+    options: RecoveryOptions,
     published: Published,
     clock: Clock,
     rng: Randomness,
 ) -> Recovered:
     """Bring the ledger in the helper's database up to what was signed. All of it is done, or nothing."""
     keyring = Keyring(config.keys_folder, config.name, config.keep_days * DAY_S)
-    handed = handed_in.by_origin(receipts, config.name, keyring.identity)
+    handed = _by_origin(receipts, config.name, keyring.identity)
     keyring.current(clock.now())
     with ExitStack() as stack:
-        stack.enter_context(alone(config.folder))
+        stack.enter_context(only_process(config.folder))
         database = open_database(config.database_url, make=False)
         stack.callback(database.close)
         anchor = FileAnchor(config.anchor_folder)
@@ -80,59 +121,146 @@ def recover(
         ids = Ids(database, config.columns_folder)
         origins = sorted({*config.origins, *anchor.origins(), *handed, *ledger.origins()})
         with database.read() as connection:
-            chains = [handed_in.chain(connection, anchor, each, handed.get(each, {})) for each in origins]
+            chains = [_chain(connection, anchor, each, handed.get(each, {})) for each in origins]
             # A server's dump cannot say of itself that it is one: who runs this has put it back.
             is_copy = rows.is_copy(connection) or file_of(config.database_url) is None
-        handed_in.refuse_gaps(chains, asked)
-        closing = [each for each in chains if asked.anchor_lost or each.has_gap]
-        documents = {each.origin: found for each in closing if (found := _newest(each, published))}
-        if not (is_copy or documents or any(each.behind for each in chains)):
+        _refuse_gaps(chains, options)
+        closing = [each for each in chains if options.anchor_lost or each.has_gap]
+        newest = {each.origin: _newest(each, published) for each in closing}
+        documents = {origin: document for origin, document in newest.items() if document}
+        if not (is_copy or documents or any(each.later for each in chains)):
             return Recovered()  # It is no copy and lacks nothing: its open datasets are not aborted for that.
-        done = _Recovering(database, ledger, ids, clock).write(chains, documents)
+        done = _write(database, ledger, ids, clock.now(), chains, documents)
         # After it: the ledger holds now what the anchor will say.
         ledger.accept()
     return done
 
 
-class _Recovering(NamedTuple):
-    """The one transaction of a recovery."""
+def _write(
+    database: Database,
+    ledger: Ledger,
+    ids: Ids,
+    now: int,
+    chains: Sequence[ReceiptChain],
+    documents: Mapping[str, Document],
+) -> Recovered:
+    """In one transaction: all receipts, what is lost, what is closed, and from when reports are accepted."""
+    done = Recovered()
+    with database.write() as connection:
+        for chain in chains:
+            if chain.later:
+                ledger.put_back(connection, chain.origin, chain.later)
+                claimed = [each.claimed() for each in chain.later]
+                sealed = [each.dataset for each in claimed if isinstance(each, SealedReceipt)]
+                lost = [(chain.origin, bytes.fromhex(digest)) for digest in sorted(sealed)]
+                database.insert_new(connection, LOST, lost)
+                done.put_back[chain.origin], done.lost[chain.origin] = len(claimed), len(lost)
+            if chain.origin in documents:
+                ledger.close(connection, documents[chain.origin], chain.signed)
+                done.closed[chain.origin] = documents[chain.origin].version
+        # Their chunks may be gone, and their reports in another dataset by now. The next start removes them.
+        unsealed = update(DATASETS).where(DATASETS.c.state == OPEN)
+        done.aborted = connection.execute(unsealed.values(state=ABORTED)).rowcount
+        if done.put_back or done.closed:
+            # The last hour of which this helper may have accepted a report, by its clock as it was and is.
+            times = [each.claimed().time for chain in chains for each in chain.later]
+            watermark = ids.lock(connection).watermark
+            done.floor = hour_of(max(now, watermark, *times)) + MOST_HOURS_AHEAD
+            ids.raise_floor(connection, done.floor)
+        session_rows.end_recovery(connection)
+    return done
 
-    database: Database
-    ledger: Ledger
-    ids: Ids
-    clock: Clock
 
-    def write(self, chains: Sequence[Chain], documents: Mapping[str, Document]) -> Recovered:
-        """All receipts, what is lost, what is closed, and the hour from which reports are taken again."""
-        done = Recovered()
-        with self.database.write() as connection:
-            for chain in chains:
-                self._put_back(connection, chain, done)
-                if chain.origin in documents:
-                    self.ledger.close(connection, documents[chain.origin], chain.signed)
-                    done.closed[chain.origin] = documents[chain.origin].version
-            done.aborted = _abort_open(connection)
-            if done.put_back or done.closed:
-                done.floor = self._floor(connection, chains)
-                self.ids.raise_floor(connection, done.floor)
-            session_rows.end_recovery(connection)
-        return done
+def _by_origin(
+    receipts: Iterable[SignedReceipt], helper: str, identity: VerifyingKey
+) -> dict[str, dict[int, SignedReceipt]]:
+    """Receipts that this helper made, by origin and number. Refuses any other, and two with one number."""
+    receipts_of: dict[str, dict[int, SignedReceipt]] = {}
+    for signed in receipts:
+        opened = signed.open(helper, identity)
+        before = receipts_of.setdefault(opened.origin, {}).setdefault(opened.number, signed)
+        if before.digest != signed.digest:
+            raise _forked(opened.origin, opened.number)
+    return receipts_of
 
-    def _put_back(self, connection: Connection, chain: Chain, done: Recovered) -> None:
-        """One origin's receipts, and the datasets that they sealed."""
-        if not chain.behind:
-            return
-        self.ledger.put_back(connection, chain.origin, chain.behind)
-        claimed = [each.claimed() for each in chain.behind]
-        lost = sorted(bytes.fromhex(each.dataset) for each in claimed if isinstance(each, SealedReceipt))
-        self.database.insert_new(connection, LOST, [(chain.origin, digest) for digest in lost])
-        done.put_back[chain.origin], done.lost[chain.origin] = len(claimed), len(lost)
 
-    def _floor(self, connection: Connection, chains: Sequence[Chain]) -> int:
-        """The last hour of which this helper may have taken a report, by its clock as it was and is."""
-        times = [each.claimed().time for chain in chains for each in chain.behind]
-        watermark = self.ids.lock(connection).watermark
-        return hour_of(max(self.clock.now(), watermark, *times)) + MOST_HOURS_AHEAD
+def _chain(
+    connection: Connection, anchor: Anchor, origin: str, handed: Mapping[int, SignedReceipt]
+) -> ReceiptChain:
+    """What was handed in, after the ledger's end, as far as it hangs together."""
+    end = last = rows.end(connection, origin)
+    for number, signed in handed.items():
+        if number <= end.number and rows.digest_at(connection, origin, number) not in (None, signed.digest):
+            raise _forked(origin, number)
+    later = []
+    while (following := _following(handed, last)) is not None:
+        later.append(following)
+        last = ChainHead(following.claimed().number, following.digest)
+    made = ReceiptChain(origin, end, later, anchor.read(origin))
+    _check_mark(connection, made)
+    return made
+
+
+def _following(handed: Mapping[int, SignedReceipt], last: ChainHead) -> SignedReceipt | None:
+    """The next receipt: by its number, or one that says itself that those between were lost."""
+    digest = last.digest.hex() if last.number else None
+    following = handed.get(last.number + 1)
+    if following is not None:
+        claimed = following.claimed()
+        if claimed.previous != digest:
+            raise _forked(claimed.origin, claimed.number)
+        return following
+    for signed in handed.values():
+        claimed = signed.claimed()
+        if isinstance(claimed, RecoveredReceipt) and (claimed.kept, claimed.kept_digest) == (
+            last.number,
+            digest,
+        ):
+            return signed
+    return None
+
+
+def _check_mark(connection: Connection, chain: ReceiptChain) -> None:
+    """What the anchor knows is the same receipt here, if it is here."""
+    mark = chain.mark
+    if mark is None or not 0 < mark.number <= chain.reached.number:
+        return
+    known = {each.claimed().number: each.digest for each in chain.later}
+    digest = known.get(mark.number) or rows.digest_at(connection, chain.origin, mark.number)
+    if digest != mark.digest:
+        raise _forked(chain.origin, mark.number)
+
+
+def _refuse_gaps(chains: Sequence[ReceiptChain], options: RecoveryOptions) -> None:
+    """Refuse where it is not known what was charged, unless the operator lets it count as spent."""
+    if options.anchor_lost:
+        return
+    if all(each.mark is None for each in chains):
+        raise ReceiptsMissing(f"there is no anchor, so nobody knows how far receipts got: {_PUT_BACK}")
+    for each in chains:
+        last, mark = each.reached.number, each.mark.number if each.mark else 0
+        if each.mark is None and last:
+            raise ReceiptsMissing(
+                f"the anchor knows nothing of {each.origin}, which has receipts: {_PUT_BACK}"
+            )
+        if each.later and last > mark:
+            raise ReceiptsMissing(
+                f"receipt {last} for {each.origin} was signed, and the anchor ends at {mark}: it is an old "
+                f"copy too, and nobody knows how far receipts got: {_PUT_BACK}"
+            )
+        if each.has_gap and each.origin not in options.close:
+            raise ReceiptsMissing(
+                f"receipts for {each.origin} are missing, those after {last} up to {mark} or some before: "
+                "get them from whoever fetched them, as its ad server does (`maskedlark receipts kept`). If "
+                f"nobody has them, run this with --close {each.origin}: its accounts count as spent then"
+            )
+
+
+def _forked(origin: str, number: int) -> BadReceipt:
+    return BadReceipt(
+        f"there are two receipts {number} for {origin}, both of this helper: two ledgers wrote for it. Stop "
+        "the other one; this ledger is not recovered"
+    )
 
 
 def shown_by(config: Config, clock: Clock) -> Published:
@@ -141,10 +269,8 @@ def shown_by(config: Config, clock: Clock) -> Published:
     def chain(origin: str) -> Sequence[Document]:
         with tempfile.TemporaryDirectory() as empty:
             # Without a memory first: with one, a service that is away would not be noticed.
-            found = [
-                _ask(config, folder, clock, origin) for folder in (Path(empty), config.parameters_folder)
-            ]
-        return max(found, key=len)
+            folders = Path(empty), config.parameters_folder
+            return max((_ask(config, folder, clock, origin) for folder in folders), key=len)
 
     return chain
 
@@ -158,19 +284,13 @@ def _ask(config: Config, folder: Path, clock: Clock, origin: str) -> Sequence[Do
             return []
 
 
-def _newest(chain: Chain, published: Published) -> Document | None:
+def _newest(chain: ReceiptChain, published: Published) -> Document | None:
     """The document up to which an origin's accounts are closed: every one that a receipt may name."""
     documents = published(chain.origin)
-    named = {each.claimed().parameters for each in chain.behind}
+    named = {each.claimed().parameters for each in chain.later}
     if named - {each.digest.hex() for each in documents} or (chain.signed.number and not documents):
         raise ReceiptsMissing(
             f"the parameter service does not show all documents of {chain.origin} that receipts name, so "
             "they cannot be closed: try again when it does"
         )
     return documents[-1] if documents else None
-
-
-def _abort_open(connection: Connection) -> int:
-    """Their chunks may be gone, and their reports in another dataset by now. The next start removes them."""
-    these = update(DATASETS).where(DATASETS.c.state == OPEN)
-    return connection.execute(these.values(state=ABORTED)).rowcount

@@ -1,4 +1,4 @@
-"""The seeds that helpers share, one a dataset: made here if we are the document's first helper, else taken.
+"""The seeds that helpers share, one per dataset: made by the document's first helper, accepted by others.
 
 Run by a helper. A seed is written once and never changes: another would draw who was in a batch anew. It is
 stored as it was sealed to us, and goes when its dataset expires.
@@ -10,8 +10,7 @@ from sqlalchemy import Column, Connection, LargeBinary, MetaData, String, Table,
 
 from maskedlark.clock import Clock
 from maskedlark.core.batches import SEED_BYTES
-from maskedlark.helper.rows import EXPIRED
-from maskedlark.helper.tables import DATASETS
+from maskedlark.helper.tables import DATASETS, EXPIRED
 from maskedlark.ledger.ledger import Signer
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness
@@ -67,7 +66,7 @@ class Seeds:
         made = shared_seed.make(seed, document, dataset, recipients, self._signer.current(now), now)
         return self._keep(document.origin, dataset, made.encode())
 
-    def take(self, document: Document, dataset: bytes, message: bytes) -> None:
+    def accept(self, document: Document, dataset: bytes, message: bytes) -> None:
         """Keep the seed that the first helper made. The same message again changes nothing."""
         self._unseal(document, dataset, message)
         if self._keep(document.origin, dataset, message) != message:
@@ -75,14 +74,14 @@ class Seeds:
 
     def of(self, document: Document, dataset: bytes) -> bytes:
         """The seed of a dataset."""
-        if (found := self._unsealed.get((document.origin, dataset))) is not None:
-            return found
+        if (seed := self._unsealed.get((document.origin, dataset))) is not None:
+            return seed
         with self._database.read() as connection:
             message = _message(connection, document.origin, dataset)
         if message is None:
             raise NoSeed("the helpers of this dataset share no seed yet: relay the first helper's")
-        found = self._unsealed[document.origin, dataset] = self._unseal(document, dataset, message)
-        return found
+        seed = self._unsealed[document.origin, dataset] = self._unseal(document, dataset, message)
+        return seed
 
     def expire(self) -> None:
         """Delete the seeds of datasets that have expired: answers of theirs could be unmasked."""
@@ -109,5 +108,5 @@ class Seeds:
 
 def _message(connection: Connection, origin: str, dataset: bytes) -> bytes | None:
     query = select(SEEDS.c.message).where(SEEDS.c.origin == origin, SEEDS.c.dataset == dataset)
-    found = connection.scalar(query)
-    return None if found is None else bytes(found)
+    message = connection.scalar(query)
+    return None if message is None else bytes(message)

@@ -13,13 +13,13 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.errors import BadArguments, NotDeclared
 from maskedlark.functions import Functions
 from maskedlark.helper import explanation
-from maskedlark.helper.alone import alone
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.config import Config
 from maskedlark.helper.datasets import Datasets
+from maskedlark.helper.folder_lock import only_process
 from maskedlark.helper.keyring import DAY_S, Keyring
+from maskedlark.helper.request_keys import RequestKeys
 from maskedlark.helper.seeds import Seeds
-from maskedlark.helper.signers import Signers
 from maskedlark.ledger.ledger import Ledger
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness
@@ -59,8 +59,8 @@ class Service:
     def gate(self) -> RequestVerifier:
         """Who may speak: the pinned origins, each with the key that it declares now."""
         config = self.config
-        signers = Signers(config.origins, self.parameters.chain, config.fresh_s, self.clock)
-        return RequestVerifier(config.name, signers.key_of, self.clock)
+        keys = RequestKeys(config.origins, self.parameters.chain, config.fresh_s, self.clock)
+        return RequestVerifier(config.name, keys.key_of, self.clock)
 
     def check(self) -> None:
         """Return if questions can be answered now: database, ledger, anchor, a key to sign receipts with.
@@ -96,9 +96,9 @@ class Service:
         """The seed that a dataset's helpers share, sealed to each."""
         return self.seeds.make(self.find(origin, dataset).document, dataset)
 
-    def take_seed(self, origin: str, dataset: bytes, message: bytes) -> None:
+    def accept_seed(self, origin: str, dataset: bytes, message: bytes) -> None:
         """Keep the first helper's seed."""
-        self.seeds.take(self.find(origin, dataset).document, dataset, message)
+        self.seeds.accept(self.find(origin, dataset).document, dataset, message)
 
     def records(self, origin: str, dataset: bytes) -> bytes:
         """How many records a sealed dataset has, of each model, and from which slot on all are free."""
@@ -109,9 +109,9 @@ class Service:
 
     def find(self, origin: str, digest: bytes) -> Dataset:
         """A dataset of the caller's, under a document that still passes the policy of today."""
-        found = self.datasets.find(origin, digest)
-        self._check(origin, found.document)
-        return found
+        dataset = self.datasets.find(origin, digest)
+        self._check(origin, dataset.document)
+        return dataset
 
     def forget(self) -> None:
         """Delete datasets and keys that are past their time. Run at the start, and every hour."""
@@ -149,7 +149,7 @@ def open_service(
     keyring.current(clock.now())  # Before anything else: without keys there is nothing to serve.
     functions = Functions(config.functions)
     with ExitStack() as stack:
-        stack.enter_context(alone(config.folder))
+        stack.enter_context(only_process(config.folder))
         database = open_database(_made(config.database_url))
         stack.callback(database.close)
         ledger = Ledger(database, FileAnchor(config.anchor_folder), keyring, clock, rng)
@@ -209,11 +209,11 @@ def _sealing_keys(
     """What a shared seed is sealed to: the keys of a document's helpers, as they are now."""
     now = clock.now()
     others = [helper for helper in document.helpers if helper.name != keyring.helper]
-    found = {
+    theirs = {
         each.name: parameters.keys(each.name, VerifyingKey(bytes.fromhex(each.identity))).current(now)
         for each in others
     }
-    return {keyring.helper: keyring.sealing_key(now), **found}
+    return {keyring.helper: keyring.sealing_key(now), **theirs}
 
 
 def question(body: bytes) -> Request:

@@ -1,27 +1,40 @@
-"""The tables of a helper's datasets. What they say is the truth; files without a row are nothing.
+"""The tables of a helper's datasets, and the rows that everybody reads. Run by a helper.
 
-A claimed id is in the row of the chunk that claimed it, sixteen bytes after the other. Ids are random, so a
-table of them would touch a page of the disk for each; a chunk's row is written in one piece, and `ids.Ids`
-finds in memory what all rows hold. `ids_mark` is the lock under which ids are claimed, and counts them.
+What rows say is the truth; files without a row are nothing. A claimed id is in the row of the chunk that
+claimed it, sixteen bytes after the other. Ids are random, so a table of them would touch a page of the disk
+for each; a chunk's row is written in one piece, and `ids.Ids` finds in memory what all rows hold. `ids_mark`
+is the lock under which ids are claimed, and counts them.
 """
 
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 from sqlalchemy import (
     BigInteger,
     Column,
+    Connection,
     ForeignKey,
     Index,
     Integer,
     LargeBinary,
     MetaData,
+    Row,
     String,
     Table,
     Text,
     UniqueConstraint,
+    select,
 )
 
-from maskedlark.wire.datasets import MOST_DATASET_NAME
+from maskedlark.core.sharing import ID_BYTES, ByteRows
+from maskedlark.web.errors import ChunkConflict, UnknownDataset
+from maskedlark.wire.datasets import MOST_DATASET_NAME, ChunkAnswer
 from maskedlark.wire.report import MOST_ORIGIN
 
+OPEN, SEALED, EXPIRED, ABORTED = "open", "sealed", "expired", "aborted"
+"""States of a dataset. Aborted ones are on their way out: nobody sees them."""
 SCHEMA_VERSION = 3
 TABLES = MetaData()
 
@@ -39,7 +52,7 @@ DATASETS = Table(
     Column("expires", BigInteger, nullable=False),
     Column("digest", LargeBinary, nullable=True),
     Column("records", BigInteger, nullable=True),
-    # What sealing made: the digest of what was agreed, the folder of columns, and what is in it.
+    # What freezing made: the digest of what was agreed, the folder of columns, and what is in it.
     Column("agreed", LargeBinary, nullable=True),
     Column("folder", String(64), nullable=True),
     Column("contents", Text, nullable=True),
@@ -93,3 +106,44 @@ MARK = Table(
     Column("freed", BigInteger, nullable=False),
     Column("watermark", BigInteger, nullable=False),
 )
+_ALL_BUT_IDS = [column for column in CHUNKS.c if column.name != "ids"]
+
+DatasetRow = Row[Any]
+ChunkRow = Row[Any]
+
+
+def by_name(
+    connection: Connection, origin: str, name: str, opening: bytes | None = None, lock: bool = False
+) -> DatasetRow:
+    """A dataset that was opened, by that opening. The lock keeps its state until the transaction ends."""
+    query = select(DATASETS).where(DATASETS.c.origin == origin, DATASETS.c.name == name)
+    row = connection.execute(query.with_for_update() if lock else query).one_or_none()
+    if row is None or row.state == ABORTED:
+        raise UnknownDataset(f"{origin} has no dataset {name!r} here; open it first")
+    if opening is not None and bytes(row.opening) != opening:
+        raise UnknownDataset(f"the dataset {name!r} here is of another opening")
+    return row
+
+
+def chunk(connection: Connection, dataset: int, number: int) -> ChunkRow | None:
+    """A chunk that was received."""
+    query = select(*_ALL_BUT_IDS).where(CHUNKS.c.dataset == dataset, CHUNKS.c.number == number)
+    return connection.execute(query).one_or_none()
+
+
+def chunks(connection: Connection, dataset: int) -> Sequence[ChunkRow]:
+    """All chunks of a dataset, in order."""
+    query = select(*_ALL_BUT_IDS).where(CHUNKS.c.dataset == dataset).order_by(CHUNKS.c.number)
+    return connection.execute(query).all()
+
+
+def answer(row: ChunkRow, body: bytes | None = None) -> ChunkAnswer:
+    """What was answered for a chunk. Refuses one of another body, where its digest is given."""
+    if body is not None and bytes(row.body) != body:
+        raise ChunkConflict(f"chunk {row.number} was received with other bytes, and stays")
+    return ChunkAnswer(parts=row.parts, accepted=bytes(row.accepted).hex(), refused=json.loads(row.refused))
+
+
+def ids_in(*rows: bytes | None) -> ByteRows:
+    """The ids that rows of chunks hold, one after the other; none of a row whose ids were pruned."""
+    return np.frombuffer(b"".join(bytes(row or b"") for row in rows), np.uint8).reshape(-1, ID_BYTES)

@@ -42,16 +42,31 @@ class BudgetOverCeiling(OutsidePolicy):
 class Policy(Settings):
     """A party's own ceilings. Held by every browser and every helper."""
 
-    trusted_helpers: tuple[Hex32, ...]
-    """Identities, not names: a name can be taken."""
-    most: Budget
-    """The most that a source may cost against the ad server."""
-    most_coalition: Budget
-    """The most that it may cost against the ad server with all helpers but one, all purposes together."""
-    least_k: Annotated[int, Field(ge=1)] = 20
-    least_helpers: Annotated[int, Field(ge=2)] = 2
-    whole_label_space: bool = False
-    """Refuse models that show `pair` or a sample: with skewed labels their candidates give labels away."""
+    # Identities, not names: a name can be taken.
+    trusted_helpers: tuple[Hex32, ...] = Field(
+        description="identities of all helpers that a document may name, its own too: "
+        'trusted_helpers = ["64 hexadecimal digits"]'
+    )
+    most: Budget = Field(
+        description="the most that a source may cost against the ad server: "
+        "most = {epsilon = 8.0, delta = 1e-6}"
+    )
+    most_coalition: Budget = Field(
+        description="the most that it may cost against the ad server with all helpers but one, all purposes "
+        "together (budget.epsilon of a document that aggregates, plus training.coalition.epsilon of one that "
+        "trains, plus the ε of randomised labels): most_coalition = {epsilon = 40.0, delta = 1e-6}"
+    )
+    least_k: Annotated[int, Field(ge=1)] = Field(
+        default=20, description="the least k that a document may declare: least_k = 20"
+    )
+    least_helpers: Annotated[int, Field(ge=2)] = Field(
+        default=2, description="how many helpers a document must name: least_helpers = 2"
+    )
+    # With skewed labels, the candidates of `pair` or a sample give labels away.
+    whole_label_space: bool = Field(
+        default=False,
+        description="refuse models that show only some of their labels: whole_label_space = true",
+    )
 
     def check(self, document: Document) -> None:
         """Return if the document is acceptable; raise what it breaks first."""

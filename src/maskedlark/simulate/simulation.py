@@ -24,8 +24,8 @@ from maskedlark.adserver.dataset_store import Dataset
 from maskedlark.core.purpose import Purpose
 from maskedlark.features.encoder import Encoder
 from maskedlark.features.table import Table
-from maskedlark.helper.alone import alone
 from maskedlark.helper.errors import FolderInUse
+from maskedlark.helper.folder_lock import only_process
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness, SystemRandomness
 from maskedlark.simulate import drafts
@@ -186,7 +186,7 @@ def _place(folder: str | Path | None, stack: ExitStack) -> Path:
         return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="maskedlark-")))
     place = Path(folder).absolute()
     try:
-        stack.enter_context(alone(place))
+        stack.enter_context(only_process(place))
     except FolderInUse:
         raise OtherSimulation(
             f"another process runs the simulation in {place}: stop it, or give another folder"

@@ -1,8 +1,8 @@
 """A party's one TOML file: read in one place, closed to unknown keys. What is wrong says what to write.
 
 No web framework is imported here: who only measures reads the same file without one.
-Every field of a party's model has a description with an example: it ends each error about that key,
-and a test holds docs/OPERATIONS.md to the same keys.
+Every field of a party's model has a description that ends in an example: it follows each error about that
+key, and `skeleton` and the tables of docs/OPERATIONS.md are made of it.
 """
 
 import json
@@ -32,40 +32,30 @@ def _address(text: str) -> str:
     return text
 
 
-class _Url(str):
-    """A database's URL, told from other texts: it may name a file."""
-
-    __slots__ = ()
-
-
 def _database(text: str) -> str:
     parse(text)
-    return _Url(text)
+    return text
 
 
 Address = Annotated[str, Field(max_length=MOST_ADDRESS), AfterValidator(_address)]
 DatabaseUrl = Annotated[str, AfterValidator(_database)]
-"""It may hold a password: give its field repr=False. A default would not be resolved: give none."""
+"""It may hold a password: give its field repr=False."""
 
 
 class PartyConfig(Settings):
-    """What every party's model is, and the tables in it: settings that know which of them are paths."""
+    """What every party's model is, and the tables in it: paths are relative to the file that they are in."""
 
     def beside(self, folder: Path) -> Self:
         """The same with absolute paths: relative ones are relative to this folder."""
-        moved = {name: new for name, value in self if (new := _beside(value, folder)) is not value}
-        return self.model_copy(update=moved)
-
-
-def _beside(value: object, folder: Path) -> object:
-    match value:
-        case Path():
-            return folder / value
-        case _Url():
-            return beside(value, folder)
-        case PartyConfig():
-            return value.beside(folder)
-    return value
+        changes: dict[str, object] = {}
+        for name, value in self:
+            if isinstance(value, Path):
+                changes[name] = folder / value
+            elif isinstance(value, PartyConfig):
+                changes[name] = value.beside(folder)
+            elif name == "database" and value is not None:
+                changes[name] = beside(value, folder)
+        return self.model_copy(update=changes)
 
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
@@ -76,7 +66,7 @@ class Serving(PartyConfig):
     """The `[serving]` table of every party: where it listens, to how many, and how it stops."""
 
     host: str = Field(default="127.0.0.1", description='the address to listen on: host = "127.0.0.1"')
-    port: Port = Field(default=0, description="0 is any free port: port = 8001")
+    port: Port = Field(default=0, description="0 is any free one: port = 8000")
     certificate: Path | None = Field(
         default=None, description='the chain of certificates, in PEM, for TLS: certificate = "tls/chain.pem"'
     )
@@ -98,7 +88,7 @@ class Serving(PartyConfig):
     )
     metrics_port: Port | None = Field(
         default=None,
-        description="where metrics are read, if anywhere; 0 is any free port: metrics_port = 9101",
+        description="where metrics are read, if anywhere; 0 is any free port: metrics_port = 9100",
     )
     metrics_host: str = Field(
         default="127.0.0.1", description='the address of that, never a public one: metrics_host = "127.0.0.1"'

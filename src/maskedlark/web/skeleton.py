@@ -1,28 +1,101 @@
-"""A party's TOML to be filled in: what the operator has not said stands there as a comment."""
+"""A party's TOML to be filled in, made from its model: every key, its description beside it.
+
+Run by `init` of every party. What the operator has not said is a comment: `#!` before what has to be filled
+in, `#` before what may be, with its default or an example.
+"""
 
 import json
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from maskedlark.parameters.document import Origin
-from maskedlark.parameters.settings import Name, PublicKey
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from maskedlark.parameters.settings import PublicKey
 from maskedlark.web import config, files
 from maskedlark.web.errors import BadConfig
 
 KEY = "64 hexadecimal digits"
-SERVING = """\
-[serving]                                           # last, so that lines can be added behind it
-# host = "127.0.0.1"
-# port = 8000                                       # 0 is any free one
-# certificate = "tls/chain.pem"                     # both for TLS, or neither behind a proxy that has it
-# certificate_key = "tls/key.pem"
-# most_connections = 1024
-# idle_s = 15                                       # a connection that asks nothing for so long is closed
-# drain_s = 5                                       # told to stop, it still answers, and says it is not ready
-# stop_within_s = 10                                # then what is under way is finished
-# metrics_port = 9100                               # where monitoring reads, apart from what strangers reach
-# metrics_host = "127.0.0.1"
-"""
+AS_SHOWN = ""
+"""Said of a key: the example of its description may stand there as it is."""
+_WIDTH, _COMMENT = 110, 51
+
+
+def text(whose: str, form: type[BaseModel], said: Mapping[str, str | None]) -> str:
+    """The settings. `said` has values as TOML writes them, by key; those of tables by `table.key`."""
+    first = f"# The settings of {whose}. Paths are relative to this file. Fill in what begins with #!."
+    return "\n".join([first, *_lines(form, said, "")]) + "\n"
+
+
+def described(name: str, field: FieldInfo) -> tuple[str, str]:
+    """What a key is for, and an example of its value (of a table, of a line in it)."""
+    why, key, example = (field.description or "").rpartition(f"[{name}]" if is_table(field) else f"{name} = ")
+    assert key, f"{name} has a description that ends in an example"
+    return why.rstrip(": "), example.strip()
+
+
+def is_table(field: FieldInfo) -> bool:
+    """Whether it has a heading of its own."""
+    return _model(field) is not None or getattr(field.annotation, "__origin__", None) is dict
+
+
+def _model(field: FieldInfo) -> type[BaseModel] | None:
+    form = field.annotation
+    # A budget is written in one line: it has no descriptions of its own.
+    is_described = isinstance(form, type) and issubclass(form, BaseModel) and _has_descriptions(form)
+    return form if is_described else None  # type: ignore[return-value]
+
+
+def _has_descriptions(form: type[BaseModel]) -> bool:
+    return all(field.description for field in form.model_fields.values())
+
+
+def _lines(form: type[BaseModel], said: Mapping[str, str | None], table: str) -> Iterator[str]:
+    """Keys first, of which required ones come first; then tables, since a table goes on until the next."""
+    order = sorted(form.model_fields.items(), key=lambda each: (is_table(each[1]), not each[1].is_required()))
+    for name, field in order:
+        why, example = described(name, field)
+        value = said.get(table + name)
+        if (inner := _model(field)) is not None:
+            yield from ["", *_explained(f"[{name}]", why), *_lines(inner, said, f"{name}.")]
+        elif is_table(field):
+            yield from ["", *_explained(f"[{name}]", why), value or f"#! {example}"]
+        elif value is not None:
+            yield from _explained(f"{name} = {value or example}", why)
+        else:
+            yield from _explained(f"#{'!' * field.is_required()} {name} = {example}", why)
+
+
+def _explained(line: str, why: str) -> list[str]:
+    """A line with what it is for beside it, or above it where there is no room."""
+    beside = f"{line:<{_COMMENT}} # {why}"
+    if "\n" not in line and len(beside) <= _WIDTH:
+        return [beside]
+    above = textwrap.wrap(f"{why}:", _WIDTH, initial_indent="# ", subsequent_indent="# ")
+    return [*above, line]
+
+
+def quoted(value: str | None) -> str | None:
+    """What was said, as TOML writes it."""
+    return None if value is None else json.dumps(value)
+
+
+def pins(table: Mapping[str, str]) -> str:
+    """The lines of a table of public keys."""
+    return "\n".join(f'"{name}" = "{key}"' for name, key in table.items())
+
+
+def pinned(option: str, said: list[str], form: Any) -> dict[str, str]:  # noqa: ANN401 - a type, as pydantic takes it
+    """Public keys by name, from NAME=KEY as an option of the command line has them."""
+    keys = {}
+    for each in said:
+        name, _, key = each.partition("=")
+        config.check(f"{option} {name}", form, name)
+        config.check(f"{option} {name}=…", PublicKey, key)
+        keys[name] = key
+    return keys
 
 
 def place(folder: Path, name: str) -> Path:
@@ -37,36 +110,3 @@ def place(folder: Path, name: str) -> Path:
 def write(path: Path, text: str) -> None:
     """The settings, durable, for their owner alone: a database's URL in them may hold a password."""
     files.write(path, text.encode())
-
-
-def given(key: str, value: str | None, example: str, why: str = "") -> str:
-    """A line with what was said, or one to fill in."""
-    line = f"#! {key} = {json.dumps(example)}" if value is None else f"{key} = {json.dumps(value)}"
-    return f"{line:<51} # {why}" if why and value is None else line
-
-
-def pins(table: Mapping[str, str], example: str) -> str:
-    """The lines of a table of public keys, or one to fill in."""
-    if not table:
-        return f'#! "{example}" = "{KEY}"'
-    return "\n".join(f'"{name}" = "{key}"' for name, key in table.items())
-
-
-def origins(said: list[str]) -> dict[str, str]:
-    """Keys of origins, from NAME=KEY as a command line has them."""
-    return _named("--origin", said, Origin)
-
-
-def helpers(said: list[str]) -> dict[str, str]:
-    """Identities of helpers, from NAME=KEY as a command line has them."""
-    return _named("--helper", said, Name)
-
-
-def _named(what: str, said: list[str], form: object) -> dict[str, str]:
-    found = {}
-    for each in said:
-        name, _, key = each.partition("=")
-        config.check(f"{what} {name}", form, name)
-        config.check(f"{what} {name}=…", PublicKey, key)
-        found[name] = key
-    return found

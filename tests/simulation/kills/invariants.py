@@ -17,8 +17,7 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.helper import columns
 from maskedlark.helper.columns import Contents
 from maskedlark.helper.keyring import Keyring
-from maskedlark.helper.rows import SEALED
-from maskedlark.helper.tables import DATASETS
+from maskedlark.helper.tables import DATASETS, SEALED
 from maskedlark.ledger import trail
 from maskedlark.ledger.errors import BudgetExhausted
 from maskedlark.ledger.receipt import ReleaseReceipt

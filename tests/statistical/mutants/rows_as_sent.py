@@ -7,7 +7,7 @@ from tests.statistical import mutants
 
 
 def _as_sent(self):
-    return np.arange(self._records)
+    return np.arange(self.records)
 
 
 ColumnWriter.in_order = _as_sent  # type: ignore[method-assign]

@@ -8,34 +8,32 @@ import pytest
 from pydantic import BaseModel
 
 from maskedlark.adserver import config as adserver
-from maskedlark.adserver import skeleton as adserver_skeleton
 from maskedlark.helper import config as helper
-from maskedlark.helper import skeleton as helper_skeleton
 from maskedlark.parameter_service import config as parameters
-from maskedlark.parameter_service import skeleton as parameters_skeleton
-from maskedlark.web import config, skeleton
+from maskedlark.web import config
+from tests.unit.cli import settings_tables
 from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, SERVICE_KEY
 
 SERVICE, ORIGIN, *HELPERS = (key.verifying.public.hex() for key in (SERVICE_KEY, DOCUMENT_KEY, *HELPER_KEYS))
 WHERE = "https://parameters.example"
-SAID = helper_skeleton.Said(
+SAID = helper.InitOptions(
     "helper-0", "https://h.example", WHERE, SERVICE, {"ads.example": ORIGIN}, HELPERS[:2]
 )
 PARTIES: dict[str, tuple[type[config.PartyConfig], str, str]] = {
     "helper": (
         helper.Config,
-        helper_skeleton.text(SAID, HELPERS[0]),
-        helper_skeleton.text(helper_skeleton.Said("helper-0", "https://h.example"), None),
+        SAID.skeleton_text(HELPERS[0]),
+        helper.InitOptions("helper-0", "https://h.example").skeleton_text(None),
     ),
     "adserver": (
         adserver.Config,
-        adserver_skeleton.text("ads.example", Path("request.key"), ORIGIN, WHERE, SERVICE),
-        adserver_skeleton.text("ads.example", Path("request.key"), ORIGIN),
+        adserver.skeleton_text("ads.example", Path("request.key"), ORIGIN, WHERE, SERVICE),
+        adserver.skeleton_text("ads.example", Path("request.key"), ORIGIN),
     ),
     "parameters": (
         parameters.Config,
-        parameters_skeleton.text(Path("service.key"), {"ads.example": ORIGIN}, {"helper-0": HELPERS[0]}),
-        parameters_skeleton.text(Path("service.key"), {}, {}),
+        parameters.skeleton_text(Path("service.key"), {"ads.example": ORIGIN}, {"helper-0": HELPERS[0]}),
+        parameters.skeleton_text(Path("service.key"), {}, {}),
     ),
 }
 
@@ -102,15 +100,6 @@ def test_every_key_says_what_it_is_for_with_an_example(party):
     form, *_ = party
     named = [(name, field) for table in tables(form) for name, field in table.model_fields.items()]
     for name, field in named:
-        if name in (
-            "trusted_helpers",
-            "most",
-            "most_coalition",
-            "least_k",
-            "least_helpers",
-            "whole_label_space",
-        ):
-            continue  # Of the policy, which is described as a whole.
         assert field.description, name
         assert f"{name} = " in field.description or f"[{name}]" in field.description, name
 
@@ -122,5 +111,26 @@ def test_no_line_is_too_long_to_read(party):
 
 def test_tables_of_serving_come_last_so_that_lines_can_be_added(party):
     for text in party[1:]:
-        assert text.rindex("\n[") < text.index(skeleton.SERVING)
-        assert text.endswith(skeleton.SERVING)
+        assert text.rindex("\n[") == text.index("\n[serving]")
+
+
+def test_what_has_to_be_filled_in_is_marked_and_nothing_else(party):
+    form, whole, bare = party
+    assert "\n#!" not in whole
+    for name, field in form.model_fields.items():
+        marked = re.search(rf"^#! {name} = |^\[{name}\].*\n#!", bare, re.MULTILINE)
+        assert not marked or field.is_required() or name in ("origins", "helpers"), name
+
+
+def test_required_settings_come_first(party):
+    form, text, _ = party
+    said = [name for name in re.findall(r"^#? ?(\w+) = ", text, re.MULTILINE) if name in form.model_fields]
+    required = [form.model_fields[name].is_required() for name in said]
+    assert required == sorted(required, reverse=True)
+
+
+def test_the_tables_of_the_operators_page_are_those_of_the_models():
+    """If not: `python -m tests.unit.cli.settings_tables` writes them."""
+    page = settings_tables.PAGE.read_text()
+    assert [place[1] for place in settings_tables.PLACE.finditer(page)] == [*settings_tables.TABLES]
+    assert settings_tables.rewritten(page) == page

@@ -7,8 +7,8 @@ from typing import Any
 
 from maskedlark.core.purpose import Purpose
 from maskedlark.helper.columns import MeasuredWriter
+from maskedlark.helper.dataset_context import DatasetContext
 from maskedlark.helper.ids import Ids
-from maskedlark.helper.upkeep import Upkeep
 from maskedlark.ledger.ledger import Ledger
 from tests.unit.helper.cases import DOCUMENT, NAME, ORIGIN, agreed, helper, measured
 
@@ -20,12 +20,12 @@ POINTS: dict[str, tuple[str, Any, str, bool]] = {
     "chunk: after commit": ("add", Ids, "claimed", False),
     "seal: columns written": ("seal", MeasuredWriter, "close", True),
     "seal: before commit": ("seal", Ledger, "seal", True),
-    "seal: after commit": ("seal", Upkeep, "sweep", False),
+    "seal: after commit": ("seal", DatasetContext, "sweep", False),
     "seal: before the anchor": ("seal", Ledger, "remember", False),
     "seal: after the anchor": ("seal", Ledger, "remember", True),
-    "abort: marked": ("abort", Upkeep, "finish_aborts", False),
+    "abort: marked": ("abort", DatasetContext, "finish_aborts", False),
     "abort: some freed": ("abort", Ids, "freed", False),
-    "abort: almost done": ("abort", Upkeep, "_take_away", True),
+    "abort: almost done": ("abort", DatasetContext, "_delete_some_chunks", True),
 }
 DIED = 9
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from maskedlark.clock import FixedClock
 from maskedlark.helper import backup
-from maskedlark.helper.handed_in import Asked
-from maskedlark.helper.recovery import Recovered, recover
+from maskedlark.helper.recovery import Recovered, RecoveryOptions, recover
 from maskedlark.ledger.receipt import SignedReceipt
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import SystemRandomness
@@ -81,7 +80,7 @@ class Lost:
         return recover(
             self.config,
             given,
-            Asked(**asked),  # type: ignore[arg-type]
+            RecoveryOptions(**asked),  # type: ignore[arg-type]
             lambda origin: published.get(origin, []),
             self.clock,
             SystemRandomness(),

@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from maskedlark.helper import backup, manifest
+from maskedlark.helper import backup
+from maskedlark.helper.columns import Contents
 from maskedlark.helper.errors import BadBackup, DamagedDataset, FolderInUse
 from maskedlark.helper.keyring import Keyring
 from maskedlark.storage.engine import open_database
@@ -51,8 +52,8 @@ def test_what_is_in_a_backup_and_what_is_not(running_one):
     assert not any("anchor" in name or "key" in name.split("/")[0] for name in names(found))
     assert {name for name in names(found) if name.startswith("database")} == {backup.DATABASE}
     assert {name.split("/")[1] for name in names(found) if name.startswith("columns")} == {"1"}
-    listed = json.loads((found / manifest.NAME).read_text())["files"]
-    assert {*listed, manifest.NAME} == names(found)
+    listed = json.loads((found / backup.MANIFEST).read_text())["files"]
+    assert {*listed, backup.MANIFEST} == names(found)
     for path in (found, *found.rglob("*")):
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
 
@@ -88,13 +89,14 @@ def test_a_backup_while_datasets_are_sealed_and_questions_asked(running_one):
         worker.join()
     assert done
     for folder in taken:
-        listed = manifest.read(folder, NAME)
+        listed = backup.read_manifest(folder, NAME)
         database = open_database(f"sqlite:///{folder / backup.DATABASE}")
         sealed = backup._sealed(database)
         database.close()
         for each in sealed:
-            for name, stored in each.contents.files.items():
-                assert listed.files[f"{each.path}/{name}"].sha256 == stored.digest
+            for name, stored in Contents.model_validate_json(each.contents).files.items():
+                path = f"columns/{each.number}/{each.folder}/{name}"
+                assert listed.files[path].sha256 == stored.digest
 
 
 def test_nothing_is_left_of_a_backup_that_fails(running_one):
@@ -169,9 +171,9 @@ def test_what_is_no_backup_of_this_helper_is_refused(tmp_path):
     other = lost.config.model_copy(update={"name": "helper-9"})
     with pytest.raises(BadBackup, match="of helper-0, not of helper-9"):
         backup.put_back(other, tmp_path / "backup")
-    listed = json.loads((tmp_path / "backup" / manifest.NAME).read_text())
+    listed = json.loads((tmp_path / "backup" / backup.MANIFEST).read_text())
     listed["files"]["columns/../../evil"] = {"size": 0, "sha256": "00" * 32}
-    (tmp_path / "backup" / manifest.NAME).write_text(json.dumps(listed))
+    (tmp_path / "backup" / backup.MANIFEST).write_text(json.dumps(listed))
     with pytest.raises(BadBackup, match="outside of it"):
         backup.put_back(lost.config, tmp_path / "backup")
 
@@ -180,7 +182,7 @@ def test_newer_keys_are_not_replaced(running_one):
     found = take(running_one, with_keys=True)
     keyring = Keyring(config(running_one).keys_folder, NAME)
     before = keyring.configuration
-    listed = manifest.read(found, NAME)
+    listed = backup.read_manifest(found, NAME)
     assert backup._place(config(running_one), "keys/keys.json") is None
     assert "keys/keys.json" in listed.files
     assert keyring.configuration == before

@@ -34,7 +34,7 @@ def some(names: list[str], start: int) -> Measured:
 
 
 def written(folder) -> Contents:
-    writer = MeasuredWriter(folder, MEASURE, 5)
+    writer = MeasuredWriter(folder, MEASURE)
     for piece in (some(["pear", "fig", "pear"], 1), some([], 0), some(["apple", "fig"], 50)):
         writer.append(piece)
     return writer.close()
@@ -55,7 +55,7 @@ def test_pieces_become_one_dictionary_in_order(tmp_path):
 
 
 def test_numbers_come_before_texts(tmp_path):
-    writer = MeasuredWriter(tmp_path, Measure(("key",), ()), 4)
+    writer = MeasuredWriter(tmp_path, Measure(("key",), ()))
     entries = ("2", 10, 9, "1")
     coded = Coded(np.arange(4, dtype=np.int32), entries)
     writer.append(Measured(np.zeros((4, ID_BYTES), np.uint8), {"key": coded}, np.zeros((4, 1), np.int64)))

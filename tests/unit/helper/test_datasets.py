@@ -321,15 +321,15 @@ def test_pruning_between_opening_and_claiming(tmp_path, sqlite_url, monkeypatch)
         filled(datasets, reports)
         assert datasets.state(ORIGIN, NAME).accepted == 3
         datasets.open(DOCUMENT, "april", AGGREGATE)
-        take = datasets._intake._ingest.take
+        open_chunk = datasets._ingest._workers.open
 
-        def late(job):
-            taken = take(job)
+        def late(*job):
+            opened = open_chunk(*job)
             clock.seconds = end
-            datasets._shelf.ids.prune(end)
-            return taken
+            datasets._context.ids.prune(end)
+            return opened
 
-        monkeypatch.setattr(datasets._intake._ingest, "take", late)
+        monkeypatch.setattr(datasets._ingest._workers, "open", late)
         assert datasets.add(ORIGIN, "april", 0, reports.chunk(0)).refused == {"PastLifetime": 3}
 
 
@@ -359,7 +359,7 @@ def test_files_that_no_row_names_are_removed(tmp_path, sqlite_url):
         (columns / "1" / "columns-stray").mkdir()
         (columns / "77").mkdir()
         (columns / "77" / "chunk-of-nobody").write_bytes(b"x")
-        with datasets._shelf.upkeep.working(1):
+        with datasets._context.writing(1):
             datasets.forget()
             assert (columns / "1" / "chunk-stray").exists(), "somebody may be writing it"
         datasets.forget()
@@ -454,14 +454,14 @@ def test_a_helper_that_is_killed_loses_and_doubles_nothing(tmp_path, sqlite_url,
 def test_an_aborted_dataset_takes_no_chunk_that_was_on_its_way(tmp_path, sqlite_url, monkeypatch):
     with helper(tmp_path, sqlite_url) as (datasets, _, _):
         datasets.open(DOCUMENT, NAME, AGGREGATE)
-        take, reports = datasets._intake._ingest.take, measured(2)
+        open_chunk, reports = datasets._ingest._workers.open, measured(2)
 
-        def late(job):
-            taken = take(job)
+        def late(*job):
+            opened = open_chunk(*job)
             datasets.abort(ORIGIN, NAME)
-            return taken
+            return opened
 
-        monkeypatch.setattr(datasets._intake._ingest, "take", late)
+        monkeypatch.setattr(datasets._ingest._workers, "open", late)
         with pytest.raises(UnknownDataset):
             datasets.add(ORIGIN, NAME, 0, reports.chunk(0))
         monkeypatch.undo()
@@ -472,14 +472,14 @@ def test_an_aborted_dataset_takes_no_chunk_that_was_on_its_way(tmp_path, sqlite_
 def test_a_sealed_dataset_takes_no_chunk_that_was_on_its_way(tmp_path, sqlite_url, monkeypatch):
     with helper(tmp_path, sqlite_url) as (datasets, _, _):
         filled(datasets, measured(2))
-        take = datasets._intake._ingest.take
+        open_chunk = datasets._ingest._workers.open
 
-        def late(job):
-            taken = take(job)
+        def late(*job):
+            opened = open_chunk(*job)
             seal_all(datasets, 1)
-            return taken
+            return opened
 
-        monkeypatch.setattr(datasets._intake._ingest, "take", late)
+        monkeypatch.setattr(datasets._ingest._workers, "open", late)
         with pytest.raises(AlreadySealed):
             datasets.add(ORIGIN, NAME, 1, measured(2).chunk(0))
         assert datasets.state(ORIGIN, NAME).records == 2
@@ -525,7 +525,7 @@ def test_a_seal_meets_no_later_dataset_of_its_name(tmp_path, sqlite_url, monkeyp
     with helper(tmp_path, sqlite_url) as (datasets, ledger, clock):
         reports = measured(3)
         filled(datasets, reports)
-        commit = datasets._sealer._commit
+        commit = datasets._freezer._commit
 
         def late(*arguments):
             clock.seconds = (HOUR + 1) * 3600 + LIFETIME
@@ -533,7 +533,7 @@ def test_a_seal_meets_no_later_dataset_of_its_name(tmp_path, sqlite_url, monkeyp
             datasets.open(DOCUMENT, NAME, AGGREGATE)
             commit(*arguments)
 
-        monkeypatch.setattr(datasets._sealer, "_commit", late)
+        monkeypatch.setattr(datasets._freezer, "_commit", late)
         with pytest.raises(UnknownDataset, match="aborted"):
             seal_all(datasets, 1)
         assert ledger.receipts(ORIGIN) == []
@@ -561,13 +561,13 @@ def test_what_comes_in_one_chunk_more_keeps_no_old_one(tmp_path, sqlite_url):
 def test_a_claim_that_is_told_after_its_abort_leaves_no_ghost(tmp_path, sqlite_url, monkeypatch):
     with helper(tmp_path, sqlite_url) as (datasets, _, _):
         datasets.open(DOCUMENT, NAME, AGGREGATE)
-        told, reports = datasets._shelf.ids.claimed, measured(5)
+        told, reports = datasets._context.ids.claimed, measured(5)
 
         def late(*arguments):
             datasets.abort(ORIGIN, NAME)
             told(*arguments)
 
-        monkeypatch.setattr(datasets._shelf.ids, "claimed", late)
+        monkeypatch.setattr(datasets._context.ids, "claimed", late)
         datasets.add(ORIGIN, NAME, 0, reports.chunk(0))
         monkeypatch.undo()
         datasets.open(DOCUMENT, "april", AGGREGATE)
@@ -578,10 +578,10 @@ def test_a_name_that_is_being_aborted_can_be_opened(tmp_path, database_url, monk
     with helper(tmp_path, database_url) as (datasets, _, _):
         reports = measured(2)
         filled(datasets, reports)
-        finish = datasets._shelf.upkeep.finish_aborts
-        monkeypatch.setattr(datasets._shelf.upkeep, "finish_aborts", lambda: None)
+        finish = datasets._context.finish_aborts
+        monkeypatch.setattr(datasets._context, "finish_aborts", lambda: None)
         datasets.abort(ORIGIN, NAME)  # Marked, and no more: its process is slow, or ended there.
-        monkeypatch.setattr(datasets._shelf.upkeep, "finish_aborts", finish)
+        monkeypatch.setattr(datasets._context, "finish_aborts", finish)
         filled(datasets, reports)
         assert datasets.state(ORIGIN, NAME).accepted == 2
 
@@ -623,7 +623,7 @@ def test_nobody_waits_for_a_seal(tmp_path, sqlite_url, monkeypatch):
     with helper(tmp_path, sqlite_url) as (datasets, _, _):
         for name in (NAME, "april"):
             filled(datasets, measured(2), name)
-        commit = datasets._sealer._commit
+        commit = datasets._freezer._commit
 
         def meanwhile(*arguments):
             for use in (
@@ -636,7 +636,7 @@ def test_nobody_waits_for_a_seal(tmp_path, sqlite_url, monkeypatch):
                     use()
             commit(*arguments)
 
-        monkeypatch.setattr(datasets._sealer, "_commit", meanwhile)
+        monkeypatch.setattr(datasets._freezer, "_commit", meanwhile)
         sealed = seal_all(datasets, 1)
         monkeypatch.undo()
         assert seal_all(datasets, 1) == sealed

@@ -36,13 +36,13 @@ class Desk:
 
     def taken(self, ids: np.ndarray) -> list[bool]:
         with self.database.write() as connection:
-            found: list[bool] = self.ids.taken(connection, self.ids.lock(connection), ids).tolist()
+            found: list[bool] = self.ids.are_claimed(connection, self.ids.lock(connection), ids).tolist()
         return found
 
     def claim(self, number: int, ids: np.ndarray, tell: bool = True) -> None:
         with self.database.write() as connection:
-            mark = self.ids.lock(connection)
-            claim = self.ids.claim(connection, mark)
+            cursor = self.ids.lock(connection)
+            claim = self.ids.claim(connection, cursor)
             chunk = {
                 "dataset": 1,
                 "number": number,
@@ -54,11 +54,11 @@ class Desk:
             more = {"accepted": b"", "refused": "", "file": "", "ids": ids.tobytes()}
             connection.execute(insert(CHUNKS).values(chunk | more))
         if tell:
-            self.ids.claimed(mark, ids)
+            self.ids.claimed(cursor, ids)
 
     def free(self, number: int, ids: np.ndarray, tell: bool = True) -> None:
         with self.database.write() as connection:
-            freed = self.ids.free(connection, self.ids.lock(connection))
+            freed = self.ids.free(connection, self.ids.lock(connection), ids)
             connection.execute(CHUNKS.delete().where(CHUNKS.c.number == number))
         if tell:
             self.ids.freed(freed, ids)

@@ -15,7 +15,7 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.errors import Truncated, WrongLength
 from maskedlark.helper.chunk_file import ChunkFile
 from maskedlark.helper.errors import DamagedDataset, IngestInterrupted
-from maskedlark.helper.ingest import Ingest, Job, take
+from maskedlark.helper.ingest import ChunkWorkers, open_chunk
 from maskedlark.wire import uploads
 from maskedlark.wire.acceptance import DatasetOpener, Terms
 from maskedlark.wire.datasets import MOST_PARTS
@@ -30,20 +30,20 @@ def opener() -> DatasetOpener:
 
 
 @pytest.fixture
-def ingest():
-    made = Ingest(2)
+def workers():
+    made = ChunkWorkers(2)
     yield made
     made.close()
 
 
-def test_workers_take_what_one_process_takes(tmp_path, ingest):
+def test_workers_take_what_one_process_takes(tmp_path, workers):
     bodies = [measured(5).chunk(0) for _ in range(4)]
     with ThreadPoolExecutor(4) as threads:
-        taken = [*threads.map(lambda body: ingest.take(Job(opener(), body, tmp_path)), bodies)]
-    assert 1 <= len(ingest._pool._processes) <= 2
-    assert len({each.file for each in taken}) == 4
-    for body, each in zip(bodies, taken, strict=True):
-        mine = take(Job(opener(), body, tmp_path))
+        opened = [*threads.map(lambda body: workers.open(opener(), body, tmp_path), bodies)]
+    assert 1 <= len(workers._pool._processes) <= 2
+    assert len({each.file for each in opened}) == 4
+    for body, each in zip(bodies, opened, strict=True):
+        mine = open_chunk(opener(), body, tmp_path)
         assert np.array_equal(mine.ids, each.ids)
         assert np.array_equal(mine.hours, each.hours)
         assert each.accepted.tolist() == [True] * 5
@@ -56,56 +56,56 @@ def test_workers_take_what_one_process_takes(tmp_path, ingest):
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize(("body", "error"), [(b"", Truncated), (b"\1\0\0\0\5abc", Truncated)])
 def test_what_is_no_chunk_is_refused_by_name(tmp_path, workers, body, error):
-    made = Ingest(workers)
+    made = ChunkWorkers(workers)
     with pytest.raises(error):
-        made.take(Job(opener(), body, tmp_path))
+        made.open(opener(), body, tmp_path)
     made.close()
     assert [*tmp_path.iterdir()] == []
 
 
 def test_a_chunk_has_so_many_parts_at_most(tmp_path):
     with pytest.raises(WrongLength):
-        take(Job(opener(), uploads.encode_batch([b"x"] * (MOST_PARTS + 1)), tmp_path))
+        open_chunk(opener(), uploads.encode_batch([b"x"] * (MOST_PARTS + 1)), tmp_path)
 
 
 def test_parts_that_are_none_are_refused_one_by_one(tmp_path):
     good = measured(1).chunk(0)[1:]
-    taken = take(Job(opener(), uploads.encode_batch([b"x", b"\1"]) + good, tmp_path))
-    assert taken.accepted.tolist() == [False, False, True]
-    assert sum(taken.refused.values()) == 2
+    opened = open_chunk(opener(), uploads.encode_batch([b"x", b"\1"]) + good, tmp_path)
+    assert opened.accepted.tolist() == [False, False, True]
+    assert sum(opened.refused.values()) == 2
 
 
-def test_a_worker_that_is_killed_is_replaced(tmp_path, ingest):
+def test_a_worker_that_is_killed_is_replaced(tmp_path, workers):
     body = measured(2).chunk(0)
-    ingest.take(Job(opener(), body, tmp_path))
-    for process in list(ingest._pool._processes.values()):
+    workers.open(opener(), body, tmp_path)
+    for process in list(workers._pool._processes.values()):
         os.kill(process.pid, signal.SIGKILL)
         process.join()
     with pytest.raises(IngestInterrupted, match="send it again"):
-        ingest.take(Job(opener(), body, tmp_path))
-    assert ingest.take(Job(opener(), body, tmp_path)).accepted.all()
+        workers.open(opener(), body, tmp_path)
+    assert workers.open(opener(), body, tmp_path).accepted.all()
 
 
-def test_workers_leave_interrupts_to_the_helper(tmp_path, ingest):
+def test_workers_leave_interrupts_to_the_helper(tmp_path, workers):
     body = measured(2).chunk(0)
-    ingest.take(Job(opener(), body, tmp_path))
-    workers = set(ingest._pool._processes)
-    for pid in workers:
+    workers.open(opener(), body, tmp_path)
+    before = set(workers._pool._processes)
+    for pid in before:
         os.kill(pid, signal.SIGINT)
-    assert ingest.take(Job(opener(), body, tmp_path)).accepted.all()
-    assert workers <= set(ingest._pool._processes)
+    assert workers.open(opener(), body, tmp_path).accepted.all()
+    assert before <= set(workers._pool._processes)
 
 
 _PARENT = """
 import os, sys
 from pathlib import Path
-from maskedlark.helper.ingest import Ingest, Job
+from maskedlark.helper.ingest import ChunkWorkers
 from tests.unit.helper.test_ingest import opener
 from tests.unit.helper.cases import measured
 if __name__ == "__main__":
-    ingest = Ingest(2)
-    ingest.take(Job(opener(), measured(1).chunk(0), Path(sys.argv[1])))
-    print(*ingest._pool._processes, flush=True)
+    workers = ChunkWorkers(2)
+    workers.open(opener(), measured(1).chunk(0), Path(sys.argv[1]))
+    print(*workers._pool._processes, flush=True)
     os.kill(os.getpid(), 9)
 """
 
@@ -139,8 +139,8 @@ def _runs(pid: int) -> bool:
 
 
 def test_a_chunk_file_of_other_parts_is_damaged(tmp_path):
-    taken = take(Job(opener(), measured(3).chunk(0), tmp_path))
-    path = tmp_path / taken.file
+    opened = open_chunk(opener(), measured(3).chunk(0), tmp_path)
+    path = tmp_path / opened.file
     with pytest.raises(DamagedDataset, match="other parts"):
         ChunkFile(path, np.ones(2, np.bool_))
     with pytest.raises(DamagedDataset, match="fewer"):

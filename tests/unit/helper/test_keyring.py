@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from maskedlark.errors import NotDeclared, NoValidKey
-from maskedlark.helper import key_store
 from maskedlark.helper.errors import NoKeys, NoReceiptKey
-from maskedlark.helper.keyring import DAY_S, SLOW_CLOCK_S, Keyring, Span
+from maskedlark.helper.keyring import DAY_S, SLOW_CLOCK_S, Keyring, Span, read
+from maskedlark.helper.keyring import NAME as FILE
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.web import files
 from maskedlark.web.errors import BadKeyFile
@@ -32,7 +32,7 @@ def rotate(keyring, now=NOW, identity=IDENTITY, **changes):
 
 
 def path(folder):
-    return folder / "keys" / key_store.NAME
+    return folder / "keys" / FILE
 
 
 def test_what_is_published_was_signed_by_the_identity_and_opens_here(tmp_path):
@@ -249,7 +249,7 @@ def test_secrets_do_not_print(tmp_path):
     keyring = ring(tmp_path)
     rotate(keyring)
     secret = json.loads(path(tmp_path).read_text())["opening"][0]["secret"]
-    stored = key_store.read(tmp_path / "keys", NAME)
+    stored = read(tmp_path / "keys", NAME)
     shown = repr(stored) + repr(keyring.opening_keys(NOW)) + repr(keyring.current(NOW))
     assert secret not in shown
     assert repr(bytes.fromhex(secret)) not in shown

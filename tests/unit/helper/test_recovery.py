@@ -162,9 +162,9 @@ def test_a_ledger_that_is_no_copy_is_left_alone(lost):
 @pytest.mark.parametrize("kept", [0, 3, 4])
 def test_missing_receipts_are_refused(lost, kept):
     lost.put_back()
-    with pytest.raises(ReceiptsMissing, match=r"behind \d+ up to 5"):
+    with pytest.raises(ReceiptsMissing, match=r"after \d+ up to 5"):
         lost.recover(lost.receipts[:kept])
-    with pytest.raises(ReceiptsMissing, match=r"behind 2 up to 5"):
+    with pytest.raises(ReceiptsMissing, match=r"after 2 up to 5"):
         lost.recover([*lost.receipts[:2], *lost.receipts[3:]])
     with pytest.raises(LedgerBehind), running(lost.folder, lost.config, lost.clock):
         pytest.fail("a refused recovery changes nothing")

@@ -56,7 +56,7 @@ class Rig:
     def relay(self, dataset=ONE):
         message = self.helpers[0].make(self.document, dataset)
         for helper in self.helpers[1:]:
-            helper.take(self.document, dataset, message)
+            helper.accept(self.document, dataset, message)
         return message
 
 
@@ -91,14 +91,14 @@ def test_another_seed_of_the_same_dataset_is_refused(rig, tmp_path):
     rig.databases[0].close()
     rig.databases[0] = open_database(f"sqlite:///{tmp_path / 'fresh'}.sqlite")
     with pytest.raises(BadSeed, match="another seed already"):
-        rig.helpers[1].take(rig.document, ONE, rig.start(0).make(rig.document, ONE))
+        rig.helpers[1].accept(rig.document, ONE, rig.start(0).make(rig.document, ONE))
     assert rig.helpers[1].of(rig.document, ONE) == before
 
 
 def test_the_message_of_another_dataset_leaves_nothing_behind(rig):
     message = rig.helpers[0].make(rig.document, OTHER)
     with pytest.raises(BadSeed, match="another dataset"):
-        rig.helpers[1].take(rig.document, ONE, message)
+        rig.helpers[1].accept(rig.document, ONE, message)
     for dataset in (ONE, OTHER):
         with pytest.raises(NoSeed):
             rig.helpers[1].of(rig.document, dataset)
@@ -108,7 +108,7 @@ def test_only_the_first_helper_makes_seeds_and_it_takes_its_own_back(rig):
     with pytest.raises(BadSeed, match="made by helper-0"):
         rig.helpers[1].make(rig.document, ONE)
     message = rig.helpers[0].make(rig.document, ONE)
-    rig.helpers[0].take(rig.document, ONE, message)
+    rig.helpers[0].accept(rig.document, ONE, message)
     assert rig.helpers[0].make(rig.document, ONE) == message
 
 
@@ -150,7 +150,7 @@ def test_a_dataset_of_another_origin_has_a_seed_of_its_own(rig):
 def test_keys_may_be_rotated_between_making_and_taking(rig):
     message = rig.helpers[0].make(rig.document, ONE)
     rig.keys[1].append(OpeningKey.generate(FixedRandomness(b"new")))
-    rig.helpers[1].take(rig.document, ONE, message)
+    rig.helpers[1].accept(rig.document, ONE, message)
     assert rig.helpers[1].of(rig.document, ONE) == rig.helpers[0].of(rig.document, ONE)
 
 
@@ -158,7 +158,7 @@ def test_a_key_that_is_gone_before_its_seed_was_taken_is_said(rig):
     message = rig.helpers[0].make(rig.document, ONE)
     rig.keys[1][:] = [OpeningKey.generate(FixedRandomness(b"new"))]
     with pytest.raises(BadSeed, match="key that is gone"):
-        rig.helpers[1].take(rig.document, ONE, message)
+        rig.helpers[1].accept(rig.document, ONE, message)
 
 
 def test_a_helper_without_a_receipt_key_makes_none_but_repeats_what_it_made(rig):

@@ -14,8 +14,8 @@ from tests.unit.helper.world import DAY_S, NOW, running, settings, world
 _HOLDER = """
 import sys, time
 from pathlib import Path
-from maskedlark.helper.alone import alone
-with alone(Path(sys.argv[1])):
+from maskedlark.helper.folder_lock import only_process
+with only_process(Path(sys.argv[1])):
     print("alone", flush=True)
     time.sleep(600)
 """

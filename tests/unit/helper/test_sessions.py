@@ -15,7 +15,7 @@ from maskedlark.dp.sampling import Sampling
 from maskedlark.errors import BadArguments, DecodeError, Expired, MaskedLarkError
 from maskedlark.exact.losses import BinaryCrossEntropy
 from maskedlark.functions import model
-from maskedlark.helper.sessions import MOST_SEED
+from maskedlark.helper.app import MOST_SEED
 from maskedlark.ledger import receipt
 from maskedlark.ledger.errors import (
     NoSuchSession,

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from maskedlark.clock import FixedClock
-from maskedlark.helper.signers import FAILED_S, Signers
+from maskedlark.helper.request_keys import FAILED_S, RequestKeys
 from maskedlark.randomness import FixedRandomness
 from maskedlark.web.errors import ServiceAway, UnknownOrigin
 from maskedlark.wire.signatures import SigningKey
@@ -39,7 +39,7 @@ def chains():
 
 @pytest.fixture
 def signers(chains, clock):
-    return Signers([ORIGIN], chains, FRESH_S, clock)
+    return RequestKeys([ORIGIN], chains, FRESH_S, clock)
 
 
 def test_it_is_the_key_of_the_newest_document(signers, chains):
@@ -96,7 +96,7 @@ def test_many_who_ask_at_once_are_one_question(chains, clock):
         assert leave.wait(30)
         return chains(origin)
 
-    signers = Signers([ORIGIN], chain, FRESH_S, clock, wait_s=30)
+    signers = RequestKeys([ORIGIN], chain, FRESH_S, clock, wait_s=30)
     with ThreadPoolExecutor(8) as pool:
         asked = [pool.submit(signers.key_of, ORIGIN) for _ in range(8)]
         assert inside.acquire(timeout=30)
@@ -117,7 +117,7 @@ def hanging(chains, clock):
             assert leave.wait(30)
         return chains(origin)
 
-    signers = Signers([ORIGIN], chain, FRESH_S, clock, wait_s=0.05)
+    signers = RequestKeys([ORIGIN], chain, FRESH_S, clock, wait_s=0.05)
     with ThreadPoolExecutor(2) as pool:
 
         def begin():

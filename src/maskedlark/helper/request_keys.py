@@ -19,18 +19,18 @@ WAIT_S = 2.0
 
 @dataclass
 class _Known:
-    """What was found of one origin, and when. Whoever holds the lock asks."""
+    """What was found of one origin, a key or what is wrong, and when. Whoever holds the lock asks."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     asked: int = 0
-    found: VerifyingKey | MaskedLarkError | None = None
+    key: VerifyingKey | MaskedLarkError | None = None
 
 
-class Signers:
+class RequestKeys:
     """The request key of every pinned origin, asked for again when it is `fresh_s` old.
 
     While one thread asks, the others go on with what was found before; where that is nothing, they wait for a
-    moment. So a parameter service that hangs holds up one thread an origin.
+    moment. So a parameter service that hangs holds up one thread per origin.
 
     It is the one that the newest verified document declares, also when that document has expired: its reports
     and datasets live longer than it does, and their ad server must be able to ask about them. Only a newer
@@ -58,20 +58,20 @@ class Signers:
         known = self._known[origin]
         if not self._is_fresh(known):
             self._refresh(origin, known)
-        found = known.found
-        if found is None:
+        key = known.key
+        if key is None:
             raise ServiceAway(f"the key of {origin} is being asked for; try again")
-        if isinstance(found, MaskedLarkError):
-            raise found.with_traceback(None)
-        return found
+        if isinstance(key, MaskedLarkError):
+            raise key.with_traceback(None)
+        return key
 
     def _refresh(self, origin: str, known: _Known) -> None:
-        if not known.lock.acquire(timeout=self._wait_s if known.found is None else 0):
+        if not known.lock.acquire(timeout=self._wait_s if known.key is None else 0):
             return
         try:
             if not self._is_fresh(known):
-                found = self._ask(origin)
-                known.asked, known.found = self._clock.now(), found
+                key = self._ask(origin)
+                known.asked, known.key = self._clock.now(), key
         finally:
             known.lock.release()
 
@@ -82,5 +82,5 @@ class Signers:
             return error
 
     def _is_fresh(self, known: _Known) -> bool:
-        lasts = FAILED_S if isinstance(known.found, MaskedLarkError) else self._fresh_s
-        return known.found is not None and 0 <= self._clock.now() - known.asked < lasts
+        lasts = FAILED_S if isinstance(known.key, MaskedLarkError) else self._fresh_s
+        return known.key is not None and 0 <= self._clock.now() - known.asked < lasts

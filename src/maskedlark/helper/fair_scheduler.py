@@ -1,26 +1,25 @@
-"""Turns at long work: each origin in its turn, however much another has waiting."""
+"""Threads for long work: each origin has its turn, however much another has waiting."""
 
 import asyncio
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
-class _Job(NamedTuple):
-    answer: "Future[Any]"
-    work: Callable[[], Any]
+_Job = tuple[Future[Any], Callable[[], Any]]
+"""What is answered when the work is done, and the work."""
 
 
-class Turns:
+class FairScheduler:
     """Threads for one kind of work. Run by a helper.
 
-    A free thread takes from the origin that has the fewest at work; equals go round. One origin has at most
+    A free thread works for the origin that has the fewest at work; equals go round. One origin has at most
     `workers` of the threads, and there is one more: who has none at work waits for nobody, unless two others
-    have taken all.
+    have all of them.
     """
 
     def __init__(self, workers: int, name: str) -> None:
@@ -35,7 +34,7 @@ class Turns:
         """What the work returns, once it had its turn."""
         answer: Future[T] = Future()
         with self._lock:
-            self._waiting.setdefault(origin, deque()).append(_Job(answer, work))
+            self._waiting.setdefault(origin, deque()).append((answer, work))
         self._pool.submit(self._work)
         return await asyncio.wrap_future(answer)
 
@@ -43,14 +42,14 @@ class Turns:
         """As long as it is anyone's turn: what waits for a turn is found by the thread that ends one."""
         origin = None
         while (turn := self._next(origin)) is not None:
-            origin, job = turn
-            if not job.answer.set_running_or_notify_cancel():
+            origin, (answer, work) = turn
+            if not answer.set_running_or_notify_cancel():
                 continue  # Nobody waits for it any more.
             try:
-                job.answer.set_result(job.work())
+                answer.set_result(work())
             except BaseException as error:  # noqa: BLE001 - whoever asked is told, whatever it is
-                job.answer.set_exception(error)
-            del job, turn  # Else its body would be held until this thread has more to do.
+                answer.set_exception(error)
+            del answer, work, turn  # Else its body would be held until this thread has more to do.
 
     def _next(self, done: str | None) -> tuple[str, _Job] | None:
         with self._lock:

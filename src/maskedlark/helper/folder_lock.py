@@ -1,4 +1,4 @@
-"""One process a folder: two would take each other's files for what nobody names. Run by a helper's start."""
+"""One process per folder: two would remove each other's files. Run at a helper's start."""
 
 import fcntl
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ _FILE = ".running"
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def only_process(folder: Path) -> Iterator[None]:
     """Hold the folder for as long as the block runs. A process that ends, however it ends, lets go of it."""
     folder.mkdir(0o700, parents=True, exist_ok=True)
     with (folder / _FILE).open("w") as file:

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from maskedlark.helper.turns import Turns
+from maskedlark.helper.fair_scheduler import FairScheduler
 from maskedlark.wire.datasets import JSON_TYPE
 from tests.unit.helper.world import ORIGIN, OTHER, OTHER_DOCUMENT_KEY, OTHER_KEY, world
 
@@ -35,7 +35,7 @@ async def begun(work):
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_whoever_comes_first_to_it_is_answered_while_another_has_taken_all_it_may(workers):
     """The attack: A has more waiting than there are threads, and each of them takes as long as it likes."""
-    turns = Turns(workers, "test")
+    turns = FairScheduler(workers, "test")
     log: list[str] = []
 
     async def run():
@@ -55,7 +55,7 @@ def test_whoever_comes_first_to_it_is_answered_while_another_has_taken_all_it_ma
 
 
 def test_origins_take_turns():
-    turns = Turns(1, "test")
+    turns = FairScheduler(1, "test")
     log: list[str] = []
 
     async def run():
@@ -82,7 +82,7 @@ def test_origins_take_turns():
 
 
 def test_errors_reach_who_asked_and_nobody_else():
-    turns = Turns(1, "test")
+    turns = FairScheduler(1, "test")
 
     def fails():
         raise ValueError("mine")
@@ -96,7 +96,7 @@ def test_errors_reach_who_asked_and_nobody_else():
 
 
 def test_work_that_nobody_waits_for_any_more_is_not_begun():
-    turns = Turns(1, "test")
+    turns = FairScheduler(1, "test")
     log: list[str] = []
 
     async def run():

@@ -1,4 +1,4 @@
-"""The door of a helper: nothing of a body is read before it is known who speaks, and nobody has all room."""
+"""Admission at a helper: nothing of a body is read before it is known who speaks, and nobody has all room."""
 
 import asyncio
 import json
@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack
 import pytest
 from fastapi import FastAPI, Request
 
+from maskedlark.helper.admission import RequestAdmission
 from maskedlark.helper.config import Limits
-from maskedlark.helper.door import Door
 from maskedlark.web import answers
 from maskedlark.web.errors import (
     BodyTooLarge,
@@ -23,17 +23,16 @@ from tests.unit.web.test_request_verifier import (
     NOW,
     OTHER_KEY,
     OTHER_SIGNATURE,
-    VERIFIER,
     changed,
     signed,
 )
 
 TYPE = "application/cbor"
-DOOR = Door(VERIFIER, Limits())
+ADMISSION = RequestAdmission(VERIFIER, Limits())
 
 
-async def taken(request, door=DOOR):
-    async with door.body(request, TYPE, len(BODY)) as found:
+async def taken(request, admission=ADMISSION):
+    async with admission.body(request, TYPE, len(BODY)) as found:
         return found
 
 
@@ -143,7 +142,7 @@ async def conversation(scope, receive):
 
 
 def test_one_origin_takes_half_of_the_room_at_most():
-    door = Door(VERIFIER, Limits(bodies=4))
+    admission = RequestAdmission(VERIFIER, Limits(bodies=4))
 
     def request(**changes):
         return Request(scope(signed(**changes)), receiving(BODY))
@@ -151,10 +150,12 @@ def test_one_origin_takes_half_of_the_room_at_most():
     async def run():
         async with AsyncExitStack() as inside:
             for _ in range(2):
-                await inside.enter_async_context(door.body(request(), TYPE, len(BODY)))
+                await inside.enter_async_context(admission.body(request(), TYPE, len(BODY)))
             with pytest.raises(TooManyUploads, match=r"ads\.example has 2"):
-                await taken(request(), door)
-            assert (await taken(request(key=OTHER_KEY, origin="other.example"), door))[0] == "other.example"
-        assert (await taken(request(), door))[0] == "ads.example"
+                await taken(request(), admission)
+            assert (await taken(request(key=OTHER_KEY, origin="other.example"), admission))[
+                0
+            ] == "other.example"
+        assert (await taken(request(), admission))[0] == "ads.example"
 
     asyncio.run(run())

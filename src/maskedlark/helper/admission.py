@@ -1,4 +1,4 @@
-"""The door of a helper: who speaks is known before a body is read, and only as much is read as has room."""
+"""Admission of requests: who speaks is known before a body is read, and only as much is read as has room."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -14,21 +14,21 @@ from maskedlark.web.body import Room
 from maskedlark.web.errors import TooManyUploads, WrongContentType
 from maskedlark.web.request_signature import NO_BODY_TYPE, RequestVerifier
 
-KNOCKING = 32
-"""Threads that look who is there. One an origin may hang on its key; the others must not be all."""
+VERIFYING = 32
+"""Threads that verify who speaks. One per origin may wait for its key; these must not be all."""
 HASHED_HERE = 1 << 15
 """A body of so many bytes is hashed before a thread that would do it has begun."""
 
 
-class Door:
-    """Lets signed requests in."""
+class RequestAdmission:
+    """Admits signed requests. Run by a helper."""
 
-    def __init__(self, keeper: RequestVerifier, limits: Limits) -> None:
-        self._gate = keeper
+    def __init__(self, verifier: RequestVerifier, limits: Limits) -> None:
+        self._verifier = verifier
         self._room = Room(limits.bodies * max(limits.chunk_bytes, limits.sealing_bytes, limits.step_bytes))
         self._share = max(1, limits.bodies // 2)
         self._held: Counter[str] = Counter()
-        self._hands = ThreadPoolExecutor(KNOCKING, "knocking")
+        self._verifying = ThreadPoolExecutor(VERIFYING, "verifying")
         self._within_s = limits.body_within_s
 
     async def caller(self, request: Request) -> str:
@@ -41,17 +41,17 @@ class Door:
         self, request: Request, media_type: str, most_bytes: int
     ) -> AsyncIterator[tuple[str, bytes]]:
         """A request's origin, and its body as the origin signed it; the block keeps a place for it."""
-        admitted = await request_signature.verify(request, self._gate, self._hands)
+        admitted = await request_signature.verify(request, self._verifier, self._verifying)
         if request.headers.get("content-type", "") != media_type:
             raise WrongContentType(f"send this as {media_type}")
-        # Only those who signed take a place: a stranger cannot fill the room.
+        # Only those who signed get a place: a stranger cannot fill the room.
         with self._place_of(admitted.origin), self._room.place() as place:
-            found = await body.read(request, most_bytes, self._within_s, place)
-            if len(found) <= HASHED_HERE:
-                admitted.check(found)
+            data = await body.read(request, most_bytes, self._within_s, place)
+            if len(data) <= HASHED_HERE:
+                admitted.check(data)
             else:
-                await run_in_threadpool(admitted.check, found)
-            yield admitted.origin, found
+                await run_in_threadpool(admitted.check, data)
+            yield admitted.origin, data
 
     @contextmanager
     def _place_of(self, origin: str) -> Iterator[None]:

@@ -1,0 +1,173 @@
+"""What all who work on a helper's datasets share: database, folders, ids and documents, and the time there.
+
+Run by a helper. Everything that matters is in the database. A file is written first and its row after it, so
+a file that no row names is nothing, and is removed; a row that is there is true, however the helper ended.
+"""
+
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
+
+from sqlalchemy import Connection, delete, func, select, update
+
+from maskedlark.clock import Clock
+from maskedlark.helper import tables
+from maskedlark.helper.ids import Ids
+from maskedlark.helper.tables import (
+    ABORTED,
+    ABORTED_OPENINGS,
+    CHUNKS,
+    DATASETS,
+    EXPIRED,
+    OPEN,
+    SEALED,
+    DatasetRow,
+)
+from maskedlark.parameters import document as documents
+from maskedlark.parameters.document import Document
+from maskedlark.storage.engine import Database
+from maskedlark.storage.errors import StorageUnavailable
+from maskedlark.storage.schema import prepare
+from maskedlark.web import files
+from maskedlark.web.errors import NotNamed
+
+_CHUNKS_AT_ONCE = 64
+_decoded = lru_cache(documents.decode)
+
+
+class DatasetContext:
+    """The folder of datasets, one for each by its number, and their rows. Threads may share it."""
+
+    def __init__(self, folder: Path, database: Database, helper: str, clock: Clock, most_leap_s: int) -> None:
+        prepare(database, "datasets", tables.SCHEMA_VERSION, tables.TABLES)
+        try:
+            _make(folder)
+        except OSError as error:
+            raise StorageUnavailable("the folder of columns cannot be written; try again later") from error
+        self.database, self.helper, self.clock = database, helper, clock
+        self.ids = Ids(database, folder, most_leap_s)
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._writers: Counter[int] = Counter()
+
+    def now(self) -> int:
+        """The moment, never before one at which ids were pruned."""
+        return max(self.clock.now(), self.ids.watermark())
+
+    def row(self, origin: str, name: str, opening: bytes) -> DatasetRow:
+        """A dataset as it is now, of this opening."""
+        with self.database.read() as connection:
+            return tables.by_name(connection, origin, name, opening)
+
+    def document(self, row: DatasetRow) -> Document:
+        """Under which a dataset was opened."""
+        return _decoded(bytes(row.document))
+
+    def place(self, document: Document) -> int:
+        """Which of the document's helpers we are."""
+        names = [helper.name for helper in document.helpers]
+        if self.helper not in names:
+            raise NotNamed(f"version {document.version} of {document.origin} does not name {self.helper}")
+        return names.index(self.helper)
+
+    def folder(self, number: int, make: bool = False) -> Path:
+        """Where the files of a dataset are."""
+        folder = self._folder / str(number)
+        if make:
+            _make(folder)
+        return folder
+
+    @contextmanager
+    def writing(self, number: int) -> Iterator[None]:
+        """Somebody may write files of the dataset that no row names yet."""
+        with self._lock:
+            self._writers[number] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._writers[number] -= 1
+
+    def expire(self, now: int) -> None:
+        """A sealed dataset goes when its first report is past its lifetime, an open one when a chunk is."""
+        # Not when all are: whoever sends a chunk more now and then would keep the first one for ever.
+        first = select(func.min(CHUNKS.c.expires)).where(CHUNKS.c.dataset == DATASETS.c.number)
+        end = func.coalesce(first.scalar_subquery(), DATASETS.c.expires)
+        with self.database.write() as connection:
+            sealed = update(DATASETS).where(DATASETS.c.state == SEALED, DATASETS.c.expires <= now)
+            connection.execute(sealed.values(state=EXPIRED, folder=None, contents=None))
+            unsealed = update(DATASETS).where(DATASETS.c.state == OPEN, end <= now)
+            connection.execute(unsealed.values(state=ABORTED))
+            connection.execute(delete(ABORTED_OPENINGS).where(ABORTED_OPENINGS.c.until <= now))
+
+    def finish_aborts(self) -> None:
+        """Free the ids of aborted datasets, some at a time, and remove them."""
+        with self.database.read() as connection:
+            numbers = connection.scalars(select(DATASETS.c.number).where(DATASETS.c.state == ABORTED)).all()
+        for number in numbers:
+            while self._delete_some_chunks(number):
+                pass
+            with self.database.write() as connection:
+                connection.execute(delete(DATASETS).where(DATASETS.c.number == number))
+            shutil.rmtree(self.folder(number), ignore_errors=True)
+
+    def _delete_some_chunks(self, number: int) -> int:
+        """Returns how many chunks that was."""
+        some = select(CHUNKS.c.number, CHUNKS.c.ids).where(CHUNKS.c.dataset == number).limit(_CHUNKS_AT_ONCE)
+        with self.database.write() as connection:
+            cursor = self.ids.lock(connection)
+            rows = connection.execute(some).all()
+            these = CHUNKS.c.number.in_([row.number for row in rows])
+            connection.execute(delete(CHUNKS).where(CHUNKS.c.dataset == number, these))
+            gone = tables.ids_in(*(row.ids for row in rows))
+            freed = self.ids.free(connection, cursor, gone)
+        self.ids.freed(freed, gone)
+        return len(rows)
+
+    def sweep_all(self) -> None:
+        """Remove all files that no row names."""
+        for path in [*self._folder.iterdir()]:
+            if path.is_dir() and path.name.isdigit():
+                self.sweep(int(path.name))
+
+    def sweep(self, number: int) -> None:
+        """Remove the files of a dataset that no row names."""
+        folder = self.folder(number)
+        # In this order: what was there before, and is neither being written nor named, is nothing.
+        present = [*folder.iterdir()] if folder.exists() else []
+        with self._lock:
+            if self._writers[number]:
+                return
+        with self.database.read() as connection:
+            named = {*_files(connection, number)}
+        for path in present:
+            if path.name not in named:
+                _remove(path)
+        with suppress(OSError):
+            folder.rmdir()  # If it is empty.
+
+
+def _files(connection: Connection, dataset: int) -> Iterator[str]:
+    """The names that a dataset's folder may hold."""
+    row = connection.execute(select(DATASETS).where(DATASETS.c.number == dataset)).one_or_none()
+    if row is not None and row.state == SEALED:
+        yield row.folder
+    elif row is not None and row.state == OPEN:
+        yield from connection.scalars(select(CHUNKS.c.file).where(CHUNKS.c.dataset == dataset))
+
+
+def _make(folder: Path) -> None:
+    """A folder that is ours alone; its name is durable when this returns."""
+    folder.mkdir(0o700, parents=True, exist_ok=True)
+    files.sync(folder.parent)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

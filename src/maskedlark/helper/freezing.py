@@ -1,0 +1,270 @@
+"""Freezing: what all helpers accepted of every chunk becomes a dataset that never changes. Run by a helper.
+
+The ad server asks for it with a seal, the list of what all accepted. `agree` and `merge` say what is in the
+dataset; `Freezer` makes it true, in one transaction with its receipt.
+"""
+
+import hashlib
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, select, update
+
+from maskedlark.clock import SECONDS_AN_HOUR
+from maskedlark.core.purpose import Purpose
+from maskedlark.core.records import Records
+from maskedlark.core.sharing import ByteRows
+from maskedlark.errors import Expired
+from maskedlark.helper import columns, tables
+from maskedlark.helper.chunk_file import ChunkFile
+from maskedlark.helper.columns import Contents, MeasuredWriter, TrainedWriter
+from maskedlark.helper.dataset_context import DatasetContext
+from maskedlark.helper.errors import Busy
+from maskedlark.helper.tables import CHUNKS, DATASETS, OPEN, SEALED, ChunkRow, DatasetRow
+from maskedlark.ledger import receipt
+from maskedlark.ledger.ledger import Ledger
+from maskedlark.parameters.document import Document
+from maskedlark.storage.errors import StorageUnavailable
+from maskedlark.web import files
+from maskedlark.web.errors import (
+    AlreadySealed,
+    ChunksMissing,
+    NotAccepted,
+    SealMismatch,
+    TooFewToSeal,
+    UnknownDataset,
+)
+from maskedlark.wire import datasets
+from maskedlark.wire.datasets import Sealed, Sealing
+
+
+@dataclass(eq=False)
+class FrozenDataset:
+    """As questions see it: columns are mapped when they are first asked for. Threads may share it."""
+
+    digest: bytes
+    document: Document
+    purpose: Purpose
+    expires: int
+    folder: Path
+    contents: Contents
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _mapped: dict[str | None, Records] = field(default_factory=dict)
+
+    def size(self, tag: str | None) -> int:
+        """How many records it has, of this model. No file is touched."""
+        return self.contents.records.get(tag or "", 0)
+
+    def records(self, tag: str | None) -> Records:
+        """Its columns and shares. Checked once, when they are mapped."""
+        with self._lock:
+            if tag not in self._mapped:
+                self._mapped[tag] = self._open(tag)
+            return self._mapped[tag]
+
+    def _open(self, tag: str | None) -> Records:
+        if tag is None:
+            return columns.read_measured(self.folder, self.contents, self.document.measure)
+        return columns.read_trained(self.folder, self.contents, self.document.declared_models, tag)
+
+
+class AgreedChunk(NamedTuple):
+    """A chunk that was received: its file, which of its parts we accepted, and which all helpers did."""
+
+    number: int
+    file: str
+    accepted: NDArray[np.bool_]
+    kept: NDArray[np.bool_]
+
+
+class Merged(NamedTuple):
+    """The columns of a dataset that is about to be frozen."""
+
+    digest: bytes
+    records: int
+    expires: int
+    contents: Contents
+
+
+def agree(chunks: Sequence[ChunkRow], sealing: Sealing, k: int) -> list[AgreedChunk]:
+    """What is kept of every chunk. Refuses a seal that is not over what we have, or over fewer than k."""
+    numbers, wanted = [chunk.number for chunk in chunks], range(len(sealing.accepted))
+    if numbers != [*wanted]:
+        missing = sorted(set(wanted) - set(numbers))
+        raise ChunksMissing(
+            f"{len(chunks)} chunks were received, {len(wanted)} are to be sealed"
+            + (f"; send chunk {missing[0]} first" if missing else "; name all of them")
+        )
+    agreed = []
+    for row, bitmap in zip(chunks, sealing.accepted, strict=True):
+        ours = datasets.unpack(bytes(row.accepted).hex(), row.parts)
+        agreed.append(AgreedChunk(row.number, row.file, ours, datasets.unpack(bitmap, row.parts)))
+    for chunk in agreed:
+        if (chunk.kept & ~chunk.accepted).any():
+            raise NotAccepted(f"chunk {chunk.number} has parts in the seal that this helper refused")
+    if (records := sum(int(each.kept.sum()) for each in agreed)) < k:
+        raise TooFewToSeal(
+            f"{records} reports were accepted by all helpers, and a dataset has at least k = {k}: abort it, "
+            "and send them with others"
+        )
+    return agreed
+
+
+def fingerprint(sealing: Sealing) -> bytes:
+    """By which a seal that is sent again is known."""
+    return hashlib.sha256("\n".join(sealing.accepted).encode()).digest()
+
+
+def merge(
+    source: Path, target: Path, document: Document, purpose: Purpose, agreed: Sequence[AgreedChunk]
+) -> Merged:
+    """Write the columns, by report id, durably, its name too. `target` is a new and empty folder."""
+    records = sum(int(chunk.kept.sum()) for chunk in agreed)
+    members, oldest = [], []
+    measured = purpose is Purpose.AGGREGATE
+    models = document.declared_models
+    writer = MeasuredWriter(target, document.measure) if measured else TrainedWriter(target, models)
+    for chunk in agreed:
+        if chunk.kept.any():
+            file = ChunkFile(source / chunk.file, chunk.kept)
+            if isinstance(writer, MeasuredWriter):
+                writer.append(file.measured())
+            else:
+                writer.append(file.trained(models))
+            members.append(file.members())
+            oldest.append(int(file.hours().min()))
+    contents = writer.close()
+    files.sync(target)
+    files.sync(target.parent)
+    name = datasets.digest(document.origin, document.digest, purpose, np.concatenate(members))
+    expires = (min(oldest) + 1) * SECONDS_AN_HOUR + document.report_lifetime_s
+    return Merged(name, records, expires, contents)
+
+
+class Freezer:
+    """Freezes datasets, one at a time: each reads and writes all of a dataset. Threads may share it."""
+
+    def __init__(self, context: DatasetContext, ledger: Ledger) -> None:
+        self._context, self._ledger = context, ledger
+        self._busy = threading.Lock()
+
+    def freeze(self, origin: str, name: str, wanted: Sealing, opening: bytes) -> Sealed:
+        """Make what all helpers accepted a dataset that never changes. The same seal gets the same answer."""
+        with self.alone():
+            row = self._context.row(origin, name, opening)
+            if row.state == OPEN:
+                try:
+                    with self._context.writing(row.number):
+                        self._freeze(row, wanted)
+                finally:
+                    self._context.sweep(row.number)  # Chunks, or columns that were not needed after all.
+                row = self._context.row(origin, name, opening)
+        return self._answer(row, wanted)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nobody waits here: whoever waited would keep a thread from those who need none of this."""
+        if not self._busy.acquire(blocking=False):
+            raise Busy("another dataset is being sealed; come again")
+        try:
+            yield
+        finally:
+            self._busy.release()
+
+    def _freeze(self, row: DatasetRow, wanted: Sealing) -> None:
+        document, purpose = self._context.document(row), Purpose(row.purpose)
+        with self._context.database.read() as connection:
+            chunks = tables.chunks(connection, row.number)
+        agreed = agree(chunks, wanted, document.k)
+        folder = self._context.folder(row.number)
+        try:
+            target = Path(tempfile.mkdtemp(prefix="columns-", dir=folder))  # 0700
+            with _removed_on_failure(target):
+                merged = merge(folder, target, document, purpose, agreed)
+                self._check(merged, wanted)
+        except OSError as error:
+            raise StorageUnavailable("the columns cannot be written now; seal it again later") from error
+        # From here on the folder stays: if the database goes away, it may have the seal all the same.
+        self._commit(row, fingerprint(wanted), agreed, target.name, merged)
+
+    def _check(self, merged: Merged, wanted: Sealing) -> None:
+        if wanted.digest is not None and bytes.fromhex(wanted.digest) != merged.digest:
+            raise SealMismatch("this helper finds another dataset than the other: nothing was sealed")
+        if merged.expires <= self._context.now():
+            raise Expired("a report of this dataset is past its lifetime: abort it, and send the others")
+
+    def _commit(
+        self, row: DatasetRow, agreed_on: bytes, agreed: list[AgreedChunk], folder: str, merged: Merged
+    ) -> None:
+        """In one transaction: sealed, with its receipt, and the ids of what is not in it free again."""
+        with self._context.database.write() as connection:
+            now = tables.by_name(connection, row.origin, row.name, lock=True)
+            if now.number != row.number:
+                raise UnknownDataset(f"dataset {row.name!r} was aborted, and another has its name")
+            if now.state != OPEN:
+                return  # Another process was first; its seal is the one that counts.
+            if len(tables.chunks(connection, row.number)) != len(agreed):
+                raise ChunksMissing("a chunk came while the dataset was being sealed: name all of them")
+            cursor = self._context.ids.lock(connection)
+            gone = _drop_others(connection, row.number, agreed)
+            freed = self._context.ids.free(connection, cursor, gone)
+            signed = self._ledger.freeze(
+                connection, self._context.document(row), Purpose(row.purpose), merged.digest, merged.records
+            )
+            this = update(DATASETS).where(DATASETS.c.number == row.number)
+            connection.execute(
+                this.values(
+                    state=SEALED,
+                    expires=merged.expires,
+                    digest=merged.digest,
+                    records=merged.records,
+                    agreed=agreed_on,
+                    folder=folder,
+                    contents=merged.contents.model_dump_json(),
+                    receipt=signed.encode(),
+                )
+            )
+        self._context.ids.freed(freed, gone)
+
+    def _answer(self, row: DatasetRow, wanted: Sealing) -> Sealed:
+        """What was answered to the seal, if it was this one."""
+        digest = bytes(row.digest).hex()
+        if bytes(row.agreed) != fingerprint(wanted) or wanted.digest not in (None, digest):
+            raise AlreadySealed(f"dataset {row.name!r} is sealed with other content, and never changes")
+        signed = receipt.decode(bytes(row.receipt))
+        # Before it leaves, every time: the helper may have ended right after the transaction.
+        self._ledger.remember(row.origin, signed)
+        return Sealed(digest=digest, records=row.records, receipt=signed.encode().decode())
+
+
+@contextmanager
+def _removed_on_failure(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _drop_others(connection: Connection, dataset: int, agreed: Sequence[AgreedChunk]) -> ByteRows:
+    """Let chunks claim no more than what all helpers accepted; returns the ids that are free now."""
+    gone = [tables.ids_in()]
+    for chunk in agreed:
+        if (chunk.kept == chunk.accepted).all():
+            continue
+        this = CHUNKS.c.dataset == dataset, CHUNKS.c.number == chunk.number
+        # In the order of the accepted parts; none if they were pruned.
+        ids = tables.ids_in(connection.scalar(select(CHUNKS.c.ids).where(*this)))
+        if len(ids):
+            stays = chunk.kept[chunk.accepted]
+            gone.append(ids[~stays])
+            connection.execute(update(CHUNKS).where(*this).values(ids=ids[stays].tobytes()))
+    return np.concatenate(gone)
