@@ -18,7 +18,7 @@ from maskedlark.web.errors import (
     WrongContentType,
     WrongDigest,
 )
-from tests.unit.web.test_gate import BODY, GATE, NOW, OTHER_KEY, OTHER_SIGNATURE, changed, signed
+from tests.unit.web.gates import BODY, GATE, NOW, OTHER_KEY, OTHER_SIGNATURE, changed, signed
 
 TYPE = "application/cbor"
 DOOR = Door(GATE, Limits())

@@ -3,18 +3,9 @@
 import pytest
 
 from maskedlark.web.connections import MOST_UNREAD, READ_WITHIN_S, Awaited, Waiting
+from tests.unit.web.timing import Time
 
 IDLE_S = 10.0
-
-
-class Time:
-    """Seconds that pass when told to."""
-
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
 
 
 class Peer:
