@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-SERVICES = (("parameters", "serve"), ("adserver", "serve"), ("helper", "serve"))
+COMMANDS = (("parameters", "serve"), ("adserver", "serve"), ("helper", "serve"), ("helper", "rotate"))
 CLIENTS = "tests.simulation.kills.clients"
 NEEDED = (
     *("maskedlark.cli.parameters", "maskedlark.cli.adserver", "maskedlark.cli.helper"),
@@ -94,7 +94,7 @@ def _is_known(arguments: Any) -> bool:
     if isinstance(arguments, str | bytes) or list(arguments[:2]) != [sys.executable, "-m"]:
         return False
     module, *words = arguments[2:]
-    return module == CLIENTS or (module == "maskedlark" and tuple(words[:2]) in SERVICES)
+    return module == CLIENTS or (module == "maskedlark" and tuple(words[:2]) in COMMANDS)
 
 
 @contextmanager
