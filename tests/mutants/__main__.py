@@ -55,13 +55,12 @@ def main() -> None:
     words = " ".join(sys.argv[1:])
     chosen = [mutant for mutant in MUTANTS if words in mutant.promise]
     began, alive = time.monotonic(), 0
-    nothing = NOTHING._replace(
-        tests=" ".join(sorted({each for mutant in chosen for each in mutant.tests.split()}))
-    )
+    tests = sorted({each for mutant in chosen for each in mutant.tests.split()})
+    nothing = NOTHING._replace(tests=" ".join(tests))
     with ThreadPoolExecutor(2) as pool:
         # What passes without any edit takes longest: it begins first, beside the edits.
         unedited, results = (
-            pool.submit(noticed, NOTHING._replace(tests=" ".join(tests))),
+            pool.submit(noticed, nothing),
             pool.map(noticed, chosen),
         )
         for mutant, test in zip(chosen, results, strict=True):
