@@ -15,8 +15,9 @@ from unittest import mock
 import httpx
 import sqlalchemy
 from fastapi import routing
+from fastapi import utils as fastapi_utils
 from fastapi.dependencies import models, utils
-from httpx import _urls
+from httpx import _urlparse, _urls
 from httpx._models import Cookies
 from sqlalchemy import Engine
 
@@ -44,7 +45,7 @@ _verify = lru_cache(MOST)(VerifyingKey.verify)
 
 _document = lru_cache(MOST)(document.decode)
 _keys = lru_cache(MOST)(keys.verify)
-_url = lru_cache(MOST)(_urls.urlparse)
+_url = lru_cache(MOST)(_urlparse.urlparse)
 """What the same bytes say is the same for everybody, and nobody can change it. What is refused is refused
 each time anew."""
 
@@ -88,7 +89,7 @@ def parameter(*, param_name: str, annotation: Any, value: Any, path_param_names:
     return _PARAMETERS[key][1]
 
 
-_field = routing.create_model_field
+_field = fastapi_utils.create_model_field
 _FIELDS: dict[tuple[object, ...], tuple[object, Any]] = {}
 
 
