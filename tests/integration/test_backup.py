@@ -19,7 +19,7 @@ from maskedlark.ledger.receipt import RecoveredReceipt, SignedReceipt, decode
 from maskedlark.randomness import SystemRandomness
 from maskedlark.simulate.cluster import LocalCluster, RunningHelper, local_cluster
 from maskedlark.web.errors import ServiceAway
-from tests.integration.test_budget import SETTINGS, Attacker, reports, request
+from tests.integration.attacker import SETTINGS, Attacker, reports, request
 
 RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
 

@@ -33,9 +33,9 @@ from maskedlark.web import key_file
 from maskedlark.wire import uploads
 from maskedlark.wire.columns import Key
 from tests.integration import clumsy, planted
+from tests.integration.attacker import Attacker
 from tests.integration.planted import Needle
 from tests.integration.provoking import CAMPAIGN, FEATURES, SHOP, VALUE, provoke
-from tests.integration.test_budget import Attacker
 from tests.integration.waiting import next_second
 from tests.statistical import sides
 from tests.statistical.sides import TAG, population, question

@@ -9,7 +9,7 @@ import pytest
 
 from maskedlark.simulate.services import Process
 from maskedlark.wire import uploads
-from tests.integration.test_upload import PATIENCE_S, command, made, stored, uploading
+from tests.integration.uploading import PATIENCE_S, command, made, stored, uploading
 from tests.unit.browser.outbox import MemoryOutbox
 
 BROWSERS = 6

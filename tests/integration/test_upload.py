@@ -14,21 +14,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from maskedlark.adserver.report_store import Reports, Selection
-from maskedlark.browser.upload import Progress, Settings, Uploader
-from maskedlark.clock import SystemClock, hour_of
-from maskedlark.core.purpose import Purpose
-from maskedlark.randomness import SystemRandomness
-from maskedlark.storage.engine import file_of, open_database
+from maskedlark.browser.upload import Progress
+from maskedlark.storage.engine import file_of
 from maskedlark.wire.uploads import CONTENT_TYPE, encode_batch
-from tests.unit.adserver.stored import DIGEST, ORIGIN, arrivals
+from tests.integration.uploading import PATIENCE_S, command, made, stored, uploader, uploading
 from tests.unit.browser.outbox import MemoryOutbox
-from tests.unit.parameters.cases import DOCUMENT_KEY
-
-ALL = Selection(Purpose.TRAIN, DIGEST, 0, 2**40)
-PATIENCE_S = 60
-"""No assertion is about time; a test that hangs for this long has failed."""
-BATCH = 5
 
 
 @pytest.fixture(autouse=True)
@@ -39,17 +29,6 @@ def quiet():
 @pytest.fixture
 def url(tmp_path):
     return f"sqlite:///{tmp_path / 'reports.db'}"
-
-
-def command(database: str, folder: Path) -> list[str]:
-    """What an operator types, with settings in this folder."""
-    key = DOCUMENT_KEY.verifying.public.hex()
-    (folder / "adserver.toml").write_text(
-        f'origin = "{ORIGIN}"\ndatabase = "{database}"\nkey = "request.key"\ncache = "cache"\n'
-        f'parameter_service = "http://127.0.0.1:1"\nservice_key = "{key}"\norigin_key = "{key}"\n'
-    )
-    words = ["-m", "maskedlark", "adserver", "serve", "--config", str(folder / "adserver.toml")]
-    return [sys.executable, *words, "--log-level", "WARNING"]
 
 
 @contextlib.contextmanager
@@ -65,37 +44,6 @@ def ad_server(database: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
             yield line.split()[-1], process
         finally:
             process.kill()
-
-
-def made(count: int, seed: bytes = b"seed") -> list[bytes]:
-    return [each.data for each in arrivals(count, seed, hour=hour_of(SystemClock().now()))]
-
-
-def uploader(address: str, client: httpx.Client, outbox: MemoryOutbox) -> Uploader:
-    settings = Settings(batch_reports=BATCH, first_wait_s=1, most_wait_s=1, idle_s=0.05)
-    return Uploader(address, client, SystemClock(), SystemRandomness(), outbox, settings)
-
-
-@contextlib.contextmanager
-def uploading(address: str, outbox: MemoryOutbox) -> Iterator[None]:
-    """A browser's background thread, for as long as the block runs."""
-    stop = threading.Event()
-    with httpx.Client() as client:
-        thread = threading.Thread(target=uploader(address, client, outbox).run, args=(stop,))
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join(PATIENCE_S)
-    assert not thread.is_alive()
-
-
-def stored(url: str) -> list[bytes]:
-    database = open_database(url)
-    found = [each.data for each in Reports(database, SystemClock()).read(ALL)]
-    database.close()
-    return found
 
 
 def test_a_killed_ad_server_loses_nothing_that_it_acknowledged_and_doubles_nothing(url):

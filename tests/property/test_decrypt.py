@@ -26,7 +26,7 @@ from maskedlark.wire.columns import AggregateColumns, TrainColumns
 from maskedlark.wire.decrypt import decrypt_parts
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.report import Opener, PublicPart, Report
-from tests.property.test_mutations import mutate
+from tests.property.mutating import mutate
 from tests.twins import opening as twin
 
 RNG = FixedRandomness(b"opening")

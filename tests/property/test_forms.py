@@ -11,7 +11,7 @@ from maskedlark.wire import forms, report
 from maskedlark.wire.hpke import KEY_ID_BYTES, OVERHEAD
 from maskedlark.wire.payload import SIZE_STEP
 from maskedlark.wire.report import PublicPart, Report
-from tests.property.test_mutations import mutate
+from tests.property.mutating import mutate
 
 HOURS = st.sampled_from([0, 23, 24, 255, 256, 480_000, 480_001, (1 << 32) - 1])
 ORIGINS = st.sampled_from(["a", "ads.example", "ads.examplf", "b" * 24, "x" * 253])

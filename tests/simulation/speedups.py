@@ -12,11 +12,18 @@ from types import CodeType
 from typing import Any
 from unittest import mock
 
+import httpx
 import sqlalchemy
+from fastapi import routing
+from fastapi import utils as fastapi_utils
 from fastapi.dependencies import models, utils
+from httpx import _urlparse, _urls
+from httpx._models import Cookies
 from sqlalchemy import Engine
 
+from maskedlark.parameters import document
 from maskedlark.storage import sqlite
+from maskedlark.wire import keys
 from maskedlark.wire.signatures import VerifyingKey
 
 _FIRST: list[Engine] = []
@@ -34,6 +41,21 @@ def create_engine(*arguments: Any, **options: Any) -> Engine:
 
 _verify = lru_cache(MOST)(VerifyingKey.verify)
 """The same bytes are verified by everybody who gets them. What does not verify is never remembered."""
+
+
+_document = lru_cache(MOST)(document.decode)
+_keys = lru_cache(MOST)(keys.verify)
+_url = lru_cache(MOST)(_urlparse.urlparse)
+"""What the same bytes say is the same for everybody, and nobody can change it. What is refused is refused
+each time anew."""
+
+_cookies = Cookies.extract_cookies
+
+
+def cookies(jar: Cookies, response: httpx.Response) -> None:
+    """httpx looks for cookies in every answer in the way of another library."""
+    if "set-cookie" in response.headers:
+        _cookies(jar, response)
 
 
 _lines = inspect.getsourcelines
@@ -67,6 +89,18 @@ def parameter(*, param_name: str, annotation: Any, value: Any, path_param_names:
     return _PARAMETERS[key][1]
 
 
+_field = fastapi_utils.create_model_field
+_FIELDS: dict[tuple[object, ...], tuple[object, Any]] = {}
+
+
+def response_field(*, name: str, type_: Any, mode: Any) -> Any:
+    """And one for every answer of every endpoint."""
+    key = (name, id(type_), mode)
+    if key not in _FIELDS:
+        _FIELDS[key] = (type_, _field(name=name, type_=type_, mode=mode))
+    return _FIELDS[key][1]
+
+
 @contextmanager
 def installed() -> Iterator[None]:
     with ExitStack() as stack:
@@ -75,6 +109,11 @@ def installed() -> Iterator[None]:
             (VerifyingKey, "verify", _verify),
             (inspect, "getsourcelines", lines),
             (utils, "analyze_param", parameter),
+            (routing, "create_model_field", response_field),
+            (document, "decode", _document),
+            (keys, "verify", _keys),
+            (_urls, "urlparse", _url),
+            (Cookies, "extract_cookies", cookies),
         ):
             stack.enter_context(mock.patch.object(target, name, changed))
         yield

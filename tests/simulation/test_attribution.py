@@ -8,8 +8,7 @@ import pytest
 from maskedlark.browser import Kind, Store
 from maskedlark.randomness import FixedRandomness
 from tests.twins.attribution import Reference
-from tests.unit.browser.cases import DAY, Set
-from tests.unit.browser.test_browser import secrets
+from tests.unit.browser.cases import DAY, Set, secrets
 
 OPERATIONS = 500
 DESTINATIONS = ("shop.example", "other.example", "third.example")

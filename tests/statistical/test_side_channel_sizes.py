@@ -16,7 +16,7 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.errors import MaskedLarkError
 from maskedlark.randomness import FixedRandomness
 from maskedlark.simulate.cluster import LocalCluster
-from tests.integration.test_budget import Attacker
+from tests.integration.attacker import Attacker
 from tests.integration.waiting import next_second
 from tests.statistical import sides
 from tests.statistical.sides import HIGH, LOW, Message, Secrets, alike, drawn, measured, question, trained

@@ -15,7 +15,7 @@ from maskedlark.core import sharing
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.simulate.cluster import LocalCluster
 from maskedlark.wire.datasets import JSON_TYPE, SEAL_TYPE, Sealing
-from tests.integration.test_budget import Attacker
+from tests.integration.attacker import Attacker
 from tests.statistical import sides
 from tests.statistical.side_functions import parity
 from tests.statistical.sides import HIGH, PEOPLE, SETTINGS, Heard, Secrets, alike, measured, question, staged

@@ -41,7 +41,7 @@ from maskedlark.wire.keys import KeyConfiguration, PublishedKey
 from maskedlark.wire.report import _PART, PublicPart
 from tests.unit.adserver.stored import arrivals
 from tests.unit.ledger.ledgers import Marks, Signs
-from tests.unit.parameters.cases import HELPER_KEYS, REQUEST_KEY
+from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, SERVICE_KEY
 from tests.unit.web.service import NOW, ORIGIN, AppTransport, Service, client
 
 DAY = 86_400
@@ -345,3 +345,14 @@ def configuration(place: int) -> bytes:
     identity = HELPER_KEYS[place]
     name = f"helper-{place}"
     return KeyConfiguration(name, identity.verifying, f"http://{name}.test", 1, published).sign(identity)
+
+
+CONFIG = f"""
+origin = "ads.example"
+database = "sqlite:///ads.db"
+key = "request.key"
+cache = "cache"
+parameter_service = "http://parameters.test"
+service_key = "{SERVICE_KEY.verifying.public.hex()}"
+origin_key = "{DOCUMENT_KEY.verifying.public.hex()}"
+"""

@@ -23,19 +23,9 @@ from maskedlark.storage.engine import open_database
 from maskedlark.storage.errors import UnusedDatabase
 from maskedlark.web import key_file
 from maskedlark.web.errors import BadConfig, BadKeyFile, CorruptCache, StrangeAnswer
-from tests.unit.adserver.measuring import World
-from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, SERVICE_KEY
+from tests.unit.adserver.measuring import CONFIG, World
+from tests.unit.parameters.cases import HELPER_KEYS
 from tests.unit.web.service import NOW
-
-CONFIG = f"""
-origin = "ads.example"
-database = "sqlite:///ads.db"
-key = "request.key"
-cache = "cache"
-parameter_service = "http://parameters.test"
-service_key = "{SERVICE_KEY.verifying.public.hex()}"
-origin_key = "{DOCUMENT_KEY.verifying.public.hex()}"
-"""
 
 
 @pytest.fixture

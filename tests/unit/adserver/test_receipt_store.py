@@ -12,7 +12,7 @@ from maskedlark.storage.engine import open_database
 from maskedlark.wire.signatures import VerifyingKey
 from tests.unit.ledger import ledgers
 from tests.unit.ledger.ledgers import DATASETS, question
-from tests.unit.ledger.test_recovered import DOCUMENT, NEXT, ORIGIN, Lost, bent
+from tests.unit.ledger.lost import DOCUMENT, NEXT, ORIGIN, Lost, bent
 from tests.unit.parameters import cases
 
 

@@ -1,11 +1,13 @@
 """Browsers in memory: documents and keys at hand, a clock that stands where it is put."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as default
 from pathlib import Path
 from typing import Any
 
 from maskedlark.browser import Browser, Kind, Outbox, Store
 from maskedlark.clock import FixedClock
+from maskedlark.core import field, sharing
 from maskedlark.errors import NotDeclared
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.policy import Policy
@@ -33,7 +35,7 @@ POLICY = Policy(
 class InMemory:
     """Verified documents and keys, without a service."""
 
-    documents: list[Document] = field(default_factory=lambda: [make()])
+    documents: list[Document] = default(default_factory=lambda: [make()])
 
     def latest(self, origin: str) -> Document:
         found = [document for document in self.documents if document.origin == origin]
@@ -99,3 +101,16 @@ def opened(data: bytes, document: Document, tag: str | None = None) -> list[Any]
         Opener(f"helper-{i}", i, {key.key_id: key}, declared, size).open(made.part(i))
         for i, key in enumerate(OPENING[: len(document.helpers)])
     ]
+
+
+def secrets(data, document, tag=None):
+    """The open columns of a report, and the secret that all helpers' shares add up to."""
+    views = opened(data, document, tag)
+    public, first = views[0]
+    declared = document.measure if tag is None else document.declared_models[tag]
+    ids = sharing.byte_rows(public.id, 16)
+    shares = [
+        sharing.recover([payload.secret], ids, public.purpose, place, declared.secrets())
+        for place, (_, payload) in enumerate(views)
+    ]
+    return first.columns, field.to_signed(sharing.combine(shares))[0].tolist()

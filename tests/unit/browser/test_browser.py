@@ -7,30 +7,16 @@ import pytest
 from maskedlark.browser import Kind, Outbox
 from maskedlark.browser import browser as module
 from maskedlark.browser.browser import LimitReached
-from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import Forked, NotAsDeclared, NotDeclared, WrongLength
 from maskedlark.parameters.policy import BudgetOverCeiling, UntrustedHelper
 from maskedlark.randomness import FixedRandomness
 from maskedlark.wire import report
 from maskedlark.wire.columns import AggregateColumns, TrainColumns
-from tests.unit.browser.cases import DAY, START, Set, opened
+from tests.unit.browser.cases import DAY, START, Set, secrets
 from tests.unit.parameters.cases import make
 
 QUIET: dict[str, Any] = {"fake_rate": 0.0}
-
-
-def secrets(data, document, tag=None):
-    """The open columns of a report, and the secret that all helpers' shares add up to."""
-    views = opened(data, document, tag)
-    public, first = views[0]
-    declared = document.measure if tag is None else document.declared_models[tag]
-    ids = sharing.byte_rows(public.id, 16)
-    shares = [
-        sharing.recover([payload.secret], ids, public.purpose, place, declared.secrets())
-        for place, (_, payload) in enumerate(views)
-    ]
-    return first.columns, field.to_signed(sharing.combine(shares))[0].tolist()
 
 
 def by_purpose(reports):

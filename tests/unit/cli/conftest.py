@@ -1,9 +1,11 @@
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from maskedlark.web import logs
+from tests.unit.cli.helper_folder import World
 
 
 @pytest.fixture(autouse=True)
@@ -15,3 +17,11 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]]]:
     os.umask(mask)
     yield found
     os.umask(mask)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A helper's folder, and a parameter service that its commands reach."""
+    made = World(tmp_path, monkeypatch)
+    yield made
+    made.store.close()

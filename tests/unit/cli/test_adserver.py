@@ -16,8 +16,8 @@ from maskedlark.randomness import SystemRandomness
 from maskedlark.storage.engine import open_database
 from maskedlark.web import key_file, serving
 from maskedlark.web.errors import BadConfig
+from tests.unit.adserver.measuring import CONFIG
 from tests.unit.adserver.stored import arrivals
-from tests.unit.adserver.test_client import CONFIG
 from tests.unit.parameters.cases import SERVICE_KEY
 
 RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke

@@ -11,9 +11,8 @@ from maskedlark.clock import SystemClock
 from maskedlark.helper import config
 from maskedlark.helper.service import open_service
 from maskedlark.randomness import SystemRandomness
-from tests.unit.cli.test_helper import one_line, world
+from tests.unit.cli.helper_folder import one_line
 
-__all__ = ["world"]
 RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
 
 

@@ -8,7 +8,7 @@ from maskedlark.adserver.client import Client
 from maskedlark.cli import app
 from maskedlark.training import load
 from tests.unit.training.cases import document, home, model
-from tests.unit.training.test_from_recipe import BUILD, RUN, STEPPING
+from tests.unit.training.recipes import BUILD, RUN, STEPPING
 
 INVOKE = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
 

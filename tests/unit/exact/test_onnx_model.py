@@ -1,8 +1,6 @@
 """Models as torch, scikit-learn and Keras write them; and what does not fit is refused by its node's name."""
 
-import tempfile
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,17 +17,9 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from maskedlark.exact.onnx_model import read  # noqa: E402
 from maskedlark.training import network as networks  # noqa: E402
+from tests.unit.exact.exporting import exported  # noqa: E402
 
 rng = np.random.default_rng(0)
-
-
-def exported(module: torch.nn.Module, shape: tuple[int, ...], **options: Any) -> bytes:
-    """As a user of torch exports it. The exporters warn about themselves; that is theirs."""
-    path = Path(tempfile.mkdtemp()) / "model.onnx"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(module, (torch.zeros(shape),), path, verbose=False, external_data=False, **options)
-    return path.read_bytes()
 
 
 def built(*nodes: Any, inputs: Any = 4, **constants: Any) -> bytes:

@@ -18,14 +18,7 @@ from maskedlark.web.errors import (
     WrongContentType,
     WrongDigest,
 )
-from tests.unit.web.test_request_verifier import (
-    BODY,
-    NOW,
-    OTHER_KEY,
-    OTHER_SIGNATURE,
-    changed,
-    signed,
-)
+from tests.unit.web.signing import BODY, NOW, OTHER_KEY, OTHER_SIGNATURE, VERIFIER, changed, signed
 
 TYPE = "application/cbor"
 ADMISSION = RequestAdmission(VERIFIER, Limits())

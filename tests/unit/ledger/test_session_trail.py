@@ -12,7 +12,7 @@ from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import SignedReceipt
 from tests.unit.ledger import ledgers
 from tests.unit.ledger.ledgers import DATASETS, ChargedSessions, opening, question
-from tests.unit.ledger.test_trail import rechained
+from tests.unit.ledger.lying import rechained
 from tests.unit.parameters import cases
 
 DOCUMENT = cases.make(k=1)

@@ -11,6 +11,7 @@ from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import Certificate, ReleaseReceipt, SignedReceipt, certify
 from tests.unit.ledger import ledgers
 from tests.unit.ledger.ledgers import DATASETS, Signs, question
+from tests.unit.ledger.lying import rechained, resigned
 from tests.unit.parameters import cases
 
 DOCUMENT = cases.make(k=1)
@@ -31,29 +32,6 @@ def chain(tmp_path) -> list[SignedReceipt]:
 
 def verify(chain, documents=(DOCUMENT,), origin="ads.example", helper="helper-0"):
     return trail.verify(chain, origin, helper, documents)
-
-
-def resigned(signed: SignedReceipt, **changes) -> SignedReceipt:
-    """The receipt with other contents, signed by the helper's own key: what a lying helper could make."""
-    item = json.loads(signed.receipt)
-    for name, value in changes.items():
-        place, _, inner = name.partition("__")
-        if inner:
-            item[place][inner] = value
-        else:
-            item[place] = value
-    made = receipt._RECEIPT.validate_json(json.dumps(item))
-    signs = Signs()
-    return receipt.sign(made, signs.key, signs.certificate)
-
-
-def rechained(chain: list[SignedReceipt], at: int, **changes) -> list[SignedReceipt]:
-    """A chain whose receipt at a place was changed, and all later ones made to follow it."""
-    out = chain[:at]
-    for i, signed in enumerate(chain[at:], start=at):
-        previous = out[-1].digest.hex() if out else None
-        out.append(resigned(signed, previous=previous, **(changes if i == at else {})))
-    return out
 
 
 def test_an_honest_chain_holds_and_adds_up(chain):

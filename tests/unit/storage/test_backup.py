@@ -14,7 +14,7 @@ from maskedlark.storage.errors import StorageUnavailable, UnsupportedDatabase
 
 def test_a_copy_is_of_one_state_while_others_write(tmp_path, sqlite_url):
     """Two tables that every transaction keeps equal are equal in every copy."""
-    database, stop = open_database(sqlite_url), threading.Event()
+    database, stop, wrote = open_database(sqlite_url), threading.Event(), threading.Event()
     with database.write() as connection:
         for table in ("a", "b"):
             connection.execute(text(f"CREATE TABLE {table} (number INTEGER)"))
@@ -26,11 +26,14 @@ def test_a_copy_is_of_one_state_while_others_write(tmp_path, sqlite_url):
             with database.write() as connection:
                 for table in ("a", "b"):
                     connection.execute(text(f"INSERT INTO {table} VALUES ({number})"))
+            wrote.set()
 
     writer = threading.Thread(target=work)
     writer.start()
     try:
         for count in range(10):
+            wrote.clear()
+            assert wrote.wait(60)  # Where copies are fast, the writer would hardly have its turn.
             backup.copy(database, tmp_path / f"copy-{count}")
     finally:
         stop.set()

@@ -9,33 +9,9 @@ from maskedlark.errors import BadArguments
 from maskedlark.training import from_recipe, recipe
 from maskedlark.training.errors import BadRun
 from maskedlark.web.errors import BadConfig
-from tests.unit.exact.test_onnx_model import exported
+from tests.unit.exact.exporting import exported
 from tests.unit.training.cases import FEATURES, document, fit, flat, home
-
-RUN = """
-adserver = "adserver.toml"
-tag = "visits"
-model = "model.py:build"
-loss = "bce"
-steps = 4
-batches = 2
-noise = 0.5
-delta = 1e-5
-out = "model.pt"
-"""
-STEPPING = 'optimizer = {name = "Adam", lr = 0.01, betas = [0.8, 0.99]}\n'
-BUILD = f"""
-from torch import nn
-
-def build():
-    return nn.Sequential(nn.Linear({FEATURES}, 5), nn.ReLU(), nn.Linear(5, 1))
-
-def nothing():
-    return 3
-
-def fails():
-    raise ValueError("no GPU here")
-"""
+from tests.unit.training.recipes import BUILD, RUN, STEPPING
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from starlette.requests import Request
 
 from maskedlark.web.body import GRACE_S, Room, read
 from maskedlark.web.errors import BodyTooLarge, BodyTooSlow, TooManyUploads, WrongContentType
-from tests.unit.web.test_connections import Time
+from tests.unit.web.timing import Time
 
 MOST = 100
 

@@ -8,18 +8,9 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from maskedlark.web.connections import MOST_UNREAD, READ_WITHIN_S, Awaited, ConnectionLimiter
+from tests.unit.web.timing import Time
 
 IDLE_S = 10.0
-
-
-class Time:
-    """Seconds that pass when told to."""
-
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
 
 
 class Peer:

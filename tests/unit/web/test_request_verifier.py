@@ -1,15 +1,12 @@
 """Which requests a helper accepts: the origin that signed it, for us, now, and nothing that was changed."""
 
 import hashlib
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from maskedlark.clock import FixedClock
-from maskedlark.randomness import FixedRandomness
-from maskedlark.web import request_signature
 from maskedlark.web.errors import (
     BadRequestSignature,
     NotForUs,
@@ -21,46 +18,23 @@ from maskedlark.web.errors import (
     WrongDigest,
 )
 from maskedlark.web.request_signature import WINDOW_S, RequestVerifier, VerifiedRequest
-from maskedlark.wire.signatures import SigningKey
+from tests.unit.web.signing import (
+    BODY,
+    KEY,
+    NOW,
+    OTHER_KEY,
+    OTHER_SIGNATURE,
+    VERIFIER,
+    changed,
+    key_of,
+    signed,
+)
 
-NOW = 1_900_000_000
-KEY, OTHER_KEY = (SigningKey.generate(FixedRandomness(seed)) for seed in (b"ads", b"other"))
-KEYS = {"ads.example": KEY.verifying, "other.example": OTHER_KEY.verifying}
-BODY = b"the body"
 VERIFIED = VerifiedRequest("ads.example", hashlib.sha256(BODY).digest())
-
-
-def key_of(origin):
-    if origin not in KEYS:
-        raise UnknownOrigin(f"no key is pinned here for {origin}")
-    return KEYS[origin]
-
-
-VERIFIER = RequestVerifier("helper-0", key_of, FixedClock(NOW))
-
-
-def signed(**changes):
-    parts: dict[str, Any] = {
-        "method": "POST",
-        "target": "/v1/a%2Fb?x=1",
-        "content_type": "application/cbor",
-        "body": BODY,
-        "origin": "ads.example",
-        "helper": "helper-0",
-        "created": NOW,
-        "key": KEY,
-    }
-    made = request_signature.sign(**(parts | changes))
-    return [(name.encode(), value.encode()) for name, value in made.items()]
 
 
 def verify(headers, verifier=VERIFIER, method="POST", path=b"/v1/a%2Fb", query=b"x=1"):
     return verifier.verify(method, path, query, headers)
-
-
-def changed(headers, name, value):
-    assert any(each == name for each, _ in headers)
-    return [(each, value if each == name else old) for each, old in headers]
 
 
 def test_what_its_origin_signed_for_us_is_admitted():
@@ -76,7 +50,6 @@ def test_headers_of_others_are_let_be():
     assert verify([(b"accept", b"*/*"), (b"accept", b"\xff"), *signed(), (b"x", b"")]) == VERIFIED
 
 
-OTHER_SIGNATURE = dict(signed(created=NOW + 1))[b"signature"]
 OTHER_DIGEST = dict(signed(body=b"x"))[b"content-digest"]
 OTHER_INPUT = dict(signed(created=NOW + 1))[b"signature-input"]
 OTHER_KEYID = dict(signed(key=OTHER_KEY))[b"signature-input"]

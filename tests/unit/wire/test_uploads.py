@@ -12,7 +12,7 @@ from maskedlark.wire.uploads import (
     encode_answers,
     encode_batch,
 )
-from tests.property.test_mutations import mutate
+from tests.property.mutating import mutate
 
 MOST, MOST_BYTES = 8, 100
 BATCH = [b"one", b"2", bytes(MOST_BYTES), b"four"]
