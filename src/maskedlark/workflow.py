@@ -23,7 +23,7 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from maskedlark.adserver import question, table
+from maskedlark.adserver import query_arguments, table
 from maskedlark.adserver.combining import Answered
 from maskedlark.adserver.errors import NotSealed
 from maskedlark.adserver.queries import Queries, QuerySpec
@@ -338,15 +338,15 @@ class Workflow:
     def query(
         self,
         values: Sequence[str],
-        by: question.Grouping = (),
-        where: question.Where | None = None,
+        by: query_arguments.Grouping = (),
+        where: query_arguments.Where | None = None,
         datasets: Sequence[str] | None = None,
         noise: float | None = None,
         epsilon: float | None = None,
         confidence: float = 0.95,
     ) -> table.Table:
         """Sums of values by group, private."""
-        answered = self.ask(Sums(), question.sums(values, by, where), datasets, noise, epsilon)
+        answered = self.ask(Sums(), query_arguments.sums(values, by, where), datasets, noise, epsilon)
         return table.tables(answered, confidence)[0]
 
     def ask(

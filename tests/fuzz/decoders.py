@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from tests.fuzz import of_files, of_functions, of_privacy, of_training, of_web, of_wire
+from tests.fuzz import of_documents, of_files, of_functions, of_training, of_web, of_wire
 from tests.fuzz.running import Decoder
 
 _BITMAPS = "reads bitmaps with wire.datasets.unpack, which is in the table"
@@ -34,7 +34,7 @@ EXEMPT = {
     "helper.tables.answer": _OWN,
     "helper.datasets._state": _OWN,
     "helper.freezing.agree": _BITMAPS,
-    "privacy.ledger.Anchor.read": "a protocol: helper.anchor.FileAnchor.read is in the table",
+    "ledger.ledger.Anchor.read": "a protocol: helper.anchor.FileAnchor.read is in the table",
     "simulate.simulation._same": _PLAYED,
     "simulate.cluster._ports": _PLAYED,
     "web.answers.read_body": _ENDPOINT,
@@ -47,7 +47,7 @@ EXEMPT = {
 @cache
 def table() -> dict[str, Decoder]:
     """By name."""
-    rooms = (of_wire, of_privacy, of_web, of_files, of_functions, of_training)
+    rooms = (of_wire, of_documents, of_web, of_files, of_functions, of_training)
     found = [each for room in rooms for each in room.decoders()]
     names = [each.name for each in found]
     assert len(set(names)) == len(names), "two decoders of one name would share their seeds"

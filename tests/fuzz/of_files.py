@@ -40,7 +40,7 @@ from maskedlark.web import key_file
 from maskedlark.web.caches import ChainCache, KeyCache
 from maskedlark.web.errors import BadConfig, BadKeyFile, CorruptCache
 from maskedlark.wire.decrypt import decrypt_parts
-from tests.fuzz.of_privacy import SIGNED, _receipts
+from tests.fuzz.of_documents import SIGNED, _receipts
 from tests.fuzz.of_wire import _opener
 from tests.fuzz.running import Decoder
 from tests.fuzz.trees import ONNX, TOML
@@ -110,7 +110,7 @@ def _caches() -> list[Decoder]:
     return [
         Decoder(
             "cached document",
-            ("privacy.chain.decode",),
+            ("parameters.chain.decode",),
             (SIGNED[0].encode(),),
             _in_file(f"{where}/1.json", chain),
             (CorruptCache,),
@@ -118,7 +118,7 @@ def _caches() -> list[Decoder]:
         ),
         Decoder(
             "seen version",
-            ("privacy.chain.decode",),
+            ("parameters.chain.decode",),
             (b"1\n",),
             _in_file(str(seen.folder.relative_to(_folder()) / "seen"), chain),
             (CorruptCache,),
@@ -150,7 +150,7 @@ def _kept() -> Decoder:
 
     return Decoder(
         "kept answer",
-        ("privacy.kept_answers.KeptAnswers.read", "privacy.kept_answers.KeptAnswers._expire"),
+        ("release.kept_answers.KeptAnswers.read", "release.kept_answers.KeptAnswers._expire"),
         (whole,),
         _in_file(f"answers/{path.name}", read),
         (),
@@ -295,7 +295,7 @@ def _settings() -> list[Decoder]:
     return [
         Decoder(
             "settings to draft",
-            ("parameter_service.draft.draft",),
+            ("parameters.drafting.draft",),
             (DRAFT.encode(),),
             drafted,
             (InvalidDocument,),

@@ -25,7 +25,7 @@ from maskedlark.release.shared_seed import SeedMessage, SignedSeed
 from maskedlark.web.errors import StrangeAnswer
 from maskedlark.wire import steps
 from maskedlark.wire.hpke import OpeningKey
-from tests.fuzz.of_privacy import FIRST
+from tests.fuzz.of_documents import FIRST
 from tests.fuzz.running import Decoder
 from tests.unit.ledger import ledgers
 
@@ -100,7 +100,7 @@ def _sessions() -> list[Decoder]:
     return [
         Decoder(
             "session",
-            ("privacy.messages.decode_session",),
+            ("release.messages.decode_session",),
             (json.dumps(given).encode(),),
             messages.decode_session,
             (BadArguments,),
@@ -153,9 +153,9 @@ def _seeds() -> list[Decoder]:
 
     assert SeedMessage.model_validate_json(signed.message).encode() == signed.message.encode()
     covers = (
-        "privacy.shared_seed._decode",
-        "privacy.shared_seed._verified",
-        "privacy.shared_seed.SeedMessage.encode",
+        "release.shared_seed._decode",
+        "release.shared_seed._verified",
+        "release.shared_seed.SeedMessage.encode",
     )
     return [
         Decoder("shared seed", covers[:1], (signed.encode(),), unseal, _SEED_ERRORS, weight=0.2),

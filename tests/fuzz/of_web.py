@@ -14,7 +14,7 @@ from maskedlark.web.errors import NotForUs, RequestRefused, UnknownOrigin
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.request_signature import RequestVerifier, SignedRequest
 from maskedlark.wire.signatures import VerifyingKey
-from tests.fuzz.of_privacy import SIGNED
+from tests.fuzz.of_documents import SIGNED
 from tests.fuzz.running import Decoder
 from tests.unit.parameters.cases import HELPER_KEYS, REQUEST_KEY, SERVICE_KEY
 from tests.unit.web.service import NOW, PINNED, URL, configuration
@@ -144,7 +144,7 @@ def _clients() -> list[Decoder]:
             return client.chain(ORIGIN)
 
     answers = {"latest": SIGNED[-1].encode(), "documents": _page(0), "keys": configuration(0, 1)}
-    covers = ("web.pages.decode_page", "privacy.chain.decode", "wire.keys.verify")
+    covers = ("web.pages.decode_page", "parameters.chain.decode", "wire.keys.verify")
     return [
         Decoder(f"client asks for {path}", covers, (data,), partial(asked, path), weight=0.04)
         for path, data in answers.items()

@@ -25,9 +25,9 @@ from maskedlark.web.errors import BadConfig, UnsignedRequest
 from maskedlark.wire.decrypt import decrypt_parts
 from tests.fuzz import decoders
 from tests.fuzz.asking import Asking, Sent, check
+from tests.fuzz.of_documents import FIRST
 from tests.fuzz.of_files import DRAFT, PARAMETERS
 from tests.fuzz.of_functions import NETWORK
-from tests.fuzz.of_privacy import FIRST
 from tests.fuzz.of_web import head_of, signed_request
 from tests.fuzz.of_wire import _opener
 from tests.fuzz.services import SERVICES

@@ -9,7 +9,7 @@ import pytest
 from maskedlark import audit
 from maskedlark.dp import mechanisms
 from maskedlark.ledger import sessions
-from maskedlark.release import release, steps
+from maskedlark.release import release, session
 
 SEED, BODY = bytes(range(32)), b"weights"
 
@@ -26,7 +26,7 @@ def test_auditors_reach_into_nothing_private(path):
 
 def test_seeds_are_as_the_protocol_says():
     digest = hashlib.sha256(bytes(8) + BODY).digest()
-    assert steps.body_digest(BODY, ()) == digest
+    assert session.body_digest(BODY, ()) == digest
     step = hashlib.sha256(b"maskedlark v1 step noise" + SEED + (3).to_bytes(8, "big") + digest).digest()
     assert sessions.noise_seed(SEED, 3, digest) == step
     column = hashlib.sha256(b"maskedlark v1 noise" + SEED + bytes([0, 0, 0, 1, 0, 0, 0, 2])).digest()

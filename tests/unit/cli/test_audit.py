@@ -100,7 +100,7 @@ def test_canaries_in_training_say_ok_only_where_they_see():
     ids=["epsilon", "product"],
 )
 def test_what_helpers_would_refuse_is_refused_before_they_are_started(monkeypatch, typed, said):
-    monkeypatch.setattr(canaries, "local_cluster", None)
+    monkeypatch.setattr(auditor, "local_cluster", None)
     done = RUN(cli.app, ["audit", "canaries", *typed])
     assert done.exit_code == 2
     assert said in done.stderr

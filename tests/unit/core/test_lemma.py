@@ -51,5 +51,5 @@ def test_functions_of_other_than_whole_numbers_are_refused():
     )
     with pytest.raises(NotDeclared, match="return int64"):
         lemma.masked_sum(lambda x, y: x.sum(axis=1, keepdims=True) - y[:, None], records)  # That is float64.
-    with pytest.raises(NotDeclared, match="one row a record"):
+    with pytest.raises(NotDeclared, match="one row per record"):
         lemma.masked_sum(lambda x, y: y, records)

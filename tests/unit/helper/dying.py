@@ -19,7 +19,7 @@ POINTS: dict[str, tuple[str, Any, str, bool]] = {
     "chunk: before commit": ("add", Ids, "claim", True),
     "chunk: after commit": ("add", Ids, "claimed", False),
     "seal: columns written": ("seal", MeasuredWriter, "close", True),
-    "seal: before commit": ("seal", Ledger, "seal", True),
+    "seal: before commit": ("seal", Ledger, "freeze", True),
     "seal: after commit": ("seal", DatasetContext, "sweep", False),
     "seal: before the anchor": ("seal", Ledger, "remember", False),
     "seal: after the anchor": ("seal", Ledger, "remember", True),

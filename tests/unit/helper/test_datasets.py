@@ -593,7 +593,7 @@ def test_a_seal_whose_commit_fails_leaves_nothing(tmp_path, sqlite_url, monkeypa
         def fails(*_):
             raise StorageUnavailable("away")
 
-        monkeypatch.setattr(ledger, "seal", fails)
+        monkeypatch.setattr(ledger, "freeze", fails)
         for _ in range(2):
             with pytest.raises(StorageUnavailable):
                 seal_all(datasets, 1)

@@ -44,7 +44,7 @@ def _documents() -> list[Decoder]:
     return [
         Decoder(
             "draft of a document",
-            ("privacy.document.parse",),
+            ("parameters.document.parse",),
             (draft, text),
             document.parse,
             (InvalidDocument,),
@@ -53,7 +53,7 @@ def _documents() -> list[Decoder]:
         ),
         Decoder(
             "document",
-            ("privacy.document.decode", "privacy.document.Document.encode"),
+            ("parameters.document.decode", "parameters.document.Document.encode"),
             (text, SECOND.encode()),
             document.decode,
             (InvalidDocument,),
@@ -62,7 +62,7 @@ def _documents() -> list[Decoder]:
         ),
         Decoder(
             "signed document",
-            ("privacy.chain.decode", "privacy.chain._refuse_format_1", "privacy.chain.Signed.names"),
+            ("parameters.chain.decode", "parameters.chain._refuse_format_1", "parameters.chain.Signed.names"),
             tuple(each.encode() for each in SIGNED),
             _named,
             (InvalidDocument,),
@@ -70,7 +70,7 @@ def _documents() -> list[Decoder]:
         ),
         Decoder(
             "document of a hostile origin",
-            ("privacy.chain.verify", "privacy.document.decode"),
+            ("parameters.chain.verify", "parameters.document.decode"),
             (text,),
             _hostile_origin,
             (InvalidDocument, BrokenChain),
@@ -87,7 +87,7 @@ def _documents() -> list[Decoder]:
         ),
         Decoder(
             "chain in a file",
-            ("web.pages.decode_chain", "privacy.chain.verify"),
+            ("web.pages.decode_chain", "parameters.chain.verify"),
             (pages.encode_chain(SIGNED),),
             _whole_chain,
             (InvalidDocument, BadSignature, BrokenChain),
@@ -118,7 +118,7 @@ def _questions() -> list[Decoder]:
     return [
         Decoder(
             "question",
-            ("privacy.messages.decode_request", "functions.function.parse"),
+            ("release.messages.decode_request", "functions.function.parse"),
             (request.encode(),),
             _asked,
             (BadArguments,),
@@ -188,7 +188,7 @@ def _answers() -> list[Decoder]:
     return [
         Decoder(
             "answer",
-            ("privacy.messages.decode_answer",),
+            ("release.messages.decode_answer",),
             (answer.encode(),),
             messages.decode_answer,
             (DecodeError, BadReceipt),
@@ -197,7 +197,7 @@ def _answers() -> list[Decoder]:
         ),
         Decoder(
             "answer that is added up",
-            ("privacy.messages.decode_answer",),
+            ("release.messages.decode_answer",),
             (answer.encode(),),
             combined,
             (DecodeError, BadReceipt, HelpersDiffer),
@@ -245,11 +245,11 @@ def _receipt_decoders() -> list[Decoder]:
         return trail.verify([*receipts[:3], signed(body)], "ads.example", "helper-0", [FIRST])
 
     bodies = tuple(each.receipt.encode() for each in receipts)
-    claimed = ("privacy.receipt.SignedReceipt.claimed", "privacy.receipt._Canonical.encode")
+    claimed = ("ledger.receipt.SignedReceipt.claimed", "ledger.receipt._Canonical.encode")
     return [
         Decoder(
             "signed receipt",
-            ("privacy.receipt.decode",),
+            ("ledger.receipt.decode",),
             tuple(each.encode() for each in receipts),
             receipt.decode,
             (BadReceipt,),
@@ -266,14 +266,14 @@ def _receipt_decoders() -> list[Decoder]:
         ),
         Decoder(
             "certificate of a hostile helper",
-            ("privacy.receipt.SignedCertificate.claimed", "privacy.receipt._Canonical.encode"),
+            ("ledger.receipt.SignedCertificate.claimed", "ledger.receipt._Canonical.encode"),
             (certificate,),
             certified,
             (BadReceipt,),
             lambda data, found: found.encode() == data,
             0.3,
         ),
-        Decoder("trail", ("privacy.trail.verify",), bodies[3:4], followed, (BadReceipt,), weight=0.04),
+        Decoder("trail", ("ledger.trail.verify",), bodies[3:4], followed, (BadReceipt,), weight=0.04),
         Decoder(
             "page of receipts",
             ("adserver.remote_helper._read",),
