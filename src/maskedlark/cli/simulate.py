@@ -124,7 +124,7 @@ def hints(started: Simulation, folder: Path) -> list[str]:
     """What there is, and what to type in another terminal."""
     sealed = ", ".join(f"{each.records} records in {each.name!r}" for each in started.sealed.values())
     lines = [
-        f"Ready: a parameter service, an ad server and {len(started.cluster.helpers)} helpers are options.",
+        f"Ready: a parameter service, an ad server and {len(started.cluster.helpers)} helpers are running.",
         f"Sealed at every helper: {sealed}, fakes among them. Next, in another terminal:",
         "",
     ]

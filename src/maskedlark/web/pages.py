@@ -61,7 +61,10 @@ def encode_chain(documents: Sequence[Signed]) -> bytes:
 def _listed(item: object) -> tuple[Signed, ...]:
     if not isinstance(item, list):
         raise InvalidDocument("a chain is a list of signed documents")
-    return tuple(chain.decode(json.dumps(each).encode()) for each in item)
+    try:
+        return tuple(chain.decode(json.dumps(each).encode()) for each in item)
+    except RecursionError:
+        raise InvalidDocument("a document is nested deeper than any") from None
 
 
 def _json(data: bytes) -> object:
