@@ -35,6 +35,8 @@ def parse(form: type[S], arguments: Arguments) -> S:
         return form.model_validate_json(json.dumps(arguments))
     except ValidationError as error:
         raise BadArguments(faults(error)) from None
+    except RecursionError:
+        raise BadArguments("the arguments are nested deeper than any function's") from None
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ def test_such_an_answer_is_kept_and_not_computed_again(asked, worked):
         assert [each.encode() for each in asked.answers(request)] == before
     assert len(worked) == 2
     # Lost in a crash, it is made again as it was.
-    for path in asked.rig.folder.glob("answers-*/*"):
+    for path in asked.rig.folder.glob("*/answers/*"):
         path.unlink()
     assert [each.encode() for each in asked.answers(request)] == before
     assert len(worked) == 4
@@ -120,7 +120,7 @@ def test_an_answer_over_everybody_is_computed_again(asked, worked):
     before = [each.encode() for each in asked.answers(request)]
     assert [each.encode() for each in asked.answers(request)] == before
     assert len(worked) == 4
-    assert not list(asked.rig.folder.glob("answers-*/*"))
+    assert not list(asked.rig.folder.glob("*/answers/*"))
 
 
 def test_below_k_it_is_noise_alone_in_the_same_form(asked, monkeypatch):
