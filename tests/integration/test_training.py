@@ -104,7 +104,7 @@ def test_other_batches_too(services, options, chosen):
     assert np.array_equal(found, services.in_memory(training, 2, chosen, **options, steps=2))
     (opened, *_) = training.receipts.values()
     assert opened.course is not None
-    assert opened.course.course() == training.plan().course
+    assert opened.course == training.plan().course
 
 
 def test_what_a_session_costs_is_what_was_planned_and_some_of_it_comes_back(services):
@@ -233,7 +233,7 @@ def test_a_run_over_http_gives_the_weights_of_the_run_in_memory(services, helper
     assert len(training.receipts) == helpers
     for opened in training.receipts.values():
         assert opened.course is not None
-        assert opened.course.course() == training.plan().course
+        assert opened.course == training.plan().course
         assert opened.balance.charged_epsilon == pytest.approx(training.plan().epsilon, rel=1e-9)
 
 

@@ -49,7 +49,7 @@ class Shadow:
         places: dict[tuple[str, bytes], float] = {}
         for stream, datasets, course, used in self.sessions.values():
             known = accountant.epsilon(
-                [Charge(course.kind, course.noise, min(used, course.batches))], course.delta
+                [Charge(course.mechanism, course.noise, min(used, course.batches))], course.delta
             )
             hidden = (
                 sampled_epsilon(course.noise, course.rate, used, course.delta)

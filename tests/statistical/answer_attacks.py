@@ -52,7 +52,7 @@ class Found:
 
 def course_of(opened: OpenedReceipt) -> Course:
     assert opened.course is not None
-    return opened.course.course()
+    return opened.course
 
 
 def judged(coins, scores, members: Guesses, course: Course) -> Found:

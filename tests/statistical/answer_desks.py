@@ -242,7 +242,7 @@ def put_back(folder: Path, copies: int = 8) -> Found:
         drawn, opened = here.drawn(), here.opened
     assert opened is not None
     assert opened.course is not None
-    course, unit = opened.course.course(), _unit(here)
+    course, unit = opened.course, _unit(here)
     sums = np.mean([field.to_signed(field.add(first, each)) for each in seen], axis=0) / unit
     members = answers.membership(answers.traces(np.stack(seen, axis=1)), drawn, RATE, TAIL)
     scores = canaries.without_batches(-sums, RATE, (1 + 1 / copies) ** 0.5)

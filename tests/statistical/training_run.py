@@ -64,8 +64,7 @@ def train(made: LocalCluster, count: int, rate: float, steps: int, noise: float,
         told, drawn = _told(training, made, made.helpers[1], bodies)
         reserved = training.receipts["helper-1"].course
         assert reserved is not None
-        course = reserved.course()
-        return Seen(found / scale, -told / scale, drawn, course)
+        return Seen(found / scale, -told / scale, drawn, reserved)
 
 
 def _told(

@@ -17,9 +17,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 from maskedlark.dp.mechanisms import LEAST_NOISE, MOST_NOISE, Kind, check_noise
 from maskedlark.errors import NotDeclared
+from maskedlark.parameters.settings import MOST_NUMBER, STRICT
 
 DIGITS = 4
 """Multipliers that `noise_for` finds have so many significant digits."""
@@ -43,15 +45,17 @@ _Merged = tuple[tuple[float, int], ...]
 
 @dataclass(frozen=True)
 class Charge:
-    """So many columns, each with noise of this kind and multiplier."""
+    """So many columns, each with noise of this kind and multiplier. Receipts hold it as it is."""
 
-    kind: Kind
+    __pydantic_config__: ClassVar = STRICT
+
+    mechanism: Kind
     noise: float
-    count: int
+    columns: int
 
     def __post_init__(self) -> None:
         check_noise(self.noise)
-        if self.kind not in ("laplace", "gaussian") or self.count < 0:
+        if self.mechanism not in ("laplace", "gaussian") or not 0 <= self.columns <= MOST_NUMBER:
             raise NotDeclared("a charge is for 0 columns or more of 'laplace' or 'gaussian' noise")
 
 
@@ -61,7 +65,7 @@ def epsilon(charges: Iterable[Charge], delta: float) -> float:
         raise NotDeclared("a delta is from 0 to less than 1")
     merged: dict[Kind, Counter[float]] = {"laplace": Counter(), "gaussian": Counter()}
     for charge in charges:
-        merged[charge.kind][charge.noise] += charge.count
+        merged[charge.mechanism][charge.noise] += charge.columns
     laplace, gaussian = (tuple(sorted((+merged[kind]).items())) for kind in ("laplace", "gaussian"))
     if not gaussian:
         return _laplace(laplace, delta)

@@ -74,4 +74,4 @@ def most_batches(sampling: Sampling, opened: Course, used: int) -> int:
     kept = opened.kept(used)
     if sampling.rate is None or sampling.rate == 1:
         return kept
-    return announced(opened.kind, opened.noise, sampling.rate, opened.steps, opened.delta, kept)
+    return announced(opened.mechanism, opened.noise, sampling.rate, opened.steps, opened.delta, kept)

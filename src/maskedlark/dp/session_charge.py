@@ -22,12 +22,13 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 from maskedlark.dp import accountant
 from maskedlark.dp.accountant import Charge
 from maskedlark.dp.mechanisms import Kind, check_noise
 from maskedlark.errors import NotDeclared
+from maskedlark.parameters.settings import STRICT
 
 MOST_STEPS = 1 << 20
 """Composing more takes longer than a request should."""
@@ -51,9 +52,14 @@ _UNHEARD = 2.0**-40
 
 @dataclass(frozen=True)
 class Course:
-    """So many steps with this noise, over batches that a record is in at this rate."""
+    """So many steps with this noise, over batches that a record is in at this rate.
 
-    kind: Kind
+    Receipts hold it as it is.
+    """
+
+    __pydantic_config__: ClassVar = STRICT
+
+    mechanism: Kind
     noise: float
     rate: float
     """The Poisson rate; 1 where nothing is amplified: partitions, whole datasets, batches that are known."""
@@ -66,13 +72,13 @@ class Course:
 
     def __post_init__(self) -> None:
         check_noise(self.noise)
-        if self.kind not in ("laplace", "gaussian"):
+        if self.mechanism not in ("laplace", "gaussian"):
             raise NotDeclared("a course has 'laplace' or 'gaussian' noise")
         if not 0 < self.rate <= 1:
             raise NotDeclared("a rate is over 0, and 1 at most")
         if not (1 <= self.steps <= MOST_STEPS and 0 <= self.batches <= self.steps):
             raise NotDeclared(f"a course has 1 to {MOST_STEPS} steps, and no record is in more batches")
-        if not 0 <= self.delta < 1 or (self.delta == 0 and self.kind == "gaussian"):
+        if not 0 <= self.delta < 1 or (self.delta == 0 and self.mechanism == "gaussian"):
             raise NotDeclared("a course has a delta below 1; with Gaussian noise, over 0")
 
     def kept(self, used: int) -> int:
@@ -141,7 +147,7 @@ def _at_end(closed: Closed, whole: Callable[[Course], float], figure: _Figure) -
 def _loss_bound(closed: Closed, figure: _Figure) -> float:
     """What the loss itself stays below at an early end, but for the end's δ."""
     course, delta = closed.course, _END * closed.course.delta
-    if course.kind == "laplace":
+    if course.mechanism == "laplace":
         pure = _known(course, closed.steps, closed.batches, 0.0)
         if delta == 0:
             return pure
@@ -160,14 +166,14 @@ def _sampled(course: Course) -> float:
 def _unknown(course: Course, steps: int, batches: int, delta: float) -> float:
     """The batches are not known: what sampling hides need not be paid for, where it is less."""
     known = _known(course, steps, batches, delta)
-    if course.kind == "laplace" or course.rate == 1:
+    if course.mechanism == "laplace" or course.rate == 1:
         return known
     return min(known, sampled_epsilon(course.noise, course.rate, steps, delta))
 
 
 def _known(course: Course, steps: int, batches: int, delta: float) -> float:
     """The batches are known: one release for every one that a record is in."""
-    return accountant.epsilon([Charge(course.kind, course.noise, min(steps, batches))], delta)
+    return accountant.epsilon([Charge(course.mechanism, course.noise, min(steps, batches))], delta)
 
 
 @lru_cache(maxsize=4096)
@@ -232,7 +238,7 @@ def crowded(course: Course, records: int, k: int, held_out: float = 0.0) -> bool
     """
     from scipy.stats import binom  # noqa: PLC0415 - slow to import
 
-    if course.kind == "laplace" or course.rate == 1 or k <= 1:
+    if course.mechanism == "laplace" or course.rate == 1 or k <= 1:
         return True
     below = course.steps * float(binom.cdf(k - 1, records, course.rate * (1 - held_out)))
     return below <= _rare(course.delta, adserver_epsilon(course))

@@ -178,12 +178,12 @@ class Account:
             spent = self._figure(entry.stream, charged)
             left = Figures(room.adserver - spent.adserver, room.coalition - spent.coalition)
             return noise_for_course(
-                charge.kind, charge.rate, charge.steps, charge.delta, *left, batches=charge.batches
+                charge.mechanism, charge.rate, charge.steps, charge.delta, *left, batches=charge.batches
             )
         courses = self._courses(charged)
         left_epsilon = min(room.adserver - courses.adserver, room.coalition - courses.coalition)
         delta = self.delta(entry.stream)
-        return accountant.noise_for(charge.kind, charge.count, left_epsilon, delta, charged.charges)
+        return accountant.noise_for(charge.mechanism, charge.columns, left_epsilon, delta, charged.charges)
 
     def delta(self, stream: Stream) -> float:
         """The δ that the ε of a stream's single releases is computed at: of a model's, half."""
@@ -296,5 +296,5 @@ def _merged(charges: Iterable[Charge]) -> tuple[Charge, ...]:
     """As few charges as say the same: a thousand questions with one noise are one charge."""
     counts: Counter[tuple[Kind, float]] = Counter()
     for charge in charges:
-        counts[charge.kind, charge.noise] += charge.count
+        counts[charge.mechanism, charge.noise] += charge.columns
     return tuple(Charge(kind, noise, count) for (kind, noise), count in counts.items())

@@ -15,9 +15,7 @@ from maskedlark.ledger.budget import Cost, Entry
 from maskedlark.ledger.receipt import (
     Balance,
     OpenedReceipt,
-    Released,
     ReleaseReceipt,
-    Reserved,
     SignedReceipt,
 )
 
@@ -76,19 +74,17 @@ class QueryCharge:
         }
         if self.session is None:
             assert isinstance(self.charge, Charge), "a single query has a charge of its own"
-            charge = self.charge
-            released = Released(mechanism=charge.kind, noise=charge.noise, columns=charge.count)
-            return ReleaseReceipt(**common, released=released)
+            return ReleaseReceipt(**common, released=self.charge)
         assert not isinstance(self.charge, Charge), "a session is charged whole"
-        terms, course = self.session, Reserved.of(self.charge) if self.charge else None
+        terms = self.session
         return OpenedReceipt(
-            **common, slots=terms.slots, steps=terms.steps, sampling=terms.sampling, course=course
+            **common, slots=terms.slots, steps=terms.steps, sampling=terms.sampling, course=self.charge
         )
 
 
 def engine(charge: Charge | Course | None, computed: str) -> str:
     """What the same answers are made with. `computed`: the function's part of it."""
-    noise = mechanisms.engine(charge.kind) if charge else "no noise"
+    noise = mechanisms.engine(charge.mechanism) if charge else "no noise"
     return f"{noise}; {computed}"
 
 

@@ -7,21 +7,19 @@ machine that answers.
 """
 
 import hashlib
-import json
-from typing import Annotated, Literal
+from collections.abc import Callable
+from typing import Annotated, Literal, TypeVar
 
-import rfc8785
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 
 from maskedlark.dp.accountant import Charge
-from maskedlark.dp.mechanisms import LEAST_NOISE, MOST_NOISE
 from maskedlark.dp.sampling import Sampling
 from maskedlark.dp.session_charge import MOST_STEPS, Closed, Course
-from maskedlark.errors import BadSignature, WeakKey
+from maskedlark.errors import BadSignature, NotDeclared
 from maskedlark.ledger.budget import Closing, Cost, Entry
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.parameters.document import Origin
-from maskedlark.parameters.settings import MOST_NUMBER, Hex32, Name, PublicKey, Seconds, Settings
+from maskedlark.parameters.settings import MOST_NUMBER, Canonical, Hex32, Name, PublicKey, Seconds, Settings
 from maskedlark.wire.signatures import SIGNATURE_BYTES, SigningKey, VerifyingKey
 
 RECEIPT_LABEL = "maskedlark v1 receipt"
@@ -30,21 +28,19 @@ CERTIFICATE_LABEL = "maskedlark v1 receipt key"
 Hex16 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
 Hex64 = Annotated[str, StringConstraints(pattern=rf"^[0-9a-f]{{{2 * SIGNATURE_BYTES}}}$")]
 Number = Annotated[int, Field(ge=1, le=MOST_NUMBER)]
+S = TypeVar("S", bound="OfHelper")
 
 
-class _Canonical(Settings):
-    """A value with one form of bytes: canonical JSON (RFC 8785)."""
+class OfHelper(Canonical):
+    """What a helper says and signs."""
 
-    def encode(self) -> bytes:
-        """What is signed and hashed."""
-        return rfc8785.dumps(json.loads(self.model_dump_json()))
+    helper: Name
 
 
-class _Placed(_Canonical):
+class _Placed(OfHelper):
     """Whose receipt it is, for whom, and its place in their chain."""
 
     format: Literal[1] = 1
-    helper: Name
     origin: Origin
     number: Number
     previous: Hex32 | None
@@ -59,14 +55,6 @@ class SealedReceipt(_Placed):
     purpose: Literal["aggregate", "train"]
     dataset: Hex32
     records: Annotated[int, Field(ge=0, le=MOST_NUMBER)]
-
-
-class Released(Settings):
-    """How much noise the answer has, and what it was charged as: so many columns of this kind and noise."""
-
-    mechanism: Literal["laplace", "gaussian"]
-    noise: Annotated[float, Field(ge=LEAST_NOISE, le=MOST_NOISE)]
-    columns: Number
 
 
 class Balance(Settings):
@@ -101,42 +89,13 @@ class ReleaseReceipt(_Placed):
     function: Name
     tag: Name | None
     datasets: Annotated[tuple[Hex32, ...], Field(min_length=1)]
-    released: Released
+    released: Charge
+    """How much noise the answer has, and what it was charged as: so many columns of this kind and noise."""
     balance: Balance
 
     def entry(self) -> Entry:
         """As the budget sees it."""
-        released = self.released
-        charge = Charge(released.mechanism, released.noise, released.columns)
-        return Entry(self.tag, tuple(bytes.fromhex(dataset) for dataset in self.datasets), charge)
-
-
-class Reserved(Settings):
-    """A course, as a session reserved it."""
-
-    mechanism: Literal["laplace", "gaussian"]
-    noise: Annotated[float, Field(ge=LEAST_NOISE, le=MOST_NOISE)]
-    rate: Annotated[float, Field(gt=0, le=1)]
-    """What is accounted: 1 where sampling hides nothing."""
-    steps: Annotated[int, Field(ge=1, le=MOST_STEPS)]
-    batches: Annotated[int, Field(ge=0, le=MOST_STEPS)]
-    delta: Annotated[float, Field(ge=0, lt=1)]
-
-    @classmethod
-    def of(cls, course: Course) -> "Reserved":
-        """What a receipt says of a course."""
-        return cls(
-            mechanism=course.kind,
-            noise=course.noise,
-            rate=course.rate,
-            steps=course.steps,
-            batches=course.batches,
-            delta=course.delta,
-        )
-
-    def course(self) -> Course:
-        """As the budget knows it."""
-        return Course(self.mechanism, self.noise, self.rate, self.steps, self.batches, self.delta)
+        return Entry(self.tag, tuple(bytes.fromhex(dataset) for dataset in self.datasets), self.released)
 
 
 class OpenedReceipt(_Placed):
@@ -154,7 +113,7 @@ class OpenedReceipt(_Placed):
     """In each dataset, the slot of its first step: with other slots, helpers would draw other batches."""
     steps: Annotated[int, Field(ge=1, le=MOST_STEPS)]
     sampling: Sampling
-    course: Reserved | None
+    course: Course | None
     """None where labels were randomised in the browser: nothing is charged."""
     balance: Balance
 
@@ -163,7 +122,7 @@ class OpenedReceipt(_Placed):
         if self.course is None:
             return None
         datasets = tuple(bytes.fromhex(dataset) for dataset in self.datasets)
-        return Entry(self.tag, datasets, self.course.course(), bytes.fromhex(self.request))
+        return Entry(self.tag, datasets, self.course, bytes.fromhex(self.request))
 
 
 class Kept(Settings):
@@ -183,7 +142,7 @@ class ClosedReceipt(_Placed):
     """Steps up to the last one that was taken."""
     digest: Hex32
     """Over the steps that were taken and the digests of their bodies, in order."""
-    course: Reserved | None
+    course: Course | None
     """As it was opened."""
     kept: Kept | None
     balance: Balance
@@ -192,7 +151,7 @@ class ClosedReceipt(_Placed):
         """As the budget sees it; none where nothing was charged."""
         if self.course is None or self.kept is None:
             return None
-        closed = Closed(self.course.course(), self.kept.steps, self.kept.batches)
+        closed = Closed(self.course, self.kept.steps, self.kept.batches)
         return Closing(bytes.fromhex(self.request), closed)
 
 
@@ -212,11 +171,10 @@ Receipt = SealedReceipt | ReleaseReceipt | OpenedReceipt | ClosedReceipt | Recov
 _RECEIPT: TypeAdapter[Receipt] = TypeAdapter(Annotated[Receipt, Field(discriminator="kind")])
 
 
-class Certificate(_Canonical):
+class Certificate(OfHelper):
     """A helper's identity says: this key signs my receipts, from one moment to another."""
 
     format: Literal[1] = 1
-    helper: Name
     key: PublicKey
     not_before: Seconds
     not_after: Seconds
@@ -230,12 +188,21 @@ class SignedCertificate(Settings):
 
     def open(self, helper: str, identity: VerifyingKey) -> Certificate:
         """The certificate, if this helper's identity signed it. Run by anyone who verifies receipts."""
-        body = self.certificate.encode()
-        _verify(identity, CERTIFICATE_LABEL, body, self.signature)
-        found = self.claimed()
-        if found.encode() != body or found.helper != helper:
-            raise BadReceipt(f"a certificate that is not {helper}'s, or not in its one form")
-        return found
+        return _opened(self.claimed, self.certificate, CERTIFICATE_LABEL, self.signature, identity, helper)
+
+    def opened(
+        self,
+        read: Callable[[], S],
+        text: str,
+        label: str,
+        signature: str,
+        identity: VerifyingKey,
+        helper: str,
+    ) -> tuple[S, "Certificate"]:
+        """What this helper signed with the key of this certificate, and the certificate."""
+        certificate = self.open(helper, identity)
+        key = VerifyingKey(bytes.fromhex(certificate.key))
+        return _opened(read, text, label, signature, key, helper), certificate
 
     def claimed(self) -> Certificate:
         """What it says: for one's own."""
@@ -270,21 +237,17 @@ class SignedReceipt(Settings):
 
     def open(self, helper: str, identity: VerifyingKey) -> Receipt:
         """The receipt, if this helper made it. Run by anyone."""
-        certificate = self.certificate.open(helper, identity)
-        body = self.receipt.encode()
-        _verify(VerifyingKey(bytes.fromhex(certificate.key)), RECEIPT_LABEL, body, self.signature)
-        found = self.claimed()
-        if found.encode() != body or found.helper != helper:
-            raise BadReceipt(f"a receipt that is not {helper}'s, or not in its one form")
-        if not certificate.not_before <= found.time < certificate.not_after:
-            raise BadReceipt(f"receipt {found.number} of {helper} was signed with a key outside its time")
-        return found
+        signed = self.claimed, self.receipt, RECEIPT_LABEL, self.signature
+        receipt, certificate = self.certificate.opened(*signed, identity, helper)
+        if not certificate.not_before <= receipt.time < certificate.not_after:
+            raise BadReceipt(f"receipt {receipt.number} of {helper} was signed with a key outside its time")
+        return receipt
 
     def claimed(self) -> Receipt:
         """What it says: for one's own, or to know whom to ask for a key."""
         try:
             return _RECEIPT.validate_json(self.receipt)
-        except ValidationError:
+        except (ValidationError, NotDeclared):
             raise BadReceipt("a receipt that is none of ours") from None
 
 
@@ -303,8 +266,16 @@ def decode(data: bytes | str) -> SignedReceipt:
         raise BadReceipt("a signed receipt has a receipt, a signature and a certificate") from None
 
 
-def _verify(key: VerifyingKey, label: str, body: bytes, signature: str) -> None:
+def _opened(
+    read: Callable[[], S], text: str, label: str, signature: str, key: VerifyingKey, helper: str
+) -> S:
+    """What this key signed under a label, if it is this helper's and in its one form."""
     try:
-        key.verify(label, body, bytes.fromhex(signature))
-    except (BadSignature, WeakKey) as error:
+        key.verify(label, text.encode(), bytes.fromhex(signature))
+    except BadSignature as error:
         raise BadReceipt(str(error)) from None
+    value = read()
+    if value.encode() != text.encode() or value.helper != helper:
+        what = label.removeprefix("maskedlark v1 ").removeprefix("maskedlark v2 ")
+        raise BadReceipt(f"a {what} that is not {helper}'s, or not in its one form")
+    return value

@@ -23,8 +23,8 @@ def check(receipt: OpenedReceipt, document: Document, records: int) -> None:
         if (lacking := randomised.missing(document, receipt.tag)) is not None:
             raise BadReceipt(f"receipt {receipt.number} opens a session without noise, but {lacking}")
         return
-    course, mechanism = receipt.course.course(), document.mechanisms["train"]
-    if course.kind != mechanism.kind or course.noise < mechanism.noise_floor:
+    course, mechanism = receipt.course, document.mechanisms["train"]
+    if course.mechanism != mechanism.kind or course.noise < mechanism.noise_floor:
         raise BadReceipt(f"receipt {receipt.number} has other noise than its document declares")
     if course.steps != receipt.sampling.uses(receipt.steps) or not _follows(receipt, course):
         raise BadReceipt(f"receipt {receipt.number} has another course than its sampling makes")
@@ -37,7 +37,7 @@ def _follows(receipt: OpenedReceipt, course: Course) -> bool:
     rate = receipt.sampling.rate
     if rate is None or rate == 1:
         return course.rate == 1 and course.batches == course.steps
-    least = announced(course.kind, course.noise, rate, course.steps, course.delta)
+    least = announced(course.mechanism, course.noise, rate, course.steps, course.delta)
     return course.rate in (rate, 1.0) and course.batches >= least
 
 
@@ -49,7 +49,7 @@ def check_end(receipt: ClosedReceipt, opened: OpenedReceipt) -> None:
         raise BadReceipt(f"receipt {receipt.number} says nothing of what it keeps")
     if receipt.kept is None or opened.course is None:
         return
-    course, kept = opened.course.course(), receipt.kept
+    course, kept = opened.course, receipt.kept
     least = sampling.closed(opened.sampling, course, receipt.used)
     whole = (kept.steps, kept.batches) == (course.steps, course.batches)
     if not whole and (kept.steps != least.steps or not least.batches <= kept.batches <= course.batches):

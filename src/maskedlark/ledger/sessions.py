@@ -115,7 +115,7 @@ class Sessions:
         opened = session_now.opened
         if opened.course is None:
             return None
-        closed = sampling.closed(opened.sampling, opened.course.course(), session_now.used)
+        closed = sampling.closed(opened.sampling, opened.course, session_now.used)
         adserver_epsilon(closed), coalition_epsilon(closed)
         return Kept(steps=closed.steps, batches=closed.batches)
 
@@ -124,7 +124,7 @@ class Sessions:
     ) -> SignedReceipt:
         session, closing = bytes.fromhex(opened.request), None
         if opened.course is not None and kept is not None:
-            course = opened.course.course()
+            course = opened.course
             if kept.steps != course.kept(opened.sampling.uses(stored.used)):
                 # A step of a later quarter was taken meanwhile: nothing is given back.
                 kept = Kept(steps=course.steps, batches=course.batches)

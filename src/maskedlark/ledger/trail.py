@@ -172,7 +172,8 @@ class Trail:
 
 def _check_noise(receipt: ReleaseReceipt, document: Document) -> None:
     mechanism = document.mechanisms["aggregate" if receipt.tag is None else "train"]
-    if receipt.released.mechanism != mechanism.kind or receipt.released.noise < mechanism.noise_floor:
+    released = receipt.released
+    if released.mechanism != mechanism.kind or released.noise < mechanism.noise_floor or not released.columns:
         raise BadReceipt(f"receipt {receipt.number} has other noise than its document declares")
 
 

@@ -4,11 +4,9 @@ Browsers make reports by it and helpers answer by it, each after checking it aga
 """
 
 import hashlib
-import json
 from functools import cached_property
 from typing import Annotated, Literal
 
-import rfc8785
 from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 
 from maskedlark.core import field
@@ -18,6 +16,7 @@ from maskedlark.core.suggestions import did_you_mean
 from maskedlark.errors import InvalidDocument, MaskedLarkError, NotDeclared
 from maskedlark.parameters.settings import (
     Budget,
+    Canonical,
     Ceilings,
     ConversionValue,
     Decoy,
@@ -28,7 +27,6 @@ from maskedlark.parameters.settings import (
     Name,
     PublicKey,
     Seconds,
-    Settings,
     TrainedModel,
     faults,
 )
@@ -49,7 +47,7 @@ TAIL = 64
 """Noise beyond this many scales is rarer than e^-64 (Laplace) or 2^-2900 (Gaussian)."""
 
 
-class Document(Settings):
+class Document(Canonical):
     """One version of one origin's declared settings. Immutable once published."""
 
     format: Literal[2] = 2
@@ -246,10 +244,6 @@ class Document(Settings):
             Purpose.TRAIN: [*self.declared_models.values()],
         }
         return {purpose: payload.size(declared[purpose]) for purpose in self.purposes()}
-
-    def encode(self) -> bytes:
-        """Canonical JSON (RFC 8785): what is signed, hashed and published."""
-        return rfc8785.dumps(json.loads(self.model_dump_json(exclude_none=False)))
 
     @cached_property
     def digest(self) -> bytes:

@@ -1,9 +1,11 @@
 """The parts of a parameter document, each a frozen value that refuses unknown and senseless settings."""
 
+import json
 import re
 from functools import cached_property
 from typing import Annotated, Literal
 
+import rfc8785
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -49,10 +51,21 @@ Positive = Annotated[float, Field(gt=0)]
 Seconds = Annotated[int, Field(ge=0, le=1 << 40)]
 
 
+STRICT = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
 class Settings(BaseModel):
     """Frozen, strict, and closed: a key that is not known is refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = STRICT
+
+
+class Canonical(Settings):
+    """A value with one form of bytes: canonical JSON (RFC 8785)."""
+
+    def encode(self) -> bytes:
+        """What is signed, hashed and published."""
+        return rfc8785.dumps(json.loads(self.model_dump_json()))
 
 
 def faults(error: ValidationError) -> str:

@@ -313,7 +313,7 @@ class Release:
         request = decode_session(stored.body)
         scope = self._scope(origin, request)
         function = self._function(request.function, SteppedFunction, scope.purpose)  # type: ignore[type-abstract]
-        course = None if stored.opened.course is None else stored.opened.course.course()
+        course = stored.opened.course
         return Session(
             request,
             hashlib.sha256(stored.body).digest(),

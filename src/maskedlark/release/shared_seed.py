@@ -7,17 +7,15 @@ nobody. The message is all that a helper keeps. So the seed is gone, from every 
 the key is that opens it.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-import rfc8785
 from pydantic import Field, StringConstraints, ValidationError
 
 from maskedlark.core.batches import SEED_BYTES
-from maskedlark.errors import BadSignature, CannotOpen, WeakKey
+from maskedlark.errors import CannotOpen
 from maskedlark.ledger.errors import BadReceipt
-from maskedlark.ledger.receipt import Certificate, Hex16, Hex64, SignedCertificate
+from maskedlark.ledger.receipt import Hex16, Hex64, OfHelper, SignedCertificate
 from maskedlark.parameters.document import Document, Origin
 from maskedlark.parameters.settings import Hex32, Name, Seconds, Settings
 from maskedlark.release.errors import BadSeed
@@ -36,22 +34,16 @@ class SealedSeed(Settings):
     seed: Annotated[str, StringConstraints(pattern=rf"^[0-9a-f]{{{_SEALED_DIGITS}}}$")]
 
 
-class SeedMessage(Settings):
-    """A seed for all helpers of a document."""
+class SeedMessage(OfHelper):
+    """A seed for all helpers of a document, made by the first that it names."""
 
     format: Literal[2] = 2
-    helper: Name
-    """Who made it: the first that the document names."""
     origin: Origin
     parameters: Hex32
     dataset: Hex32
     time: Seconds
     sealed: Annotated[dict[Name, SealedSeed], Field(min_length=2, max_length=16)]
     """By the name of the helper that it is for."""
-
-    def encode(self) -> bytes:
-        """What is signed: canonical JSON (RFC 8785)."""
-        return rfc8785.dumps(json.loads(self.model_dump_json()))
 
 
 class SignedSeed(Settings):
@@ -64,6 +56,13 @@ class SignedSeed(Settings):
     def encode(self) -> bytes:
         """JSON for the wire."""
         return self.model_dump_json().encode()
+
+    def claimed(self) -> SeedMessage:
+        """What it says."""
+        try:
+            return SeedMessage.model_validate_json(self.message)
+        except ValidationError:
+            raise BadSeed("a message that is no seed") from None
 
 
 def make(
@@ -117,29 +116,17 @@ def unseal(
 
 
 def _verified(signed: SignedSeed, document: Document) -> SeedMessage:
-    first, certificate = document.helpers[0], _certificate(signed, document)
-    body = signed.message.encode()
+    first = document.helpers[0]
+    identity = VerifyingKey(bytes.fromhex(first.identity))
     try:
-        VerifyingKey(bytes.fromhex(certificate.key)).verify(LABEL, body, bytes.fromhex(signed.signature))
-    except (BadSignature, WeakKey):
-        raise BadSeed(f"the seed was not signed by {first.name}") from None
-    try:
-        message = SeedMessage.model_validate_json(body)
-    except ValidationError:
-        raise BadSeed("a message that is no seed") from None
-    if message.encode() != body or message.helper != first.name:
-        raise BadSeed(f"a seed that is not {first.name}'s, or not in its one form")
+        message, certificate = signed.certificate.opened(
+            signed.claimed, signed.message, LABEL, signed.signature, identity, first.name
+        )
+    except BadReceipt as error:
+        raise BadSeed(f"the seed was not signed by {first.name}: {error}") from None
     if not certificate.not_before <= message.time < certificate.not_after:
         raise BadSeed("the seed was signed with a key outside its time")
     return message
-
-
-def _certificate(signed: SignedSeed, document: Document) -> Certificate:
-    first = document.helpers[0]
-    try:
-        return signed.certificate.open(first.name, VerifyingKey(bytes.fromhex(first.identity)))
-    except BadReceipt as error:
-        raise BadSeed(f"the seed's certificate is not {first.name}'s: {error}") from None
 
 
 def _decode(data: bytes) -> SignedSeed:

@@ -82,7 +82,7 @@ class TrainingPlan:
         """Of the noise of all helpers, in one number of a step's mean gradient."""
         if self.course is None:
             return 0.0
-        scale = math.sqrt(2) if self.course.kind == "laplace" else 1.0
+        scale = math.sqrt(2) if self.course.mechanism == "laplace" else 1.0
         return scale * self.course.noise * 2 * self.bound * math.sqrt(self.helpers) / self.batch
 
     @property

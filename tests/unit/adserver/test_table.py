@@ -8,10 +8,11 @@ from maskedlark.adserver import table as module
 from maskedlark.adserver.combining import Answered, Combined
 from maskedlark.adserver.errors import NeedsPandas
 from maskedlark.dp import intervals, mechanisms
+from maskedlark.dp.accountant import Charge
 from maskedlark.dp.mechanisms import Sensitivity
 from maskedlark.errors import BadArguments
 from maskedlark.functions.function import Column, TableSchema
-from maskedlark.ledger.receipt import Balance, Released, ReleaseReceipt
+from maskedlark.ledger.receipt import Balance, ReleaseReceipt
 from tests.unit.parameters.cases import make
 
 DOCUMENT = make(k=50)
@@ -39,7 +40,7 @@ def receipt(left):
         function="sums",
         tag=None,
         datasets=("ab" * 32,),
-        released=Released(mechanism="laplace", noise=4.0, columns=2),
+        released=Charge("laplace", 4.0, 2),
         balance=balance,
     )
 

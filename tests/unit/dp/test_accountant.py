@@ -128,7 +128,7 @@ def test_composition_never_costs_less(charges, more, delta):
 @given(ONE_KIND, st.floats(1.0, 10.0), DELTAS)
 def test_more_noise_and_more_delta_never_cost_more(charges, factor, delta):
     found = accountant.epsilon(charges, delta)
-    noisier = [Charge(charge.kind, charge.noise * factor, charge.count) for charge in charges]
+    noisier = [Charge(charge.mechanism, charge.noise * factor, charge.columns) for charge in charges]
     assert accountant.epsilon(noisier, delta) <= found * (1 + 1e-8) + 1e-11
     assert accountant.epsilon(charges, 2 * delta) <= found * (1 + 1e-8) + 1e-11
 

@@ -65,7 +65,7 @@ def test_a_session_is_reserved_whole_and_keeps_its_receipt(world):
     asked = opening(1, DATASETS[0], DATASETS[1])
     line = sessions.open(DOCUMENT, asked)
     assert (line.used, line.closed, line.body) == (0, False, terms(asked).body)
-    assert line.opened.course.course() == course(asked)
+    assert line.opened.course == course(asked)
     balance = line.opened.balance
     assert balance.spent_epsilon == balance.charged_epsilon == adserver_epsilon(course(asked))
     assert balance.spent_coalition_epsilon == coalition_epsilon(course(asked)) > balance.spent_epsilon

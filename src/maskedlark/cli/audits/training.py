@@ -111,7 +111,7 @@ def run(count: int, rate: float, steps: int, noise: float, rng: Randomness) -> F
     sums, told = -ran.sums / (2 * BOUND), -told / (2 * BOUND)
     (column,) = GradientSteps(TAG, network, clip).at(ran.bodies[0], b"").columns
     tail = mechanisms.tail("gaussian", noise, column.sensitivity, 1)
-    return judge(coins, sums, told, drawn, ran.answers, tail, opened.course(), rate)
+    return judge(coins, sums, told, drawn, ran.answers, tail, opened, rate)
 
 
 def _told(

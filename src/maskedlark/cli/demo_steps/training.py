@@ -122,7 +122,7 @@ def _points(plan: TrainingPlan, course: dict[int, Judged]) -> tuple[Point, ...]:
 def _costs(plan: TrainingPlan, steps: int) -> tuple[float, float]:
     whole = plan.course
     assert whole is not None, "the demo declares no randomised labels"
-    least = announced(whole.kind, whole.noise, whole.rate, steps, whole.delta)
+    least = announced(whole.mechanism, whole.noise, whole.rate, steps, whole.delta)
     shorter = replace(whole, steps=steps, batches=least)
     return adserver_epsilon(shorter), coalition_epsilon(shorter)
 
