@@ -387,7 +387,7 @@ MUTANTS = (
     Mutant(
         "the signature: of a receipt is verified",
         SOURCE + "ledger/receipt.py",
-        "_verify(VerifyingKey(bytes.fromhex(certificate.key)), RECEIPT_LABEL, body, self.signature)",
+        "key.verify(label, text.encode(), bytes.fromhex(signature))",
         "pass",
         "tests/unit/ledger/test_trail.py",
     ),
