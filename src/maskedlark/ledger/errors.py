@@ -1,24 +1,4 @@
-"""What a ledger refuses, and what a ledger or a receipt can be wrong about.
-
-MaskedLarkError
-├── ReleaseRefused
-│   ├── RequestIdReused         another question under an id that was answered before
-│   ├── CannotRepeat            an answer that this version cannot make again as it was
-│   ├── AnswerLost              it was answered and charged, and its noise was lost with the helper's disk
-│   ├── AccountClosed           receipts under this document were lost: it counts as spent
-│   ├── BudgetExhausted         it would cost more than is left; says how much is, and what would fit
-│   ├── DeltaExhausted          a session's δ is more than sessions have left; says how much is
-│   ├── NoSuchSession           no session of that id was opened here for that origin
-│   ├── NoSuchStep              a step behind the last of its session, or not the next one
-│   ├── StepTaken               another body under a step that was taken before
-│   ├── SessionClosed           a step of a session that is closed
-│   ├── StepOver                a step before the last one: its answer is not kept any more
-│   ├── SlotTaken               a session names slots that another has; says from which on they are free
-│   └── SessionLost             it was opened and charged, and its steps were lost with the helper's disk
-├── LedgerBehind                a ledger that lacks what the helper has signed: an old copy
-├── ReceiptsMissing             a ledger cannot be brought up to date without receipts that are not there
-└── BadReceipt                  a receipt, or a chain of them, that does not hold
-"""
+"""What a ledger refuses, and what a ledger or a receipt can be wrong about. Run by helpers and auditors."""
 
 from collections.abc import Mapping
 

@@ -1,15 +1,4 @@
-"""What a helper refuses to release.
-
-MaskedLarkError
-├── ReleaseRefused
-│   ├── UnknownFunction         no function of that name
-│   ├── OtherPurpose            a function to aggregate asked of reports to train, or the other way round
-│   ├── MixedDatasets           datasets that were made under different documents, or named twice
-│   ├── TooFewRecords           fewer records than k
-│   ├── TooManyRecords          more records than the document allows in one release
-│   └── AnswerTooLarge          an answer that could be larger than any ad server reads
-└── BadSeed                     a shared seed that is not for this dataset and helper, or not the first
-"""
+"""What a helper refuses to release."""
 
 from maskedlark.errors import MaskedLarkError, ReleaseRefused
 
