@@ -443,7 +443,7 @@ MUTANTS = (
     Mutant(
         "the agreement: a seal has only what this helper accepted",
         HELPER + "freezing.py",
-        "if (chunk.kept & ~chunk.accepted).any():",
+        "if (kept & ~accepted).any():",
         "if False:",
         "tests/unit/helper/test_datasets.py",
     ),

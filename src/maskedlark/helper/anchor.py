@@ -15,8 +15,6 @@ from maskedlark.parameters.document import Origin
 from maskedlark.parameters.settings import Hex32, Settings
 from maskedlark.web import files
 
-_MARKS = "*.json"
-
 
 class _Written(Settings):
     """A mark as it stands in its file, with the origin whose it is."""
@@ -34,7 +32,7 @@ class FileAnchor:
 
     def origins(self) -> list[str]:
         """All origins that have a mark."""
-        return sorted(_read(path).origin for path in self._folder.glob(_MARKS))
+        return sorted(_read(path).origin for path in self._folder.glob("*.json"))
 
     def read(self, origin: str) -> ChainHead | None:
         """The last mark of an origin."""
@@ -53,7 +51,11 @@ class FileAnchor:
         with files.locked(self._folder):
             before = self.read(origin)
             if before is not None and before.number >= mark.number:
-                _refuse_other(origin, before, mark)
+                if before.number == mark.number and before.digest != mark.digest:
+                    raise DamagedAnchor(
+                        f"two different receipts have number {mark.number} for {origin}: two ledgers write "
+                        "for one helper"
+                    )
                 return
             new = _Written(origin=origin, number=mark.number, digest=mark.digest.hex())
             files.write(self._path(origin), new.model_dump_json().encode())
@@ -67,13 +69,6 @@ def _read(path: Path) -> _Written:
         return _Written.model_validate_json(path.read_bytes())
     except ValidationError:
         raise _damaged(path) from None
-
-
-def _refuse_other(origin: str, before: ChainHead, mark: ChainHead) -> None:
-    if before.number == mark.number and before.digest != mark.digest:
-        raise DamagedAnchor(
-            f"two different receipts have number {mark.number} for {origin}: two ledgers write for one helper"
-        )
 
 
 def _damaged(path: Path) -> DamagedAnchor:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import delete, func, select, update
 
 from maskedlark.clock import Clock
 from maskedlark.helper import tables
@@ -33,9 +33,7 @@ from maskedlark.storage.engine import Database
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.storage.schema import prepare
 from maskedlark.web import files
-from maskedlark.web.errors import NotNamed
 
-_CHUNKS_AT_ONCE = 64
 _decoded = lru_cache(documents.decode)
 
 
@@ -65,14 +63,7 @@ class DatasetContext:
 
     def document(self, row: DatasetRow) -> Document:
         """Under which a dataset was opened."""
-        return _decoded(bytes(row.document))
-
-    def place(self, document: Document) -> int:
-        """Which of the document's helpers we are."""
-        names = [helper.name for helper in document.helpers]
-        if self.helper not in names:
-            raise NotNamed(f"version {document.version} of {document.origin} does not name {self.helper}")
-        return names.index(self.helper)
+        return _decoded(row.document)
 
     def folder(self, number: int, make: bool = False) -> Path:
         """Where the files of a dataset are."""
@@ -109,24 +100,10 @@ class DatasetContext:
         with self.database.read() as connection:
             numbers = connection.scalars(select(DATASETS.c.number).where(DATASETS.c.state == ABORTED)).all()
         for number in numbers:
-            while self._delete_some_chunks(number):
-                pass
+            self.ids.free_chunks(delete(CHUNKS), CHUNKS.c.dataset == number)
             with self.database.write() as connection:
                 connection.execute(delete(DATASETS).where(DATASETS.c.number == number))
             shutil.rmtree(self.folder(number), ignore_errors=True)
-
-    def _delete_some_chunks(self, number: int) -> int:
-        """Returns how many chunks that was."""
-        some = select(CHUNKS.c.number, CHUNKS.c.ids).where(CHUNKS.c.dataset == number).limit(_CHUNKS_AT_ONCE)
-        with self.database.write() as connection:
-            cursor = self.ids.lock(connection)
-            rows = connection.execute(some).all()
-            these = CHUNKS.c.number.in_([row.number for row in rows])
-            connection.execute(delete(CHUNKS).where(CHUNKS.c.dataset == number, these))
-            gone = tables.ids_in(*(row.ids for row in rows))
-            freed = self.ids.free(connection, cursor, gone)
-        self.ids.freed(freed, gone)
-        return len(rows)
 
     def sweep_all(self) -> None:
         """Remove all files that no row names."""
@@ -142,22 +119,16 @@ class DatasetContext:
         with self._lock:
             if self._writers[number]:
                 return
+        this = DATASETS.c.number == number
+        columns = select(DATASETS.c.folder).where(this, DATASETS.c.state == SEALED)
+        chunks = select(CHUNKS.c.file).join(DATASETS).where(this, DATASETS.c.state == OPEN)
         with self.database.read() as connection:
-            named = {*_files(connection, number)}
+            named = {*connection.scalars(columns.union_all(chunks))}
         for path in present:
             if path.name not in named:
                 _remove(path)
         with suppress(OSError):
             folder.rmdir()  # If it is empty.
-
-
-def _files(connection: Connection, dataset: int) -> Iterator[str]:
-    """The names that a dataset's folder may hold."""
-    row = connection.execute(select(DATASETS).where(DATASETS.c.number == dataset)).one_or_none()
-    if row is not None and row.state == SEALED:
-        yield row.folder
-    elif row is not None and row.state == OPEN:
-        yield from connection.scalars(select(CHUNKS.c.file).where(CHUNKS.c.dataset == dataset))
 
 
 def _make(folder: Path) -> None:

@@ -153,7 +153,7 @@ class ChunkIngest:
             return self._workers.open(self._opener(row), body, folder)
         except OSError as error:
             # Was it aborted, and its folder with it? Then that is what is said.
-            self._context.row(row.origin, row.name, bytes(row.opening))
+            self._context.row(row.origin, row.name, row.opening)
             raise StorageUnavailable("the chunk cannot be written now; send it again later") from error
 
     def _claim(self, row: DatasetRow, number: int, body: bytes, opened: OpenedChunk) -> ChunkAnswer:
@@ -164,7 +164,7 @@ class ChunkIngest:
             # The lock keeps it open until the transaction ends.
             state = select(DATASETS.c.state).where(DATASETS.c.number == row.number)
             if connection.scalar(state.with_for_update(read=True)) != OPEN:
-                row = tables.by_name(connection, row.origin, row.name, bytes(row.opening))
+                row = tables.by_name(connection, row.origin, row.name, row.opening)
                 raise AlreadySealed(f"dataset {row.name!r} is {row.state}: it takes no more chunks")
             cursor = self._context.ids.lock(connection)
             before = tables.chunk(connection, row.number, number)
@@ -177,19 +177,19 @@ class ChunkIngest:
             replayed = self._context.ids.are_claimed(connection, cursor, opened.ids) & ~past & ~early
             new, answer = ~past & ~early & ~replayed, _answer(opened, past, early, replayed)
             claim, ids = self._context.ids.claim(connection, cursor), opened.ids[new]
-            made = {
-                "dataset": row.number,
-                "number": number,
-                "claim": claim,
-                "expires": int(expires[new].max()) if new.any() else row.expires,
-                "body": body,
-                "parts": answer.parts,
-                "accepted": bytes.fromhex(answer.accepted),
-                "refused": json.dumps(answer.refused),
-                "file": opened.file,
-                "ids": ids.tobytes(),
-            }
-            connection.execute(insert(CHUNKS).values(made))
+            made = insert(CHUNKS).values(
+                dataset=row.number,
+                number=number,
+                claim=claim,
+                expires=int(expires[new].max()) if new.any() else row.expires,
+                body=body,
+                parts=answer.parts,
+                accepted=bytes.fromhex(answer.accepted),
+                refused=json.dumps(answer.refused),
+                file=opened.file,
+                ids=ids.tobytes(),
+            )
+            connection.execute(made)
         self._context.ids.claimed(cursor, ids)
         return answer
 
@@ -197,7 +197,7 @@ class ChunkIngest:
         document, purpose = self._context.document(row), Purpose(row.purpose)
         return DatasetOpener(
             self._context.helper,
-            self._context.place(document),
+            [helper.name for helper in document.helpers].index(self._context.helper),
             self._keys(),
             document.measure if purpose is Purpose.AGGREGATE else document.declared_models,
             document.payload_size(purpose),

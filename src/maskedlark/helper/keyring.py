@@ -142,9 +142,8 @@ class Keyring:
     def ends(self) -> Mapping[str, int]:
         """When the last key of each kind ends: those that browsers seal to, and those that sign receipts."""
         stored = self._stored()
-        sealing = max(each.not_after for each in stored.published.keys)
         return {
-            "reports": sealing,
+            "reports": max(each.not_after for each in stored.published.keys),
             "receipts": max(each.certificate.claimed().not_after for each in stored.writing),
         }
 
@@ -160,22 +159,27 @@ class Keyring:
         """Make new keys and publish them beside those that are still valid. Run where the identity is."""
         self._folder.mkdir(0o700, parents=True, exist_ok=True)
         with files.locked(self._folder):
-            before = self._before(identity)
+            reports, receipts, published, sequence = self._before(identity)
             not_before, not_after = (span or Span()).of(now)
             opening = ReportKey(secret=rng.bytes(32).hex(), not_before=not_before, not_after=not_after)
+            writing = SigningKey(secret := rng.bytes(32))
+            certificate = Certificate(
+                helper=self.helper,
+                key=writing.verifying.public.hex(),
+                not_before=not_before,
+                not_after=not_after,
+            )
+            signed = ReceiptKey(secret=secret.hex(), certificate=receipt.certify(certificate, identity))
             # The new key after those that browsers may still seal to: whoever looks finds one.
-            valid = [each for each in before.published.keys if now < each.not_after] if before else []
+            valid = [each for each in published if now < each.not_after]
             listed = (*valid, PublishedKey(opening.key.sealing, not_before, not_after))[-MOST_KEYS:]
-            sequence = max(before.published.sequence + 1 if before else 1, least_sequence)
+            sequence = max(sequence + 1, least_sequence)
             made = KeyConfiguration(self.helper, identity.verifying, address, sequence, listed)
             file = KeyFile(
                 helper=self.helper,
                 identity=identity.verifying.public.hex(),
-                opening=(*(before.opening if before else ()), opening),
-                writing=(
-                    *(before.writing if before else ()),
-                    self._receipt_key(identity, not_before, not_after, rng),
-                ),
+                opening=(*reports, opening),
+                writing=(*receipts, signed),
                 configuration=made.sign(identity).hex(),
             )
             self._write(self._needed(file, now))
@@ -217,26 +221,20 @@ class Keyring:
                 self._seen = now, read(self._folder, self.helper)
             return self._seen[1]
 
-    def _before(self, identity: SigningKey) -> KeyFile | None:
+    def _before(
+        self, identity: SigningKey
+    ) -> tuple[tuple[ReportKey, ...], tuple[ReceiptKey, ...], tuple[PublishedKey, ...], int]:
+        """Keys that open reports, that sign receipts, that are published; and the sequence of the last."""
         try:
-            before = read(self._folder, self.helper)
+            file = read(self._folder, self.helper)
         except NoKeys:
-            return None
-        if before.published.identity != identity.verifying:
+            return (), (), (), 0
+        if file.published.identity != identity.verifying:
             raise NotDeclared(
                 f"the keys of {self.helper} were signed by another identity: rotate with that one; documents "
                 "name a helper by its identity, so a new one is a new helper with a folder of its own"
             )
-        return before
-
-    def _receipt_key(
-        self, identity: SigningKey, not_before: int, not_after: int, rng: Randomness
-    ) -> ReceiptKey:
-        key = SigningKey(secret := rng.bytes(32))
-        certificate = Certificate(
-            helper=self.helper, key=key.verifying.public.hex(), not_before=not_before, not_after=not_after
-        )
-        return ReceiptKey(secret=secret.hex(), certificate=receipt.certify(certificate, identity))
+        return file.opening, file.writing, file.published.keys, file.published.sequence
 
 
 def stamp(folder: Path) -> Stamp:

@@ -83,7 +83,7 @@ def helper(folder: Path, url: str, place: int = 0, now: int = NOW, workers: int 
     ledger = Ledger(database, FileAnchor(folder / "anchor"), Signer(place), clock, SystemRandomness())
     ledger.check()
     keys = {KEYS[place].key_id: KEYS[place]}
-    made = Sent(folder / "columns", database, ledger, lambda: keys, f"helper-{place}", clock, workers)
+    made = Sent(folder / "columns", ledger, lambda: keys, f"helper-{place}", clock, workers)
     try:
         yield Helper(made, ledger, clock)
     finally:

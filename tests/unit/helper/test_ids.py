@@ -182,7 +182,7 @@ def test_what_was_freed_before_its_claim_is_told_stays_free(desk):
 
 
 def test_pruning_tells_what_was_pruned(desk, monkeypatch):
-    monkeypatch.setattr(room, "PRUNED", 2)
+    monkeypatch.setattr(room, "FREED", 2)
     for number in range(12):
         desk.claim(number, rows(number, 4))
     assert all(desk.taken(rows(11, 4)))
