@@ -182,9 +182,7 @@ def _over(digest: bytes) -> Expired:
 
 def _state(row: DatasetRow, chunks: Sequence[ChunkRow]) -> State:
     """Where a dataset stands."""
-    refused: Counter[str] = Counter()
-    for each in chunks:
-        refused.update(json.loads(each.refused))
+    refused = sum((Counter(json.loads(each.refused)) for each in chunks), Counter[str]())
     parts = sum(each.parts for each in chunks)
     return State(
         name=row.name,

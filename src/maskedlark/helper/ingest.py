@@ -24,7 +24,7 @@ from sqlalchemy import insert, select
 from maskedlark.clock import SECONDS_AN_HOUR
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.sharing import ByteRows
-from maskedlark.errors import OutOfRange, PastLifetime
+from maskedlark.errors import OutOfRange, PastLifetime, Refused
 from maskedlark.helper import chunk_file, tables
 from maskedlark.helper.dataset_context import DatasetContext
 from maskedlark.helper.errors import BeforeRecovery, IngestInterrupted, Replayed
@@ -173,9 +173,10 @@ class ChunkIngest:
                 return tables.answer(before, body)
             past = expires <= cursor.watermark
             # After a disk was lost it is not known which ids lived in a dataset: all of before may have.
-            early = (opened.hours.astype(np.int64) <= self._context.ids.floor(connection)) & ~past
-            replayed = self._context.ids.are_claimed(connection, cursor, opened.ids) & ~past & ~early
-            new, answer = ~past & ~early & ~replayed, _answer(opened, past, early, replayed)
+            early = opened.hours.astype(np.int64) <= self._context.ids.floor(connection)
+            replayed = self._context.ids.are_claimed(connection, cursor, opened.ids)
+            answer = _answer(opened, {PastLifetime: past, BeforeRecovery: early, Replayed: replayed})
+            new = ~(past | early | replayed)
             claim, ids = self._context.ids.claim(connection, cursor), opened.ids[new]
             made = insert(CHUNKS).values(
                 dataset=row.number,
@@ -205,13 +206,12 @@ class ChunkIngest:
         )
 
 
-def _answer(
-    opened: OpenedChunk, past: NDArray[np.bool_], early: NDArray[np.bool_], replayed: NDArray[np.bool_]
-) -> ChunkAnswer:
-    """What is accepted of a chunk: some of its opened reports are too old, or may be in a dataset already."""
-    refused = Counter(opened.refused)
-    for why, which in ((PastLifetime, past), (BeforeRecovery, early), (Replayed, replayed)):
-        refused[why.__name__] += int(which.sum())
+def _answer(opened: OpenedChunk, why: Mapping[type[Refused], NDArray[np.bool_]]) -> ChunkAnswer:
+    """What is accepted of a chunk: some of its opened reports are refused now, each for the first reason."""
+    refused, new = Counter(opened.refused), np.ones(len(opened.ids), np.bool_)
+    for error, which in why.items():
+        refused[error.__name__] += int((which & new).sum())
+        new &= ~which
     accepted = opened.accepted.copy()
-    accepted[np.flatnonzero(accepted)[past | early | replayed]] = False
+    accepted[opened.accepted] = new
     return ChunkAnswer(parts=len(accepted), accepted=wire.pack(accepted), refused=dict(+refused))

@@ -162,12 +162,9 @@ class Keyring:
             reports, receipts, published, sequence = self._before(identity)
             not_before, not_after = (span or Span()).of(now)
             opening = ReportKey(secret=rng.bytes(32).hex(), not_before=not_before, not_after=not_after)
-            writing = SigningKey(secret := rng.bytes(32))
+            key = SigningKey(secret := rng.bytes(32))
             certificate = Certificate(
-                helper=self.helper,
-                key=writing.verifying.public.hex(),
-                not_before=not_before,
-                not_after=not_after,
+                helper=self.helper, key=key.verifying.public.hex(), not_before=not_before, not_after=not_after
             )
             signed = ReceiptKey(secret=secret.hex(), certificate=receipt.certify(certificate, identity))
             # The new key after those that browsers may still seal to: whoever looks finds one.

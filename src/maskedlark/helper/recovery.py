@@ -250,15 +250,12 @@ def shown_by(config: Config, clock: Clock) -> Published:
     """The documents that the parameter service shows now: it has to answer, and not to have gone back."""
 
     def chain(origin: str) -> Sequence[Document]:
-        service, key = config.parameter_service, config.service_key_public
+        service = config.parameter_service, config.service_key_public
         documents: Sequence[Document] = []
         with tempfile.TemporaryDirectory() as empty:
             # Without a memory first: with one, a service that is away would not be noticed.
             for folder in (Path(empty), config.parameters_folder):
-                with (
-                    ParameterClient(service, key, folder, clock, config.pinned) as client,
-                    suppress(NotThere),
-                ):
+                with ParameterClient(*service, folder, clock, config.pinned) as client, suppress(NotThere):
                     documents = max(documents, client.chain(origin), key=len)
         return documents
 
