@@ -165,7 +165,7 @@ def _helper() -> list[Decoder]:
     found = [
         Decoder(
             "mark of an anchor",
-            ("helper.anchor.FileAnchor.read", "helper.anchor._read"),
+            ("helper.anchor.FileAnchor.read", "helper.anchor.FileAnchor._read"),
             (mark.read_bytes(),),
             _in_file(f"anchor/{mark.name}", lambda _: (anchor.read("ads.example"), anchor.origins())),
             (DamagedAnchor,),

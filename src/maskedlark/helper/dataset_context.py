@@ -124,9 +124,11 @@ class DatasetContext:
         chunks = select(CHUNKS.c.file).join(DATASETS).where(this, DATASETS.c.state == OPEN)
         with self.database.read() as connection:
             named = {*connection.scalars(columns.union_all(chunks))}
-        for path in present:
-            if path.name not in named:
-                _remove(path)
+        for path in [each for each in present if each.name not in named]:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
         with suppress(OSError):
             folder.rmdir()  # If it is empty.
 
@@ -135,10 +137,3 @@ def _make(folder: Path) -> None:
     """A folder that is ours alone; its name is durable when this returns."""
     folder.mkdir(0o700, parents=True, exist_ok=True)
     files.sync(folder.parent)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from maskedlark.core.purpose import Purpose
+from maskedlark.core.records import Measured
 from maskedlark.errors import Truncated, WrongLength
 from maskedlark.helper import chunk_file
 from maskedlark.helper.errors import DamagedDataset, IngestInterrupted
@@ -48,11 +49,13 @@ def test_workers_take_what_one_process_takes(tmp_path, workers):
         assert np.array_equal(mine.hours, each.hours)
         assert each.accepted.tolist() == [True] * 5
         assert each.refused == {}
-        files = [
+        ours, theirs = (
             chunk_file.read(tmp_path / name, each.accepted, {}).records for name in (mine.file, each.file)
-        ]
-        assert np.array_equal(files[0].shares, files[1].shares)
-        assert files[0].keys["place"].entries == files[1].keys["place"].entries
+        )
+        assert isinstance(ours, Measured)
+        assert isinstance(theirs, Measured)
+        assert np.array_equal(ours.shares, theirs.shares)
+        assert ours.keys["place"].entries == theirs.keys["place"].entries
 
 
 @pytest.mark.parametrize("workers", [1, 2])
