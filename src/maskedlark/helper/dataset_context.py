@@ -31,7 +31,6 @@ from maskedlark.parameters import document as documents
 from maskedlark.parameters.document import Document
 from maskedlark.storage.engine import Database
 from maskedlark.storage.errors import StorageUnavailable
-from maskedlark.storage.schema import prepare
 from maskedlark.web import files
 
 _decoded = lru_cache(documents.decode)
@@ -41,7 +40,6 @@ class DatasetContext:
     """The folder of datasets, one for each by its number, and their rows. Threads may share it."""
 
     def __init__(self, folder: Path, database: Database, helper: str, clock: Clock, most_leap_s: int) -> None:
-        prepare(database, "datasets", tables.SCHEMA_VERSION, tables.TABLES)
         try:
             _make(folder)
         except OSError as error:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, Connection, Delete, Update, func, select, update
 
 from maskedlark.core.sharing import ID_BYTES, ByteRows
-from maskedlark.helper.tables import CHUNKS, FLOOR, MARK, RECOVERY, RECOVERY_VERSION, ids_in
+from maskedlark.helper.tables import CHUNKS, FLOOR, MARK, SCHEMA_VERSION, TABLES, ids_in
 from maskedlark.storage.engine import Database
 from maskedlark.storage.errors import ClockLeapt
 from maskedlark.storage.schema import prepare
@@ -58,7 +58,7 @@ class Ids:
         self._runs: list[Names] = []
         self._gone = _NONE
         self._claims, self._freed = 0, -1
-        prepare(database, "recovery", RECOVERY_VERSION, RECOVERY)
+        prepare(database, "datasets", SCHEMA_VERSION, TABLES)
         with database.write() as connection:
             database.insert_new(connection, MARK, [(_ONLY, 0, 0, 0)])
 

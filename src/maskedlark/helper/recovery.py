@@ -25,7 +25,7 @@ from maskedlark.helper.config import Config
 from maskedlark.helper.folder_lock import only_process
 from maskedlark.helper.ids import Ids
 from maskedlark.helper.keyring import DAY_S, Keyring
-from maskedlark.helper.tables import ABORTED, DATASETS, LOST, OPEN, SCHEMA_VERSION, TABLES
+from maskedlark.helper.tables import ABORTED, DATASETS, LOST, OPEN
 from maskedlark.ledger import rows, session_rows
 from maskedlark.ledger.errors import BadReceipt, ReceiptsMissing
 from maskedlark.ledger.ledger import Anchor, Ledger
@@ -34,7 +34,6 @@ from maskedlark.ledger.rows import ChainHead
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness
 from maskedlark.storage.engine import file_of, open_database
-from maskedlark.storage.schema import prepare
 from maskedlark.web.errors import NotThere
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.wire.acceptance import MOST_HOURS_AHEAD
@@ -112,7 +111,6 @@ def recover(
     with only_process(config.folder), closing(open_database(config.database_url, make=False)) as database:
         anchor = FileAnchor(config.anchor_folder)
         ledger = Ledger(database, anchor, keyring, clock, rng)
-        prepare(database, "datasets", SCHEMA_VERSION, TABLES)
         ids = Ids(database, config.columns_folder)
         origins = sorted({*config.origins, *anchor.origins(), *handed, *ledger.origins()})
         with database.read() as connection:

@@ -87,14 +87,11 @@ ABORTED_OPENINGS = Table(
     Column("opening", LargeBinary, primary_key=True),
     Column("until", BigInteger, nullable=False),
 )
-RECOVERY_VERSION = 1
-RECOVERY = MetaData()
-"""Made beside the others, so that a database of before a recovery was thought of is still good."""
-FLOOR = Table("ids_floor", RECOVERY, Column("hour", BigInteger, primary_key=True))
+FLOOR = Table("ids_floor", TABLES, Column("hour", BigInteger, primary_key=True))
 """Reports of the greatest of these hours, and of all before it, may have been in a dataset that was lost."""
 LOST = Table(
     "lost_datasets",
-    RECOVERY,
+    TABLES,
     Column("origin", String(MOST_ORIGIN), primary_key=True),
     Column("digest", LargeBinary, primary_key=True),
 )
