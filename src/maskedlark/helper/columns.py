@@ -61,7 +61,7 @@ class ColumnWriter:
     def __init__(self, path: Path, dtype: Kind, *rest: int) -> None:
         self.name, self.records = path.name, 0
         self._path, self._dtype, self._rest = path, dtype, rest
-        _create(path)
+        path.touch(0o600, exist_ok=False)
 
     def append(self, rows: Array) -> None:
         """The next records."""
@@ -197,14 +197,10 @@ def _merged(coded: Coded, known: dict[Entry, int]) -> NDArray[np.int32]:
     return np.array(numbers, np.int32)[codes]
 
 
-def _create(path: Path) -> None:
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-
-
 def _reorder(path: Path, arrays: Sequence[Array], order: Order) -> None:
     """Write a file anew from arrays that it holds, one after the other, the records of each in this order."""
     ordered = path.with_name(f"{path.name}.ordered")
-    _create(ordered)
+    ordered.touch(0o600, exist_ok=False)
     with ordered.open("r+b") as file:
         for array in arrays:
             for start in range(0, len(order), _BLOCK):
