@@ -16,7 +16,7 @@ from sqlalchemy import delete, func, select, update
 
 from maskedlark.clock import Clock
 from maskedlark.helper import tables
-from maskedlark.helper.ids import Ids
+from maskedlark.helper.ids import MOST_LEAP_S, Ids
 from maskedlark.helper.tables import (
     ABORTED,
     ABORTED_OPENINGS,
@@ -39,7 +39,9 @@ _decoded = lru_cache(documents.decode)
 class DatasetContext:
     """The folder of datasets, one for each by its number, and their rows. Threads may share it."""
 
-    def __init__(self, folder: Path, database: Database, helper: str, clock: Clock, most_leap_s: int) -> None:
+    def __init__(
+        self, folder: Path, database: Database, helper: str, clock: Clock, most_leap_s: int = MOST_LEAP_S
+    ) -> None:
         try:
             _make(folder)
         except OSError as error:

@@ -6,18 +6,15 @@ Run by a helper. `ingest` receives chunks, `freezing` freezes, and all share one
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from sqlalchemy import insert, select, update
 
-from maskedlark.clock import Clock
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import Expired
 from maskedlark.helper import tables
 from maskedlark.helper.columns import Contents
 from maskedlark.helper.dataset_context import DatasetContext
 from maskedlark.helper.freezing import Freezer, FrozenDataset
-from maskedlark.helper.ids import MOST_LEAP_S
 from maskedlark.helper.ingest import ChunkIngest
 from maskedlark.helper.tables import (
     ABORTED,
@@ -51,17 +48,14 @@ class Datasets:
 
     def __init__(
         self,
-        folder: Path,
+        context: DatasetContext,
         ledger: Ledger,
         keys: Callable[[], Mapping[bytes, OpeningKey]],
-        helper: str,
-        clock: Clock,
         workers: int,
-        most_leap_s: int = MOST_LEAP_S,
     ) -> None:
-        self._context = DatasetContext(folder, ledger.database, helper, clock, most_leap_s)
-        self._ingest = ChunkIngest(self._context, keys, workers)
-        self._freezer = Freezer(self._context, ledger)
+        self._context = context
+        self._ingest = ChunkIngest(context, keys, workers)
+        self._freezer = Freezer(context, ledger)
         self._loaded: dict[tuple[str, bytes], FrozenDataset] = {}
 
     def open(self, document: Document, name: str, purpose: Purpose, opening: bytes) -> State:

@@ -13,6 +13,7 @@ from maskedlark.functions import Functions
 from maskedlark.helper import explanation
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.config import Config
+from maskedlark.helper.dataset_context import DatasetContext
 from maskedlark.helper.datasets import Datasets
 from maskedlark.helper.folder_lock import only_process
 from maskedlark.helper.keyring import DAY_S, Keyring
@@ -54,16 +55,15 @@ class Service:
         self.database = stack.enter_context(closing(open_database(_made(config.database_url))))
         self.ledger = Ledger(self.database, FileAnchor(config.anchor_folder), self.keyring, clock, rng)
         self.ledger.check()
-        keys, most_leap_s = self._opening_keys, config.most_leap_days * DAY_S
-        self.datasets = Datasets(
-            config.columns_folder, self.ledger, keys, config.name, clock, config.workers, most_leap_s
-        )
+        folder, most_leap_s = config.columns_folder, config.most_leap_days * DAY_S
+        context = DatasetContext(folder, self.database, config.name, clock, most_leap_s)
+        self.datasets = Datasets(context, self.ledger, self._opening_keys, config.workers)
         stack.callback(self.datasets.close)
         service, key = config.parameter_service, config.service_key_public
         self.parameters = stack.enter_context(
             ParameterClient(service, key, config.parameters_folder, clock, config.pinned, http=http)
         )
-        self.seeds = Seeds(self.database, self.keyring, keys, self._sealing_keys, clock, rng)
+        self.seeds = Seeds(self.database, self.keyring, self._opening_keys, self._sealing_keys, clock, rng)
         kept = KeptAnswers(config.folder / "answers")
         self.releases = Release(config.name, self.ledger, functions, self.seeds.of, self.find, kept)
 
