@@ -24,7 +24,6 @@ from maskedlark.features.errors import NotAnEncoder, TableDoesNotFit
 from maskedlark.helper import backup, chunk_file, keyring
 from maskedlark.helper import config as helper_config
 from maskedlark.helper.anchor import FileAnchor
-from maskedlark.helper.chunk_file import ChunkFile
 from maskedlark.helper.errors import BadBackup, DamagedAnchor, DamagedDataset
 from maskedlark.helper.keyring import Keyring
 from maskedlark.ledger.errors import BadReceipt
@@ -166,7 +165,7 @@ def _helper() -> list[Decoder]:
     found = [
         Decoder(
             "mark of an anchor",
-            ("helper.anchor.FileAnchor.read", "helper.anchor._read"),
+            ("helper.anchor.FileAnchor.read", "helper.anchor.FileAnchor._read"),
             (mark.read_bytes(),),
             _in_file(f"anchor/{mark.name}", lambda _: (anchor.read("ads.example"), anchor.origins())),
             (DamagedAnchor,),
@@ -182,7 +181,7 @@ def _helper() -> list[Decoder]:
         found.append(
             Decoder(
                 f"chunk file to {vector['purpose']} {number}",
-                ("helper.chunk_file._load", "helper.chunk_file._parsed"),
+                ("helper.chunk_file.read", "helper.chunk_file._kept"),
                 ((_folder() / "chunks" / name).read_bytes(),),
                 _in_file(f"chunks/{number}", partial(_chunk, opener.declared)),
                 (DamagedDataset,),
@@ -193,9 +192,8 @@ def _helper() -> list[Decoder]:
 
 
 def _chunk(declared: Any, path: Path) -> object:
-    made = ChunkFile(path, np.array([True, False, True]))
-    made.members()
-    return made.measured() if isinstance(declared, Measure) else made.trained({declared.tag: declared})
+    models = {} if isinstance(declared, Measure) else {declared.tag: declared}
+    return chunk_file.read(path, np.array([True, False, True]), models)
 
 
 DRAFT = f"""

@@ -16,7 +16,6 @@ from maskedlark.exact.errors import ModelDoesNotFit
 from maskedlark.functions.evaluation import Evaluation
 from maskedlark.functions.model import describe
 from maskedlark.helper import chunk_file
-from maskedlark.helper.chunk_file import ChunkFile
 from maskedlark.helper.errors import DamagedDataset
 from maskedlark.parameter_service import config
 from maskedlark.parameters.drafting import draft
@@ -62,10 +61,10 @@ def change_directory(path: Path, at: int, byte: int) -> None:
 def test_a_chunk_whose_directory_changed_is_damaged(chunk, at, byte):
     declared: Any = _opener(0).declared
     kept = np.ones(3, np.bool_)
-    ChunkFile(chunk, kept).trained({declared.tag: declared})
+    chunk_file.read(chunk, kept, {declared.tag: declared})
     change_directory(chunk, at, byte)
     with pytest.raises(DamagedDataset, match="damaged"):
-        ChunkFile(chunk, kept).trained({declared.tag: declared})
+        chunk_file.read(chunk, kept, {declared.tag: declared})
 
 
 def test_a_chunk_that_lacks_an_array_is_damaged(chunk):
@@ -76,7 +75,7 @@ def test_a_chunk_that_lacks_an_array_is_damaged(chunk):
     assert "0-shares.npy" not in zipfile.ZipFile(chunk).namelist()
     declared: Any = _opener(0).declared
     with pytest.raises(DamagedDataset, match="damaged"):
-        ChunkFile(chunk, np.ones(3, np.bool_)).trained({declared.tag: declared})
+        chunk_file.read(chunk, np.ones(3, np.bool_), {declared.tag: declared})
 
 
 @pytest.mark.parametrize(

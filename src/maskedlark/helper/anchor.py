@@ -4,6 +4,7 @@ A database that was put back from an old copy would answer again what was charge
 one should not copy the other with it: put the anchor on another disk where there is one.
 """
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -14,8 +15,6 @@ from maskedlark.ledger.rows import ChainHead
 from maskedlark.parameters.document import Origin
 from maskedlark.parameters.settings import Hex32, Settings
 from maskedlark.web import files
-
-_MARKS = "*.json"
 
 
 class _Written(Settings):
@@ -34,17 +33,14 @@ class FileAnchor:
 
     def origins(self) -> list[str]:
         """All origins that have a mark."""
-        return sorted(_read(path).origin for path in self._folder.glob(_MARKS))
+        return sorted(self._read(path).origin for path in self._folder.glob("*.json"))
 
     def read(self, origin: str) -> ChainHead | None:
         """The last mark of an origin."""
-        path = self._path(origin)
         try:
-            written = _read(path)
+            written = self._read(self._path(origin))
         except FileNotFoundError:
             return None
-        if written.origin != origin:
-            raise _damaged(path)
         return ChainHead(written.number, bytes.fromhex(written.digest))
 
     def write(self, origin: str, mark: ChainHead) -> None:
@@ -53,7 +49,11 @@ class FileAnchor:
         with files.locked(self._folder):
             before = self.read(origin)
             if before is not None and before.number >= mark.number:
-                _refuse_other(origin, before, mark)
+                if before.number == mark.number and before.digest != mark.digest:
+                    raise DamagedAnchor(
+                        f"two different receipts have number {mark.number} for {origin}: two ledgers write "
+                        "for one helper"
+                    )
                 return
             new = _Written(origin=origin, number=mark.number, digest=mark.digest.hex())
             files.write(self._path(origin), new.model_dump_json().encode())
@@ -61,23 +61,12 @@ class FileAnchor:
     def _path(self, origin: str) -> Path:
         return self._folder / f"{files.named(origin)}.json"
 
-
-def _read(path: Path) -> _Written:
-    try:
-        return _Written.model_validate_json(path.read_bytes())
-    except ValidationError:
-        raise _damaged(path) from None
-
-
-def _refuse_other(origin: str, before: ChainHead, mark: ChainHead) -> None:
-    if before.number == mark.number and before.digest != mark.digest:
+    def _read(self, path: Path) -> _Written:
+        with suppress(ValidationError):
+            written = _Written.model_validate_json(path.read_bytes())
+            if self._path(written.origin) == path:
+                return written
         raise DamagedAnchor(
-            f"two different receipts have number {mark.number} for {origin}: two ledgers write for one helper"
+            f"{path} was damaged or changed: put the newest copy back. Without it a ledger that lost "
+            "receipts would not be noticed, so nothing is answered"
         )
-
-
-def _damaged(path: Path) -> DamagedAnchor:
-    return DamagedAnchor(
-        f"{path} was damaged or changed: put the newest copy back. Without it a ledger that lost receipts "
-        "would not be noticed, so nothing is answered"
-    )

@@ -3,11 +3,11 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Annotated, NamedTuple
 
-from fastapi import APIRouter, FastAPI, Path, Query, Request, Response
+from fastapi import FastAPI, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from maskedlark.core import field
@@ -91,24 +91,20 @@ def create_app(service: Service, forget_every_s: float = FORGET_EVERY_S) -> Fast
     ingesting = SignedWork(admission, FairScheduler(2 * workers, "ingesting"))
     answering = SignedWork(admission, FairScheduler(workers, "answering"))
     app.include_router(health.router(service.check))
-    app.include_router(_public(service))
-    app.include_router(_datasets(service, ingesting, counts), prefix="/v1/datasets/{name}")
-    app.include_router(_questions(service, answering, counts), prefix="/v1")
-    app.include_router(_seeds(service, answering), prefix="/v1")
-    app.include_router(_sessions(service, answering), prefix="/v1/sessions")
+    _add_public(app, service)
+    _add_datasets(app, service, ingesting, counts)
+    _add_questions(app, service, answering, counts)
+    _add_training(app, service, answering)
     return app
 
 
 @asynccontextmanager
 async def _forgetting(service: Service, every_s: float) -> AsyncIterator[None]:
     """While the app runs, delete every now and then what is past its time."""
-    forgetting = asyncio.create_task(_forget(service, every_s))
-    try:
+    async with asyncio.TaskGroup() as tasks:
+        forgetting = tasks.create_task(_forget(service, every_s))
         yield
-    finally:
         forgetting.cancel()
-        with suppress(asyncio.CancelledError):
-            await forgetting
 
 
 async def _forget(service: Service, every_s: float) -> None:
@@ -120,28 +116,25 @@ async def _forget(service: Service, every_s: float) -> None:
             _log.error("what is past its time could not be deleted: %s", type(error).__name__)
 
 
-def _public(service: Service) -> APIRouter:
+def _add_public(app: FastAPI, service: Service) -> None:
     """What anyone may ask: nothing of it is secret, and receipts are there to be verified."""
-    router = APIRouter()
 
-    @router.get("/v1/keys")
+    @app.get("/v1/keys")
     def keys() -> Response:
         """The helper's key configuration, as its identity signed it."""
         return _response(service.keyring.configuration, CBOR_TYPE)
 
-    @router.get("/v1/origins/{origin}/receipts")
+    @app.get("/v1/origins/{origin}/receipts")
     def chain(origin: Origin, after: After = 0) -> Response:
         """A page of what was sealed and answered for an origin: the receipts after this number."""
         return _response(receipts.page(service.ledger, origin, after))
 
-    return router
 
-
-def _datasets(service: Service, signed: SignedWork, counts: HelperCounts) -> APIRouter:
+def _add_datasets(app: FastAPI, service: Service, signed: SignedWork, counts: HelperCounts) -> None:
     """Sending a dataset: open, chunks, seal; or abort."""
-    router, datasets, limits = APIRouter(), service.datasets, service.config.limits
+    datasets, limits, path = service.datasets, service.config.limits, "/v1/datasets/{name}"
 
-    @router.post("", openapi_extra=answers.taking(JSON_TYPE))
+    @app.post(path, openapi_extra=answers.taking(JSON_TYPE))
     async def begin(name: Name, request: Request) -> Response:
         """Begin a dataset; again, say where it stands."""
 
@@ -150,12 +143,12 @@ def _datasets(service: Service, signed: SignedWork, counts: HelperCounts) -> API
 
         return await signed.run_with_body(request, JSON_TYPE, MOST_OPENING, opened)
 
-    @router.get("")
+    @app.get(path)
     async def state(name: Name, request: Request) -> Response:
         """Where a dataset stands."""
         return await signed.run(request, lambda origin: datasets.state(origin, name).encode())
 
-    @router.post("/chunks/{number}", openapi_extra=answers.taking(CHUNK_TYPE))
+    @app.post(path + "/chunks/{number}", openapi_extra=answers.taking(CHUNK_TYPE))
     async def add(name: Name, number: Number, opening: Opened, request: Request) -> Response:
         """Ingest a chunk: which of its parts were accepted, once those are durable."""
 
@@ -165,12 +158,12 @@ def _datasets(service: Service, signed: SignedWork, counts: HelperCounts) -> API
 
         return await signed.run_with_body(request, CHUNK_TYPE, limits.chunk_bytes, ingested)
 
-    @router.get("/chunks/{number}")
+    @app.get(path + "/chunks/{number}")
     async def answered(name: Name, number: Number, request: Request) -> Response:
         """What was answered for a chunk, for an ad server that did not hear it."""
         return await signed.run(request, lambda origin: datasets.chunk(origin, name, number).encode())
 
-    @router.post("/seal", openapi_extra=answers.taking(SEAL_TYPE))
+    @app.post(path + "/seal", openapi_extra=answers.taking(SEAL_TYPE))
     async def seal(name: Name, opening: Opened, request: Request) -> Response:
         """Make the dataset of what all helpers accepted: it never changes again."""
 
@@ -179,20 +172,16 @@ def _datasets(service: Service, signed: SignedWork, counts: HelperCounts) -> API
 
         return await signed.run_with_body(request, SEAL_TYPE, limits.sealing_bytes, sealed)
 
-    @router.delete("", status_code=204)
+    @app.delete(path, status_code=204)
     async def abort(name: Name, opening: Opened, request: Request) -> Response:
         """Give up a dataset that is not sealed: its reports may be sent in another."""
-        opened = bytes.fromhex(opening)
-        return await signed.run(request, lambda origin: datasets.abort(origin, name, opened))
-
-    return router
+        return await signed.run(request, lambda origin: datasets.abort(origin, name, bytes.fromhex(opening)))
 
 
-def _questions(service: Service, signed: SignedWork, counts: HelperCounts) -> APIRouter:
+def _add_questions(app: FastAPI, service: Service, signed: SignedWork, counts: HelperCounts) -> None:
     """Asking: the only way out for anything that depends on a secret."""
-    router = APIRouter()
 
-    @router.post("/releases", openapi_extra=answers.taking(JSON_TYPE))
+    @app.post("/v1/releases", openapi_extra=answers.taking(JSON_TYPE))
     async def release(request: Request) -> Response:
         """A share of the answer to a question, and its receipt."""
         return await signed.run_with_body(request, JSON_TYPE, MOST_QUESTION, released, CBOR_TYPE)
@@ -201,31 +190,27 @@ def _questions(service: Service, signed: SignedWork, counts: HelperCounts) -> AP
         with counts.answering(body):
             return service.release(origin, body)
 
-    @router.post("/explain", openapi_extra=answers.taking(JSON_TYPE))
+    @app.post("/v1/explain", openapi_extra=answers.taking(JSON_TYPE))
     async def explain(request: Request) -> Response:
         """What a question would cost, and how exact its answer would be."""
         return await signed.run_with_body(request, JSON_TYPE, MOST_QUESTION, service.explain)
 
-    return router
 
+def _add_training(app: FastAPI, service: Service, signed: SignedWork) -> None:
+    """Training: what it needs of a dataset first, then sessions and their steps."""
+    releases, limits = service.releases, service.config.limits
 
-def _seeds(service: Service, signed: SignedWork) -> APIRouter:
-    """What training needs of a dataset before a session."""
-    router = APIRouter()
-
-    @router.get("/records/{dataset}")
+    @app.get("/v1/records/{dataset}")
     async def records(dataset: Digest, request: Request) -> Response:
         """How many records of each model a sealed dataset has, and from which slot on all are free."""
-        digest = bytes.fromhex(dataset)
-        return await signed.run(request, lambda origin: service.records(origin, digest))
+        return await signed.run(request, lambda origin: service.records(origin, bytes.fromhex(dataset)))
 
-    @router.post("/seeds/{dataset}")
+    @app.post("/v1/seeds/{dataset}")
     async def make(dataset: Digest, request: Request) -> Response:
         """The seed that a dataset's helpers share, sealed to each: to be relayed."""
-        digest = bytes.fromhex(dataset)
-        return await signed.run(request, lambda origin: service.make_seed(origin, digest))
+        return await signed.run(request, lambda origin: service.make_seed(origin, bytes.fromhex(dataset)))
 
-    @router.post("/seeds/{dataset}/message", status_code=204, openapi_extra=answers.taking(JSON_TYPE))
+    @app.post("/v1/seeds/{dataset}/message", status_code=204, openapi_extra=answers.taking(JSON_TYPE))
     async def accept(dataset: Digest, request: Request) -> Response:
         """Accept the first helper's seed."""
 
@@ -234,19 +219,12 @@ def _seeds(service: Service, signed: SignedWork) -> APIRouter:
 
         return await signed.run_with_body(request, JSON_TYPE, MOST_SEED, accepted)
 
-    return router
-
-
-def _sessions(service: Service, signed: SignedWork) -> APIRouter:
-    """Training: sessions and their steps."""
-    router, releases = APIRouter(), service.releases
-
-    @router.post("", openapi_extra=answers.taking(JSON_TYPE))
+    @app.post("/v1/sessions", openapi_extra=answers.taking(JSON_TYPE))
     async def begin(request: Request) -> Response:
         """Open a session: all of its steps are charged, and its receipt says so."""
         return await signed.run_with_body(request, JSON_TYPE, MOST_QUESTION, service.open_session)
 
-    @router.post("/{session}/steps/{step}", openapi_extra=answers.taking(STEP_TYPE))
+    @app.post("/v1/sessions/{session}/steps/{step}", openapi_extra=answers.taking(STEP_TYPE))
     async def answer(session: Session, step: StepNumber, request: Request, records: Records = "") -> Response:
         """A share of one step's sum."""
         chosen = decode_ranges(records)
@@ -254,16 +232,13 @@ def _sessions(service: Service, signed: SignedWork) -> APIRouter:
         def answered(origin: str, body: bytes) -> bytes:
             return field.to_bytes(releases.step(origin, bytes.fromhex(session), step, body, chosen))
 
-        most = service.config.limits.step_bytes
-        return await signed.run_with_body(request, STEP_TYPE, most, answered, STEP_TYPE)
+        return await signed.run_with_body(request, STEP_TYPE, limits.step_bytes, answered, STEP_TYPE)
 
-    @router.post("/{session}/close")
+    @app.post("/v1/sessions/{session}/close")
     async def close(session: Session, request: Request) -> Response:
         """Close a session: what it did not use comes back."""
         opened = bytes.fromhex(session)
         return await signed.run(request, lambda origin: releases.close(origin, opened).encode())
-
-    return router
 
 
 def _response(body: bytes | None, media_type: str = JSON_TYPE) -> Response:

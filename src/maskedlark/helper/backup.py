@@ -15,9 +15,9 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, ValidationError
 from sqlalchemy import select
@@ -38,7 +38,6 @@ from maskedlark.web import files
 
 DATABASE = "database/helper.sqlite"
 MANIFEST = "manifest.json"
-_BLOCK = 1 << 20
 _KEYS = f"keys/{keyring.NAME}"
 _SEEN = "seen"
 """Of a cached chain: how many documents there are. Copied before them, so that none is missed."""
@@ -81,30 +80,23 @@ def back_up(
             "the database is a server's: first make its copy with pg_dump, then run this with --dumped, in "
             "this order, and put both back together"
         )
-    before = _Earlier(earlier, read_manifest(earlier, config.name)) if earlier else None
-    with _whole(target) as folder:
+    listed = read_manifest(earlier, config.name).files if earlier else {}
+    before = {(path, file): earlier / path for path, file in listed.items()} if earlier else {}
+    with _whole(target) as folder, closing(open_database(config.database_url, make=False)) as database:
         copied: dict[str, Copied] = {}
-        database = open_database(config.database_url, make=False)
-        try:
-            if is_server:
-                sealed = _sealed(database)
-            else:
-                sealed = _copy_database(database, folder / DATABASE, clock.now())
-                copied[DATABASE] = _copied(folder / DATABASE)
-            for each in sealed:
-                copied |= _copy_columns(config, database, each, folder, before)
-        finally:
-            database.close()
+        if is_server:
+            sealed = _sealed(database)
+        else:
+            sealed = _copy_database(database, folder / DATABASE, clock.now())
+            copied[DATABASE] = _copied(folder / DATABASE)
+        for each in sealed:
+            copied |= _copy_columns(config, database, each, folder, before)
         copied |= _copy_parameters(config.parameters_folder, folder)
         if with_keys:
             keyring.stamp(config.keys_folder)
             copied[_KEYS] = _copy(config.keys_folder / keyring.NAME, folder / _KEYS)
-        made = Manifest(
-            helper=config.name,
-            taken=clock.now(),
-            database="server" if is_server else "sqlite",
-            files=copied,
-        )
+        kind: Literal["sqlite", "server"] = "server" if is_server else "sqlite"
+        made = Manifest(helper=config.name, taken=clock.now(), database=kind, files=copied)
         files.write(folder / MANIFEST, made.model_dump_json(indent=1).encode())
     return made
 
@@ -130,45 +122,30 @@ def put_back(config: Config, source: Path) -> Manifest:
     return manifest
 
 
-class _Earlier(NamedTuple):
-    """A backup of before. Columns never change: those that are in it are as good."""
-
-    folder: Path
-    manifest: Manifest
-
-    def link(self, path: str, wanted: Copied, folder: Path) -> bool:
-        """Link one of its files into another backup, if it is the one that is wanted, and it can be."""
-        if self.manifest.files.get(path) != wanted:
-            return False
-        _make_folder((folder / path).parent)
-        try:
-            os.link(self.folder / path, folder / path)
-        except OSError:
-            return False
-        return True
-
-
 def _copy_columns(
-    config: Config, database: Database, row: DatasetRow, folder: Path, earlier: _Earlier | None
+    config: Config,
+    database: Database,
+    row: DatasetRow,
+    folder: Path,
+    before: Mapping[tuple[str, Copied], Path],
 ) -> dict[str, Copied]:
-    """The files of one sealed dataset; none if its time was over meanwhile."""
-    source, target = (
-        config.columns_folder / str(row.number) / row.folder,
-        f"columns/{row.number}/{row.folder}",
-    )
-    copied = {}
+    """The files of one sealed dataset, linked where an earlier backup has them: columns never change.
+
+    None if the dataset's time was over meanwhile.
+    """
+    place, copied = f"columns/{row.number}/{row.folder}", {}
     try:
         for name, stored in Contents.model_validate_json(row.contents).files.items():
-            path, wanted = f"{target}/{name}", Copied(size=stored.size, sha256=stored.digest)
-            if earlier is None or not earlier.link(path, wanted, folder):
-                _copy(source / name, folder / path, wanted)
+            path, wanted = f"{place}/{name}", Copied(size=stored.size, sha256=stored.digest)
+            if not _link(before.get((path, wanted)), folder / path):
+                _copy(config.folder / path, folder / path, wanted)
             copied[path] = wanted
     except (FileNotFoundError, BadBackup):
         with database.read() as connection:
             state = connection.scalar(select(DATASETS.c.state).where(DATASETS.c.number == row.number))
         if state == SEALED:
-            raise DamagedDataset(f"{source} lacks a file, or one was changed") from None
-        shutil.rmtree(folder / target, ignore_errors=True)
+            raise DamagedDataset(f"{config.folder / place} lacks a file, or one was changed") from None
+        shutil.rmtree(folder / place, ignore_errors=True)
         return {}
     return copied
 
@@ -178,16 +155,15 @@ def _whole(target: Path) -> Iterator[Path]:
     """A folder that has its name when everything in it is durable."""
     if target.exists():
         raise BadBackup(f"{target} is there already: name a new folder")
-    folder = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))  # 0700
-    try:
+    with ExitStack() as undo:
+        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))  # 0700
+        undo.callback(shutil.rmtree, folder, ignore_errors=True)
         yield folder
         for path in (folder, *folder.rglob("*")):
             if path.is_dir():
                 files.sync(path)
         folder.rename(target)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+        undo.pop_all()
     files.sync(target.parent)
 
 
@@ -195,14 +171,11 @@ def _copy_database(database: Database, path: Path, now: int) -> Sequence[Dataset
     """The copy says of itself that it is one. Returns the sealed datasets in it."""
     path.parent.mkdir(0o700)
     storage.copy(database, path)
-    copy = open_database(f"sqlite:///{path}", make=False)
-    try:
+    with closing(open_database(f"sqlite:///{path}", make=False)) as copy:
         prepare(copy, "ledger", rows.SCHEMA_VERSION, rows.TABLES)
         with copy.write() as connection:
             rows.mark_copy(connection, now)
         sealed = _sealed(copy)
-    finally:
-        copy.close()
     storage.finish(path)
     return sealed
 
@@ -225,15 +198,9 @@ def _copy_parameters(source: Path, folder: Path) -> dict[str, Copied]:
 def _place(config: Config, name: str) -> Path | None:
     """Where a backup's file belongs; nowhere if what is there is newer."""
     kind, _, rest = name.partition("/")
-    folders = {
-        "columns": config.columns_folder,
-        "parameters": config.parameters_folder,
-        "keys": config.keys_folder,
-        "database": config.folder,
-    }
-    if kind not in folders or not rest:
+    if kind not in ("columns", "parameters", "keys", "database") or not rest:
         raise BadBackup(f"the backup has a file that no helper has: {name}")
-    place = folders[kind] / rest
+    place = config.folder / name
     # Keys that were made since are the ones that are published.
     return None if name == _KEYS and place.exists() else place
 
@@ -241,13 +208,8 @@ def _place(config: Config, name: str) -> Path | None:
 def _replace(source: Path, place: Path, wanted: Copied) -> None:
     """One file, checked, under its name when it is whole."""
     beside = place.with_name(f".{place.name}-restoring")
-    try:
-        _copy(source, beside, wanted)
-        beside.replace(place)
-    except BaseException:
-        with suppress(OSError):
-            beside.unlink()
-        raise
+    _copy(source, beside, wanted)
+    beside.replace(place)
     files.sync(place.parent)
 
 
@@ -266,22 +228,30 @@ def read_manifest(folder: Path, helper: str) -> Manifest:
     return manifest
 
 
+def _link(earlier: Path | None, target: Path) -> bool:
+    """Link a file of an earlier backup, if there is one, and it can be."""
+    _make_folder(target.parent)
+    with suppress(OSError):
+        if earlier is not None:
+            os.link(earlier, target)
+            return True
+    return False
+
+
 def _copy(source: Path, target: Path, wanted: Copied | None = None) -> Copied:
     """Copy a file, ours alone, durably but for its name. Refuses one that is not what is wanted."""
-    digest, size = hashlib.sha256(), 0
     _make_folder(target.parent)
     handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with source.open("rb") as reading, os.fdopen(handle, "wb") as writing:
-        while block := reading.read(_BLOCK):
-            writing.write(block)
-            digest.update(block)
-            size += len(block)
-        writing.flush()
-        os.fsync(writing.fileno())
-    made = Copied(size=size, sha256=digest.hexdigest())
-    if wanted not in (None, made):
-        target.unlink()
-        raise BadBackup(f"{source} is not what it was: it was damaged or changed")
+    with ExitStack() as undo:
+        undo.callback(target.unlink)
+        with os.fdopen(handle, "wb") as writing, source.open("rb") as reading:
+            shutil.copyfileobj(reading, writing)
+            writing.flush()
+            os.fsync(writing.fileno())
+        made = _copied(target)
+        if wanted not in (None, made):
+            raise BadBackup(f"{source} is not what it was: it was damaged or changed")
+        undo.pop_all()
     return made
 
 

@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +27,13 @@ from maskedlark.wire import datasets
 from maskedlark.wire.decrypt import Opened
 
 PREFIX = "chunk-"
-_FAULTS = OSError, EOFError, KeyError, RuntimeError, ValueError
+_FAULTS = OSError, EOFError, LookupError, RuntimeError, ValueError
 _DAMAGE = *_FAULTS, struct.error, zlib.error, zipfile.BadZipFile
-"""What a changed zip or array ends in. A runtime error: a version, cipher or packing not known."""
+"""What a changed zip or array ends in. A runtime error: a version, cipher or packing not known.
+
+The zip's checksums are of contents: a damaged name is an array that is not there.
+"""
 Array = NDArray[Any]
-Index = NDArray[np.intp]
 
 
 def write(folder: Path, opened: Opened) -> str:
@@ -53,7 +55,10 @@ def _arrays(opened: Opened) -> dict[str, Array]:
         "hashes": opened.column_hashes,
     }
     if isinstance(opened.records, Measured):
-        return arrays | _measured(opened.records)
+        keys = opened.records.keys
+        arrays["entries"] = _text({name: coded.entries for name, coded in keys.items()})
+        arrays["shares"] = opened.records.shares
+        return arrays | {f"codes-{i}": coded.codes for i, coded in enumerate(keys.values())}
     arrays["tags"] = _text(list(opened.records))
     for place, (tag, records) in enumerate(opened.records.items()):
         arrays[f"{place}-rows"] = opened.places[tag].astype(np.uint32)
@@ -62,88 +67,60 @@ def _arrays(opened: Opened) -> dict[str, Array]:
     return arrays
 
 
-def _measured(records: Measured) -> dict[str, Array]:
-    codes = {f"codes-{i}": coded.codes for i, coded in enumerate(records.keys.values())}
-    entries = _text({name: list(coded.entries) for name, coded in records.keys.items()})
-    return {"entries": entries, "shares": records.shares, **codes}
-
-
 def _text(value: object) -> Array:
     return np.frombuffer(json.dumps(value).encode(), np.uint8)
 
 
-class ChunkFile:
-    """The file of a chunk, of which the kept parts are read."""
+class KeptRecords(NamedTuple):
+    """What is kept of a chunk."""
 
-    def __init__(self, path: Path, kept: NDArray[np.bool_]) -> None:
-        self._arrays = _load(path)
-        parts = self._arrays["parts"]
-        if len(parts) and int(parts.max()) >= len(kept):
-            raise DamagedDataset(f"{path.name} holds other parts than its chunk")
-        self._rows: Index = np.flatnonzero(kept[parts])
-        if len(self._rows) != int(kept.sum()):
-            raise DamagedDataset(f"{path.name} holds fewer records than were accepted")
-
-    def ids(self) -> ByteRows:
-        """Of all kept records."""
-        return self._arrays["ids"][self._rows]
-
-    def hours(self) -> NDArray[np.uint32]:
-        """Of all kept records."""
-        return self._arrays["hours"][self._rows]
-
-    def members(self) -> ByteRows:
-        """Of all kept records, what the dataset's digest is made of."""
-        return datasets.members(self.ids(), self.hours(), self._arrays["hashes"][self._rows])
-
-    def measured(self) -> Measured:
-        """The kept records of a chunk to aggregate."""
-        keys = {}
-        for i, (name, entries) in enumerate(_parsed(self._arrays["entries"]).items()):
-            keys[name] = Coded(self._arrays[f"codes-{i}"][self._rows], tuple(entries))
-        return Measured(self.ids(), keys, self._arrays["shares"][self._rows])
-
-    def trained(self, models: Mapping[str, Model]) -> dict[str, Trained]:
-        """The kept records of a chunk to train, by tag."""
-        tags = _parsed(self._arrays["tags"])
-        return {tag: self._of_model(place, models[tag]) for place, tag in enumerate(tags)}
-
-    def _of_model(self, place: int, model: Model) -> Trained:
-        rows = self._arrays[f"{place}-rows"]
-        mine = np.isin(rows, self._rows)
-        shown = [self._arrays[f"{place}-candidates-{i}"] for i in range(len(model.labels))]
-        return Trained(
-            self._arrays["ids"][rows[mine]],
-            self._arrays[f"{place}-features"][mine],
-            # Where a model shows all candidates, one row of them stands for every record.
-            tuple(shown if isinstance(model.policy, All) else [each[mine] for each in shown]),
-            self._arrays[f"{place}-shares"][mine],
-        )
+    records: Measured | dict[str, Trained]
+    """To aggregate: all of them. To train: by tag."""
+    members: ByteRows
+    """What the dataset's digest is made of."""
+    hours: NDArray[np.uint32]
 
 
-class _Arrays(dict[str, Array]):
-    """Arrays by name. The zip's checksums are of contents: a damaged name is an array that is not there."""
-
-    def __init__(self, file: str, arrays: Mapping[str, Array]) -> None:
-        super().__init__(arrays)
-        self._file = file
-
-    def __missing__(self, name: str) -> Array:
-        raise _damaged(self._file)
-
-
-def _load(path: Path) -> _Arrays:
-    """All arrays of a chunk, whose checksums hold."""
+def read(path: Path, kept: NDArray[np.bool_], models: Mapping[str, Model]) -> KeptRecords:
+    """The records of a chunk's kept parts. Refuses a file that is not what was written."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return _Arrays(path.name, dict(arrays))
+            return _kept(path.name, dict(arrays), kept, models)
     except _DAMAGE:
-        raise _damaged(path.name) from None
+        raise DamagedDataset(f"{path.name} is missing or damaged: abort the dataset, send it again") from None
 
 
-def _damaged(name: str) -> DamagedDataset:
-    return DamagedDataset(f"{name} is missing or damaged: abort the dataset, send it again")
+def _kept(
+    file: str, arrays: Mapping[str, Array], kept: NDArray[np.bool_], models: Mapping[str, Model]
+) -> KeptRecords:
+    parts = arrays["parts"]
+    if len(parts) and int(parts.max()) >= len(kept):
+        raise DamagedDataset(f"{file} holds other parts than its chunk")
+    rows = np.flatnonzero(kept[parts])
+    if len(rows) != int(kept.sum()):
+        raise DamagedDataset(f"{file} holds fewer records than were accepted")
+    ids, hours = arrays["ids"][rows], arrays["hours"][rows]
+    records: Measured | dict[str, Trained]
+    if "entries" in arrays:
+        entries = json.loads(arrays["entries"].tobytes())
+        coded = [
+            Coded(arrays[f"codes-{i}"][rows], tuple(values)) for i, values in enumerate(entries.values())
+        ]
+        records = Measured(ids, dict(zip(entries, coded, strict=True)), arrays["shares"][rows])
+    else:
+        tags = json.loads(arrays["tags"].tobytes())
+        records = {tag: _of_model(arrays, place, models[tag], rows) for place, tag in enumerate(tags)}
+    return KeptRecords(records, datasets.members(ids, hours, arrays["hashes"][rows]), hours)
 
 
-def _parsed(text: Array) -> Any:  # noqa: ANN401
-    return json.loads(text.tobytes())
+def _of_model(arrays: Mapping[str, Array], place: int, model: Model, kept: NDArray[np.intp]) -> Trained:
+    rows = arrays[f"{place}-rows"]
+    mine = np.isin(rows, kept)
+    shown = [arrays[f"{place}-candidates-{i}"] for i in range(len(model.labels))]
+    return Trained(
+        arrays["ids"][rows[mine]],
+        arrays[f"{place}-features"][mine],
+        # Where a model shows all candidates, one row of them stands for every record.
+        tuple(shown if isinstance(model.policy, All) else [each[mine] for each in shown]),
+        arrays[f"{place}-shares"][mine],
+    )

@@ -16,13 +16,14 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from maskedlark.core.candidates import All
 from maskedlark.core.declared import Measure, Model
 from maskedlark.core.records import Coded, Entry, Measured, Trained, in_order
 from maskedlark.core.sharing import ID_BYTES
 from maskedlark.helper.errors import DamagedDataset
+from maskedlark.parameters.settings import Settings
 
 Array = NDArray[Any]
 Order = NDArray[np.intp]
@@ -34,10 +35,8 @@ _ENTRIES = "entries.json"
 _BLOCK = 1 << 16
 
 
-class Stored(BaseModel):
+class Stored(Settings):
     """A file as it was written."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     dtype: Kind
     shape: tuple[Annotated[int, Field(ge=0)], ...]
@@ -49,10 +48,8 @@ class Stored(BaseModel):
         return np.dtype(self.dtype).itemsize * int(np.prod(self.shape, dtype=np.int64))
 
 
-class Contents(BaseModel):
+class Contents(Settings):
     """What freezing made: files by name, and records by tag (to aggregate, by the empty one)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     files: dict[str, Stored]
     records: dict[str, int]
@@ -64,7 +61,7 @@ class ColumnWriter:
     def __init__(self, path: Path, dtype: Kind, *rest: int) -> None:
         self.name, self.records = path.name, 0
         self._path, self._dtype, self._rest = path, dtype, rest
-        _create(path)
+        path.touch(0o600, exist_ok=False)
 
     def append(self, rows: Array) -> None:
         """The next records."""
@@ -90,7 +87,7 @@ class ColumnWriter:
         Turned, one value of all records lies together.
         """
         shape = (self.records, *self._rest)
-        if order is not None and self.records:
+        if order is not None:
             rows = self._mapped()
             _reorder(self._path, [*rows.T] if turned else [rows], order)
         with self._path.open("rb") as file:
@@ -99,13 +96,11 @@ class ColumnWriter:
 
     def in_order(self) -> Order:
         """The order of the records by what is written here: of ids, that of a dataset."""
-        if not self.records:
-            return np.empty(0, np.intp)
         rows = self._mapped()
         return np.argsort(np.ascontiguousarray(rows).view(f"S{rows.shape[1]}").ravel())
 
     def _mapped(self) -> Array:
-        return np.memmap(self._path, self._dtype, "r", shape=(self.records, *self._rest))
+        return _map(self._path, self._dtype, (self.records, *self._rest))
 
 
 class MeasuredWriter:
@@ -118,8 +113,9 @@ class MeasuredWriter:
         self._entries = ColumnWriter(folder / _ENTRIES, _U1)
         self._known: dict[str, dict[Entry, int]] = {name: {} for name in measure.keys}
 
-    def append(self, records: Measured) -> None:
+    def append(self, records: Measured | Mapping[str, Trained]) -> None:
         """The next records. Their codes become those of the whole dataset."""
+        assert isinstance(records, Measured), "records to aggregate have no tag"
         self._ids.append(records.ids)
         self._shares.append(records.shares)
         for name, writer in self._codes.items():
@@ -148,8 +144,9 @@ class TrainedWriter:
             for tag in models
         }
 
-    def append(self, by_tag: Mapping[str, Trained]) -> None:
+    def append(self, by_tag: Measured | Mapping[str, Trained]) -> None:
         """The next records of some models."""
+        assert not isinstance(by_tag, Measured), "records to train have a tag"
         for tag, records in by_tag.items():
             shown = [] if isinstance(self._models[tag].policy, All) else records.candidates
             arrays: list[Array] = [records.ids, records.features, records.shares, *shown]
@@ -200,14 +197,10 @@ def _merged(coded: Coded, known: dict[Entry, int]) -> NDArray[np.int32]:
     return np.array(numbers, np.int32)[codes]
 
 
-def _create(path: Path) -> None:
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-
-
 def _reorder(path: Path, arrays: Sequence[Array], order: Order) -> None:
     """Write a file anew from arrays that it holds, one after the other, the records of each in this order."""
     ordered = path.with_name(f"{path.name}.ordered")
-    _create(ordered)
+    ordered.touch(0o600, exist_ok=False)
     with ordered.open("r+b") as file:
         for array in arrays:
             for start in range(0, len(order), _BLOCK):
@@ -229,6 +222,10 @@ def _open(folder: Path, contents: Contents, name: str) -> Array:
         whole = False
     if not whole:
         raise DamagedDataset(f"the file {name} of a dataset is missing or damaged: put it back from a copy")
-    if not stored.size:
-        return np.empty(stored.shape, stored.dtype)  # Nothing cannot be mapped.
-    return np.memmap(path, stored.dtype, "r", shape=stored.shape).view(np.ndarray)
+    return _map(path, stored.dtype, stored.shape)
+
+
+def _map(path: Path, dtype: Kind, shape: tuple[int, ...]) -> Array:
+    if 0 in shape:
+        return np.empty(shape, dtype)  # Nothing cannot be mapped.
+    return np.memmap(path, dtype, "r", shape=shape).view(np.ndarray)

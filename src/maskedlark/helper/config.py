@@ -182,15 +182,11 @@ class InitOptions:
             trusted.append(f'#!     "{KEY}",  # the identity of every other helper that it trusts')
         said = {
             "name": json.dumps(self.name),
-            "folder": AS_SHOWN,
             "address": json.dumps(self.address),
             "parameter_service": skeleton.quoted(self.parameter_service),
             "service_key": skeleton.quoted(self.service_key),
             "origins": skeleton.pins(self.origins),
             "policy.trusted_helpers": "\n".join(["[", *trusted, "]"]),
-            "policy.most": AS_SHOWN,
-            "policy.most_coalition": AS_SHOWN,
-            "policy.least_k": AS_SHOWN,
-            "policy.least_helpers": AS_SHOWN,
         }
-        return skeleton.text("a helper", Config, said)
+        policy = [f"policy.{name}" for name in ("most", "most_coalition", "least_k", "least_helpers")]
+        return skeleton.text("a helper", Config, said | dict.fromkeys(["folder", *policy], AS_SHOWN))

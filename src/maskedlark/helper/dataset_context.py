@@ -12,11 +12,11 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import delete, func, select, update
 
 from maskedlark.clock import Clock
 from maskedlark.helper import tables
-from maskedlark.helper.ids import Ids
+from maskedlark.helper.ids import MOST_LEAP_S, Ids
 from maskedlark.helper.tables import (
     ABORTED,
     ABORTED_OPENINGS,
@@ -31,19 +31,17 @@ from maskedlark.parameters import document as documents
 from maskedlark.parameters.document import Document
 from maskedlark.storage.engine import Database
 from maskedlark.storage.errors import StorageUnavailable
-from maskedlark.storage.schema import prepare
 from maskedlark.web import files
-from maskedlark.web.errors import NotNamed
 
-_CHUNKS_AT_ONCE = 64
 _decoded = lru_cache(documents.decode)
 
 
 class DatasetContext:
     """The folder of datasets, one for each by its number, and their rows. Threads may share it."""
 
-    def __init__(self, folder: Path, database: Database, helper: str, clock: Clock, most_leap_s: int) -> None:
-        prepare(database, "datasets", tables.SCHEMA_VERSION, tables.TABLES)
+    def __init__(
+        self, folder: Path, database: Database, helper: str, clock: Clock, most_leap_s: int = MOST_LEAP_S
+    ) -> None:
         try:
             _make(folder)
         except OSError as error:
@@ -65,14 +63,7 @@ class DatasetContext:
 
     def document(self, row: DatasetRow) -> Document:
         """Under which a dataset was opened."""
-        return _decoded(bytes(row.document))
-
-    def place(self, document: Document) -> int:
-        """Which of the document's helpers we are."""
-        names = [helper.name for helper in document.helpers]
-        if self.helper not in names:
-            raise NotNamed(f"version {document.version} of {document.origin} does not name {self.helper}")
-        return names.index(self.helper)
+        return _decoded(row.document)
 
     def folder(self, number: int, make: bool = False) -> Path:
         """Where the files of a dataset are."""
@@ -109,24 +100,10 @@ class DatasetContext:
         with self.database.read() as connection:
             numbers = connection.scalars(select(DATASETS.c.number).where(DATASETS.c.state == ABORTED)).all()
         for number in numbers:
-            while self._delete_some_chunks(number):
-                pass
+            self.ids.free_chunks(delete(CHUNKS), CHUNKS.c.dataset == number)
             with self.database.write() as connection:
                 connection.execute(delete(DATASETS).where(DATASETS.c.number == number))
             shutil.rmtree(self.folder(number), ignore_errors=True)
-
-    def _delete_some_chunks(self, number: int) -> int:
-        """Returns how many chunks that was."""
-        some = select(CHUNKS.c.number, CHUNKS.c.ids).where(CHUNKS.c.dataset == number).limit(_CHUNKS_AT_ONCE)
-        with self.database.write() as connection:
-            cursor = self.ids.lock(connection)
-            rows = connection.execute(some).all()
-            these = CHUNKS.c.number.in_([row.number for row in rows])
-            connection.execute(delete(CHUNKS).where(CHUNKS.c.dataset == number, these))
-            gone = tables.ids_in(*(row.ids for row in rows))
-            freed = self.ids.free(connection, cursor, gone)
-        self.ids.freed(freed, gone)
-        return len(rows)
 
     def sweep_all(self) -> None:
         """Remove all files that no row names."""
@@ -142,32 +119,21 @@ class DatasetContext:
         with self._lock:
             if self._writers[number]:
                 return
+        this = DATASETS.c.number == number
+        columns = select(DATASETS.c.folder).where(this, DATASETS.c.state == SEALED)
+        chunks = select(CHUNKS.c.file).join(DATASETS).where(this, DATASETS.c.state == OPEN)
         with self.database.read() as connection:
-            named = {*_files(connection, number)}
-        for path in present:
-            if path.name not in named:
-                _remove(path)
+            named = {*connection.scalars(columns.union_all(chunks))}
+        for path in [each for each in present if each.name not in named]:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
         with suppress(OSError):
             folder.rmdir()  # If it is empty.
-
-
-def _files(connection: Connection, dataset: int) -> Iterator[str]:
-    """The names that a dataset's folder may hold."""
-    row = connection.execute(select(DATASETS).where(DATASETS.c.number == dataset)).one_or_none()
-    if row is not None and row.state == SEALED:
-        yield row.folder
-    elif row is not None and row.state == OPEN:
-        yield from connection.scalars(select(CHUNKS.c.file).where(CHUNKS.c.dataset == dataset))
 
 
 def _make(folder: Path) -> None:
     """A folder that is ours alone; its name is durable when this returns."""
     folder.mkdir(0o700, parents=True, exist_ok=True)
     files.sync(folder.parent)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)

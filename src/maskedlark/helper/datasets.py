@@ -4,21 +4,17 @@ Run by a helper. `ingest` receives chunks, `freezing` freezes, and all share one
 """
 
 import json
-import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from sqlalchemy import insert, select, update
 
-from maskedlark.clock import Clock
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import Expired
 from maskedlark.helper import tables
 from maskedlark.helper.columns import Contents
 from maskedlark.helper.dataset_context import DatasetContext
 from maskedlark.helper.freezing import Freezer, FrozenDataset
-from maskedlark.helper.ids import MOST_LEAP_S
 from maskedlark.helper.ingest import ChunkIngest
 from maskedlark.helper.tables import (
     ABORTED,
@@ -33,7 +29,6 @@ from maskedlark.helper.tables import (
 from maskedlark.ledger.ledger import Ledger
 from maskedlark.parameters.document import Document
 from maskedlark.release.checks import Dataset
-from maskedlark.storage.engine import Database
 from maskedlark.web.errors import (
     AlreadySealed,
     DatasetConflict,
@@ -53,24 +48,18 @@ class Datasets:
 
     def __init__(
         self,
-        folder: Path,
-        database: Database,
+        context: DatasetContext,
         ledger: Ledger,
         keys: Callable[[], Mapping[bytes, OpeningKey]],
-        helper: str,
-        clock: Clock,
         workers: int,
-        most_leap_s: int = MOST_LEAP_S,
     ) -> None:
-        self._context = DatasetContext(folder, database, helper, clock, most_leap_s)
-        self._ingest = ChunkIngest(self._context, keys, workers)
-        self._freezer = Freezer(self._context, ledger)
-        self._lock = threading.Lock()
+        self._context = context
+        self._ingest = ChunkIngest(context, keys, workers)
+        self._freezer = Freezer(context, ledger)
         self._loaded: dict[tuple[str, bytes], FrozenDataset] = {}
 
     def open(self, document: Document, name: str, purpose: Purpose, opening: bytes) -> State:
         """Begin a dataset, or find it as it is. Refuses a name in use for anything else."""
-        self._context.place(document)
         while (state := self._open(document, name, purpose, opening)) is None:
             self._context.finish_aborts()
         return state
@@ -80,15 +69,14 @@ class Datasets:
         with self._context.database.write() as connection:
             self._context.database.alone(connection, "datasets")
             named = DATASETS.c.origin == document.origin, DATASETS.c.name == name
-            if connection.scalar(select(DATASETS.c.state).where(*named)) == ABORTED:
+            row = connection.execute(select(DATASETS).where(*named)).one_or_none()
+            if row is not None and row.state == ABORTED:
                 return None
             kept = ABORTED_OPENINGS.c
             aborted = select(kept.until).where(kept.origin == document.origin, kept.opening == opening)
             if connection.scalar(aborted) is not None:
                 raise DatasetConflict(f"this opening of {name!r} was aborted; open it by another")
-            try:
-                row = tables.by_name(connection, document.origin, name)
-            except UnknownDataset:
+            if row is None:
                 new = insert(DATASETS).values(
                     origin=document.origin,
                     name=name,
@@ -99,13 +87,8 @@ class Datasets:
                     state=OPEN,
                     expires=self._context.clock.now() + document.report_lifetime_s,
                 )
-                connection.execute(new)
-                row = tables.by_name(connection, document.origin, name)
-            if (bytes(row.parameters), row.purpose, bytes(row.opening)) != (
-                document.digest,
-                purpose.value,
-                opening,
-            ):
+                row = connection.execute(new.returning(*DATASETS.c)).one()
+            if (row.parameters, row.purpose, row.opening) != (document.digest, purpose.value, opening):
                 raise DatasetConflict(
                     f"{name!r} is of another document, purpose or opening; choose another name"
                 )
@@ -149,14 +132,10 @@ class Datasets:
 
     def find(self, origin: str, digest: bytes) -> Dataset:
         """A frozen dataset of an origin, as long as no report in it is past its lifetime."""
-        with self._lock:
-            loaded = self._loaded.get((origin, digest))
-        dataset = loaded or self._load(origin, digest)
+        dataset = self._loaded.get((origin, digest)) or self._load(origin, digest)
         if dataset.expires <= self._context.now():
             raise _over(digest)
-        with self._lock:
-            self._loaded[origin, digest] = dataset
-        return dataset
+        return self._loaded.setdefault((origin, digest), dataset)
 
     def forget(self) -> None:
         """Delete what is past its lifetime, and what no row names. Run at the start, and every hour."""
@@ -165,8 +144,9 @@ class Datasets:
         self._context.expire(now)
         self._context.finish_aborts()
         self._context.sweep_all()
-        with self._lock:
-            self._loaded = {name: each for name, each in self._loaded.items() if each.expires > now}
+        for name, each in [*self._loaded.items()]:
+            if each.expires <= now:
+                del self._loaded[name]
 
     def close(self) -> None:
         """End the workers."""
@@ -177,8 +157,8 @@ class Datasets:
         with self._context.database.read() as connection:
             row = connection.execute(query).one_or_none()
             lost = select(LOST.c.digest).where(LOST.c.origin == origin, LOST.c.digest == digest)
-            is_lost = row is None and connection.scalar(lost) is not None
-        if is_lost:
+            is_lost = connection.scalar(lost) is not None
+        if row is None and is_lost:
             raise DatasetLost(f"dataset {digest.hex()} was sealed here, and lost with this helper's disk")
         if row is None:
             raise UnknownDataset(f"{origin} has no sealed dataset {digest.hex()} here")
@@ -196,20 +176,18 @@ def _over(digest: bytes) -> Expired:
 
 def _state(row: DatasetRow, chunks: Sequence[ChunkRow]) -> State:
     """Where a dataset stands."""
-    refused: Counter[str] = Counter()
-    for each in chunks:
-        refused.update(json.loads(each.refused))
+    refused = sum((Counter(json.loads(each.refused)) for each in chunks), Counter[str]())
     parts = sum(each.parts for each in chunks)
     return State(
         name=row.name,
-        opening=bytes(row.opening).hex(),
-        parameters=bytes(row.parameters).hex(),
+        opening=row.opening.hex(),
+        parameters=row.parameters.hex(),
         purpose=row.purpose,
         state=row.state,
         chunks=tuple(each.number for each in chunks) if row.state == OPEN else (),
         received=parts,
         accepted=parts - refused.total(),
         refused=dict(refused),
-        digest=None if row.digest is None else bytes(row.digest).hex(),
+        digest=None if row.digest is None else row.digest.hex(),
         records=row.records,
     )

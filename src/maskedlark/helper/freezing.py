@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -23,8 +23,7 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Records
 from maskedlark.core.sharing import ByteRows
 from maskedlark.errors import Expired
-from maskedlark.helper import columns, tables
-from maskedlark.helper.chunk_file import ChunkFile
+from maskedlark.helper import chunk_file, columns, tables
 from maskedlark.helper.columns import Contents, MeasuredWriter, TrainedWriter
 from maskedlark.helper.dataset_context import DatasetContext
 from maskedlark.helper.errors import Busy
@@ -105,11 +104,10 @@ def agree(chunks: Sequence[ChunkRow], sealing: Sealing, k: int) -> list[AgreedCh
         )
     agreed = []
     for row, bitmap in zip(chunks, sealing.accepted, strict=True):
-        ours = datasets.unpack(bytes(row.accepted).hex(), row.parts)
-        agreed.append(AgreedChunk(row.number, row.file, ours, datasets.unpack(bitmap, row.parts)))
-    for chunk in agreed:
-        if (chunk.kept & ~chunk.accepted).any():
-            raise NotAccepted(f"chunk {chunk.number} has parts in the seal that this helper refused")
+        accepted, kept = datasets.unpack(row.accepted.hex(), row.parts), datasets.unpack(bitmap, row.parts)
+        if (kept & ~accepted).any():
+            raise NotAccepted(f"chunk {row.number} has parts in the seal that this helper refused")
+        agreed.append(AgreedChunk(row.number, row.file, accepted, kept))
     if (records := sum(int(each.kept.sum()) for each in agreed)) < k:
         raise TooFewToSeal(
             f"{records} reports were accepted by all helpers, and a dataset has at least k = {k}: abort it, "
@@ -127,26 +125,22 @@ def merge(
     source: Path, target: Path, document: Document, purpose: Purpose, agreed: Sequence[AgreedChunk]
 ) -> Merged:
     """Write the columns, by report id, durably, its name too. `target` is a new and empty folder."""
-    records = sum(int(chunk.kept.sum()) for chunk in agreed)
     members, oldest = [], []
-    measured = purpose is Purpose.AGGREGATE
-    models = document.declared_models
+    measured, models = purpose is Purpose.AGGREGATE, document.declared_models
     writer = MeasuredWriter(target, document.measure) if measured else TrainedWriter(target, models)
     for chunk in agreed:
         if chunk.kept.any():
-            file = ChunkFile(source / chunk.file, chunk.kept)
-            if isinstance(writer, MeasuredWriter):
-                writer.append(file.measured())
-            else:
-                writer.append(file.trained(models))
-            members.append(file.members())
-            oldest.append(int(file.hours().min()))
+            read = chunk_file.read(source / chunk.file, chunk.kept, models)
+            writer.append(read.records)
+            members.append(read.members)
+            oldest.append(int(read.hours.min()))
     contents = writer.close()
     files.sync(target)
     files.sync(target.parent)
-    name = datasets.digest(document.origin, document.digest, purpose, np.concatenate(members))
+    reports = np.concatenate(members)
+    name = datasets.digest(document.origin, document.digest, purpose, reports)
     expires = (min(oldest) + 1) * SECONDS_AN_HOUR + document.report_lifetime_s
-    return Merged(name, records, expires, contents)
+    return Merged(name, len(reports), expires, contents)
 
 
 class Freezer:
@@ -186,10 +180,12 @@ class Freezer:
         agreed = agree(chunks, wanted, document.k)
         folder = self._context.folder(row.number)
         try:
-            target = Path(tempfile.mkdtemp(prefix="columns-", dir=folder))  # 0700
-            with _removed_on_failure(target):
+            with ExitStack() as undo:
+                target = Path(tempfile.mkdtemp(prefix="columns-", dir=folder))  # 0700
+                undo.callback(shutil.rmtree, target, ignore_errors=True)
                 merged = merge(folder, target, document, purpose, agreed)
                 self._check(merged, wanted)
+                undo.pop_all()
         except OSError as error:
             raise StorageUnavailable("the columns cannot be written now; seal it again later") from error
         # From here on the folder stays: if the database goes away, it may have the seal all the same.
@@ -236,22 +232,13 @@ class Freezer:
 
     def _answer(self, row: DatasetRow, wanted: Sealing) -> Sealed:
         """What was answered to the seal, if it was this one."""
-        digest = bytes(row.digest).hex()
-        if bytes(row.agreed) != fingerprint(wanted) or wanted.digest not in (None, digest):
+        digest = row.digest.hex()
+        if row.agreed != fingerprint(wanted) or wanted.digest not in (None, digest):
             raise AlreadySealed(f"dataset {row.name!r} is sealed with other content, and never changes")
-        signed = receipt.decode(bytes(row.receipt))
+        signed = receipt.decode(row.receipt)
         # Before it leaves, every time: the helper may have ended right after the transaction.
         self._ledger.remember(row.origin, signed)
         return Sealed(digest=digest, records=row.records, receipt=signed.encode().decode())
-
-
-@contextmanager
-def _removed_on_failure(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
 
 
 def _drop_others(connection: Connection, dataset: int, agreed: Sequence[AgreedChunk]) -> ByteRows:

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import ColumnElement, Connection, Delete, Update, func, select, update
 
 from maskedlark.core.sharing import ID_BYTES, ByteRows
-from maskedlark.helper.tables import CHUNKS, FLOOR, MARK, RECOVERY, RECOVERY_VERSION, ids_in
+from maskedlark.helper.tables import CHUNKS, FLOOR, MARK, SCHEMA_VERSION, TABLES, ids_in
 from maskedlark.storage.engine import Database
 from maskedlark.storage.errors import ClockLeapt
 from maskedlark.storage.schema import prepare
@@ -29,9 +29,10 @@ MERGED = 8
 MAPPED = 1 << 20
 """A run of so many ids goes to a file."""
 MOST_LEAP_S = 30 * 86_400
-PRUNED = 64
-"""Chunks of which the ids are pruned in one transaction."""
+FREED = 64
+"""Chunks of which the ids are freed in one transaction."""
 _ONLY = 1
+_NONE: Names = np.empty(0, f"S{ID_BYTES}")
 
 
 class IdCursor(NamedTuple):
@@ -48,10 +49,6 @@ def names(ids: ByteRows) -> Names:
     return rows
 
 
-def _none() -> Names:
-    return np.empty(0, f"S{ID_BYTES}")
-
-
 class Ids:
     """All claimed ids. Threads may share it."""
 
@@ -59,9 +56,9 @@ class Ids:
         self._database, self._folder, self._most_leap_s = database, folder, most_leap_s
         self._lock = threading.Lock()
         self._runs: list[Names] = []
-        self._gone = _none()
+        self._gone = _NONE
         self._claims, self._freed = 0, -1
-        prepare(database, "recovery", RECOVERY_VERSION, RECOVERY)
+        prepare(database, "datasets", SCHEMA_VERSION, TABLES)
         with database.write() as connection:
             database.insert_new(connection, MARK, [(_ONLY, 0, 0, 0)])
 
@@ -72,8 +69,7 @@ class Ids:
 
     def floor(self, connection: Connection) -> int:
         """The hour up to which ids may have been lost: reports of it, or of before, are refused. Often -1."""
-        hour = connection.scalar(select(func.max(FLOOR.c.hour)))
-        return -1 if hour is None else hour
+        return int(connection.scalars(select(func.coalesce(func.max(FLOOR.c.hour), -1))).one())
 
     def raise_floor(self, connection: Connection, hour: int) -> None:
         """Accept no report any more that may have been in a dataset which was lost. Run by a recovery."""
@@ -133,8 +129,25 @@ class Ids:
             moment = max(now, before)
             # Before ids go: a clock that is put back must not bring one of them to life.
             connection.execute(update(MARK).values(watermark=moment))
-        while self._prune_some(moment):
+        past = CHUNKS.c.expires <= moment, CHUNKS.c.ids.is_not(None)
+        self.free_chunks(update(CHUNKS).values(ids=None), *past)
+
+    def free_chunks(self, change: Update | Delete, *which: ColumnElement[bool]) -> None:
+        """Free the ids of chunks by a change after which these hold none, some at a time."""
+        while self._free_some(change, *which):
             pass
+
+    def _free_some(self, change: Update | Delete, *which: ColumnElement[bool]) -> int:
+        """Returns how many chunks that was."""
+        some = select(CHUNKS.c.claim, CHUNKS.c.ids).where(*which).limit(FREED)
+        with self._database.write() as connection:
+            cursor = self.lock(connection)
+            rows = connection.execute(some).all()
+            connection.execute(change.where(CHUNKS.c.claim.in_([row.claim for row in rows])))
+            gone = ids_in(*(row.ids for row in rows))
+            freed = self.free(connection, cursor, gone)
+        self.freed(freed, gone)
+        return len(rows)
 
     def _refuse_leap(self, before: int, now: int) -> None:
         """What is deleted by a clock that is wrong does not come back."""
@@ -145,25 +158,10 @@ class Ids:
                 f"the clock; if it is right, start once with most_leap_days = {days + 1} in helper.toml"
             )
 
-    def _prune_some(self, moment: int) -> int:
-        """The ids of some chunks; returns how many chunks that was."""
-        past = select(CHUNKS.c.claim, CHUNKS.c.ids).where(
-            CHUNKS.c.expires <= moment, CHUNKS.c.ids.is_not(None)
-        )
-        with self._database.write() as connection:
-            cursor = self.lock(connection)
-            rows = connection.execute(past.limit(PRUNED)).all()
-            those = CHUNKS.c.claim.in_([row.claim for row in rows])
-            connection.execute(update(CHUNKS).where(those).values(ids=None))
-            gone = ids_in(*(row.ids for row in rows))
-            freed = self.free(connection, cursor, gone)
-        self.freed(freed, gone)
-        return len(rows)
-
     def _refresh(self, connection: Connection, cursor: IdCursor) -> None:
         """Read what was claimed since; all of it, if some was freed that we were not told of."""
         if self._freed != cursor.freed:
-            self._runs, self._gone, self._claims, self._freed = [], _none(), 0, cursor.freed
+            self._runs, self._gone, self._claims, self._freed = [], _NONE, 0, cursor.freed
         if self._claims < cursor.claims:
             for ids in _since(connection, self._claims):
                 self._add(names(ids))
@@ -182,7 +180,7 @@ class Ids:
     def _sweep(self) -> None:
         """Write the runs anew, without what was freed. Seldom: it takes as long as there are ids."""
         self._runs = [self._mapped(run[~_among(run, self._gone)]) for run in self._runs]
-        self._gone = _none()
+        self._gone = _NONE
 
     def _mapped(self, run: Names) -> Names:
         if len(run) < MAPPED:

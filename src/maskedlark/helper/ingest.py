@@ -24,7 +24,7 @@ from sqlalchemy import insert, select
 from maskedlark.clock import SECONDS_AN_HOUR
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.sharing import ByteRows
-from maskedlark.errors import OutOfRange, PastLifetime
+from maskedlark.errors import OutOfRange, PastLifetime, Refused
 from maskedlark.helper import chunk_file, tables
 from maskedlark.helper.dataset_context import DatasetContext
 from maskedlark.helper.errors import BeforeRecovery, IngestInterrupted, Replayed
@@ -153,7 +153,7 @@ class ChunkIngest:
             return self._workers.open(self._opener(row), body, folder)
         except OSError as error:
             # Was it aborted, and its folder with it? Then that is what is said.
-            self._context.row(row.origin, row.name, bytes(row.opening))
+            self._context.row(row.origin, row.name, row.opening)
             raise StorageUnavailable("the chunk cannot be written now; send it again later") from error
 
     def _claim(self, row: DatasetRow, number: int, body: bytes, opened: OpenedChunk) -> ChunkAnswer:
@@ -164,7 +164,7 @@ class ChunkIngest:
             # The lock keeps it open until the transaction ends.
             state = select(DATASETS.c.state).where(DATASETS.c.number == row.number)
             if connection.scalar(state.with_for_update(read=True)) != OPEN:
-                row = tables.by_name(connection, row.origin, row.name, bytes(row.opening))
+                row = tables.by_name(connection, row.origin, row.name, row.opening)
                 raise AlreadySealed(f"dataset {row.name!r} is {row.state}: it takes no more chunks")
             cursor = self._context.ids.lock(connection)
             before = tables.chunk(connection, row.number, number)
@@ -173,23 +173,24 @@ class ChunkIngest:
                 return tables.answer(before, body)
             past = expires <= cursor.watermark
             # After a disk was lost it is not known which ids lived in a dataset: all of before may have.
-            early = (opened.hours.astype(np.int64) <= self._context.ids.floor(connection)) & ~past
-            replayed = self._context.ids.are_claimed(connection, cursor, opened.ids) & ~past & ~early
-            new, answer = ~past & ~early & ~replayed, _answer(opened, past, early, replayed)
+            early = opened.hours.astype(np.int64) <= self._context.ids.floor(connection)
+            replayed = self._context.ids.are_claimed(connection, cursor, opened.ids)
+            answer = _answer(opened, {PastLifetime: past, BeforeRecovery: early, Replayed: replayed})
+            new = ~(past | early | replayed)
             claim, ids = self._context.ids.claim(connection, cursor), opened.ids[new]
-            made = {
-                "dataset": row.number,
-                "number": number,
-                "claim": claim,
-                "expires": int(expires[new].max()) if new.any() else row.expires,
-                "body": body,
-                "parts": answer.parts,
-                "accepted": bytes.fromhex(answer.accepted),
-                "refused": json.dumps(answer.refused),
-                "file": opened.file,
-                "ids": ids.tobytes(),
-            }
-            connection.execute(insert(CHUNKS).values(made))
+            made = insert(CHUNKS).values(
+                dataset=row.number,
+                number=number,
+                claim=claim,
+                expires=int(expires[new].max()) if new.any() else row.expires,
+                body=body,
+                parts=answer.parts,
+                accepted=bytes.fromhex(answer.accepted),
+                refused=json.dumps(answer.refused),
+                file=opened.file,
+                ids=ids.tobytes(),
+            )
+            connection.execute(made)
         self._context.ids.claimed(cursor, ids)
         return answer
 
@@ -197,7 +198,7 @@ class ChunkIngest:
         document, purpose = self._context.document(row), Purpose(row.purpose)
         return DatasetOpener(
             self._context.helper,
-            self._context.place(document),
+            [helper.name for helper in document.helpers].index(self._context.helper),
             self._keys(),
             document.measure if purpose is Purpose.AGGREGATE else document.declared_models,
             document.payload_size(purpose),
@@ -205,13 +206,12 @@ class ChunkIngest:
         )
 
 
-def _answer(
-    opened: OpenedChunk, past: NDArray[np.bool_], early: NDArray[np.bool_], replayed: NDArray[np.bool_]
-) -> ChunkAnswer:
-    """What is accepted of a chunk: some of its opened reports are too old, or may be in a dataset already."""
-    refused = Counter(opened.refused)
-    for why, which in ((PastLifetime, past), (BeforeRecovery, early), (Replayed, replayed)):
-        refused[why.__name__] += int(which.sum())
+def _answer(opened: OpenedChunk, why: Mapping[type[Refused], NDArray[np.bool_]]) -> ChunkAnswer:
+    """What is accepted of a chunk: some of its opened reports are refused now, each for the first reason."""
+    refused, new = Counter(opened.refused), np.ones(len(opened.ids), np.bool_)
+    for error, which in why.items():
+        refused[error.__name__] += int((which & new).sum())
+        new &= ~which
     accepted = opened.accepted.copy()
-    accepted[np.flatnonzero(accepted)[past | early | replayed]] = False
+    accepted[opened.accepted] = new
     return ChunkAnswer(parts=len(accepted), accepted=wire.pack(accepted), refused=dict(+refused))

@@ -142,9 +142,8 @@ class Keyring:
     def ends(self) -> Mapping[str, int]:
         """When the last key of each kind ends: those that browsers seal to, and those that sign receipts."""
         stored = self._stored()
-        sealing = max(each.not_after for each in stored.published.keys)
         return {
-            "reports": sealing,
+            "reports": max(each.not_after for each in stored.published.keys),
             "receipts": max(each.certificate.claimed().not_after for each in stored.writing),
         }
 
@@ -160,35 +159,51 @@ class Keyring:
         """Make new keys and publish them beside those that are still valid. Run where the identity is."""
         self._folder.mkdir(0o700, parents=True, exist_ok=True)
         with files.locked(self._folder):
-            before = self._before(identity)
+            reports, receipts, published, sequence = self._before(identity)
             not_before, not_after = (span or Span()).of(now)
             opening = ReportKey(secret=rng.bytes(32).hex(), not_before=not_before, not_after=not_after)
-            writing = self._receipt_key(identity, not_before, not_after, rng)
-            sequence = max(before.published.sequence + 1 if before else 1, least_sequence)
-            listed = _published(before, opening, now)
+            key = SigningKey(secret := rng.bytes(32))
+            certificate = Certificate(
+                helper=self.helper, key=key.verifying.public.hex(), not_before=not_before, not_after=not_after
+            )
+            signed = ReceiptKey(secret=secret.hex(), certificate=receipt.certify(certificate, identity))
+            # The new key after those that browsers may still seal to: whoever looks finds one.
+            valid = [each for each in published if now < each.not_after]
+            listed = (*valid, PublishedKey(opening.key.sealing, not_before, not_after))[-MOST_KEYS:]
+            sequence = max(sequence + 1, least_sequence)
             made = KeyConfiguration(self.helper, identity.verifying, address, sequence, listed)
-            kept, signing = self._kept(before, now, made)
             file = KeyFile(
                 helper=self.helper,
                 identity=identity.verifying.public.hex(),
-                opening=(*kept, opening),
-                writing=(*signing, writing),
+                opening=(*reports, opening),
+                writing=(*receipts, signed),
                 configuration=made.sign(identity).hex(),
             )
-            self._write(file)
+            self._write(self._needed(file, now))
         return made
 
     def forget(self, now: int) -> int:
         """Delete secrets that nothing needs any more, and say how many. Run by the service, every hour."""
         with files.locked(self._folder):
             before = read(self._folder, self.helper)
-            opening, writing = self._kept(before, now, before.published)
-            # The last one stays: a clock that is wrong once must not cost what only a rotation brings back.
-            writing = writing or before.writing[-1:]
-            gone = len(before.opening) - len(opening) + len(before.writing) - len(writing)
+            kept = self._needed(before, now)
+            gone = len(before.opening + before.writing) - len(kept.opening + kept.writing)
             if gone:
-                self._write(before.model_copy(update={"opening": opening, "writing": writing}))
+                self._write(kept)
         return gone
+
+    def _needed(self, file: KeyFile, now: int) -> KeyFile:
+        """The same without secrets that no late report and no receipt needs any more."""
+        # Whatever the clock says, browsers seal to what is published.
+        listed = {each.key.key_id for each in file.published.keys}
+        opening = [each for each in file.opening if each.key.key_id in listed or self._is_kept(each, now)]
+        writing = [each for each in file.writing if now < each.certificate.claimed().not_after]
+        # The last one stays: a clock that is wrong once must not cost what only a rotation brings back.
+        kept = {"opening": tuple(opening), "writing": tuple(writing) or file.writing[-1:]}
+        return file.model_copy(update=kept)
+
+    def _is_kept(self, opening: ReportKey, now: int) -> bool:
+        return now < opening.not_after + self._keep_s
 
     def _write(self, file: KeyFile) -> None:
         """Replace the file, durably, before returning. Run under the folder's lock."""
@@ -203,50 +218,20 @@ class Keyring:
                 self._seen = now, read(self._folder, self.helper)
             return self._seen[1]
 
-    def _before(self, identity: SigningKey) -> KeyFile | None:
+    def _before(
+        self, identity: SigningKey
+    ) -> tuple[tuple[ReportKey, ...], tuple[ReceiptKey, ...], tuple[PublishedKey, ...], int]:
+        """Keys that open reports, that sign receipts, that are published; and the sequence of the last."""
         try:
-            before = read(self._folder, self.helper)
+            file = read(self._folder, self.helper)
         except NoKeys:
-            return None
-        if before.published.identity != identity.verifying:
+            return (), (), (), 0
+        if file.published.identity != identity.verifying:
             raise NotDeclared(
                 f"the keys of {self.helper} were signed by another identity: rotate with that one; documents "
                 "name a helper by its identity, so a new one is a new helper with a folder of its own"
             )
-        return before
-
-    def _receipt_key(
-        self, identity: SigningKey, not_before: int, not_after: int, rng: Randomness
-    ) -> ReceiptKey:
-        key = SigningKey(secret := rng.bytes(32))
-        certificate = Certificate(
-            helper=self.helper, key=key.verifying.public.hex(), not_before=not_before, not_after=not_after
-        )
-        return ReceiptKey(secret=secret.hex(), certificate=receipt.certify(certificate, identity))
-
-    def _kept(
-        self, before: KeyFile | None, now: int, published: KeyConfiguration
-    ) -> tuple[tuple[ReportKey, ...], tuple[ReceiptKey, ...]]:
-        """Secrets that are still needed: to open late reports, and to sign receipts."""
-        if before is None:
-            return (), ()
-        # Whatever the clock says, browsers seal to what is published.
-        listed = {each.key.key_id for each in published.keys}
-        opening = tuple(
-            each for each in before.opening if each.key.key_id in listed or self._is_kept(each, now)
-        )
-        writing = tuple(each for each in before.writing if now < each.certificate.claimed().not_after)
-        return opening, writing
-
-    def _is_kept(self, opening: ReportKey, now: int) -> bool:
-        return now < opening.not_after + self._keep_s
-
-
-def _published(before: KeyFile | None, opening: ReportKey, now: int) -> tuple[PublishedKey, ...]:
-    """The new key after those that browsers may still seal to: whoever looks finds one."""
-    added = PublishedKey(opening.key.sealing, opening.not_before, opening.not_after)
-    valid = [each for each in before.published.keys if now < each.not_after] if before else []
-    return (*valid, added)[-MOST_KEYS:]
+        return file.opening, file.writing, file.published.keys, file.published.sequence
 
 
 def stamp(folder: Path) -> Stamp:
@@ -269,21 +254,14 @@ def read(folder: Path, helper: str) -> KeyFile:
     path = folder / NAME
     try:
         file = KeyFile.model_validate_json(path.read_bytes())
+        file.verify()
     except OSError as error:
         raise BadKeyFile(f"{path} cannot be read: {error.strerror}") from None
-    except (ValidationError, WeakKey):
-        raise _damaged(path) from None
+    except (ValidationError, BadReceipt, BadSignature, DecodeError, WeakKey):
+        raise BadKeyFile(
+            f"{path} was damaged or changed: put a copy back. New keys made in its place cannot open the "
+            "reports that are sealed to the old ones"
+        ) from None
     if file.helper != helper:
         raise BadKeyFile(f"{path} holds the keys of {file.helper}, not of {helper}: name another folder")
-    try:
-        file.verify()
-    except (BadReceipt, BadSignature, DecodeError, WeakKey):
-        raise _damaged(path) from None
     return file
-
-
-def _damaged(path: Path) -> BadKeyFile:
-    return BadKeyFile(
-        f"{path} was damaged or changed: put a copy back. New keys made in its place cannot open the reports "
-        "that are sealed to the old ones"
-    )

@@ -93,17 +93,13 @@ def _shown(service: Service, registry: CollectorRegistry) -> None:
         with service.database.read() as connection:
             return {(): float(connection.scalar(select(func.sum(HEADS.c.number))) or 0)}
 
-    def keys() -> dict[Labels, float]:
-        now = service.clock.now()
-        return {(kind,): float(end - now) for kind, end in service.keyring.ends().items()}
-
     LazyGauge("maskedlark_datasets", "Datasets by where they stand.", ("state",), datasets, registry)
     LazyGauge("maskedlark_ledger_lines", "Receipts of all origins together.", (), lines, registry)
     LazyGauge(
         "maskedlark_keys_end_seconds",
         "Until the last key of its kind ends: rotate before that.",
         ("kind",),
-        keys,
+        lambda: {(kind,): float(end - service.clock.now()) for kind, end in service.keyring.ends().items()},
         registry,
     )
     metrics.ready(service.check, registry)

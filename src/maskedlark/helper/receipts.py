@@ -1,7 +1,8 @@
 """A helper's receipts as anyone may fetch them: a page at a time."""
 
+from itertools import accumulate
+
 from maskedlark.ledger.ledger import PAGE, Ledger
-from maskedlark.ledger.receipt import SignedReceipt
 from maskedlark.release.messages import ReceiptPage
 
 PAGE_BYTES = 1 << 20
@@ -12,14 +13,6 @@ def page(ledger: Ledger, origin: str, after: int) -> bytes:
     """The receipts after this number, as many as fit, and whether more follow."""
     receipts = ledger.receipts(origin, after)
     # Of a full page of the ledger the last one is left for the next: so it is known that there is a next.
-    shown = _fitting(receipts[: PAGE - 1])
+    sizes = accumulate(len(each.encode()) for each in receipts[: PAGE - 1])
+    shown = receipts[: max(1, sum(size <= PAGE_BYTES for size in sizes))]
     return ReceiptPage(receipts=tuple(shown), more=len(shown) < len(receipts)).encode()
-
-
-def _fitting(receipts: list[SignedReceipt]) -> list[SignedReceipt]:
-    size = 0
-    for count, each in enumerate(receipts):
-        size += len(each.encode())
-        if count and size > PAGE_BYTES:
-            return receipts[:count]
-    return receipts

@@ -12,7 +12,7 @@ of an hour up to now and the hours by which clocks may be ahead.
 
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +25,7 @@ from maskedlark.helper.config import Config
 from maskedlark.helper.folder_lock import only_process
 from maskedlark.helper.ids import Ids
 from maskedlark.helper.keyring import DAY_S, Keyring
-from maskedlark.helper.tables import ABORTED, DATASETS, LOST, OPEN, SCHEMA_VERSION, TABLES
+from maskedlark.helper.tables import ABORTED, DATASETS, LOST, OPEN
 from maskedlark.ledger import rows, session_rows
 from maskedlark.ledger.errors import BadReceipt, ReceiptsMissing
 from maskedlark.ledger.ledger import Anchor, Ledger
@@ -33,8 +33,7 @@ from maskedlark.ledger.receipt import RecoveredReceipt, SealedReceipt, SignedRec
 from maskedlark.ledger.rows import ChainHead
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness
-from maskedlark.storage.engine import Database, file_of, open_database
-from maskedlark.storage.schema import prepare
+from maskedlark.storage.engine import file_of, open_database
 from maskedlark.web.errors import NotThere
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.wire.acceptance import MOST_HOURS_AHEAD
@@ -70,9 +69,7 @@ class ReceiptChain(NamedTuple):
     @property
     def reached(self) -> ChainHead:
         """The last receipt that is there, in the ledger or handed in."""
-        if not self.later:
-            return self.end
-        return ChainHead(self.later[-1].claimed().number, self.later[-1].digest)
+        return _head(self.later[-1]) if self.later else self.end
 
     @property
     def has_gap(self) -> bool:
@@ -111,13 +108,9 @@ def recover(
     keyring = Keyring(config.keys_folder, config.name, config.keep_days * DAY_S)
     handed = _by_origin(receipts, config.name, keyring.identity)
     keyring.current(clock.now())
-    with ExitStack() as stack:
-        stack.enter_context(only_process(config.folder))
-        database = open_database(config.database_url, make=False)
-        stack.callback(database.close)
+    with only_process(config.folder), closing(open_database(config.database_url, make=False)) as database:
         anchor = FileAnchor(config.anchor_folder)
         ledger = Ledger(database, anchor, keyring, clock, rng)
-        prepare(database, "datasets", SCHEMA_VERSION, TABLES)
         ids = Ids(database, config.columns_folder)
         origins = sorted({*config.origins, *anchor.origins(), *handed, *ledger.origins()})
         with database.read() as connection:
@@ -125,35 +118,29 @@ def recover(
             # A server's dump cannot say of itself that it is one: who runs this has put it back.
             is_copy = rows.is_copy(connection) or file_of(config.database_url) is None
         _refuse_gaps(chains, options)
-        closing = [each for each in chains if options.anchor_lost or each.has_gap]
-        newest = {each.origin: _newest(each, published) for each in closing}
-        documents = {origin: document for origin, document in newest.items() if document}
+        incomplete = [each for each in chains if options.anchor_lost or each.has_gap]
+        documents = {each.origin: newest for each in incomplete if (newest := _newest(each, published))}
         if not (is_copy or documents or any(each.later for each in chains)):
             return Recovered()  # It is no copy and lacks nothing: its open datasets are not aborted for that.
-        done = _write(database, ledger, ids, clock.now(), chains, documents)
+        done = _write(ledger, ids, clock.now(), chains, documents)
         # After it: the ledger holds now what the anchor will say.
         ledger.accept()
     return done
 
 
 def _write(
-    database: Database,
-    ledger: Ledger,
-    ids: Ids,
-    now: int,
-    chains: Sequence[ReceiptChain],
-    documents: Mapping[str, Document],
+    ledger: Ledger, ids: Ids, now: int, chains: Sequence[ReceiptChain], documents: Mapping[str, Document]
 ) -> Recovered:
     """In one transaction: all receipts, what is lost, what is closed, and from when reports are accepted."""
     done = Recovered()
-    with database.write() as connection:
+    with ledger.database.write() as connection:
         for chain in chains:
             if chain.later:
                 ledger.put_back(connection, chain.origin, chain.later)
                 claimed = [each.claimed() for each in chain.later]
                 sealed = [each.dataset for each in claimed if isinstance(each, SealedReceipt)]
                 lost = [(chain.origin, bytes.fromhex(digest)) for digest in sorted(sealed)]
-                database.insert_new(connection, LOST, lost)
+                ledger.database.insert_new(connection, LOST, lost)
                 done.put_back[chain.origin], done.lost[chain.origin] = len(claimed), len(lost)
             if chain.origin in documents:
                 ledger.close(connection, documents[chain.origin], chain.signed)
@@ -195,40 +182,34 @@ def _chain(
     later = []
     while (following := _following(handed, last)) is not None:
         later.append(following)
-        last = ChainHead(following.claimed().number, following.digest)
-    made = ReceiptChain(origin, end, later, anchor.read(origin))
-    _check_mark(connection, made)
-    return made
+        last = _head(following)
+    mark = anchor.read(origin)
+    if mark is not None and 0 < mark.number <= last.number:
+        # What the anchor knows is the same receipt here.
+        known = dict(map(_head, later))
+        digest = known.get(mark.number) or rows.digest_at(connection, origin, mark.number)
+        if digest != mark.digest:
+            raise _forked(origin, mark.number)
+    return ReceiptChain(origin, end, later, mark)
 
 
 def _following(handed: Mapping[int, SignedReceipt], last: ChainHead) -> SignedReceipt | None:
     """The next receipt: by its number, or one that says itself that those between were lost."""
     digest = last.digest.hex() if last.number else None
-    following = handed.get(last.number + 1)
-    if following is not None:
+    if (following := handed.get(last.number + 1)) is not None:
         claimed = following.claimed()
         if claimed.previous != digest:
             raise _forked(claimed.origin, claimed.number)
         return following
     for signed in handed.values():
-        claimed = signed.claimed()
-        if isinstance(claimed, RecoveredReceipt) and (claimed.kept, claimed.kept_digest) == (
-            last.number,
-            digest,
-        ):
-            return signed
+        match signed.claimed():
+            case RecoveredReceipt(kept=last.number, kept_digest=kept) if kept == digest:
+                return signed
     return None
 
 
-def _check_mark(connection: Connection, chain: ReceiptChain) -> None:
-    """What the anchor knows is the same receipt here, if it is here."""
-    mark = chain.mark
-    if mark is None or not 0 < mark.number <= chain.reached.number:
-        return
-    known = {each.claimed().number: each.digest for each in chain.later}
-    digest = known.get(mark.number) or rows.digest_at(connection, chain.origin, mark.number)
-    if digest != mark.digest:
-        raise _forked(chain.origin, mark.number)
+def _head(signed: SignedReceipt) -> ChainHead:
+    return ChainHead(signed.claimed().number, signed.digest)
 
 
 def _refuse_gaps(chains: Sequence[ReceiptChain], options: RecoveryOptions) -> None:
@@ -267,21 +248,16 @@ def shown_by(config: Config, clock: Clock) -> Published:
     """The documents that the parameter service shows now: it has to answer, and not to have gone back."""
 
     def chain(origin: str) -> Sequence[Document]:
+        service = config.parameter_service, config.service_key_public
+        documents: Sequence[Document] = []
         with tempfile.TemporaryDirectory() as empty:
             # Without a memory first: with one, a service that is away would not be noticed.
-            folders = Path(empty), config.parameters_folder
-            return max((_ask(config, folder, clock, origin) for folder in folders), key=len)
+            for folder in (Path(empty), config.parameters_folder):
+                with ParameterClient(*service, folder, clock, config.pinned) as client, suppress(NotThere):
+                    documents = max(documents, client.chain(origin), key=len)
+        return documents
 
     return chain
-
-
-def _ask(config: Config, folder: Path, clock: Clock, origin: str) -> Sequence[Document]:
-    service, key = config.parameter_service, config.service_key_public
-    with ParameterClient(service, key, folder, clock, config.pinned) as client:
-        try:
-            return client.chain(origin)
-        except NotThere:
-            return []
 
 
 def _newest(chain: ReceiptChain, published: Published) -> Document | None:

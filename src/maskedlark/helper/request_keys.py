@@ -70,16 +70,12 @@ class RequestKeys:
             return
         try:
             if not self._is_fresh(known):
-                key = self._ask(origin)
+                key = VerifyingKey(bytes.fromhex(self._chain(origin)[-1].request_key))
                 known.asked, known.key = self._clock.now(), key
+        except MaskedLarkError as error:
+            known.asked, known.key = self._clock.now(), error
         finally:
             known.lock.release()
-
-    def _ask(self, origin: str) -> VerifyingKey | MaskedLarkError:
-        try:
-            return VerifyingKey(bytes.fromhex(self._chain(origin)[-1].request_key))
-        except MaskedLarkError as error:
-            return error
 
     def _is_fresh(self, known: _Known) -> bool:
         lasts = FAILED_S if isinstance(known.key, MaskedLarkError) else self._fresh_s

@@ -6,7 +6,7 @@ stored as it was sealed to us, and goes when its dataset expires.
 
 from collections.abc import Callable, Mapping
 
-from sqlalchemy import Column, Connection, LargeBinary, MetaData, String, Table, delete, insert, select
+from sqlalchemy import Column, Connection, LargeBinary, MetaData, String, Table, delete, select
 
 from maskedlark.clock import Clock
 from maskedlark.core.batches import SEED_BYTES
@@ -56,9 +56,7 @@ class Seeds:
         """The message for all helpers: the same bytes always. Run by the document's first helper."""
         if document.helpers[0].name != self._signer.helper:
             raise BadSeed(f"seeds are made by {document.helpers[0].name}: ask it, and relay the answer")
-        with self._database.read() as connection:
-            before = _message(connection, document.origin, dataset)
-        if before is not None:
+        if (before := self._stored(document, dataset)) is not None:
             return before
         # Not in a transaction: the others' keys may have to be fetched.
         recipients, now = self._recipients(document), self._clock.now()
@@ -76,9 +74,7 @@ class Seeds:
         """The seed of a dataset."""
         if (seed := self._unsealed.get((document.origin, dataset))) is not None:
             return seed
-        with self._database.read() as connection:
-            message = _message(connection, document.origin, dataset)
-        if message is None:
+        if (message := self._stored(document, dataset)) is None:
             raise NoSeed("the helpers of this dataset share no seed yet: relay the first helper's")
         seed = self._unsealed[document.origin, dataset] = self._unseal(document, dataset, message)
         return seed
@@ -92,21 +88,23 @@ class Seeds:
             connection.execute(delete(SEEDS).where(SEEDS.c.dataset.in_(gone)))
         self._unsealed.clear()
 
+    def _stored(self, document: Document, dataset: bytes) -> bytes | None:
+        with self._database.read() as connection:
+            return _message(connection, document.origin, dataset)
+
     def _unseal(self, document: Document, dataset: bytes, message: bytes) -> bytes:
         return shared_seed.unseal(message, document, dataset, self._signer.helper, self._keys())
 
     def _keep(self, origin: str, dataset: bytes, message: bytes) -> bytes:
         """Write a message down unless there is one; return the one that is there then."""
         with self._database.write() as connection:
-            self._database.alone(connection, "seeds")
-            before = _message(connection, origin, dataset)
-            if before is not None:
-                return before
-            connection.execute(insert(SEEDS).values(origin=origin, dataset=dataset, message=message))
-            return message
+            self._database.insert_new(connection, SEEDS, [(origin, dataset, message)])
+            kept = _message(connection, origin, dataset)
+        assert kept is not None, "it was there, or was inserted"
+        return kept
 
 
 def _message(connection: Connection, origin: str, dataset: bytes) -> bytes | None:
     query = select(SEEDS.c.message).where(SEEDS.c.origin == origin, SEEDS.c.dataset == dataset)
-    message = connection.scalar(query)
-    return None if message is None else bytes(message)
+    message: bytes | None = connection.scalar(query)
+    return message

@@ -1,10 +1,8 @@
 """A helper with all its parts: what the endpoints do, without HTTP. All of it blocks: run it in threads."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 
 import httpx
 
@@ -15,6 +13,7 @@ from maskedlark.functions import Functions
 from maskedlark.helper import explanation
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.config import Config
+from maskedlark.helper.dataset_context import DatasetContext
 from maskedlark.helper.datasets import Datasets
 from maskedlark.helper.folder_lock import only_process
 from maskedlark.helper.keyring import DAY_S, Keyring
@@ -28,13 +27,13 @@ from maskedlark.release.checks import Dataset
 from maskedlark.release.kept_answers import KeptAnswers
 from maskedlark.release.messages import RecordCounts, Request
 from maskedlark.release.release import Release
-from maskedlark.storage.engine import Database, file_of, open_database
+from maskedlark.storage.engine import file_of, open_database
 from maskedlark.storage.errors import ClockLeapt
 from maskedlark.web.errors import DocumentOfAnother, NotNamed
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.request_signature import RequestVerifier
 from maskedlark.wire.datasets import Opening, State
-from maskedlark.wire.hpke import SealingKey
+from maskedlark.wire.hpke import OpeningKey, SealingKey
 from maskedlark.wire.signatures import VerifyingKey
 
 MOST_COMMAS = 1 << 14
@@ -42,19 +41,31 @@ MOST_COMMAS = 1 << 14
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
 class Service:
     """One helper. Threads may share it."""
 
-    config: Config
-    clock: Clock
-    database: Database
-    keyring: Keyring
-    ledger: Ledger
-    datasets: Datasets
-    releases: Release
-    seeds: Seeds
-    parameters: ParameterClient
+    def __init__(
+        self, config: Config, clock: Clock, rng: Randomness, http: httpx.Client | None, stack: ExitStack
+    ) -> None:
+        self.config, self.clock = config, clock
+        self.keyring = Keyring(config.keys_folder, config.name, config.keep_days * DAY_S)
+        self.keyring.current(clock.now())  # Before anything else: without keys there is nothing to serve.
+        functions = Functions(config.functions)
+        stack.enter_context(only_process(config.folder))
+        self.database = stack.enter_context(closing(open_database(_made(config.database_url))))
+        self.ledger = Ledger(self.database, FileAnchor(config.anchor_folder), self.keyring, clock, rng)
+        self.ledger.check()
+        folder, most_leap_s = config.columns_folder, config.most_leap_days * DAY_S
+        context = DatasetContext(folder, self.database, config.name, clock, most_leap_s)
+        self.datasets = Datasets(context, self.ledger, self._opening_keys, config.workers)
+        stack.callback(self.datasets.close)
+        service, key = config.parameter_service, config.service_key_public
+        self.parameters = stack.enter_context(
+            ParameterClient(service, key, config.parameters_folder, clock, config.pinned, http=http)
+        )
+        self.seeds = Seeds(self.database, self.keyring, self._opening_keys, self._sealing_keys, clock, rng)
+        kept = KeptAnswers(config.folder / "answers")
+        self.releases = Release(config.name, self.ledger, functions, self.seeds.of, self.find, kept)
 
     def gate(self) -> RequestVerifier:
         """Who may speak: the pinned origins, each with the key that it declares now."""
@@ -102,8 +113,8 @@ class Service:
 
     def records(self, origin: str, dataset: bytes) -> bytes:
         """How many records a sealed dataset has, of each model, and from which slot on all are free."""
-        found = self.find(origin, dataset)
-        records = {tag: found.size(tag) for tag in found.document.declared_models}
+        named = self.find(origin, dataset)
+        records = {tag: named.size(tag) for tag in named.document.declared_models}
         free_slot = self.releases.free_slot(origin, dataset)
         return RecordCounts(records=records, free_slot=free_slot).encode()
 
@@ -125,7 +136,7 @@ class Service:
         self.seeds.expire()
         self.ledger.forget(now)
         self.releases.forget(now)
-        if gone := self.keyring.forget(self.clock.now()):
+        if gone := self.keyring.forget(now):
             _log.info("%d old keys were deleted", gone)
 
     def _check(self, origin: str, document: Document) -> None:
@@ -139,81 +150,29 @@ class Service:
             )
         self.config.policy.check(document)
 
+    def _opening_keys(self) -> Mapping[bytes, OpeningKey]:
+        return self.keyring.opening_keys(self.clock.now())
+
+    def _sealing_keys(self, document: Document) -> dict[str, SealingKey]:
+        """What a shared seed is sealed to: the keys of a document's helpers, as they are now."""
+        ours, now = self.config.name, self.clock.now()
+        others = {each.name: each.identity for each in document.helpers if each.name != ours}
+        theirs = {
+            name: self.parameters.keys(name, VerifyingKey(bytes.fromhex(identity))).current(now)
+            for name, identity in others.items()
+        }
+        return {ours: self.keyring.sealing_key(now), **theirs}
+
 
 @contextmanager
 def open_service(
     config: Config, clock: Clock, rng: Randomness, http: httpx.Client | None = None
 ) -> Iterator[Service]:
     """A helper that is ready to answer. Refuses a ledger that is behind its receipts. Run at the start."""
-    keyring = Keyring(config.keys_folder, config.name, config.keep_days * DAY_S)
-    keyring.current(clock.now())  # Before anything else: without keys there is nothing to serve.
-    functions = Functions(config.functions)
     with ExitStack() as stack:
-        stack.enter_context(only_process(config.folder))
-        database = open_database(_made(config.database_url))
-        stack.callback(database.close)
-        ledger = Ledger(database, FileAnchor(config.anchor_folder), keyring, clock, rng)
-        ledger.check()
-        datasets = Datasets(
-            config.columns_folder,
-            database,
-            ledger,
-            lambda: keyring.opening_keys(clock.now()),
-            config.name,
-            clock,
-            config.workers,
-            config.most_leap_days * DAY_S,
-        )
-        stack.callback(datasets.close)
-        parameters = ParameterClient(
-            config.parameter_service,
-            config.service_key_public,
-            config.parameters_folder,
-            clock,
-            config.pinned,
-            http=http,
-        )
-        stack.callback(parameters.close)
-        seeds = Seeds(
-            database,
-            keyring,
-            lambda: keyring.opening_keys(clock.now()),
-            partial(_sealing_keys, parameters, clock, keyring),
-            clock,
-            rng,
-        )
-        kept = KeptAnswers(config.folder / "answers")
-
-        def find(origin: str, digest: bytes) -> Dataset:
-            return service.find(origin, digest)  # Which is made of these releases, and so after them.
-
-        releases = Release(config.name, ledger, functions, seeds.of, find, kept)
-        service = Service(
-            config,
-            clock,
-            database,
-            keyring,
-            ledger,
-            datasets,
-            releases,
-            seeds,
-            parameters,
-        )
+        service = Service(config, clock, rng, http, stack)
         service.forget()
         yield service
-
-
-def _sealing_keys(
-    parameters: ParameterClient, clock: Clock, keyring: Keyring, document: Document
-) -> dict[str, SealingKey]:
-    """What a shared seed is sealed to: the keys of a document's helpers, as they are now."""
-    now = clock.now()
-    others = [helper for helper in document.helpers if helper.name != keyring.helper]
-    theirs = {
-        each.name: parameters.keys(each.name, VerifyingKey(bytes.fromhex(each.identity))).current(now)
-        for each in others
-    }
-    return {keyring.helper: keyring.sealing_key(now), **theirs}
 
 
 def question(body: bytes) -> Request:

@@ -87,14 +87,11 @@ ABORTED_OPENINGS = Table(
     Column("opening", LargeBinary, primary_key=True),
     Column("until", BigInteger, nullable=False),
 )
-RECOVERY_VERSION = 1
-RECOVERY = MetaData()
-"""Made beside the others, so that a database of before a recovery was thought of is still good."""
-FLOOR = Table("ids_floor", RECOVERY, Column("hour", BigInteger, primary_key=True))
+FLOOR = Table("ids_floor", TABLES, Column("hour", BigInteger, primary_key=True))
 """Reports of the greatest of these hours, and of all before it, may have been in a dataset that was lost."""
 LOST = Table(
     "lost_datasets",
-    RECOVERY,
+    TABLES,
     Column("origin", String(MOST_ORIGIN), primary_key=True),
     Column("digest", LargeBinary, primary_key=True),
 )
@@ -120,7 +117,7 @@ def by_name(
     row = connection.execute(query.with_for_update() if lock else query).one_or_none()
     if row is None or row.state == ABORTED:
         raise UnknownDataset(f"{origin} has no dataset {name!r} here; open it first")
-    if opening is not None and bytes(row.opening) != opening:
+    if opening is not None and row.opening != opening:
         raise UnknownDataset(f"the dataset {name!r} here is of another opening")
     return row
 
@@ -139,11 +136,11 @@ def chunks(connection: Connection, dataset: int) -> Sequence[ChunkRow]:
 
 def answer(row: ChunkRow, body: bytes | None = None) -> ChunkAnswer:
     """What was answered for a chunk. Refuses one of another body, where its digest is given."""
-    if body is not None and bytes(row.body) != body:
+    if body is not None and row.body != body:
         raise ChunkConflict(f"chunk {row.number} was received with other bytes, and stays")
-    return ChunkAnswer(parts=row.parts, accepted=bytes(row.accepted).hex(), refused=json.loads(row.refused))
+    return ChunkAnswer(parts=row.parts, accepted=row.accepted.hex(), refused=json.loads(row.refused))
 
 
 def ids_in(*rows: bytes | None) -> ByteRows:
     """The ids that rows of chunks hold, one after the other; none of a row whose ids were pruned."""
-    return np.frombuffer(b"".join(bytes(row or b"") for row in rows), np.uint8).reshape(-1, ID_BYTES)
+    return np.frombuffer(b"".join(row or b"" for row in rows), np.uint8).reshape(-1, ID_BYTES)

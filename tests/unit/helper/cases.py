@@ -10,6 +10,7 @@ import numpy as np
 from maskedlark.clock import FixedClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.helper.anchor import FileAnchor
+from maskedlark.helper.dataset_context import DatasetContext
 from maskedlark.helper.datasets import Datasets
 from maskedlark.ledger.ledger import Ledger
 from maskedlark.ledger.receipt import Certificate, SignedCertificate, certify
@@ -83,7 +84,8 @@ def helper(folder: Path, url: str, place: int = 0, now: int = NOW, workers: int 
     ledger = Ledger(database, FileAnchor(folder / "anchor"), Signer(place), clock, SystemRandomness())
     ledger.check()
     keys = {KEYS[place].key_id: KEYS[place]}
-    made = Sent(folder / "columns", database, ledger, lambda: keys, f"helper-{place}", clock, workers)
+    context = DatasetContext(folder / "columns", database, f"helper-{place}", clock)
+    made = Sent(context, ledger, lambda: keys, workers)
     try:
         yield Helper(made, ledger, clock)
     finally:

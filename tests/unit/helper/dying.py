@@ -25,7 +25,7 @@ POINTS: dict[str, tuple[str, Any, str, bool]] = {
     "seal: after the anchor": ("seal", Ledger, "remember", True),
     "abort: marked": ("abort", DatasetContext, "finish_aborts", False),
     "abort: some freed": ("abort", Ids, "freed", False),
-    "abort: almost done": ("abort", DatasetContext, "_delete_some_chunks", True),
+    "abort: almost done": ("abort", Ids, "_free_some", True),
 }
 DIED = 9
 

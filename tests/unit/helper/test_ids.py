@@ -9,17 +9,15 @@ from sqlalchemy import insert
 from maskedlark.core.sharing import ID_BYTES
 from maskedlark.helper import ids as room
 from maskedlark.helper.ids import Ids
-from maskedlark.helper.tables import CHUNKS, DATASETS, SCHEMA_VERSION, TABLES
+from maskedlark.helper.tables import CHUNKS, DATASETS
 from maskedlark.randomness import FixedRandomness
 from maskedlark.storage.engine import Database, open_database
-from maskedlark.storage.schema import prepare
 
 
 class Desk:
     """Claims and frees as a helper does, and keeps what is true in a Python set."""
 
     def __init__(self, database: Database, folder: Path) -> None:
-        prepare(database, "datasets", SCHEMA_VERSION, TABLES)
         self.database, self.folder, self.ids = database, folder, Ids(database, folder)
         with database.write() as connection:
             row = {
@@ -182,7 +180,7 @@ def test_what_was_freed_before_its_claim_is_told_stays_free(desk):
 
 
 def test_pruning_tells_what_was_pruned(desk, monkeypatch):
-    monkeypatch.setattr(room, "PRUNED", 2)
+    monkeypatch.setattr(room, "FREED", 2)
     for number in range(12):
         desk.claim(number, rows(number, 4))
     assert all(desk.taken(rows(11, 4)))

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from maskedlark.core.purpose import Purpose
+from maskedlark.core.records import Measured
 from maskedlark.errors import Truncated, WrongLength
-from maskedlark.helper.chunk_file import ChunkFile
+from maskedlark.helper import chunk_file
 from maskedlark.helper.errors import DamagedDataset, IngestInterrupted
 from maskedlark.helper.ingest import ChunkWorkers, open_chunk
 from maskedlark.wire import uploads
@@ -48,9 +49,13 @@ def test_workers_take_what_one_process_takes(tmp_path, workers):
         assert np.array_equal(mine.hours, each.hours)
         assert each.accepted.tolist() == [True] * 5
         assert each.refused == {}
-        files = [ChunkFile(tmp_path / name, each.accepted).measured() for name in (mine.file, each.file)]
-        assert np.array_equal(files[0].shares, files[1].shares)
-        assert files[0].keys["place"].entries == files[1].keys["place"].entries
+        ours, theirs = (
+            chunk_file.read(tmp_path / name, each.accepted, {}).records for name in (mine.file, each.file)
+        )
+        assert isinstance(ours, Measured)
+        assert isinstance(theirs, Measured)
+        assert np.array_equal(ours.shares, theirs.shares)
+        assert ours.keys["place"].entries == theirs.keys["place"].entries
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -142,6 +147,6 @@ def test_a_chunk_file_of_other_parts_is_damaged(tmp_path):
     opened = open_chunk(opener(), measured(3).chunk(0), tmp_path)
     path = tmp_path / opened.file
     with pytest.raises(DamagedDataset, match="other parts"):
-        ChunkFile(path, np.ones(2, np.bool_))
+        chunk_file.read(path, np.ones(2, np.bool_), {})
     with pytest.raises(DamagedDataset, match="fewer"):
-        ChunkFile(path, np.ones(4, np.bool_))
+        chunk_file.read(path, np.ones(4, np.bool_), {})
