@@ -187,10 +187,8 @@ class Shape:
             raise NotAsDeclared("open columns of another tag or shape than declared")
 
     def _measured(self, columns: AggregateColumns) -> bool:
-        measure = self._measure
-        if measure is None:
-            return False
-        return columns.keys.keys() == set(measure.keys) and columns.values == measure.names
+        of = self._measure
+        return of is not None and columns.keys.keys() == set(of.keys) and columns.values == of.names
 
     def _trained(self, columns: TrainColumns) -> bool:
         model = self.models.get(columns.tag)

@@ -66,7 +66,8 @@ class KeyConfiguration:
                 f"the configuration of {self.helper} names another identity than the signing key"
             )
         body = self.encode()
-        return _signed(body, identity.sign(_LABEL, body))
+        signature = identity.sign(_LABEL, body)
+        return codec.VERSION_BYTE + _SIGNED.write(codec.octets(body), codec.octets(signature))
 
     def encode(self) -> bytes:
         """What is signed."""
@@ -77,10 +78,6 @@ class KeyConfiguration:
             codec.octets(self.identity.public),
             codec.number(self.sequence),
         )
-
-
-def _signed(body: bytes, signature: bytes) -> bytes:
-    return codec.VERSION_BYTE + _SIGNED.write(codec.octets(body), codec.octets(signature))
 
 
 def verify(message: bytes, helper: str, identity: VerifyingKey, least_sequence: int = 0) -> KeyConfiguration:
