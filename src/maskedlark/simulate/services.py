@@ -5,7 +5,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from maskedlark.web.errors import ServiceAway
@@ -85,9 +84,7 @@ class Process:
     def __enter__(self) -> Self:
         return self.wait() if self._running else self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._running is not None:
             self.stop()
 

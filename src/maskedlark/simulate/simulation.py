@@ -17,7 +17,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from maskedlark.adserver.dataset_store import Dataset
@@ -86,9 +85,7 @@ class Simulation:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 
@@ -134,9 +131,7 @@ def start(
         now = {"crowd": people.digest, "helpers": helpers, "settings": text}
         _same(place, now)
         _tell(people, said, say)
-        running = stack.enter_context(
-            local_cluster(place, text, rng or SystemRandomness(), helpers, least_k=1)
-        )
+        running = stack.enter_context(local_cluster(place, text, rng or SystemRandomness(), helpers))
         # Only now: settings that are refused do not keep the folder from those that are mended.
         files.write(place / _SIMULATION, json.dumps(now).encode())
         with running.client() as client:
