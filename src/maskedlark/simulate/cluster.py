@@ -73,10 +73,8 @@ class RunningHelper:
             message = keyring.configuration
         except NoKeys:
             return False
-        published = key_configurations.verify(message, self.name, self.identity.verifying)
-        return published.address == self.process.address and any(
-            each.valid_at(now) for each in published.keys
-        )
+        known = key_configurations.verify(message, self.name, self.identity.verifying)
+        return known.address == self.process.address and any(each.valid_at(now) for each in known.keys)
 
 
 @dataclass
@@ -200,20 +198,19 @@ def local_cluster(
     names = [f"helper-{place}" for place in range(helpers)]
     ports = _ports(folder, ["parameters", "adserver", *names])
 
-    def process(party: str, config: Path, name: str) -> Process:
+    def process(party: str, config: Path, port: int) -> Process:
         arguments = ["-m", "maskedlark", party, "serve", "--config", config, "--log-level", log_level]
-        return Process(arguments, ports[name])
+        return Process(arguments, port)
 
     def helper(name: str) -> RunningHelper:
-        config = folder / name / "helper.toml"
-        return RunningHelper(name, _key(folder / f"{name}.key", rng), config, process("helper", config, name))
+        identity, config = _key(folder / f"{name}.key", rng), folder / name / "helper.toml"
+        return RunningHelper(name, identity, config, process("helper", config, ports[name]))
 
     service_key = _key(folder / "service.key", rng)
     origins = {name: _key(folder / f"{name}.document.key", rng) for name in (ORIGIN, *others)}
     requests = {name: _key(folder / f"{name}.request.key", rng) for name in origins}
-    service, adserver = (
-        process(party, folder / f"{party}.toml", party) for party in ("parameters", "adserver")
-    )
+    service = process("parameters", folder / "parameters.toml", ports["parameters"])
+    adserver = process("adserver", folder / "adserver.toml", ports["adserver"])
     pinned = {name: key.verifying for name, key in origins.items()}
     with ExitStack() as stack:
         parameters = ParameterClient(

@@ -16,6 +16,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -42,16 +43,14 @@ _SIMULATION = "scene.json"
 Say = Callable[[str], None]
 
 
+@dataclass(eq=False)
 class Simulation:
     """Running services with the users' reports in them. Stops at the end of a `with`, or by `stop`."""
 
-    def __init__(
-        self, running: LocalCluster, users: Users, sealed: Mapping[Purpose, Dataset], until: ExitStack
-    ) -> None:
-        self.cluster = running
-        self.encoder = users.encoder
-        self.sealed = sealed
-        self._until = until
+    cluster: LocalCluster
+    encoder: Encoder | None
+    sealed: Mapping[Purpose, Dataset]
+    _until: ExitStack
 
     @property
     def folder(self) -> Path:
@@ -138,9 +137,8 @@ def start(
             sealed = Reporting(running, people, tag, processes, shown).run(client)
         if people.encoder is not None:
             records = sealed[Purpose.TRAIN].records or 0
-            written = people.encoder.to_json()
-            drafts.hand_over(place, running.document, tag, records, said.delta, written)
-        made = Simulation(running, people, sealed, stack.pop_all())
+            drafts.hand_over(place, running.document, tag, records, said.delta, people.encoder.to_json())
+        made = Simulation(running, people.encoder, sealed, stack.pop_all())
     atexit.register(made.stop)
     return made
 
