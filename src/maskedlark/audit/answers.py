@@ -18,15 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskedlark.audit import canaries
-from maskedlark.audit.canaries import (
-    Bound,
-    Counts,
-    Flags,
-    Floats,
-    NoiseBound,
-    most_advantage,
-    signed_lower_bound,
-)
+from maskedlark.audit.canaries import Counts, Flags, Floats, NoiseBound, most_advantage
 from maskedlark.core import field
 from maskedlark.core.field import FieldArray
 from maskedlark.dp.session_charge import Course
@@ -77,8 +69,7 @@ def base_rate(truth: Flags) -> float:
 
 def is_large(elements: FieldArray, tail: int) -> Flags:
     """Which field elements are no noise: uniform ones all are, but for one in 2^60 / tail."""
-    large: Flags = np.abs(field.to_signed(elements)) > tail
-    return large
+    return np.abs(field.to_signed(elements)) > tail
 
 
 def traces(answers: FieldArray) -> list[FieldArray]:
@@ -192,11 +183,6 @@ def bound_from_sum(
     return canaries.bound_without_batches(
         coins, guesses, rate, course.steps, course.noise, course.delta, confidence
     )
-
-
-def bound_from_answers(coins: Flags, scores: Floats, course: Course, confidence: float) -> Bound:
-    """The ε that labels guessed from all answers refute, by counting: whatever the answers are made of."""
-    return signed_lower_bound(coins, scores, confidence, course.delta)
 
 
 def bound_with_batches(

@@ -91,8 +91,7 @@ class Addressing:
         holders, made = self._holder[parts].tolist(), []
         for part, holder in zip(parts, holders, strict=True):
             if form is None or holder < 0:
-                found = self._strict[part]
-                made.append((found.key, found.sealed, found.info))
+                made.append(self._strict[part][1:])
             else:
                 data, (key_id, key) = self._parts[part], self._keys[holder]
                 bound = info(data[form.public], helper, place, key_id)
