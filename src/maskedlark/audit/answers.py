@@ -175,16 +175,6 @@ def labels(coins: Flags, scores: Floats, course: Course) -> Guesses:
     return guessed(scores > 0, coins, (1 + allowed) / 2)
 
 
-def bound_from_sum(
-    coins: Flags, sums: Floats, course: Course, rate: float, helpers: int, confidence: float
-) -> NoiseBound:
-    """The ε that labels guessed from sums alone refute. `rate`: of the batches."""
-    guesses = canaries.without_batches(sums, rate, course.noise * helpers**0.5)
-    return canaries.bound_without_batches(
-        coins, guesses, rate, course.steps, course.noise, course.delta, confidence
-    )
-
-
 def bound_with_batches(
     coins: Flags, left: Floats, drawn: Flags, course: Course, confidence: float
 ) -> NoiseBound:

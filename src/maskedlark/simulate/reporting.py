@@ -6,7 +6,7 @@ the ad server counts them once.
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,14 +76,10 @@ class Reporting:
     def _batches(self, purpose: Purpose) -> Iterator[Sequence[bytes]]:
         seen = SystemClock().now() - 8 * DAY_S - 3600
         # Fresh interpreters take a second to start, in which one makes thousands of reports.
-        pool = processes(self.processes) if self.processes > 1 and self.users.size >= _MANY else None
-        try:
-            cluster = self.cluster
+        several, cluster = self.processes > 1 and self.users.size >= _MANY, self.cluster
+        with processes(self.processes) if several else nullcontext() as pool:
             made = Population(cluster.document, cluster.recipients(), seen, cluster.rng, pool, self.progress)
             yield from self._reports(made, purpose)
-        finally:
-            if pool is not None:
-                pool.shutdown()
 
     def _reports(self, population: Population, purpose: Purpose) -> Batches:
         users = self.users

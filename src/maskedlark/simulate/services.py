@@ -72,14 +72,12 @@ class Process:
     def _end(self) -> int:
         assert self._running is not None
         running, self._running = self._running, None
-        try:
-            return running.wait(STOPS_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            running.kill()
-            return running.wait()
-        finally:
-            if running.stdout is not None:
-                running.stdout.close()
+        with running:  # It closes what we read from it.
+            try:
+                return running.wait(STOPS_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                running.kill()
+                return running.wait()
 
     def __enter__(self) -> Self:
         return self.wait() if self._running else self.start()

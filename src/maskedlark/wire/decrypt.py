@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from maskedlark.core import sharing
 from maskedlark.core.declared import Measure, Model
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Coded, Measured, Records, Trained
+from maskedlark.core.records import Coded, Measured, Trained
 from maskedlark.core.sharing import ByteRows
 from maskedlark.errors import CannotOpen, DecodeError, Refused
 from maskedlark.wire import columns, payload_form
@@ -44,14 +44,6 @@ class Opened:
     """To aggregate: all of them. To train: by tag, for those tags that occur."""
     places: Mapping[str, Index]
     """To train: which of the accepted ones are a tag's records. Empty to aggregate."""
-
-    def of(self, tag: str | None) -> Records:
-        """The records of one model, or with no tag those to aggregate."""
-        if isinstance(self.records, Measured):
-            assert tag is None, "records to aggregate have no tag"
-            return self.records
-        assert tag is not None, "records to train have a tag"
-        return self.records[tag]
 
 
 def decrypt_parts(opener: Opener, parts: Sequence[bytes]) -> Opened:
