@@ -45,7 +45,7 @@ def _open(opener: Opener, part: bytes) -> Record | str:
 def as_records(opened: Opened) -> list[Record | str]:
     """Columns as records and errors, in the order of the parts."""
     rows = _trained(opened) if isinstance(opened.records, dict) else _measured(opened)
-    verdicts = [opened.verdicts[part] for part in range(len(opened.verdicts))]
+    verdicts = [opened.verdicts[part] for part in range(len(opened.verdicts.accepted))]
     assert len(opened.ids) == len(opened.hours) == len(rows) == verdicts.count(None)
     remaining = iter(rows)
     return [next(remaining) if verdict is None else verdict for verdict in verdicts]

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from maskedlark.audit import canaries
 from maskedlark.audit.canaries import Counts, Flags, Floats, NoiseBound, most_advantage
@@ -126,13 +125,11 @@ def learned(seen: Sequence[Counts], truth: Flags) -> Flags:
         ones = np.bincount(shown[known], minlength=size)
         rule = ones > np.bincount(shown[~known], minlength=size)
         rules.append((int((rule[shown] == known).sum()), rule[each[..., half:]]))
-    guesses: Flags = max(rules, key=lambda rule: rule[0])[1]
-    return guesses
+    return max(rules, key=lambda rule: rule[0])[1]
 
 
 def _top_bits(elements: FieldArray) -> Counts:
-    exponents: NDArray[np.int32] = np.frexp(np.abs(field.to_signed(elements)).astype(np.float64))[1]
-    return exponents.astype(np.int64)
+    return np.frexp(np.abs(field.to_signed(elements)).astype(np.float64))[1].astype(np.int64)
 
 
 def scores(sums: Floats, inside: Flags, rate: float, noise: float) -> Floats:
@@ -155,8 +152,7 @@ def split_scores(sums: FieldArray, tail: int) -> Floats:
     one, near, share = _cluster(sums, large, tail)
     other, _, rest = _cluster(sums, large & ~near, tail)
     total = field.to_signed(field.add(one, other)) + share + rest
-    scores: Floats = np.where(np.abs(total) <= 4 * tail, -total, 0.0)  # Label 1 moves a gradient down.
-    return scores
+    return np.where(np.abs(total) <= 4 * tail, -total, 0.0)  # Label 1 moves a gradient down.
 
 
 def _cluster(sums: FieldArray, among: Flags, tail: int) -> tuple[FieldArray, Flags, Floats]:

@@ -164,8 +164,7 @@ def with_batches(sums: Floats, drawn: Flags) -> Floats:
 
 def first(drawn: Flags, most: int) -> Flags:
     """So many batches of each canary, and no more: where all are guessed right, none says how much noise."""
-    kept: Flags = drawn & (drawn.cumsum(axis=0) <= most)
-    return kept
+    return drawn & (drawn.cumsum(axis=0) <= most)
 
 
 def judged(noise: float) -> int:

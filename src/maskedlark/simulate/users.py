@@ -145,7 +145,8 @@ def _fitted(table: Table, wanted: ColumnRoles, least: int, leaks: list[str]) -> 
         for column in columns
         if len(column.values) == len(column) and not all(can_read(number, each) for each in column.values)
     ]
-    return Encoder.fit({column.name: _cells(column) for column in columns}, least=least)
+    cells = {each.name: [each.values[place] for place in each.places.tolist()] for each in columns}
+    return Encoder.fit(cells, least=least)
 
 
 def _telling(encoder: Encoder, features: NDArray[np.uint8], label: NDArray[np.int64]) -> list[str]:
@@ -168,10 +169,6 @@ def _auc(byte: NDArray[np.uint8], label: NDArray[np.int64]) -> float:
     ones, zeros = (np.bincount(byte[label == each], minlength=256) for each in (1, 0))
     below = np.cumsum(zeros) - zeros / 2
     return float(ones @ below / (ones.sum() * zeros.sum()))
-
-
-def _cells(column: Column) -> list[Value]:
-    return [column.values[place] for place in column.places.tolist()]
 
 
 def _amounts(column: Column, bounds: Bounds, notes: list[str]) -> NDArray[np.int64]:

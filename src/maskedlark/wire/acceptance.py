@@ -87,9 +87,3 @@ class Verdicts:
     def __getitem__(self, part: int) -> str | None:
         """The name of the error, or none for a part that is accepted."""
         return self._errors.get(part)
-
-    def __len__(self) -> int:
-        return len(self.accepted)
-
-    def __repr__(self) -> str:
-        return f"Verdicts({int(self.accepted.sum())} of {len(self)} accepted, refused: {dict(self.refused)})"
