@@ -66,8 +66,7 @@ class KeyConfiguration:
                 f"the configuration of {self.helper} names another identity than the signing key"
             )
         body = self.encode()
-        signature = identity.sign(_LABEL, body)
-        return codec.VERSION_BYTE + _SIGNED.write(codec.octets(body), codec.octets(signature))
+        return _signed(body, identity.sign(_LABEL, body))
 
     def encode(self) -> bytes:
         """What is signed."""
@@ -78,6 +77,10 @@ class KeyConfiguration:
             codec.octets(self.identity.public),
             codec.number(self.sequence),
         )
+
+
+def _signed(body: bytes, signature: bytes) -> bytes:
+    return codec.VERSION_BYTE + _SIGNED.write(codec.octets(body), codec.octets(signature))
 
 
 def verify(message: bytes, helper: str, identity: VerifyingKey, least_sequence: int = 0) -> KeyConfiguration:
