@@ -60,17 +60,17 @@ def lower_bound(coins: Flags, answers: ArrayLike, confidence: float, delta: floa
 
     The threshold is chosen on one half of the canaries and judged on the other: so choosing costs nothing.
     """
-    scores, each = np.asarray(answers, np.float64), 1 - (1 - confidence) / 2
+    scores, surer = np.asarray(answers, np.float64), 1 - (1 - confidence) / 2
     if coins.shape != scores.shape or coins.ndim != 1 or min(coins.sum(), (~coins).sum()) < 4:
         raise NotDeclared("an audit has one answer a coin, and several of both sides")
 
     def refuted(side: Flags, signed: Floats) -> float:
         def by(some: slice, threshold: float) -> float:
-            return _log_ratio(*_rates(side[some], signed[some] >= threshold, each), delta)
+            return _log_ratio(*_rates(side[some], signed[some] >= threshold, surer), delta)
 
         return _judged(by, signed, np.linspace(0.01, 0.99, 99))
 
-    # One threshold from above and one from below: either side of the answer may tell more.
+    # One threshold from above and one from below, each with half the doubt: either side may tell more.
     return Bound(max(refuted(coins, scores), refuted(~coins, -scores)), confidence, len(coins))
 
 

@@ -144,7 +144,8 @@ class Sealing:
         if data[1] not in (0, 32):
             raise WrongLength(f"a digest has 32 bytes, not {data[1]}")
         at = 2 + data[1]
-        bitmaps = uploads.unframed(data[at:], _LENGTH_BYTES, MOST_CHUNKS, MOST_PARTS // 8, ("seal", "bitmap"))
+        limits = MOST_CHUNKS, MOST_PARTS // 8
+        bitmaps = uploads.unframed(data, at, _LENGTH_BYTES, *limits, ("seal", "bitmap"))
         return cls(tuple(bitmap.hex() for bitmap in bitmaps), data[2:at].hex() or None)
 
 

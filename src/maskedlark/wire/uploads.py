@@ -29,11 +29,11 @@ def encode_batch(reports: Sequence[bytes]) -> bytes:
 
 def decode_batch(body: bytes, most: int, most_bytes: int) -> list[bytes]:
     """1 to `most` reports of 1 to `most_bytes` bytes, not yet looked at. Run by the ad server."""
+    if body and body[0] != VERSION:
+        raise UnsupportedVersion(f"an upload of version {body[0]}; this package speaks {VERSION}")
     if len(body) < 2:
         raise Truncated("an empty upload")
-    if body[0] != VERSION:
-        raise UnsupportedVersion(f"an upload of version {body[0]}; this package speaks {VERSION}")
-    return unframed(body[1:], _LENGTH_BYTES, most, most_bytes, ("upload", "report"))
+    return unframed(body, 1, _LENGTH_BYTES, most, most_bytes, ("upload", "report"))
 
 
 def framed(items: Sequence[bytes], width: int) -> bytes:
@@ -41,9 +41,15 @@ def framed(items: Sequence[bytes], width: int) -> bytes:
     return b"".join([part for item in items for part in (len(item).to_bytes(width, "big"), item)])
 
 
-def unframed(data: bytes, width: int, most: int, most_bytes: int, words: tuple[str, str]) -> list[bytes]:
-    """At most so many items of 1 to `most_bytes` bytes. `words`: what errors call the whole, and an item."""
-    (whole, item), items, at = words, list[bytes](), 0
+def unframed(
+    data: bytes, at: int, width: int, most: int, most_bytes: int, words: tuple[str, str]
+) -> list[bytes]:
+    """From here on at most so many items of 1 to `most_bytes` bytes.
+
+    `words`: what errors call the whole, and an item.
+    """
+    whole, item = words
+    items: list[bytes] = []
     while at < len(data):
         if len(items) == most:
             raise WrongLength(f"the {whole} has more than {most} {item}s; send the others apart")
