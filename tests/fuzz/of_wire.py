@@ -181,7 +181,7 @@ def _uploads() -> list[Decoder]:
     return [
         Decoder(
             "upload",
-            ("wire.uploads.decode_batch", "wire.uploads._take"),
+            ("wire.uploads.decode_batch",),
             (uploads.encode_batch(REPORTS), uploads.encode_batch([b"a", b"bc", b"d" * 70])),
             lambda data: uploads.decode_batch(data, MOST, MOST_BYTES),
             (DecodeError,),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from maskedlark.audit import answers
+from maskedlark.audit import answers, canaries
 from maskedlark.audit.answers import Guesses
 from maskedlark.audit.colluding import shared_seed
 from maskedlark.cli.audits.auditor import TAG
@@ -57,7 +57,7 @@ def course_of(opened: OpenedReceipt) -> Course:
 
 def judged(coins, scores, members: Guesses, course: Course) -> Found:
     labels = answers.labels(coins, scores, course)
-    bound = answers.bound_from_answers(coins, scores, course, CONFIDENCE).epsilon
+    bound = canaries.signed_lower_bound(coins, scores, CONFIDENCE, course.delta).epsilon
     return Found(members, labels, bound, adserver_epsilon(course))
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from maskedlark.core import sharing
+from maskedlark.core.records import Measured
 from maskedlark.errors import DecodeError, Refused
 from maskedlark.wire.columns import TrainColumns
 from maskedlark.wire.decrypt import Opened
@@ -44,16 +45,17 @@ def _open(opener: Opener, part: bytes) -> Record | str:
 def as_records(opened: Opened) -> list[Record | str]:
     """Columns as records and errors, in the order of the parts."""
     rows = _trained(opened) if isinstance(opened.records, dict) else _measured(opened)
-    verdicts = [opened.verdicts[part] for part in range(len(opened.verdicts))]
+    verdicts = [opened.verdicts[part] for part in range(len(opened.verdicts.accepted))]
     assert len(opened.ids) == len(opened.hours) == len(rows) == verdicts.count(None)
     remaining = iter(rows)
     return [next(remaining) if verdict is None else verdict for verdict in verdicts]
 
 
 def _measured(opened: Opened) -> list[Record]:
-    records = opened.of(None)
+    records = opened.records
+    assert isinstance(records, Measured)
     assert (records.ids == opened.ids).all()
-    for coded in records.keys.values():  # type: ignore[union-attr]
+    for coded in records.keys.values():
         first_seen = list(dict.fromkeys(coded.codes.tolist()))
         assert first_seen == list(range(len(coded.entries)))
     return [
@@ -61,7 +63,7 @@ def _measured(opened: Opened) -> list[Record]:
             opened.ids[i].tobytes(),
             int(opened.hours[i]),
             None,
-            {name: coded.entries[coded.codes[i]] for name, coded in records.keys.items()},  # type: ignore[union-attr]
+            {name: coded.entries[coded.codes[i]] for name, coded in records.keys.items()},
             records.shares[i].tolist(),
         )
         for i in range(len(records))

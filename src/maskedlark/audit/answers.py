@@ -15,18 +15,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from maskedlark.audit import canaries
-from maskedlark.audit.canaries import (
-    Bound,
-    Counts,
-    Flags,
-    Floats,
-    NoiseBound,
-    most_advantage,
-    signed_lower_bound,
-)
+from maskedlark.audit.canaries import Counts, Flags, Floats, NoiseBound, most_advantage
 from maskedlark.core import field
 from maskedlark.core.field import FieldArray
 from maskedlark.dp.session_charge import Course
@@ -77,8 +68,7 @@ def base_rate(truth: Flags) -> float:
 
 def is_large(elements: FieldArray, tail: int) -> Flags:
     """Which field elements are no noise: uniform ones all are, but for one in 2^60 / tail."""
-    large: Flags = np.abs(field.to_signed(elements)) > tail
-    return large
+    return np.abs(field.to_signed(elements)) > tail
 
 
 def traces(answers: FieldArray) -> list[FieldArray]:
@@ -135,13 +125,11 @@ def learned(seen: Sequence[Counts], truth: Flags) -> Flags:
         ones = np.bincount(shown[known], minlength=size)
         rule = ones > np.bincount(shown[~known], minlength=size)
         rules.append((int((rule[shown] == known).sum()), rule[each[..., half:]]))
-    guesses: Flags = max(rules, key=lambda rule: rule[0])[1]
-    return guesses
+    return max(rules, key=lambda rule: rule[0])[1]
 
 
 def _top_bits(elements: FieldArray) -> Counts:
-    exponents: NDArray[np.int32] = np.frexp(np.abs(field.to_signed(elements)).astype(np.float64))[1]
-    return exponents.astype(np.int64)
+    return np.frexp(np.abs(field.to_signed(elements)).astype(np.float64))[1].astype(np.int64)
 
 
 def scores(sums: Floats, inside: Flags, rate: float, noise: float) -> Floats:
@@ -164,8 +152,7 @@ def split_scores(sums: FieldArray, tail: int) -> Floats:
     one, near, share = _cluster(sums, large, tail)
     other, _, rest = _cluster(sums, large & ~near, tail)
     total = field.to_signed(field.add(one, other)) + share + rest
-    scores: Floats = np.where(np.abs(total) <= 4 * tail, -total, 0.0)  # Label 1 moves a gradient down.
-    return scores
+    return np.where(np.abs(total) <= 4 * tail, -total, 0.0)  # Label 1 moves a gradient down.
 
 
 def _cluster(sums: FieldArray, among: Flags, tail: int) -> tuple[FieldArray, Flags, Floats]:
@@ -182,21 +169,6 @@ def labels(coins: Flags, scores: Floats, course: Course) -> Guesses:
     known = most_advantage(course.noise, 1.0, course.batches) if course.batches else 0.0
     allowed = min(known, most_advantage(course.noise, course.rate, course.steps))
     return guessed(scores > 0, coins, (1 + allowed) / 2)
-
-
-def bound_from_sum(
-    coins: Flags, sums: Floats, course: Course, rate: float, helpers: int, confidence: float
-) -> NoiseBound:
-    """The ε that labels guessed from sums alone refute. `rate`: of the batches."""
-    guesses = canaries.without_batches(sums, rate, course.noise * helpers**0.5)
-    return canaries.bound_without_batches(
-        coins, guesses, rate, course.steps, course.noise, course.delta, confidence
-    )
-
-
-def bound_from_answers(coins: Flags, scores: Floats, course: Course, confidence: float) -> Bound:
-    """The ε that labels guessed from all answers refute, by counting: whatever the answers are made of."""
-    return signed_lower_bound(coins, scores, confidence, course.delta)
 
 
 def bound_with_batches(

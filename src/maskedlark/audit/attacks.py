@@ -120,11 +120,8 @@ def learn(rows: Rows, truth: Flags) -> dict[str, Advantage]:
         "linear": make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
         "trees": HistGradientBoostingClassifier(max_iter=60, random_state=0),
     }
-    answer = {}
-    for name, learner in learners.items():
-        learner.fit(rows[:half], truth[:half])
-        answer[name] = advantage(learner.predict(rows[half:]), truth[half:])
-    return answer
+    fitted = {name: learner.fit(rows[:half], truth[:half]) for name, learner in learners.items()}
+    return {name: advantage(each.predict(rows[half:]), truth[half:]) for name, each in fitted.items()}
 
 
 @dataclass(frozen=True)

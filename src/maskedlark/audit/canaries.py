@@ -60,18 +60,18 @@ def lower_bound(coins: Flags, answers: ArrayLike, confidence: float, delta: floa
 
     The threshold is chosen on one half of the canaries and judged on the other: so choosing costs nothing.
     """
-    scores = np.asarray(answers, np.float64)
+    scores, surer = np.asarray(answers, np.float64), 1 - (1 - confidence) / 2
     if coins.shape != scores.shape or coins.ndim != 1 or min(coins.sum(), (~coins).sum()) < 4:
         raise NotDeclared("an audit has one answer a coin, and several of both sides")
-    chosen, judged = np.arange(len(coins)) % 2 == 0, np.arange(len(coins)) % 2 == 1
-    largest, each = 0.0, 1 - (1 - confidence) / 2
-    # One threshold from above and one from below: either side of the answer may tell more.
-    for sign in (1.0, -1.0):
-        side = coins if sign > 0 else ~coins
-        threshold = _best_threshold(side[chosen], sign * scores[chosen], each, delta)
-        guesses = sign * scores[judged] >= threshold
-        largest = max(largest, _epsilon(side[judged], guesses, each, delta))
-    return Bound(largest, confidence, len(coins))
+
+    def refuted(side: Flags, signed: Floats) -> float:
+        def by(some: slice, threshold: float) -> float:
+            return _log_ratio(*_rates(side[some], signed[some] >= threshold, surer), delta)
+
+        return _judged(by, signed, np.linspace(0.01, 0.99, 99))
+
+    # One threshold from above and one from below, each with half the doubt: either side may tell more.
+    return Bound(max(refuted(coins, scores), refuted(~coins, -scores)), confidence, len(coins))
 
 
 def signed_lower_bound(coins: Flags, scores: ArrayLike, confidence: float, delta: float = 0.0) -> Bound:
@@ -88,12 +88,9 @@ def signed_lower_bound(coins: Flags, scores: ArrayLike, confidence: float, delta
     def refuted(some: slice, threshold: float) -> float:
         guessed, of = right[some][sure[some] >= threshold], len(right[some])
         hit, false = _least(int(guessed.sum()), of, doubt), _most(int((~guessed).sum()), of, doubt)
-        return math.log((hit - delta) / false) if hit - delta > false else 0.0
+        return _log_ratio(hit, false, delta)
 
-    chosen, judged = slice(0, None, 2), slice(1, None, 2)
-    candidates = np.quantile(sure[chosen], np.linspace(0, 0.99, 100))
-    threshold = float(max(candidates, key=lambda each: refuted(chosen, float(each))))
-    return Bound(refuted(judged, threshold), confidence, len(coins))
+    return Bound(_judged(refuted, sure, np.linspace(0, 0.99, 100)), confidence, len(coins))
 
 
 def gaussian_lower_bound(
@@ -113,18 +110,18 @@ def gaussian_lower_bound(
     return Bound(epsilon, confidence, len(coins))
 
 
-def _best_threshold(coins: Flags, scores: Floats, confidence: float, delta: float) -> float:
-    """Where most is refuted, among the scores' own quantiles.
+def _judged(refuted: Callable[[slice, float], float], scores: Floats, quantiles: Floats) -> float:
+    """What one half of the canaries refutes, by the threshold that refutes most on the other half.
 
     At the confidence that judges: at a lesser one, rare scores are chosen, of which few are judged.
     """
-    candidates = np.quantile(scores, np.linspace(0.01, 0.99, 99))
-    return float(max(candidates, key=lambda each: _epsilon(coins, scores >= each, confidence, delta)))
+    chosen, judged = slice(0, None, 2), slice(1, None, 2)
+    candidates: list[float] = np.quantile(scores[chosen], quantiles).tolist()
+    return refuted(judged, max(candidates, key=lambda each: refuted(chosen, each)))
 
 
-def _epsilon(coins: Flags, guesses: Flags, confidence: float, delta: float) -> float:
+def _log_ratio(hit: float, false: float, delta: float) -> float:
     """What one test refutes."""
-    hit, false = _rates(coins, guesses, confidence)
     return math.log((hit - delta) / false) if hit - delta > false else 0.0
 
 
@@ -167,8 +164,7 @@ def with_batches(sums: Floats, drawn: Flags) -> Floats:
 
 def first(drawn: Flags, most: int) -> Flags:
     """So many batches of each canary, and no more: where all are guessed right, none says how much noise."""
-    kept: Flags = drawn & (drawn.cumsum(axis=0) <= most)
-    return kept
+    return drawn & (drawn.cumsum(axis=0) <= most)
 
 
 def judged(noise: float) -> int:
@@ -178,16 +174,11 @@ def judged(noise: float) -> int:
 
 def without_batches(sums: Floats, rate: float, noise: float) -> Floats:
     """Scores of who knows that canaries are in a batch at this rate, and the noise that it sees."""
-    left = (1 - rate) / rate
-    one, zero = (np.logaddexp(math.log(left) if left else -np.inf, _ratio(s, noise)) for s in (sums, -sums))
+    left = math.log((1 - rate) / rate) if rate < 1 else -np.inf
+    # How much likelier a sum is with 1/2 added than with nothing, as a logarithm: (s - 1/4) / 2 noise².
+    one, zero = (np.logaddexp(left, (s - 0.25) / (2 * noise * noise)) for s in (sums, -sums))
     scores: Floats = (one - zero).sum(axis=0)
     return scores
-
-
-def _ratio(sums: Floats, noise: float) -> Floats:
-    """How much likelier a sum is with 1/2 added than with nothing, as a logarithm."""
-    ratio: Floats = (sums - 0.25) / (2 * noise * noise)
-    return ratio
 
 
 def bound_with_batches(

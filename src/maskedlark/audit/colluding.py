@@ -72,11 +72,14 @@ def step_noise(
     folder: Path, document: Document, opened: OpenedReceipt, asked: "GradientSteps", bodies: Sequence[bytes]
 ) -> Floats:
     """What a helper added to every step of a session, in reals: (steps, size)."""
-    session = session_seed(folder, document, opened)
-    noise = []
+    assert opened.course is not None, "a session with noise has a course"
+    session, noise = session_seed(folder, document, opened), []
     for number, body in enumerate(bodies):
         seed = sessions.noise_seed(session, number, body_digest(body, ()))
-        noise.append(_step(opened, asked, body, seed))
+        question = cast("GradientQuestion", asked.at(body, b""))
+        (column,), size = question.columns, question.network.size
+        drawn = mechanisms.draw("gaussian", opened.course.noise, column.sensitivity, seed, size)
+        noise.append(drawn * 2.0**-question.step.exponent)
     return np.array(noise)
 
 
@@ -113,11 +116,3 @@ def records(folder: Path, document: Document, dataset: str, tag: str) -> Trained
     lying = folder / "columns" / str(row.number) / row.folder
     contents = Contents.model_validate_json(row.contents)
     return columns.read_trained(lying, contents, document.declared_models, tag)
-
-
-def _step(opened: OpenedReceipt, asked: "GradientSteps", body: bytes, seed: bytes) -> Floats:
-    question = cast("GradientQuestion", asked.at(body, b""))
-    assert opened.course is not None, "a session with noise has a course"
-    (column,) = question.columns
-    drawn = mechanisms.draw("gaussian", opened.course.noise, column.sensitivity, seed, question.network.size)
-    return drawn.astype(np.float64) * 2.0**-question.step.exponent

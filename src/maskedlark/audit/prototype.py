@@ -128,12 +128,8 @@ def _hidden() -> list[int]:
     """What the hidden bits can do to a relation: those of x1 first, then those of the others."""
     bits = np.uint32(1) << np.arange(_HIDDEN_BITS, dtype=np.uint32)
     none = np.zeros_like(bits)
-    parts = [
-        _relation(none, bits, none, none),
-        _relation(bits, none, none, none),
-        _relation(none, none, none, bits),
-    ]
-    return [int(vector) for part in parts for vector in part]
+    of_others = _relation(bits, none, none, none), _relation(none, none, none, bits)
+    return [int(vector) for part in (_relation(none, bits, none, none), *of_others) for vector in part]
 
 
 def _orthogonal(vectors: Iterable[int]) -> list[int]:

@@ -24,7 +24,7 @@ from maskedlark.parameters.document import Document
 from maskedlark.parameters.drafting import draft
 from maskedlark.parameters.settings import Budget
 from maskedlark.randomness import Randomness
-from maskedlark.simulate.services import Process, is_free
+from maskedlark.simulate.services import Process, free_port, is_free
 from maskedlark.training.client import Client as TrainingClient
 from maskedlark.web import files, key_file
 from maskedlark.web.errors import NotThere
@@ -59,27 +59,22 @@ class RunningHelper:
         """Where it keeps keys, columns and, unless told otherwise, its database."""
         return self.config.parent / "state"
 
-    def rotate(self, service: str, rng: Randomness) -> None:
-        """New keys beside the old ones, published."""
-        keyring = Keyring(self.folder / "keys", self.name)
-        keyring.rotate(self.identity, self.process.address, SystemClock().now(), rng)
-        self.publish(service)
-
-    def publish(self, service: str) -> None:
-        """The keys that there are, once more: that changes nothing."""
-        message = Keyring(self.folder / "keys", self.name).configuration
+    def publish(self, service: str, rng: Randomness) -> None:
+        """The keys that there are, once more, which changes nothing; or new ones beside them, if need be."""
+        keyring, now = Keyring(self.folder / "keys", self.name), SystemClock().now()
+        if not self._is_known(keyring, now):
+            keyring.rotate(self.identity, self.process.address, now, rng)
         with Remote(service) as remote:
-            remote.post("/v1/keys", message, "application/cbor", {"helper": self.name})
+            remote.post("/v1/keys", keyring.configuration, "application/cbor", {"helper": self.name})
 
-    def is_known(self) -> bool:
+    def _is_known(self, keyring: Keyring, now: int) -> bool:
         """Whether it has keys that browsers may use now, signed for the address that it has now."""
         try:
-            message = Keyring(self.folder / "keys", self.name).configuration
+            message = keyring.configuration
         except NoKeys:
             return False
-        published = key_configurations.verify(message, self.name, self.identity.verifying)
-        valid = any(each.valid_at(SystemClock().now()) for each in published.keys)
-        return valid and published.address == self.process.address
+        known = key_configurations.verify(message, self.name, self.identity.verifying)
+        return known.address == self.process.address and any(each.valid_at(now) for each in known.keys)
 
 
 @dataclass
@@ -124,16 +119,25 @@ class LocalCluster:
     def publish(self, settings: str, origin: str | None = None) -> Document:
         """The next version of the origin's document, or the first of another's, with our helpers in it."""
         origin = origin or self.origin
-        keys = self.document_keys[origin], self.request_keys[origin]
-        helpers = {each.name: each.identity for each in self.helpers}
-        before = self.documents[-1] if self.documents and origin == self.origin else None
-        made = _drafted(origin, keys, settings, helpers, before)
+        signed = chain.sign(self.draft(settings, origin), self.document_keys[origin])
         with Remote(self.service.address) as remote:
-            remote.post("/v1/documents", chain.sign(made, keys[0]).encode(), "application/json")
+            remote.post("/v1/documents", signed.encode(), "application/json")
         latest = self.parameters.latest(origin)
         if origin == self.origin:
             self.documents.append(latest)
         return latest
+
+    def draft(self, settings: str, origin: str) -> Document:
+        """The whole document of these settings and our keys, after the one before."""
+        before = self.documents[-1] if self.documents and origin == self.origin else None
+        text = f'origin = "{origin}"\n{settings}\n[helpers]\n{_listed(self.identities)}\n'
+        keys = self.document_keys[origin].verifying, self.request_keys[origin].verifying
+        return draft(text, *keys, before, SystemClock().now())
+
+    @property
+    def identities(self) -> dict[str, SigningKey]:
+        """The helpers', by name."""
+        return {each.name: each.identity for each in self.helpers}
 
     def recipients(self) -> tuple[Recipient, ...]:
         """The helpers, as browsers see them now."""
@@ -181,7 +185,6 @@ def local_cluster(
     helpers: int = 2,
     database: str | None = None,
     helper_settings: str = "",
-    least_k: int = 1,
     others: Sequence[str] = (),
     log_level: str = "WARNING",
     serving: str = "",
@@ -192,46 +195,45 @@ def local_cluster(
     that all services know as well, and that have published nothing yet. `serving` is each one's table of that
     name. Services log to standard error. Over a folder that was used before it carries on with what is there.
     """
+    names = [f"helper-{place}" for place in range(helpers)]
+    ports = _ports(folder, ["parameters", "adserver", *names])
+
+    def process(party: str, config: Path, port: int) -> Process:
+        arguments = ["-m", "maskedlark", party, "serve", "--config", config, "--log-level", log_level]
+        return Process(arguments, port)
+
+    def helper(name: str) -> RunningHelper:
+        identity, config = _key(folder / f"{name}.key", rng), folder / name / "helper.toml"
+        return RunningHelper(name, identity, config, process("helper", config, ports[name]))
+
     service_key = _key(folder / "service.key", rng)
     origins = {name: _key(folder / f"{name}.document.key", rng) for name in (ORIGIN, *others)}
     requests = {name: _key(folder / f"{name}.request.key", rng) for name in origins}
-    names = [f"helper-{place}" for place in range(helpers)]
-    identities = [_key(folder / f"{name}.key", rng) for name in names]
-    by_name = dict(zip(names, identities, strict=True))
-    # What is refused is so before anything starts.
-    _drafted(ORIGIN, (origins[ORIGIN], requests[ORIGIN]), settings, by_name)
+    service = process("parameters", folder / "parameters.toml", ports["parameters"])
+    adserver = process("adserver", folder / "adserver.toml", ports["adserver"])
+    pinned = {name: key.verifying for name, key in origins.items()}
     with ExitStack() as stack:
-        ports = _ports(folder, ["parameters", "adserver", *names])
-        service = _parameter_service(folder, origins, by_name, log_level, serving, ports)
-        stack.enter_context(service)
-        adserver = _process("adserver", folder / "adserver.toml", log_level, ports.get("adserver"))
-        pinned = {name: key.verifying for name, key in origins.items()}
         parameters = ParameterClient(
             service.address, service_key.verifying, folder / "cache", SystemClock(), pinned
         )
         stack.callback(parameters.close)
-        running = tuple(
-            _helper(folder / name, name, identity, log_level, ports.get(name))
-            for name, identity in zip(names, identities, strict=True)
-        )
+        running = tuple(map(helper, names))
         http = stack.enter_context(httpx.Client(timeout=60, follow_redirects=False))
         made = LocalCluster(
             folder, ORIGIN, origins, requests, service, service_key, adserver, running, parameters, http, rng
         )
-        _write_configs(made, database, helper_settings, least_k, serving)
-        _keep_ports(made)
+        made.draft(settings, ORIGIN)  # What is refused is so before anything starts.
+        _write_configs(made, database or "sqlite:///reports.sqlite", helper_settings, serving)
+        stack.enter_context(service)
         stack.enter_context(adserver)
-        for helper in running:
-            if helper.is_known():
-                helper.publish(service.address)
-            else:
-                helper.rotate(service.address, rng)
-        for helper in running:
+        for each in running:
+            each.publish(service.address, rng)
+        for each in running:
             # Held before it answers: if publishing fails, it is stopped too.
-            stack.push(helper.process.launch())
+            stack.push(each.process.launch())
         _published(made, settings)
-        for helper in running:
-            helper.process.wait()
+        for each in running:
+            each.process.wait()
         yield made
 
 
@@ -244,14 +246,9 @@ def _ports(folder: Path, names: Sequence[str]) -> dict[str, int]:
     path, kept = folder / _PORTS, {}
     with suppress(OSError, ValueError):  # Without it, they are reached at other ports.
         kept = json.loads(path.read_text())
-    return {name: kept[name] for name in names if name in kept and is_free(kept[name])}
-
-
-def _keep_ports(made: LocalCluster) -> None:
-    named = {"parameters": made.service, "adserver": made.adserver}
-    named |= {helper.name: helper.process for helper in made.helpers}
-    ports = {name: process.port for name, process in named.items()}
-    files.write(made.folder / _PORTS, json.dumps(ports).encode())
+    ports = {name: kept[name] if name in kept and is_free(kept[name]) else free_port() for name in names}
+    files.write(path, json.dumps(ports).encode())
+    return ports
 
 
 def _published(made: LocalCluster, settings: str) -> None:
@@ -264,67 +261,32 @@ def _published(made: LocalCluster, settings: str) -> None:
         files.write(path, settings.encode())
 
 
-def _drafted(
-    origin: str,
-    keys: tuple[SigningKey, SigningKey],
-    settings: str,
-    helpers: Mapping[str, SigningKey],
-    before: Document | None = None,
-) -> Document:
-    """The whole document of these settings and keys, of documents and requests, behind the one before."""
-    text = f'origin = "{origin}"\n{settings}\n[helpers]\n{_listed(helpers)}\n'
-    return draft(text, keys[0].verifying, keys[1].verifying, before, SystemClock().now())
-
-
 def _listed(keys: Mapping[str, SigningKey]) -> str:
     return "\n".join(f'"{name}" = "{key.verifying.public.hex()}"' for name, key in keys.items())
 
 
-def _parameter_service(
-    folder: Path,
-    origins: Mapping[str, SigningKey],
-    helpers: Mapping[str, SigningKey],
-    log_level: str,
-    serving: str,
-    ports: Mapping[str, int],
-) -> Process:
-    config = folder / "parameters.toml"
-    config.write_text(
+def _write_configs(made: LocalCluster, database: str, helper_settings: str, serving: str) -> None:
+    origins, helpers = _listed(made.document_keys), _listed(made.identities)
+    (made.folder / "parameters.toml").write_text(
         'key = "service.key"\ndatabase = "sqlite:///parameters.sqlite"\n'
-        f"[origins]\n{_listed(origins)}\n[helpers]\n{_listed(helpers)}\n[serving]\n{serving}\n"
+        f"[origins]\n{origins}\n[helpers]\n{helpers}\n[serving]\n{serving}\n"
     )
-    return _process("parameters", config, log_level, ports.get("parameters"))
-
-
-def _helper(folder: Path, name: str, identity: SigningKey, log_level: str, port: int | None) -> RunningHelper:
-    folder.mkdir(0o700, exist_ok=True)
-    config = folder / "helper.toml"
-    return RunningHelper(name, identity, config, _process("helper", config, log_level, port))
-
-
-def _process(party: str, config: Path, log_level: str, port: int | None) -> Process:
-    arguments = ["-m", "maskedlark", party, "serve", "--config", config, "--log-level", log_level]
-    return Process(arguments) if port is None else Process(arguments, port)
-
-
-def _write_configs(
-    made: LocalCluster, database: str | None, helper_settings: str, least_k: int, serving: str
-) -> None:
-    trusted = tuple(each.identity.verifying.public.hex() for each in made.helpers)
     service = (
         f'parameter_service = "{made.service.address}"\n'
         f'service_key = "{made.service_key.verifying.public.hex()}"\n'
     )
     made.config.write_text(
-        f'origin = "{made.origin}"\ndatabase = "{database or "sqlite:///reports.sqlite"}"\n'
+        f'origin = "{made.origin}"\ndatabase = "{database}"\n'
         f'key = "{made.origin}.request.key"\ncache = "cache"\n{service}'
         f'origin_key = "{made.document_keys[made.origin].verifying.public.hex()}"\n[serving]\n{serving}\n'
     )
+    trusted = [each.identity.verifying.public.hex() for each in made.helpers]
     for helper in made.helpers:
+        helper.config.parent.mkdir(0o700, exist_ok=True)
         helper.config.write_text(
             f'name = "{helper.name}"\nfolder = "state"\naddress = "{helper.process.address}"\n{service}'
-            f"{helper_settings}\n[origins]\n{_listed(made.document_keys)}\n"
-            f"[policy]\ntrusted_helpers = {list(trusted)!r}\nleast_k = {least_k}\n"
+            f"{helper_settings}\n[origins]\n{origins}\n"
+            f"[policy]\ntrusted_helpers = {trusted}\nleast_k = 1\n"
             f"most = {{epsilon = {MOST.epsilon}, delta = {MOST.delta}}}\n"
             f"most_coalition = {{epsilon = {MOST_COALITION.epsilon}, delta = {MOST_COALITION.delta}}}\n"
             f"[serving]\n{serving}\n"

@@ -8,7 +8,7 @@ public too; and keys that many rows have. The files are an encoder, a model, and
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -86,33 +86,29 @@ class Declared:
     """Of a training session; a source's whole budget has twice as much."""
     fake_rate: float
 
-    def check(self, size: int) -> None:
-        """Refuse what cannot be asked, or what the helpers of a simulation do not allow."""
-        if size < self.k:
-            raise BadSimulation(
-                f"the table has {size} rows, fewer than k = {self.k}: nothing could be asked of them. Take a "
-                "larger table, or play with a smaller k"
-            )
-        if not 0 < self.epsilon <= MOST.epsilon:
-            raise BadSimulation(
-                f"epsilon = {self.epsilon:g}: helpers here allow more than 0, at most {MOST.epsilon:g}"
-            )
-        if not 0 <= self.fake_rate <= 1:
-            raise BadSimulation(f"a rate of fakes is from 0 to 1, not {self.fake_rate:g}")
-
 
 def chosen(size: int, k: int | None, epsilon: float, fake_rate: float) -> Declared:
-    """What is declared, k and δ by the size of the users where they are not given."""
+    """What is declared, k and δ by the number of users where they are not given.
+
+    Refuses what cannot be asked, or what the helpers of a simulation do not allow.
+    """
     least = k if k is not None else K if size >= ENOUGH else max(LEAST_K, size // 10)
+    if size < least:
+        raise BadSimulation(
+            f"the table has {size} rows, fewer than k = {least}: nothing could be asked of them. Take a "
+            "larger table, or play with a smaller k"
+        )
+    if not 0 < epsilon <= MOST.epsilon:
+        raise BadSimulation(f"epsilon {epsilon:g}: helpers here allow more than 0, at most {MOST.epsilon:g}")
+    if not 0 <= fake_rate <= 1:
+        raise BadSimulation(f"a rate of fakes is from 0 to 1, not {fake_rate:g}")
     delta = min(1e-5, 10.0 ** math.floor(-1 - math.log10(max(size, 1))))
-    made = Declared(least, epsilon, delta, fake_rate)
-    made.check(size)
-    return made
+    return Declared(least, epsilon, delta, fake_rate)
 
 
 def settings(users: Users, values: Mapping[str, Bounds], label: str | None, tag: str, said: Declared) -> str:
     """The TOML of `maskedlark parameters draft`, without origin and helpers."""
-    both, decoys = 2 * said.delta, [*_keys(users, said.k)] if values else []
+    both, decoys = 2 * said.delta, _keys(users, said.k) if values else []
     parts = [
         f"keys = {_toml([*users.keys])}\nk = {said.k}\nfake_rate = {said.fake_rate}\n"
         f"budget = {{epsilon = {said.epsilon}, delta = {both}}}\n"
@@ -145,12 +141,11 @@ def _keys(users: Users, k: int) -> list[str]:
     """What many rows have: it says nothing of anybody."""
     rows = Counter(zip(*users.keys.values(), strict=True)) if users.keys else Counter({(): users.size})
     common: list[tuple[Key, ...]] = [row for row, count in rows.most_common(DECOYS) if count >= k]
-    return [_decoy([*users.keys], row) for row in common or [("other",) * len(users.keys)]]
-
-
-def _decoy(names: Sequence[str], row: Sequence[Key]) -> str:
-    entries = [f"{_toml(name)} = {_toml(entry)}" for name, entry in zip(names, row, strict=True)]
-    return f"{{keys = {{{', '.join(entries)}}}}}"
+    decoys = []
+    for row in common or [("other",) * len(users.keys)]:
+        entries = [f"{_toml(name)} = {_toml(entry)}" for name, entry in zip(users.keys, row, strict=True)]
+        decoys.append(f"{{keys = {{{', '.join(entries)}}}}}")
+    return decoys
 
 
 def made_up(encoder: Encoder) -> NDArray[np.uint8]:

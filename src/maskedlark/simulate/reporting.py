@@ -5,8 +5,8 @@ the ad server counts them once.
 """
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +28,6 @@ _SPOOL = "reports"
 _MOST = 1000
 """Reports of a batch, at most."""
 _MANY = 5000
-Batches = Iterable[Sequence[bytes]]
 
 
 @dataclass(frozen=True)
@@ -76,22 +75,16 @@ class Reporting:
     def _batches(self, purpose: Purpose) -> Iterator[Sequence[bytes]]:
         seen = SystemClock().now() - 8 * DAY_S - 3600
         # Fresh interpreters take a second to start, in which one makes thousands of reports.
-        pool = processes(self.processes) if self.processes > 1 and self.users.size >= _MANY else None
-        try:
-            cluster = self.cluster
+        users, cluster = self.users, self.cluster
+        several = self.processes > 1 and users.size >= _MANY
+        with processes(self.processes) if several else nullcontext() as pool:
             made = Population(cluster.document, cluster.recipients(), seen, cluster.rng, pool, self.progress)
-            yield from self._reports(made, purpose)
-        finally:
-            if pool is not None:
-                pool.shutdown()
-
-    def _reports(self, population: Population, purpose: Purpose) -> Batches:
-        users = self.users
-        if purpose is Purpose.AGGREGATE:
-            return population.measure([*users.keys.values()], [*users.values.values()])
-        assert users.features is not None, "a model has features"
-        assert users.label is not None
-        return population.train(self.tag, users.features, [users.label])
+            if purpose is Purpose.AGGREGATE:
+                yield from made.measure([*users.keys.values()], [*users.values.values()])
+            else:
+                assert users.features is not None, "a model has features"
+                assert users.label is not None
+                yield from made.train(self.tag, users.features, [users.label])
 
     def _sealed(self, client: Client, name: str) -> Dataset:
         dataset = next(each for each in client.datasets() if each.name == name)

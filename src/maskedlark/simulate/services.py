@@ -5,7 +5,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from maskedlark.web.errors import ServiceAway
@@ -25,8 +24,7 @@ class Process:
     @property
     def pid(self) -> int:
         """Of the process that runs now."""
-        assert self._running is not None, "it was not started"
-        return self._running.pid
+        return self._started().pid
 
     @property
     def has_ended(self) -> bool:
@@ -51,43 +49,40 @@ class Process:
 
     def wait(self) -> Self:
         """Return when it answers."""
-        assert self._running is not None, "it was not started"
-        assert self._running.stdout is not None
-        if not self._running.stdout.readline().startswith("listening on "):
+        output = self._started().stdout
+        assert output is not None
+        if not output.readline().startswith("listening on "):
             code = self._end()
             raise ServiceAway(f"{' '.join(self._command[1:5])} ended with {code}; what it said is above")
         return self
 
     def stop(self) -> int:
         """Let it finish what it does, as an operator would. Returns its exit code."""
-        assert self._running is not None, "it was not started"
-        self._running.terminate()
+        self._started().terminate()
         return self._end()
 
     def kill(self) -> None:
         """End it at once, as a power cut would."""
-        assert self._running is not None, "it was not started"
-        self._running.kill()
+        self._started().kill()
         self._end()
 
+    def _started(self) -> subprocess.Popen[str]:
+        assert self._running is not None, "it was not started"
+        return self._running
+
     def _end(self) -> int:
-        assert self._running is not None
-        running, self._running = self._running, None
-        try:
-            return running.wait(STOPS_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            running.kill()
-            return running.wait()
-        finally:
-            if running.stdout is not None:
-                running.stdout.close()
+        running, self._running = self._started(), None
+        with running:  # It closes what we read from it.
+            try:
+                return running.wait(STOPS_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                running.kill()
+                return running.wait()
 
     def __enter__(self) -> Self:
         return self.wait() if self._running else self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._running is not None:
             self.stop()
 

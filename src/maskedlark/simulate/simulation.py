@@ -16,8 +16,8 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from maskedlark.adserver.dataset_store import Dataset
@@ -43,16 +43,14 @@ _SIMULATION = "scene.json"
 Say = Callable[[str], None]
 
 
+@dataclass(eq=False)
 class Simulation:
     """Running services with the users' reports in them. Stops at the end of a `with`, or by `stop`."""
 
-    def __init__(
-        self, running: LocalCluster, users: Users, sealed: Mapping[Purpose, Dataset], until: ExitStack
-    ) -> None:
-        self.cluster = running
-        self.encoder = users.encoder
-        self.sealed = sealed
-        self._until = until
+    cluster: LocalCluster
+    encoder: Encoder | None
+    sealed: Mapping[Purpose, Dataset]
+    _until: ExitStack
 
     @property
     def folder(self) -> Path:
@@ -86,9 +84,7 @@ class Simulation:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 
@@ -134,18 +130,15 @@ def start(
         now = {"crowd": people.digest, "helpers": helpers, "settings": text}
         _same(place, now)
         _tell(people, said, say)
-        running = stack.enter_context(
-            local_cluster(place, text, rng or SystemRandomness(), helpers, least_k=1)
-        )
+        running = stack.enter_context(local_cluster(place, text, rng or SystemRandomness(), helpers))
         # Only now: settings that are refused do not keep the folder from those that are mended.
         files.write(place / _SIMULATION, json.dumps(now).encode())
         with running.client() as client:
             sealed = Reporting(running, people, tag, processes, shown).run(client)
         if people.encoder is not None:
             records = sealed[Purpose.TRAIN].records or 0
-            written = people.encoder.to_json()
-            drafts.hand_over(place, running.document, tag, records, said.delta, written)
-        made = Simulation(running, people, sealed, stack.pop_all())
+            drafts.hand_over(place, running.document, tag, records, said.delta, people.encoder.to_json())
+        made = Simulation(running, people.encoder, sealed, stack.pop_all())
     atexit.register(made.stop)
     return made
 

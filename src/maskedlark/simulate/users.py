@@ -51,26 +51,27 @@ class ColumnRoles:
 
     def check(self) -> None:
         """Refuse what says nothing, or two things at once."""
+        if fault := next(self._faults(), None):
+            raise BadSimulation(fault)
+
+    def _faults(self) -> Iterator[str]:
         if not self.values and self.label is None:
-            raise BadSimulation("name what is to be learned: a value to add up, or a label to train on")
+            yield "name what is to be learned: a value to add up, or a label to train on"
         if self.features is not None and self.leave_out:
-            raise BadSimulation("name the features, or what is left out of them: one follows from the other")
+            yield "name the features, or what is left out of them: one follows from the other"
         for name in (*self.keys, *self.values):
             if not _NAME.fullmatch(name):
-                raise BadSimulation(
-                    f"column {name!r} cannot be declared: rename it, to letters, digits, spaces and _.:/-"
-                )
-        self._check_secrets()
-        self._check_bounds()
-
-    def _check_secrets(self) -> None:
-        """What browsers keep to themselves is nothing that helpers read."""
-        secret = {*self.values, self.label}
-        for what, names in (("key", self.keys), ("feature", self.features or ())):
-            if both := [name for name in names if name in secret]:
-                raise BadSimulation(
-                    f"column {both[0]!r} is a {what}, which helpers read, and a secret: choose one of them"
-                )
+                yield f"column {name!r} cannot be declared: rename it, to letters, digits, spaces and _.:/-"
+        # What browsers keep to themselves is nothing that helpers read.
+        open_columns = dict.fromkeys(self.features or (), "feature") | dict.fromkeys(self.keys, "key")
+        for name, what in open_columns.items():
+            if name in self.values or name == self.label:
+                yield f"column {name!r} is a {what}, which helpers read, and a secret: choose one of them"
+        if COUNT in self.values:
+            yield f"a value cannot be called {COUNT!r}: that is the number of records; rename it"
+        for name, (low, high) in self.values.items():
+            if not -MOST_NUMBER <= low <= high <= MOST_NUMBER or low == high == 0:
+                yield f"value {name!r} is from {low} to {high}: give bounds from low to high"
 
     def check_encoder(self, encoder: Encoder) -> None:
         """Of one that was fitted before: helpers read its columns too."""
@@ -80,15 +81,6 @@ class ColumnRoles:
                 f"the encoder has column {both[0]!r}, which is a secret, and helpers read features: fit one "
                 "without it (leave_out)"
             )
-
-    def _check_bounds(self) -> None:
-        if COUNT in self.values:
-            raise BadSimulation(
-                f"a value cannot be called {COUNT!r}: that is the number of records; rename it"
-            )
-        for name, (low, high) in self.values.items():
-            if not -MOST_NUMBER <= low <= high <= MOST_NUMBER or low == high == 0:
-                raise BadSimulation(f"value {name!r} is from {low} to {high}: give bounds from low to high")
 
 
 @dataclass(frozen=True)
@@ -119,29 +111,24 @@ class Users:
 def read_users(table: Table, wanted: ColumnRoles, encoder: Encoder | None = None) -> Users:
     """Everybody in a table. Says which column or row does not fit."""
     wanted.check()
-    if encoder is not None and wanted.label is not None:
-        wanted.check_encoder(encoder)
-    everything = _kept(table)
+    # Rows that can be read only once are kept; any other table is read where it is.
+    everything = list(table) if isinstance(table, Iterator) else table
     named = [*wanted.keys, *wanted.values, *([wanted.label] if wanted.label is not None else [])]
     read = {column.name: column for column in tables.read(everything, list(dict.fromkeys(named)))}
+    size = len(next(iter(read.values())))
     notes: list[str] = []
     leaks: list[str] = []
     values = {name: _amounts(read[name], bounds, notes) for name, bounds in wanted.values.items()}
-    label = None if wanted.label is None else _binary(read[wanted.label])
-    size = len(next(iter(read.values())))
-    if label is not None:
-        encoder = encoder or _fitted(everything, wanted, max(1, min(LEAST, size // 4)), leaks)
-    features = None if label is None or encoder is None else encoder.encode(everything)
-    if encoder is not None and features is not None and label is not None:
-        leaks += _telling(encoder, features, label)
     keys = {name: _entries(read[name]) for name in wanted.keys}
-    used = None if label is None else encoder
-    return Users(keys, values, label, used, features, size, tuple(notes), tuple(leaks))
-
-
-def _kept(table: Table) -> Table:
-    """Rows that can be read only once, as a list; any other table as it is."""
-    return list(table) if isinstance(table, Iterator) else table
+    if wanted.label is None:
+        return Users(keys, values, None, None, None, size, tuple(notes), ())
+    if encoder is not None:
+        wanted.check_encoder(encoder)
+    label = _binary(read[wanted.label])
+    encoder = encoder or _fitted(everything, wanted, max(1, min(LEAST, size // 4)), leaks)
+    features = encoder.encode(everything)
+    leaks += _telling(encoder, features, label)
+    return Users(keys, values, label, encoder, features, size, tuple(notes), tuple(leaks))
 
 
 def _fitted(table: Table, wanted: ColumnRoles, least: int, leaks: list[str]) -> Encoder:
@@ -158,7 +145,8 @@ def _fitted(table: Table, wanted: ColumnRoles, least: int, leaks: list[str]) -> 
         for column in columns
         if len(column.values) == len(column) and not all(can_read(number, each) for each in column.values)
     ]
-    return Encoder.fit({column.name: _cells(column) for column in columns}, least=least)
+    cells = {each.name: [each.values[place] for place in each.places.tolist()] for each in columns}
+    return Encoder.fit(cells, least=least)
 
 
 def _telling(encoder: Encoder, features: NDArray[np.uint8], label: NDArray[np.int64]) -> list[str]:
@@ -181,10 +169,6 @@ def _auc(byte: NDArray[np.uint8], label: NDArray[np.int64]) -> float:
     ones, zeros = (np.bincount(byte[label == each], minlength=256) for each in (1, 0))
     below = np.cumsum(zeros) - zeros / 2
     return float(ones @ below / (ones.sum() * zeros.sum()))
-
-
-def _cells(column: Column) -> list[Value]:
-    return [column.values[place] for place in column.places.tolist()]
 
 
 def _amounts(column: Column, bounds: Bounds, notes: list[str]) -> NDArray[np.int64]:
@@ -246,7 +230,8 @@ def read_csv(path: Path) -> dict[str, list[str]]:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
         header = next(reader, [])
-        _check_header(path, header)
+        if fault := next(_header_faults(path, header), None):
+            raise TableDoesNotFit(fault)
         rows = [_row(path, reader.line_num, row, len(header)) for row in reader if row]
     except csv.Error as error:
         raise TableDoesNotFit(f"{path}, line {reader.line_num}: {error}") from None
@@ -255,16 +240,16 @@ def read_csv(path: Path) -> dict[str, list[str]]:
     return dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))
 
 
-def _check_header(path: Path, header: list[str]) -> None:
+def _header_faults(path: Path, header: list[str]) -> Iterator[str]:
     if not header:
-        raise TableDoesNotFit(f"{path} is empty: its first line names the columns")
-    if unnamed := [place for place, name in enumerate(header, 1) if not name.strip()]:
-        raise TableDoesNotFit(
-            f"{path}: column {unnamed[0]} has no name: name it in the first line, or write the CSV without "
-            "an index"
-        )
-    if twice := [name for name in header if header.count(name) > 1]:
-        raise TableDoesNotFit(f"{path} names column {twice[0]!r} twice: rename one of them")
+        yield f"{path} is empty: its first line names the columns"
+    for place, name in enumerate(header, 1):
+        if not name.strip():
+            advice = "name it in the first line, or write the CSV without an index"
+            yield f"{path}: column {place} has no name: {advice}"
+    for name in header:
+        if header.count(name) > 1:
+            yield f"{path} names column {name!r} twice: rename one of them"
 
 
 def _row(path: Path, line: int, row: list[str], wanted: int) -> list[str]:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from maskedlark.clock import SECONDS_AN_HOUR, hour_of
 from maskedlark.errors import FromTheFuture, OtherOrigin, OtherParameters, PastLifetime
@@ -14,7 +13,6 @@ from maskedlark.wire.report import ID_BYTES, Opener, PublicPart
 
 MOST_HOURS_AHEAD = 48
 """Clocks differ, by less than two days."""
-ACCEPTED = 0
 LEAST_LIFE_S = 86_400
 """A report has so much of its lifetime left when it comes, or a quarter of it if that is less.
 
@@ -70,42 +68,22 @@ class DatasetOpener(Opener):
 
 
 class Verdicts:
-    """What a helper says of every part that it was sent, in their order: accepted, or the name of the error.
-
-    One byte per part, accepted until refused.
-    """
+    """What a helper says of every part that it was sent, in their order: accepted, or the error's name."""
 
     def __init__(self, parts: int) -> None:
-        self.codes: NDArray[np.uint8] = np.full(parts, ACCEPTED, np.uint8)
-        self.names: list[str] = []
-        """The errors that occur; code 1 is the first."""
+        self.accepted = np.ones(parts, np.bool_)
+        """One truth value a part: true until it is refused."""
+        self._errors: dict[int, str] = {}
 
     def refuse(self, part: int, error: Exception) -> None:
         """Record why a part is not used. The first reason stays the only one: nobody looks at it again."""
-        name = type(error).__name__
-        if name not in self.names:
-            self.names.append(name)
-        self.codes[part] = 1 + self.names.index(name)
-
-    @property
-    def accepted(self) -> NDArray[np.bool_]:
-        """One truth value a part."""
-        accepted: NDArray[np.bool_] = self.codes == ACCEPTED
-        return accepted
+        self.accepted[part], self._errors[part] = False, type(error).__name__
 
     @property
     def refused(self) -> Counter[str]:
         """How many, by the name of the error."""
-        counts = np.bincount(self.codes, minlength=1 + len(self.names))[1:]
-        return Counter(dict(zip(self.names, counts.tolist(), strict=True)))
+        return Counter(self._errors.values())
 
     def __getitem__(self, part: int) -> str | None:
         """The name of the error, or none for a part that is accepted."""
-        code = int(self.codes[part])
-        return None if code == ACCEPTED else self.names[code - 1]
-
-    def __len__(self) -> int:
-        return len(self.codes)
-
-    def __repr__(self) -> str:
-        return f"Verdicts({int(self.accepted.sum())} of {len(self)} accepted, refused: {dict(self.refused)})"
+        return self._errors.get(part)

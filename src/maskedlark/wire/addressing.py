@@ -16,7 +16,7 @@ from maskedlark.errors import DecodeError, Refused
 from maskedlark.wire.acceptance import Verdicts
 from maskedlark.wire.columns import HASH_BYTES
 from maskedlark.wire.hpke import KEY_ID_BYTES, OVERHEAD, OpeningKey
-from maskedlark.wire.layout import Layout, inverted, span
+from maskedlark.wire.layout import Layout, inverted, span, spans
 from maskedlark.wire.report import ID_BYTES, Addressed, Opener, PublicPart, Report, info
 
 _HOUR, _OTHER_HOUR = 0x01010101, 0xFEFEFEFE
@@ -43,28 +43,23 @@ class PartForm(NamedTuple):
 @lru_cache(maxsize=64)
 def part_form(example: PublicPart, size: int) -> PartForm:
     """The form of parts whose public parts are like the example's, as the encoder makes them."""
-    usual = example._replace(hour=_HOUR)
-    public = usual.encode()
-    key_id, sealed = bytes(KEY_ID_BYTES), bytes(size + OVERHEAD)
 
-    def part(public: bytes = public, key_id: bytes = key_id, sealed: bytes = sealed) -> bytes:
+    def part(key_id: bytes, public: bytes, sealed: bytes) -> bytes:
         return Report(public, ((key_id, sealed),)).part(0)
 
-    def field(changed: PublicPart) -> slice:
-        return span(part(), part(public=changed.encode()))
-
-    form = PartForm(
-        layout=Layout.of(b"", []),
-        length=len(part()),
-        key_id=span(part(), part(key_id=inverted(key_id))),
-        public=span(part(), part(public=inverted(public))),
-        id=field(usual._replace(id=inverted(usual.id))),
-        hour=field(usual._replace(hour=_OTHER_HOUR)),
-        column_hash=field(usual._replace(column_hash=inverted(usual.column_hash))),
-        sealed=span(part(), part(sealed=inverted(sealed))),
-    )
-    varying = [form.key_id, form.id, form.hour, form.column_hash]
-    return form._replace(layout=Layout.of(part()[: form.sealed.start], varying))
+    shown = example._replace(hour=_HOUR)
+    usual = {"key_id": bytes(KEY_ID_BYTES), "public": shown.encode(), "sealed": bytes(size + OVERHEAD)}
+    message, places = part(**usual), spans(part, usual)
+    changed = {
+        "id": shown._replace(id=inverted(shown.id)),
+        "hour": shown._replace(hour=_OTHER_HOUR),
+        "column_hash": shown._replace(column_hash=inverted(shown.column_hash)),
+    }
+    for name, other in changed.items():
+        places[name] = span(message, part(**{**usual, "public": other.encode()}))
+    varying = [places["key_id"], *(places[name] for name in changed)]
+    layout = Layout.of(message[: places["sealed"].start], varying)
+    return PartForm(layout=layout, length=len(message), **places)
 
 
 class Addressing:
@@ -91,8 +86,7 @@ class Addressing:
         holders, made = self._holder[parts].tolist(), []
         for part, holder in zip(parts, holders, strict=True):
             if form is None or holder < 0:
-                found = self._strict[part]
-                made.append((found.key, found.sealed, found.info))
+                made.append(self._strict[part][1:])
             else:
                 data, (key_id, key) = self._parts[part], self._keys[holder]
                 bound = info(data[form.public], helper, place, key_id)

@@ -32,11 +32,8 @@ class Envelope:
     size: int
 
     def __post_init__(self) -> None:
-        helpers = len(self.recipients)
-        if (
-            len({each.name for each in self.recipients}) < helpers
-            or len({each.key for each in self.recipients}) < helpers
-        ):
+        names, keys = {each.name for each in self.recipients}, {each.key for each in self.recipients}
+        if min(len(names), len(keys)) < len(self.recipients):
             raise NotDeclared("two helpers with one name or one key: one party would hold two shares")
 
 
@@ -97,7 +94,7 @@ def seal(
     for report_id, salt, shown, hour, carried in rows:
         digest = columns.digest(shown, salt, purpose)
         public = PublicPart(report_id, hour, envelope.origin, purpose, envelope.parameters, digest)
-        bodies = payload.bodies(salt, carried, shown)
+        bodies = [payload.body(salt, secret, shown) for secret in carried]
         reports.append(report.seal(public, bodies, envelope.recipients, envelope.size).encode())
     return reports
 

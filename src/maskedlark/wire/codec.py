@@ -124,12 +124,7 @@ class Reader:
         count = self._argument(key, _BYTES)
         if size is not None and count != size:
             raise WrongLength(f"expected {size} bytes, found {count}")
-        end = self._at + count
-        taken = self._data[self._at : end]
-        if len(taken) < count:
-            raise Truncated("the message ends too early")
-        self._at = end
-        return taken
+        return self._take(count)
 
     def text(self, key: bytes, most: int) -> str:
         """A text of 1 to `most` bytes."""
@@ -186,10 +181,8 @@ class Reader:
 
     def _argument(self, key: bytes, major: int) -> int:
         """The number or length of an item that must be of this type, behind this key."""
-        data = self._data
-        if not data.startswith(key, self._at):
-            self._wrong_key()
-        self._at = at = self._at + len(key)
+        self._expect(key)
+        data, at = self._data, self._at
         # The two short forms first, in line: nearly every item of a report has one of them.
         argument = (data[at] if at < len(data) else 255) - (major << 5)
         if 0 <= argument < 24:

@@ -100,19 +100,14 @@ def check_keys(keys: Mapping[str, codec.Item]) -> None:
     if len(keys) > MOST_NAMES:
         raise WrongLength(f"a record has at most {MOST_NAMES} keys")
     for name, key in keys.items():
-        _check_key(name, key)
-
-
-def _check_key(name: str, key: codec.Item) -> None:
-    if not 1 <= len(name.encode()) <= MOST_NAME:
-        raise WrongLength(f"the name of a key has 1 to {MOST_NAME} bytes")
-    if type(key) is str:
-        if len(key.encode()) > MOST_KEY_TEXT:
+        if not 1 <= len(name.encode()) <= MOST_NAME:
+            raise WrongLength(f"the name of a key has 1 to {MOST_NAME} bytes")
+        if type(key) not in (str, int):
+            raise WrongType("a key is a text or a whole number")
+        if isinstance(key, str) and len(key.encode()) > MOST_KEY_TEXT:
             raise WrongLength(f"a key is a text of at most {MOST_KEY_TEXT} bytes")
-    elif type(key) is not int:
-        raise WrongType("a key is a text or a whole number")
-    elif abs(key) > MOST_KEY_NUMBER:
-        raise OutOfRange("a key that is a number has at most 63 bits")
+        if isinstance(key, int) and abs(key) > MOST_KEY_NUMBER:
+            raise OutOfRange("a key that is a number has at most 63 bits")
 
 
 def _train(reader: Reader) -> TrainColumns:
@@ -187,10 +182,8 @@ class Shape:
             raise NotAsDeclared("open columns of another tag or shape than declared")
 
     def _measured(self, columns: AggregateColumns) -> bool:
-        measure = self._measure
-        if measure is None:
-            return False
-        return columns.keys.keys() == set(measure.keys) and columns.values == measure.names
+        of = self._measure
+        return of is not None and columns.keys.keys() == set(of.keys) and columns.values == of.names
 
     def _trained(self, columns: TrainColumns) -> bool:
         model = self.models.get(columns.tag)

@@ -9,7 +9,6 @@ chunk what all helpers accepted, and seals with that. Everything but chunks and 
 """
 
 import hashlib
-import struct
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -20,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field, StringConstraints, 
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.sharing import ID_BYTES, ByteRows
 from maskedlark.errors import BadPadding, Truncated, UnsupportedVersion, WrongLength, WrongType
+from maskedlark.wire import uploads
 
 MOST_DATASET_NAME = 64
 MOST_CHUNKS = 1 << 16
@@ -36,7 +36,7 @@ OPENING_PATTERN = r"^[0-9a-f]{32}$"
 _MOST_REASONS = 128
 """Names of errors in one answer: there are fewer."""
 _MOST_FAULTS = 3
-_LENGTH = struct.Struct(">H")
+_LENGTH_BYTES = 2
 _DOMAIN = b"maskedlark v1 dataset"
 
 Hex16 = Annotated[str, StringConstraints(pattern=OPENING_PATTERN)]
@@ -132,8 +132,7 @@ class Sealing:
         """Bytes, not JSON: it is the one long message, and a helper reads it without making objects."""
         digest = bytes.fromhex(self.digest or "")
         bitmaps = [bytes.fromhex(bitmap) for bitmap in self.accepted]
-        framed = [part for bitmap in bitmaps for part in (_LENGTH.pack(len(bitmap)), bitmap)]
-        return bytes([VERSION, len(digest)]) + digest + b"".join(framed)
+        return bytes([VERSION, len(digest)]) + digest + uploads.framed(bitmaps, _LENGTH_BYTES)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
@@ -145,23 +144,9 @@ class Sealing:
         if data[1] not in (0, 32):
             raise WrongLength(f"a digest has 32 bytes, not {data[1]}")
         at = 2 + data[1]
-        return cls(_bitmaps(data, at), data[2:at].hex() or None)
-
-
-def _bitmaps(data: bytes, at: int) -> tuple[str, ...]:
-    bitmaps: list[str] = []
-    while at < len(data):
-        if len(bitmaps) == MOST_CHUNKS:
-            raise WrongLength(f"a dataset has at most {MOST_CHUNKS} chunks")
-        start = at + _LENGTH.size
-        length = int.from_bytes(data[at:start], "big")
-        if not 1 <= length <= MOST_PARTS // 8:
-            raise WrongLength(f"a bitmap has 1 to {MOST_PARTS // 8} bytes, not {length}")
-        at = start + length
-        if at > len(data):
-            raise Truncated("a seal ends within a bitmap")
-        bitmaps.append(data[start:at].hex())
-    return tuple(bitmaps)
+        limits = MOST_CHUNKS, MOST_PARTS // 8
+        bitmaps = uploads.unframed(data, at, _LENGTH_BYTES, *limits, ("seal", "bitmap"))
+        return cls(tuple(bitmap.hex() for bitmap in bitmaps), data[2:at].hex() or None)
 
 
 class Sealed(_Message):

@@ -6,7 +6,7 @@ All but HPKE and hashes is done on arrays. `Opener.open` does it for one part; t
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from maskedlark.core import sharing
 from maskedlark.core.declared import Measure, Model
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Coded, Measured, Records, Trained
+from maskedlark.core.records import Coded, Measured, Trained
 from maskedlark.core.sharing import ByteRows
 from maskedlark.errors import CannotOpen, DecodeError, Refused
 from maskedlark.wire import columns, payload_form
@@ -45,14 +45,6 @@ class Opened:
     places: Mapping[str, Index]
     """To train: which of the accepted ones are a tag's records. Empty to aggregate."""
 
-    def of(self, tag: str | None) -> Records:
-        """The records of one model, or with no tag those to aggregate."""
-        if isinstance(self.records, Measured):
-            assert tag is None, "records to aggregate have no tag"
-            return self.records
-        assert tag is not None, "records to train have a tag"
-        return self.records[tag]
-
 
 def decrypt_parts(opener: Opener, parts: Sequence[bytes]) -> Opened:
     """Open, check and expand many parts. A bad one spoils no other.
@@ -73,14 +65,8 @@ def decrypt_parts(opener: Opener, parts: Sequence[bytes]) -> Opened:
         rows = {tag: index for tag, (index, _) in by_tag.items()}
     accepted = np.flatnonzero(verdicts.accepted)
     places = {tag: np.searchsorted(accepted, unsealed[index]) for tag, index in rows.items()}
-    return Opened(
-        verdicts,
-        public.ids[accepted],
-        public.hours[accepted],
-        public.column_hashes[accepted],
-        records,
-        places,
-    )
+    hours, hashes = public.hours[accepted], public.column_hashes[accepted]
+    return Opened(verdicts, public.ids[accepted], hours, hashes, records, places)
 
 
 def _unseal(public: Addressing, verdicts: Verdicts) -> list[bytes]:
@@ -126,17 +112,11 @@ class _SeenColumns:
 
     def __init__(self, opener: Opener, measure: Measure) -> None:
         self._shape, self._names = opener.shape, measure.keys
-        self._known: dict[bytes, int] = {}
         self._keys: list[tuple[Key, ...]] = []
-
-    def kind(self, encoded: bytes) -> int:
-        """The kind of one record. Strict: columns that are not as declared are of none."""
-        kind = self._known.get(encoded)
-        if kind is None:
-            kind = self._known[encoded] = self._decode(encoded)
-        return kind
+        self.kind = cache(self._decode)
 
     def _decode(self, encoded: bytes) -> int:
+        """The kind of one record. Strict: columns that are not as declared are of none."""
         try:
             decoded = columns.decode(encoded, Purpose.AGGREGATE)
             self._shape.check(decoded)
@@ -163,68 +143,47 @@ def _coded(of_kinds: Sequence[Key], kinds: Index) -> Coded:
     return Coded(rank[codes], tuple(values[entry] for entry in entries[order].tolist()))
 
 
-class _TagRows(NamedTuple):
-    """The records of one tag: which payloads they are in, and what these hold."""
-
-    rows: Index
-    features: ByteRows
-    secrets: ByteRows
-    candidates: tuple[NDArray[np.int64], ...]
+_Placed = tuple[Index, Trained]
+"""The records of one tag, and which payloads they are in."""
 
 
-def _read_trained(opener: Opener, payloads: Payloads, ids: ByteRows) -> dict[str, tuple[Index, Trained]]:
+def _read_trained(opener: Opener, payloads: Payloads, ids: ByteRows) -> dict[str, _Placed]:
     """The records to train, of all payloads that are as declared, by tag, with the payloads they are in.
 
     `ids` has one per payload. Tags without a record are left out.
     """
     models = opener.shape.models
-    by_form = {tag: _by_form(opener, model, payloads) for tag, model in models.items()}
-    one_by_one: dict[str, list[tuple[int, TrainColumns, bytes]]] = {tag: [] for tag in models}
+    by_tag = {tag: _by_form(opener, model, payloads, ids) for tag, model in models.items()}
+    one_by_one: dict[str, list[tuple[int, TrainColumns, bytes]]] = {}
     for row, payload in payloads.strict():
         shown = payload.columns
         assert isinstance(shown, TrainColumns)
-        assert by_form[shown.tag] is None, "a form has missed a record: there is one encoding of each"
-        one_by_one[shown.tag].append((row, shown, payload.secret))
-    every = {
-        tag: by_form[tag] or _strict(model, opener.place, one_by_one[tag]) for tag, model in models.items()
-    }
-    return {
-        tag: (each.rows, _expand(models[tag], opener.place, each, ids[each.rows]))
-        for tag, each in every.items()
-        if len(each.rows)
-    }
+        assert by_tag[shown.tag] is None, "a form has missed a record: there is one encoding of each"
+        one_by_one.setdefault(shown.tag, []).append((row, shown, payload.secret))
+    by_tag |= {tag: _strict(opener, models[tag], read, ids) for tag, read in one_by_one.items()}
+    return {tag: placed for tag, placed in by_tag.items() if placed is not None and len(placed[0])}
 
 
-def _by_form(opener: Opener, model: Model, payloads: Payloads) -> _TagRows | None:
+def _by_form(opener: Opener, model: Model, payloads: Payloads, ids: ByteRows) -> _Placed | None:
     """The records of a model that shows all candidates: these never vary, so one row of them is kept."""
     form = payload_form.trained(model, opener.place, opener.size)
     if form is None:
         return None
-    index = payloads.take(form)
+    rows = payloads.take(form)
+    secrets = [payloads.padded[row][form.secret] for row in rows.tolist()]
     candidates = tuple(np.array([space.values], np.int64) for space in model.labels)
-    return _TagRows(index, payloads.rows[index, form.free], payloads.rows[index, form.secret], candidates)
+    shares = sharing.recover(secrets, ids[rows], Purpose.TRAIN, opener.place, model.secrets())
+    return rows, Trained(ids[rows], payloads.rows[rows, form.free], candidates, shares)
 
 
-def _strict(model: Model, place: int, read: Sequence[tuple[int, TrainColumns, bytes]]) -> _TagRows:
+def _strict(
+    opener: Opener, model: Model, read: Sequence[tuple[int, TrainColumns, bytes]], ids: ByteRows
+) -> _Placed:
     """The records of a model whose candidates vary, as the strict decoder read them."""
-    shown = [columns for _, columns, _ in read]
-    labels = [[columns.candidates[i] for columns in shown] for i in range(len(model.labels))]
-    return _TagRows(
-        np.array([row for row, _, _ in read], np.intp),
-        _byte_rows([columns.features for columns in shown], model.features),
-        _byte_rows([secret for _, _, secret in read], payload_form.secret_bytes(model, place)),
-        tuple(
-            np.array(each, np.int64).reshape(len(read), model.policy.count(space))
-            for each, space in zip(labels, model.labels, strict=True)
-        ),
-    )
-
-
-def _byte_rows(records: Sequence[bytes], width: int) -> ByteRows:
-    return np.frombuffer(b"".join(records), np.uint8).reshape(len(records), width)
-
-
-def _expand(model: Model, place: int, each: _TagRows, ids: ByteRows) -> Trained:
-    carried = sharing.cut(each.secrets.tobytes(), each.secrets.shape[1])
-    shares = sharing.recover(carried, ids, Purpose.TRAIN, place, model.secrets())
-    return Trained(ids, each.features, each.candidates, shares)
+    rows, shown, secrets = zip(*read, strict=True)
+    features = np.frombuffer(b"".join([each.features for each in shown]), np.uint8)
+    by_label = zip(*[each.candidates for each in shown], strict=True)
+    candidates = tuple(np.array(each, np.int64) for each in by_label)
+    index = np.array(rows, np.intp)
+    shares = sharing.recover(secrets, ids[index], Purpose.TRAIN, opener.place, model.secrets())
+    return index, Trained(ids[index], features.reshape(len(rows), -1), candidates, shares)

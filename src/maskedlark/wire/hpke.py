@@ -5,6 +5,8 @@ helper and key that it was sealed for.
 """
 
 import hashlib
+from dataclasses import dataclass
+from functools import cached_property
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -25,36 +27,31 @@ _PROBE = X25519PrivateKey.from_private_bytes(bytes([1] * 32))
 _KEY_ID_DOMAIN = b"maskedlark v1 hpke key"
 
 
+@dataclass(frozen=True, repr=False)
 class SealingKey:
     """A helper's public key, by which anyone seals to it. Its id is a hash, so it names just one key.
 
     A key in another encoding than its one, or of small order (whose shared secret anyone knows), is refused.
     """
 
-    def __init__(self, public: bytes) -> None:
-        if len(public) != PUBLIC_BYTES or int.from_bytes(public, "little") >= _CURVE_PRIME:
+    public: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.public) != PUBLIC_BYTES or int.from_bytes(self.public, "little") >= _CURVE_PRIME:
             raise WeakKey("an X25519 key that is not in its canonical encoding of 32 bytes")
         try:
-            _PROBE.exchange(X25519PublicKey.from_public_bytes(public))
+            _PROBE.exchange(X25519PublicKey.from_public_bytes(self.public))
         except ValueError:
             raise WeakKey("an X25519 key of small order") from None
-        self.public = public
-        self.key_id = hashlib.sha256(_KEY_ID_DOMAIN + public).digest()[:KEY_ID_BYTES]
-        self._key = X25519PublicKey.from_public_bytes(public)
+
+    @cached_property
+    def key_id(self) -> bytes:
+        """The id of both halves."""
+        return hashlib.sha256(_KEY_ID_DOMAIN + self.public).digest()[:KEY_ID_BYTES]
 
     def seal(self, plaintext: bytes, info: bytes) -> bytes:
         """Encapsulated key and ciphertext. Run by the browser."""
-        return _SUITE.encrypt(plaintext, self._key, info)
-
-    def __reduce__(self) -> tuple[type["SealingKey"], tuple[bytes]]:
-        """Travels to another process as its bytes."""
-        return SealingKey, (self.public,)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, SealingKey) and self.public == other.public
-
-    def __hash__(self) -> int:
-        return hash(self.public)
+        return _SUITE.encrypt(plaintext, X25519PublicKey.from_public_bytes(self.public), info)
 
     def __repr__(self) -> str:
         return f"SealingKey({self.key_id.hex()})"

@@ -4,7 +4,7 @@ A layout is made by the encoder itself: it encodes a message again with one fiel
 differ is where the field stands. What has the same bytes everywhere else is in its one encoding.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,12 @@ def span(one: bytes, other: bytes) -> slice:
 def inverted(data: bytes) -> bytes:
     """Every byte changed, so that `span` finds all of them."""
     return (~np.frombuffer(data, np.uint8)).tobytes()
+
+
+def spans(make: Callable[..., bytes], usual: Mapping[str, bytes]) -> dict[str, slice]:
+    """Where each field stands in the message that is made of them: what changes when all its bytes do."""
+    message = make(**usual)
+    return {name: span(message, make(**{**usual, name: inverted(data)})) for name, data in usual.items()}
 
 
 @dataclass(frozen=True, repr=False)

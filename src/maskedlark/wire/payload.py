@@ -47,27 +47,16 @@ class Payload(NamedTuple):
 
 
 def body(salt: bytes, secret: bytes, encoded_columns: bytes) -> bytes:
-    """A payload before padding. Run by the browser, once per helper."""
+    """A payload before padding. Run by the browser, once per helper: they differ in the secret alone."""
     return _BODY.write(codec.octets(salt), codec.octets(secret), codec.octets(encoded_columns))
-
-
-def bodies(salt: bytes, secrets: Sequence[bytes], encoded_columns: bytes) -> list[bytes]:
-    """The payloads of one record for every helper: they differ in the secret alone."""
-    salt_key, secret_key, columns_key = _BODY.keys
-    before = _BODY.head + salt_key + codec.octets(salt) + secret_key
-    after = columns_key + codec.octets(encoded_columns)
-    return [before + codec.octets(secret) + after for secret in secrets]
 
 
 def decode(data: bytes, purpose: Purpose, place: int, column_hash: bytes) -> Payload:
     """A payload that is whole and whose columns are those of the public part. Run by the helper."""
     reader = Reader(data)
     salt_key, secret_key, columns_key = reader.map(_BODY)
-    salt, secret, encoded = (
-        reader.octets(salt_key, SALT_BYTES),
-        reader.octets(secret_key),
-        reader.octets(columns_key),
-    )
+    salt, secret = reader.octets(salt_key, SALT_BYTES), reader.octets(secret_key)
+    encoded = reader.octets(columns_key)
     reader.end()
     if columns.digest(encoded, salt, purpose) != column_hash:
         raise WrongColumnHash("the open columns are not those that the public part binds")

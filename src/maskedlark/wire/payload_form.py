@@ -9,7 +9,7 @@ from maskedlark.core.declared import Measure, Model
 from maskedlark.errors import DoesNotFit
 from maskedlark.wire import payload
 from maskedlark.wire.columns import SALT_BYTES, TrainColumns
-from maskedlark.wire.layout import Layout, inverted, span
+from maskedlark.wire.layout import Layout, inverted, span, spans
 
 
 class PayloadForm(NamedTuple):
@@ -60,19 +60,12 @@ def measured(measure: Measure, place: int, length: int, size: int) -> PayloadFor
 
 def _form(secret: int, columns: bytes, other: bytes, size: int) -> PayloadForm:
     """As the encoder makes it, from columns and the same with all bytes changed that may vary."""
-    no_salt, no_secret = bytes(SALT_BYTES), bytes(secret)
 
-    def padded(salt: bytes = no_salt, hidden: bytes = no_secret, shown: bytes = columns) -> bytes:
-        return payload.pad(payload.body(salt, hidden, shown), size)
+    def padded(salt: bytes, secret: bytes, columns: bytes) -> bytes:
+        return payload.pad(payload.body(salt, secret, columns), size)
 
-    salt = span(padded(), padded(salt=inverted(no_salt)))
-    hidden = span(padded(), padded(hidden=inverted(no_secret)))
-    free = span(padded(), padded(shown=other))
-    return PayloadForm(
-        layout=Layout.of(padded(), [salt, hidden, free]),
-        length=len(payload.body(no_salt, no_secret, columns)),
-        salt=salt,
-        secret=hidden,
-        columns=span(padded(), padded(shown=inverted(columns))),
-        free=free,
-    )
+    usual = {"salt": bytes(SALT_BYTES), "secret": bytes(secret), "columns": columns}
+    message, places = padded(**usual), spans(padded, usual)
+    free = span(message, padded(**{**usual, "columns": other}))
+    layout = Layout.of(message, [places["salt"], places["secret"], free])
+    return PayloadForm(layout=layout, length=len(payload.body(*usual.values())), free=free, **places)

@@ -116,12 +116,8 @@ def decode(data: bytes) -> Report:
     reader.end()
     if len({key_id for key_id, _ in payloads}) < len(payloads):
         raise DuplicateKey("two payloads are sealed to one key: one helper would hold two shares")
-    plain = len(payloads[0][1]) - OVERHEAD
-    if (
-        plain <= 0
-        or plain % payload.SIZE_STEP
-        or any(len(sealed) != plain + OVERHEAD for _, sealed in payloads)
-    ):
+    plain, *others = {len(sealed) - OVERHEAD for _, sealed in payloads}
+    if others or plain <= 0 or plain % payload.SIZE_STEP:
         raise WrongLength(
             f"the payloads of a report have one size, a multiple of {payload.SIZE_STEP}, sealed"
         )

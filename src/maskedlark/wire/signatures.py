@@ -34,9 +34,8 @@ class VerifyingKey:
     public: bytes
 
     def __post_init__(self) -> None:
-        height = (
-            int.from_bytes(self.public, "little") % 2**255
-        )  # the sign of the other coordinate is the top bit
+        # The top bit is the sign of the other coordinate.
+        height = int.from_bytes(self.public, "little") % 2**255
         if len(self.public) != PUBLIC_BYTES or height >= _CURVE_PRIME:
             raise WeakKey("an Ed25519 key that is not in its canonical encoding of 32 bytes")
         if height in _SMALL_ORDER:  # Under such a key one signature fits every message.
@@ -44,19 +43,18 @@ class VerifyingKey:
 
     def verify(self, label: str, message: bytes, signature: bytes) -> None:
         """Return if the signature holds; raise if it does not."""
-        try:
-            key = Ed25519PublicKey.from_public_bytes(self.public)
-            key.verify(signature, _labelled(label, message))
-        except (InvalidSignature, ValueError):
-            raise BadSignature(f"the signature over this {label} does not verify") from None
+        self._verify(_labelled(label, message), signature, f"the signature over this {label}")
 
     def verify_raw(self, message: bytes, signature: bytes) -> None:
         """The same without a label: for formats whose own base separates uses, like RFC 9421."""
         assert message[:1] == bytes([_QUOTE]), "only HTTP signature bases are signed without a label"
+        self._verify(message, signature, "the signature")
+
+    def _verify(self, message: bytes, signature: bytes, what: str) -> None:
         try:
             Ed25519PublicKey.from_public_bytes(self.public).verify(signature, message)
         except (InvalidSignature, ValueError):
-            raise BadSignature("the signature does not verify") from None
+            raise BadSignature(f"{what} does not verify") from None
 
     def __repr__(self) -> str:
         return f"VerifyingKey({self.public.hex()})"

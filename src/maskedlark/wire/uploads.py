@@ -7,7 +7,6 @@ Answers come in the order of the reports. Stored and duplicate both mean that th
 good; refused, that it will never take these bytes, and the error's name says why.
 """
 
-import struct
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated
@@ -19,43 +18,52 @@ from maskedlark.errors import NotAnAnswer, Truncated, UnsupportedVersion, WrongL
 CONTENT_TYPE = "application/vnd.maskedlark.reports"
 VERSION = 1
 MOST_ERROR = 64
-_LENGTH = struct.Struct(">I")
+_LENGTH_BYTES = 4
 
 
 def encode_batch(reports: Sequence[bytes]) -> bytes:
     """The body of an upload. Run by the browser; the same reports in the same order make the same bytes."""
     assert reports, "an upload has at least one report"
-    framed = [part for report in reports for part in (_LENGTH.pack(len(report)), report)]
-    return bytes([VERSION]) + b"".join(framed)
+    return bytes([VERSION]) + framed(reports, _LENGTH_BYTES)
 
 
 def decode_batch(body: bytes, most: int, most_bytes: int) -> list[bytes]:
     """1 to `most` reports of 1 to `most_bytes` bytes, not yet looked at. Run by the ad server."""
-    if not body:
-        raise Truncated("an empty upload")
-    if body[0] != VERSION:
+    if body and body[0] != VERSION:
         raise UnsupportedVersion(f"an upload of version {body[0]}; this package speaks {VERSION}")
-    reports: list[bytes] = []
-    at = 1
-    while at < len(body) or not reports:
-        if len(reports) == most:
-            raise WrongLength(f"an upload has at most {most} reports; send the others apart")
-        at = _take(body, at, most_bytes, reports)
-    return reports
+    if len(body) < 2:
+        raise Truncated("an empty upload")
+    return unframed(body, 1, _LENGTH_BYTES, most, most_bytes, ("upload", "report"))
 
 
-def _take(body: bytes, at: int, most_bytes: int, reports: list[bytes]) -> int:
-    """Read one report into the list; returns where the next one begins."""
-    start = at + _LENGTH.size
-    if start > len(body):
-        raise Truncated("an upload ends within the length of a report")
-    length: int = _LENGTH.unpack_from(body, at)[0]
-    if not 1 <= length <= most_bytes:
-        raise WrongLength(f"a report in an upload has 1 to {most_bytes} bytes, not {length}")
-    if start + length > len(body):
-        raise Truncated("an upload ends within a report")
-    reports.append(body[start : start + length])
-    return start + length
+def framed(items: Sequence[bytes], width: int) -> bytes:
+    """Each item, with its length before it as a big-endian number of so many bytes."""
+    return b"".join([part for item in items for part in (len(item).to_bytes(width, "big"), item)])
+
+
+def unframed(
+    data: bytes, at: int, width: int, most: int, most_bytes: int, words: tuple[str, str]
+) -> list[bytes]:
+    """From here on at most so many items of 1 to `most_bytes` bytes.
+
+    `words`: what errors call the whole, and an item.
+    """
+    whole, item = words
+    items: list[bytes] = []
+    while at < len(data):
+        if len(items) == most:
+            raise WrongLength(f"the {whole} has more than {most} {item}s; send the others apart")
+        start = at + width
+        if start > len(data):
+            raise Truncated(f"the {whole} ends within the length of a {item}")
+        length = int.from_bytes(data[at:start], "big")
+        if not 1 <= length <= most_bytes:
+            raise WrongLength(f"a {item} has 1 to {most_bytes} bytes, not {length}")
+        at = start + length
+        if at > len(data):
+            raise Truncated(f"the {whole} ends within a {item}")
+        items.append(data[start:at])
+    return items
 
 
 class Verdict(StrEnum):

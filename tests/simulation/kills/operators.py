@@ -6,6 +6,7 @@ from pathlib import Path
 from subprocess import PIPE, Popen
 
 from maskedlark.clock import SystemClock
+from maskedlark.helper.keyring import Keyring
 from maskedlark.parameters import chain
 from maskedlark.parameters.drafting import draft
 from maskedlark.simulate.cluster import LocalCluster
@@ -42,7 +43,9 @@ class Operators(Killer):
             process.kill()
         self.kills["rotation"] += 1
         if again:
-            helper.rotate(self.stage.service.address, self.stage.rng)
+            keyring, now = Keyring(folder, helper.name), SystemClock().now()
+            keyring.rotate(helper.identity, helper.process.address, now, self.stage.rng)
+            helper.publish(self.stage.service.address, self.stage.rng)
 
     def publish_and_kill(self, delay_s: float) -> None:
         """The service dies while a document is handed in; its bytes are handed in until they are there."""

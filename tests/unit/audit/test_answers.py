@@ -87,8 +87,9 @@ def test_under_masks_only_the_sum_is_left():
     assert not found.leaks
     assert (run.scores() == canaries.without_batches(run.sums, RATE, 2**0.5)).all()
     charged = adserver_epsilon(COURSE)
-    assert 0 < answers.bound_from_sum(run.coins, run.sums, COURSE, RATE, 2, 0.9999).epsilon < charged
-    assert answers.bound_from_answers(run.coins, run.scores(), COURSE, 0.9999).epsilon < charged
+    declared = (RATE, COURSE.steps, COURSE.noise, COURSE.delta)
+    assert 0 < canaries.bound_without_batches(run.coins, run.scores(), *declared, 0.9999).epsilon < charged
+    assert canaries.signed_lower_bound(run.coins, run.scores(), 0.9999, COURSE.delta).epsilon < charged
 
 
 @pytest.mark.parametrize("mask", [none, fresh])

@@ -183,9 +183,3 @@ def test_training_records_of_another_shape_are_refused(shown):
         shape.check(TrainColumns("tag", bytes(3), ((-300, 300, 0, 7),)))
         with pytest.raises(NotAsDeclared):
             shape.check(shown)
-
-
-def test_payloads_made_together_are_those_made_one_by_one():
-    secrets = [bytes(32), b"s" * 16]
-    apart = [payload.body(b"t" * 16, secret, b"columns") for secret in secrets]
-    assert payload.bodies(b"t" * 16, secrets, b"columns") == apart

@@ -153,8 +153,10 @@ def judge(
     inside = answers.in_batches(traces, rate, tail)
     from_sum = canaries.without_batches(sums, rate, noise)
     from_answers = answers.scores(sums, inside, rate, noise)
-    alone = answers.bound_from_sum(coins, sums, course, rate, helpers, CONFIDENCE)
-    each = answers.bound_from_answers(coins, from_answers, course, CONFIDENCE)
+    alone = canaries.bound_without_batches(
+        coins, from_sum, rate, course.steps, course.noise, course.delta, CONFIDENCE
+    )
+    each = canaries.signed_lower_bound(coins, from_answers, CONFIDENCE, course.delta)
     known = answers.bound_with_batches(coins, sums - told, drawn, course, CONFIDENCE)
     members = answers.membership(traces, drawn, rate, tail)
     first, second = adserver_epsilon(course), coalition_epsilon(course)
