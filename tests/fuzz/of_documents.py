@@ -53,7 +53,7 @@ def _documents() -> list[Decoder]:
         ),
         Decoder(
             "document",
-            ("parameters.document.decode", "parameters.document.Document.encode"),
+            ("parameters.document.decode", "parameters.settings.Canonical.encode"),
             (text, SECOND.encode()),
             document.decode,
             (InvalidDocument,),
@@ -245,7 +245,7 @@ def _receipt_decoders() -> list[Decoder]:
         return trail.verify([*receipts[:3], signed(body)], "ads.example", "helper-0", [FIRST])
 
     bodies = tuple(each.receipt.encode() for each in receipts)
-    claimed = ("ledger.receipt.SignedReceipt.claimed", "ledger.receipt._Canonical.encode")
+    claimed = ("ledger.receipt.SignedReceipt.claimed", "parameters.settings.Canonical.encode")
     return [
         Decoder(
             "signed receipt",
@@ -266,7 +266,7 @@ def _receipt_decoders() -> list[Decoder]:
         ),
         Decoder(
             "certificate of a hostile helper",
-            ("ledger.receipt.SignedCertificate.claimed", "ledger.receipt._Canonical.encode"),
+            ("ledger.receipt.SignedCertificate.claimed", "parameters.settings.Canonical.encode"),
             (certificate,),
             certified,
             (BadReceipt,),

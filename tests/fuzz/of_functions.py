@@ -154,8 +154,8 @@ def _seeds() -> list[Decoder]:
     assert SeedMessage.model_validate_json(signed.message).encode() == signed.message.encode()
     covers = (
         "release.shared_seed._decode",
-        "release.shared_seed._verified",
-        "release.shared_seed.SeedMessage.encode",
+        "release.shared_seed.SignedSeed.claimed",
+        "parameters.settings.Canonical.encode",
     )
     return [
         Decoder("shared seed", covers[:1], (signed.encode(),), unseal, _SEED_ERRORS, weight=0.2),
