@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 import typer
+from rich.console import Console
 from rich.table import Table
 
 
@@ -11,6 +12,14 @@ def print_result(fields: Mapping[str, object], as_json: bool, *lines: str) -> No
     """On standard output, and nothing else there."""
     for line in [json.dumps(fields, ensure_ascii=False)] if as_json else lines:
         typer.echo(line)
+
+
+class Screen(Console):
+    """Where the demo tells its story."""
+
+    def say(self, text: str) -> None:
+        """A paragraph, however its lines are broken in the source, and an empty line."""
+        self.print(" ".join(text.split()) + "\n")
 
 
 def table(columns: Iterable[str], rows: Iterable[Sequence[str]], title: str | None = None) -> Table:

@@ -7,15 +7,14 @@ from contextlib import closing
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 
 from maskedlark.adserver.report_store import Reports, Selection
 from maskedlark.audit import attacks, prototype
-from maskedlark.audit.attacks import advantage
-from maskedlark.audit.prototype import NotMersenne
+from maskedlark.audit.attacks import Advantage, advantage
+from maskedlark.cli.audits.mask_attacks import read_generator
 from maskedlark.cli.demo_steps.people import People
 from maskedlark.cli.demo_steps.results import ALL, NO_STATE, Attack, Held, PartyView, Won
-from maskedlark.cli.output import table
+from maskedlark.cli.output import Screen, table
 from maskedlark.clock import SystemClock
 from maskedlark.core import field
 from maskedlark.core.declared import Measure, Model
@@ -45,7 +44,7 @@ def opened(scene: LocalCluster, declared: Measure | Model) -> Views:
 
 
 def run(
-    console: Console, measured: Views, trained: Views, crowd: People, encoder: Encoder
+    console: Screen, measured: Views, trained: Views, crowd: People, encoder: Encoder
 ) -> tuple[PartyView, ...]:
     """A row per party: what it can read, and its part of two reports of somebody who bought.
 
@@ -97,32 +96,24 @@ class _Parts:
         return Held((share,), share)
 
 
-def attack(console: Console, trained: Views) -> tuple[Attack, ...]:
+def attack(console: Screen, trained: Views) -> tuple[Attack, ...]:
     """Two attacks of helpers that win against the paper's prototype."""
     labels = attacks.labels(trained)  # As no party has them.
     shares = [view.shares for view in trained]
     truth = labels == 1
     first, last = prototype.masks(labels, prototype.generator(2021))
-    signs = (_won(attacks.by_sign(view), truth) for view in (last, attacks.as_signed(shares[-1])))
-    states = (_read_generator(view, truth) for view in (first, attacks.as_uniform(shares[0])))
+    signs = (advantage(attacks.by_sign(view), truth) for view in (last, attacks.as_signed(shares[-1])))
+    states = (read_generator(view, truth) for view in (first, attacks.as_uniform(shares[0])))
     tried = (
-        Attack("sign of the last helper's masks", *signs),
-        Attack("generator behind helper-0's masks", *states),
+        Attack("sign of the last helper's masks", *map(_won, signs)),
+        Attack("generator behind helper-0's masks", *map(_won, states)),
     )
     rows = ((each.name, str(each.prototype or NO_STATE), str(each.ours or NO_STATE)) for each in tried)
     title = "\nHelpers attack: their advantage over guessing"
     console.print(table(("attack", "paper's prototype", "ours"), rows, title))
-    console.print("An advantage of 1 reads every label, 0 reads none.\n")
+    console.say("An advantage of 1 reads every label, 0 reads none.")
     return tried
 
 
-def _read_generator(view: NDArray[np.float64], truth: NDArray[np.bool_]) -> Won | None:
-    try:
-        return _won(prototype.read_labels(view) == 1, truth)
-    except NotMersenne:
-        return None
-
-
-def _won(guesses: NDArray[np.bool_], truth: NDArray[np.bool_]) -> Won:
-    won = advantage(guesses, truth)
-    return Won(won.value, won.error)
+def _won(won: Advantage | None) -> Won | None:
+    return None if won is None else Won(won.value, won.error)
