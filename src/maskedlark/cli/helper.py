@@ -1,5 +1,6 @@
 """`maskedlark helper`: set one up, rotate its keys, publish them, run it; back it up and recover it."""
 
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -81,11 +82,10 @@ def rotate(
     made = _keyring(settings).rotate(
         signing, settings.address, SystemClock().now(), SystemRandomness(), span, least
     )
-    lines = [f"{settings.name} has new keys, sequence {made.sequence}, {len(made.keys)} published"]
-    if publishing:
-        lines.append(_publish(settings))
+    published = [_publish(settings)] if publishing else []
+    line = f"{settings.name} has new keys, sequence {made.sequence}, {len(made.keys)} published"
     fields = {"helper": settings.name, "sequence": made.sequence, "keys": len(made.keys)}
-    print_result({**fields, "published": publishing}, as_json, *lines)
+    print_result({**fields, "published": publishing}, as_json, line, *published)
 
 
 @command(app, "publish --config helper-0/helper.toml")
@@ -182,17 +182,16 @@ def recover(
             abort=True,
             err=True,
         )
-    published = recovery.shown_by(settings, clock)
-    asked = RecoveryOptions(anchor_lost, close)
+    asked, published = RecoveryOptions(anchor_lost, close), recovery.shown_by(settings, clock)
     done = recovery.recover(settings, signed, asked, published, clock, SystemRandomness())
     fields = {
-        "put_back": dict(done.put_back),
-        "datasets_lost": dict(done.lost),
-        "closed": dict(done.closed),
+        "put_back": done.put_back,
+        "datasets_lost": done.lost,
+        "closed": done.closed,
         "aborted": done.aborted,
         "refused_before_hour": done.floor,
     }
-    print_result(fields, as_json, *_recovered(done))
+    print_result(fields, as_json, *(list(_recovered(done)) or ["nothing was lost"]))
 
 
 def _keyring(settings: Config) -> Keyring:
@@ -216,21 +215,16 @@ def _published_sequence(settings: Config, identity: VerifyingKey) -> int:
     return keys.verify(message, settings.name, identity).sequence
 
 
-def _recovered(done: Recovered) -> list[str]:
+def _recovered(done: Recovered) -> Iterator[str]:
     """What was done, a line each."""
-    lines = [
-        f"{origin}: {count} receipts put back, {done.lost[origin]} datasets are lost"
-        for origin, count in done.put_back.items()
-    ]
-    lines += [
-        f"{origin}: closed up to version {version}; publish a new one"
-        for origin, version in done.closed.items()
-    ]
+    for origin, count in done.put_back.items():
+        yield f"{origin}: {count} receipts put back, {done.lost[origin]} datasets are lost"
+    for origin, version in done.closed.items():
+        yield f"{origin}: closed up to version {version}; publish a new one"
     if done.aborted:
-        lines.append(f"{done.aborted} datasets that were not sealed are aborted")
+        yield f"{done.aborted} datasets that were not sealed are aborted"
     if done.floor is not None:
-        lines.append(f"reports of before {_when((done.floor + 1) * SECONDS_AN_HOUR)} are refused")
-    return lines or ["nothing was lost"]
+        yield f"reports of before {_when((done.floor + 1) * SECONDS_AN_HOUR)} are refused"
 
 
 def _when(seconds: int) -> str:

@@ -20,10 +20,12 @@ RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
 
 def running(ended=list):
     """A simulation as the command sees it."""
-    declared = SimpleNamespace(keys=["the ad"], values=[SimpleNamespace(name="spent here")])
-    cluster = SimpleNamespace(helpers=(), ended=ended)
-    config = FOLDER / "adserver.toml"
-    return SimpleNamespace(sealed={}, cluster=cluster, config=config, document=declared, encoder="some")
+    budget, here = SimpleNamespace(epsilon=8.0), SimpleNamespace(address="http://127.0.0.1:8000")
+    values = [SimpleNamespace(name="spent here")]
+    declared = SimpleNamespace(keys=["the ad"], values=values, k=100, budget=budget)
+    cluster = SimpleNamespace(helpers=(), ended=ended, adserver=here, service=here)
+    given = {"folder": FOLDER, "config": FOLDER / "adserver.toml", "encoder": "some"}
+    return SimpleNamespace(sealed={}, cluster=cluster, document=declared, **given)
 
 
 def test_what_to_type_next_is_typed_as_it_stands():
