@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 
 def print_result(fields: Mapping[str, object], as_json: bool, *lines: str) -> None:
@@ -24,9 +24,8 @@ class Screen(Console):
 
 def table(columns: Iterable[str], rows: Iterable[Sequence[str]], title: str | None = None) -> Table:
     """Long cells are folded, never cut."""
-    made = Table(title=title, title_justify="left", title_style="bold")
-    for column in columns:
-        made.add_column(column, overflow="fold")
+    folded = [Column(name, overflow="fold") for name in columns]
+    made = Table(*folded, title=title, title_justify="left", title_style="bold")
     for row in rows:
         made.add_row(*row)
     return made

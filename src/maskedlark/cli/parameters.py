@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 from typer import Argument, Option
 
 from maskedlark.cli import chains, options
@@ -218,9 +218,8 @@ def _version(documents: list[Document], version: int) -> Document:
 
 
 def _explain(console: Console, document: Document) -> None:
-    table = Table(show_header=False, box=None, padding=(0, 1))
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
+    columns = Column(style="bold"), Column(overflow="fold")
+    table = Table(*columns, show_header=False, box=None, padding=(0, 1))
     for topic, words in meaning(document):
         table.add_row(escape(topic), escape(words), style="bold yellow" if topic == WARNING else None)
     console.print(table)

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-import typer
-
 _ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -36,9 +34,6 @@ def as_interrupts() -> Iterator[None]:
     before = {each: signal.signal(each, _raise) for each in handled}
     try:
         yield
-    except Terminated as error:
-        typer.echo("interrupted", err=True)
-        raise typer.Exit(exit_code(error)) from None
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)

@@ -10,7 +10,7 @@ from typer import Argument, Option
 from maskedlark.cli.error_handling import command, import_extra
 from maskedlark.cli.options import Json, MostEpsilon, Noise
 from maskedlark.cli.output import print_result
-from maskedlark.ledger.receipt import OpenedReceipt
+from maskedlark.ledger.receipt import Balance
 from maskedlark.training import recipe as recipes
 from maskedlark.training.client import Client
 from maskedlark.training.errors import BadRun
@@ -44,17 +44,14 @@ def train(
                 for each in steppers:
                     each.step()
         training.save(recipe.out)
-    receipts: dict[str, OpenedReceipt] = dict(training.receipts)
-    fields = {
-        "plan": training.plan().figures(),
-        "out": str(recipe.out),
-        "charged": {name: each.balance.model_dump() for name, each in receipts.items()},
-    }
+    balances: dict[str, Balance] = {name: each.balance for name, each in training.receipts.items()}
+    charged = {name: each.model_dump() for name, each in balances.items()}
     line = f"{recipe.out}: trained {training.plan().steps} steps"
-    if balances := [each.balance for each in receipts.values()]:
+    if balances:
         # What it cost, where most was charged, and what is left, where least is.
-        line += f"; charged ε = {max(each.charged_epsilon for each in balances):.4g}"
-        line += f", left {min(each.left_epsilon for each in balances):.4g}"
+        line += f"; charged ε = {max(each.charged_epsilon for each in balances.values()):.4g}"
+        line += f", left {min(each.left_epsilon for each in balances.values()):.4g}"
+    fields = {"plan": training.plan().figures(), "out": str(recipe.out), "charged": charged}
     print_result(fields, as_json, line)
 
 

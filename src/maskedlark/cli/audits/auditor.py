@@ -17,14 +17,8 @@ SETTINGS = """
 k = 20
 budget = {{epsilon = 100.0, delta = 1e-3}}
 training = {{adserver = {{epsilon = 100.0, delta = 1e-3}}, coalition = {{epsilon = 100.0, delta = 1e-3}}}}
-[[models]]
-tag = "audited"
-features = {features}
-labels = [{{kind = "binary"}}]
-gradient_bound = {bound}
-[mechanisms.train]
-kind = "gaussian"
-noise_floor = 0.1
+models.audited = {{features = {features}, gradient_bound = {bound}}}
+mechanisms.train = {{kind = "gaussian", noise_floor = 0.1}}
 """
 """Of a model to train: budgets are as large as helpers allow, since it is the noise that is audited."""
 DELTA = 1e-5
