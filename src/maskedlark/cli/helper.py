@@ -79,9 +79,8 @@ def rotate(
     settings, signing = configuration.read(config), key_file.read(identity)
     span = Span(valid_days * DAY_S, overlap_days * DAY_S)
     least = _published_sequence(settings, signing.verifying) + 1 if publishing else 0
-    made = _keyring(settings).rotate(
-        signing, settings.address, SystemClock().now(), SystemRandomness(), span, least
-    )
+    keyring, now = _keyring(settings), SystemClock().now()
+    made = keyring.rotate(signing, settings.address, now, SystemRandomness(), span, least)
     published = [_publish(settings)] if publishing else []
     line = f"{settings.name} has new keys, sequence {made.sequence}, {len(made.keys)} published"
     fields = {"helper": settings.name, "sequence": made.sequence, "keys": len(made.keys)}
@@ -96,9 +95,7 @@ def publish(config: HelperConfig, as_json: Json = False) -> None:
     print_result(fields, as_json, _publish(settings))
 
 
-@serve_command(
-    app, "helper", "serve --config helper-0/helper.toml --port 8001", "The helper's settings, in TOML."
-)
+@serve_command(app, "helper", "helper-0/helper.toml --port 8001")
 def serve(config: Path, listening: Listening) -> None:
     """Run the helper. Prints where it listens; SIGINT or SIGTERM stops it. Needs no identity."""
     settings = configuration.read(config)
@@ -136,9 +133,8 @@ def backup(
     as_json: Json = False,
 ) -> None:
     """Copy the helper while it runs. The copy is as secret as the helper; the anchor is not in it."""
-    made = backups.back_up(
-        configuration.read(config), to.absolute(), SystemClock(), with_keys, dumped, earlier
-    )
+    settings = configuration.read(config)
+    made = backups.back_up(settings, to.absolute(), SystemClock(), with_keys, dumped, earlier)
     size = sum(each.size for each in made.files.values())
     fields = {"files": len(made.files), "bytes": size, "folder": str(to)}
     print_result(fields, as_json, f"{len(made.files)} files, {size} bytes, in {to}")
@@ -177,11 +173,8 @@ def recover(
     settings, clock = configuration.read(config), SystemClock()
     signed = [receipt for path in receipts for receipt in read_lines(path)]
     if anchor_lost or close:
-        typer.confirm(
-            f"Close for good what {'all origins' if anchor_lost else ', '.join(close)} published until now?",
-            abort=True,
-            err=True,
-        )
+        whose = "all origins" if anchor_lost else ", ".join(close)
+        typer.confirm(f"Close for good what {whose} published until now?", abort=True, err=True)
     asked, published = RecoveryOptions(anchor_lost, close), recovery.shown_by(settings, clock)
     done = recovery.recover(settings, signed, asked, published, clock, SystemRandomness())
     fields = {

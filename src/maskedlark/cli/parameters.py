@@ -14,7 +14,7 @@ from typer import Argument, Option
 
 from maskedlark.cli import chains, options
 from maskedlark.cli.error_handling import command, group
-from maskedlark.cli.options import Json, Listening, Service, ServiceKey, serve_command
+from maskedlark.cli.options import Json, Listening, Service, ServiceKey, Text, serve_command
 from maskedlark.cli.output import print_result
 from maskedlark.clock import SystemClock
 from maskedlark.errors import BadSignature, InvalidDocument
@@ -56,12 +56,8 @@ def keys(
 @command(app, "draft settings.toml --document-key 9d61… --request-key request.key --out draft.json")
 def draft(
     settings: Annotated[Path, Argument(help="A short TOML; what it leaves out gets a default.")],
-    document_key: Annotated[
-        str | None, Option(help="Signs the next document: its public half or file.")
-    ] = None,
-    request_key: Annotated[
-        str | None, Option(help="Signs requests to helpers: its public half or file.")
-    ] = None,
+    document_key: Annotated[Text, Option(help="Signs the next document: its public half or file.")] = None,
+    request_key: Annotated[Text, Option(help="Signs requests to helpers: its public half or file.")] = None,
     previous: Annotated[Path | None, Option(help="The published document that this one follows.")] = None,
     out: Out = None,
 ) -> None:
@@ -137,7 +133,7 @@ def verify(
     origin: Annotated[str, Argument(help="Whose chain.")],
     service_key: ServiceKey,
     origin_key: OriginKey,
-    service: Annotated[str | None, Option(help="Fetch the chain from here …")] = None,
+    service: Annotated[Text, Option(help="Fetch the chain from here …")] = None,
     file: Annotated[Path | None, Option(help="… or read it from a file.")] = None,
     save: Annotated[Path | None, Option(help="Write the verified chain to this file.")] = None,
     cache: Cache = None,
@@ -179,12 +175,7 @@ def init(
     typer.echo(f"pin origins and helpers in {path}, then run `maskedlark parameters serve`", err=True)
 
 
-@serve_command(
-    app,
-    "parameters",
-    "serve --config parameters/parameters.toml --port 8000",
-    "The service's settings, in TOML.",
-)
+@serve_command(app, "service", "parameters/parameters.toml --port 8000")
 def serve(config: Path, listening: Listening) -> None:
     """Run the parameter service. Prints where it listens; SIGINT or SIGTERM stops it."""
     settings = configuration.read(config)

@@ -11,7 +11,7 @@ from typer import Argument, Option
 
 from maskedlark.cli import signals
 from maskedlark.cli.error_handling import command
-from maskedlark.cli.options import HelperCount, Several
+from maskedlark.cli.options import HelperCount, Several, Text
 from maskedlark.cli.output import print_result
 from maskedlark.simulate import simulation, users
 from maskedlark.simulate.drafts import RECIPE
@@ -35,7 +35,7 @@ def simulate(
     value: Annotated[
         Several, Option(help="NAME=LOW..HIGH: a column to add up, bounds in public. Repeat.")
     ] = None,
-    label: Annotated[str | None, Option(help="The column to train on: 0 or 1, true or false.")] = None,
+    label: Annotated[Text, Option(help="The column to train on: 0 or 1, true or false.")] = None,
     features: Annotated[Several, Option(help="Columns a model gets; else all that are nothing else.")] = None,
     leave_out: Annotated[Several, Option(help="Columns that are no features.")] = None,
     tag: Annotated[str, Option(help="The model's name in the document.")] = simulation.TAG,

@@ -1,6 +1,6 @@
 """What an audit found, beside what is allowed; and the verdict of all of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import typer
@@ -53,13 +53,7 @@ class Finding:
         return self.verdict not in _CONCLUSIONS
 
 
-def show(
-    audit: str,
-    figure: str,
-    findings: Sequence[Finding],
-    as_json: bool,
-    figures: Mapping[str, float] | None = None,
-) -> None:
+def show(audit: str, figure: str, findings: Sequence[Finding], as_json: bool, **figures: float) -> None:
     """Print all of it; exit with 1 if more was found than is allowed, or if an attack is blind.
 
     `figures`: what programs get beside the findings, by name.
@@ -67,7 +61,7 @@ def show(
     verdicts = {each.verdict for each in findings}
     wrong = [words for verdict, words in _CONCLUSIONS.items() if verdict in verdicts]
     listed = [{**asdict(each), "ok": each.ok, "verdict": each.verdict} for each in findings]
-    fields = {"audit": audit, "figure": figure, **(figures or {}), "findings": listed, "ok": not wrong}
+    fields = {"audit": audit, "figure": figure, **figures, "findings": listed, "ok": not wrong}
     if not as_json:
         columns = ("attack", "by", f"{figure} found", "at least", "allowed", "verdict")
         Console(highlight=False).print(table(columns, map(_row, findings)))

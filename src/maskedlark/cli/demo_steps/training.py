@@ -43,6 +43,8 @@ Labels = NDArray[np.int64]
 Chances = NDArray[np.float64]
 
 
+Course = dict[int, Judged]
+"""What the model was worth after so many steps."""
 Judge = Callable[..., Judged]
 """How good a model is; it may be given a name, and who saw its labels."""
 
@@ -61,7 +63,7 @@ def judge_by(encoder: Encoder) -> Judge:
 def run(console: Screen, client: Client, crowd: People, encoder: Encoder, rng: Randomness) -> Model:
     """Train, judge on others, and show all three models."""
     judge, start = judge_by(encoder), time.perf_counter()
-    private, plan, course = _through_helpers(client, encoder, judge)
+    private, plan, course = _with_helpers(client, encoder, judge)
     seconds, clear = time.perf_counter() - start, _in_the_clear(crowd, encoder, rng)
     models = (
         judge(private, "trained through the helpers", "each browser its own"),
@@ -80,9 +82,7 @@ def run(console: Screen, client: Client, crowd: People, encoder: Encoder, rng: R
     return Model(features, plan.steps, plan.batch, seconds, *costs, FRESH, points, *models)
 
 
-def _through_helpers(
-    client: Client, encoder: Encoder, judge: Judge
-) -> tuple[nn.Module, TrainingPlan, dict[int, Judged]]:
+def _with_helpers(client: Client, encoder: Encoder, judge: Judge) -> tuple[nn.Module, TrainingPlan, Course]:
     """As a user of PyTorch would write it; a bar on standard error shows steps, loss and ε.
 
     Nobody who trains this way has labels, and so a loss: it is the demo's, on people that it made up.
@@ -109,7 +109,7 @@ def _through_helpers(
         return model, training.plan(), course
 
 
-def _points(plan: TrainingPlan, course: dict[int, Judged]) -> tuple[Point, ...]:
+def _points(plan: TrainingPlan, course: Course) -> tuple[Point, ...]:
     """What the model was worth along its way, and what a run that ends there costs, with the same noise."""
     costs = {0: (0.0, 0.0), **{steps: _costs(plan, steps) for steps in MARKED if steps < plan.steps}}
     costs[plan.steps] = (plan.epsilon, plan.coalition_epsilon)

@@ -83,22 +83,19 @@ def budget(receipts: Receipts) -> Markup:
     x = Axis.numbers("ε", 0, beyond(max(receipts.allowed, receipts.coalition), 5), 5)
     plot = Plot("plot-budget", title, says, x, Axis("", 0, 2, []), height=170, left=6)
     plot.bar("allowed", (0, 1.4), (receipts.allowed, 1.4), _BAR, f"{receipts.allowed:g} may be spent")
-    plot.text(f"the ad server alone: {receipts.epsilon:.3g} of {receipts.allowed:g}", (0, 1.4), -17)
-    _stacked(plot, 1.4, [(each.what, each.epsilon) for each in receipts.chain])
-    plot.text(f"with all helpers but one: {receipts.coalition:.3g}", (0, 0.4), -17)
-    _stacked(plot, 0.4, [(each.what, each.coalition) for each in receipts.chain])
-    return plot.svg()
-
-
-def _stacked(plot: Plot, row: float, costs: Sequence[tuple[str, float]]) -> None:
-    """What cost something, end to end: the report, and then training."""
-    start, kinds = 0.0, iter((("first", "report"), ("second", "training")))
-    for what, cost in costs:
-        if cost > 0:
+    alone = f"the ad server alone: {receipts.epsilon:.3g} of {receipts.allowed:g}"
+    together = f"with all helpers but one: {receipts.coalition:.3g}"
+    for row, says, figure in ((1.4, alone, "epsilon"), (0.4, together, "coalition")):
+        plot.text(says, (0, row), -17)
+        costs = [(each.what, cost) for each in receipts.chain if (cost := getattr(each, figure)) > 0]
+        # What cost something, end to end: the report, and then training.
+        start, kinds = 0.0, iter((("first", "report"), ("second", "training")))
+        for what, cost in costs:
             kind, words = next(kinds, ("first", ""))
             plot.bar(kind, (start, row), (start + cost, row), _BAR, f"{what}: ε = {cost:.3g}")
             plot.text(words, (start + cost / 2, row), 4, "inside")
             start += cost
+    return plot.svg()
 
 
 _CELL, _BYTE, _STRIP, _PARTY = 4.6, 6.2, 12, 40
