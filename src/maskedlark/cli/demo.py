@@ -76,16 +76,15 @@ def run(console: Screen, users: int, helpers: int, rng: Randomness) -> DemoResul
     console.print()
     console.say(f"""[bold]{users} people saw an ad, {crowd.bought.sum()} bought.[/] Their browsers know;
         nobody else will see what one of them did.""")
-    settings = reporting.settings(encoder)
     with (
         tempfile.TemporaryDirectory() as folder,
-        local_cluster(Path(folder), settings, rng, helpers) as scene,
+        local_cluster(Path(folder), reporting.settings(encoder), rng, helpers) as scene,
+        scene.client() as client,
     ):
-        with scene.client() as client:
-            sent = reporting.run(console, scene, client, crowd, encoder)
-            report = measuring.run(console, client, crowd)
-            model = train(console, client, crowd, encoder, rng)
-            receipts = measuring.receipts(console, scene, client)
+        sent = reporting.run(console, scene, client, crowd, encoder)
+        report = measuring.run(console, client, crowd)
+        model = train(console, client, crowd, encoder, rng)
+        receipts = measuring.receipts(console, scene, client)
         measured = party_views.opened(scene, scene.document.measure)
         trained = party_views.opened(scene, scene.document.declared_models[reporting.MODEL])
     return DemoResults(

@@ -192,9 +192,8 @@ def _keyring(settings: Config) -> Keyring:
 
 
 def _publish(settings: Config) -> str:
-    message = _keyring(settings).configuration
     with Remote(settings.parameter_service) as remote:
-        remote.post("/v1/keys", message, CBOR_TYPE, {"helper": settings.name})
+        remote.post("/v1/keys", _keyring(settings).configuration, CBOR_TYPE, {"helper": settings.name})
     return f"published at {settings.parameter_service}"
 
 

@@ -105,8 +105,7 @@ def publish(
         files.write(out, published.encode())
     claimed = published.claimed()
     fields = {"origin": claimed.origin, "version": claimed.version, "digest": claimed.digest.hex()}
-    line = "published version {version} of {origin}, digest {digest}".format(**fields)
-    print_result(fields, as_json, line)
+    print_result(fields, as_json, "published version {version} of {origin}, digest {digest}".format(**fields))
 
 
 @command(app, "show ads.example --service http://127.0.0.1:8000 --service-key 3b6a… --origin-key 9d61…")

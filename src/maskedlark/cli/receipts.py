@@ -113,8 +113,12 @@ def kept(
 
 
 def _fetch(client: ParameterClient, origin: str, helper: str, most: int) -> list[SignedReceipt]:
-    """From the helper itself, at the address that its identity signs."""
-    identity = _identity(client.chain(origin), helper)
+    """From the helper itself, at the address that its identity signs, as the newest document names it."""
+    identities = {each.name: each.identity for document in client.chain(origin) for each in document.helpers}
+    if helper not in identities:
+        known = did_you_mean(helper, sorted(identities), "they name")
+        raise UnknownHelper(f"no document names a helper {helper!r}; {known}")
+    identity = VerifyingKey(bytes.fromhex(identities[helper]))
     with Remote(client.keys(helper, identity).address) as remote:
         receipts = list(fetch_receipts(remote, origin, most=most + 1))
     if len(receipts) > most:
@@ -122,15 +126,6 @@ def _fetch(client: ParameterClient, origin: str, helper: str, most: int) -> list
             f"{helper} shows more than {most} receipts: if it has so many, give a larger --most"
         )
     return receipts
-
-
-def _identity(documents: Sequence[Document], helper: str) -> VerifyingKey:
-    """By the newest document that names the helper."""
-    identities = {each.name: each.identity for document in documents for each in document.helpers}
-    if helper not in identities:
-        known = did_you_mean(helper, sorted(identities), "they name")
-        raise UnknownHelper(f"no document names a helper {helper!r}; {known}")
-    return VerifyingKey(bytes.fromhex(identities[helper]))
 
 
 def read_lines(path: Path) -> list[SignedReceipt]:

@@ -14,16 +14,12 @@ _ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Terminated(KeyboardInterrupt):
-    """Another signal than Ctrl-C told this process to end."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.number = number
+    """Another signal than Ctrl-C told this process to end: its number is the argument."""
 
 
 def exit_code(error: KeyboardInterrupt) -> int:
     """As shells have it: 130 after Ctrl-C, 143 after SIGTERM."""
-    return 128 + (error.number if isinstance(error, Terminated) else signal.SIGINT)
+    return 128 + int(error.args[0] if isinstance(error, Terminated) else signal.SIGINT)
 
 
 @contextmanager

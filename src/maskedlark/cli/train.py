@@ -18,6 +18,7 @@ from maskedlark.training.metrics import Measure
 
 _MEASURES = ("auc", "log_loss", "accuracy", "squared_error", "bias")
 Run = Annotated[Path, Argument(help="A TOML: model, loss, datasets, steps, cost and optimizer.")]
+Part = Annotated[Literal["all", "held_out", "training"], Option(help="Which of the records count.")]
 app = typer.Typer()
 
 
@@ -58,9 +59,7 @@ def train(
 @command(app, "evaluate run.toml --part held_out --epsilon 0.5")
 def evaluate(
     run: Run,
-    part: Annotated[
-        Literal["all", "held_out", "training"], Option(help="Which of the records count.")
-    ] = "all",
+    part: Part = "all",
     epsilon: MostEpsilon = None,
     noise: Noise = None,
     buckets: Annotated[int, Option(min=2, help="Of predicted scores.")] = 20,
@@ -75,17 +74,16 @@ def evaluate(
             options["held_out"] = recipe.held_out
         evaluation = client.evaluate(predictor, epsilon=epsilon, noise=noise, **options)
     balance = evaluation.answered.balance
-    measures = [
-        {
-            name: asdict(measure)
-            for name in _MEASURES
-            if isinstance(measure := getattr(label, name, None), Measure)
-        }
-        for label in evaluation.labels
-    ]
-    print_result({"labels": measures, "balance": balance.model_dump()}, as_json, str(evaluation))
+    labels = [_measures(label) for label in evaluation.labels]
+    print_result({"labels": labels, "balance": balance.model_dump()}, as_json, str(evaluation))
     if not as_json:
         typer.echo(f"charged ε = {balance.charged_epsilon:.4g}, left {balance.left_epsilon:.4g}", err=True)
+
+
+def _measures(label: object) -> dict[str, Any]:
+    """For programs: those that such a label has."""
+    measures = {name: getattr(label, name, None) for name in _MEASURES}
+    return {name: asdict(each) for name, each in measures.items() if isinstance(each, Measure)}
 
 
 def _making() -> Any:  # noqa: ANN401 - a module

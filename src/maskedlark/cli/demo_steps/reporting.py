@@ -77,11 +77,9 @@ def _one_browser(scene: LocalCluster, crowd: People, person: int, encoder: Encod
     """A real browser: sees an ad, buys, is closed and opened again, waits, and reports."""
     clock = FixedClock(SystemClock().now() - 9 * DAY_S)
     document = scene.document
-    policy = Policy(
-        trusted_helpers=tuple(helper.identity for helper in document.helpers),
-        most=Budget(epsilon=10, delta=document.budget.delta),
-        most_coalition=Budget(epsilon=100, delta=document.budget.delta),
-    )
+    trusted = tuple(helper.identity for helper in document.helpers)
+    most, most_coalition = (Budget(epsilon=each, delta=document.budget.delta) for each in (10, 100))
+    policy = Policy(trusted_helpers=trusted, most=most, most_coalition=most_coalition)
     path = scene.folder / "browser.sqlite"
     with closing(Store(path)) as store:
         browser = Browser(store, scene.parameters, policy, clock, scene.rng)

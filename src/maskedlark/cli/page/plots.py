@@ -17,7 +17,11 @@ def campaigns(report: Report, value: str, title: str) -> Markup:
     names = [name for name, _ in numbers] + list(report.hidden)
     rows = [(len(names) - place - 0.5, name) for place, name in enumerate(names)]
     says = f"{title} by campaign: the private estimate, its interval, and the truth."
-    x, y = _room([number for _, number in numbers]), Axis("", 0, len(names), rows)
+    # From 0, or below it where noise has carried an interval there, to over all of them.
+    least = min((min(number.low, number.truth) for _, number in numbers), default=0)
+    most = max((max(number.high, number.truth) for _, number in numbers), default=1)
+    x = Axis.numbers("", -beyond(-least, 5) if least < 0 else 0, beyond(max(most, 1), 5), 5)
+    y = Axis("", 0, len(names), rows)
     height, left = 56 + _ROW * len(names), 20 + _LETTER * max(map(len, names))
     plot = Plot(f"plot-{value}", title, says, x, y, height, left, below=30)
     for (name, number), (row, _) in zip(numbers, rows, strict=False):
@@ -30,13 +34,6 @@ def campaigns(report: Report, value: str, title: str) -> Markup:
         plot.bar("withheld", (x.low, row), (x.high, row), _ROW - 14, f"{name}: {words}")
         plot.text(words, ((x.low + x.high) / 2, row), 4, "withheld")
     return plot.svg()
-
-
-def _room(numbers: Sequence[Number]) -> Axis:
-    """From 0, or below it where noise has carried an interval there, to over all of them."""
-    least = min((min(each.low, each.truth) for each in numbers), default=0)
-    most = max((max(each.high, each.truth) for each in numbers), default=1)
-    return Axis.numbers("", -beyond(-least, 5) if least < 0 else 0, beyond(max(most, 1), 5), 5)
 
 
 def curve(model: Model, measure: str, title: str) -> Markup:

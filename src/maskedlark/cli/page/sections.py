@@ -1,8 +1,8 @@
 """The page from top to bottom: what came out, the way of a report, and a section for each of the steps."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from maskedlark.cli.demo_steps.results import NO_STATE, DemoResults, Model, Number, Receipts, Report
+from maskedlark.cli.demo_steps.results import NO_STATE, Attack, DemoResults, Model, Number, Receipts, Report
 from maskedlark.cli.page import plots
 from maskedlark.cli.page.markup import (
     Markup,
@@ -36,7 +36,7 @@ def main(results: DemoResults) -> Iterator[Markup]:
     yield _calibrated("calibration", "How good is it?", results.model)
     yield _seen(results)
     yield _spent(results.receipts, results.model)
-    yield _attacked(results)
+    yield _attacked(results.attacks)
 
 
 def _tiles(results: DemoResults) -> Iterator[tuple[str, str]]:
@@ -135,18 +135,16 @@ def _calibrated(name: str, title: str, model: Model | None) -> Markup:
         ("clear", "square", "trained in the clear"),
         ("guess", "line", "perfect"),
     )
-    models = [
-        [each.name, each.who, f"{each.auc:.3f}", f"{each.loss:.3f}"]
-        for each in (model.private, model.clear, model.guessing)
-    ]
+    judged = (model.private, model.clear, model.guessing)
+    models = [[each.name, each.who, f"{each.auc:.3f}", f"{each.loss:.3f}"] for each in judged]
     rows = [
         [of, _percent(b.predicted), f"{_percent(b.happened)} ± {_percent(2 * b.error)}", f"{b.people:,}"]
-        for of, judged in (("private", model.private), ("in the clear", model.clear))
-        for b in judged.calibration
+        for of, buckets in (("private", model.private.calibration), ("in the clear", model.clear.calibration))
+        for b in buckets
     ]
     compared = table("Who will buy?", ["model", "who saw its labels", "AUC", "log-loss"], models)
-    buckets = table("Calibration", ["model", "predicted", "came true", "people"], rows)
-    return section(name, title, intro, compared, folded(buckets, "The plot as a table"), beside=drawn)
+    calibration = table("Calibration", ["model", "predicted", "came true", "people"], rows)
+    return section(name, title, intro, compared, folded(calibration, "The plot as a table"), beside=drawn)
 
 
 def _percent(share: float) -> str:
@@ -162,9 +160,7 @@ def _seen(results: DemoResults) -> Markup:
     titles = {"euros": "Euros to add up", "label": "Label to train"}
     drawn = [plots.bits(f"plot-{what}-bits", title, results.sights, what) for what, title in titles.items()]
     heads = ["party", "can read", "euros to add up", "label to train"]
-    rows = [
-        [each.party, *map(lines, (each.reads, each.euros.shown, each.label.shown))] for each in results.sights
-    ]
+    rows = [[v.party, *map(lines, (v.reads, v.euros.shown, v.label.shown))] for v in results.sights]
     seen = table("What each party sees of one person who bought", heads, rows, "bytes")
     return section("sights", "What each party sees of one person", intro, figure(drawn), seen)
 
@@ -193,14 +189,11 @@ def _spent(receipts: Receipts, model: Model | None) -> Markup:
     return section("receipts", "What it cost, by receipts", intro, chain, beside=drawn)
 
 
-def _attacked(results: DemoResults) -> Markup:
+def _attacked(attacks: Sequence[Attack]) -> Markup:
     """What helpers win by attacking."""
     intro = """Two attacks on labels, each by one helper with all the masks that it holds. Both win against
         the public prototype of the paper. An advantage of 1 reads every label, 0 reads none; ± is the
         standard error of a blind guess."""
-    rows = [
-        [each.name, *(minus(str(won or NO_STATE)) for won in (each.prototype, each.ours))]
-        for each in results.attacks
-    ]
+    rows = [(a.name, *(minus(str(won or NO_STATE)) for won in (a.prototype, a.ours))) for a in attacks]
     won = table("Advantage over guessing", ["attack", "paper's prototype", "ours"], rows)
     return section("attacks", "Helpers attack", intro, won)
