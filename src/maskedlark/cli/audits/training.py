@@ -66,7 +66,7 @@ def run_session(
         datasets=tuple(digest.hex() for digest in digests),
         slots=client.free_slots(document, digests),
         function=Gradient.name,
-        tag=asked.model,
+        tag=TAG,
         arguments=described.describe(network, clip.fraction, clip.depth).model_dump(),
         noise=noise,
         sampling=sampling,
