@@ -7,15 +7,9 @@ from maskedlark.adserver.table import Estimate
 from maskedlark.cli.demo_steps.people import People
 from maskedlark.cli.demo_steps.results import Campaign, Charged, Number, Receipts, Report
 from maskedlark.cli.output import Screen, table
+from maskedlark.ledger import receipt as kinds
 from maskedlark.ledger import trail
-from maskedlark.ledger.receipt import (
-    Balance,
-    ClosedReceipt,
-    OpenedReceipt,
-    Receipt,
-    ReleaseReceipt,
-    SealedReceipt,
-)
+from maskedlark.ledger.receipt import Balance, Receipt
 from maskedlark.simulate.cluster import LocalCluster
 
 NOISE = 1.5
@@ -76,13 +70,13 @@ def _chain(receipts: list[Receipt]) -> tuple[Charged, ...]:
 
 def _what(receipt: Receipt) -> str:
     match receipt:
-        case SealedReceipt():
+        case kinds.SealedReceipt():
             return f"{receipt.records} records sealed, to {receipt.purpose}"
-        case ReleaseReceipt():
+        case kinds.ReleaseReceipt():
             return f"{receipt.function} answered with {receipt.released.mechanism.capitalize()} noise"
-        case OpenedReceipt():
+        case kinds.OpenedReceipt():
             return f"{receipt.steps} training steps reserved"
-        case ClosedReceipt():
+        case kinds.ClosedReceipt():
             return f"training closed after {receipt.used} steps"
         case _:
             return "receipts lost"

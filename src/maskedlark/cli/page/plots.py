@@ -1,6 +1,7 @@
 """The plots of the demo."""
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from maskedlark.cli.demo_steps.results import ALL, Held, Model, Number, PartyView, Receipts, Report
 from maskedlark.cli.page.markup import Markup, element, shown
@@ -82,8 +83,8 @@ def budget(receipts: Receipts) -> Markup:
     plot.bar("allowed", (0, 1.4), (receipts.allowed, 1.4), _BAR, f"{receipts.allowed:g} may be spent")
     alone = f"the ad server alone: {receipts.epsilon:.3g} of {receipts.allowed:g}"
     together = f"with all helpers but one: {receipts.coalition:.3g}"
-    for row, says, figure in ((1.4, alone, "epsilon"), (0.4, together, "coalition")):
-        plot.text(says, (0, row), -17)
+    for row, head, figure in ((1.4, alone, "epsilon"), (0.4, together, "coalition")):
+        plot.text(head, (0, row), -17)
         costs = [(each.what, cost) for each in receipts.chain if (cost := getattr(each, figure)) > 0]
         # What cost something, end to end: the report, and then training.
         start, kinds = 0.0, iter((("first", "report"), ("second", "training")))
@@ -102,18 +103,15 @@ _CELL, _BYTE, _STRIP, _PARTY = 4.6, 6.2, 12, 40
 def bits(name: str, title: str, views: Sequence[PartyView], what: str) -> Markup:
     """Eight bytes of each party, bit by bit: what is known has a pattern, what is masked has none."""
     says = f"{title}: what each party holds, as bits. Shares look random, their sum does not."
-    strips = (
-        each for place, view in enumerate(views, start=1) for each in _strip(view, what, place * _PARTY)
-    )
-    return picture(name, title, says, 22 + _PARTY * len(views), strips)
+    strips = (_strip(view, what, place * _PARTY) for place, view in enumerate(views, start=1))
+    return picture(name, title, says, 22 + _PARTY * len(views), chain.from_iterable(strips))
 
 
 def _strip(view: PartyView, what: str, top: float) -> Iterator[Markup]:
     """Who holds it and how it is shown; below, a path of the ones and a path of the zeros."""
     held: Held = getattr(view, what)
-    party = element(
-        "tspan", f"{view.party}, {view.reads[0]}" if view.party == ALL else view.party, class_="party"
-    )
+    who = f"{view.party}, {view.reads[0]}" if view.party == ALL else view.party
+    party = element("tspan", who, class_="party")
     digits = element("tspan", " ".join(held.shown), class_="hex", dx=7)
     yield element("text", party, digits, x=0, y=top - 5, class_="words")
     number, size = int(held.bytes, 16), f"h{_CELL - 0.9:.1f}v{_STRIP}h{0.9 - _CELL:.1f}z"
