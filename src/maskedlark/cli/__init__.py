@@ -9,29 +9,22 @@ from typer.main import get_group
 
 import maskedlark
 
-_COMMANDS = {
-    "demo": "Follow a small population's reports through running services: measure, train, attack.",
-    "parameters": (
-        "Privacy settings that anyone can verify: make keys, draft, sign, publish, show, verify; serve."
-    ),
-    "helper": (
-        "A helper opens reports, enforces privacy, answers with shares: set it up, rotate keys, run it."
-    ),
-    "adserver": (
-        "An ad server takes reports that it cannot read: set it up, run it. To measure: datasets, query."
-    ),
-    "simulate": (
-        "Try it all on a table of your own: services start, each row's browser reports; then query and train."
-    ),
-    "datasets": "Reports that never change: freeze them, send them to all helpers, list, abort.",
-    "query": "Ask the helpers for sums by group. Shows errors, intervals, the cost, and what is left.",
-    "train": "Train a model on labels that nobody holds: shows the cost, trains, and saves it.",
-    "evaluate": "Ask the helpers how good a trained model is: AUC, log-loss, accuracy, with error bars.",
-    "audit": "Attack what each party sees, and compare what was found with what privacy allows.",
-    "receipts": "What helpers have answered, signed by them: anyone can fetch it and add up what it cost.",
-    "experiment": "Repeat an experiment of the paper, or one of ours. Needs a clone of the repository.",
-    "bench": "Measure how fast one part is. Needs a clone of the repository.",
-}
+_LIST = """\
+demo: Follow a small population's reports through running services: measure, train, attack.
+parameters: Privacy settings that anyone can verify: make keys, draft, sign, publish, show, verify; serve.
+helper: A helper opens reports, enforces privacy, answers with shares: set it up, rotate keys, run it.
+adserver: An ad server takes reports that it cannot read: set it up, run it. To measure: datasets, query.
+simulate: Try it all on a table of your own: services start, each row's browser reports; then query and train.
+datasets: Reports that never change: freeze them, send them to all helpers, list, abort.
+query: Ask the helpers for sums by group. Shows errors, intervals, the cost, and what is left.
+train: Train a model on labels that nobody holds: shows the cost, trains, and saves it.
+evaluate: Ask the helpers how good a trained model is: AUC, log-loss, accuracy, with error bars.
+audit: Attack what each party sees, and compare what was found with what privacy allows.
+receipts: What helpers have answered, signed by them: anyone can fetch it and add up what it cost.
+experiment: Repeat an experiment of the paper, or one of ours. Needs a clone of the repository.
+bench: Measure how fast one part is. Needs a clone of the repository.
+"""
+_COMMANDS = dict(line.split(": ", 1) for line in _LIST.splitlines())
 """What the list of commands says of each, in the order in which they are used."""
 _MODULES = {"evaluate": "train", "experiment": "bench"}
 """Where a command is that has no module of its name."""

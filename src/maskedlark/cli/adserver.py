@@ -13,7 +13,7 @@ from maskedlark.adserver.report_store import Reports
 from maskedlark.adserver.retention import DAY_S, Retention
 from maskedlark.cli import options
 from maskedlark.cli.error_handling import command, group
-from maskedlark.cli.options import Json, Listening, serve_command
+from maskedlark.cli.options import Json, Listening, Text, serve_command
 from maskedlark.cli.output import print_result
 from maskedlark.clock import SystemClock
 from maskedlark.parameters.document import Origin
@@ -39,7 +39,7 @@ def init(
     parameter_service: options.ParameterService = None,
     service_key: options.ServiceKeyOrNone = None,
     key: Annotated[Path | None, Option(help="The file of its request key; else one is made.")] = None,
-    origin_key: Annotated[str | None, Option(help="Its public document key; else one is made.")] = None,
+    origin_key: Annotated[Text, Option(help="Its public document key; else one is made.")] = None,
     as_json: Json = False,
 ) -> None:
     """Make a folder, settings to fill in, a document key and a request key. Prints their public halves."""
@@ -55,8 +55,7 @@ def init(
     path = settings_file.place(folder, configuration.FILE)
     document_key = origin_key or _made(folder / DOCUMENT_KEY)
     request_key = request_key or _made(folder / REQUEST_KEY)
-    where = key.absolute() if key else Path(REQUEST_KEY)
-    said = origin, where, document_key, parameter_service, service_key
+    said = origin, key.absolute() if key else Path(REQUEST_KEY), document_key, parameter_service, service_key
     settings_file.write(path, configuration.skeleton_text(*said))
     fields = {"config": str(path), "document_key": document_key, "request_key": request_key}
     print_result(fields, as_json, f"document key {document_key}", f"request key {request_key}")
@@ -66,9 +65,7 @@ def init(
     typer.echo(f"fill in {path}, then run `maskedlark adserver serve`", err=True)
 
 
-@serve_command(
-    app, "adserver", "serve --config ads/adserver.toml --port 8000", "The ad server's settings, in TOML."
-)
+@serve_command(app, "ad server", "ads/adserver.toml --port 8000")
 def serve(config: Path, listening: Listening) -> None:
     """Take uploads. Prints where it listens; SIGINT or SIGTERM stops it. Needs no key."""
     settings, clock = configuration.read(config), SystemClock()

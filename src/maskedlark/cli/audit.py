@@ -17,12 +17,8 @@ app = group(
     "canaries",
     "Exits with 1 if more was found than is allowed, or so little that the attack is blind.",
 )
-Canaries = Annotated[
-    int,
-    Option(
-        "--canaries", min=100, help="Records whose secret a coin chose. Too few are blind: the audit fails."
-    ),
-]
+_CANARIES = "Records whose secret a coin chose. Too few are blind: the audit fails."
+Canaries = Annotated[int, Option("--canaries", min=100, help=_CANARIES)]
 
 
 @command(app, "masks --users 4000 --helpers 3")
@@ -66,7 +62,7 @@ def training(
     The ad server guesses labels and who is in each batch, from the answers of each helper and their sum.
     """
     findings, figures = _run("training", count, rate, steps, noise)
-    show("training", "ε, or share of right guesses,", findings, as_json, figures)
+    show("training", "ε, or share of right guesses,", findings, as_json, **figures)
 
 
 @command(app, "weights --records 2000 --targets 600 --epsilon 1")

@@ -20,14 +20,13 @@ def open_client(
     origin: str, service: str, service_key: str, origin_key: str, cache: Path | None = None
 ) -> Iterator[ParameterClient]:
     """A client that trusts these two keys. Without a cache it forgets what it has seen."""
-    with tempfile.TemporaryDirectory() as forgotten:
-        pins = {origin: key_file.public(origin_key)}
-        folder, key = cache or Path(forgotten), key_file.public(service_key)
-        with (
-            ParameterClient(service, key, folder, SystemClock(), pins) as client,
-            naming_keys("--service-key", "--origin-key"),
-        ):
-            yield client
+    key, pins = key_file.public(service_key), {origin: key_file.public(origin_key)}
+    with (
+        tempfile.TemporaryDirectory() as forgotten,
+        ParameterClient(service, key, cache or Path(forgotten), SystemClock(), pins) as client,
+        naming_keys("--service-key", "--origin-key"),
+    ):
+        yield client
 
 
 def verify(signed: Sequence[Signed], origin: str, service_key: str, origin_key: str) -> list[Document]:

@@ -15,14 +15,14 @@ from maskedlark.adserver import dates, sending
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.dataset_store import Dataset
 from maskedlark.cli.error_handling import command, group
-from maskedlark.cli.options import AdServerConfig, Json
+from maskedlark.cli.options import AdServerConfig, Json, Text
 from maskedlark.cli.output import print_result
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotDeclared
 
 app = group("datasets", "list --config adserver.toml")
 Name = Annotated[str, Argument(help="The dataset's name.")]
-When = Annotated[str | None, Option(help="As in 2026-11-01, 2026-11-01T12:00+01:00, or seconds.")]
+When = Annotated[Text, Option(help="As in 2026-11-01, 2026-11-01T12:00+01:00, or seconds.")]
 
 
 @command(app, "list --config adserver.toml")
@@ -41,7 +41,7 @@ def freeze(
     start: When = None,
     end: When = None,
     purpose: Annotated[Purpose, Option(help="Of the reports.")] = Purpose.AGGREGATE,
-    parameters: Annotated[str | None, Option(help="The digest of their document; else the newest.")] = None,
+    parameters: Annotated[Text, Option(help="The digest of their document; else the newest.")] = None,
     as_json: Json = False,
 ) -> None:
     """Fix what was received in a time that is over. Without a start it follows the dataset before."""

@@ -3,13 +3,11 @@
 import tempfile
 import time
 from dataclasses import asdict
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from typer import Option
 
@@ -22,7 +20,7 @@ from maskedlark.cli.demo_steps.people import People
 from maskedlark.cli.demo_steps.results import DemoResults, Model
 from maskedlark.cli.error_handling import command
 from maskedlark.cli.options import HelperCount
-from maskedlark.cli.output import print_result
+from maskedlark.cli.output import Screen, print_result
 from maskedlark.features import Encoder
 from maskedlark.randomness import Randomness, SystemRandomness
 from maskedlark.simulate.cluster import local_cluster
@@ -44,7 +42,7 @@ def demo(
 ) -> None:
     """Follow a small population's reports through running services: measure, train, attack."""
     check_writable(page)
-    console = Console(highlight=False, stderr=as_json)
+    console = Screen(highlight=False, stderr=as_json)
     with signals.as_interrupts():
         results = run(console, users, helpers, SystemRandomness())
     pages.write(page, results)
@@ -71,24 +69,22 @@ def link(page: Path) -> str:
     return f"[link={page.absolute().as_uri()}]{escape(str(page))}[/link]"
 
 
-def run(console: Console, users: int, helpers: int, rng: Randomness) -> DemoResults:
+def run(console: Screen, users: int, helpers: int, rng: Randomness) -> DemoResults:
     """All steps. What they start is stopped when this returns, however it does."""
     start, crowd = time.perf_counter(), simulated.people(users)
     encoder = simulated.encoder(crowd)
-    console.print(
-        f"\n[bold]{users} people saw an ad, {crowd.bought.sum()} bought.[/] "
-        "Their browsers know; nobody else will see what one of them did.\n"
-    )
-    settings = reporting.settings(encoder)
+    console.print()
+    console.say(f"""[bold]{users} people saw an ad, {crowd.bought.sum()} bought.[/] Their browsers know;
+        nobody else will see what one of them did.""")
     with (
         tempfile.TemporaryDirectory() as folder,
-        local_cluster(Path(folder), settings, rng, helpers) as scene,
+        local_cluster(Path(folder), reporting.settings(encoder), rng, helpers) as scene,
+        scene.client() as client,
     ):
-        with scene.client() as client:
-            sent = reporting.run(console, scene, client, crowd, encoder)
-            report = measuring.run(console, client, crowd)
-            model = train(console, client, crowd, encoder, rng)
-            receipts = measuring.receipts(console, scene, client)
+        sent = reporting.run(console, scene, client, crowd, encoder)
+        report = measuring.run(console, client, crowd)
+        model = train(console, client, crowd, encoder, rng)
+        receipts = measuring.receipts(console, scene, client)
         measured = party_views.opened(scene, scene.document.measure)
         trained = party_views.opened(scene, scene.document.declared_models[reporting.MODEL])
     return DemoResults(
@@ -108,13 +104,12 @@ def run(console: Console, users: int, helpers: int, rng: Randomness) -> DemoResu
     )
 
 
-def train(console: Console, client: Client, crowd: People, encoder: Encoder, rng: Randomness) -> Model | None:
+def train(console: Screen, client: Client, crowd: People, encoder: Encoder, rng: Randomness) -> Model | None:
     """The step that needs torch: left out, and said so, where that is not installed."""
     if find_spec("torch") is None:
-        console.print("No model is trained: `pip install maskedlark\\[train]` brings what that needs.\n")
+        console.say("No model is trained: `pip install maskedlark\\[train]` brings what that needs.")
         return None
-    # By name: torch takes seconds to load, and nobody waits for it to read the help.
-    model: Model = import_module("maskedlark.cli.demo_steps.training").run(
-        console, client, crowd, encoder, rng
-    )
-    return model
+    # Here: torch takes seconds to load, and nobody waits for it to read the help.
+    from maskedlark.cli.demo_steps import training  # noqa: PLC0415
+
+    return training.run(console, client, crowd, encoder, rng)

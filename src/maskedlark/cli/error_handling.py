@@ -9,6 +9,7 @@ from typing import Any, NoReturn, ParamSpec
 import typer
 
 from maskedlark.adserver.errors import HelperAway
+from maskedlark.cli import signals
 from maskedlark.errors import MaskedLarkError
 from maskedlark.helper.errors import Busy, IngestInterrupted
 from maskedlark.ledger.errors import AccountClosed, BudgetExhausted, DeltaExhausted, SlotTaken
@@ -19,7 +20,7 @@ from maskedlark.web.errors import ServiceAway
 
 Given = ParamSpec("Given")
 
-REFUSED, OVER_BUDGET, AWAY, INTERRUPTED = 1, 3, 4, 130
+REFUSED, OVER_BUDGET, AWAY = 1, 3, 4
 CODES: dict[int, tuple[type[MaskedLarkError], ...]] = {
     OVER_BUDGET: (AccountClosed, BudgetExhausted, DeltaExhausted, OverCeiling),
     AWAY: (Busy, HelperAway, IngestInterrupted, ServiceAway, SlotTaken, StorageUnavailable),
@@ -67,8 +68,8 @@ def report_errors(function: Callable[Given, None]) -> Callable[Given, None]:
             function(*args, **kwargs)
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise  # Typer's own words about a command line.
-        except KeyboardInterrupt:
-            _fail("interrupted", INTERRUPTED)
+        except KeyboardInterrupt as error:
+            _fail("interrupted", signals.exit_code(error))
         except MaskedLarkError as error:
             _fail(" ".join(f"{type(error).__name__}: {error}".split()), exit_code(type(error)))
         except OSError as error:

@@ -1,5 +1,6 @@
 """`maskedlark helper`: set one up, rotate its keys, publish them, run it; back it up and recover it."""
 
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -78,14 +79,12 @@ def rotate(
     settings, signing = configuration.read(config), key_file.read(identity)
     span = Span(valid_days * DAY_S, overlap_days * DAY_S)
     least = _published_sequence(settings, signing.verifying) + 1 if publishing else 0
-    made = _keyring(settings).rotate(
-        signing, settings.address, SystemClock().now(), SystemRandomness(), span, least
-    )
-    lines = [f"{settings.name} has new keys, sequence {made.sequence}, {len(made.keys)} published"]
-    if publishing:
-        lines.append(_publish(settings))
+    keyring, now = _keyring(settings), SystemClock().now()
+    made = keyring.rotate(signing, settings.address, now, SystemRandomness(), span, least)
+    published = [_publish(settings)] if publishing else []
+    line = f"{settings.name} has new keys, sequence {made.sequence}, {len(made.keys)} published"
     fields = {"helper": settings.name, "sequence": made.sequence, "keys": len(made.keys)}
-    print_result({**fields, "published": publishing}, as_json, *lines)
+    print_result({**fields, "published": publishing}, as_json, line, *published)
 
 
 @command(app, "publish --config helper-0/helper.toml")
@@ -96,9 +95,7 @@ def publish(config: HelperConfig, as_json: Json = False) -> None:
     print_result(fields, as_json, _publish(settings))
 
 
-@serve_command(
-    app, "helper", "serve --config helper-0/helper.toml --port 8001", "The helper's settings, in TOML."
-)
+@serve_command(app, "helper", "helper-0/helper.toml --port 8001")
 def serve(config: Path, listening: Listening) -> None:
     """Run the helper. Prints where it listens; SIGINT or SIGTERM stops it. Needs no identity."""
     settings = configuration.read(config)
@@ -136,9 +133,8 @@ def backup(
     as_json: Json = False,
 ) -> None:
     """Copy the helper while it runs. The copy is as secret as the helper; the anchor is not in it."""
-    made = backups.back_up(
-        configuration.read(config), to.absolute(), SystemClock(), with_keys, dumped, earlier
-    )
+    settings = configuration.read(config)
+    made = backups.back_up(settings, to.absolute(), SystemClock(), with_keys, dumped, earlier)
     size = sum(each.size for each in made.files.values())
     fields = {"files": len(made.files), "bytes": size, "folder": str(to)}
     print_result(fields, as_json, f"{len(made.files)} files, {size} bytes, in {to}")
@@ -177,22 +173,18 @@ def recover(
     settings, clock = configuration.read(config), SystemClock()
     signed = [receipt for path in receipts for receipt in read_lines(path)]
     if anchor_lost or close:
-        typer.confirm(
-            f"Close for good what {'all origins' if anchor_lost else ', '.join(close)} published until now?",
-            abort=True,
-            err=True,
-        )
-    published = recovery.shown_by(settings, clock)
-    asked = RecoveryOptions(anchor_lost, close)
+        whose = "all origins" if anchor_lost else ", ".join(close)
+        typer.confirm(f"Close for good what {whose} published until now?", abort=True, err=True)
+    asked, published = RecoveryOptions(anchor_lost, close), recovery.shown_by(settings, clock)
     done = recovery.recover(settings, signed, asked, published, clock, SystemRandomness())
     fields = {
-        "put_back": dict(done.put_back),
-        "datasets_lost": dict(done.lost),
-        "closed": dict(done.closed),
+        "put_back": done.put_back,
+        "datasets_lost": done.lost,
+        "closed": done.closed,
         "aborted": done.aborted,
         "refused_before_hour": done.floor,
     }
-    print_result(fields, as_json, *_recovered(done))
+    print_result(fields, as_json, *(list(_recovered(done)) or ["nothing was lost"]))
 
 
 def _keyring(settings: Config) -> Keyring:
@@ -200,9 +192,8 @@ def _keyring(settings: Config) -> Keyring:
 
 
 def _publish(settings: Config) -> str:
-    message = _keyring(settings).configuration
     with Remote(settings.parameter_service) as remote:
-        remote.post("/v1/keys", message, CBOR_TYPE, {"helper": settings.name})
+        remote.post("/v1/keys", _keyring(settings).configuration, CBOR_TYPE, {"helper": settings.name})
     return f"published at {settings.parameter_service}"
 
 
@@ -216,21 +207,16 @@ def _published_sequence(settings: Config, identity: VerifyingKey) -> int:
     return keys.verify(message, settings.name, identity).sequence
 
 
-def _recovered(done: Recovered) -> list[str]:
+def _recovered(done: Recovered) -> Iterator[str]:
     """What was done, a line each."""
-    lines = [
-        f"{origin}: {count} receipts put back, {done.lost[origin]} datasets are lost"
-        for origin, count in done.put_back.items()
-    ]
-    lines += [
-        f"{origin}: closed up to version {version}; publish a new one"
-        for origin, version in done.closed.items()
-    ]
+    for origin, count in done.put_back.items():
+        yield f"{origin}: {count} receipts put back, {done.lost[origin]} datasets are lost"
+    for origin, version in done.closed.items():
+        yield f"{origin}: closed up to version {version}; publish a new one"
     if done.aborted:
-        lines.append(f"{done.aborted} datasets that were not sealed are aborted")
+        yield f"{done.aborted} datasets that were not sealed are aborted"
     if done.floor is not None:
-        lines.append(f"reports of before {_when((done.floor + 1) * SECONDS_AN_HOUR)} are refused")
-    return lines or ["nothing was lost"]
+        yield f"reports of before {_when((done.floor + 1) * SECONDS_AN_HOUR)} are refused"
 
 
 def _when(seconds: int) -> str:

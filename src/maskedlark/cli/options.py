@@ -20,14 +20,16 @@ MostEpsilon = Annotated[float | None, Option(min=0, help="The most that it may c
 Noise = Annotated[float | None, Option(min=0, help="Or how much noise; else the least.")]
 Several = list[str] | None
 """An option that may be repeated."""
+Text = str | None
+"""An option that may be left out."""
 NewFolder = Annotated[Path, Argument(help="The new folder for its settings and data.")]
 _ADDRESS = "The parameter service's address."
 Service = Annotated[str, Option("--service", help=_ADDRESS)]
-ServiceOrNone = Annotated[str | None, Option("--service", help=_ADDRESS)]
-ParameterService = Annotated[str | None, Option("--parameter-service", help=_ADDRESS)]
+ServiceOrNone = Annotated[Text, Option("--service", help=_ADDRESS)]
+ParameterService = Annotated[Text, Option("--parameter-service", help=_ADDRESS)]
 _SERVICE_KEY = Option("--service-key", help="The service's public key, from its operator.")
 ServiceKey = Annotated[str, _SERVICE_KEY]
-ServiceKeyOrNone = Annotated[str | None, _SERVICE_KEY]
+ServiceKeyOrNone = Annotated[Text, _SERVICE_KEY]
 Origins = Annotated[
     list[str], Option("--origin", help="NAME=KEY of an ad server's first document key. Repeat for more.")
 ]
@@ -36,15 +38,13 @@ Listening = Callable[[Serving], Serving]
 Serve = Callable[[Path, Listening], None]
 
 
-def serve_command(app: typer.Typer, service: str, example: str, config_help: str) -> Callable[[Serve], Serve]:
-    """Declare `serve` of a service: it gets the path of its settings, and where else it shall listen."""
+def serve_command(app: typer.Typer, party: str, example: str) -> Callable[[Serve], Serve]:
+    """Declare `serve` of a party: it gets the path of its settings, and where else it shall listen."""
 
     def add(run: Serve) -> Serve:
         def serve(
-            config: Annotated[Path, Option(help=config_help)],
-            host: Annotated[
-                str | None, Option(help="The address to listen on, if not the settings'.")
-            ] = None,
+            config: Annotated[Path, Option(help=f"The {party}'s settings, in TOML.")],
+            host: Annotated[Text, Option(help="The address to listen on, if not the settings'.")] = None,
             port: Annotated[
                 int | None,
                 Option(min=0, max=65_535, help="The port, if not the settings'; 0 is any free one."),
@@ -55,14 +55,13 @@ def serve_command(app: typer.Typer, service: str, example: str, config_help: str
             ] = "INFO",
         ) -> None:
             # First thing of all: logs as every service has them, and files that are for their owner alone.
-            logs.configure(service, log_level)
+            logs.configure(app.info.name or party, log_level)
             os.umask(0o077)
-            given = {"host": host, "port": port}
-            changed = {name: value for name, value in given.items() if value is not None}
+            changed = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
             run(config, lambda settings: settings.model_copy(update=changed))
 
         serve.__doc__ = run.__doc__
-        command(app, example)(serve)
+        command(app, f"serve --config {example}")(serve)
         return run
 
     return add

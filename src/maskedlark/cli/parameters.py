@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 from typer import Argument, Option
 
 from maskedlark.cli import chains, options
 from maskedlark.cli.error_handling import command, group
-from maskedlark.cli.options import Json, Listening, Service, ServiceKey, serve_command
+from maskedlark.cli.options import Json, Listening, Service, ServiceKey, Text, serve_command
 from maskedlark.cli.output import print_result
 from maskedlark.clock import SystemClock
 from maskedlark.errors import BadSignature, InvalidDocument
@@ -56,12 +56,8 @@ def keys(
 @command(app, "draft settings.toml --document-key 9d61… --request-key request.key --out draft.json")
 def draft(
     settings: Annotated[Path, Argument(help="A short TOML; what it leaves out gets a default.")],
-    document_key: Annotated[
-        str | None, Option(help="Signs the next document: its public half or file.")
-    ] = None,
-    request_key: Annotated[
-        str | None, Option(help="Signs requests to helpers: its public half or file.")
-    ] = None,
+    document_key: Annotated[Text, Option(help="Signs the next document: its public half or file.")] = None,
+    request_key: Annotated[Text, Option(help="Signs requests to helpers: its public half or file.")] = None,
     previous: Annotated[Path | None, Option(help="The published document that this one follows.")] = None,
     out: Out = None,
 ) -> None:
@@ -109,8 +105,7 @@ def publish(
         files.write(out, published.encode())
     claimed = published.claimed()
     fields = {"origin": claimed.origin, "version": claimed.version, "digest": claimed.digest.hex()}
-    line = "published version {version} of {origin}, digest {digest}".format(**fields)
-    print_result(fields, as_json, line)
+    print_result(fields, as_json, "published version {version} of {origin}, digest {digest}".format(**fields))
 
 
 @command(app, "show ads.example --service http://127.0.0.1:8000 --service-key 3b6a… --origin-key 9d61…")
@@ -137,7 +132,7 @@ def verify(
     origin: Annotated[str, Argument(help="Whose chain.")],
     service_key: ServiceKey,
     origin_key: OriginKey,
-    service: Annotated[str | None, Option(help="Fetch the chain from here …")] = None,
+    service: Annotated[Text, Option(help="Fetch the chain from here …")] = None,
     file: Annotated[Path | None, Option(help="… or read it from a file.")] = None,
     save: Annotated[Path | None, Option(help="Write the verified chain to this file.")] = None,
     cache: Cache = None,
@@ -179,12 +174,7 @@ def init(
     typer.echo(f"pin origins and helpers in {path}, then run `maskedlark parameters serve`", err=True)
 
 
-@serve_command(
-    app,
-    "parameters",
-    "serve --config parameters/parameters.toml --port 8000",
-    "The service's settings, in TOML.",
-)
+@serve_command(app, "service", "parameters/parameters.toml --port 8000")
 def serve(config: Path, listening: Listening) -> None:
     """Run the parameter service. Prints where it listens; SIGINT or SIGTERM stops it."""
     settings = configuration.read(config)
@@ -218,9 +208,8 @@ def _version(documents: list[Document], version: int) -> Document:
 
 
 def _explain(console: Console, document: Document) -> None:
-    table = Table(show_header=False, box=None, padding=(0, 1))
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
+    columns = Column(style="bold"), Column(overflow="fold")
+    table = Table(*columns, show_header=False, box=None, padding=(0, 1))
     for topic, words in meaning(document):
         table.add_row(escape(topic), escape(words), style="bold yellow" if topic == WARNING else None)
     console.print(table)

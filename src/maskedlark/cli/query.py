@@ -13,7 +13,7 @@ from maskedlark.adserver.query_arguments import Between, Options
 from maskedlark.adserver.requests import StoredRequest
 from maskedlark.adserver.table import Table
 from maskedlark.cli.error_handling import command
-from maskedlark.cli.options import AdServerConfig, Json, MostEpsilon, Noise, Several
+from maskedlark.cli.options import AdServerConfig, Json, MostEpsilon, Noise, Several, Text
 from maskedlark.cli.output import print_result
 from maskedlark.core.records import Entry
 from maskedlark.errors import BadArguments
@@ -40,10 +40,8 @@ def query(
     pending: Annotated[
         bool, Option("--pending", help="List questions that were begun and not answered.")
     ] = False,
-    resume: Annotated[str | None, Option(help="Finish this request, or show its answer again.")] = None,
-    forget: Annotated[
-        str | None, Option(help="Let go of this request; what was charged stays charged.")
-    ] = None,
+    resume: Annotated[Text, Option(help="Finish this request, or show its answer again.")] = None,
+    forget: Annotated[Text, Option(help="Let go of this request; what was charged stays charged.")] = None,
     as_json: Json = False,
 ) -> None:
     """Ask the helpers for sums by group. Shows errors, intervals, the cost, and what is left."""

@@ -1,6 +1,6 @@
 """`maskedlark receipts`: fetch what a helper has signed, and verify it from public documents alone."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -85,15 +85,14 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Verify every receipt of a helper, compute every charge again, and say what a source has cost."""
-    if (service is None) != (file is not None and chain_file is not None):
-        raise typer.BadParameter("give either --service, or --file and --chain")
-    if service is not None:
+    if service is None and file is not None and chain_file is not None:
+        signed = pages.decode_chain(chain_file.read_bytes())
+        documents, receipts = verify_chain(signed, origin, service_key, origin_key), read_lines(file)
+    elif service is not None and (file is None or chain_file is None):
         with open_client(origin, service, service_key, origin_key) as client:
             documents, receipts = client.chain(origin), _fetch(client, origin, helper, most)
     else:
-        assert file is not None and chain_file is not None  # noqa: PT018 - as was just checked
-        signed = pages.decode_chain(chain_file.read_bytes())
-        documents, receipts = verify_chain(signed, origin, service_key, origin_key), read_lines(file)
+        raise typer.BadParameter("give either --service, or --file and --chain")
     fields = _fields(trail.verify(receipts, origin, helper, documents), documents)
     print_result(fields, as_json, *_lines(fields))
 
@@ -114,8 +113,12 @@ def kept(
 
 
 def _fetch(client: ParameterClient, origin: str, helper: str, most: int) -> list[SignedReceipt]:
-    """From the helper itself, at the address that its identity signs."""
-    identity = _identity(client.chain(origin), helper)
+    """From the helper itself, at the address that its identity signs, as the newest document names it."""
+    identities = {each.name: each.identity for document in client.chain(origin) for each in document.helpers}
+    if helper not in identities:
+        known = did_you_mean(helper, sorted(identities), "they name")
+        raise UnknownHelper(f"no document names a helper {helper!r}; {known}")
+    identity = VerifyingKey(bytes.fromhex(identities[helper]))
     with Remote(client.keys(helper, identity).address) as remote:
         receipts = list(fetch_receipts(remote, origin, most=most + 1))
     if len(receipts) > most:
@@ -123,16 +126,6 @@ def _fetch(client: ParameterClient, origin: str, helper: str, most: int) -> list
             f"{helper} shows more than {most} receipts: if it has so many, give a larger --most"
         )
     return receipts
-
-
-def _identity(documents: Sequence[Document], helper: str) -> VerifyingKey:
-    """By the newest document that names the helper."""
-    for document in reversed(documents):
-        for each in document.helpers:
-            if each.name == helper:
-                return VerifyingKey(bytes.fromhex(each.identity))
-    names = sorted({each.name for document in documents for each in document.helpers})
-    raise UnknownHelper(f"no document names a helper {helper!r}; {did_you_mean(helper, names, 'they name')}")
 
 
 def read_lines(path: Path) -> list[SignedReceipt]:
@@ -155,17 +148,7 @@ def _fields(verified: Trail, documents: Sequence[Document]) -> dict[str, Any]:
     source has cost under every document that has receipts, beside that by sums without noise."""
     receipts, spent, local = verified.receipts, verified.spent(), verified.local()
     used = {each.request: each.used for each in receipts if isinstance(each, receipt.ClosedReceipt)}
-    sessions = [
-        {
-            "request": each.request,
-            "tag": each.tag,
-            "steps": each.steps,
-            "used": used.get(each.request),
-            "charged_epsilon": each.balance.charged_epsilon,
-        }
-        for each in receipts
-        if isinstance(each, receipt.OpenedReceipt)
-    ]
+    opened = [each for each in receipts if isinstance(each, receipt.OpenedReceipt)]
     costs = [
         {
             "version": document.version,
@@ -185,34 +168,35 @@ def _fields(verified: Trail, documents: Sequence[Document]) -> dict[str, Any]:
         "receipts": len(receipts),
         "datasets_sealed": sum(isinstance(each, receipt.SealedReceipt) for each in receipts),
         "questions_answered": sum(isinstance(each, receipt.ReleaseReceipt) for each in receipts),
-        "training_sessions": sessions,
+        "training_sessions": [_session(each, used.get(each.request)) for each in opened],
         "receipts_lost": verified.lost,
         "spent": costs,
     }
 
 
-def _lines(fields: dict[str, Any]) -> list[str]:
+def _session(opened: receipt.OpenedReceipt, used: int | None) -> dict[str, Any]:
+    said = opened.model_dump(include={"request", "tag", "steps"})
+    return {**said, "used": used, "charged_epsilon": opened.balance.charged_epsilon}
+
+
+def _lines(fields: dict[str, Any]) -> Iterator[str]:
     """The same for a reader."""
     sessions = fields["training_sessions"]
-    lines = [
+    yield (
         "{receipts} receipts of {helper} for {origin} verified: {datasets_sealed} datasets sealed, "
-        "{questions_answered} questions answered".format(**fields)
-        + f", {len(sessions)} training sessions opened"
-    ]
+        "{questions_answered} questions answered, {opened} training sessions opened"
+    ).format(**fields, opened=len(sessions))
     if lost := fields["receipts_lost"]:
-        lines.append(f"{lost} receipts were lost, as the helper says: what they cost is not in the sums")
+        yield f"{lost} receipts were lost, as the helper says: what they cost is not in the sums"
     for each in sessions:
         used = "open" if each["used"] is None else f"closed after {each['used']}"
-        lines.append(
-            f"session {each['request'][:8]}… of {each['tag']}: {each['steps']} steps, {used}; it was "
-            f"charged ε = {each['charged_epsilon']:.6g} when it was opened"
-        )
+        charged = f"it was charged ε = {each['charged_epsilon']:.6g} when it was opened"
+        yield f"session {each['request'][:8]}… of {each['tag']}: {each['steps']} steps, {used}; {charged}"
     for cost in fields["spent"]:
-        lines.append(
+        yield (
             "version {version}: a source has cost at most ε = {epsilon:.6g} at δ = {delta:g}, of "
             "ε = {budget_epsilon:g} at δ = {budget_delta:g}; ε = {coalition_epsilon:.6g} if all helpers but "
-            "one joined the ad server".format(**cost)
-        )
+            "one joined the ad server"
+        ).format(**cost)
         if local := cost["local_epsilon"]:
-            lines.append(f"and ε = {local:.6g} more, by sums without noise over labels that were randomised")
-    return lines
+            yield f"and ε = {local:.6g} more, by sums without noise over labels that were randomised"

@@ -10,22 +10,16 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-import typer
-
 _ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Terminated(KeyboardInterrupt):
-    """Another signal than Ctrl-C told this process to end."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.number = number
+    """Another signal than Ctrl-C told this process to end: its number is the argument."""
 
 
 def exit_code(error: KeyboardInterrupt) -> int:
     """As shells have it: 130 after Ctrl-C, 143 after SIGTERM."""
-    return 128 + (error.number if isinstance(error, Terminated) else signal.SIGINT)
+    return 128 + int(error.args[0] if isinstance(error, Terminated) else signal.SIGINT)
 
 
 @contextmanager
@@ -36,9 +30,6 @@ def as_interrupts() -> Iterator[None]:
     before = {each: signal.signal(each, _raise) for each in handled}
     try:
         yield
-    except Terminated as error:
-        typer.echo("interrupted", err=True)
-        raise typer.Exit(exit_code(error)) from None
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)

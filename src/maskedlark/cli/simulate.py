@@ -1,6 +1,7 @@
 """`maskedlark simulate`: the whole workflow on a CSV of one's own, with real services that stay up."""
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ from typer import Argument, Option
 
 from maskedlark.cli import signals
 from maskedlark.cli.error_handling import command
-from maskedlark.cli.options import HelperCount, Several
+from maskedlark.cli.options import HelperCount, Several, Text
 from maskedlark.cli.output import print_result
 from maskedlark.simulate import simulation, users
 from maskedlark.simulate.drafts import RECIPE
@@ -34,7 +35,7 @@ def simulate(
     value: Annotated[
         Several, Option(help="NAME=LOW..HIGH: a column to add up, bounds in public. Repeat.")
     ] = None,
-    label: Annotated[str | None, Option(help="The column to train on: 0 or 1, true or false.")] = None,
+    label: Annotated[Text, Option(help="The column to train on: 0 or 1, true or false.")] = None,
     features: Annotated[Several, Option(help="Columns a model gets; else all that are nothing else.")] = None,
     leave_out: Annotated[Several, Option(help="Columns that are no features.")] = None,
     tag: Annotated[str, Option(help="The model's name in the document.")] = simulation.TAG,
@@ -120,23 +121,18 @@ def _fields(started: Simulation) -> dict[str, Any]:
     }
 
 
-def hints(started: Simulation, folder: Path) -> list[str]:
+def hints(started: Simulation, folder: Path) -> Iterator[str]:
     """What there is, and what to type in another terminal."""
     sealed = ", ".join(f"{each.records} records in {each.name!r}" for each in started.sealed.values())
-    lines = [
-        f"Ready: a parameter service, an ad server and {len(started.cluster.helpers)} helpers are running.",
-        f"Sealed at every helper: {sealed}, fakes among them. Next, in another terminal:",
-        "",
-    ]
-    document = started.document
+    yield f"Ready: a parameter service, an ad server and {len(started.cluster.helpers)} helpers are running."
+    yield f"Sealed at every helper: {sealed}, fakes among them. Next, in another terminal:\n"
+    document, recipe = started.document, quote(str(folder / RECIPE))
     if document.values:
         by = f" --group-by {quote(document.keys[0])}" if document.keys else ""
         named = " ".join(f"--value {quote(each.name)}" for each in document.values)
-        config = quote(str(folder / started.config.name))
-        lines += [f"  maskedlark query --config {config}{by} {named} --explain"]
-        lines += [f"  maskedlark query --config {config}{by} {named}"]
+        query = f"  maskedlark query --config {quote(str(folder / started.config.name))}{by} {named}"
+        yield from (f"{query} --explain", query)
     if started.encoder:
-        recipe = quote(str(folder / RECIPE))
-        lines += [f"  maskedlark train {recipe} --plan", f"  maskedlark train {recipe}"]
-        lines += [f"  maskedlark evaluate {recipe}"]
-    return [*lines, "", "Ctrl-C stops all of it; the same command carries on, and nobody reports twice."]
+        yield from (f"  maskedlark train {recipe} --plan", f"  maskedlark train {recipe}")
+        yield f"  maskedlark evaluate {recipe}"
+    yield "\nCtrl-C stops all of it; the same command carries on, and nobody reports twice."

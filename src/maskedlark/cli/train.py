@@ -10,7 +10,7 @@ from typer import Argument, Option
 from maskedlark.cli.error_handling import command, import_extra
 from maskedlark.cli.options import Json, MostEpsilon, Noise
 from maskedlark.cli.output import print_result
-from maskedlark.ledger.receipt import OpenedReceipt
+from maskedlark.ledger.receipt import Balance
 from maskedlark.training import recipe as recipes
 from maskedlark.training.client import Client
 from maskedlark.training.errors import BadRun
@@ -18,6 +18,7 @@ from maskedlark.training.metrics import Measure
 
 _MEASURES = ("auc", "log_loss", "accuracy", "squared_error", "bias")
 Run = Annotated[Path, Argument(help="A TOML: model, loss, datasets, steps, cost and optimizer.")]
+Part = Annotated[Literal["all", "held_out", "training"], Option(help="Which of the records count.")]
 app = typer.Typer()
 
 
@@ -44,26 +45,21 @@ def train(
                 for each in steppers:
                     each.step()
         training.save(recipe.out)
-    receipts: dict[str, OpenedReceipt] = dict(training.receipts)
-    fields = {
-        "plan": training.plan().figures(),
-        "out": str(recipe.out),
-        "charged": {name: each.balance.model_dump() for name, each in receipts.items()},
-    }
+    balances: dict[str, Balance] = {name: each.balance for name, each in training.receipts.items()}
+    charged = {name: each.model_dump() for name, each in balances.items()}
     line = f"{recipe.out}: trained {training.plan().steps} steps"
-    if balances := [each.balance for each in receipts.values()]:
+    if balances:
         # What it cost, where most was charged, and what is left, where least is.
-        line += f"; charged ε = {max(each.charged_epsilon for each in balances):.4g}"
-        line += f", left {min(each.left_epsilon for each in balances):.4g}"
+        line += f"; charged ε = {max(each.charged_epsilon for each in balances.values()):.4g}"
+        line += f", left {min(each.left_epsilon for each in balances.values()):.4g}"
+    fields = {"plan": training.plan().figures(), "out": str(recipe.out), "charged": charged}
     print_result(fields, as_json, line)
 
 
 @command(app, "evaluate run.toml --part held_out --epsilon 0.5")
 def evaluate(
     run: Run,
-    part: Annotated[
-        Literal["all", "held_out", "training"], Option(help="Which of the records count.")
-    ] = "all",
+    part: Part = "all",
     epsilon: MostEpsilon = None,
     noise: Noise = None,
     buckets: Annotated[int, Option(min=2, help="Of predicted scores.")] = 20,
@@ -78,17 +74,16 @@ def evaluate(
             options["held_out"] = recipe.held_out
         evaluation = client.evaluate(predictor, epsilon=epsilon, noise=noise, **options)
     balance = evaluation.answered.balance
-    measures = [
-        {
-            name: asdict(measure)
-            for name in _MEASURES
-            if isinstance(measure := getattr(label, name, None), Measure)
-        }
-        for label in evaluation.labels
-    ]
-    print_result({"labels": measures, "balance": balance.model_dump()}, as_json, str(evaluation))
+    labels = [_measures(label) for label in evaluation.labels]
+    print_result({"labels": labels, "balance": balance.model_dump()}, as_json, str(evaluation))
     if not as_json:
         typer.echo(f"charged ε = {balance.charged_epsilon:.4g}, left {balance.left_epsilon:.4g}", err=True)
+
+
+def _measures(label: object) -> dict[str, Any]:
+    """For programs: those that such a label has."""
+    measures = {name: getattr(label, name, None) for name in _MEASURES}
+    return {name: asdict(each) for name, each in measures.items() if isinstance(each, Measure)}
 
 
 def _making() -> Any:  # noqa: ANN401 - a module

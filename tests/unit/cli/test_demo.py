@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from rich.console import Console
 from rich.text import Text
 from typer.testing import CliRunner
 
 import maskedlark
 from maskedlark.cli import app, demo
 from maskedlark.cli.demo_steps.people import encoder, people
+from maskedlark.cli.output import Screen
 from maskedlark.core import field
 from maskedlark.randomness import SystemRandomness
 from maskedlark.training.client import Client
@@ -161,7 +161,7 @@ def stable(output: str) -> str:
 def test_without_torch_no_model_is_trained_and_the_demo_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setattr(demo, "find_spec", lambda name: None)
     crowd, nobody = people(1500), cast(Client, None)
-    assert demo.train(Console(width=120), nobody, crowd, encoder(crowd), SystemRandomness()) is None
+    assert demo.train(Screen(width=120), nobody, crowd, encoder(crowd), SystemRandomness()) is None
     assert "pip install maskedlark[train]" in capsys.readouterr().out
 
 

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from experiments import running
 from maskedlark.cli import app, signals
 from maskedlark.cli.audits import canaries, mask_attacks, training, weights
+from maskedlark.cli.error_handling import report_errors
 
 ENDS = [signal.SIGTERM, signal.SIGHUP]
 
@@ -40,8 +41,14 @@ def leaving(left):
 def test_a_signal_to_end_leaves_every_with_and_gives_its_code(number, capsys):
     signal.signal(number, heard)
     left: list[str] = []
-    with pytest.raises(typer.Exit) as ended, signals.as_interrupts(), leaving(left):
-        signal.raise_signal(number)
+
+    @report_errors
+    def command():
+        with signals.as_interrupts(), leaving(left):
+            signal.raise_signal(number)
+
+    with pytest.raises(typer.Exit) as ended:
+        command()
     assert ended.value.exit_code == 128 + number
     assert left == ["in order"]
     assert capsys.readouterr().err == "interrupted\n"

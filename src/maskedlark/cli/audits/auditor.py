@@ -17,14 +17,8 @@ SETTINGS = """
 k = 20
 budget = {{epsilon = 100.0, delta = 1e-3}}
 training = {{adserver = {{epsilon = 100.0, delta = 1e-3}}, coalition = {{epsilon = 100.0, delta = 1e-3}}}}
-[[models]]
-tag = "audited"
-features = {features}
-labels = [{{kind = "binary"}}]
-gradient_bound = {bound}
-[mechanisms.train]
-kind = "gaussian"
-noise_floor = 0.1
+models.audited = {{features = {features}, gradient_bound = {bound}}}
+mechanisms.train = {{kind = "gaussian", noise_floor = 0.1}}
 """
 """Of a model to train: budgets are as large as helpers allow, since it is the noise that is audited."""
 DELTA = 1e-5
@@ -52,13 +46,8 @@ def sealed(scene: LocalCluster, purpose: Purpose, make: Callable[[Population], R
     """The reports of an auditor's own, sealed at every helper; yields who may ask about them."""
     document = scene.document
     seen = SystemClock().now() - document.attribution_window_s - document.delay.most_s - 3600
-    scene.upload(_small(make(Population(document, scene.recipients(), seen, scene.rng))))
+    made = make(Population(document, scene.recipients(), seen, scene.rng))
+    scene.upload(batch[start : start + _UPLOAD] for batch in made for start in range(0, len(batch), _UPLOAD))
     with scene.client() as client:
         scene.seal(client, {purpose: _DATASET})
         yield client
-
-
-def _small(batches: Reports) -> Iterator[Sequence[bytes]]:
-    for batch in batches:
-        for start in range(0, len(batch), _UPLOAD):
-            yield batch[start : start + _UPLOAD]

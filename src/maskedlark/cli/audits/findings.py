@@ -1,6 +1,6 @@
 """What an audit found, beside what is allowed; and the verdict of all of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import typer
@@ -18,6 +18,11 @@ SEEN_ALONE = 1 / 3
 """The same of the ad server alone: two helpers' noise is √2 of what is accounted, and less is to be found."""
 
 LEAKS, BLIND = "MORE THAN ALLOWED", "BLIND"
+_CONCLUSIONS = {
+    LEAKS: "More was found than is allowed: something leaks, or noise is missing.",
+    BLIND: "An attack is blind: it found less than it has to, so this audit says nothing. Give it more.",
+}
+"""By verdict, the worst first."""
 
 
 @dataclass(frozen=True)
@@ -45,28 +50,23 @@ class Finding:
     @property
     def ok(self) -> bool:
         """Whether the attack sees, and found nothing above what is allowed."""
-        return self.verdict not in (LEAKS, BLIND)
+        return self.verdict not in _CONCLUSIONS
 
 
-def show(
-    audit: str,
-    figure: str,
-    findings: Sequence[Finding],
-    as_json: bool,
-    figures: Mapping[str, float] | None = None,
-) -> None:
+def show(audit: str, figure: str, findings: Sequence[Finding], as_json: bool, **figures: float) -> None:
     """Print all of it; exit with 1 if more was found than is allowed, or if an attack is blind.
 
     `figures`: what programs get beside the findings, by name.
     """
-    ok = all(each.ok for each in findings)
+    verdicts = {each.verdict for each in findings}
+    wrong = [words for verdict, words in _CONCLUSIONS.items() if verdict in verdicts]
     listed = [{**asdict(each), "ok": each.ok, "verdict": each.verdict} for each in findings]
-    fields = {"audit": audit, "figure": figure, **(figures or {}), "findings": listed, "ok": ok}
+    fields = {"audit": audit, "figure": figure, **figures, "findings": listed, "ok": not wrong}
     if not as_json:
         columns = ("attack", "by", f"{figure} found", "at least", "allowed", "verdict")
         Console(highlight=False).print(table(columns, map(_row, findings)))
-    print_result(fields, as_json, _conclusion(findings))
-    if not ok:
+    print_result(fields, as_json, next(iter(wrong), "Nothing above what is allowed was found."))
+    if wrong:
         raise typer.Exit(1)
 
 
@@ -74,12 +74,3 @@ def _row(finding: Finding) -> tuple[str, ...]:
     least = f"{finding.least:.3f}" if finding.least > 0 else "—"
     allowed = "—" if finding.allowed is None else f"{finding.allowed:.3f}"
     return finding.attack, finding.by, f"{finding.found:.3f}", least, allowed, finding.verdict
-
-
-def _conclusion(findings: Sequence[Finding]) -> str:
-    verdicts = {each.verdict for each in findings}
-    if LEAKS in verdicts:
-        return "More was found than is allowed: something leaks, or noise is missing."
-    if BLIND in verdicts:
-        return "An attack is blind: it found less than it has to, so this audit says nothing. Give it more."
-    return "Nothing above what is allowed was found."

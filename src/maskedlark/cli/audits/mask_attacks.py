@@ -51,19 +51,20 @@ def _attack_ours(ours: tuple[View, ...], truth: Flags) -> Iterator[Finding]:
         view, who = attacks.as_signed(seen.shares), f"helper-{place}"
         for name, attack in _PLAIN.items():
             yield _finding(name, who, advantage(attack(view), truth))
-        yield Finding("generator of masks", who, _generator(seen.shares, truth), 0.0)
+        state = read_generator(attacks.as_uniform(seen.shares), truth)
+        yield Finding("generator of masks", who, 0.0 if state is None else abs(state.value), 0.0)
     for missing in range(len(ours)):
         coalition = [seen for place, seen in enumerate(ours) if place != missing]
         for name, won in attacks.learn(attacks.as_rows(coalition), truth).items():
             yield _finding(f"learner ({name})", f"all helpers but helper-{missing}", won)
 
 
-def _generator(shares: NDArray[np.int64], truth: Flags) -> float:
-    """0 where no generator is found behind the masks."""
+def read_generator(view: attacks.Rows, truth: Flags) -> Advantage | None:
+    """None where no state of a generator is found behind the masks."""
     try:
-        return abs(advantage(prototype.read_labels(attacks.as_uniform(shares)) == 1, truth).value)
+        return advantage(prototype.read_labels(view) == 1, truth)
     except NotMersenne:
-        return 0.0
+        return None
 
 
 def _finding(name: str, who: str, won: Advantage) -> Finding:

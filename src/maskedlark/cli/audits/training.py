@@ -56,15 +56,10 @@ class FinishedSession:
 
 
 def run_session(
-    client: Client,
-    network: Network,
-    quantised: Quantised,
-    clip: Clip,
-    sampling: Sampling,
-    steps: int,
-    noise: float,
+    client: Client, asked: GradientSteps, quantised: Quantised, sampling: Sampling, steps: int, noise: float
 ) -> FinishedSession:
     """A session whose every step has these weights. Run by an ad server that need not be honest."""
+    network, clip = asked.network, asked.clipping
     document, digests = client.sealed_to_train(None)
     request = SessionRequest(
         id=client.new_id(),
@@ -102,32 +97,28 @@ def run(count: int, rate: float, steps: int, noise: float, rng: Randomness) -> F
     rows = canaries.features(count)
     make = lambda crowd: crowd.train(TAG, rows, [coins.astype(np.int64)])  # noqa: E731
     with audited(settings, Purpose.TRAIN, make, rng) as (scene, client):
-        clip, sampling = clipping(scene.document), Sampling(kind="poisson", rate=rate)
-        ran = run_session(client, network, zeros, clip, sampling, steps, noise)
-        told, drawn = _told(scene, ran, network, clip, count)
+        asked = GradientSteps(TAG, network, clipping(scene.document))
+        ran = run_session(client, asked, zeros, Sampling(kind="poisson", rate=rate), steps, noise)
+        told, drawn = _told(scene, ran, asked)
     opened = ran.receipts["helper-1"].course
     assert opened is not None, "a session with noise has a course"
     # Label 1 moves a gradient down.
     sums, told = -ran.sums / (2 * BOUND), -told / (2 * BOUND)
-    (column,) = GradientSteps(TAG, network, clip).at(ran.bodies[0], b"").columns
+    (column,) = asked.at(ran.bodies[0], b"").columns
     tail = mechanisms.tail("gaussian", noise, column.sensitivity, 1)
     return judge(coins, sums, told, drawn, ran.answers, tail, opened, rate)
 
 
 def _told(
-    scene: LocalCluster, ran: FinishedSession, network: Network, clip: Clip, count: int
+    scene: LocalCluster, ran: FinishedSession, asked: GradientSteps
 ) -> tuple[colluding.Floats, canaries.Flags]:
     """What helper 1 knows: its noise, and which canaries were in each batch."""
-    helper = scene.helpers[1]
+    helper, document = scene.helpers[1], scene.document
     opened = ran.receipts[helper.name]
-    steps = GradientSteps(TAG, network, clip)
-    told = colluding.step_noise(helper.folder, scene.document, opened, steps, ran.bodies)
-    records = colluding.records(helper.folder, scene.document, opened.datasets[0], TAG)
-    order = records.features.argmax(axis=1)
-    drawn = np.zeros((len(ran.bodies), count), np.bool_)
-    drawn[:, order] = colluding.batches(
-        helper.folder, scene.document, opened, TAG, len(ran.bodies), len(order)
-    )
+    told = colluding.step_noise(helper.folder, document, opened, asked, ran.bodies)
+    order = colluding.records(helper.folder, document, opened.datasets[0], TAG).features.argmax(axis=1)
+    drawn = np.zeros(told.shape, np.bool_)
+    drawn[:, order] = colluding.batches(helper.folder, document, opened, TAG, len(ran.bodies), len(order))
     return told, drawn
 
 

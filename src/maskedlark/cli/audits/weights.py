@@ -18,7 +18,6 @@ from maskedlark.core import sharing
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp.calibration import noise_for_course
 from maskedlark.dp.sampling import Sampling
-from maskedlark.exact.clip import Clip
 from maskedlark.exact.gradient import lift
 from maskedlark.functions import weights as encoding
 from maskedlark.functions.gradient import GradientSteps
@@ -39,9 +38,9 @@ def run(records: int, targets: int, epsilon: float, steps: int, rng: Randomness)
     settings = SETTINGS.format(features=FEATURES, bound=1.0)
     make = lambda crowd: crowd.train(TAG, rows, [labels])  # noqa: E731
     with audited(settings, Purpose.TRAIN, make, rng) as (scene, client):
-        clip, whole = clipping(scene.document), Sampling(kind="whole")
-        ran = run_session(client, crafted.network, crafted.weights, clip, whole, steps, noise)
-    bare = _read(crafted, _noiseless(crafted, clip, rows, labels, rng), labels)
+        asked = GradientSteps(TAG, crafted.network, clipping(scene.document))
+        ran = run_session(client, asked, crafted.weights, Sampling(kind="whole"), steps, noise)
+    bare = _read(crafted, _noiseless(crafted, asked, rows, labels, rng), labels)
     noisy = _read(crafted, ran.sums.sum(axis=0), labels)
     control, attack = f"weights that fire on {targets} records", f"the same, {steps} steps of ε = {epsilon:g}"
     chance = DEVIATIONS * noisy.error
@@ -60,13 +59,13 @@ def _read(crafted: Crafted, gradient: NDArray[np.float64], labels: NDArray[np.in
 
 
 def _noiseless(
-    crafted: Crafted, clip: Clip, rows: Bytes, labels: NDArray[np.int64], rng: Randomness
+    crafted: Crafted, asked: GradientSteps, rows: Bytes, labels: NDArray[np.int64], rng: Randomness
 ) -> NDArray[np.float64]:
     """The same sum from helpers that add no noise, in memory: ours never answer so."""
-    settings = SETTINGS.format(features=FEATURES, bound=clip.psi)
+    settings = SETTINGS.format(features=FEATURES, bound=asked.clipping.psi)
     with Workflow.declared(settings, HELPERS, SystemClock(), rng) as way:
         way.train(TAG, TAG, rows, [labels])
         views = way.views[TAG]
-    question = GradientSteps(TAG, crafted.network, clip).at(encoding.encode(crafted.weights), b"")
+    question = asked.at(encoding.encode(crafted.weights), b"")
     shares = [question.share([view.records[TAG]], 1)[0].shares[0][0] for view in views]
-    return lift(crafted.network, crafted.weights, clip, sharing.combine(shares))
+    return lift(crafted.network, crafted.weights, asked.clipping, sharing.combine(shares))

@@ -2,28 +2,20 @@
 
 from itertools import pairwise
 
-from rich.console import Console
-
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.table import Estimate
 from maskedlark.cli.demo_steps.people import People
 from maskedlark.cli.demo_steps.results import Campaign, Charged, Number, Receipts, Report
-from maskedlark.cli.output import table
+from maskedlark.cli.output import Screen, table
+from maskedlark.ledger import receipt as kinds
 from maskedlark.ledger import trail
-from maskedlark.ledger.receipt import (
-    Balance,
-    ClosedReceipt,
-    OpenedReceipt,
-    Receipt,
-    ReleaseReceipt,
-    SealedReceipt,
-)
+from maskedlark.ledger.receipt import Balance, Receipt
 from maskedlark.simulate.cluster import LocalCluster
 
 NOISE = 1.5
 
 
-def run(console: Console, client: Client, crowd: People) -> Report:
+def run(console: Screen, client: Client, crowd: People) -> Report:
     """Ask for the report, and show the truth, which nobody has, beside it."""
     asked = client.query(["bought", "euros"], by="campaign", noise=NOISE)
     rows = tuple(_campaign(str(name), numbers, crowd) for (name,), numbers in asked.rows)
@@ -34,28 +26,22 @@ def run(console: Console, client: Client, crowd: People) -> Report:
     columns = ("campaign", "buyers", "95 % interval", "true", "euros", "95 % interval", "true")
     cells = ((row.name, *_cells(row.buyers), *_cells(row.euros)) for row in rows)
     console.print(table(columns, cells, title))
-    console.print(
-        f"Not shown: {', '.join(hidden)}, of fewer than k = {report.k} records. The report cost "
-        f"ε = {report.charged:.3g}; {report.left:.3g} is left for any source in it.\n"
-    )
+    console.say(f"""Not shown: {", ".join(hidden)}, of fewer than k = {report.k} records. The report cost
+        ε = {report.charged:.3g}; {report.left:.3g} is left for any source in it.""")
     return report
 
 
 def _campaign(name: str, numbers: tuple[Estimate, ...], crowd: People) -> Campaign:
-    mine = crowd.campaign == name
-    bought, euros = numbers
-    return Campaign(name, _number(bought, crowd.bought[mine].sum()), _number(euros, crowd.euros[mine].sum()))
-
-
-def _number(private: Estimate, truth: int) -> Number:
-    return Number(private.estimate, private.low, private.high, int(truth))
+    truths = [int(column[crowd.campaign == name].sum()) for column in (crowd.bought, crowd.euros)]
+    both = zip(numbers, truths, strict=True)
+    return Campaign(name, *(Number(each.estimate, each.low, each.high, truth) for each, truth in both))
 
 
 def _cells(number: Number) -> tuple[str, str, str]:
     return str(number.estimate), f"{number.low} … {number.high}", str(number.truth)
 
 
-def receipts(console: Console, scene: LocalCluster, client: Client) -> Receipts:
+def receipts(console: Screen, scene: LocalCluster, client: Client) -> Receipts:
     """Add up what all was charged, as anyone could: from public documents and what helpers publish."""
     trails = [
         trail.verify(client.receipts(helper.name), scene.origin, helper.name, scene.documents)
@@ -64,11 +50,9 @@ def receipts(console: Console, scene: LocalCluster, client: Client) -> Receipts:
     spent = [each.spent()[scene.document.digest.hex()] for each in trails]
     budget, chain = scene.document.budget, _chain(trails[0].receipts)
     epsilon, coalition = max(each.epsilon for each in spent), max(each.coalition for each in spent)
-    console.print(
-        f"The receipts of all {len(spent)} helpers verify: all of this has cost a source at most "
-        f"ε = {epsilon:.3g} of {budget.epsilon:g}, and {coalition:.3g} if all helpers but one "
-        "joined the ad server.\n"
-    )
+    console.say(f"""The receipts of all {len(spent)} helpers verify: all of this has cost a source at most
+        ε = {epsilon:.3g} of {budget.epsilon:g}, and {coalition:.3g} if all helpers but one joined the ad
+        server.""")
     return Receipts(len(spent), epsilon, coalition, budget.epsilon, budget.delta, chain)
 
 
@@ -86,13 +70,13 @@ def _chain(receipts: list[Receipt]) -> tuple[Charged, ...]:
 
 def _what(receipt: Receipt) -> str:
     match receipt:
-        case SealedReceipt():
+        case kinds.SealedReceipt():
             return f"{receipt.records} records sealed, to {receipt.purpose}"
-        case ReleaseReceipt():
+        case kinds.ReleaseReceipt():
             return f"{receipt.function} answered with {receipt.released.mechanism.capitalize()} noise"
-        case OpenedReceipt():
+        case kinds.OpenedReceipt():
             return f"{receipt.steps} training steps reserved"
-        case ClosedReceipt():
+        case kinds.ClosedReceipt():
             return f"training closed after {receipt.used} steps"
         case _:
             return "receipts lost"

@@ -7,15 +7,14 @@ from contextlib import closing
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 
 from maskedlark.adserver.report_store import Reports, Selection
 from maskedlark.audit import attacks, prototype
-from maskedlark.audit.attacks import advantage
-from maskedlark.audit.prototype import NotMersenne
+from maskedlark.audit.attacks import Advantage, advantage
+from maskedlark.cli.audits.mask_attacks import read_generator
 from maskedlark.cli.demo_steps.people import People
 from maskedlark.cli.demo_steps.results import ALL, NO_STATE, Attack, Held, PartyView, Won
-from maskedlark.cli.output import table
+from maskedlark.cli.output import Screen, table
 from maskedlark.clock import SystemClock
 from maskedlark.core import field
 from maskedlark.core.declared import Measure, Model
@@ -37,15 +36,16 @@ def opened(scene: LocalCluster, declared: Measure | Model) -> Views:
     with closing(open_database(f"sqlite:///{scene.folder / 'reports.sqlite'}")) as database:
         selection = Selection(declared.purpose, scene.document.digest, 0, now + 1)
         stored = [each.data for each in Reports(database, SystemClock()).read(selection)]
-    size, openers = scene.document.payload_size(declared.purpose), []
-    for place, helper in enumerate(scene.helpers):
-        keys = Keyring(helper.folder / "keys", helper.name).opening_keys(now)
-        openers.append(Opener(helper.name, place, keys, declared, size))
+    size = scene.document.payload_size(declared.purpose)
+    openers = [
+        Opener(each.name, place, Keyring(each.folder / "keys", each.name).opening_keys(now), declared, size)
+        for place, each in enumerate(scene.helpers)
+    ]
     return open_reports(openers, stored)
 
 
 def run(
-    console: Console, measured: Views, trained: Views, crowd: People, encoder: Encoder
+    console: Screen, measured: Views, trained: Views, crowd: People, encoder: Encoder
 ) -> tuple[PartyView, ...]:
     """A row per party: what it can read, and its part of two reports of somebody who bought.
 
@@ -59,18 +59,18 @@ def run(
     assert isinstance(to_train, Trained)
     campaigns = to_measure.keys["campaign"]
     same_campaign = np.array([str(each) == campaign for each in campaigns.entries], np.bool_)[campaigns.codes]
-    euros = _Parts(measured, 2, same_campaign, int(crowd.euros[buyer]))
-    label = _Parts(trained, 1, (to_train.features == features).all(axis=1), 1)
+    euros_id, euros = _held(measured, 2, same_campaign, int(crowd.euros[buyer]))
+    label_id, label = _held(trained, 1, (to_train.features == features).all(axis=1), 1)
     readable = (f"campaign {campaign}", f"features {features.tobytes().hex()}")
-    ids = (f"report {euros.id}…", f"report {label.id}…")
-    views = (
-        PartyView("browser", readable, euros.total, label.total, knows=True),
-        PartyView("ad server", ids, euros.sealed, label.sealed),
-        *(
-            PartyView(view.opener.helper, readable, euros.share(place), label.share(place))
-            for place, view in enumerate(measured)
-        ),
-        PartyView(ALL, ("if they colluded",), euros.total, label.total, knows=True),
+    reads = {
+        "browser": readable,
+        "ad server": (f"report {euros_id}…", f"report {label_id}…"),
+        **{view.opener.helper: readable for view in measured},
+        ALL: ("if they colluded",),
+    }
+    views = tuple(
+        PartyView(party, words, to_add_up, to_train_on, knows=party in ("browser", ALL))
+        for (party, words), to_add_up, to_train_on in zip(reads.items(), euros, label, strict=True)
     )
     columns = ("party", "can read", "euros to add up", "label to train")
     rows = ((view.party, *map("\n".join, (view.reads, view.euros.shown, view.label.shown))) for view in views)
@@ -78,51 +78,39 @@ def run(
     return views
 
 
-class _Parts:
-    """One number of one report, as each party has it."""
-
-    def __init__(self, views: Views, column: int, candidates: NDArray[np.bool_], value: int) -> None:
-        shares = np.stack([view.shares[:, column] for view in views])
-        totals = field.to_signed(field.total(shares))
-        place = int(np.argmax(candidates & (totals == value)))
-        self._shares, total = shares[:, place], int(totals[place])
-        self.total = Held((str(total),), f"{total % field.P:016x}")
-        stored = views[0].opener.address(views[0].parts[place])
-        self.id, payload = stored.public.id.hex()[:8], stored.sealed
-        self.sealed = Held((f"{payload[:6].hex()}…", f"{len(payload)} sealed bytes"), payload[:8].hex())
-
-    def share(self, helper: int) -> Held:
-        """What a helper has of it."""
-        share = f"{int(self._shares[helper]):016x}"
-        return Held((share,), share)
+def _held(
+    views: Views, column: int, candidates: NDArray[np.bool_], value: int
+) -> tuple[str, tuple[Held, ...]]:
+    """The id of a report that may be meant, and one of its numbers as each party has it."""
+    shares = np.stack([view.shares[:, column] for view in views])
+    totals = field.to_signed(field.total(shares))
+    place = int(np.argmax(candidates & (totals == value)))
+    stored, total = views[0].opener.address(views[0].parts[place]), int(totals[place])
+    known = Held((str(total),), f"{total % field.P:016x}")
+    sealed = (f"{stored.sealed[:6].hex()}…", f"{len(stored.sealed)} sealed bytes")
+    digits = [f"{int(share):016x}" for share in shares[:, place]]
+    masked = (Held(sealed, stored.sealed[:8].hex()), *(Held((each,), each) for each in digits))
+    return stored.public.id.hex()[:8], (known, *masked, known)
 
 
-def attack(console: Console, trained: Views) -> tuple[Attack, ...]:
+def attack(console: Screen, trained: Views) -> tuple[Attack, ...]:
     """Two attacks of helpers that win against the paper's prototype."""
     labels = attacks.labels(trained)  # As no party has them.
     shares = [view.shares for view in trained]
     truth = labels == 1
     first, last = prototype.masks(labels, prototype.generator(2021))
-    signs = (_won(attacks.by_sign(view), truth) for view in (last, attacks.as_signed(shares[-1])))
-    states = (_read_generator(view, truth) for view in (first, attacks.as_uniform(shares[0])))
+    signs = (advantage(attacks.by_sign(view), truth) for view in (last, attacks.as_signed(shares[-1])))
+    states = (read_generator(view, truth) for view in (first, attacks.as_uniform(shares[0])))
     tried = (
-        Attack("sign of the last helper's masks", *signs),
-        Attack("generator behind helper-0's masks", *states),
+        Attack("sign of the last helper's masks", *map(_won, signs)),
+        Attack("generator behind helper-0's masks", *map(_won, states)),
     )
     rows = ((each.name, str(each.prototype or NO_STATE), str(each.ours or NO_STATE)) for each in tried)
     title = "\nHelpers attack: their advantage over guessing"
     console.print(table(("attack", "paper's prototype", "ours"), rows, title))
-    console.print("An advantage of 1 reads every label, 0 reads none.\n")
+    console.say("An advantage of 1 reads every label, 0 reads none.")
     return tried
 
 
-def _read_generator(view: NDArray[np.float64], truth: NDArray[np.bool_]) -> Won | None:
-    try:
-        return _won(prototype.read_labels(view) == 1, truth)
-    except NotMersenne:
-        return None
-
-
-def _won(guesses: NDArray[np.bool_], truth: NDArray[np.bool_]) -> Won:
-    won = advantage(guesses, truth)
-    return Won(won.value, won.error)
+def _won(won: Advantage | None) -> Won | None:
+    return None if won is None else Won(won.value, won.error)

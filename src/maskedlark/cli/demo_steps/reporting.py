@@ -6,13 +6,12 @@ One browser reports for real, step by step, and all others at once.
 import time
 from contextlib import closing
 
-from rich.console import Console
-
 from maskedlark.adserver.client import Client
 from maskedlark.browser import Browser, Kind, Outbox, Store
 from maskedlark.browser.upload import Uploader
-from maskedlark.cli.demo_steps.people import People
+from maskedlark.cli.demo_steps.people import CAMPAIGNS, People
 from maskedlark.cli.demo_steps.results import Sent
+from maskedlark.cli.output import Screen
 from maskedlark.clock import FixedClock, SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.features import Encoder
@@ -20,66 +19,46 @@ from maskedlark.parameters.policy import Policy
 from maskedlark.parameters.settings import Budget
 from maskedlark.simulate import Population, processes
 from maskedlark.simulate.cluster import DAY_S, LocalCluster
+from maskedlark.simulate.drafts import made_up
 
 MODEL = "ConversionModel11005"
 DELTA = 1e-5
 SHOP = "shop.example"
 DATASETS = {Purpose.AGGREGATE: "demo", Purpose.TRAIN: "demo-training"}
-_DECOYS = (
-    {"age": 25, "device": "phone", "hour": 20, "visits": 0},
-    {"age": 35, "device": "desktop", "hour": 10, "visits": 3},
-    {"age": 50, "device": "tablet", "hour": 15, "visits": 1},
-    {"age": 65, "device": "phone", "hour": 8, "visits": 2},
-)
-"""Made-up people that fakes are made of."""
 
 
 def settings(encoder: Encoder) -> str:
     """The TOML of `maskedlark parameters draft`: campaigns to measure, and a model to train."""
-    rows = encoder.encode(_DECOYS)
-    fakes = "\n".join(f'    {{tag = "{MODEL}", features = "{row.tobytes().hex()}"}},' for row in rows)
+    decoys = [f'{{keys = {{campaign = "{name}"}}}}' for name in CAMPAIGNS[:-1]]
+    decoys += [f'{{tag = "{MODEL}", features = "{row.tobytes().hex()}"}}' for row in made_up(encoder)]
     return f"""
 keys = ["campaign"]
 fake_rate = 0.2
 budget = {{epsilon = 8.0, delta = {2 * DELTA}}}
 training.adserver = {{epsilon = 4.0, delta = {2 * DELTA}}}
 training.coalition = {{epsilon = 8.0, delta = {2 * DELTA}}}
-decoys = [
-    {{keys = {{campaign = "autumn"}}}},
-    {{keys = {{campaign = "spring"}}}},
-    {{keys = {{campaign = "winter"}}}},
-{fakes}
-]
-[values]
-bought = [0, 1]
-euros = [0, 200]
-[models.{MODEL}]
-features = {len(encoder)}
+decoys = [{", ".join(decoys)}]
+values = {{bought = [0, 1], euros = [0, 200]}}
+models.{MODEL} = {{features = {len(encoder)}}}
 """
 
 
-def run(console: Console, scene: LocalCluster, client: Client, crowd: People, encoder: Encoder) -> Sent:
+def run(console: Screen, scene: LocalCluster, client: Client, crowd: People, encoder: Encoder) -> Sent:
     """Everybody's reports, over HTTP to the ad server; then a dataset for each purpose, at every helper."""
     document = scene.document
     names = ", ".join(helper.name for helper in document.helpers)
-    console.print(
-        f"The parameter service publishes what [bold]{scene.origin}[/] declares (version {document.version}, "
-        f"digest {document.digest.hex()[:8]}…): helpers {names}; k = {document.k}; a source may cost "
-        f"ε = {document.budget.epsilon:g}; {document.fake_rate:.0%} fakes.\n"
-    )
+    console.say(f"""The parameter service publishes what [bold]{scene.origin}[/] declares (version
+        {document.version}, digest {document.digest.hex()[:8]}…): helpers {names}; k = {document.k}; a source
+        may cost ε = {document.budget.epsilon:g}; {document.fake_rate:.0%} fakes.""")
     start = time.perf_counter()
     sent = _report(scene, crowd, encoder)
-    console.print(
-        f"Browsers waited, faked, split and sealed; the ad server took [bold]{sent} reports[/] over HTTP "
-        f"in {time.perf_counter() - start:.0f} s. It cannot read one of them.\n"
-    )
+    console.say(f"""Browsers waited, faked, split and sealed; the ad server took [bold]{sent} reports[/] over
+        HTTP in {time.perf_counter() - start:.0f} s. It cannot read one of them.""")
     start = time.perf_counter()
     sealed = scene.seal(client, DATASETS)
     records = " and ".join(f"{each.records} to {purpose}" for purpose, each in sealed.items())
-    console.print(
-        f"Every helper opened its part of all reports, fakes among them, and sealed the same two datasets: "
-        f"[bold]{records}[/], in {time.perf_counter() - start:.0f} s.\n"
-    )
+    console.say(f"""Every helper opened its part of all reports, fakes among them, and sealed the same two
+        datasets: [bold]{records}[/], in {time.perf_counter() - start:.0f} s.""")
     return Sent(sent, *(each.records or 0 for each in sealed.values()))
 
 
@@ -98,11 +77,9 @@ def _one_browser(scene: LocalCluster, crowd: People, person: int, encoder: Encod
     """A real browser: sees an ad, buys, is closed and opened again, waits, and reports."""
     clock = FixedClock(SystemClock().now() - 9 * DAY_S)
     document = scene.document
-    policy = Policy(
-        trusted_helpers=tuple(helper.identity for helper in document.helpers),
-        most=Budget(epsilon=10, delta=document.budget.delta),
-        most_coalition=Budget(epsilon=100, delta=document.budget.delta),
-    )
+    trusted = tuple(helper.identity for helper in document.helpers)
+    most, most_coalition = (Budget(epsilon=each, delta=document.budget.delta) for each in (10, 100))
+    policy = Policy(trusted_helpers=trusted, most=most, most_coalition=most_coalition)
     path = scene.folder / "browser.sqlite"
     with closing(Store(path)) as store:
         browser = Browser(store, scene.parameters, policy, clock, scene.rng)

@@ -5,12 +5,13 @@ other people whose labels the demo knows: it made them up.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
+from scipy.stats import mannwhitneyu
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.optim import SGD
@@ -18,7 +19,7 @@ from torch.optim import SGD
 from maskedlark.cli.demo_steps.people import People, people
 from maskedlark.cli.demo_steps.reporting import DATASETS, DELTA, MODEL
 from maskedlark.cli.demo_steps.results import Bucket, Judged, Model, Point
-from maskedlark.cli.output import table
+from maskedlark.cli.output import Screen, table
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp.session_charge import adserver_epsilon, announced, coalition_epsilon
 from maskedlark.exact.network import FEATURE_EXPONENT
@@ -42,56 +43,52 @@ Labels = NDArray[np.int64]
 Chances = NDArray[np.float64]
 
 
-class Judges:
-    """People whom no model was trained on. Their labels are known to the demo alone, which made them up."""
-
-    def __init__(self, encoder: Encoder) -> None:
-        self.people = people(FRESH, b"other people, later")
-        self._encoder, self._rows = encoder, encoder.encode(self.people.known)
-
-    def judge(self, model: nn.Module, name: str = "", who: str = "") -> Judged:
-        """How good a model is on them."""
-        predicted = Predictor(model, "bce", MODEL, self._encoder).predict(self._rows)
-        return judged(name, who, self.people.bought, predicted)
+Course = dict[int, Judged]
+"""What the model was worth after so many steps."""
+Judge = Callable[..., Judged]
+"""How good a model is; it may be given a name, and who saw its labels."""
 
 
-def run(console: Console, client: Client, crowd: People, encoder: Encoder, rng: Randomness) -> Model:
+def judge_by(encoder: Encoder) -> Judge:
+    """By people whom no model was trained on. Their labels only the demo knows, which made them up."""
+    others = people(FRESH, b"other people, later")
+    rows = encoder.encode(others.known)
+
+    def judge(model: nn.Module, name: str = "", who: str = "") -> Judged:
+        return judged(name, who, others.bought, Predictor(model, "bce", MODEL, encoder).predict(rows))
+
+    return judge
+
+
+def run(console: Screen, client: Client, crowd: People, encoder: Encoder, rng: Randomness) -> Model:
     """Train, judge on others, and show all three models."""
-    judges, start = Judges(encoder), time.perf_counter()
-    private, plan, course = _through_helpers(client, encoder, judges)
-    seconds = time.perf_counter() - start
+    judge, start = judge_by(encoder), time.perf_counter()
+    private, plan, course = _with_helpers(client, encoder, judge)
+    seconds, clear = time.perf_counter() - start, _in_the_clear(crowd, encoder, rng)
     models = (
-        judges.judge(private, "trained through the helpers", "each browser its own"),
-        judges.judge(
-            _in_the_clear(crowd, encoder, rng),
-            "trained in the clear on the same people",
-            "whoever trained it",
-        ),
-        judges.judge(_untrained(encoder), "not trained: guessing", "nobody"),
+        judge(private, "trained through the helpers", "each browser its own"),
+        judge(clear, "trained in the clear on the same people", "whoever trained it"),
+        judge(_untrained(encoder), "not trained: guessing", "nobody"),
     )
     costs, points = (plan.epsilon, plan.coalition_epsilon, DELTA), _points(plan, course)
     features = tuple(crowd.known)
-    console.print(
-        f"A logistic regression of {', '.join(features)} was trained in {plan.steps} steps, each on "
-        f"about {plan.batch:.0f} records that the helpers drew, in {seconds:.0f} s. It cost "
-        f"[bold]ε = {plan.epsilon:.3g} against the ad server alone, {plan.coalition_epsilon:.3g} against it "
-        f"with all helpers but one[/], δ = {DELTA:g}.\n"
-    )
+    console.say(f"""A logistic regression of {", ".join(features)} was trained in {plan.steps} steps, each on
+        about {plan.batch:.0f} records that the helpers drew, in {seconds:.0f} s. It cost
+        [bold]ε = {plan.epsilon:.3g} against the ad server alone, {plan.coalition_epsilon:.3g} against it with
+        all helpers but one[/], δ = {DELTA:g}.""")
     title = f"Who will buy? Models judged on {FRESH} other people"
     rows = ((each.name, each.who, f"{each.auc:.3f}") for each in models)
     console.print(table(("model", "who saw its labels", "AUC"), rows, title), "")
     return Model(features, plan.steps, plan.batch, seconds, *costs, FRESH, points, *models)
 
 
-def _through_helpers(
-    client: Client, encoder: Encoder, judges: Judges
-) -> tuple[nn.Module, TrainingPlan, dict[int, Judged]]:
+def _with_helpers(client: Client, encoder: Encoder, judge: Judge) -> tuple[nn.Module, TrainingPlan, Course]:
     """As a user of PyTorch would write it; a bar on standard error shows steps, loss and ε.
 
     Nobody who trains this way has labels, and so a loss: it is the demo's, on people that it made up.
     """
     model = _untrained(encoder)
-    optimiser, course = _optimiser(model), {0: judges.judge(model)}
+    optimiser, course = _optimiser(model), {0: judge(model)}
     with client.training(
         model,
         loss="bce",
@@ -107,12 +104,12 @@ def _through_helpers(
             optimiser.zero_grad()
             step.backward()
             optimiser.step()
-            course[step.number + 1] = judges.judge(model)
+            course[step.number + 1] = judge(model)
             training.show(loss=course[step.number + 1].loss)
         return model, training.plan(), course
 
 
-def _points(plan: TrainingPlan, course: dict[int, Judged]) -> tuple[Point, ...]:
+def _points(plan: TrainingPlan, course: Course) -> tuple[Point, ...]:
     """What the model was worth along its way, and what a run that ends there costs, with the same noise."""
     costs = {0: (0.0, 0.0), **{steps: _costs(plan, steps) for steps in MARKED if steps < plan.steps}}
     costs[plan.steps] = (plan.epsilon, plan.coalition_epsilon)
@@ -162,11 +159,8 @@ def judged(name: str, who: str, labels: Labels, predicted: Chances) -> Judged:
 
 def auc(labels: Labels, scores: Chances) -> float:
     """How often a buyer's score is over that of somebody who did not buy; equal scores count half."""
-    _, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]
-    ones = int(labels.sum())
-    below = float(ranks[labels == 1].sum()) - ones * (ones + 1) / 2
-    return below / (ones * (len(labels) - ones))
+    ones, zeros = scores[labels == 1], scores[labels == 0]
+    return float(mannwhitneyu(ones, zeros).statistic) / (len(ones) * len(zeros))
 
 
 def log_loss(labels: Labels, predicted: Chances) -> float:
@@ -178,8 +172,8 @@ def log_loss(labels: Labels, predicted: Chances) -> float:
 def calibration(labels: Labels, predicted: Chances) -> tuple[Bucket, ...]:
     """Buckets of predicted chances, all as wide: their mean, and the share of their people who bought."""
     places = np.minimum((predicted * BUCKETS).astype(int), BUCKETS - 1)
-    members = [mine for place in range(BUCKETS) if (mine := places == place).sum() >= LEAST]
-    return tuple(_bucket(labels[mine], predicted[mine]) for mine in members)
+    members = (places == place for place in range(BUCKETS))
+    return tuple(_bucket(labels[mine], predicted[mine]) for mine in members if mine.sum() >= LEAST)
 
 
 def _bucket(labels: Labels, predicted: Chances) -> Bucket:

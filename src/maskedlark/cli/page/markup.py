@@ -61,21 +61,27 @@ def lines(parts: Iterable[str]) -> Markup:
 
 def listing(kind: str, class_: str, items: Iterable[tuple[str, str]]) -> Markup:
     """A list whose items have a few strong words, and what they mean."""
-    drawn = (element("li", element("strong", head), element("span", firm(words))) for head, words in items)
+    drawn = (element("li", element("strong", head), element("span", prose(words))) for head, words in items)
     return element(kind, *drawn, class_=class_)
 
 
 def section(name: str, title: str, intro: str, *parts: Markup, beside: Markup | None = None) -> Markup:
     """A heading, words, and what follows; a lone figure stands beside all that, where there is room."""
-    heading, inside = element("h2", title, id=f"{name}-heading"), [element("p", firm(intro)), *parts]
+    heading, inside = element("h2", title, id=f"{name}-heading"), [paragraph(intro), *parts]
     if beside is not None:
         inside = [element("div", element("div", *inside), beside, class_="beside")]
     return element("section", heading, *inside, id=name, aria_labelledby=f"{name}-heading")
 
 
-def firm(text: str) -> str:
-    """With signs that stay on the line of their numbers."""
-    return text.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}").replace(" %", "\N{NO-BREAK SPACE}%")
+def paragraph(text: str) -> Markup:
+    """A paragraph of prose."""
+    return element("p", prose(text))
+
+
+def prose(text: str) -> str:
+    """Words on one line, however they are broken here; signs stay on the line of their numbers."""
+    flat = " ".join(text.split())
+    return flat.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}").replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 def minus(text: str) -> str:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from maskedlark.cli.page.markup import Markup, element, shown
+from maskedlark.cli.page.markup import Markup, element, prose, shown
 
 WIDTH, _RIGHT, _TOP = 360, 24, 26
 _RADIUS = 4.5
@@ -48,9 +48,6 @@ class Axis:
     low: float
     high: float
     marks: Sequence[tuple[float, str]]
-
-    def __post_init__(self) -> None:
-        assert self.low < self.high, "an axis has a width"
 
     @classmethod
     def numbers(cls, label: str, low: float, high: float, most: int = 6) -> "Axis":
@@ -102,10 +99,8 @@ class Plot:
     def bar(self, kind: str, start: Place, end: Place, thick: float, says: str) -> None:
         """A bar across, from one point to another."""
         x, y = self._at(start, -thick / 2)
-        size = {"width": self._at(end)[0] - x, "height": thick}
-        self._marks.append(
-            element("rect", element("title", says), x=x, y=y, **size, class_=f"mark bar {kind}")
-        )
+        place = {"x": x, "y": y, "width": self._at(end)[0] - x, "height": thick}
+        self._marks.append(element("rect", element("title", says), **place, class_=f"mark bar {kind}"))
 
     def text(self, words: str, at: Place, nudge: float, kind: str = "") -> None:
         """Words in the plot: from a point on, or in the middle of a bar of some kind."""
@@ -135,25 +130,21 @@ class Plot:
 def dot(kind: str, shape: str, x: float, y: float, says: str = "") -> Markup:
     """A mark by itself: circle, square or diamond."""
     words = [element("title", says)] if says else []
-    return element("path", *words, d=_shape(shape, x, y, _RADIUS), class_=f"mark dot {kind} {shape}")
-
-
-def _shape(shape: str, x: float, y: float, r: float) -> str:
-    if shape == "circle":
-        return f"M{x - r:.1f} {y:.1f}a{r} {r} 0 1 0 {2 * r} 0a{r} {r} 0 1 0 {-2 * r} 0z"
-    if shape == "square":
-        s = r * 0.9
-        return f"M{x - s:.1f} {y - s:.1f}h{2 * s}v{2 * s}h{-2 * s}z"
-    s = r * 1.25
-    return f"M{x:.1f} {y - s:.1f}l{s} {s}l{-s} {s}l{-s} {-s}z"
+    r, side, tip = _RADIUS, _RADIUS * 0.9, _RADIUS * 1.25
+    path = {
+        "circle": f"M{x - r:.1f} {y:.1f}a{r} {r} 0 1 0 {2 * r} 0a{r} {r} 0 1 0 {-2 * r} 0z",
+        "square": f"M{x - side:.1f} {y - side:.1f}h{2 * side}v{2 * side}h{-2 * side}z",
+        "diamond": f"M{x:.1f} {y - tip:.1f}l{tip} {tip}l{-tip} {tip}l{-tip} {-tip}z",
+    }
+    return element("path", *words, d=path[shape], class_=f"mark dot {kind} {shape}")
 
 
 def picture(name: str, title: str, says: str, height: float, parts: Iterable[Markup]) -> Markup:
-    """An SVG with its title above, that says what it shows, to who cannot see it too."""
+    """An SVG with its title above, that says what it shows to who cannot see it."""
     return element(
         "svg",
         element("title", title, id=f"{name}-title"),
-        element("desc", says, id=f"{name}-desc"),
+        element("desc", prose(f"{says} A table follows."), id=f"{name}-desc"),
         element("text", title, x=0, y=12, class_="heading"),
         *parts,
         id=name,
@@ -164,10 +155,11 @@ def picture(name: str, title: str, says: str, height: float, parts: Iterable[Mar
     )
 
 
-def figure(drawn: list[Markup], keys: list[tuple[str, str, str]], kind: str = "two") -> Markup:
-    """Plots beside each other, and what their marks stand for: kind, shape (or `line`), and words."""
+def figure(drawn: Sequence[Markup], *keys: tuple[str, str, str]) -> Markup:
+    """One plot or two beside each other; what their marks stand for: kind, shape (or `line`), and words."""
     entries = element("ul", *(_key(*entry) for entry in keys), class_="key")
     explained = [element("figcaption", entries)] if keys else []
+    kind = "one" if len(drawn) == 1 else "two"
     return element("figure", element("div", *drawn, class_=f"plots {kind}"), *explained)
 
 

@@ -1,6 +1,7 @@
 """The plots of the demo."""
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from maskedlark.cli.demo_steps.results import ALL, Held, Model, Number, PartyView, Receipts, Report
 from maskedlark.cli.page.markup import Markup, element, shown
@@ -16,8 +17,12 @@ def campaigns(report: Report, value: str, title: str) -> Markup:
     numbers: list[tuple[str, Number]] = [(each.name, getattr(each, value)) for each in report.campaigns]
     names = [name for name, _ in numbers] + list(report.hidden)
     rows = [(len(names) - place - 0.5, name) for place, name in enumerate(names)]
-    says = f"{title} by campaign: the private estimate, its interval, and the truth. A table follows."
-    x, y = _room([number for _, number in numbers]), Axis("", 0, len(names), rows)
+    says = f"{title} by campaign: the private estimate, its interval, and the truth."
+    # From 0, or below it where noise has carried an interval there, to over all of them.
+    least = min((min(number.low, number.truth) for _, number in numbers), default=0)
+    most = max((max(number.high, number.truth) for _, number in numbers), default=1)
+    x = Axis.numbers("", -beyond(-least, 5) if least < 0 else 0, beyond(max(most, 1), 5), 5)
+    y = Axis("", 0, len(names), rows)
     height, left = 56 + _ROW * len(names), 20 + _LETTER * max(map(len, names))
     plot = Plot(f"plot-{value}", title, says, x, y, height, left, below=30)
     for (name, number), (row, _) in zip(numbers, rows, strict=False):
@@ -32,19 +37,10 @@ def campaigns(report: Report, value: str, title: str) -> Markup:
     return plot.svg()
 
 
-def _room(numbers: Sequence[Number]) -> Axis:
-    """From 0, or below it where noise has carried an interval there, to over all of them."""
-    least = min((min(each.low, each.truth) for each in numbers), default=0)
-    most = max((max(each.high, each.truth) for each in numbers), default=1)
-    return Axis.numbers("", -beyond(-least, 5) if least < 0 else 0, beyond(max(most, 1), 5), 5)
-
-
 def curve(model: Model, measure: str, title: str) -> Markup:
     """How good the model was along its way, against both figures of what a run up to there costs."""
-    says = (
-        f"{title}, {model.people} of them, after so many steps, against what a run of so many steps costs: "
-        "the ε against the ad server alone, and that against it with all helpers but one. A table follows."
-    )
+    says = f"""{title}, {model.people} of them, after so many steps, against what a run of so many steps
+        costs: the ε against the ad server alone, and that against it with all helpers but one."""
     x = Axis.numbers("ε that a run up to here costs", 0, beyond(model.points[-1].coalition, 5), 5)
     levels = {"clear": getattr(model.clear, measure), "guess": getattr(model.guessing, measure)}
     heights = [*levels.values(), *(getattr(each, measure) for each in model.points)]
@@ -62,10 +58,8 @@ def curve(model: Model, measure: str, title: str) -> Markup:
 def calibration(model: Model) -> Markup:
     """What was predicted against what happened: on the diagonal a model is right."""
     title = "Share that bought"
-    says = (
-        "For people grouped by their predicted chance to buy: the share that did, for the private and the "
-        "cleartext model, with two standard errors. A perfect one lies on the diagonal. A table follows."
-    )
+    says = """For people grouped by their predicted chance to buy: the share that did, for the private and the
+        cleartext model, with two standard errors. A perfect one lies on the diagonal."""
     marks = [(each / 5, f"{each * 20} %") for each in range(6)]
     x = Axis("predicted chance to buy", 0, 1, marks)
     plot = Plot("plot-calibration", title, says, x, Axis("", 0, 1, marks), height=350, left=52)
@@ -82,66 +76,51 @@ def calibration(model: Model) -> Markup:
 def budget(receipts: Receipts) -> Markup:
     """What was charged, one after another, as far as a source may cost."""
     title = "ε that one source has cost"
-    says = (
-        f"Against the ad server alone {receipts.epsilon:.3g} of {receipts.allowed:g}; against it with all "
-        f"helpers but one {receipts.coalition:.3g}. A table follows."
-    )
+    says = f"""Against the ad server alone {receipts.epsilon:.3g} of {receipts.allowed:g}; against it with all
+        helpers but one {receipts.coalition:.3g}."""
     x = Axis.numbers("ε", 0, beyond(max(receipts.allowed, receipts.coalition), 5), 5)
     plot = Plot("plot-budget", title, says, x, Axis("", 0, 2, []), height=170, left=6)
     plot.bar("allowed", (0, 1.4), (receipts.allowed, 1.4), _BAR, f"{receipts.allowed:g} may be spent")
-    plot.text(f"the ad server alone: {receipts.epsilon:.3g} of {receipts.allowed:g}", (0, 1.4), -17)
-    _stacked(plot, 1.4, [(each.what, each.epsilon) for each in receipts.chain])
-    plot.text(f"with all helpers but one: {receipts.coalition:.3g}", (0, 0.4), -17)
-    _stacked(plot, 0.4, [(each.what, each.coalition) for each in receipts.chain])
-    return plot.svg()
-
-
-def _stacked(plot: Plot, row: float, costs: Sequence[tuple[str, float]]) -> None:
-    """What cost something, end to end: the report, and then training."""
-    start, kinds = 0.0, iter((("first", "report"), ("second", "training")))
-    for what, cost in costs:
-        if cost > 0:
+    alone = f"the ad server alone: {receipts.epsilon:.3g} of {receipts.allowed:g}"
+    together = f"with all helpers but one: {receipts.coalition:.3g}"
+    for row, head, figure in ((1.4, alone, "epsilon"), (0.4, together, "coalition")):
+        plot.text(head, (0, row), -17)
+        costs = [(each.what, cost) for each in receipts.chain if (cost := getattr(each, figure)) > 0]
+        # What cost something, end to end: the report, and then training.
+        start, kinds = 0.0, iter((("first", "report"), ("second", "training")))
+        for what, cost in costs:
             kind, words = next(kinds, ("first", ""))
             plot.bar(kind, (start, row), (start + cost, row), _BAR, f"{what}: ε = {cost:.3g}")
             plot.text(words, (start + cost / 2, row), 4, "inside")
             start += cost
+    return plot.svg()
 
 
-_CELL, _BYTE, _STRIP = 4.6, 6.2, 12
-"""A bit's place, the room between bytes beside it, and how high a strip is."""
+_CELL, _BYTE, _STRIP, _PARTY = 4.6, 6.2, 12, 40
+"""A bit's place, the room between bytes beside it, how high a strip is, and how far it is to the next."""
 
 
 def bits(name: str, title: str, views: Sequence[PartyView], what: str) -> Markup:
     """Eight bytes of each party, bit by bit: what is known has a pattern, what is masked has none."""
-    says = (
-        f"{title}: what each party holds, as bits. Shares look random, their sum does not. A table follows."
-    )
-    parts: list[Markup] = []
-    top = 22.0
-    for view in views:
-        held: Held = getattr(view, what)
-        top += 18
-        party = f"{view.party}, {view.reads[0]}" if view.party == ALL else view.party
-        words = [
-            element("tspan", party, class_="party"),
-            element("tspan", " ".join(held.shown), class_="hex", dx=7),
-        ]
-        parts.append(element("text", *words, x=0, y=top - 5, class_="words"))
-        parts += _strip(held.bytes, top, "known" if view.knows else "masked", view.party)
-        top += _STRIP + 10
-    return picture(name, title, says, top, parts)
+    says = f"{title}: what each party holds, as bits. Shares look random, their sum does not."
+    strips = (_strip(view, what, place * _PARTY) for place, view in enumerate(views, start=1))
+    return picture(name, title, says, 22 + _PARTY * len(views), chain.from_iterable(strips))
 
 
-def _strip(data: str, top: float, kind: str, party: str) -> Iterator[Markup]:
-    """A path of the ones and a path of the zeros."""
-    number, size = int(data, 16), f"h{_CELL - 0.9:.1f}v{_STRIP}h{0.9 - _CELL:.1f}z"
+def _strip(view: PartyView, what: str, top: float) -> Iterator[Markup]:
+    """Who holds it and how it is shown; below, a path of the ones and a path of the zeros."""
+    held: Held = getattr(view, what)
+    who = f"{view.party}, {view.reads[0]}" if view.party == ALL else view.party
+    party = element("tspan", who, class_="party")
+    digits = element("tspan", " ".join(held.shown), class_="hex", dx=7)
+    yield element("text", party, digits, x=0, y=top - 5, class_="words")
+    number, size = int(held.bytes, 16), f"h{_CELL - 0.9:.1f}v{_STRIP}h{0.9 - _CELL:.1f}z"
+    says, kind = element("title", f"{view.party}: {held.bytes}"), "known" if view.knows else "masked"
     for name, bit in (("one", 1), ("zero", 0)):
         places = [place for place in range(64) if number >> (63 - place) & 1 == bit]
         path = "".join(f"M{place * _CELL + place // 8 * _BYTE:.1f} {top:.1f}{size}" for place in places)
         if path:
-            yield element(
-                "path", element("title", f"{party}: {data}"), d=path, class_=f"mark bit {kind} {name}"
-            )
+            yield element("path", says, d=path, class_=f"mark bit {kind} {name}")
 
 
 assert 63 * _CELL + 7 * _BYTE + _CELL <= WIDTH, "eight bytes fit"

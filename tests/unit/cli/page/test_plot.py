@@ -48,7 +48,7 @@ def test_an_axis_goes_both_ways():
     assert [axis.place(each, 200, 100) for each in (0, 5, 10)] == [200, 150, 100]
     assert axis.place(5, 100, 200) == 150
     with pytest.raises(AssertionError):
-        Axis("", 1, 1, [])
+        Axis.numbers("", 1, 1)
 
 
 def test_numbers_as_they_are_shown():
