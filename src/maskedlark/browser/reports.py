@@ -20,6 +20,9 @@ from maskedlark.wire.keys import KeyConfiguration
 from maskedlark.wire.report import Recipient
 from maskedlark.wire.signatures import VerifyingKey
 
+Planned = tuple[Purpose, str | None, int | None, int | None]
+"""A report's purpose and tag; the number of its source, or the place of its decoy."""
+
 
 class Parameters(Protocol):
     """Where a browser gets verified documents and keys from."""
@@ -42,18 +45,15 @@ def noised(model: TrainedModel, features: bytes, rng: Randomness) -> bytes:
     return local_dp.features(rows, model.feature_noise.declared(), rng).tobytes()
 
 
-def draw_fakes(document: Document, rng: Randomness) -> list[tuple[Purpose, str | None, int]]:
+def draw_fakes(document: Document, rng: Randomness) -> list[Planned]:
     """The fakes that go with a source: for each purpose with the declared probability, of a random decoy."""
-    fakes: list[tuple[Purpose, str | None, int]] = []
+    fakes: list[Planned] = []
     for purpose in document.purposes():
-        wanted = [
-            i
-            for i, decoy in enumerate(document.decoys)
-            if (decoy.tag is None) == (purpose is Purpose.AGGREGATE)
-        ]
+        tagged = purpose is Purpose.TRAIN
+        wanted = [i for i, decoy in enumerate(document.decoys) if (decoy.tag is not None) == tagged]
         if wanted and float(rng.unit(1)[0]) < document.fake_rate:
             chosen = wanted[int(rng.below(len(wanted), 1)[0])]
-            fakes.append((purpose, document.decoys[chosen].tag, chosen))
+            fakes.append((purpose, document.decoys[chosen].tag, None, chosen))
     return fakes
 
 
@@ -95,11 +95,8 @@ def label_of(label: Label, values: Mapping[str, int], conversions: int) -> int:
 
 def recipients(document: Document, parameters: Parameters, now: int) -> tuple[Recipient, ...]:
     """The document's helpers with the keys that they use now."""
-    identities = [VerifyingKey(bytes.fromhex(helper.identity)) for helper in document.helpers]
-    return tuple(
-        Recipient(helper.name, parameters.keys(helper.name, identity).current(now))
-        for helper, identity in zip(document.helpers, identities, strict=True)
-    )
+    identities = {helper.name: VerifyingKey(bytes.fromhex(helper.identity)) for helper in document.helpers}
+    return tuple(Recipient(name, parameters.keys(name, key).current(now)) for name, key in identities.items())
 
 
 def make(
