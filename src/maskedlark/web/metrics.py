@@ -12,7 +12,9 @@ on what is public, which tests of side channels hold the services to.
 import logging
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -182,7 +184,8 @@ class LazyGauge(Collector):
         find: Callable[[], Mapping[Labels, float]],
         registry: CollectorRegistry,
     ) -> None:
-        self._name, self._help, self._labels, self._find = name, help_text, labels, find
+        self._family = partial(GaugeMetricFamily, name, help_text, labels=labels)
+        self._find = find
         registry.register(self)
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
@@ -192,15 +195,10 @@ class LazyGauge(Collector):
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """One value per label; none while a database or file is away: the page must come all the same."""
         family = self._family()
-        try:
+        with suppress(MaskedLarkError, OSError):
             for labels, value in sorted(self._find().items()):
                 family.add_metric(labels, value)
-        except (MaskedLarkError, OSError):
-            return [self._family()]
         return [family]
-
-    def _family(self) -> GaugeMetricFamily:
-        return GaugeMetricFamily(self._name, self._help, labels=self._labels)
 
 
 def ready(check: Callable[[], None], registry: CollectorRegistry) -> None:
@@ -218,10 +216,9 @@ def ready(check: Callable[[], None], registry: CollectorRegistry) -> None:
 
 def disk(folder: Path, registry: CollectorRegistry) -> None:
     """Show how much room is left where a service writes."""
-    LazyGauge(
-        "maskedlark_disk_free_bytes",
-        "Room that is left where the service keeps its data.",
-        (),
-        lambda: {(): float(shutil.disk_usage(folder).free)},
-        registry,
-    )
+
+    def find() -> dict[Labels, float]:
+        return {(): float(shutil.disk_usage(folder).free)}
+
+    room = "Room that is left where the service keeps its data."
+    LazyGauge("maskedlark_disk_free_bytes", room, (), find, registry)
