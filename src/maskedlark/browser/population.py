@@ -74,9 +74,7 @@ class Population:
         order, real, drawn = self._with_fakes(len(features), len(decoys), rate)
         fakes = np.frombuffer(b"".join(decoys), np.uint8).reshape(-1, model.features)
         rows = np.concatenate([features, fakes[drawn]])[order]
-        columns = [
-            np.concatenate([np.asarray(column), np.zeros(len(drawn), int)])[order] for column in labels
-        ]
+        columns = [np.concatenate([column, np.zeros(len(drawn), int)])[order] for column in labels]
         if model.feature_noise is not None:
             rows = local_dp.features(rows, model.feature_noise.declared(), self.rng)
         return rows, *self.document.declared_models[tag].mask(columns, real, self.rng, model.response())
@@ -93,9 +91,7 @@ class Population:
         for name, column in zip(measure.keys, keys, strict=True):
             everyone = [*column, *(decoys[i][name] for i in drawn)]
             mixed.append([everyone[i] for i in order])
-        columns = [
-            np.concatenate([np.asarray(column), np.zeros(len(drawn), int)])[order] for column in values
-        ]
+        columns = [np.concatenate([column, np.zeros(len(drawn), int)])[order] for column in values]
         return mixed, measure.lift(columns, real)
 
     def _with_fakes(

@@ -86,11 +86,8 @@ def label_of(label: Label, values: Mapping[str, int], conversions: int) -> int:
     """A source's label: from its attributed values, or the default 0."""
     if label.kind == "binary":
         return int(conversions > 0 if label.of is None else values[label.of] > 0)
-    space = label.space()
-    low, high = (
-        (space.buckets.low, space.buckets.high) if space.buckets else (space.values[0], space.values[-1])
-    )
-    return max(low, min(values[str(label.of)], high))
+    least, *_, most = label.space().values
+    return max(least, min(values[str(label.of)], most))
 
 
 def recipients(document: Document, parameters: Parameters, now: int) -> tuple[Recipient, ...]:
@@ -110,10 +107,9 @@ def make(
     """One report, sealed: of a source, or of a decoy when there is none."""
     purpose = scheduled.purpose
     envelope = Envelope(document.origin, purpose, document.digest, to, document.payload_size(purpose))
-    real = np.array([source is not None])
+    real, values = np.array([source is not None]), bounded(document, source)
     if purpose is Purpose.AGGREGATE:
         keys = source.keys if source else _decoy(document, scheduled).keys or {}
-        values = bounded(document, source)
         secrets = document.measure.lift([[values[name]] for name in document.measure.names], real)
         encoded = batch.aggregate_columns(document.measure, [[keys[name]] for name in document.keys], 1)
     else:
@@ -125,7 +121,7 @@ def make(
             if source
             else noised(model, bytes.fromhex(_decoy(document, scheduled).features or ""), rng)
         )
-        values, conversions = bounded(document, source), source.conversions if source else 0
+        conversions = source.conversions if source else 0
         labels = [[label_of(label, values, conversions)] for label in model.labels]
         candidates, secrets = document.declared_models[model.tag].mask(labels, real, rng, model.response())
         encoded = batch.train_columns(model.tag, np.frombuffer(features, np.uint8).reshape(1, -1), candidates)

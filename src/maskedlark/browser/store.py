@@ -40,7 +40,7 @@ CREATE TABLE IF NOT EXISTS outbox (
 );
 """
 _SCHEDULED = "due, origin, parameters, purpose, tag, source, decoy"
-_TRIGGER = "origin, destination, happened, carried, last_source"
+_TRIGGER = "origin, destination, happened, last_source, carried"
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class Trigger:
     origin: str
     destination: str
     happened: int
-    values: Mapping[str, int]
     last_source: int
     """The last source that was registered before it."""
+    values: Mapping[str, int]
 
 
 class Store:
@@ -135,13 +135,13 @@ class Store:
     def add_trigger(self, origin: str, destination: str, happened: int, values: Mapping[str, int]) -> None:
         """A conversion. Always the same write, whether or not there is a source that it will count for."""
         last = "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'sources'), 0)"
-        added = f"INSERT INTO triggers ({_TRIGGER}) VALUES (?, ?, ?, ?, {last})"  # noqa: S608
+        added = f"INSERT INTO triggers ({_TRIGGER}) VALUES (?, ?, ?, {last}, ?)"  # noqa: S608
         self.run(added, origin, destination, happened, json.dumps(dict(values)))
 
     def take_triggers(self) -> list[Trigger]:
         """The conversions that wait to be attributed, in their order; gone when the transaction ends."""
         rows = self.run(f"DELETE FROM triggers RETURNING number, {_TRIGGER}")  # noqa: S608
-        return [Trigger(*row[1:4], json.loads(row[4]), row[5]) for row in sorted(rows)]
+        return [Trigger(*(*row[1:-1], json.loads(row[-1]))) for row in sorted(rows)]
 
     def attributed(self, number: int, values: Mapping[str, int]) -> None:
         """One more conversion counts for a source; these are its values by now."""

@@ -100,10 +100,7 @@ class Uploader:
 
     def send_due(self) -> Progress:
         """Send all that waits, until nothing does or an attempt fails. Returns what was settled."""
-        progress = Progress()
-        while step := self._step():
-            progress += step
-        return progress
+        return sum(iter(self._step, None), Progress())
 
     def run(self, stop: threading.Event) -> None:
         """Send in the background until told to stop. Does not give up, whatever fails."""
@@ -163,16 +160,14 @@ class Uploader:
         return self._settle(batch, answers)
 
     def _settle(self, batch: Batch, answers: Sequence[Answer]) -> Progress:
-        refused = 0
         taken = []
         for (key, _), answer in zip(batch, answers, strict=True):
             if answer.outcome is Verdict.REFUSED:
                 self._outbox.refuse(key, str(answer.error))
-                refused += 1
             else:
                 taken.append(key)
         self._outbox.acknowledge(taken)
-        return Progress(len(taken), refused)
+        return Progress(len(taken), len(batch) - len(taken))
 
     def _post(self, reports: Sequence[bytes]) -> tuple[Answer, ...]:
         """One upload. Whatever is not a full answer of the ad server's is a reason to try later."""

@@ -46,9 +46,9 @@ class Fitted(BaseModel, ABC):
     indicator: bool
     """Whether a last byte says that the value is missing."""
 
-    @abstractmethod
     def own_names(self) -> list[str]:
-        """What its bytes stand for, the indicator apart."""
+        """What its bytes stand for, the indicator apart: for one byte, the column's own name."""
+        return [self.name]
 
     @abstractmethod
     def encode_distinct(self, column: Column) -> tuple[Rows, NDArray[np.bool_]]:
@@ -114,10 +114,6 @@ class BooleanColumn(Fitted):
     """Yes or no."""
 
     kind: Literal["boolean"] = "boolean"
-
-    def own_names(self) -> list[str]:
-        """The column's own name."""
-        return [self.name]
 
     def encode_distinct(self, column: Column) -> tuple[Rows, NDArray[np.bool_]]:
         """One byte each."""
