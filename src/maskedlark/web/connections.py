@@ -53,27 +53,20 @@ class ConnectionLimiter:
 
     def add(self, connection: asyncio.Transport) -> None:
         """A new one: it gets a place, if need be that of who keeps us waiting longest."""
-        while self.full() and (longest := next(iter(self._since), None)) is not None:
+        while len(self) >= self.most and (longest := next(iter(self._since), None)) is not None:
             self._end(longest)
         # If we work for all the others it is one too many, and is told so when it asks. It goes when the
         # next one comes, so there never are many of those.
         self._there.add(connection)
         self.wait(connection, Awaited.HEAD)
 
-    def full(self) -> bool:
-        """Whether a newcomer would find no place."""
-        return len(self._there) >= self.most
-
     def wait(self, connection: asyncio.Transport, awaited: Awaited | None) -> None:
         """From now it owes us this; nothing if it is our turn. The clock runs on if it owed that before."""
-        if connection not in self._there:
-            return
-        owed = self._since.get(connection)
-        if awaited is None:
+        owed, _ = self._since.get(connection, (None, 0.0))
+        if connection in self._there and owed is not awaited:
             self._since.pop(connection, None)
-        elif owed is None or owed[0] is not awaited:
-            self._since.pop(connection, None)
-            self._since[connection] = awaited, self._now()
+            if awaited is not None:
+                self._since[connection] = awaited, self._now()
 
     def remove(self, connection: asyncio.Transport) -> None:
         """It is gone."""
@@ -109,14 +102,9 @@ class Connection(H11Protocol):
     """One connection that speaks HTTP/1.1."""
 
     def __init__(
-        self,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        limiter: ConnectionLimiter,
-        _loop: asyncio.AbstractEventLoop | None = None,
+        self, config: Config, server_state: ServerState, app_state: dict[str, Any], limiter: ConnectionLimiter
     ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
+        super().__init__(config, server_state, app_state)
         self._limiter = limiter
         self._one_too_many = False
         self._is_leaving = False

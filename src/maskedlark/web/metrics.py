@@ -18,7 +18,6 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 from fastapi import FastAPI
 from prometheus_client import (
@@ -98,20 +97,11 @@ class ObservedRequest:
     bytes_out: int = 0
 
     @property
-    def method(self) -> str:
-        """A known one, or `other`."""
-        return self.scope["method"] if self.scope["method"] in METHODS else OTHER
-
-    @property
     def route(self) -> str:
         """The path as it is declared, with the names of its parts in the place of what stood there."""
         # Of an included router FastAPI keeps the whole path here; releases before that had it in the route.
         effective = self.scope.get("fastapi", {}).get("effective_route_context")
         return getattr(effective or self.scope.get("route"), "path", None) or OTHER
-
-    def state(self, name: str) -> Any:  # noqa: ANN401
-        """What the service found out while it answered."""
-        return self.scope["state"].get(name)
 
 
 class RequestObserver:
@@ -145,8 +135,10 @@ class RequestObserver:
                 self._note(seen, perf_counter() - seen.begun)
 
     def _note(self, seen: ObservedRequest, took_s: float) -> None:
-        route, method, status = seen.route, seen.method, seen.status or UNANSWERED
-        origin, reason = seen.state("origin"), seen.state("problem")
+        route, status = seen.route, seen.status or UNANSWERED
+        method = seen.scope["method"] if seen.scope["method"] in METHODS else OTHER
+        # What the service found out while it answered.
+        origin, reason = map(seen.scope["state"].get, ("origin", "problem"))
         counts = self._counts
         counts.requests.labels(route, method, str(status)).inc()
         counts.seconds.labels(route, method).observe(took_s)
