@@ -18,6 +18,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
+from typing import TypeVar
 
 from fastapi import FastAPI
 from prometheus_client import (
@@ -45,6 +46,7 @@ QUIET = frozenset({"/health", "/ready"})
 UNANSWERED = "none"
 
 Labels = tuple[str, ...]
+M = TypeVar("M", Counter, Gauge, Histogram)
 _log = logging.getLogger(__name__)
 
 
@@ -64,26 +66,20 @@ class RequestCounts:
     """What one app counts of its requests."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"maskedlark_{name}", text, labels, registry=registry)
+        def made(kind: Callable[..., M], name: str, text: str, *labels: str, **more: object) -> M:
+            return kind(f"maskedlark_{name}", text, labels, registry=registry, **more)
 
         answered = "Requests that were answered, by the declared path."
-        self.requests = counter("requests", answered, "route", "method", "status")
-        self.seconds = Histogram(
-            "maskedlark_request_seconds",
-            "From the head of a request to the end of its answer.",
-            ["route", "method"],
-            registry=registry,
-            buckets=SECONDS,
-        )
-        self.in_flight = Gauge(
-            "maskedlark_requests_in_flight", "Requests that are being answered now.", registry=registry
-        )
-        self.bytes_in = counter("request_body_bytes", "Bytes of bodies that were read.", "route")
-        self.bytes_out = counter("response_body_bytes", "Bytes of bodies that were sent.", "route")
+        self.requests = made(Counter, "requests", answered, "route", "method", "status")
+        took = "From the head of a request to the end of its answer."
+        self.seconds = made(Histogram, "request_seconds", took, "route", "method", buckets=SECONDS)
+        self.in_flight = made(Gauge, "requests_in_flight", "Requests that are being answered now.")
+        self.bytes_in = made(Counter, "request_body_bytes", "Bytes of bodies that were read.", "route")
+        self.bytes_out = made(Counter, "response_body_bytes", "Bytes of bodies that were sent.", "route")
         problems = "Problem documents that were answered, by the last part of their type."
-        self.problems = counter("problems", problems, "type")
-        self.signed = counter("signed_requests", "Requests by the pinned origin that signed them.", "origin")
+        self.problems = made(Counter, "problems", problems, "type")
+        signed = "Requests by the pinned origin that signed them."
+        self.signed = made(Counter, "signed_requests", signed, "origin")
 
 
 @dataclass
