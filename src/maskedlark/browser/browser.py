@@ -145,9 +145,8 @@ class Browser:
             source = None if scheduled.source is None else self._store.source(scheduled.source)
             if scheduled.source is not None and source is None:
                 return False
-            return self._store.made(
-                scheduled, reports.make(document, scheduled, source, recipients, now, self._rng)
-            )
+            report = reports.make(document, scheduled, source, recipients, now, self._rng)
+            return self._store.made(scheduled, report)
 
 
 def _check_values(values: Mapping[str, int]) -> None:

@@ -83,7 +83,7 @@ def register(statuses: Mapping[type[MaskedLarkError], int]) -> None:
     """Let a package's own errors cross. Run once, where it is imported, by packages above this one."""
     for cls, status in statuses.items():
         assert STATUS.get(cls, status) == status, f"{cls.__name__} has another status already"
-        assert _classes(STATUS).get(slug(cls), cls) is cls, f"another error crosses as {slug(cls)}"
+        assert _classes().get(slug(cls), cls) is cls, f"another error crosses as {slug(cls)}"
         STATUS[cls] = status
 
 
@@ -149,7 +149,7 @@ def error_of(status: int, body: bytes) -> MaskedLarkError:
 
 
 def _restored(status: int, problem: dict[str, object]) -> MaskedLarkError:
-    known = _classes(STATUS).get(str(problem.get("type")).removeprefix(_TYPES))
+    known = _classes().get(str(problem.get("type")).removeprefix(_TYPES))
     detail = _line(problem.get("detail"), "the service gave no detail")
     if known is None and status >= 500:
         return web_errors.ServiceAway(f"the service answered {status}; try again later")
@@ -201,7 +201,7 @@ def _line(text: object, otherwise: str = "") -> str:
     return "".join(letter if letter.isprintable() else " " for letter in line)
 
 
-def _classes(roots: Iterable[type[MaskedLarkError]]) -> dict[str, type[MaskedLarkError]]:
+def _classes(roots: Iterable[type[MaskedLarkError]] = STATUS) -> dict[str, type[MaskedLarkError]]:
     """These and all below them, by the last part of their type: those of `STATUS` are all that may cross."""
     classes = {slug(cls): cls for cls in roots}
     return classes | {name: cls for root in roots for name, cls in _classes(root.__subclasses__()).items()}

@@ -78,6 +78,8 @@ class SignedRequest:
     """Of the components, in their order."""
     created: int
     keyid: str
+    digest: bytes
+    """SHA-256 of the body."""
 
     @property
     def origin(self) -> str:
@@ -88,11 +90,6 @@ class SignedRequest:
     def helper(self) -> str:
         """For whom it was signed."""
         return self.values[-1]
-
-    @property
-    def digest(self) -> bytes:
-        """SHA-256 of the body."""
-        return _bytes(_DIGEST, self.values[4], 32)
 
     @property
     def parameters(self) -> str:
@@ -117,10 +114,10 @@ def sign(
 ) -> dict[str, str]:
     """The headers that a request needs; `target` is its path and query as sent. Run by the ad server."""
     path, _, query = target.partition("?")
-    digest = f"sha-256=:{_text(hashlib.sha256(body).digest())}:"
-    values = (method, path, f"?{query}", content_type, digest, origin, helper)
+    digest = hashlib.sha256(body).digest()
+    values = (method, path, f"?{query}", content_type, f"sha-256=:{_text(digest)}:", origin, helper)
     assert all(map(_TEXT.fullmatch, values)), "a method, target, type or name that is not printable ASCII"
-    signed = SignedRequest(values, created, key.verifying.public.hex())
+    signed = SignedRequest(values, created, key.verifying.public.hex(), digest)
     covered = dict(zip(COMPONENTS[3:], values[3:], strict=True))
     return covered | {
         "signature-input": f"sig1={signed.parameters}",
@@ -138,8 +135,7 @@ def read(
     match = _INPUT.fullmatch(given[4])
     if match is None:
         raise UnsignedRequest("signature-input is not sig1 over our components and parameters, in our order")
-    signed = SignedRequest(values, int(match[1]), match[2])
-    _bytes(_DIGEST, values[4], 32)
+    signed = SignedRequest(values, int(match[1]), match[2], _bytes(_DIGEST, values[4], 32))
     return signed, _bytes(_SIGNATURE, given[5], SIGNATURE_BYTES)
 
 

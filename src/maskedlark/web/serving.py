@@ -78,7 +78,9 @@ class _Server(uvicorn.Server):
             os._exit(128 + sig)
         self._stop_at = time.monotonic() + self._settings.drain_s
         self._state.draining = True
-        self._say_goodbye()
+        # From now every answer says that it is the last on its connection: who has more looks elsewhere.
+        self.config.encoded_headers = [*self.config.encoded_headers, CLOSE_HEADER]
+        self.server_state.default_headers = [*self.server_state.default_headers, CLOSE_HEADER]
         threading.Thread(target=self._end_anyway, name="ending", daemon=True).start()
 
     async def on_tick(self, counter: int) -> bool:
@@ -103,11 +105,6 @@ class _Server(uvicorn.Server):
         if self._secured is None:
             return made
         return Handshake(made, self._secured, self._limiter, self._settings.idle_s)
-
-    def _say_goodbye(self) -> None:
-        """From now every answer says that it is the last on its connection: who has more looks elsewhere."""
-        self.config.encoded_headers = [*self.config.encoded_headers, CLOSE_HEADER]
-        self.server_state.default_headers = [*self.server_state.default_headers, CLOSE_HEADER]
 
     def _end_anyway(self) -> None:
         """A thread that computes cannot be stopped, and Python would wait for it. As in a power cut."""
