@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 
 from maskedlark.browser import reports
-from maskedlark.browser.reports import Parameters
+from maskedlark.browser.reports import Parameters, Planned
 from maskedlark.browser.sources import Kind, Source, attribute
 from maskedlark.browser.store import Scheduled, Store
 from maskedlark.clock import Clock
@@ -76,15 +76,12 @@ class Browser:
     def _check_source(
         self, document: Document, keys: Mapping[str, Key], features: Mapping[str, bytes]
     ) -> None:
-        if self._store.count_sources(document.origin) >= MOST_SOURCES:
-            raise LimitReached(
-                f"{MOST_SOURCES} sources of {document.origin} are alive; wait until some have ended"
-            )
+        origin = document.origin
+        if self._store.count_sources(origin) >= MOST_SOURCES:
+            raise LimitReached(f"{MOST_SOURCES} sources of {origin} are alive; wait until some have ended")
         check_keys(keys)
         if keys.keys() != set(document.keys):
-            raise NotDeclared(
-                f"a source of {document.origin} has the keys {', '.join(document.keys) or 'none'}"
-            )
+            raise NotDeclared(f"a source of {origin} has the keys {', '.join(document.keys) or 'none'}")
         for tag, data in features.items():
             wanted = document.trained(tag).features
             if len(data) != wanted:
@@ -92,27 +89,17 @@ class Browser:
 
     def _schedule(self, document: Document, source: Source, number: int) -> list[Scheduled]:
         """All reports of a source, and fakes beside them, each with a moment of its own."""
-        planned: list[tuple[Purpose, str | None, int | None]] = []
-        if document.values:
-            planned.append((Purpose.AGGREGATE, None, None))
-        planned += [(Purpose.TRAIN, tag, None) for tag in source.features]
+        planned: list[Planned] = [(Purpose.AGGREGATE, None, number, None)] if document.values else []
+        planned += [(Purpose.TRAIN, tag, number, None) for tag in source.features]
         if not planned:
             raise NotDeclared(
                 f"a source of {source.origin} without features yields no report: give a model's"
             )
         planned += reports.draw_fakes(document, self._rng)
-        waits = reports.draw_waits(document.delay, len(planned), self._rng).tolist()
+        due = source.ends + reports.draw_waits(document.delay, len(planned), self._rng)
         return [
-            Scheduled(
-                source.ends + wait,
-                source.origin,
-                source.parameters,
-                purpose,
-                tag,
-                number if decoy is None else None,
-                decoy,
-            )
-            for wait, (purpose, tag, decoy) in zip(waits, planned, strict=True)
+            Scheduled(moment, source.origin, source.parameters, *report)
+            for moment, report in zip(due.tolist(), planned, strict=True)
         ]
 
     def register_trigger(self, origin: str, destination: str, values: Mapping[str, int]) -> None:
@@ -158,9 +145,8 @@ class Browser:
             source = None if scheduled.source is None else self._store.source(scheduled.source)
             if scheduled.source is not None and source is None:
                 return False
-            return self._store.made(
-                scheduled, reports.make(document, scheduled, source, recipients, now, self._rng)
-            )
+            report = reports.make(document, scheduled, source, recipients, now, self._rng)
+            return self._store.made(scheduled, report)
 
 
 def _check_values(values: Mapping[str, int]) -> None:

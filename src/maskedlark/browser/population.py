@@ -63,20 +63,17 @@ class Population:
     ) -> tuple[NDArray[np.uint8], list[NDArray[np.int64]], FieldArray]:
         """What these reports hold, fakes among them: features and candidates, both open; secret masks."""
         model = self.document.trained(tag)
-        if features.ndim != 2 or features.shape[1] != model.features:
-            raise NotDeclared(
-                f"model {tag} takes {model.features} features a record, not {features.shape[1:]}"
-            )
+        wanted = model.features
+        if features.ndim != 2 or features.shape[1] != wanted:
+            raise NotDeclared(f"model {tag} takes {wanted} features a record, not {features.shape[1:]}")
         decoys = [bytes.fromhex(decoy.features or "") for decoy in self.document.decoys if decoy.tag == tag]
         # A browser draws a fake for a purpose, and then one of all its decoys: this tag's part of them.
         tags = [decoy.tag for decoy in self.document.decoys if decoy.tag is not None]
         rate = self.document.fake_rate * len(decoys) / max(1, len(tags))
         order, real, drawn = self._with_fakes(len(features), len(decoys), rate)
-        fakes = np.frombuffer(b"".join(decoys), np.uint8).reshape(-1, model.features)
+        fakes = np.frombuffer(b"".join(decoys), np.uint8).reshape(-1, wanted)
         rows = np.concatenate([features, fakes[drawn]])[order]
-        columns = [
-            np.concatenate([np.asarray(column), np.zeros(len(drawn), int)])[order] for column in labels
-        ]
+        columns = [np.concatenate([column, np.zeros(len(drawn), int)])[order] for column in labels]
         if model.feature_noise is not None:
             rows = local_dp.features(rows, model.feature_noise.declared(), self.rng)
         return rows, *self.document.declared_models[tag].mask(columns, real, self.rng, model.response())
@@ -93,9 +90,7 @@ class Population:
         for name, column in zip(measure.keys, keys, strict=True):
             everyone = [*column, *(decoys[i][name] for i in drawn)]
             mixed.append([everyone[i] for i in order])
-        columns = [
-            np.concatenate([np.asarray(column), np.zeros(len(drawn), int)])[order] for column in values
-        ]
+        columns = [np.concatenate([column, np.zeros(len(drawn), int)])[order] for column in values]
         return mixed, measure.lift(columns, real)
 
     def _with_fakes(

@@ -20,6 +20,9 @@ from maskedlark.wire.keys import KeyConfiguration
 from maskedlark.wire.report import Recipient
 from maskedlark.wire.signatures import VerifyingKey
 
+Planned = tuple[Purpose, str | None, int | None, int | None]
+"""A report's purpose and tag; the number of its source, or the place of its decoy."""
+
 
 class Parameters(Protocol):
     """Where a browser gets verified documents and keys from."""
@@ -42,18 +45,15 @@ def noised(model: TrainedModel, features: bytes, rng: Randomness) -> bytes:
     return local_dp.features(rows, model.feature_noise.declared(), rng).tobytes()
 
 
-def draw_fakes(document: Document, rng: Randomness) -> list[tuple[Purpose, str | None, int]]:
+def draw_fakes(document: Document, rng: Randomness) -> list[Planned]:
     """The fakes that go with a source: for each purpose with the declared probability, of a random decoy."""
-    fakes: list[tuple[Purpose, str | None, int]] = []
+    fakes: list[Planned] = []
     for purpose in document.purposes():
-        wanted = [
-            i
-            for i, decoy in enumerate(document.decoys)
-            if (decoy.tag is None) == (purpose is Purpose.AGGREGATE)
-        ]
+        tagged = purpose is Purpose.TRAIN
+        wanted = [i for i, decoy in enumerate(document.decoys) if (decoy.tag is not None) == tagged]
         if wanted and float(rng.unit(1)[0]) < document.fake_rate:
             chosen = wanted[int(rng.below(len(wanted), 1)[0])]
-            fakes.append((purpose, document.decoys[chosen].tag, chosen))
+            fakes.append((purpose, document.decoys[chosen].tag, None, chosen))
     return fakes
 
 
@@ -86,20 +86,14 @@ def label_of(label: Label, values: Mapping[str, int], conversions: int) -> int:
     """A source's label: from its attributed values, or the default 0."""
     if label.kind == "binary":
         return int(conversions > 0 if label.of is None else values[label.of] > 0)
-    space = label.space()
-    low, high = (
-        (space.buckets.low, space.buckets.high) if space.buckets else (space.values[0], space.values[-1])
-    )
-    return max(low, min(values[str(label.of)], high))
+    least, *_, most = label.space().values
+    return max(least, min(values[str(label.of)], most))
 
 
 def recipients(document: Document, parameters: Parameters, now: int) -> tuple[Recipient, ...]:
     """The document's helpers with the keys that they use now."""
-    identities = [VerifyingKey(bytes.fromhex(helper.identity)) for helper in document.helpers]
-    return tuple(
-        Recipient(helper.name, parameters.keys(helper.name, identity).current(now))
-        for helper, identity in zip(document.helpers, identities, strict=True)
-    )
+    identities = {helper.name: VerifyingKey(bytes.fromhex(helper.identity)) for helper in document.helpers}
+    return tuple(Recipient(name, parameters.keys(name, key).current(now)) for name, key in identities.items())
 
 
 def make(
@@ -113,10 +107,9 @@ def make(
     """One report, sealed: of a source, or of a decoy when there is none."""
     purpose = scheduled.purpose
     envelope = Envelope(document.origin, purpose, document.digest, to, document.payload_size(purpose))
-    real = np.array([source is not None])
+    real, values = np.array([source is not None]), bounded(document, source)
     if purpose is Purpose.AGGREGATE:
         keys = source.keys if source else _decoy(document, scheduled).keys or {}
-        values = bounded(document, source)
         secrets = document.measure.lift([[values[name]] for name in document.measure.names], real)
         encoded = batch.aggregate_columns(document.measure, [[keys[name]] for name in document.keys], 1)
     else:
@@ -128,7 +121,7 @@ def make(
             if source
             else noised(model, bytes.fromhex(_decoy(document, scheduled).features or ""), rng)
         )
-        values, conversions = bounded(document, source), source.conversions if source else 0
+        conversions = source.conversions if source else 0
         labels = [[label_of(label, values, conversions)] for label in model.labels]
         candidates, secrets = document.declared_models[model.tag].mask(labels, real, rng, model.response())
         encoded = batch.train_columns(model.tag, np.frombuffer(features, np.uint8).reshape(1, -1), candidates)

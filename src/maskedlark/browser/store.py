@@ -40,6 +40,7 @@ CREATE TABLE IF NOT EXISTS outbox (
 );
 """
 _SCHEDULED = "due, origin, parameters, purpose, tag, source, decoy"
+_TRIGGER = "origin, destination, happened, last_source, carried"
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,6 @@ class Scheduled:
 class Trigger:
     """A conversion, as a page registered it: not attributed yet."""
 
-    number: int
     origin: str
     destination: str
     happened: int
@@ -134,28 +134,19 @@ class Store:
 
     def add_trigger(self, origin: str, destination: str, happened: int, values: Mapping[str, int]) -> None:
         """A conversion. Always the same write, whether or not there is a source that it will count for."""
-        self.run(
-            "INSERT INTO triggers (origin, destination, happened, carried, last_source) VALUES (?, ?, ?, ?, "
-            "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'sources'), 0))",
-            origin,
-            destination,
-            happened,
-            json.dumps(dict(values)),
-        )
+        last = "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'sources'), 0)"
+        added = f"INSERT INTO triggers ({_TRIGGER}) VALUES (?, ?, ?, {last}, ?)"  # noqa: S608
+        self.run(added, origin, destination, happened, json.dumps(dict(values)))
 
     def take_triggers(self) -> list[Trigger]:
         """The conversions that wait to be attributed, in their order; gone when the transaction ends."""
-        columns = "number, origin, destination, happened, last_source, carried"
-        rows = self.run(f"DELETE FROM triggers RETURNING {columns}")  # noqa: S608
-        return [Trigger(*(*row[:-1], json.loads(row[-1]))) for row in sorted(rows)]
+        rows = self.run(f"DELETE FROM triggers RETURNING number, {_TRIGGER}")  # noqa: S608
+        return [Trigger(*(*row[1:-1], json.loads(row[-1]))) for row in sorted(rows)]
 
     def attributed(self, number: int, values: Mapping[str, int]) -> None:
         """One more conversion counts for a source; these are its values by now."""
-        self.run(
-            "UPDATE sources SET conversions = conversions + 1, attributed = ? WHERE number = ?",
-            json.dumps(dict(values)),
-            number,
-        )
+        change = "UPDATE sources SET conversions = conversions + 1, attributed = ? WHERE number = ?"
+        self.run(change, json.dumps(dict(values)), number)
 
     def schedule(self, reports: Iterable[Scheduled]) -> None:
         """Remember reports to be made."""
@@ -176,11 +167,8 @@ class Store:
         # reports have to agree.
         self.run("UPDATE sources SET ends = 0 WHERE number = ?", scheduled.source)
         self.run("INSERT INTO outbox (origin, report) VALUES (?, ?)", scheduled.origin, report)
-        self.run(
-            "DELETE FROM sources WHERE number = ? AND NOT EXISTS (SELECT 1 FROM scheduled WHERE source = ?)",
-            scheduled.source,
-            scheduled.source,
-        )
+        none_left = "NOT EXISTS (SELECT 1 FROM scheduled WHERE source = sources.number)"
+        self.run(f"DELETE FROM sources WHERE number = ? AND {none_left}", scheduled.source)  # noqa: S608
         return True
 
 

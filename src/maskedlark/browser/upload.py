@@ -10,6 +10,7 @@ import logging
 import math
 import sqlite3
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,7 +22,8 @@ from maskedlark.clock import Clock
 from maskedlark.errors import MaskedLarkError, NotAnAnswer, NotDeclared
 from maskedlark.randomness import Randomness
 from maskedlark.storage.errors import StorageUnavailable
-from maskedlark.web.errors import BodyTooLarge
+from maskedlark.web.errors import BodyTooLarge, ServiceAway, StrangeAnswer
+from maskedlark.web.remote import Patience, Remote, bounded
 from maskedlark.wire import uploads
 from maskedlark.wire.uploads import Answer, Verdict
 
@@ -31,7 +33,6 @@ MOST_ANSWER_BYTES = 256
 """For one report."""
 MOST_RETRY_AFTER_S = 24 * 3600
 _LOG = logging.getLogger(__name__)
-_HEADERS = {"content-type": uploads.CONTENT_TYPE, "user-agent": "maskedlark", "accept-encoding": "identity"}
 
 
 class NotAnAddress(NotDeclared):
@@ -86,8 +87,8 @@ class Uploader:
         outbox: Outbox,
         settings: Settings | None = None,
     ) -> None:
-        self._url = _endpoint(url)
-        self._client = client
+        self._remote = Remote(url, client)
+        self._host = _host(url)
         self._clock = clock
         self._rng = rng
         self._outbox = outbox
@@ -99,10 +100,7 @@ class Uploader:
 
     def send_due(self) -> Progress:
         """Send all that waits, until nothing does or an attempt fails. Returns what was settled."""
-        progress = Progress()
-        while step := self._step():
-            progress += step
-        return progress
+        return sum(iter(self._step, None), Progress())
 
     def run(self, stop: threading.Event) -> None:
         """Send in the background until told to stop. Does not give up, whatever fails."""
@@ -162,46 +160,30 @@ class Uploader:
         return self._settle(batch, answers)
 
     def _settle(self, batch: Batch, answers: Sequence[Answer]) -> Progress:
-        refused = 0
         taken = []
         for (key, _), answer in zip(batch, answers, strict=True):
             if answer.outcome is Verdict.REFUSED:
                 self._outbox.refuse(key, str(answer.error))
-                refused += 1
             else:
                 taken.append(key)
         self._outbox.acknowledge(taken)
-        return Progress(len(taken), refused)
+        return Progress(len(taken), len(batch) - len(taken))
 
     def _post(self, reports: Sequence[bytes]) -> tuple[Answer, ...]:
         """One upload. Whatever is not a full answer of the ad server's is a reason to try later."""
-        body = uploads.encode_batch(reports)
-        request = self._client.build_request(
-            "POST", self._url, content=body, headers=_HEADERS, timeout=self._settings.timeout_s
-        )
-        request.headers.pop("cookie", None)  # It would tie all uploads of a browser together.
+        patience = Patience(MOST_ANSWER_BYTES * (len(reports) + 1), self._settings.timeout_s)
+        end = time.monotonic() + patience.within_s
+        batch = uploads.encode_batch(reports)
         try:
-            response = self._client.send(request, stream=True, auth=None, follow_redirects=False)
-            try:
-                return self._read(response, len(reports))
-            finally:
-                response.close()
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError, NotAnAnswer) as error:
-            # The middle two: httpx reads where a redirect leads, also when it is not to be followed.
+            with self._remote.answer("POST", "/reports", patience, batch, uploads.CONTENT_TYPE) as answer:
+                if answer.status_code == httpx.codes.REQUEST_ENTITY_TOO_LARGE:
+                    raise BodyTooLarge("the ad server wants smaller uploads")
+                if answer.status_code != httpx.codes.OK:
+                    wait = retry_after_s(answer.headers.get("retry-after", ""), self._clock.now())
+                    raise _TryLater(f"status {answer.status_code}", wait)
+                return uploads.decode_answers(bounded(answer, end, patience), len(reports))
+        except (ServiceAway, StrangeAnswer, NotAnAnswer) as error:
             raise _TryLater(type(error).__name__) from error
-
-    def _read(self, response: httpx.Response, count: int) -> tuple[Answer, ...]:
-        if response.status_code == httpx.codes.REQUEST_ENTITY_TOO_LARGE:
-            raise BodyTooLarge("the ad server wants smaller uploads")
-        if response.status_code != httpx.codes.OK:
-            wait = retry_after_s(response.headers.get("retry-after", ""), self._clock.now())
-            raise _TryLater(f"status {response.status_code}", wait)
-        body = bytearray()
-        for chunk in response.iter_raw():
-            body += chunk
-            if len(body) > MOST_ANSWER_BYTES * (count + 1):
-                raise NotAnAnswer("an answer that does not end")
-        return uploads.decode_answers(bytes(body), count)
 
     def _fail(self, failure: _TryLater) -> None:
         """Wait before the next attempt: longer each time, at random, and as long as the ad server asks."""
@@ -211,19 +193,17 @@ class Uploader:
         self._failures += 1
         self._size = max(1, self._size // 2)
         self._not_before = self._clock.now() + wait
-        _LOG.warning("upload to %s failed (%s); next attempt in %d s", self._url.host, failure, wait)
+        _LOG.warning("upload to %s failed (%s); next attempt in %d s", self._host, failure, wait)
 
 
-def _endpoint(url: str) -> httpx.URL:
+def _host(url: str) -> str:
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL:
-        raise NotAnAddress(
-            "the ad server's address is no URL; give one such as https://ads.example"
-        ) from None
+        parsed = httpx.URL()
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise NotAnAddress("an ad server's address begins with https:// (or http://) and names a host")
-    return parsed.copy_with(raw_path=parsed.raw_path.rstrip(b"/") + b"/reports")
+    return parsed.host
 
 
 def retry_after_s(header: str, now: int) -> int:

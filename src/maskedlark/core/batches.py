@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from functools import lru_cache
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -132,11 +133,9 @@ def _sizes(rate: float, records: int) -> _Sizes:
         above = list(_weights(likeliest, 1, lambda m: odds * (records - m) / (m + 1), records))
         below = list(_weights(likeliest, -1, lambda m: m / odds / (records - m + 1), records))
         weights = [*below[:0:-1], *above]
-        whole, total, ends = sum(weights), Decimal(0), []
-        for weight in weights:
-            total += weight
-            ends.append(int(total / whole * (1 << _SIZE_BITS)))
-    return _Sizes(likeliest - len(below) + 1, tuple(ends))
+        whole = sum(weights)
+        ends = tuple(int(total / whole * (1 << _SIZE_BITS)) for total in accumulate(weights))
+    return _Sizes(likeliest - len(below) + 1, ends)
 
 
 def _weights(likeliest: int, by: int, ratio: Callable[[int], Decimal], records: int) -> Iterator[Decimal]:

@@ -3,6 +3,10 @@
 `All` shows the whole label space in fixed order and so depends on nothing. `Pair` is the paper's true and
 fake label, and `Sample` its generalisation; both show the truth among few, so whoever knows how labels are
 distributed can guess better than chance. `docs/THREAT_MODEL.md` says by how much.
+
+Masks are the one-hot truth among a record's candidates, or all zero for a fake one (section 4.1.2). After
+sharing, a true label's masks add up to 1 over the helpers and a fake label's to 0, and any N-1 helpers' masks
+are uniform in the field.
 """
 
 from abc import ABC, abstractmethod
@@ -11,22 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from maskedlark.core.field import FieldArray
 from maskedlark.core.labels import LabelSpace
 from maskedlark.errors import NotDeclared
 from maskedlark.randomness import Randomness
-
-NO_TRUTH = -1
-"""The place of the truth among a fake record's candidates."""
-
-
-@dataclass(frozen=True, repr=False)
-class Candidates:
-    """The candidates of n records for one label, and where the truth is among them."""
-
-    labels: NDArray[np.int64]
-    """Shown to every helper: (n, m)."""
-    truth: NDArray[np.intp]
-    """Secret: the column of the true label, or NO_TRUTH for a fake record."""
 
 
 class CandidatePolicy(ABC):
@@ -46,13 +38,16 @@ class CandidatePolicy(ABC):
 
     def draw(
         self, space: LabelSpace, labels: NDArray[np.int64], real: NDArray[np.bool_], rng: Randomness
-    ) -> Candidates:
-        """Candidates and truth. A fake record shows what a record without conversion shows."""
+    ) -> tuple[NDArray[np.int64], FieldArray]:
+        """Candidates, shown to every helper, and their secret masks: (n, m) each.
+
+        A fake record shows what a record without conversion shows.
+        """
         acted = np.where(real, labels, 0)
         shown = self.show(space, acted, rng)
         matches = shown == acted[:, None]
-        assert matches.any(axis=1).all(), "labels are checked when they are quantised"
-        return Candidates(shown, np.where(real, np.argmax(matches, axis=1), NO_TRUTH))
+        assert (matches.sum(axis=1) == 1).all(), "candidates differ, and labels were checked when quantised"
+        return shown, (matches & real[:, None]).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -112,8 +107,7 @@ class Sample(CandidatePolicy):
         order = rng.below(1 << 62, records * len(values)).reshape(records, len(values))
         order[(values == 0) | (values == labels[:, None])] = -1
         first = np.argpartition(order, self.count(space) - 1, axis=1)[:, : self.count(space)]
-        chosen = np.sort(
-            first, axis=1
-        )  # Which are first is defined; in what order a partition has them is not.
+        # Which are first is defined; in what order a partition has them is not.
+        chosen = np.sort(first, axis=1)
         shuffled = np.argsort(rng.below(1 << 62, chosen.size).reshape(chosen.shape), axis=1)
         return values[np.take_along_axis(chosen, shuffled, axis=1)]

@@ -5,14 +5,15 @@ Browsers make reports by it, helpers check reports against it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from maskedlark.core import field, local_dp, masks
+from maskedlark.core import field, local_dp
 from maskedlark.core.candidates import ALL, CandidatePolicy
 from maskedlark.core.field import FieldArray
-from maskedlark.core.labels import LabelSpace, check_rows, integers
+from maskedlark.core.labels import LabelSpace, integers
 from maskedlark.core.local_dp import RandomisedResponse
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotDeclared
@@ -34,16 +35,20 @@ def _check_names(what: str, names: Sequence[str]) -> None:
         raise NotDeclared(f"the name of one of the {what} is not 1 to {MOST_NAME} bytes long")
 
 
-def check_real(real: NDArray[np.bool_], records: int) -> None:
-    """Refuse anything but one truth value per record: a 2 would count twice."""
-    if np.shape(real) != (records,) or real.dtype != np.bool_:
+def _check_columns(columns: Sequence[ArrayLike], real: NDArray[np.bool_], what: str) -> None:
+    """Refuse columns of different lengths before anything is computed from them."""
+    if np.ndim(real) != 1 or real.dtype != np.bool_:  # A 2 would count twice.
         raise NotDeclared("`real` is an array of one bool per record, False for a fake")
+    if any(np.shape(column) != real.shape for column in columns):
+        raise NotDeclared(f"every record has one {what}; the columns differ in length")
 
 
 @dataclass(frozen=True)
 class Model:
     """A model to train: its tag, the number of byte features, its label spaces, how candidates are shown."""
 
+    purpose: ClassVar = Purpose.TRAIN
+    """What its reports are for."""
     tag: str
     features: int
     labels: tuple[LabelSpace, ...] = (LabelSpace.binary(),)
@@ -55,11 +60,6 @@ class Model:
             raise NotDeclared(f"a model has at most {MOST_FEATURES} features, not {self.features}")
         if not 1 <= len(self.labels) <= MOST_NAMES:
             raise NotDeclared(f"a model has 1 to {MOST_NAMES} labels, not {len(self.labels)}")
-
-    @property
-    def purpose(self) -> Purpose:
-        """What its reports are for."""
-        return Purpose.TRAIN
 
     def secrets(self) -> int:
         """How many masks a record has."""
@@ -78,8 +78,7 @@ class Model:
         """
         if len(labels) != len(self.labels):
             raise NotDeclared(f"model {self.tag} declares {len(self.labels)} labels, not {len(labels)}")
-        check_real(real, len(real))
-        check_rows(labels, len(real), "label")
+        _check_columns(labels, real, "label")
         drawn = []
         for space, column in zip(self.labels, labels, strict=True):
             label = space.quantise(np.where(real, column, 0), rng)
@@ -87,7 +86,8 @@ class Model:
                 # After quantising, and never before: a second time would move what it made between buckets.
                 label = local_dp.labels(label, space, response, rng)
             drawn.append(self.policy.draw(space, label, real, rng))
-        return [candidates.labels for candidates in drawn], masks.one_hot(drawn)
+        shown, masks = zip(*drawn, strict=True)
+        return list(shown), np.concatenate(masks, axis=1)
 
 
 @dataclass(frozen=True)
@@ -120,17 +120,14 @@ class Value:
 class Measure:
     """What is summed and by what: aggregation keys and conversion values (section 3.3)."""
 
+    purpose: ClassVar = Purpose.AGGREGATE
+    """What its reports are for."""
     keys: tuple[str, ...]
     values: tuple[Value, ...]
 
     def __post_init__(self) -> None:
         _check_names("keys", self.keys)
         _check_names("values", self.names)
-
-    @property
-    def purpose(self) -> Purpose:
-        """What its reports are for."""
-        return Purpose.AGGREGATE
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -145,7 +142,6 @@ class Measure:
         """The secret of every record, count first: (n, secrets). Run by the browser."""
         if len(values) != len(self.values):
             raise NotDeclared(f"{len(self.values)} values are declared, not {len(values)}")
-        check_real(real, len(real))
-        check_rows(values, len(real), "value")
+        _check_columns(values, real, "value")
         columns = [value.lift(column, real) for value, column in zip(self.values, values, strict=True)]
         return np.stack([real.astype(np.int64), *columns], axis=1)

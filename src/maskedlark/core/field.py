@@ -31,7 +31,6 @@ _MIDDLE_BITS = np.uint64(30)
 _MIDDLE = np.uint64((1 << 30) - 1)
 
 _CACHED = 1 << 15  # Long vectors are summed in blocks of so many numbers, which stay in a core's cache.
-_GROUP_BLOCK = _CACHED
 
 
 def _words(a: FieldArray) -> Words:
@@ -109,8 +108,8 @@ def total_by(a: FieldArray, group: NDArray[np.intp], groups: int) -> FieldArray:
     assert len(group) == len(a) < 1 << 32
     assert len(a) == 0 or 0 <= group.min() <= group.max() < groups
     everything, upper = np.zeros((2, groups), np.uint64)
-    for start in range(0, len(a), _GROUP_BLOCK):
-        part, index = _words(a[start : start + _GROUP_BLOCK]), group[start : start + _GROUP_BLOCK]
+    for start in range(0, len(a), _CACHED):
+        part, index = _words(a[start : start + _CACHED]), group[start : start + _CACHED]
         np.add.at(everything, index, part)
         np.add.at(upper, index, part >> _HALF_WORD)
     return _joined(everything, upper)

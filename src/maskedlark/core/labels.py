@@ -6,7 +6,6 @@ integer, each time so that its mean stays what it was.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -40,13 +39,11 @@ class Buckets:
         if max(abs(self.low), abs(self.high)) > 1 << 31:
             raise NotDeclared("a bucketed label has at most 31 bits; declare it in larger units")
 
-    def boundary(self, index: int) -> tuple[int, int]:
-        """A boundary as whole part and remainder: whole + remainder / count."""
-        return divmod(self.low * self.count + (self.high - self.low) * index, self.count)
-
     def integers(self) -> tuple[int, ...]:
         """Every integer that a quantised label can become, ascending."""
-        parts = [self.boundary(index) for index in range(self.count + 1)]
+        # A boundary is whole + rest / count.
+        numerators = (self.low * self.count + (self.high - self.low) * i for i in range(self.count + 1))
+        parts = (divmod(numerator, self.count) for numerator in numerators)
         return tuple(sorted({n for whole, rest in parts for n in (whole, whole + (rest > 0))}))
 
     def quantise(self, labels: NDArray[np.float64], rng: Randomness) -> NDArray[np.int64]:
@@ -142,9 +139,3 @@ def integers(column: ArrayLike, what: str) -> NDArray[np.int64]:
     if given.dtype.kind not in "uf" or not (np.abs(given) <= field.HALF).all() or (given % 1 != 0).any():
         raise NotDeclared(f"a {what} is not a whole number within (p - 1) / 2")
     return given.astype(np.int64)
-
-
-def check_rows(columns: Sequence[ArrayLike], records: int, what: str) -> None:
-    """Refuse columns of different lengths before anything is computed from them."""
-    if any(np.shape(column) != (records,) for column in columns):
-        raise NotDeclared(f"every record has one {what}; the columns differ in length")

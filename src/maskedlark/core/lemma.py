@@ -24,27 +24,21 @@ def masked_sum(row: Row, records: Trained, label: int = 0) -> FieldArray:
     """A helper's share of the sum of f(x, true label): every candidate counts, each times its mask."""
     shares = []
     for start in range(0, max(1, len(records)), BLOCK):  # Once without records too: the row has its width.
-        features = records.features[start : start + BLOCK]
-        masks = records.masks(label)[start : start + BLOCK]
-        shown = records.candidates[label]
-        candidates = shown if len(shown) == 1 else shown[start : start + BLOCK]
+        block = slice(start, start + BLOCK)
+        features, masks = records.features[block], records.masks(label)[block]
+        shown = np.broadcast_to(records.candidates[label], (len(records), masks.shape[1]))[block]
         # A helper does not know which candidate is true: it takes them all.
-        for column in range(masks.shape[1]):
-            labels = np.broadcast_to(candidates[:, column], len(features))
-            rows = field.from_signed(integer_rows(row, features, labels))
-            shares.append(field.total(field.multiply(rows, np.ascontiguousarray(masks[:, [column]]))))
+        for labels, mask in zip(shown.T, masks.T, strict=True):
+            rows = field.from_signed(_integer_rows(row, features, labels))
+            shares.append(field.total(field.multiply(rows, np.ascontiguousarray(mask)[:, None])))
     return sharing.combine(shares)
 
 
-def integer_rows(row: Row, features: NDArray[np.uint8], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+def _integer_rows(row: Row, features: NDArray[np.uint8], labels: NDArray[np.int64]) -> NDArray[np.int64]:
     """The rows of a function, refused unless they are whole numbers, one row per record."""
     rows = row(features, labels)
     if rows.dtype != np.int64:  # A float would lose its low bits, and masks cancel to the bit or not at all.
-        raise NotDeclared(
-            f"f returns {rows.dtype}; return int64: cast with astype(np.int64) before computing"
-        )
+        raise NotDeclared(f"f returns {rows.dtype}; return int64: use astype(np.int64) before computing")
     if rows.ndim != 2 or len(rows) != len(features):
-        raise NotDeclared(
-            f"f returns an array of shape {rows.shape}; return one row per record: (n, outputs)"
-        )
+        raise NotDeclared(f"f returns shape {rows.shape}; return one row per record: (n, outputs)")
     return rows

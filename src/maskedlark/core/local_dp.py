@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, localcontext
 from functools import lru_cache, partial
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -76,25 +75,11 @@ class RandomisedResponse:
     def __post_init__(self) -> None:
         _check_epsilon(self.epsilon)
 
-    def unbiasing(self, space: LabelSpace) -> "Unbiasing":
-        """What randomised response does to one-hot labels on average. Used by the client."""
+    def unbiasing(self, space: LabelSpace) -> tuple[float, float]:
+        """a and b of E[one-hot after randomised response] = a · one-hot + b, in every place of the space."""
         # In powers of e^-ε: they vanish where e^ε would overflow.
         total = 1 + (len(space) - 1) * math.exp(-self.epsilon)
-        return Unbiasing(-math.expm1(-self.epsilon) / total, math.exp(-self.epsilon) / total)
-
-
-class Unbiasing(NamedTuple):
-    """E[one-hot after randomised response] = a · one-hot + b, in every place of the label space."""
-
-    a: float
-    b: float
-
-    def correct(self, sums: NDArray[np.float64], records: float) -> NDArray[np.float64]:
-        """Sums of true one-hot labels, estimated from sums of randomised ones over so many real records.
-
-        The last axis is the label space. Unbiased; the spread grows by 1/a. Run by the client.
-        """
-        return (sums - self.b * records) / self.a
+        return -math.expm1(-self.epsilon) / total, math.exp(-self.epsilon) / total
 
 
 @dataclass(frozen=True)
@@ -112,11 +97,6 @@ class Guarantee:
     def total(self) -> float:
         """When labels change, and features within their sensitivity."""
         return self.features + self.labels
-
-    @property
-    def any_total(self) -> float:
-        """When anything changes."""
-        return self.any_features + self.labels
 
 
 def guarantee(

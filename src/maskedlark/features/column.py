@@ -57,13 +57,15 @@ class Column:
 
     def present(self, read: Callable[[Value], T], change: str) -> list[T]:
         """Every distinct value that is not missing, read; one that cannot be read is named by its row."""
-        there = [value for value, absent in zip(self.values, self.absent, strict=True) if not absent]
-        try:
-            return [read(value) for value in there]
-        except _UNREADABLE:
-            odd = next(value for value in there if not can_read(read, value))
+        there = []
+        for place in np.flatnonzero(~self.absent).tolist():
+            try:
+                there.append(read(self.values[place]))
+            except _UNREADABLE:
+                break
+        else:
+            return there
         # Raised out here: the cause would show the value, and where it stands is enough to find it.
-        place = next(place for place, value in enumerate(self.values) if value is odd)
         raise ColumnDoesNotFit(self.name, int(np.flatnonzero(self.places == place)[0]), change)
 
 

@@ -155,9 +155,7 @@ def choose(column: Column) -> Kind:
 
 def _is_boolean(value: Value) -> bool:
     # Not 0 and 1: as numbers they get the same bytes, and a later 2 is no error.
-    return isinstance(value, bool) or (
-        isinstance(value, str) and value.strip().casefold() in ("true", "false")
-    )
+    return isinstance(value, bool | str) and str(value).strip().casefold() in ("true", "false")
 
 
 class _Saved(BaseModel):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, InstanceOf, field_validator
 
 from maskedlark.errors import NotDeclared
-from maskedlark.features.column import Column, Value, texts
+from maskedlark.features.column import Column, Value, text, texts
 
 Rows = NDArray[np.uint8]
 ON = 255
@@ -46,9 +46,9 @@ class Fitted(BaseModel, ABC):
     indicator: bool
     """Whether a last byte says that the value is missing."""
 
-    @abstractmethod
     def own_names(self) -> list[str]:
-        """What its bytes stand for, the indicator apart."""
+        """What its bytes stand for, the indicator apart: for one byte, the column's own name."""
+        return [self.name]
 
     @abstractmethod
     def encode_distinct(self, column: Column) -> tuple[Rows, NDArray[np.bool_]]:
@@ -115,10 +115,6 @@ class BooleanColumn(Fitted):
 
     kind: Literal["boolean"] = "boolean"
 
-    def own_names(self) -> list[str]:
-        """The column's own name."""
-        return [self.name]
-
     def encode_distinct(self, column: Column) -> tuple[Rows, NDArray[np.bool_]]:
         """One byte each."""
         rows = np.zeros((len(column.values), 1), np.uint8)
@@ -128,10 +124,7 @@ class BooleanColumn(Fitted):
 
 def boolean(value: Value) -> bool:
     """True or false, as booleans, 0 and 1, and the usual texts."""
-    if isinstance(value, str):
-        answer = TEXTS.get(value.strip().casefold())
-    else:
-        answer = bool(value) if isinstance(value, bool | int | float) and value in (0, 1) else None
+    answer = TEXTS.get(text(value).strip().casefold())
     if answer is None:
         raise ValueError
     return answer
@@ -157,11 +150,11 @@ class OneHot(Kind):
     def fit(self, column: Column, least: int) -> "OneHotColumn":
         """The most frequent first, and by their texts where equally frequent: rows' order does not matter."""
         count: Counter[str] = Counter()
-        for text, rows in zip(texts(column), column.counts[~column.absent].tolist(), strict=True):
-            count[text] += rows
+        for category, rows in zip(texts(column), column.counts[~column.absent].tolist(), strict=True):
+            count[category] += rows
         ordered = sorted(count.items(), key=lambda item: (-item[1], item[0]))
         floor = least if self.least is None else self.least
-        known = tuple(text for text, rows in ordered[: self.most] if rows >= floor)
+        known = tuple(category for category, rows in ordered[: self.most] if rows >= floor)
         return OneHotColumn(name=column.name, indicator=self.wants_indicator(column.absent), categories=known)
 
 
@@ -187,7 +180,7 @@ class OneHotColumn(Fitted):
         """What is missing counts as other where no indicator says so."""
         other = len(self.categories)
         place = {category: place for place, category in enumerate(self.categories)}
-        present = np.array([place.get(text, other) for text in texts(column)], np.intp)
+        present = np.array([place.get(category, other) for category in texts(column)], np.intp)
         return _spread(present, column.absent, -1 if self.indicator else other, other + 1), column.absent
 
 
@@ -239,13 +232,13 @@ class HashedColumn(Fitted):
 
     def encode_distinct(self, column: Column) -> tuple[Rows, NDArray[np.bool_]]:
         """One hash a distinct category."""
-        present = np.array([self.bucket(text) for text in texts(column)], np.intp)
+        present = np.array(list(map(self.bucket, texts(column))), np.intp)
         return _spread(present, column.absent, -1, self.buckets), column.absent
 
-    def bucket(self, text: str) -> int:
+    def bucket(self, category: str) -> int:
         """The column's name is hashed too, its length first: columns do not collide alike."""
         name = _octets(self.name)
-        data = len(name).to_bytes(4, "big") + name + _octets(text)
+        data = len(name).to_bytes(4, "big") + name + _octets(category)
         digest = blake2b(data, digest_size=8, key=_octets(self.salt), person=_PERSON).digest()
         return int.from_bytes(digest, "big") % self.buckets
 

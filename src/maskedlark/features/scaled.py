@@ -35,9 +35,10 @@ class Scaled(Kind):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not all(_is_end(end) for end in (self.low, self.high)):
+        ends = [end for end in (self.low, self.high) if end is not None]
+        if not all(map(_is_end, ends)):
             raise NotDeclared(f"a range's ends are numbers of magnitude up to {LARGEST:g}, not {self}")
-        if self.low is not None and self.high is not None and self.low >= self.high:
+        if len(ends) == 2 and ends[0] >= ends[1]:
             raise NotDeclared(f"a range needs low < high, not {self.low} and {self.high}")
         if not 0 <= self.quantiles[0] < self.quantiles[1] <= 1:
             raise NotDeclared(f"quantiles are two ascending numbers from 0 to 1, not {self.quantiles}")
@@ -54,15 +55,14 @@ class Scaled(Kind):
         return fitted.model_copy(update={"fill": int(fitted.scale(middle).sum())})
 
     def _range(self, name: str, ordered: NDArray[np.float64], least: int) -> tuple[float, float]:
-        if self.low is not None and self.high is not None:
-            return float(self.low), float(self.high)
-        fitted = self._ends(name, ordered, least)
-        low = fitted[0] if self.low is None else float(self.low)
-        high = fitted[1] if self.high is None else float(self.high)
+        low, high = self.low, self.high
+        if low is None or high is None:
+            fitted = self._ends(name, ordered, least)
+            low, high = fitted[0] if low is None else low, fitted[1] if high is None else high
         if low > high:
             change = "its numbers are all outside the declared range; declare both ends"
             raise ColumnDoesNotFit(name, None, change)
-        return low, high
+        return float(low), float(high)
 
     def _ends(self, name: str, ordered: NDArray[np.float64], least: int) -> tuple[float, float]:
         count = len(ordered)
@@ -97,10 +97,6 @@ class ScaledColumn(Fitted):
             raise ValueError(f"its ends are two ascending numbers of magnitude up to {LARGEST:g}")
         return self
 
-    def own_names(self) -> list[str]:
-        """The column's own name."""
-        return [self.name]
-
     def encode_distinct(self, column: Column) -> tuple[Rows, NDArray[np.bool_]]:
         """One byte each."""
         numbers = _numbers(column)
@@ -119,7 +115,7 @@ class ScaledColumn(Fitted):
 
 
 def _is_end(end: object) -> bool:
-    return end is None or (isinstance(end, int | float) and abs(end) <= LARGEST)
+    return isinstance(end, int | float) and abs(end) <= LARGEST
 
 
 def _numbers(column: Column) -> NDArray[np.float64]:
@@ -132,12 +128,8 @@ def _numbers(column: Column) -> NDArray[np.float64]:
 
 def number(value: Value) -> float:
     """A number, or a text of one. Python would also read 1_000, which no table means."""
-    if isinstance(value, float | int):
-        return float(value)
-    if isinstance(value, str):
-        if "_" in value:
-            raise ValueError
-        return float(value)
-    if not isinstance(value, Real | Decimal):
+    if not isinstance(value, str | Real | Decimal):
         raise TypeError
+    if isinstance(value, str) and "_" in value:
+        raise ValueError
     return float(value)

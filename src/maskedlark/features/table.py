@@ -17,7 +17,9 @@ Arrow table; a numpy structured array."""
 def read(table: Table, wanted: Sequence[str] | None = None, leave_out: Collection[str] = ()) -> list[Column]:
     """The wanted columns in that order, or all but those left out. No other column's values are looked at."""
     source = _by_name(table, wanted)
-    names = [name for name in _names(source) if name not in leave_out] if wanted is None else list(wanted)
+    names = [name for name in (source if wanted is None else wanted) if name not in leave_out]
+    if not all(isinstance(name, str) for name in names):
+        raise TableDoesNotFit("a column's name is a text; rename the others")
     for name in (*names, *leave_out):
         if name not in source:
             raise UnknownColumn(name, source)
@@ -26,13 +28,6 @@ def read(table: Table, wanted: Sequence[str] | None = None, leave_out: Collectio
         lengths = ", ".join(f"{column.name!r} {len(column)}" for column in columns)
         raise TableDoesNotFit(f"the columns differ in length: {lengths}")
     return columns
-
-
-def _names(source: Mapping[str, Any]) -> list[str]:
-    names = list(source)
-    if not all(isinstance(name, str) for name in names):
-        raise TableDoesNotFit("a column's name is a text; rename the others")
-    return names
 
 
 def _by_name(table: Table, wanted: Sequence[str] | None) -> Mapping[str, Any]:

@@ -4,7 +4,6 @@ from typing import Annotated
 
 from fastapi import Depends, FastAPI, Path, Query, Response
 from fastapi.routing import APIRouter
-from prometheus_client import CollectorRegistry
 
 from maskedlark.clock import Clock
 from maskedlark.parameter_service.publisher import Pinned, Publisher
@@ -33,22 +32,12 @@ def create_app(store: Store, service_key: SigningKey, clock: Clock, pinned: Pinn
     app = FastAPI(title="maskedlark parameter service", version="1", docs_url=None, redoc_url=None)
     answers.install(app)
     registry = metrics.install(app, "parameters")
-    _count_published(store, registry)
+    published = "Documents and key configurations."  # All of them are public.
+    LazyGauge("maskedlark_published", published, ("kind",), store.counts, registry)
     metrics.ready(store.check, registry)
     app.include_router(health.router(store.check))
     app.include_router(_router(store, Publisher(store, service_key, clock, pinned)), prefix="/v1")
     return app
-
-
-def _count_published(store: Store, registry: CollectorRegistry) -> None:
-    """Show how much is published, when the page of metrics is asked for: all of it is public."""
-
-    def published() -> dict[tuple[str, ...], float]:
-        with store.reading() as view:
-            documents, keys = view.counts()
-        return {("document",): float(documents), ("keys",): float(keys)}
-
-    LazyGauge("maskedlark_published", "Documents and key configurations.", ("kind",), published, registry)
 
 
 def _router(store: Store, publisher: Publisher) -> APIRouter:

@@ -2,17 +2,17 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import (
     DDL,
     BigInteger,
     Column,
+    ColumnElement,
     Connection,
     LargeBinary,
     MetaData,
-    Select,
     Table,
     Text,
     event,
@@ -98,18 +98,17 @@ class View:
 
     def latest(self, origin: str) -> Signed:
         """The newest document of an origin."""
-        newest = select(*_SIGNED).where(documents.c.origin == origin).order_by(documents.c.version.desc())
-        return self._one(newest.limit(1), UnknownOrigin(f"nothing of {origin} is published"))
+        return self._newest(UnknownOrigin(f"nothing of {origin} is published"), documents.c.origin == origin)
 
     def version(self, origin: str, version: int) -> Signed:
         """One version of an origin."""
-        chosen = select(*_SIGNED).where(documents.c.origin == origin, documents.c.version == version)
-        return self._one(chosen, UnknownDocument(f"version {version} of {origin} is not published"))
+        missing = UnknownDocument(f"version {version} of {origin} is not published")
+        return self._newest(missing, documents.c.origin == origin, documents.c.version == version)
 
     def digest(self, digest: bytes) -> Signed:
         """The document of this digest."""
-        chosen = select(*_SIGNED).where(documents.c.digest == digest)
-        return self._one(chosen, UnknownDocument(f"no document of digest {digest.hex()} is published"))
+        missing = UnknownDocument(f"no document of digest {digest.hex()} is published")
+        return self._newest(missing, documents.c.digest == digest)
 
     def page(self, origin: str, after: int) -> Page:
         """The documents of an origin after a version, as many as one page holds."""
@@ -129,26 +128,10 @@ class View:
             raise UnknownHelper(f"{helper} has published no keys")
         return row.message, row.sequence
 
-    def check(self) -> None:
-        """Return if the store can be read."""
-        self._connection.execute(select(documents.c.version).limit(1)).first()
-
-    def counts(self) -> tuple[int, int]:
-        """How many documents and how many key configurations there are."""
-        counted = [select(func.count()).select_from(table) for table in (documents, configurations)]
-        return self._connection.scalar(counted[0]) or 0, self._connection.scalar(counted[1]) or 0
-
     def add(self, document: Document, signed: Signed, moment: int) -> None:
         """Add a document that was checked in this very transaction."""
-        row = {
-            "origin": document.origin,
-            "version": document.version,
-            "digest": document.digest,
-            "body": signed.body,
-            "origin_signature": signed.origin_signature,
-            "service_signature": signed.service_signature,
-            "published_at": moment,
-        }
+        named = {"origin": document.origin, "version": document.version, "digest": document.digest}
+        row = named | asdict(signed) | {"published_at": moment}
         self._connection.execute(insert(documents).values(row))
 
     def add_keys(self, helper: str, sequence: int, message: bytes, moment: int) -> None:
@@ -156,8 +139,9 @@ class View:
         row = {"helper": helper, "sequence": sequence, "message": message, "published_at": moment}
         self._connection.execute(insert(configurations).values(row))
 
-    def _one(self, chosen: Select[Any], missing: MaskedLarkError) -> Signed:
-        row = self._connection.execute(chosen).first()
+    def _newest(self, missing: MaskedLarkError, *where: ColumnElement[bool]) -> Signed:
+        chosen = select(*_SIGNED).where(*where).order_by(documents.c.version.desc())
+        row = self._connection.execute(chosen.limit(1)).first()
         if row is None:
             raise missing
         return Signed(*row)
@@ -191,8 +175,15 @@ class Store:
 
     def check(self) -> None:
         """Return if the store can be read; raise if not."""
-        with self.reading() as view:
-            view.check()
+        with self._database.read() as connection:
+            connection.execute(select(documents.c.version).limit(1)).first()
+
+    def counts(self) -> dict[tuple[str, ...], float]:
+        """How many documents and key configurations there are, by kind."""
+        kinds = {"document": documents, "keys": configurations}
+        counts = {kind: select(func.count()).select_from(table) for kind, table in kinds.items()}
+        with self._database.read() as connection:
+            return {(kind,): connection.scalar(count) or 0 for kind, count in counts.items()}
 
     def close(self) -> None:
         """Let the connections go."""

@@ -47,7 +47,6 @@ def _strong(public: str) -> str:
 
 
 PublicKey = Annotated[Hex32, AfterValidator(_strong)]
-Positive = Annotated[float, Field(gt=0)]
 Seconds = Annotated[int, Field(ge=0, le=1 << 40)]
 
 

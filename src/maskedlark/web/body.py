@@ -1,7 +1,6 @@
 """Reading a stranger's body: never more than the limit, never for longer, never too many at once."""
 
 import asyncio
-import threading
 import time
 from collections.abc import AsyncIterable, Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +16,8 @@ GRACE_S = 2.0
 class Room:
     """Room for bodies, in bytes: what was not sent takes none. It bounds what strangers make us hold.
 
+    Of one loop's thread.
+
     When none is left, the body that has been coming for longest gives way: who sends a little now and then,
     or stops before the end, cannot keep out those who send and go.
     """
@@ -26,35 +27,30 @@ class Room:
         self._free = most_bytes
         self._coming: dict[Place, None] = {}
         """In the order in which they began."""
-        self._lock = threading.Lock()
 
     @contextmanager
     def place(self) -> Iterator["Place"]:
         """Room for one body, for as long as the block runs."""
         place = Place(self, self._now())
-        with self._lock:
-            self._coming[place] = None
+        self._coming[place] = None
         try:
             yield place
         finally:
-            with self._lock:
-                self._empty(place)
+            self._empty(place)
 
     def take(self, place: "Place", size: int) -> None:
         """So many bytes more. Raises if it gave way, or if there is no room and nobody who should."""
-        with self._lock:
-            while self._free < size and (longest := self._longest(place)) is not None:
-                self._empty(longest)
-                longest.give_way()
-            if self._free < size or place.gave_way:
-                raise _no_room()
-            self._free -= size
-            place.held += size
+        while self._free < size and (longest := self._longest(place)) is not None:
+            self._empty(longest)
+            longest.give_way()
+        if self._free < size or place.gave_way:
+            raise _no_room()
+        self._free -= size
+        place.held += size
 
     def came(self, place: "Place") -> None:
         """The body is whole: it keeps its room, and gives way to nobody."""
-        with self._lock:
-            self._coming.pop(place, None)
+        self._coming.pop(place, None)
 
     def _longest(self, taker: "Place") -> "Place | None":
         longest = next((each for each in self._coming if each is not taker and each.held), None)
@@ -77,17 +73,22 @@ class Place:
         self.gave_way = False
 
     def give_way(self) -> None:
-        """Stop to read it, in the loop's thread: others need the room."""
+        """Stop to read it: others need the room."""
         self.gave_way = True
         if self._clock is not None:
             self._clock.reschedule(0)
 
     async def fill(self, chunks: AsyncIterable[bytes], most_bytes: int, within_s: float) -> bytes:
         """What comes, once all is there."""
+        body = bytearray()
         async with asyncio.timeout(within_s) as self._clock:
-            body = await _collect(chunks, most_bytes, lambda size: self._room.take(self, size))
+            async for chunk in chunks:
+                if len(body) + len(chunk) > most_bytes:
+                    raise _too_large(most_bytes)
+                self._room.take(self, len(chunk))
+                body += chunk
         self._room.came(self)
-        return body
+        return bytes(body)
 
 
 async def read(request: Request, most_bytes: int, within_s: float, place: Place) -> bytes:
@@ -118,16 +119,6 @@ def is_left(request: Request) -> bool:
     # Of other methods nobody expects a body, and one that comes is announced.
     unsaid = "0" if request.method in ("GET", "HEAD", "DELETE", "OPTIONS") else "unknown"
     return "transfer-encoding" in request.headers or request.headers.get("content-length", unsaid) != "0"
-
-
-async def _collect(chunks: AsyncIterable[bytes], most_bytes: int, take: Callable[[int], None]) -> bytes:
-    body = bytearray()
-    async for chunk in chunks:
-        if len(body) + len(chunk) > most_bytes:
-            raise _too_large(most_bytes)
-        take(len(chunk))
-        body += chunk
-    return bytes(body)
 
 
 def _promised(request: Request) -> int:

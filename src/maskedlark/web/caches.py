@@ -5,7 +5,8 @@ stays beside it, and its signer is refused until a person has removed it.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from maskedlark.errors import (
@@ -14,7 +15,6 @@ from maskedlark.errors import (
     DecodeError,
     Forked,
     InvalidDocument,
-    MaskedLarkError,
     WeakKey,
 )
 from maskedlark.parameters import chain
@@ -113,22 +113,17 @@ class ChainCache(_Cache):
         return self.folder / f"{version}.json"
 
     def _read(self, path: Path) -> None:
-        try:
+        with _intact(path):
             signed = chain.decode(path.read_bytes())
             document = self.follow(signed, len(self.documents) + 1)
-        except (BadSignature, BrokenChain, InvalidDocument) as error:
-            raise _corrupt(path, error) from None
         self.signed.append(signed)
         self.documents.append(document)
 
     def _seen(self) -> int:
         path = self.folder / "seen"
-        try:
+        with suppress(FileNotFoundError), _intact(path):
             return int(path.read_text())
-        except FileNotFoundError:
-            return 0
-        except ValueError as error:
-            raise _corrupt(path, error) from None
+        return 0
 
 
 class KeyCache(_Cache):
@@ -162,19 +157,19 @@ class KeyCache(_Cache):
         return configuration
 
     def _load(self) -> tuple[bytes, KeyConfiguration | None]:
-        try:
+        with suppress(FileNotFoundError), _intact(self._path):
             message = self._path.read_bytes()
-        except FileNotFoundError:
-            return b"", None
-        try:
             return message, keys.verify(message, self.helper, self._identity)
-        except (BadSignature, DecodeError, WeakKey) as error:
-            raise _corrupt(self._path, error) from None
+        return b"", None
 
 
-def _corrupt(path: Path, error: MaskedLarkError | ValueError) -> CorruptCache:
-    """The error for a file that should have been verified when it was written."""
-    return CorruptCache(
-        f"{path} was damaged or changed ({type(error).__name__}): "
-        "restore it, or remove its folder to begin anew"
-    )
+@contextmanager
+def _intact(path: Path) -> Iterator[None]:
+    """What is read of a file was verified before it was written: it must be so again."""
+    try:
+        yield
+    except (BadSignature, BrokenChain, DecodeError, InvalidDocument, WeakKey, ValueError) as error:
+        raise CorruptCache(
+            f"{path} was damaged or changed ({type(error).__name__}): "
+            "restore it, or remove its folder to begin anew"
+        ) from None

@@ -51,23 +51,16 @@ class Handshake(SSLProtocol):
             ssl_shutdown_timeout=math.ceil(READ_WITHIN_S),
         )
         self._limiter = limiter
-        inside.handshake = self
+        self._inside = inside
 
-    def abort(self) -> None:
-        """End it at once."""
-        assert isinstance(self._transport, asyncio.Transport), "it was made before it could be ended"
-        self._transport.abort()
-
-    def unread(self) -> int:
-        """Of an answer: there is none yet."""
-        return 0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """It is there, and owes us a handshake."""
         super().connection_made(transport)
-        self._limiter.add(self)
+        self._inside.unsecured = transport
+        self._limiter.add(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """It is gone, in the middle or in the end."""
-        self._limiter.remove(self)
+        if self._inside.unsecured is not None:
+            self._limiter.remove(self._inside.unsecured)
         super().connection_lost(exc)

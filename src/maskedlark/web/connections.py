@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Any, Protocol
+from typing import Any
 
 import h11
 from uvicorn import Config
@@ -34,55 +34,41 @@ class Awaited(Enum):
     READING = auto()
 
 
-class Abortable(Protocol):
-    """A connection, as far as it can be ended."""
-
-    def abort(self) -> None:
-        """End it at once, whatever is unsent."""
-
-    def unread(self) -> int:
-        """The bytes that it was sent and has not read."""
-
-
 class ConnectionLimiter:
-    """The connections that we wait for, in the order in which the waiting began. Of one loop's thread."""
+    """The connections that we wait for, in the order in which the waiting began. Of one loop's thread.
+
+    A connection is known by its transport; once it is secured, a new one takes the place of the first.
+    """
 
     def __init__(self, most: int, idle_s: float, now: Callable[[], float] = time.monotonic) -> None:
         self.most = most
         self._now = now
         self._within_s = {Awaited.HEAD: idle_s, Awaited.READING: max(idle_s, READ_WITHIN_S)}
-        self._there: set[Abortable] = set()
-        self._since: dict[Abortable, tuple[Awaited, float]] = {}
+        self._there: set[asyncio.Transport] = set()
+        self._since: dict[asyncio.Transport, tuple[Awaited, float]] = {}
 
     def __len__(self) -> int:
         """How many connections there are, those that we work for included."""
         return len(self._there)
 
-    def add(self, connection: Abortable) -> None:
+    def add(self, connection: asyncio.Transport) -> None:
         """A new one: it gets a place, if need be that of who keeps us waiting longest."""
-        while self.full() and (longest := next(iter(self._since), None)) is not None:
+        while len(self) >= self.most and (longest := next(iter(self._since), None)) is not None:
             self._end(longest)
         # If we work for all the others it is one too many, and is told so when it asks. It goes when the
         # next one comes, so there never are many of those.
         self._there.add(connection)
         self.wait(connection, Awaited.HEAD)
 
-    def full(self) -> bool:
-        """Whether a newcomer would find no place."""
-        return len(self._there) >= self.most
-
-    def wait(self, connection: Abortable, awaited: Awaited | None) -> None:
+    def wait(self, connection: asyncio.Transport, awaited: Awaited | None) -> None:
         """From now it owes us this; nothing if it is our turn. The clock runs on if it owed that before."""
-        if connection not in self._there:
-            return
-        owed = self._since.get(connection)
-        if awaited is None:
+        owed, _ = self._since.get(connection, (None, 0.0))
+        if connection in self._there and owed is not awaited:
             self._since.pop(connection, None)
-        elif owed is None or owed[0] is not awaited:
-            self._since.pop(connection, None)
-            self._since[connection] = awaited, self._now()
+            if awaited is not None:
+                self._since[connection] = awaited, self._now()
 
-    def remove(self, connection: Abortable) -> None:
+    def remove(self, connection: asyncio.Transport) -> None:
         """It is gone."""
         self._there.discard(connection)
         self._since.pop(connection, None)
@@ -97,7 +83,8 @@ class ConnectionLimiter:
 
     def _relieve(self) -> None:
         waited = self._since.items()
-        held = {each: each.unread() for each, (awaited, _) in waited if awaited is Awaited.READING}
+        reading = [each for each, (awaited, _) in waited if awaited is Awaited.READING]
+        held = {each: each.get_write_buffer_size() for each in reading}
         total = sum(held.values())
         for connection, size in held.items():
             if total <= MOST_UNREAD:
@@ -105,7 +92,8 @@ class ConnectionLimiter:
             self._end(connection)
             total -= size
 
-    def _end(self, connection: Abortable) -> None:
+    def _end(self, connection: asyncio.Transport) -> None:
+        """End it at once. Not `close`: that waits for a reader who may never read."""
         self.remove(connection)
         connection.abort()
 
@@ -114,39 +102,26 @@ class Connection(H11Protocol):
     """One connection that speaks HTTP/1.1."""
 
     def __init__(
-        self,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        limiter: ConnectionLimiter,
-        _loop: asyncio.AbstractEventLoop | None = None,
+        self, config: Config, server_state: ServerState, app_state: dict[str, Any], limiter: ConnectionLimiter
     ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
+        super().__init__(config, server_state, app_state)
         self._limiter = limiter
         self._one_too_many = False
         self._is_leaving = False
-        self.handshake: Abortable | None = None
+        self.unsecured: asyncio.Transport | None = None
         """What stood for it before it was secured."""
-
-    def abort(self) -> None:
-        """End it at once. Not `close`: that waits for a reader who may never read."""
-        self.transport.abort()
-
-    def unread(self) -> int:
-        """The bytes that it was sent and has not read."""
-        return self.transport.get_write_buffer_size()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """It is there."""
         super().connection_made(transport)
-        if self.handshake is not None:
-            self._limiter.remove(self.handshake)
-        self._limiter.add(self)
+        if self.unsecured is not None:
+            self._limiter.remove(self.unsecured)
+        self._limiter.add(transport)
         self._one_too_many = len(self._limiter) > self._limiter.most
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
-        self._limiter.remove(self)
+        self._limiter.remove(self.transport)
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
 
@@ -156,29 +131,29 @@ class Connection(H11Protocol):
         # By this uvicorn decides whether to answer 503 instead of asking the app: always, or never.
         self.limit_concurrency = 0 if self._one_too_many else None
         super().handle_events()
-        self._limiter.wait(self, self._awaited())
+        self._limiter.wait(self.transport, self._awaited())
 
     def on_response_complete(self) -> None:
         """The answer is written, if not yet read."""
         super().on_response_complete()
-        self._limiter.wait(self, self._awaited())
+        self._limiter.wait(self.transport, self._awaited())
 
     def pause_writing(self) -> None:
         """The answer is not read as fast as it is written."""
         super().pause_writing()
-        self._limiter.wait(self, self._awaited())
+        self._limiter.wait(self.transport, self._awaited())
 
     def resume_writing(self) -> None:
         """It is read."""
         super().resume_writing()
-        self._limiter.wait(self, self._awaited())
+        self._limiter.wait(self.transport, self._awaited())
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP; in the middle of another answer there is nothing to say."""
         try:
             super().send_400_response(msg)
         except h11.LocalProtocolError:
-            self.abort()
+            self.transport.abort()
 
     def shutdown(self) -> None:
         """End it, once a request that is about to come, or has begun to, is answered: its last."""

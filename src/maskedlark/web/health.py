@@ -26,18 +26,14 @@ def router(check: Callable[[], None]) -> APIRouter:
         """Whether requests should be sent here now."""
         if request.app.state.draining:
             raise Draining("this service is about to stop; ask again later")
-        _raise_as_away(check)
+        try:
+            check()
+        except (MaskedLarkError, OSError) as error:
+            if isinstance(error, MaskedLarkError) and problem.of(error).status == 503:
+                raise
+            # Whatever is wrong is 503 here. What only the operator should read, as a path, is in the log.
+            _log.error("not ready: %s: %s", type(error).__name__, error)
+            raise NotReady(f"this service cannot do its work now: {type(error).__name__}") from error
         return {"status": "ready"}
 
     return made
-
-
-def _raise_as_away(check: Callable[[], None]) -> None:
-    """Whatever is wrong is 503 here. What only the operator should read, such as a path, is in the log."""
-    try:
-        check()
-    except (MaskedLarkError, OSError) as error:
-        if isinstance(error, MaskedLarkError) and problem.of(error).status == 503:
-            raise
-        _log.error("not ready: %s: %s", type(error).__name__, error)
-        raise NotReady(f"this service cannot do its work now: {type(error).__name__}") from error

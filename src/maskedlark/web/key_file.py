@@ -1,6 +1,7 @@
 """A signing key in a file that only its owner can read."""
 
 import os
+import re
 from pathlib import Path
 
 from maskedlark.randomness import Randomness
@@ -8,6 +9,8 @@ from maskedlark.web.errors import BadKeyFile
 from maskedlark.wire.signatures import SigningKey, VerifyingKey
 
 _HEAD = "maskedlark-signing-key-1 "
+_KEY = re.compile("[0-9a-f]{64}")
+_FILE = re.compile(f"{_HEAD}({_KEY.pattern})\n?")
 
 
 def create(path: Path, rng: Randomness) -> SigningKey:
@@ -36,18 +39,14 @@ def read(path: Path) -> SigningKey:
         raise BadKeyFile(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         text = ""
-    return SigningKey(_secret(path, text))
-
-
-def _secret(path: Path, text: str) -> bytes:
-    head, secret = text[: len(_HEAD)], text[len(_HEAD) :].removesuffix("\n")
-    if head != _HEAD or len(secret) != 64 or set(secret) - set("0123456789abcdef"):
+    match = _FILE.fullmatch(text)
+    if match is None:
         raise BadKeyFile(f"{path} is no signing key; make one with `maskedlark parameters keys`")
-    return bytes.fromhex(secret)
+    return SigningKey(bytes.fromhex(match[1]))
 
 
 def public(text: str) -> VerifyingKey:
     """A public key from its hexadecimal form, as `maskedlark parameters keys` prints it."""
-    if len(text) != 64 or set(text) - set("0123456789abcdef"):
+    if not _KEY.fullmatch(text):
         raise BadKeyFile(f"{text[:80]!r} is no public key: give its 64 hexadecimal digits")
     return VerifyingKey(bytes.fromhex(text))

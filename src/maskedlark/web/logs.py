@@ -14,6 +14,7 @@ import json
 import logging
 import sys
 import threading
+import traceback
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
@@ -87,11 +88,8 @@ def told(error: BaseException) -> dict[str, object]:
 
 def place(error: BaseException) -> str:
     """Where it was raised, as module:line; after the place in our code that led there."""
-    frames: list[tuple[str, int]] = []
-    trace: TracebackType | None = error.__traceback__
-    while trace is not None:
-        frames.append((trace.tb_frame.f_globals.get("__name__", "?"), trace.tb_lineno))
-        trace = trace.tb_next
+    trace = traceback.walk_tb(error.__traceback__)
+    frames = [(frame.f_globals.get("__name__", "?"), line) for frame, line in trace]
     ours = [each for each in frames if _is_of(each[0], OURS)][-1:]
     shown = ours if ours == frames[-1:] else [*ours, *frames[-1:]]
     return " > ".join(f"{module}:{line}" for module, line in shown) or "an unknown place"

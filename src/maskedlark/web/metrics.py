@@ -12,11 +12,13 @@ on what is public, which tests of side channels hold the services to.
 import logging
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TypeVar
 
 from fastapi import FastAPI
 from prometheus_client import (
@@ -44,6 +46,7 @@ QUIET = frozenset({"/health", "/ready"})
 UNANSWERED = "none"
 
 Labels = tuple[str, ...]
+M = TypeVar("M", Counter, Gauge, Histogram)
 _log = logging.getLogger(__name__)
 
 
@@ -63,26 +66,20 @@ class RequestCounts:
     """What one app counts of its requests."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"maskedlark_{name}", text, labels, registry=registry)
+        def made(kind: Callable[..., M], name: str, text: str, *labels: str, **more: object) -> M:
+            return kind(f"maskedlark_{name}", text, labels, registry=registry, **more)
 
         answered = "Requests that were answered, by the declared path."
-        self.requests = counter("requests", answered, "route", "method", "status")
-        self.seconds = Histogram(
-            "maskedlark_request_seconds",
-            "From the head of a request to the end of its answer.",
-            ["route", "method"],
-            registry=registry,
-            buckets=SECONDS,
-        )
-        self.in_flight = Gauge(
-            "maskedlark_requests_in_flight", "Requests that are being answered now.", registry=registry
-        )
-        self.bytes_in = counter("request_body_bytes", "Bytes of bodies that were read.", "route")
-        self.bytes_out = counter("response_body_bytes", "Bytes of bodies that were sent.", "route")
+        self.requests = made(Counter, "requests", answered, "route", "method", "status")
+        took = "From the head of a request to the end of its answer."
+        self.seconds = made(Histogram, "request_seconds", took, "route", "method", buckets=SECONDS)
+        self.in_flight = made(Gauge, "requests_in_flight", "Requests that are being answered now.")
+        self.bytes_in = made(Counter, "request_body_bytes", "Bytes of bodies that were read.", "route")
+        self.bytes_out = made(Counter, "response_body_bytes", "Bytes of bodies that were sent.", "route")
         problems = "Problem documents that were answered, by the last part of their type."
-        self.problems = counter("problems", problems, "type")
-        self.signed = counter("signed_requests", "Requests by the pinned origin that signed them.", "origin")
+        self.problems = made(Counter, "problems", problems, "type")
+        signed = "Requests by the pinned origin that signed them."
+        self.signed = made(Counter, "signed_requests", signed, "origin")
 
 
 @dataclass
@@ -96,20 +93,11 @@ class ObservedRequest:
     bytes_out: int = 0
 
     @property
-    def method(self) -> str:
-        """A known one, or `other`."""
-        return self.scope["method"] if self.scope["method"] in METHODS else OTHER
-
-    @property
     def route(self) -> str:
         """The path as it is declared, with the names of its parts in the place of what stood there."""
         # Of an included router FastAPI keeps the whole path here; releases before that had it in the route.
         effective = self.scope.get("fastapi", {}).get("effective_route_context")
         return getattr(effective or self.scope.get("route"), "path", None) or OTHER
-
-    def state(self, name: str) -> Any:  # noqa: ANN401
-        """What the service found out while it answered."""
-        return self.scope["state"].get(name)
 
 
 class RequestObserver:
@@ -143,8 +131,10 @@ class RequestObserver:
                 self._note(seen, perf_counter() - seen.begun)
 
     def _note(self, seen: ObservedRequest, took_s: float) -> None:
-        route, method, status = seen.route, seen.method, seen.status or UNANSWERED
-        origin, reason = seen.state("origin"), seen.state("problem")
+        route, status = seen.route, seen.status or UNANSWERED
+        method = seen.scope["method"] if seen.scope["method"] in METHODS else OTHER
+        # What the service found out while it answered.
+        origin, reason = map(seen.scope["state"].get, ("origin", "problem"))
         counts = self._counts
         counts.requests.labels(route, method, str(status)).inc()
         counts.seconds.labels(route, method).observe(took_s)
@@ -182,7 +172,8 @@ class LazyGauge(Collector):
         find: Callable[[], Mapping[Labels, float]],
         registry: CollectorRegistry,
     ) -> None:
-        self._name, self._help, self._labels, self._find = name, help_text, labels, find
+        self._family = partial(GaugeMetricFamily, name, help_text, labels=labels)
+        self._find = find
         registry.register(self)
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
@@ -192,15 +183,10 @@ class LazyGauge(Collector):
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """One value per label; none while a database or file is away: the page must come all the same."""
         family = self._family()
-        try:
+        with suppress(MaskedLarkError, OSError):
             for labels, value in sorted(self._find().items()):
                 family.add_metric(labels, value)
-        except (MaskedLarkError, OSError):
-            return [self._family()]
         return [family]
-
-    def _family(self) -> GaugeMetricFamily:
-        return GaugeMetricFamily(self._name, self._help, labels=self._labels)
 
 
 def ready(check: Callable[[], None], registry: CollectorRegistry) -> None:
@@ -218,10 +204,9 @@ def ready(check: Callable[[], None], registry: CollectorRegistry) -> None:
 
 def disk(folder: Path, registry: CollectorRegistry) -> None:
     """Show how much room is left where a service writes."""
-    LazyGauge(
-        "maskedlark_disk_free_bytes",
-        "Room that is left where the service keeps its data.",
-        (),
-        lambda: {(): float(shutil.disk_usage(folder).free)},
-        registry,
-    )
+
+    def find() -> dict[Labels, float]:
+        return {(): float(shutil.disk_usage(folder).free)}
+
+    room = "Room that is left where the service keeps its data."
+    LazyGauge("maskedlark_disk_free_bytes", room, (), find, registry)

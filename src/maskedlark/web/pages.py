@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from maskedlark.errors import InvalidDocument
 from maskedlark.parameters import chain
@@ -29,12 +30,8 @@ class Page:
 
 def page(documents: Sequence[Signed]) -> Page:
     """As many of them as fit into one page. Run by the parameter service."""
-    size, count = 0, 0
-    for signed in documents[:MOST_PAGE]:
-        size += len(signed.body)
-        if count and size > MOST_PAGE_BYTES:
-            break
-        count += 1
+    sizes = accumulate(len(signed.body) for signed in documents[:MOST_PAGE])
+    count = max(1, sum(size <= MOST_PAGE_BYTES for size in sizes))
     return Page(tuple(documents[:count]), count < len(documents))
 
 

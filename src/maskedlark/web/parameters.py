@@ -120,7 +120,13 @@ class ParameterClient(ClosesOnExit):
         _, version = newest.names()
         try:
             while version > len(known.documents):
-                self._next_page(known)
+                page = self._page(known.origin, len(known.documents))
+                if not page.documents:
+                    raise BrokenChain(
+                        f"the service lacks version {len(known.documents) + 1} of {known.origin}"
+                    )
+                for signed in page.documents:
+                    known.append(signed)
             known.accuse(newest)
         except (BadSignature, BrokenChain) as error:
             self._compare(known, error)
@@ -140,13 +146,6 @@ class ParameterClient(ClosesOnExit):
                     f"version {len(known.documents)} was seen before"
                 ) from None
             raise
-
-    def _next_page(self, known: ChainCache) -> None:
-        page = self._page(known.origin, len(known.documents))
-        if not page.documents:
-            raise BrokenChain(f"the service lacks version {len(known.documents) + 1} of {known.origin}")
-        for signed in page.documents:
-            known.append(signed)
 
     def _page(self, origin: str, after: int) -> pages.Page:
         path = f"/v1/origins/{origin}/documents"
@@ -191,13 +190,11 @@ class ParameterClient(ClosesOnExit):
             return before
         try:
             configuration = cached.accept(self._remote.get("/v1/keys", {"helper": cached.helper}))
-        except ServiceAway:
+        except (ServiceAway, NotThere) as error:
             if before is None:
                 raise
-            return before
-        except NotThere:
-            if before is None:
-                raise
+            if isinstance(error, ServiceAway):
+                return before
             raise RolledBack(f"the service shows no keys of {cached.helper}; some were seen before") from None
         self._asked[asking] = self._clock.now()
         return configuration

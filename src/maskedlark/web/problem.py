@@ -12,7 +12,7 @@ What `facts` returns crosses as extension members (RFC 9457, 3.2) and is what `f
 import inspect
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -142,33 +142,26 @@ def error_of(status: int, body: bytes) -> MaskedLarkError:
     Its message and its `facts` are what the service claims: cut, cleaned, and true only if the service is.
     """
     problem = _decode(body)
-    error = _restored(problem) or _unknown(status, problem)
+    error = _restored(status, problem)
     # Not through its __init__, which makes facts of parts that are not here: these are made already.
     vars(error)["facts"] = partial(dict, _facts(problem))
     return error
 
 
-def _restored(problem: dict[str, object]) -> MaskedLarkError | None:
-    kind = problem.get("type")
-    known = _classes().get(kind.removeprefix(_TYPES)) if isinstance(kind, str) else None
-    if known is None:
-        return None
+def _restored(status: int, problem: dict[str, object]) -> MaskedLarkError:
+    known = _classes().get(str(problem.get("type")).removeprefix(_TYPES))
     detail = _line(problem.get("detail"), "the service gave no detail")
+    if known is None and status >= 500:
+        return web_errors.ServiceAway(f"the service answered {status}; try again later")
+    if known is None:
+        # Parties do not import each other's errors: of one that is known there alone, the words are left.
+        unknown = f"the service answered {status} without a problem that is known here"
+        return web_errors.StrangeAnswer(f"{unknown}: {detail}")
     if _status(known) == 503 and not issubclass(known, web_errors.ServiceAway):
         # Their database is away, not ours: to a client that is the service.
         return web_errors.ServiceAway(detail)
     # Not its __init__: some classes make their message of several parts, and here it is made already.
     return known.__new__(known, detail)
-
-
-def _unknown(status: int, problem: dict[str, object]) -> MaskedLarkError:
-    if status >= 500:
-        return web_errors.ServiceAway(f"the service answered {status}; try again later")
-    # Parties do not import each other's errors: of one that is known there alone, the words are left.
-    detail = _line(problem.get("detail"), "it gave no detail")
-    return web_errors.StrangeAnswer(
-        f"the service answered {status} without a problem that is known here: {detail}"
-    )
 
 
 def _decode(body: bytes) -> dict[str, object]:
@@ -208,12 +201,7 @@ def _line(text: object, otherwise: str = "") -> str:
     return "".join(letter if letter.isprintable() else " " for letter in line)
 
 
-def _classes() -> dict[str, type[MaskedLarkError]]:
-    """Every class that may cross, by the last part of its type."""
-    classes: dict[str, type[MaskedLarkError]] = {}
-    waiting = list(STATUS)
-    while waiting:
-        cls = waiting.pop()
-        classes[slug(cls)] = cls
-        waiting += cls.__subclasses__()
-    return classes
+def _classes(roots: Iterable[type[MaskedLarkError]] = STATUS) -> dict[str, type[MaskedLarkError]]:
+    """These and all below them, by the last part of their type: those of `STATUS` are all that may cross."""
+    classes = {slug(cls): cls for cls in roots}
+    return classes | {name: cls for root in roots for name, cls in _classes(root.__subclasses__()).items()}

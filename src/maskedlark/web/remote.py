@@ -5,9 +5,9 @@ Nothing is tried again here. A caller may try again after `ServiceAway`, and aft
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 import httpx
@@ -24,7 +24,6 @@ CONNECT_S = 10.0
 """To be let in: nobody thinks meanwhile, so who does not answer then is away."""
 ANSWER_WITHIN_S = 60.0
 _HEADERS = {"user-agent": "maskedlark", "accept-encoding": "identity"}
-_NO_HEADERS: Mapping[str, str] = {}
 
 Query = dict[str, str | int]
 
@@ -51,9 +50,7 @@ class ClosesOnExit(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -78,7 +75,7 @@ class Remote(ClosesOnExit):
         patience: Patience | None = None,
     ) -> bytes:
         """What the service answers to this body."""
-        return self._ask("POST", path, query, patience, body, {"content-type": media_type})
+        return self._ask("POST", path, query, patience, body, media_type)
 
     def close(self) -> None:
         """Let the connections go."""
@@ -91,39 +88,43 @@ class Remote(ClosesOnExit):
         query: Query | None,
         patience: Patience | None,
         body: bytes | None = None,
-        headers: Mapping[str, str] = _NO_HEADERS,
+        media_type: str | None = None,
     ) -> bytes:
         patience = patience or self._patience
+        end = time.monotonic() + patience.within_s
+        with self.answer(method, path, patience, body, media_type, query) as answer:
+            content = bounded(answer, end, patience)
+        if not answer.is_success:
+            raise problem.error_of(answer.status_code, content)
+        return content
+
+    @contextmanager
+    def answer(
+        self,
+        method: str,
+        path: str,
+        patience: Patience,
+        body: bytes | None = None,
+        media_type: str | None = None,
+        query: Query | None = None,
+    ) -> Iterator[httpx.Response]:
+        """What the service answers, its body not read yet. No redirect is followed."""
         try:
             request = self._http.build_request(
                 method,
                 self._url + path,
                 params=query,
                 content=body,
-                headers={**_HEADERS, **headers},
+                headers=_HEADERS | ({"content-type": media_type} if media_type else {}),
                 timeout=httpx.Timeout(patience.timeout_s, connect=min(CONNECT_S, patience.timeout_s)),
             )
         except (httpx.InvalidURL, ValueError):
             raise self._no_address() from None
         request.headers.pop("cookie", None)  # It would tie all requests of a browser together.
         self._sign(request)
-        status, answer = self._send(request, patience)
-        if not httpx.codes.is_success(status):
-            raise problem.error_of(status, answer)
-        return answer
-
-    def _sign(self, request: httpx.Request) -> None:
-        """Nothing here. Those who sign do it now: all that is sent is settled."""
-
-    def _send(self, request: httpx.Request, patience: Patience) -> tuple[int, bytes]:
-        """Status and body of the answer: no redirect is followed."""
-        end = time.monotonic() + patience.within_s
         try:
-            answer = self._http.send(request, stream=True, auth=None, follow_redirects=False)
-            try:
-                return answer.status_code, _bounded(answer, end, patience)
-            finally:
-                answer.close()
+            with closing(self._http.send(request, stream=True, auth=None, follow_redirects=False)) as answer:
+                yield answer
         except (httpx.UnsupportedProtocol, httpx.LocalProtocolError):
             # Nothing was sent, and no second try would mend it.
             raise self._no_address() from None
@@ -132,6 +133,9 @@ class Remote(ClosesOnExit):
         except (httpx.InvalidURL, ValueError):
             # httpx reads where a redirect leads, also when it is not to be followed.
             raise StrangeAnswer(f"{self._url} answered with a redirect to what is no address") from None
+
+    def _sign(self, request: httpx.Request) -> None:
+        """Nothing here. Those who sign do it now: all that is sent is settled."""
 
     def _no_address(self) -> StrangeAnswer:
         return StrangeAnswer(f"{self._url!r} is no address; give one like http://127.0.0.1:8000")
@@ -178,7 +182,7 @@ class SignedRemote(Remote):
         request.headers.update(signed)
 
 
-def _bounded(answer: httpx.Response, end: float, patience: Patience) -> bytes:
+def bounded(answer: httpx.Response, end: float, patience: Patience) -> bytes:
     """The answer's body. A service must not be able to fill our memory, or to keep us reading."""
     if answer.headers.get("content-encoding", "identity") != "identity":
         raise StrangeAnswer("the service compressed an answer that was asked for as it is")

@@ -20,7 +20,7 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
@@ -56,10 +56,10 @@ WINDOW_S = 300
 _HEADERS = (*COMPONENTS[3:], "signature-input", "signature")
 _TEXT = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 """Printable ASCII without spaces around it: no line of the base can be made to look like two."""
-_LIST = re.escape("(" + " ".join(f'"{name}"' for name in COMPONENTS) + ")")
-_INPUT = re.compile(
-    rf'sig1={_LIST};created=(0|[1-9][0-9]{{0,14}});keyid="([0-9a-f]{{64}})";alg="ed25519";tag="maskedlark-v1"'
-)
+_LISTED = "(" + " ".join(f'"{name}"' for name in COMPONENTS) + ")"
+_SAID = ';created={};keyid="{}";alg="ed25519";tag="maskedlark-v1"'
+"""With `_LISTED` the signature parameters (RFC 9421, 2.3): which components, and what is said of it."""
+_INPUT = re.compile("sig1=" + re.escape(_LISTED) + _SAID.format("(0|[1-9][0-9]{0,14})", "([0-9a-f]{64})"))
 _SIGNATURE = re.compile(r"sig1=:([A-Za-z0-9+/]+=*):")
 _DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/]+=*):")
 
@@ -70,13 +70,6 @@ def signature_base(components: Iterable[tuple[str, str]], parameters: str) -> by
     return "\n".join(f'"{name}": {value}' for name, value in named).encode("ascii")
 
 
-def signature_parameters(names: Sequence[str], values: Iterable[tuple[str, int | str]]) -> str:
-    """The signature parameters (RFC 9421, 2.3): which components, and what is said of the signature."""
-    listed = " ".join(f'"{name}"' for name in names)
-    said = [f";{name}={value}" if isinstance(value, int) else f';{name}="{value}"' for name, value in values]
-    return f"({listed}){''.join(said)}"
-
-
 @dataclass(frozen=True)
 class SignedRequest:
     """What a request's signature covers, and what it says of itself. Nothing of it is verified yet."""
@@ -85,6 +78,8 @@ class SignedRequest:
     """Of the components, in their order."""
     created: int
     keyid: str
+    digest: bytes
+    """SHA-256 of the body."""
 
     @property
     def origin(self) -> str:
@@ -97,20 +92,9 @@ class SignedRequest:
         return self.values[-1]
 
     @property
-    def digest(self) -> bytes:
-        """SHA-256 of the body."""
-        return _bytes(_DIGEST, self.values[4], 32)
-
-    @property
     def parameters(self) -> str:
         """As they stand in the header, after the label, and in the base."""
-        said = (
-            ("created", self.created),
-            ("keyid", self.keyid),
-            ("alg", "ed25519"),
-            ("tag", "maskedlark-v1"),
-        )
-        return signature_parameters(COMPONENTS, said)
+        return _LISTED + _SAID.format(self.created, self.keyid)
 
     @property
     def base(self) -> bytes:
@@ -130,10 +114,10 @@ def sign(
 ) -> dict[str, str]:
     """The headers that a request needs; `target` is its path and query as sent. Run by the ad server."""
     path, _, query = target.partition("?")
-    digest = f"sha-256=:{_text(hashlib.sha256(body).digest())}:"
-    values = (method, path, f"?{query}", content_type, digest, origin, helper)
+    digest = hashlib.sha256(body).digest()
+    values = (method, path, f"?{query}", content_type, f"sha-256=:{_text(digest)}:", origin, helper)
     assert all(map(_TEXT.fullmatch, values)), "a method, target, type or name that is not printable ASCII"
-    signed = SignedRequest(values, created, key.verifying.public.hex())
+    signed = SignedRequest(values, created, key.verifying.public.hex(), digest)
     covered = dict(zip(COMPONENTS[3:], values[3:], strict=True))
     return covered | {
         "signature-input": f"sig1={signed.parameters}",
@@ -150,11 +134,8 @@ def read(
     values = (named, _ascii("the path", path), _ascii("the query", b"?" + query), *given[:4])
     match = _INPUT.fullmatch(given[4])
     if match is None:
-        raise UnsignedRequest(
-            "signature-input is not sig1 over exactly our components and parameters, in our order"
-        )
-    signed = SignedRequest(values, int(match[1]), match[2])
-    _bytes(_DIGEST, values[4], 32)
+        raise UnsignedRequest("signature-input is not sig1 over our components and parameters, in our order")
+    signed = SignedRequest(values, int(match[1]), match[2], _bytes(_DIGEST, values[4], 32))
     return signed, _bytes(_SIGNATURE, given[5], SIGNATURE_BYTES)
 
 
@@ -190,7 +171,12 @@ class RequestVerifier:
         signed, signature = read(method, path, query, headers)
         if signed.helper != self._helper:
             raise NotForUs(f"the request was signed for another helper; this is {self._helper}")
-        self._refuse_stale(signed.created)
+        late = self._clock.now() - signed.created
+        if abs(late) > WINDOW_S:
+            raise StaleRequest(
+                f"signed {abs(late)} seconds {'ago' if late > 0 else 'ahead of our clock'}, "
+                f"at most {WINDOW_S} are taken; set the clock, and sign it anew"
+            )
         if len(signed.origin) > MOST_ORIGIN:
             raise UnsignedRequest(f"maskedlark-origin has at most {MOST_ORIGIN} letters")
         key = self._key_of(signed.origin)
@@ -203,14 +189,6 @@ class RequestVerifier:
         except BadSignature:
             raise BadRequestSignature("the signature does not verify over this request") from None
         return VerifiedRequest(signed.origin, signed.digest)
-
-    def _refuse_stale(self, created: int) -> None:
-        late = self._clock.now() - created
-        if abs(late) > WINDOW_S:
-            raise StaleRequest(
-                f"signed {abs(late)} seconds {'ago' if late > 0 else 'ahead of our clock'}, "
-                f"at most {WINDOW_S} are taken; set the clock, and sign it anew"
-            )
 
 
 async def verify(request: Request, verifier: RequestVerifier, pool: Executor) -> VerifiedRequest:

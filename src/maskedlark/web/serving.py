@@ -7,7 +7,6 @@ import os
 import resource
 import signal
 import socket
-import ssl
 import sys
 import threading
 import time
@@ -41,12 +40,8 @@ _log = logging.getLogger(__name__)
 
 def serve(app: FastAPI, settings: Serving) -> None:
     """Serve until SIGINT or SIGTERM; requests under way are answered. Run by every service, last."""
-    secured = None
-    if settings.certificate is not None and settings.certificate_key is not None:
-        secured = certificate.context(settings.certificate, settings.certificate_key)
-    limiter = ConnectionLimiter(_places(settings.most_connections), settings.idle_s)
     with _listen(settings.host, settings.port) as listening:
-        server = _Server(app, settings, limiter, secured)
+        server = _Server(app, settings)
         # To be told to stop before it has started is reason enough to end at once, and no failure.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: sys.exit(0))
@@ -56,14 +51,14 @@ def serve(app: FastAPI, settings: Serving) -> None:
 class _Server(uvicorn.Server):
     """Says where it listens once it does: whoever started it reads the port there."""
 
-    def __init__(
-        self, app: FastAPI, settings: Serving, limiter: ConnectionLimiter, secured: ssl.SSLContext | None
-    ) -> None:
+    def __init__(self, app: FastAPI, settings: Serving) -> None:
         super().__init__(_config(app, settings))
         self._state = app.state
         self._settings = settings
-        self._limiter = limiter
-        self._secured = secured
+        self._limiter = ConnectionLimiter(_places(settings.most_connections), settings.idle_s)
+        self._secured = None
+        if settings.certificate is not None and settings.certificate_key is not None:
+            self._secured = certificate.context(settings.certificate, settings.certificate_key)
         self._metrics = _show_metrics(app, settings)
         self._stop_at = math.inf
 
@@ -83,7 +78,9 @@ class _Server(uvicorn.Server):
             os._exit(128 + sig)
         self._stop_at = time.monotonic() + self._settings.drain_s
         self._state.draining = True
-        self._say_goodbye()
+        # From now every answer says that it is the last on its connection: who has more looks elsewhere.
+        self.config.encoded_headers = [*self.config.encoded_headers, CLOSE_HEADER]
+        self.server_state.default_headers = [*self.server_state.default_headers, CLOSE_HEADER]
         threading.Thread(target=self._end_anyway, name="ending", daemon=True).start()
 
     async def on_tick(self, counter: int) -> bool:
@@ -108,11 +105,6 @@ class _Server(uvicorn.Server):
         if self._secured is None:
             return made
         return Handshake(made, self._secured, self._limiter, self._settings.idle_s)
-
-    def _say_goodbye(self) -> None:
-        """From now every answer says that it is the last on its connection: who has more looks elsewhere."""
-        self.config.encoded_headers = [*self.config.encoded_headers, CLOSE_HEADER]
-        self.server_state.default_headers = [*self.server_state.default_headers, CLOSE_HEADER]
 
     def _end_anyway(self) -> None:
         """A thread that computes cannot be stopped, and Python would wait for it. As in a power cut."""

@@ -43,13 +43,10 @@ def is_table(field: FieldInfo) -> bool:
 
 def _model(field: FieldInfo) -> type[BaseModel] | None:
     form = field.annotation
+    if not (isinstance(form, type) and issubclass(form, BaseModel)):
+        return None
     # A budget is written in one line: it has no descriptions of its own.
-    is_described = isinstance(form, type) and issubclass(form, BaseModel) and _has_descriptions(form)
-    return form if is_described else None  # type: ignore[return-value]
-
-
-def _has_descriptions(form: type[BaseModel]) -> bool:
-    return all(field.description for field in form.model_fields.values())
+    return form if all(inner.description for inner in form.model_fields.values()) else None
 
 
 def _lines(form: type[BaseModel], said: Mapping[str, str | None], table: str) -> Iterator[str]:

@@ -52,7 +52,7 @@ def test_total_by_group_equals_the_twin(numbers):
 
 
 def test_total_by_group_is_exact_beyond_one_block(monkeypatch):
-    monkeypatch.setattr(field, "_GROUP_BLOCK", 16)
+    monkeypatch.setattr(field, "_CACHED", 16)
     a = np.full(1000, field.P - 1)
     group = np.arange(1000) % 3
     assert field.total_by(a, group, 3).tolist() == [twin.multiply(n, field.P - 1) for n in (334, 333, 333)]

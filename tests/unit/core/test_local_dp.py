@@ -149,14 +149,6 @@ def test_unbiasing_is_the_mean_of_the_twin(size, epsilon):
     assert a > 0
 
 
-def test_corrected_sums_are_the_true_ones():
-    space, truth = LabelSpace.categorical(3), np.array([50.0, 30.0, 20.0])
-    unbiasing = RandomisedResponse(0.7).unbiasing(space)
-    seen = unbiasing.a * truth + unbiasing.b * 100
-    assert unbiasing.correct(seen, 100) == pytest.approx(truth)
-    assert unbiasing.correct(np.stack([seen, seen]), 100).shape == (2, 3)
-
-
 @pytest.mark.parametrize(("epsilon", "size"), [(1.0, 2), (0.1, 5), (8.0, 100)])
 def test_a_label_gives_way_as_often_as_the_twin_says(epsilon, size):
     """P(replaced by one of all k) = k times the probability of each other label."""
@@ -197,7 +189,7 @@ def test_the_guarantee_is_for_the_whole_record():
     noise, response = FeatureNoise(0.5, 51), RandomisedResponse(2.0)
     stated = local_dp.guarantee(10, noise, [response, RandomisedResponse(1.0)])
     assert (stated.features, stated.any_features, stated.labels) == (5.0, 25.0, 3.0)
-    assert (stated.total, stated.any_total) == (8.0, 28.0)
+    assert stated.total == 8.0
 
 
 def test_a_part_without_noise_is_promised_nothing():

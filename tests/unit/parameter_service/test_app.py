@@ -132,7 +132,7 @@ def test_a_mistake_of_ours_says_nothing(http, service, monkeypatch, caplog):
         raise RuntimeError("the secret is 42")
 
     monkeypatch.setattr(type(service.store), "reading", broken)
-    answer = http.get("/ready")
+    answer = http.get("/v1/origins/ads.example/documents/latest")
     problem(answer, 500, "about:blank")
     assert "42" not in answer.text + caplog.text
     assert "an unexpected RuntimeError at" in caplog.text

@@ -23,7 +23,7 @@ class Peer:
     def abort(self):
         self.is_cut = True
 
-    def unread(self):
+    def get_write_buffer_size(self):
         return self._unread
 
 
