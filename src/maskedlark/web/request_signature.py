@@ -23,8 +23,7 @@ import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass
-
-from starlette.requests import Request
+from typing import TYPE_CHECKING
 
 from maskedlark.clock import Clock
 from maskedlark.errors import BadSignature
@@ -38,6 +37,9 @@ from maskedlark.web.errors import (
 )
 from maskedlark.wire.report import MOST_ORIGIN
 from maskedlark.wire.signatures import SIGNATURE_BYTES, SigningKey, VerifyingKey
+
+if TYPE_CHECKING:  # Who only measures signs requests without a web framework.
+    from starlette.requests import Request
 
 COMPONENTS = (
     "@method",
@@ -191,7 +193,7 @@ class RequestVerifier:
         return VerifiedRequest(signed.origin, signed.digest)
 
 
-async def verify(request: Request, verifier: RequestVerifier, pool: Executor) -> VerifiedRequest:
+async def verify(request: "Request", verifier: RequestVerifier, pool: Executor) -> VerifiedRequest:
     """Who signed this request; nothing of its body is read. Run by a helper."""
     scope = request.scope
     # Not the decoded path: what was sent was signed. In threads for this alone: the origin's key may be
