@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Self, Unpack, overload
 
-import httpx
-
 from maskedlark.adserver import config, datasets, explanation, freezing, query_arguments, table
 from maskedlark.adserver.combining import Answered
 from maskedlark.adserver.dataset_store import Dataset, Datasets, DatasetState
@@ -20,7 +18,7 @@ from maskedlark.adserver.explanation import Explained
 from maskedlark.adserver.queries import Queries, QuerySpec
 from maskedlark.adserver.query_arguments import Grouping, Groupings, Options, Where
 from maskedlark.adserver.receipt_store import ReceiptStore
-from maskedlark.adserver.remote_helper import Connections, Retries, at_once
+from maskedlark.adserver.remote_helper import Connections, at_once
 from maskedlark.adserver.report_store import Reports, Selection, check_used
 from maskedlark.adserver.requests import Requests, RequestState, StoredRequest
 from maskedlark.adserver.sending import Progress, Sending, silent
@@ -40,7 +38,6 @@ from maskedlark.storage.engine import Database, open_database
 from maskedlark.web import key_file
 from maskedlark.web.errors import AlreadySealed
 from maskedlark.web.parameters import ParameterClient
-from maskedlark.wire.signatures import SigningKey
 
 CONFIDENCE = 0.95
 
@@ -52,27 +49,21 @@ class Client:
         self,
         origin: str,
         database: Database,
-        key: SigningKey,
         parameters: ParameterClient,
+        connections: Connections,
         clock: Clock,
         rng: Randomness,
-        http: httpx.Client | None = None,
-        retries: Retries | None = None,
     ) -> None:
         self.origin = origin
-        self._database = database
-        self._parameters = parameters
-        self._clock = clock
-        self._rng = rng
-        self._http = http or httpx.Client(follow_redirects=False)
+        self._database, self._parameters, self._connections = database, parameters, connections
+        self._clock, self._rng = clock, rng
         self._datasets = Datasets(database)
         self._reports = Reports(database, clock)
         self._requests = Requests(database)
         self._functions: dict[str, Function] = {Sums.name: Sums()}
-        self._connections = Connections(origin, key, parameters, clock, self._http, retries or Retries())
-        self._queryable = QueryableDatasets(origin, self._datasets, parameters, self._connections)
+        self._queryable = QueryableDatasets(origin, self._datasets, parameters, connections)
         self._receipts = ReceiptStore(database, origin)
-        self._queries = Queries(self._requests, self._receipts, self._connections, clock, rng)
+        self._queries = Queries(self._requests, self._receipts, connections, clock, rng)
 
     @classmethod
     def from_config(cls, path: str | Path) -> Self:
@@ -88,7 +79,8 @@ class Client:
         except BaseException:
             database.close()
             raise
-        return cls(settings.origin, database, key, parameters, clock, SystemRandomness())
+        connections = Connections(settings.origin, key, parameters, clock)
+        return cls(settings.origin, database, parameters, connections, clock, SystemRandomness())
 
     def datasets(self) -> list[Dataset]:
         """Every dataset, the earliest first."""
@@ -250,7 +242,7 @@ class Client:
 
     def close(self) -> None:
         """Let go of connections; what is stored stays."""
-        self._http.close()
+        self._connections.close()
         self._parameters.close()
         self._database.close()
 

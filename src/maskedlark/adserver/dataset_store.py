@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from maskedlark.adserver.errors import BelowFloor, NotFrozen
+from maskedlark.adserver.dates import shown
+from maskedlark.adserver.errors import BelowFloor, NameTaken, NotFrozen, Overlapping
 from maskedlark.adserver.report_store import ChunkStart, Selection
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import Randomness, SystemRandomness
@@ -144,12 +145,11 @@ class Datasets:
         make(database)
         self._database, self._rng = database, rng or SystemRandomness()
 
-    def add(self, name: str, selection: Selection, chunks: Sequence[ChunkStart]) -> Dataset | None:
-        """Keep a new dataset. Returns one that is in its way: of its name, or of the same time."""
+    def add(self, name: str, selection: Selection, chunks: Sequence[ChunkStart]) -> None:
+        """Keep a new dataset, if none is in its way: of its name, or of the same time."""
         with self._database.write() as connection:
             self._database.alone(connection, "datasets")
-            if (before := _in_the_way(connection, name, selection)) is not None:
-                return before
+            _check_free(connection, name, selection)
             # Since its chunks were counted, reports below may have gone.
             if (lowest := floor(connection).moment) > selection.start:
                 raise BelowFloor(f"reports from before second {lowest} are being deleted: begin later")
@@ -167,7 +167,6 @@ class Datasets:
             connection.execute(row)
             rows = [(name, number, *chunk) for number, chunk in enumerate(chunks)]
             self._database.insert_new(connection, _CHUNKS, rows)
-        return None
 
     def floor(self) -> int:
         """What was received before is being deleted: no dataset begins there."""
@@ -245,7 +244,12 @@ class Datasets:
             raise NotFrozen(f"{name} is {now}, not {before}: another client was faster, look again")
 
 
-def _in_the_way(connection: sa.Connection, name: str, selection: Selection) -> Dataset | None:
+def name_taken(other: Dataset) -> NameTaken:
+    """The error of who wants the name of another dataset."""
+    return NameTaken(f"there is a dataset {other.name} already, and it is {other.state}: choose another name")
+
+
+def _check_free(connection: sa.Connection, name: str, selection: Selection) -> None:
     """Ids of two datasets must differ, and a range of time holds each report once."""
     named = _DATASETS.c
     same = (named.purpose == selection.purpose.value) & (named.parameters == selection.parameters)
@@ -254,8 +258,14 @@ def _in_the_way(connection: sa.Connection, name: str, selection: Selection) -> D
         named.state != DatasetState.ABORTED.value, (named.name == name) | overlapping
     )
     # The name first: it is the plainer mistake.
-    others = [_dataset(row) for row in connection.execute(query.order_by(named.start))]
-    return min(others, key=lambda each: each.name != name, default=None)
+    for row in connection.execute(query.order_by(named.name != name, named.start).limit(1)):
+        other = _dataset(row)
+        if other.name == name:
+            raise name_taken(other)
+        start, end = shown(other.selection.start), shown(other.selection.end)
+        raise Overlapping(
+            f"{other.name} holds what was received from {start} until {end} UTC: choose a time outside it"
+        )
 
 
 def _forget(connection: sa.Connection, name: str) -> None:

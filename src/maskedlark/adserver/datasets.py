@@ -11,15 +11,13 @@ from functools import partial
 
 from pydantic import TypeAdapter, ValidationError
 
-from maskedlark.adserver.dataset_store import Dataset, Datasets, DatasetState
+from maskedlark.adserver.dataset_store import Dataset, Datasets, DatasetState, name_taken
 from maskedlark.adserver.dates import shown
 from maskedlark.adserver.errors import (
     BelowFloor,
     EmptyDataset,
-    NameTaken,
     NotOver,
     NotSealed,
-    Overlapping,
     TooLarge,
 )
 from maskedlark.adserver.remote_helper import Connections, at_once
@@ -51,7 +49,7 @@ def select(
     _check_name(name)
     before = datasets.get(name)
     if before is not None and before.state is not DatasetState.ABORTED:
-        raise _in_the_way(name, before)  # First: it is the plainest mistake.
+        raise name_taken(before)  # First: it is the plainest mistake.
     if selection.end > clock.now():
         raise NotOver(
             f"{shown(selection.end)} UTC, the end of {name}, is not in the past, so reports may still come: "
@@ -77,11 +75,9 @@ def select(
                 f"{name} would have {len(chunks)} chunks, at most {MOST_CHUNKS} fit: freeze a shorter time"
             )
         try:
-            other = datasets.add(name, kept, chunks)
+            datasets.add(name, kept, chunks)
         except BelowFloor:
             continue  # What is old went meanwhile, which happens once an hour: it begins after that.
-        if other is not None:
-            raise _in_the_way(name, other)
         return known(datasets, name)
 
 
@@ -194,13 +190,3 @@ def _check_name(name: str) -> None:
         raise WrongType(
             f"{name[:80]!r} is no name of a dataset: use up to 64 letters, digits, dots and hyphens"
         ) from None
-
-
-def _in_the_way(name: str, other: Dataset) -> NameTaken | Overlapping:
-    if other.name == name:
-        return NameTaken(f"there is a dataset {name} already, and it is {other.state}: choose another name")
-    span = other.selection
-    return Overlapping(
-        f"{other.name} holds what was received from {shown(span.start)} until {shown(span.end)} UTC: "
-        "choose a time outside it"
-    )

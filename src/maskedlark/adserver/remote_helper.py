@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -173,7 +174,7 @@ class RemoteHelper:
         return self._retries(self.name, ask)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Connections:
     """How the ad server reaches helpers: it signs as its origin, at the addresses that they publish."""
 
@@ -181,12 +182,16 @@ class Connections:
     key: SigningKey
     parameters: ParameterClient
     clock: Clock
-    http: httpx.Client
-    retries: Retries
+    http: httpx.Client = dataclass_field(default_factory=lambda: httpx.Client(follow_redirects=False))
+    retries: Retries = Retries()
 
-    def helpers(self, document: Document) -> list[RemoteHelper]:
+    def helpers(self, document: Document) -> Sequence[RemoteHelper]:
         """The helpers of a document, in its order: a helper's place is its share's."""
         return [self._helper(place, each) for place, each in enumerate(document.helpers)]
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self.http.close()
 
     def _helper(self, place: int, named: HelperIdentity) -> RemoteHelper:
         identity = VerifyingKey(bytes.fromhex(named.identity))
