@@ -117,10 +117,9 @@ class Client:
         dataset = datasets.present(self._datasets, name)
         if dataset.state in (DatasetState.SEALED, DatasetState.EXPIRED):
             return dataset
-        document = self._parameters.by_digest(dataset.selection.parameters)
-        helpers = self._connections.helpers(document)
-        Sending(self._datasets, self._reports, dataset, helpers, progress).run()
-        freezing.freeze(self._datasets, self._reports, self._receipts, dataset, document, helpers)
+        sending = self._sending(dataset, progress)
+        sending.run()
+        freezing.freeze(sending, self._receipts)
         return datasets.known(self._datasets, name)
 
     def sealed_to_train(self, names: Sequence[str] | None) -> tuple[Document, tuple[bytes, ...]]:
@@ -154,11 +153,16 @@ class Client:
         dataset = datasets.present(self._datasets, name)
         if dataset.state in (DatasetState.SEALED, DatasetState.EXPIRED):
             raise AlreadySealed(f"{name} is sealed at every helper: it stays for good")
-        helpers = self._connections.helpers(self._parameters.by_digest(dataset.selection.parameters))
+        sending = self._sending(dataset)
         if give_up:
-            return freezing.give_up(self._datasets, dataset, helpers)
-        freezing.abort(self._datasets, dataset, helpers)
+            return freezing.give_up(sending)
+        freezing.abort(sending)
         return []
+
+    def _sending(self, dataset: Dataset, progress: Progress = silent) -> Sending:
+        document = self._parameters.by_digest(dataset.selection.parameters)
+        helpers = self._connections.helpers(document)
+        return Sending(self._datasets, self._reports, dataset, document, helpers, progress)
 
     @overload
     def query(
@@ -195,7 +199,6 @@ class Client:
     ) -> Explained:
         """What the same query would cost, and how exact it would be. Spends nothing."""
         spec, confidence = self._sums(values, by, where, **options)
-        spec.question()
         request = self._queries.request(spec)
         helpers = self._connections.helpers(spec.document)
         said = at_once([partial(helper.explain, request.encode()) for helper in helpers])
@@ -219,20 +222,20 @@ class Client:
     def resume(self, request: str, confidence: float = CONFIDENCE) -> list[Table]:
         """Finish a question, or see its answer again: the same bytes, charged once."""
         table.check_confidence(confidence)
-        stored = self._request(request)
+        stored = self._requests.get(request)
         asked = messages.decode_request(stored.body)
         if asked.function not in self._functions:
             raise UnknownFunction(
                 f"request {request} asked {asked.function}: use `ask` with that function first"
             )
-        document = self._parameters.by_digest(stored.parameters)
-        with self._queryable.noticing_age([bytes.fromhex(each) for each in asked.datasets]):
-            answered = self._queries.finish(stored, self._functions[asked.function], document)
-        return table.tables(answered, confidence)
+        document, digests = self._parameters.by_digest(stored.parameters), map(bytes.fromhex, asked.datasets)
+        spec = QuerySpec(self._functions[asked.function], asked.arguments, document, tuple(digests))
+        with self._queryable.noticing_age(spec.datasets):
+            return table.tables(self._queries.finish(stored, spec), confidence)
 
     def forget(self, request: str) -> None:
         """Let go of a question that cannot be finished. What helpers have charged for it stays charged."""
-        if self._request(request).state == RequestState.ANSWERED:
+        if self._requests.get(request).state == RequestState.ANSWERED:
             raise UnknownRequest(f"request {request} was answered: there is nothing to forget")
         self._requests.close(request, RequestState.FORGOTTEN)
 
@@ -288,9 +291,3 @@ class Client:
         """The end of the last dataset of this purpose and document."""
         spans = [each.selection for each in self._datasets.all() if each.state is not DatasetState.ABORTED]
         return max((span.end for span in spans if span.kind == (purpose, document.digest)), default=0)
-
-    def _request(self, name: str) -> StoredRequest:
-        stored = self._requests.get(name)
-        if stored is None:
-            raise UnknownRequest(f"no request {name!r} was asked from this database")
-        return stored

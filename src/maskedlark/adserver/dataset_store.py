@@ -175,22 +175,18 @@ class Datasets:
 
     def get(self, name: str) -> Dataset | None:
         """The dataset of this name; none if there is none."""
-        with self._database.read() as connection:
-            row = connection.execute(sa.select(_DATASETS).where(_DATASETS.c.name == name)).one_or_none()
-        return None if row is None else _dataset(row)
+        rows = self._database.rows(sa.select(_DATASETS).where(_DATASETS.c.name == name))
+        return _dataset(rows[0]) if rows else None
 
     def all(self) -> list[Dataset]:
         """Every dataset, the earliest first."""
-        with self._database.read() as connection:
-            rows = connection.execute(sa.select(_DATASETS).order_by(_DATASETS.c.start, _DATASETS.c.name))
-            return [_dataset(row) for row in rows]
+        query = sa.select(_DATASETS).order_by(_DATASETS.c.start, _DATASETS.c.name)
+        return [_dataset(row) for row in self._database.rows(query)]
 
     def chunks(self, name: str) -> list[ChunkStart]:
         """Where the chunks of a dataset begin, by their number."""
         query = sa.select(_CHUNKS.c.received, _CHUNKS.c.id, _CHUNKS.c.size).where(_CHUNKS.c.dataset == name)
-        with self._database.read() as connection:
-            rows = connection.execute(query.order_by(_CHUNKS.c.number))
-            return [ChunkStart(*row) for row in rows]
+        return [ChunkStart(*row) for row in self._database.rows(query.order_by(_CHUNKS.c.number))]
 
     def keep(self, name: str, number: int, helper: str, answer: ChunkAnswer) -> None:
         """Keep what a helper said of a chunk, durably; a later answer takes the place of an earlier one."""
@@ -204,8 +200,7 @@ class Datasets:
     def answered(self, name: str, helper: str) -> set[int]:
         """The chunks of which a helper's answer is kept."""
         query = sa.select(_ANSWERS.c.number).where(_ANSWERS.c.dataset == name, _ANSWERS.c.helper == helper)
-        with self._database.read() as connection:
-            return set(connection.scalars(query))
+        return {number for (number,) in self._database.rows(query)}
 
     def answers(self, name: str) -> Iterator[tuple[int, str, ChunkAnswer]]:
         """What helpers said of every chunk: number, helper, answer, chunk by chunk."""
@@ -224,24 +219,19 @@ class Datasets:
 
     def seal(self, name: str, digest: bytes, records: int) -> None:
         """Every helper has sealed it, under the same digest."""
-        self._set(name, DatasetState.FROZEN, DatasetState.SEALED, digest=digest, records=records)
+        self.mark(name, DatasetState.SEALED, digest=digest, records=records)
 
-    def mark(self, name: str, state: DatasetState) -> None:
-        """It was taken back or given up before it was sealed, or has expired since."""
-        self._set(name, DatasetState.SEALED if state is DatasetState.EXPIRED else DatasetState.FROZEN, state)
-
-    def _set(self, name: str, before: DatasetState, state: DatasetState, **values: object) -> None:
-        """Change where it stands, if it stands where the caller saw it. What is so already may be so."""
+    def mark(self, name: str, state: DatasetState, **values: object) -> None:
+        """It was taken back, given up or sealed; or has expired since. What is so already may be so."""
+        before = DatasetState.SEALED if state is DatasetState.EXPIRED else DatasetState.FROZEN
         wanted = {"state": state.value, **values}
-        named = _DATASETS.c.name == name
-        with self._database.write() as connection:
-            change = sa.update(_DATASETS).where(named, _DATASETS.c.state == before.value).values(**wanted)
-            if connection.execute(change).rowcount:
-                return
-            row = connection.execute(sa.select(_DATASETS).where(named)).mappings().one_or_none()
-        if row is None or any(row[column] != value for column, value in wanted.items()):
-            now = "gone" if row is None else row["state"]
-            raise NotFrozen(f"{name} is {now}, not {before}: another client was faster, look again")
+        change = sa.update(_DATASETS).where(_DATASETS.c.name == name, _DATASETS.c.state == before.value)
+        if not self._database.change(change.values(**wanted)):
+            # It does not stand where the caller saw it.
+            now = self.get(name)
+            if now is None or any(getattr(now, column) != value for column, value in wanted.items()):
+                stands = "gone" if now is None else now.state
+                raise NotFrozen(f"{name} is {stands}, not {before}: another client was faster, look again")
 
 
 def name_taken(other: Dataset) -> NameTaken:

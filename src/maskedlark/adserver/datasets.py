@@ -39,6 +39,11 @@ CHUNK_BYTES = 8 << 20
 _NAME: TypeAdapter[str] = TypeAdapter(DatasetName)
 _AROUND = 512
 """A part is at most so much larger than its sealed payload."""
+_ADVICE = {
+    DatasetState.FROZEN: "`datasets send {}` first",
+    DatasetState.EXPIRED: "reports of it are past their lifetime, and helpers let go of it; ask newer ones",
+}
+"""What to do about a dataset of which nothing can be asked."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -150,7 +155,8 @@ class QueryableDatasets:
             raise NotSealed("name at least one dataset, or none for all that are sealed")
         for each in chosen:
             if each.state is not DatasetState.SEALED:
-                raise NotSealed(f"{each.name} is {each.state}, not sealed: {_what_to_do(each)}")
+                advice = _ADVICE.get(each.state, "nothing can be asked of it").format(each.name)
+                raise NotSealed(f"{each.name} is {each.state}, not sealed: {advice}")
         if len({(each.selection.purpose, each.selection.parameters) for each in chosen}) > 1:
             raise MixedDatasets("these datasets are of several purposes or documents: ask for each apart")
         return chosen
@@ -171,16 +177,6 @@ def _parts(document: Document, purpose: Purpose) -> int:
     """How many parts a chunk has: fewer where payloads are large."""
     size = document.payload_size(purpose) + OVERHEAD + _AROUND
     return max(1, min(PARTS, CHUNK_BYTES // size))
-
-
-def _what_to_do(dataset: Dataset) -> str:
-    match dataset.state:
-        case DatasetState.FROZEN:
-            return f"`datasets send {dataset.name}` first"
-        case DatasetState.EXPIRED:
-            return "a report of it is past its lifetime, and helpers have let go of it; ask newer ones"
-        case _:
-            return "nothing can be asked of it"
 
 
 def _check_name(name: str) -> None:

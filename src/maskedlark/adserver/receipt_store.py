@@ -58,20 +58,16 @@ class ReceiptStore:
     def receipts(self, helper: str) -> list[SignedReceipt]:
         """All that is kept of a helper, in order."""
         query = select(_RECEIPTS.c.receipt).where(_RECEIPTS.c.helper == helper).order_by(_RECEIPTS.c.number)
-        with self._database.read() as connection:
-            return [receipt.decode(data) for data in connection.scalars(query)]
+        return [receipt.decode(data) for (data,) in self._database.rows(query)]
 
     def receipt(self, helper: str, number: int) -> SignedReceipt | None:
         """The one of that number; none if it was not seen."""
         query = select(_RECEIPTS.c.receipt).where(_RECEIPTS.c.helper == helper, _RECEIPTS.c.number == number)
-        with self._database.read() as connection:
-            data = connection.scalar(query)
-        return None if data is None else receipt.decode(data)
+        return next((receipt.decode(data) for (data,) in self._database.rows(query)), None)
 
     def _last(self, helper: str) -> int:
         query = select(func.max(_RECEIPTS.c.number)).where(_RECEIPTS.c.helper == helper)
-        with self._database.read() as connection:
-            return connection.scalar(query) or 0
+        return self._database.rows(query)[0][0] or 0
 
     def _after(self, helper: RemoteHelper, last: int, signed: SignedReceipt) -> list[SignedReceipt]:
         """A receipt with those before it that other clients of ours, or an answer that was lost, left out."""

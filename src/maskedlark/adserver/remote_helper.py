@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from functools import partial
-from itertools import islice
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -83,11 +82,8 @@ class RemoteHelper:
     def __init__(
         self, name: str, place: int, identity: VerifyingKey, remote: SignedRemote, retries: Retries
     ) -> None:
-        self.name = name
-        self.place = place
-        self.identity = identity
-        self._remote = remote
-        self._retries = retries
+        self.name, self.place, self.identity = name, place, identity
+        self._remote, self._retries = remote, retries
 
     def open(self, name: str, parameters: bytes, purpose: Purpose, opening: bytes) -> State:
         """Begin a dataset, or find the one that was begun by this opening."""
@@ -207,16 +203,12 @@ def fetch_receipts(
 
     They are public, and none is verified here.
     """
-    return islice(_all_receipts(remote, origin, after), most)
-
-
-def _all_receipts(remote: Remote, origin: str, after: int) -> Iterator[SignedReceipt]:
     more = True
-    while more:
+    while more and most > 0:
         data = remote.get(f"/v1/origins/{quote(origin, safe='')}/receipts", {"after": after})
         page = _read(ReceiptPage, "a page of receipts", data)
-        yield from page.receipts
-        before, more = after, page.more
+        yield from page.receipts[:most]
+        before, more, most = after, page.more, most - len(page.receipts)
         after = page.receipts[-1].claimed().number if page.receipts else before
         # A helper must not keep its reader going for ever.
         if more and after <= before:

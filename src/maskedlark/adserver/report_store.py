@@ -239,8 +239,7 @@ class Reports:
     def page(self, selection: Selection, after: Position | None, limit: int) -> list[StoredReport]:
         """The first reports of a selection, or the first after a position, at most `limit`."""
         query = sa.select(_REPORTS).where(selection.where(after)).order_by(*_ORDER).limit(limit)
-        with self._database.read() as connection:
-            return [StoredReport(*row) for row in connection.execute(query)]
+        return [StoredReport(*row) for row in self._database.rows(query)]
 
     def check(self) -> None:
         """Return if reports can be read; raise if not."""

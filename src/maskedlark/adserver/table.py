@@ -102,25 +102,19 @@ class Table:
 
     def notes(self) -> list[str]:
         """What a reader has to know beside the numbers."""
-        cost = self.balance
+        cost, rows = self.balance, [f"Groups of fewer than k = {self.k} records are not shown."]
+        if not self.rows:
+            rows = [f"No group has k = {self.k} records, so none is shown."]
+        if not self.rows and self.filtered:
+            rows += ["A filter matches whole entries: the text 7 is not the number 7; a span, only numbers."]
         return [
-            *self._rows_note(),
+            *rows,
             f"Each of {self.helpers} helpers added {self.kind} noise of {self.noise:g} times what one record "
             "can change; errors and intervals count all of it.",
             f"This cost ε = {cost.charged_epsilon:.4g}; a source has cost {cost.spent_epsilon:.4g} "
             f"(δ = {cost.spent_delta:g}), and {cost.left_epsilon:.4g} is left.",
             f"Request {self.request}: `maskedlark query --resume` shows it again for nothing.",
         ]
-
-    def _rows_note(self) -> list[str]:
-        if self.rows:
-            return [f"Groups of fewer than k = {self.k} records are not shown."]
-        note = [f"No group has k = {self.k} records, so none is shown."]
-        if self.filtered:
-            note.append(
-                "A filter matches whole entries: the text 7 is not the number 7; a span, only numbers."
-            )
-        return note
 
     def _names(self) -> list[str]:
         """A name for every cell of a row, all different: a key may be called like a value."""
@@ -204,11 +198,5 @@ def _shown(number: Estimate) -> tuple[str, str, str]:
 def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
     """Lines of one width a column: keys to the left, numbers to the right."""
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.ljust(width) if place < left else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append(_GAP.join(cells).rstrip())
-    return lines
+    line = _GAP.join(f"{{:{'<' if place < left else '>'}{width}}}" for place, width in enumerate(widths))
+    return [line.format(*row).rstrip() for row in rows]

@@ -2,11 +2,11 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, ExceptionContext, Table, create_engine, event, func, select
+from sqlalchemy import Connection, Engine, ExceptionContext, Table, create_engine, event, func, select
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, IntegrityError
@@ -48,6 +48,10 @@ def open_postgresql(url: URL) -> Database:
 class PostgreSQL(Database):
     """A database of a PostgreSQL server, which other processes and machines may use at the same time."""
 
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._reader = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
     def insert_new(self, connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> int:
         """Many by COPY, the fastest way in, but all or nothing; a few, or where a key is taken, by INSERT."""
         if len(rows) > FEW:
@@ -67,7 +71,7 @@ class PostgreSQL(Database):
 
     def settle(self) -> None:
         """Every writer shares a lock; who wants it alone waits for those that have it."""
-        with self._named(), self._transaction() as connection:
+        with self._named(), self.engine.begin() as connection:
             self.alone(connection, "writers")
 
     def is_refusal(self, words: str) -> bool:
@@ -76,21 +80,12 @@ class PostgreSQL(Database):
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
-        with self._transaction() as connection:
+        with self.engine.begin() as connection:
             connection.execute(select(func.pg_advisory_xact_lock_shared(_lock("writers"))))
             yield connection
 
-    @contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        with self._transaction(isolation_level="REPEATABLE READ", postgresql_readonly=True) as connection:
-            yield connection
-
-    @contextmanager
-    def _transaction(self, **options: Any) -> Iterator[Connection]:  # noqa: ANN401
-        with self.engine.connect() as connection:
-            connection.execution_options(**options)
-            with connection.begin():
-                yield connection
+    def _reading(self) -> AbstractContextManager[Connection]:
+        return self._reader.begin()
 
 
 def _set_up(connection: Any, _record: object) -> None:  # noqa: ANN401
