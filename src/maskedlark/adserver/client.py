@@ -103,10 +103,8 @@ class Client:
         Made under the newest document, unless the digest of another is given. Without a start it follows the
         dataset before it; without an end it ends now.
         """
-        if parameters is None:
-            document = self._parameters.latest(self.origin)
-        else:
-            document = self._parameters.by_digest(parameters)
+        known = self._parameters
+        document = known.latest(self.origin) if parameters is None else known.by_digest(parameters)
         end = self._clock.now() if end is None else end
         start = self._follows(purpose, document) if start is None else start
         selection = Selection(purpose, document.digest, start, end)

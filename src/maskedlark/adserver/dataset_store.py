@@ -154,17 +154,10 @@ class Datasets:
             if (lowest := floor(connection).moment) > selection.start:
                 raise BelowFloor(f"reports from before second {lowest} are being deleted: begin later")
             _forget(connection, name)
-            row = _DATASETS.insert().values(
-                name=name,
-                opening=self._rng.bytes(OPENING_BYTES),
-                purpose=selection.purpose.value,
-                parameters=selection.parameters,
-                start=selection.start,
-                end=selection.end,
-                reports=sum(chunk.size for chunk in chunks),
-                state=DatasetState.FROZEN.value,
-            )
-            connection.execute(row)
+            opening, reports = self._rng.bytes(OPENING_BYTES), sum(chunk.size for chunk in chunks)
+            chosen = selection.purpose.value, selection.parameters, selection.start, selection.end
+            row = (name, opening, *chosen, reports, DatasetState.FROZEN.value, None, None)
+            self._database.insert_new(connection, _DATASETS, [row])
             rows = [(name, number, *chunk) for number, chunk in enumerate(chunks)]
             self._database.insert_new(connection, _CHUNKS, rows)
 

@@ -124,6 +124,8 @@ def make(database: Database) -> None:
     """Make the tables where they are missing. Run by a party at its start."""
     prepare(database, "reports", SCHEMA_VERSION, _TABLES)
     prepare(database, "reports_over", SCHEMA_VERSION, _OVERS)
+    with database.write() as connection:
+        database.insert_new(connection, _OVER, [(0, 0)])
 
 
 def selections(connection: sa.Connection) -> Iterator[Selection]:
@@ -201,13 +203,7 @@ class Reports:
 
     def end(self, moment: int) -> None:
         """Let everything before a moment be over, durably: whatever a clock says, nothing is added to it."""
-        with self._database.write() as connection:
-            self._database.alone(connection, "reports_over")
-            before = connection.scalar(sa.select(_OVER.c.moment))
-            if before is None:
-                connection.execute(_OVER.insert().values(place=0, moment=moment))
-            elif before < moment:
-                connection.execute(sa.update(_OVER).values(moment=moment))
+        self._database.change(sa.update(_OVER).where(_OVER.c.moment < moment).values(moment=moment))
         # Who began to store before that was written may have an earlier time: it is waited for.
         self._database.settle()
 
@@ -248,8 +244,7 @@ class Reports:
 
 def _over(connection: sa.Connection) -> int:
     """The moment before which nothing is added any more. Straight to the driver: every upload asks it."""
-    row = connection.exec_driver_sql(_MOMENT).first()
-    return 0 if row is None else int(row[0])
+    return int(connection.exec_driver_sql(_MOMENT).scalar_one())
 
 
 def _settle(settled: dict[bytes, bytes], name: bytes, data: bytes) -> Outcome:

@@ -7,6 +7,7 @@ import html
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maskedlark.adserver.combining import Answered, Combined
@@ -14,7 +15,7 @@ from maskedlark.adserver.errors import NeedsPandas
 from maskedlark.dp import intervals
 from maskedlark.dp.mechanisms import Kind
 from maskedlark.errors import BadArguments
-from maskedlark.functions.function import Column, Group
+from maskedlark.functions.function import Group
 from maskedlark.ledger.receipt import Balance
 
 if TYPE_CHECKING:
@@ -153,14 +154,16 @@ def tables(answered: Answered, confidence: float) -> list[Table]:
 
 
 def _table(answered: Answered, combined: Combined, confidence: float) -> Table:
-    columns = [
-        column
-        for planned, numbers in zip(combined.plan.columns, combined.columns, strict=True)
-        for column in _estimates(answered, planned, numbers.T.tolist(), confidence)
-    ]
-    names = [name for planned in combined.plan.columns for name in _coordinates(planned)]
-    numbers = zip(*columns, strict=True) if combined.rows else ()
-    rows = tuple(Row(group, estimates) for group, estimates in zip(combined.rows, numbers, strict=True))
+    names: list[str] = []
+    columns: list[list[Estimate]] = []
+    for column, numbers in zip(combined.plan.columns, combined.columns, strict=True):
+        noise = (answered.kind, answered.noise, column.sensitivity, answered.helpers)
+        error, width = intervals.standard_error(*noise), int(intervals.half_width(*noise, confidence))
+        # A vector is several numbers, which are numbered.
+        places = [""] if column.width == 1 else [f"[{place}]" for place in range(column.width)]
+        names += [f"{column.name}{place}" for place in places]
+        columns += [[Estimate(n, error, n - width, n + width) for n in each] for each in numbers.T.tolist()]
+    rows = tuple(starmap(Row, zip(combined.rows, zip(*columns, strict=True), strict=True)))
     return Table(
         combined.plan.by,
         tuple(names),
@@ -174,21 +177,6 @@ def _table(answered: Answered, combined: Combined, confidence: float) -> Table:
         answered.request,
         bool(answered.arguments.get("where")),
     )
-
-
-def _estimates(
-    answered: Answered, column: Column, coordinates: Sequence[Sequence[int]], confidence: float
-) -> list[list[Estimate]]:
-    """For every coordinate of a column, an estimate a row."""
-    noise = (answered.kind, answered.noise, column.sensitivity, answered.helpers)
-    error = intervals.standard_error(*noise)
-    width = int(intervals.half_width(*noise, confidence))
-    return [[Estimate(n, error, n - width, n + width) for n in numbers] for numbers in coordinates]
-
-
-def _coordinates(column: Column) -> list[str]:
-    """The name of a number; numbered where the column is a vector."""
-    return [column.name] if column.width == 1 else [f"{column.name}[{i}]" for i in range(column.width)]
 
 
 def _shown(number: Estimate) -> tuple[str, str, str]:
