@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.combining import Answered
@@ -60,6 +60,7 @@ from maskedlark.wire.steps import Ranges
 
 ByTag = Mapping[Any, Records]
 """Records of each model by its tag; or, by None, those to aggregate."""
+Columns = Sequence[ArrayLike]
 
 
 @dataclass(frozen=True, repr=False)
@@ -222,7 +223,7 @@ class Workflow(Client):
         clock: Clock,
         rng: Randomness,
         *,
-        noise: Sequence[Randomness] | None = None,
+        noise: Sequence[Randomness] = (),
         functions: Mapping[str, AnyFunction] | None = None,
         folder: Path | None = None,
     ) -> None:
@@ -255,12 +256,7 @@ class Workflow(Client):
 
     @classmethod
     def declared(
-        cls,
-        settings: str,
-        helpers: int,
-        clock: Clock,
-        rng: Randomness,
-        noise: Sequence[Randomness] | None = None,
+        cls, settings: str, helpers: int, clock: Clock, rng: Randomness, noise: Sequence[Randomness] = ()
     ) -> Self:
         """Under a document of these settings, with so many helpers."""
         keys = [SigningKey(rng.bytes(32)) for _ in range(helpers + 2)]
@@ -272,7 +268,7 @@ class Workflow(Client):
     # Browsers report, the ad server stores and selects, helpers open and freeze.
 
     def measure(
-        self, name: str, keys: Sequence[Sequence[Key]], values: Sequence[ArrayLike], decoded: bool = False
+        self, name: str, keys: Sequence[Sequence[Key]], values: Columns, decoded: bool = False
     ) -> bytes:
         """A frozen dataset to aggregate: a column for every declared key and value. Returns its digest.
 
@@ -286,12 +282,7 @@ class Workflow(Client):
         return self.hold(name, Purpose.AGGREGATE, [{None: Measured(ids, coded, own)} for own in shares])
 
     def train(
-        self,
-        name: str,
-        tag: str,
-        features: NDArray[np.uint8],
-        labels: Sequence[ArrayLike],
-        decoded: bool = False,
+        self, name: str, tag: str, features: sharing.ByteRows, labels: Columns, decoded: bool = False
     ) -> bytes:
         """A frozen dataset to train: byte features (n, d), a column for every label. Returns its digest."""
         if not decoded:

@@ -235,7 +235,7 @@ class Client:
         """Let go of a question that cannot be finished. What helpers have charged for it stays charged."""
         if self._requests.get(request).state == RequestState.ANSWERED:
             raise UnknownRequest(f"request {request} was answered: there is nothing to forget")
-        self._requests.close(request, RequestState.FORGOTTEN)
+        self._requests.mark(request, RequestState.FORGOTTEN)
 
     def receipts(self, helper: str) -> list[SignedReceipt]:
         """All that a helper has signed for this origin, as far as it is kept here: a chain without gaps."""

@@ -153,7 +153,9 @@ class Datasets:
             # Since its chunks were counted, reports below may have gone.
             if (lowest := floor(connection).moment) > selection.start:
                 raise BelowFloor(f"reports from before second {lowest} are being deleted: begin later")
-            _forget(connection, name)
+            # An aborted one of its name lets go of it.
+            for column in (_ANSWERS.c.dataset, _CHUNKS.c.dataset, _DATASETS.c.name):
+                connection.execute(sa.delete(column.table).where(column == name))
             opening, reports = self._rng.bytes(OPENING_BYTES), sum(chunk.size for chunk in chunks)
             chosen = selection.purpose.value, selection.parameters, selection.start, selection.end
             row = (name, opening, *chosen, reports, DatasetState.FROZEN.value, None, None)
@@ -251,15 +253,7 @@ def _check_free(connection: sa.Connection, name: str, selection: Selection) -> N
         )
 
 
-def _forget(connection: sa.Connection, name: str) -> None:
-    """Let go of an aborted dataset, so that its name is free."""
-    for table in (_ANSWERS, _CHUNKS):
-        connection.execute(sa.delete(table).where(table.c.dataset == name))
-    connection.execute(sa.delete(_DATASETS).where(_DATASETS.c.name == name))
-
-
 def _dataset(row: sa.Row[tuple[object, ...]]) -> Dataset:
     selection = Selection(Purpose(row.purpose), row.parameters, row.start, row.end)
-    return Dataset(
-        row.name, selection, row.reports, DatasetState(row.state), row.digest, row.records, row.opening
-    )
+    state = DatasetState(row.state)
+    return Dataset(row.name, selection, row.reports, state, row.digest, row.records, row.opening)

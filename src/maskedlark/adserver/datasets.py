@@ -13,13 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from maskedlark.adserver.dataset_store import Dataset, Datasets, DatasetState, name_taken
 from maskedlark.adserver.dates import shown
-from maskedlark.adserver.errors import (
-    BelowFloor,
-    EmptyDataset,
-    NotOver,
-    NotSealed,
-    TooLarge,
-)
+from maskedlark.adserver.errors import BelowFloor, EmptyDataset, NotOver, NotSealed, TooLarge
 from maskedlark.adserver.remote_helper import Connections, at_once
 from maskedlark.adserver.report_store import Reports, Selection
 from maskedlark.clock import Clock
@@ -41,7 +35,8 @@ _AROUND = 512
 """A part is at most so much larger than its sealed payload."""
 _ADVICE = {
     DatasetState.FROZEN: "`datasets send {}` first",
-    DatasetState.EXPIRED: "reports of it are past their lifetime, and helpers let go of it; ask newer ones",
+    DatasetState.EXPIRED: "a report of it is past its lifetime, and helpers have let go of it; "
+    "ask newer ones",
 }
 """What to do about a dataset of which nothing can be asked."""
 _LOG = logging.getLogger(__name__)
@@ -130,10 +125,8 @@ class QueryableDatasets:
         try:
             yield
         except Expired as error:
-            asked = [each for each in self.datasets.all() if each.digest in digests]
-            gone = [
-                each.name for each in asked if each.state is DatasetState.SEALED and self._has_expired(each)
-            ]
+            sealed = [each for each in self.datasets.all() if each.state is DatasetState.SEALED]
+            gone = [each.name for each in sealed if each.digest in digests and self._has_expired(each)]
             if not gone:
                 raise
             for name in gone:

@@ -119,9 +119,8 @@ class Queries:
 
     def finish(self, stored: StoredRequest, spec: QuerySpec) -> Answered:
         """The answer to a request that was made durable. Asks only helpers whose answer is not here."""
-        if stored.state != RequestState.ANSWERED:
-            # Before anybody is asked: one that was refused before may be charged now.
-            self.requests.reopen(stored.id)
+        # Before anybody is asked: one that was refused before may be charged now.
+        self.requests.mark(stored.id, RequestState.PENDING)
         request, kept = messages.decode_request(stored.body), self.requests.answers(stored.id)
         helpers = self.connections.helpers(spec.document)
         attempt = partial(self._attempt, stored, partial(self._verified, stored, request, spec))
@@ -135,7 +134,7 @@ class Queries:
             # One of them is wrong: when it is mended, asking again costs nothing.
             self.requests.drop_answers(stored.id)
             raise _pending(error, stored) from None
-        self.requests.close(stored.id, RequestState.ANSWERED)
+        self.requests.mark(stored.id, RequestState.ANSWERED)
         receipts = {name: receipt for name, (_, receipt) in zip(names, verified, strict=True)}
         kind, noise = spec.mechanism.kind, request.noise
         return Answered(stored.id, spec.document, kind, noise, request.arguments, tables, receipts)
@@ -220,7 +219,7 @@ class Queries:
         errors = [each for each in outcomes if isinstance(each, MaskedLarkError)]
         refused = [each for each in errors if isinstance(each, _REFUSALS)]
         if refused and len(refused) == len(outcomes):
-            self.requests.close(stored.id, RequestState.REFUSED)
+            self.requests.mark(stored.id, RequestState.REFUSED)
             raise refused[0]
         if errors:
             raise _pending((refused or errors)[0], stored)

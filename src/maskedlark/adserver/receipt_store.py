@@ -6,7 +6,7 @@ shows two histories is caught here: a receipt that is kept never changes.
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import BigInteger, Column, LargeBinary, MetaData, String, Table, func, select
+from sqlalchemy import BigInteger, Column, ColumnElement, LargeBinary, MetaData, String, Table, func, select
 
 from maskedlark.adserver.dataset_store import MOST_HELPER_NAME
 from maskedlark.adserver.remote_helper import MOST_RECEIPTS, RemoteHelper
@@ -34,8 +34,7 @@ class ReceiptStore:
 
     def __init__(self, database: Database, origin: str) -> None:
         prepare(database, "receipts", SCHEMA_VERSION, _TABLES)
-        self._database = database
-        self._origin = origin
+        self._database, self._origin = database, origin
 
     def open(self, helper: RemoteHelper, document: Document, signed: SignedReceipt) -> Receipt:
         """The receipt, if the helper made it for us under this document. Nothing is kept yet."""
@@ -57,13 +56,15 @@ class ReceiptStore:
 
     def receipts(self, helper: str) -> list[SignedReceipt]:
         """All that is kept of a helper, in order."""
-        query = select(_RECEIPTS.c.receipt).where(_RECEIPTS.c.helper == helper).order_by(_RECEIPTS.c.number)
-        return [receipt.decode(data) for (data,) in self._database.rows(query)]
+        return self._kept(_RECEIPTS.c.helper == helper)
 
     def receipt(self, helper: str, number: int) -> SignedReceipt | None:
         """The one of that number; none if it was not seen."""
-        query = select(_RECEIPTS.c.receipt).where(_RECEIPTS.c.helper == helper, _RECEIPTS.c.number == number)
-        return next((receipt.decode(data) for (data,) in self._database.rows(query)), None)
+        return next(iter(self._kept(_RECEIPTS.c.helper == helper, _RECEIPTS.c.number == number)), None)
+
+    def _kept(self, *where: ColumnElement[bool]) -> list[SignedReceipt]:
+        query = select(_RECEIPTS.c.receipt).where(*where).order_by(_RECEIPTS.c.number)
+        return [receipt.decode(data) for (data,) in self._database.rows(query)]
 
     def _last(self, helper: str) -> int:
         query = select(func.max(_RECEIPTS.c.number)).where(_RECEIPTS.c.helper == helper)

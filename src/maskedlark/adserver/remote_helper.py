@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import nullcontext
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from functools import partial
@@ -217,11 +218,9 @@ def fetch_receipts(
 
 def at_once(calls: Sequence[Callable[[], T]], pool: ThreadPoolExecutor | None = None) -> list[T]:
     """The results of calls that run at the same time. Waits for all, then raises what went wrong first."""
-    if pool is None:
-        with ThreadPoolExecutor(max(1, len(calls))) as own:
-            return at_once(calls, own)
-    futures = [pool.submit(call) for call in calls]
-    wait(futures)
+    with nullcontext(pool) if pool else ThreadPoolExecutor(max(1, len(calls))) as running:
+        futures = [running.submit(call) for call in calls]
+        wait(futures)
     return [each.result() for each in futures]
 
 

@@ -157,8 +157,7 @@ class Reports:
 
     def __init__(self, database: Database, clock: Clock) -> None:
         make(database)
-        self._database = database
-        self._clock = clock
+        self._database, self._clock = database, clock
 
     def store(self, batch: Sequence[Arrival]) -> list[Outcome]:
         """Store a batch in one transaction, durable when this returns. One outcome a report, in order."""
@@ -262,9 +261,6 @@ def _count(connection: sa.Connection, selection: Selection | None) -> int:
 
 def _lookup(connection: sa.Connection, ids: Sequence[bytes]) -> dict[bytes, bytes]:
     """The bytes that are stored under these ids."""
-    stored: dict[bytes, bytes] = {}
-    for start in range(0, len(ids), LOOKUP):
-        some = _REPORTS.c.id.in_(ids[start : start + LOOKUP])
-        rows = connection.execute(sa.select(_REPORTS.c.id, _REPORTS.c.data).where(some))
-        stored.update({row.id: row.data for row in rows})
-    return stored
+    query, named = sa.select(_REPORTS.c.id, _REPORTS.c.data), _REPORTS.c.id
+    parts = (query.where(named.in_(ids[start : start + LOOKUP])) for start in range(0, len(ids), LOOKUP))
+    return {row.id: row.data for part in parts for row in connection.execute(part)}

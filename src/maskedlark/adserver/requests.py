@@ -89,16 +89,11 @@ class Requests:
         """Questions that may be charged and are not answered, the oldest first."""
         return [StoredRequest(*row) for row in self._database.rows(_PENDING)]
 
-    def reopen(self, name: str) -> None:
-        """It is asked again: until it is answered, some helper may have charged it."""
-        change = sa.update(_REQUESTS).where(
-            _REQUESTS.c.id == name, _REQUESTS.c.state != RequestState.ANSWERED.value
-        )
-        self._database.change(change.values(state=RequestState.PENDING.value))
-
-    def close(self, name: str, state: RequestState) -> None:
-        """Nothing is left to do for a question."""
-        self._database.change(sa.update(_REQUESTS).where(_REQUESTS.c.id == name).values(state=state.value))
+    def mark(self, name: str, state: RequestState) -> None:
+        """What became of a question, or that it is asked again. One that was answered stays so."""
+        open_still = _REQUESTS.c.state != RequestState.ANSWERED.value
+        change = sa.update(_REQUESTS).where(_REQUESTS.c.id == name, open_still)
+        self._database.change(change.values(state=state.value))
 
     def answer(self, name: str, helper: str, data: bytes) -> None:
         """Keep a helper's answer, whose receipt was verified."""

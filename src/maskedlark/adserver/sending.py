@@ -7,11 +7,10 @@ Run on the ad server's machine.
 
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
 
 from maskedlark.adserver.dataset_store import Dataset, Datasets
 from maskedlark.adserver.errors import HelpersDiffer
@@ -28,11 +27,11 @@ IN_FLIGHT = 4
 """Chunks on their way to one helper at a time; they bound memory too."""
 
 
-class Progress(Protocol):
-    """Told how far the sending to a helper is."""
+Progress = Callable[[str, int, int], object]
+"""Told how far the sending to a helper is: so many of so many reports are there.
 
-    def __call__(self, helper: str, sent: int, reports: int) -> None:
-        """So many of so many reports are there. Called by several threads, never by two at once."""
+Called by several threads, never by two at once.
+"""
 
 
 def silent(helper: str, sent: int, reports: int) -> None:

@@ -38,10 +38,8 @@ class UploadHandler:
     """Checks form, origin and hour of every report, and stores those that pass."""
 
     def __init__(self, origin: str, reports: Reports, clock: Clock, limits: Limits) -> None:
-        self._origin = origin
+        self._origin, self._clock, self._limits = origin, clock, limits
         self._commits = GroupCommit(reports, limits.reports, limits.body_bytes)
-        self._clock = clock
-        self._limits = limits
 
     def accept(self, body: bytes) -> list[Answer]:
         """Answers in the order of the reports; what is stored is durable. A bad one spoils no other."""

@@ -63,7 +63,7 @@ class PostgreSQL(Database):
             else:
                 return len(rows)
         columns = tuple(list(column) for column in zip(*rows, strict=True))
-        return connection.exec_driver_sql(_insert(table), columns).rowcount if rows else 0
+        return connection.exec_driver_sql(_statements(table)[2], columns).rowcount if rows else 0
 
     def alone(self, connection: Connection, name: str) -> None:
         """A lock of the server's that lasts as long as the transaction."""
@@ -108,8 +108,9 @@ def _copy(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]])
     driver = connection.dialect.loaded_dbapi
     try:
         cursor: Any = connection.connection.cursor()
-        with cursor, cursor.copy(_into(table)) as copy:
-            copy.set_types(_types(table))
+        into, types, _ = _statements(table)
+        with cursor, cursor.copy(into) as copy:
+            copy.set_types(types)
             for row in rows:
                 copy.write_row(row)
     except driver.Error as error:
@@ -121,22 +122,13 @@ def _copy(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]])
 
 
 @lru_cache
-def _types(table: Table) -> list[str]:
-    """The columns' types, without their lengths."""
-    made = [column.type.compile(dialect=_DIALECT) for column in table.columns]
-    return [each.lower().partition("(")[0] for each in made]
-
-
-@lru_cache
-def _into(table: Table) -> str:
-    return f"COPY {_DIALECT.identifier_preparer.format_table(table)} FROM STDIN (FORMAT BINARY)"
-
-
-@lru_cache
-def _insert(table: Table) -> str:
+def _statements(table: Table) -> tuple[str, list[str], str]:
+    """COPY into a table with its columns' types, without their lengths; and INSERT of what is new."""
     name = _DIALECT.identifier_preparer.format_table(table)
-    columns = ", ".join(f"%s::{kind}[]" for kind in _types(table))
-    return f"INSERT INTO {name} SELECT * FROM unnest({columns}) ON CONFLICT DO NOTHING"  # noqa: S608
+    types = [column.type.compile(dialect=_DIALECT).lower().partition("(")[0] for column in table.columns]
+    columns = ", ".join(f"%s::{kind}[]" for kind in types)
+    insert = f"INSERT INTO {name} SELECT * FROM unnest({columns}) ON CONFLICT DO NOTHING"  # noqa: S608
+    return f"COPY {name} FROM STDIN (FORMAT BINARY)", types, insert
 
 
 def _lock(name: str) -> int:
