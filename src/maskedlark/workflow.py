@@ -6,8 +6,8 @@ enforces k, noise and budget; the ad server verifies receipts and adds up the sh
 the services call. Left out is what lies between the services: signed requests, chunks and retries, databases
 of reports, the exchange of the seed that helpers share.
 
-Run by tests, experiments and audits. `maskedlark.training` trains against a `Workflow` as it does against the
-ad server's client.
+Run by tests, experiments and audits. A `Workflow` is the ad server's client with helpers of its own: query
+it, and train against it, as one does against the services.
 """
 
 import shutil

@@ -185,11 +185,10 @@ class Datasets:
 
     def keep(self, name: str, number: int, helper: str, answer: ChunkAnswer) -> None:
         """Keep what a helper said of a chunk, durably; a later answer takes the place of an earlier one."""
-        answers, refused = _ANSWERS.c, json.dumps(answer.refused)
-        here = (answers.dataset == name) & (answers.number == number) & (answers.helper == helper)
+        key = (name, number, helper)
+        row = (*key, answer.parts, answer.accepted, json.dumps(answer.refused))
         with self._database.write() as connection:
-            connection.execute(sa.delete(_ANSWERS).where(here))
-            row = (name, number, helper, answer.parts, answer.accepted, refused)
+            connection.execute(sa.delete(_ANSWERS).where(sa.tuple_(*_ANSWERS.primary_key) == key))
             self._database.insert_new(connection, _ANSWERS, [row])
 
     def answered(self, name: str, helper: str) -> set[int]:

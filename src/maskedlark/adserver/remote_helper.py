@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
@@ -222,6 +222,15 @@ def at_once(calls: Sequence[Callable[[], T]], pool: ThreadPoolExecutor | None = 
         futures = [running.submit(call) for call in calls]
         wait(futures)
     return [each.result() for each in futures]
+
+
+def few_at_once(calls: Sequence[Callable[[], object]], most: int) -> None:
+    """Run calls, so many at a time. If one goes wrong, those under way end, and no other begins."""
+    with ThreadPoolExecutor(most) as pool:
+        done, _ = wait([pool.submit(call) for call in calls], return_when=FIRST_EXCEPTION)
+        pool.shutdown(cancel_futures=True)
+    for each in done:
+        each.result()
 
 
 def _read(kind: type[Model], what: str, data: bytes) -> Model:

@@ -8,13 +8,12 @@ Run on the ad server's machine.
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
 
 from maskedlark.adserver.dataset_store import Dataset, Datasets
 from maskedlark.adserver.errors import HelpersDiffer
-from maskedlark.adserver.remote_helper import RemoteHelper, at_once
+from maskedlark.adserver.remote_helper import RemoteHelper, at_once, few_at_once
 from maskedlark.adserver.report_store import ChunkStart, Reports
 from maskedlark.errors import MaskedLarkError
 from maskedlark.parameters.document import Document
@@ -61,13 +60,7 @@ class Sending:
         """All that one helper lacks. Others go on, whatever becomes of this one."""
         missing = self._missing(helper, len(chunks))
         self._tell(helper, self.dataset.reports - sum(chunks[number].size for number in missing))
-        with ThreadPoolExecutor(IN_FLIGHT) as pool:
-            sent = [pool.submit(self._chunk, helper, number, chunks[number]) for number in missing]
-            done, _ = wait(sent, return_when=FIRST_EXCEPTION)
-            # If one went wrong: what is on its way arrives; nothing more is begun.
-            pool.shutdown(cancel_futures=True)
-        for each in done:
-            each.result()
+        few_at_once([partial(self._chunk, helper, number, chunks[number]) for number in missing], IN_FLIGHT)
 
     def _missing(self, helper: RemoteHelper, chunks: int) -> list[int]:
         """The chunks that the helper has not received, or whose answer is not kept here."""
