@@ -94,7 +94,12 @@ class ReceiptStore:
         new: dict[int, SignedReceipt] = {}
         for signed in added:
             claimed = signed.claimed()
-            if not self._follows(helper, claimed, last, new):
+            follows = (claimed.number, claimed.previous) == (last + 1, self._digest(helper, last, new))
+            if isinstance(claimed, RecoveredReceipt) and claimed.number > last + 1:
+                # By this one the helper says that it lost some: it names the last that it kept.
+                kept = self._digest(helper, claimed.kept, new)
+                follows = claimed.kept <= last and claimed.kept_digest == kept
+            if not follows:
                 raise BadReceipt(f"receipt {claimed.number} of {helper} does not follow the one before it")
             last = claimed.number
             new[last] = signed
@@ -102,14 +107,6 @@ class ReceiptStore:
         with self._database.write() as connection:
             # Another process of ours may have kept some: they are compared when they are read again.
             self._database.insert_new(connection, _RECEIPTS, rows)
-
-    def _follows(self, helper: str, claimed: Receipt, last: int, new: Mapping[int, SignedReceipt]) -> bool:
-        """Whether a receipt is the next; or the one by which the helper says that it lost some."""
-        if claimed.number == last + 1:
-            return claimed.previous == self._digest(helper, last, new)
-        if not isinstance(claimed, RecoveredReceipt) or not claimed.kept <= last < claimed.number:
-            return False
-        return claimed.kept_digest == self._digest(helper, claimed.kept, new)
 
     def _digest(self, helper: str, number: int, new: Mapping[int, SignedReceipt]) -> str | None:
         """Of a receipt that is about to be kept, or is; none of what is before the first."""
