@@ -63,12 +63,9 @@ _ANSWERS = sa.Table(
     sa.Column("refused", sa.Text, nullable=False),
 )
 
-
-# A table of its own kind: a database that was made before it gets it too.
-_FLOORS = sa.MetaData()
 _FLOOR = sa.Table(
     "reports_floor",
-    _FLOORS,
+    _TABLES,
     sa.Column("place", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("moment", sa.BigInteger, nullable=False),
     sa.Column("looked", sa.BigInteger, nullable=False),
@@ -116,10 +113,9 @@ class Dataset:
 
 def make(database: Database) -> None:
     """Make the tables where they are missing. Run by a party at its start."""
-    prepare(database, "reports_floor", 1, _FLOORS)
+    prepare(database, "datasets", SCHEMA_VERSION, _TABLES)
     with database.write() as connection:
         database.insert_new(connection, _FLOOR, [(0, 0, 0)])
-    prepare(database, "datasets", SCHEMA_VERSION, _TABLES)
 
 
 def floor(connection: sa.Connection) -> Floor:

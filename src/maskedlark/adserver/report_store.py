@@ -35,11 +35,9 @@ _REPORTS = sa.Table(
 # Ids are random, so the order within a second is too: it tells nothing about who sent what with what.
 sa.Index("reports_by_selection", *[_REPORTS.c[name] for name in ("purpose", "parameters", "received", "id")])
 _ORDER = _REPORTS.c.received, _REPORTS.c.id
-# Tables of their own kind: a database that was made before them gets them too.
-_OVERS = sa.MetaData()
 _OVER = sa.Table(
     "reports_over",
-    _OVERS,
+    _TABLES,
     sa.Column("place", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("moment", sa.BigInteger, nullable=False),
 )
@@ -123,7 +121,6 @@ def check_used(database: Database) -> None:
 def make(database: Database) -> None:
     """Make the tables where they are missing. Run by a party at its start."""
     prepare(database, "reports", SCHEMA_VERSION, _TABLES)
-    prepare(database, "reports_over", SCHEMA_VERSION, _OVERS)
     with database.write() as connection:
         database.insert_new(connection, _OVER, [(0, 0)])
 
