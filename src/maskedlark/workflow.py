@@ -6,8 +6,8 @@ enforces k, noise and budget; the ad server verifies receipts and adds up the sh
 the services call. Left out is what lies between the services: signed requests, chunks and retries, databases
 of reports, the exchange of the seed that helpers share.
 
-Run by tests, experiments and audits. `maskedlark.training` trains against a `Workflow` as it does against the
-ad server's client.
+Run by tests, experiments and audits. A `Workflow` is the ad server's client with helpers of its own: query
+it, and train against it, as one does against the services.
 """
 
 import shutil
@@ -16,21 +16,17 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from maskedlark.adserver import query_arguments, table
+from maskedlark.adserver.client import Client
 from maskedlark.adserver.combining import Answered
-from maskedlark.adserver.errors import NotSealed
-from maskedlark.adserver.queries import Queries, QuerySpec
-from maskedlark.adserver.receipt_store import ReceiptStore
+from maskedlark.adserver.queries import QuerySpec
 from maskedlark.adserver.remote_helper import Connections, RemoteHelper
-from maskedlark.adserver.requests import Requests
-from maskedlark.adserver.session import Session
+from maskedlark.adserver.report_store import ChunkStart, Selection
 from maskedlark.browser.population import Population
 from maskedlark.clock import Clock
 from maskedlark.core import sharing
@@ -40,8 +36,7 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Coded, Entry, Measured, Records, Trained, in_order
 from maskedlark.errors import Expired, NotDeclared
 from maskedlark.functions import Functions
-from maskedlark.functions.function import AnyFunction, Arguments, Function
-from maskedlark.functions.sums import Sums
+from maskedlark.functions.function import AnyFunction
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.keyring import Keyring
 from maskedlark.ledger.ledger import Ledger
@@ -53,7 +48,8 @@ from maskedlark.randomness import Randomness
 from maskedlark.release.kept_answers import KeptAnswers
 from maskedlark.release.messages import RecordCounts, decode_request, decode_session
 from maskedlark.release.release import Release
-from maskedlark.storage.engine import Database, open_database
+from maskedlark.storage.engine import open_database
+from maskedlark.web.parameters import ParameterClient
 from maskedlark.wire import datasets, report
 from maskedlark.wire.acceptance import DatasetOpener, Terms
 from maskedlark.wire.columns import Declared, Key
@@ -64,6 +60,7 @@ from maskedlark.wire.steps import Ranges
 
 ByTag = Mapping[Any, Records]
 """Records of each model by its tag; or, by None, those to aggregate."""
+Columns = Sequence[ArrayLike]
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,6 +106,8 @@ class FrozenDataset:
     purpose: Purpose
     expires: int
     held: ByTag
+    first_slot: int = 0
+    """Where sessions begin."""
 
     def size(self, tag: str | None) -> int:
         """How many records it has, of this model."""
@@ -149,14 +148,13 @@ class LocalHelper(RemoteHelper):
         keys, size = self.keys.opening_keys(self._clock.now()), made.payload_size(purpose)
         return DatasetOpener(self.name, self.place, keys, declared, size, terms)
 
-    def freeze(self, digest: bytes, purpose: Purpose, held: ByTag) -> None:
+    def freeze(self, dataset: FrozenDataset) -> None:
         """Hold a dataset for good, with a receipt for it."""
-        count, origin = sum(map(len, held.values())), self._document.origin
+        digest, count = dataset.digest, sum(map(len, dataset.held.values()))
         with self.database.write() as connection:
-            signed = self.ledger.freeze(connection, self._document, purpose, digest, count)
-        self.ledger.remember(origin, signed)
-        expires = self._clock.now() + self._document.report_lifetime_s
-        self.datasets[digest] = FrozenDataset(digest, self._document, purpose, expires, held)
+            signed = self.ledger.freeze(connection, self._document, dataset.purpose, digest, count)
+        self.ledger.remember(self._document.origin, signed)
+        self.datasets[digest] = dataset
 
     def find(self, origin: str, digest: bytes) -> FrozenDataset:  # noqa: ARG002 - there is one
         """A dataset that has not expired."""
@@ -184,15 +182,39 @@ class LocalHelper(RemoteHelper):
         """How many records of each model a dataset has, and which slots are free."""
         frozen, origin = self.datasets[bytes.fromhex(dataset)], self._document.origin
         records = {tag: frozen.size(tag) for tag in self._document.declared_models}
-        return RecordCounts(records=records, free_slot=self.sessions.free_slot(origin, frozen.digest))
+        free_slot = max(frozen.first_slot, self.sessions.free_slot(origin, frozen.digest))
+        return RecordCounts(records=records, free_slot=free_slot)
 
     def receipts(self, origin: str, after: int, most: int) -> list[SignedReceipt]:
         """The receipts after the one of that number."""
         return self.ledger.receipts(origin, after)[:most]
 
 
-class Workflow:
-    """Browsers, an ad server and the N helpers of one document. Close it, or let it go."""
+class _OneDocument(ParameterClient):
+    """The document that all parties have."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+
+    def chain(self, origin: str) -> list[Document]:  # noqa: ARG002 - there is one
+        return [self._document]
+
+    def by_digest(self, digest: bytes) -> Document:  # noqa: ARG002
+        return self._document
+
+
+class _Here(Connections):
+    """Helpers that are here, not reached over HTTP."""
+
+    def __init__(self, local: Sequence[RemoteHelper]) -> None:
+        self._local = local
+
+    def helpers(self, document: Document) -> Sequence[RemoteHelper]:  # noqa: ARG002 - there is one
+        return self._local
+
+
+class Workflow(Client):
+    """Browsers and the N helpers of one document, as the ad server's client. Close it, or let it go."""
 
     def __init__(
         self,
@@ -201,7 +223,7 @@ class Workflow:
         clock: Clock,
         rng: Randomness,
         *,
-        noise: Sequence[Randomness] | None = None,
+        noise: Sequence[Randomness] = (),
         functions: Mapping[str, AnyFunction] | None = None,
         folder: Path | None = None,
     ) -> None:
@@ -211,46 +233,30 @@ class Workflow:
         `functions`: what helpers compute; else all that are built in. `folder`: where their ledgers are; else
         one that is deleted in the end.
         """
-        self.document, self.clock, self.rng = document, clock, rng
+        self.document, self.clock = document, clock
         self.functions = functions or Functions()
         self.seeds: dict[bytes, bytes] = {}
         """By dataset, what its helpers share: batches and masks follow from it. The ad server has it not."""
         self.stored: dict[str, list[bytes]] = {}
         """By dataset, the reports that the ad server keeps and cannot read."""
         self.views: dict[str, tuple[View, ...]] = {}
-        self._digests: dict[str, tuple[Purpose, bytes]] = {}
-        self._first_slots: dict[bytes, int] = {}
-        self._until = ExitStack()
-        self._close = weakref.finalize(self, self._until.close)
+        until = ExitStack()
+        self._close = weakref.finalize(self, until.close)
         if folder is None:
             folder = Path(tempfile.mkdtemp(prefix="maskedlark-"))
-            self._until.callback(shutil.rmtree, folder, ignore_errors=True)
-        self._folder, self.helpers = folder, list[LocalHelper]()
+            until.callback(shutil.rmtree, folder, ignore_errors=True)
+        self.helpers = list[LocalHelper]()
         draws = noise or [rng] * len(identities)
         for place, (identity, own, _) in enumerate(zip(identities, draws, document.helpers, strict=True)):
             self.helpers.append(LocalHelper(self, place, identity, folder / str(place), own))
-            self._until.callback(self.helpers[-1].database.close)
-
-    @cached_property
-    def _database(self) -> Database:
-        """The ad server's own."""
-        database = open_database(f"sqlite:///{self._folder / 'adserver.sqlite'}")
-        self._until.callback(database.close)
-        return database
-
-    @cached_property
-    def book(self) -> ReceiptStore:
-        """The receipts that the ad server keeps."""
-        return ReceiptStore(self._database, self.document.origin)
+            until.callback(self.helpers[-1].database.close)
+        database = open_database(f"sqlite:///{folder / 'adserver.sqlite'}")
+        until.callback(database.close)
+        super().__init__(document.origin, database, _OneDocument(document), _Here(self.helpers), clock, rng)
 
     @classmethod
     def declared(
-        cls,
-        settings: str,
-        helpers: int,
-        clock: Clock,
-        rng: Randomness,
-        noise: Sequence[Randomness] | None = None,
+        cls, settings: str, helpers: int, clock: Clock, rng: Randomness, noise: Sequence[Randomness] = ()
     ) -> Self:
         """Under a document of these settings, with so many helpers."""
         keys = [SigningKey(rng.bytes(32)) for _ in range(helpers + 2)]
@@ -262,7 +268,7 @@ class Workflow:
     # Browsers report, the ad server stores and selects, helpers open and freeze.
 
     def measure(
-        self, name: str, keys: Sequence[Sequence[Key]], values: Sequence[ArrayLike], decoded: bool = False
+        self, name: str, keys: Sequence[Sequence[Key]], values: Columns, decoded: bool = False
     ) -> bytes:
         """A frozen dataset to aggregate: a column for every declared key and value. Returns its digest.
 
@@ -276,12 +282,7 @@ class Workflow:
         return self.hold(name, Purpose.AGGREGATE, [{None: Measured(ids, coded, own)} for own in shares])
 
     def train(
-        self,
-        name: str,
-        tag: str,
-        features: NDArray[np.uint8],
-        labels: Sequence[ArrayLike],
-        decoded: bool = False,
+        self, name: str, tag: str, features: sharing.ByteRows, labels: Columns, decoded: bool = False
     ) -> bytes:
         """A frozen dataset to train: byte features (n, d), a column for every label. Returns its digest."""
         if not decoded:
@@ -296,7 +297,7 @@ class Workflow:
         now = self.clock.now()
         recipients = tuple(Recipient(each.name, each.keys.sealing_key(now)) for each in self.helpers)
         seen = now - self.document.attribution_window_s - self.document.delay.most_s
-        return Population(self.document, recipients, seen, self.rng)
+        return Population(self.document, recipients, seen, self._rng)
 
     def _freeze(self, name: str, purpose: Purpose, reports: Iterable[list[bytes]]) -> bytes:
         self.stored[name] = [each for some in reports for each in some]
@@ -308,8 +309,8 @@ class Workflow:
 
     def _split(self, purpose: Purpose, secrets: FieldArray) -> tuple[sharing.ByteRows, list[FieldArray]]:
         """Ids, and the share of each helper, as browsers make them."""
-        ids, count = sharing.random_rows(len(secrets), sharing.ID_BYTES, self.rng), secrets.shape[1]
-        carried = sharing.split(secrets, ids, purpose, len(self.helpers), self.rng).carried()
+        ids, count = sharing.random_rows(len(secrets), sharing.ID_BYTES, self._rng), secrets.shape[1]
+        carried = sharing.split(secrets, ids, purpose, len(self.helpers), self._rng).carried()
         return ids, [sharing.recover(own, ids, purpose, place, count) for place, own in enumerate(carried)]
 
     def hold(
@@ -325,92 +326,24 @@ class Workflow:
 
         `seed`: what the helpers share of it; drawn, unless it is given. `first_slot`: where sessions begin.
         """
-        digest = digest or self.rng.bytes(32)
-        self._first_slots[digest] = first_slot
-        self.seeds[digest] = seed or self.rng.bytes(SEED_BYTES)
+        digest = digest or self._rng.bytes(32)
+        self.seeds[digest] = seed or self._rng.bytes(SEED_BYTES)
+        expires = self.clock.now() + self.document.report_lifetime_s
         for helper, own in zip(self.helpers, held, strict=True):
-            helper.freeze(digest, purpose, own)
-        self._digests[name] = purpose, digest
+            helper.freeze(FrozenDataset(digest, self.document, purpose, expires, own, first_slot))
+        records, second = sum(map(len, held[0].values())), len(self.datasets())
+        selection = Selection(purpose, self.document.digest, second, second + 1)
+        self._datasets.add(name, selection, [ChunkStart(second, b"", records)])
+        self._datasets.seal(name, digest, records)
         return digest
-
-    # The ad server asks.
-
-    def query(
-        self,
-        values: Sequence[str],
-        by: query_arguments.Grouping = (),
-        where: query_arguments.Where | None = None,
-        datasets: Sequence[str] | None = None,
-        noise: float | None = None,
-        epsilon: float | None = None,
-        confidence: float = 0.95,
-    ) -> table.Table:
-        """Sums of values by group, private."""
-        answered = self.ask(Sums(), query_arguments.sums(values, by, where), datasets, noise, epsilon)
-        return table.tables(answered, confidence)[0]
-
-    def ask(
-        self,
-        function: Function,
-        arguments: Arguments,
-        datasets: Sequence[str] | None = None,
-        noise: float | None = None,
-        epsilon: float | None = None,
-    ) -> Answered:
-        """The answer of any function that the helpers know."""
-        digests = self._frozen(function.purpose, datasets)
-        spec = QuerySpec(function, arguments, self.document, digests, noise, epsilon)
-        # Of connections it asks for the helpers alone.
-        here = cast("Connections", _Here(self.helpers))
-        return Queries(Requests(self._database), self.book, here, self.clock, self.rng).ask(spec)
-
-    def sealed_to_train(self, names: Sequence[str] | None) -> tuple[Document, tuple[bytes, ...]]:
-        """The document, and the digests of these datasets to train or of all."""
-        return self.document, self._frozen(Purpose.TRAIN, names)
-
-    def records(self, document: Document, digests: Sequence[bytes], tag: str) -> int:  # noqa: ARG002
-        """How many records of a model these datasets have."""
-        return sum(self.helpers[0].counts(digest.hex()).records.get(tag, 0) for digest in digests)
-
-    def free_slots(self, document: Document, digests: Sequence[bytes]) -> tuple[int, ...]:  # noqa: ARG002
-        """In every dataset, the first slot that no session has."""
-        free = [max(each.counts(digest.hex()).free_slot for each in self.helpers) for digest in digests]
-        return tuple(max(self._first_slots[digest], slot) for digest, slot in zip(digests, free, strict=True))
-
-    def session(self, document: Document, body: bytes) -> Session:
-        """A training session by its request. Nothing is asked yet."""
-        return Session(document, body, self.helpers, self.book)
-
-    def new_id(self) -> str:
-        """Of a request that was never made before."""
-        return self.rng.bytes(16).hex()
 
     def close(self) -> None:
         """Let go of databases and files."""
         self._close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _frozen(self, purpose: Purpose, names: Sequence[str] | None) -> tuple[bytes, ...]:
-        chosen = [self._digests[name] for name in (self._digests if names is None else names)]
-        digests = sorted(digest for own, digest in chosen if own is purpose)
-        if not digests:
-            raise NotSealed(f"no dataset to {purpose} is frozen yet")
-        return tuple(digests)
-
-
-@dataclass(frozen=True)
-class _Here:
-    """The helpers that questions go to: all that is asked of connections."""
-
-    local: Sequence[RemoteHelper]
-
-    def helpers(self, document: Document) -> list[RemoteHelper]:  # noqa: ARG002 - there is one
-        return list(self.local)
+    def _ask(self, spec: QuerySpec) -> Answered:
+        # Without a look at what has expired: helpers here know no dataset by its name.
+        return self._queries.ask(spec)
 
 
 def _coded(column: Sequence[Entry]) -> Coded:

@@ -125,6 +125,9 @@ class Inline:
     def __exit__(self, *_: object) -> None:
         """Everything is done already."""
 
+    def shutdown(self, cancel_futures: bool) -> None:
+        """Nothing waits."""
+
     def submit(self, call: Callable[[], Any]) -> Future[Any]:
         future: Future[Any] = Future()
         try:

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 
 from maskedlark.adserver.app import create_app as adserver_app
 from maskedlark.adserver.client import Client
-from maskedlark.adserver.remote_helper import Retries
+from maskedlark.adserver.remote_helper import Connections, Retries
 from maskedlark.adserver.report_store import Reports
 from maskedlark.clock import FixedClock
 from maskedlark.helper.app import create_app as helper_app
@@ -267,17 +267,10 @@ class AdServer(Party):
         stack.callback(taking.close)
         self.reports = Reports(taking, self.clock)
         self.signing = self.keys[-1]
+        parameters, retries = self._parameters((self.origin,)), Retries(ATTEMPTS, sleep=lambda _: None)
+        connections = Connections(self.origin, self.signing, parameters, self.clock, self.http(), retries)
         self.client = stack.enter_context(
-            Client(
-                self.origin,
-                open_database(url),
-                self.signing,
-                self._parameters((self.origin,)),
-                self.clock,
-                self.rng(),
-                self.http(),
-                Retries(ATTEMPTS, sleep=lambda _: None),
-            )
+            Client(self.origin, open_database(url), parameters, connections, self.clock, self.rng())
         )
         return adserver_app(self.origin, self.reports, self.clock)
 

@@ -98,7 +98,7 @@ def test_k_noise_and_budget_are_enforced():
             way.query(["visit"], "campaign", datasets=["table"])
         for helper in way.helpers:  # Two datasets and two answers.
             assert len(helper.ledger.receipts(way.document.origin)) == 4
-            assert helper.ledger.receipts(way.document.origin) == way.book.receipts(helper.name)
+            assert helper.ledger.receipts(way.document.origin) == way.receipts(helper.name)
 
 
 @pytest.mark.parametrize("options", [{"batches": 2}, {"sampling_rate": 0.5}, {"sampling": "whole"}])

@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Self, Unpack, overload
 
-import httpx
-
 from maskedlark.adserver import config, datasets, explanation, freezing, query_arguments, table
 from maskedlark.adserver.combining import Answered
 from maskedlark.adserver.dataset_store import Dataset, Datasets, DatasetState
@@ -20,7 +18,7 @@ from maskedlark.adserver.explanation import Explained
 from maskedlark.adserver.queries import Queries, QuerySpec
 from maskedlark.adserver.query_arguments import Grouping, Groupings, Options, Where
 from maskedlark.adserver.receipt_store import ReceiptStore
-from maskedlark.adserver.remote_helper import Connections, Retries, at_once
+from maskedlark.adserver.remote_helper import Connections, at_once
 from maskedlark.adserver.report_store import Reports, Selection, check_used
 from maskedlark.adserver.requests import Requests, RequestState, StoredRequest
 from maskedlark.adserver.sending import Progress, Sending, silent
@@ -40,7 +38,6 @@ from maskedlark.storage.engine import Database, open_database
 from maskedlark.web import key_file
 from maskedlark.web.errors import AlreadySealed
 from maskedlark.web.parameters import ParameterClient
-from maskedlark.wire.signatures import SigningKey
 
 CONFIDENCE = 0.95
 
@@ -52,27 +49,21 @@ class Client:
         self,
         origin: str,
         database: Database,
-        key: SigningKey,
         parameters: ParameterClient,
+        connections: Connections,
         clock: Clock,
         rng: Randomness,
-        http: httpx.Client | None = None,
-        retries: Retries | None = None,
     ) -> None:
         self.origin = origin
-        self._database = database
-        self._parameters = parameters
-        self._clock = clock
-        self._rng = rng
-        self._http = http or httpx.Client(follow_redirects=False)
+        self._database, self._parameters, self._connections = database, parameters, connections
+        self._clock, self._rng = clock, rng
         self._datasets = Datasets(database)
         self._reports = Reports(database, clock)
         self._requests = Requests(database)
         self._functions: dict[str, Function] = {Sums.name: Sums()}
-        self._connections = Connections(origin, key, parameters, clock, self._http, retries or Retries())
-        self._queryable = QueryableDatasets(origin, self._datasets, parameters, self._connections)
+        self._queryable = QueryableDatasets(origin, self._datasets, parameters, connections)
         self._receipts = ReceiptStore(database, origin)
-        self._queries = Queries(self._requests, self._receipts, self._connections, clock, rng)
+        self._queries = Queries(self._requests, self._receipts, connections, clock, rng)
 
     @classmethod
     def from_config(cls, path: str | Path) -> Self:
@@ -88,7 +79,8 @@ class Client:
         except BaseException:
             database.close()
             raise
-        return cls(settings.origin, database, key, parameters, clock, SystemRandomness())
+        connections = Connections(settings.origin, key, parameters, clock)
+        return cls(settings.origin, database, parameters, connections, clock, SystemRandomness())
 
     def datasets(self) -> list[Dataset]:
         """Every dataset, the earliest first."""
@@ -111,10 +103,8 @@ class Client:
         Made under the newest document, unless the digest of another is given. Without a start it follows the
         dataset before it; without an end it ends now.
         """
-        if parameters is None:
-            document = self._parameters.latest(self.origin)
-        else:
-            document = self._parameters.by_digest(parameters)
+        known = self._parameters
+        document = known.latest(self.origin) if parameters is None else known.by_digest(parameters)
         end = self._clock.now() if end is None else end
         start = self._follows(purpose, document) if start is None else start
         selection = Selection(purpose, document.digest, start, end)
@@ -125,10 +115,9 @@ class Client:
         dataset = datasets.present(self._datasets, name)
         if dataset.state in (DatasetState.SEALED, DatasetState.EXPIRED):
             return dataset
-        document = self._parameters.by_digest(dataset.selection.parameters)
-        helpers = self._connections.helpers(document)
-        Sending(self._datasets, self._reports, dataset, helpers, progress).run()
-        freezing.freeze(self._datasets, self._reports, self._receipts, dataset, document, helpers)
+        sending = self._sending(dataset, progress)
+        sending.run()
+        freezing.freeze(sending, self._receipts)
         return datasets.known(self._datasets, name)
 
     def sealed_to_train(self, names: Sequence[str] | None) -> tuple[Document, tuple[bytes, ...]]:
@@ -162,11 +151,16 @@ class Client:
         dataset = datasets.present(self._datasets, name)
         if dataset.state in (DatasetState.SEALED, DatasetState.EXPIRED):
             raise AlreadySealed(f"{name} is sealed at every helper: it stays for good")
-        helpers = self._connections.helpers(self._parameters.by_digest(dataset.selection.parameters))
+        sending = self._sending(dataset)
         if give_up:
-            return freezing.give_up(self._datasets, dataset, helpers)
-        freezing.abort(self._datasets, dataset, helpers)
+            return freezing.give_up(sending)
+        freezing.abort(sending)
         return []
+
+    def _sending(self, dataset: Dataset, progress: Progress = silent) -> Sending:
+        document = self._parameters.by_digest(dataset.selection.parameters)
+        helpers = self._connections.helpers(document)
+        return Sending(self._datasets, self._reports, dataset, document, helpers, progress)
 
     @overload
     def query(
@@ -203,7 +197,6 @@ class Client:
     ) -> Explained:
         """What the same query would cost, and how exact it would be. Spends nothing."""
         spec, confidence = self._sums(values, by, where, **options)
-        spec.question()
         request = self._queries.request(spec)
         helpers = self._connections.helpers(spec.document)
         said = at_once([partial(helper.explain, request.encode()) for helper in helpers])
@@ -227,22 +220,22 @@ class Client:
     def resume(self, request: str, confidence: float = CONFIDENCE) -> list[Table]:
         """Finish a question, or see its answer again: the same bytes, charged once."""
         table.check_confidence(confidence)
-        stored = self._request(request)
+        stored = self._requests.get(request)
         asked = messages.decode_request(stored.body)
         if asked.function not in self._functions:
             raise UnknownFunction(
                 f"request {request} asked {asked.function}: use `ask` with that function first"
             )
-        document = self._parameters.by_digest(stored.parameters)
-        with self._queryable.noticing_age([bytes.fromhex(each) for each in asked.datasets]):
-            answered = self._queries.finish(stored, self._functions[asked.function], document)
-        return table.tables(answered, confidence)
+        document, digests = self._parameters.by_digest(stored.parameters), map(bytes.fromhex, asked.datasets)
+        spec = QuerySpec(self._functions[asked.function], asked.arguments, document, tuple(digests))
+        with self._queryable.noticing_age(spec.datasets):
+            return table.tables(self._queries.finish(stored, spec), confidence)
 
     def forget(self, request: str) -> None:
         """Let go of a question that cannot be finished. What helpers have charged for it stays charged."""
-        if self._request(request).state == RequestState.ANSWERED:
+        if self._requests.get(request).state == RequestState.ANSWERED:
             raise UnknownRequest(f"request {request} was answered: there is nothing to forget")
-        self._requests.close(request, RequestState.FORGOTTEN)
+        self._requests.mark(request, RequestState.FORGOTTEN)
 
     def receipts(self, helper: str) -> list[SignedReceipt]:
         """All that a helper has signed for this origin, as far as it is kept here: a chain without gaps."""
@@ -250,7 +243,7 @@ class Client:
 
     def close(self) -> None:
         """Let go of connections; what is stored stays."""
-        self._http.close()
+        self._connections.close()
         self._parameters.close()
         self._database.close()
 
@@ -296,9 +289,3 @@ class Client:
         """The end of the last dataset of this purpose and document."""
         spans = [each.selection for each in self._datasets.all() if each.state is not DatasetState.ABORTED]
         return max((span.end for span in spans if span.kind == (purpose, document.digest)), default=0)
-
-    def _request(self, name: str) -> StoredRequest:
-        stored = self._requests.get(name)
-        if stored is None:
-            raise UnknownRequest(f"no request {name!r} was asked from this database")
-        return stored

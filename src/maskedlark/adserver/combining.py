@@ -55,9 +55,8 @@ def combine(plans: Sequence[TableSchema], answers: Mapping[str, Answer]) -> tupl
     names, first = list(answers), next(iter(answers.values()))
     for name, answer in answers.items():
         _check_form(name, plans, answer)
-        for ours, theirs in zip(first.tables, answer.tables, strict=True):
-            if list(ours.rows) != list(theirs.rows):
-                raise HelpersDiffer(f"{name} answered with other groups than {names[0]}: nothing is shown")
+        if [list(table.rows) for table in answer.tables] != [list(table.rows) for table in first.tables]:
+            raise HelpersDiffer(f"{name} answered with other groups than {names[0]}: nothing is shown")
     tables = zip(*(answer.tables for answer in answers.values()), strict=True)
     return tuple(_combined(plan, shares) for plan, shares in zip(plans, tables, strict=True))
 
@@ -75,9 +74,9 @@ def _check_form(name: str, plans: Sequence[TableSchema], answer: Answer) -> None
 
 def _combined(plan: TableSchema, shares: Sequence[AnswerTable]) -> Combined:
     rows = shares[0].rows
-    added = [sharing.combine(column) for column in zip(*(share.columns for share in shares), strict=True)]
-    widths = [column.width for column in plan.columns]
-    signed = [
-        field.to_signed(column).reshape(len(rows), width) for column, width in zip(added, widths, strict=True)
+    added = map(sharing.combine, zip(*(share.columns for share in shares), strict=True))
+    columns = [
+        field.to_signed(numbers).reshape(len(rows), column.width)
+        for column, numbers in zip(plan.columns, added, strict=True)
     ]
-    return Combined(plan, rows, tuple(signed))
+    return Combined(plan, rows, tuple(columns))

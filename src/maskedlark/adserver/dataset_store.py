@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from maskedlark.adserver.errors import BelowFloor, NotFrozen
+from maskedlark.adserver.dates import shown
+from maskedlark.adserver.errors import BelowFloor, NameTaken, NotFrozen, Overlapping
 from maskedlark.adserver.report_store import ChunkStart, Selection
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import Randomness, SystemRandomness
@@ -62,12 +63,9 @@ _ANSWERS = sa.Table(
     sa.Column("refused", sa.Text, nullable=False),
 )
 
-
-# A table of its own kind: a database that was made before it gets it too.
-_FLOORS = sa.MetaData()
 _FLOOR = sa.Table(
     "reports_floor",
-    _FLOORS,
+    _TABLES,
     sa.Column("place", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("moment", sa.BigInteger, nullable=False),
     sa.Column("looked", sa.BigInteger, nullable=False),
@@ -115,10 +113,9 @@ class Dataset:
 
 def make(database: Database) -> None:
     """Make the tables where they are missing. Run by a party at its start."""
-    prepare(database, "reports_floor", 1, _FLOORS)
+    prepare(database, "datasets", SCHEMA_VERSION, _TABLES)
     with database.write() as connection:
         database.insert_new(connection, _FLOOR, [(0, 0, 0)])
-    prepare(database, "datasets", SCHEMA_VERSION, _TABLES)
 
 
 def floor(connection: sa.Connection) -> Floor:
@@ -144,30 +141,23 @@ class Datasets:
         make(database)
         self._database, self._rng = database, rng or SystemRandomness()
 
-    def add(self, name: str, selection: Selection, chunks: Sequence[ChunkStart]) -> Dataset | None:
-        """Keep a new dataset. Returns one that is in its way: of its name, or of the same time."""
+    def add(self, name: str, selection: Selection, chunks: Sequence[ChunkStart]) -> None:
+        """Keep a new dataset, if none is in its way: of its name, or of the same time."""
         with self._database.write() as connection:
             self._database.alone(connection, "datasets")
-            if (before := _in_the_way(connection, name, selection)) is not None:
-                return before
+            _check_free(connection, name, selection)
             # Since its chunks were counted, reports below may have gone.
             if (lowest := floor(connection).moment) > selection.start:
                 raise BelowFloor(f"reports from before second {lowest} are being deleted: begin later")
-            _forget(connection, name)
-            row = _DATASETS.insert().values(
-                name=name,
-                opening=self._rng.bytes(OPENING_BYTES),
-                purpose=selection.purpose.value,
-                parameters=selection.parameters,
-                start=selection.start,
-                end=selection.end,
-                reports=sum(chunk.size for chunk in chunks),
-                state=DatasetState.FROZEN.value,
-            )
-            connection.execute(row)
+            # An aborted one of its name lets go of it.
+            for column in (_ANSWERS.c.dataset, _CHUNKS.c.dataset, _DATASETS.c.name):
+                connection.execute(sa.delete(column.table).where(column == name))
+            opening, reports = self._rng.bytes(OPENING_BYTES), sum(chunk.size for chunk in chunks)
+            chosen = selection.purpose.value, selection.parameters, selection.start, selection.end
+            row = (name, opening, *chosen, reports, DatasetState.FROZEN.value, None, None)
+            self._database.insert_new(connection, _DATASETS, [row])
             rows = [(name, number, *chunk) for number, chunk in enumerate(chunks)]
             self._database.insert_new(connection, _CHUNKS, rows)
-        return None
 
     def floor(self) -> int:
         """What was received before is being deleted: no dataset begins there."""
@@ -176,37 +166,31 @@ class Datasets:
 
     def get(self, name: str) -> Dataset | None:
         """The dataset of this name; none if there is none."""
-        with self._database.read() as connection:
-            row = connection.execute(sa.select(_DATASETS).where(_DATASETS.c.name == name)).one_or_none()
-        return None if row is None else _dataset(row)
+        rows = self._database.rows(sa.select(_DATASETS).where(_DATASETS.c.name == name))
+        return _dataset(rows[0]) if rows else None
 
     def all(self) -> list[Dataset]:
         """Every dataset, the earliest first."""
-        with self._database.read() as connection:
-            rows = connection.execute(sa.select(_DATASETS).order_by(_DATASETS.c.start, _DATASETS.c.name))
-            return [_dataset(row) for row in rows]
+        query = sa.select(_DATASETS).order_by(_DATASETS.c.start, _DATASETS.c.name)
+        return [_dataset(row) for row in self._database.rows(query)]
 
     def chunks(self, name: str) -> list[ChunkStart]:
         """Where the chunks of a dataset begin, by their number."""
         query = sa.select(_CHUNKS.c.received, _CHUNKS.c.id, _CHUNKS.c.size).where(_CHUNKS.c.dataset == name)
-        with self._database.read() as connection:
-            rows = connection.execute(query.order_by(_CHUNKS.c.number))
-            return [ChunkStart(*row) for row in rows]
+        return [ChunkStart(*row) for row in self._database.rows(query.order_by(_CHUNKS.c.number))]
 
     def keep(self, name: str, number: int, helper: str, answer: ChunkAnswer) -> None:
         """Keep what a helper said of a chunk, durably; a later answer takes the place of an earlier one."""
-        answers, refused = _ANSWERS.c, json.dumps(answer.refused)
-        here = (answers.dataset == name) & (answers.number == number) & (answers.helper == helper)
+        key = (name, number, helper)
+        row = (*key, answer.parts, answer.accepted, json.dumps(answer.refused))
         with self._database.write() as connection:
-            connection.execute(sa.delete(_ANSWERS).where(here))
-            row = (name, number, helper, answer.parts, answer.accepted, refused)
+            connection.execute(sa.delete(_ANSWERS).where(sa.tuple_(*_ANSWERS.primary_key) == key))
             self._database.insert_new(connection, _ANSWERS, [row])
 
     def answered(self, name: str, helper: str) -> set[int]:
         """The chunks of which a helper's answer is kept."""
         query = sa.select(_ANSWERS.c.number).where(_ANSWERS.c.dataset == name, _ANSWERS.c.helper == helper)
-        with self._database.read() as connection:
-            return set(connection.scalars(query))
+        return {number for (number,) in self._database.rows(query)}
 
     def answers(self, name: str) -> Iterator[tuple[int, str, ChunkAnswer]]:
         """What helpers said of every chunk: number, helper, answer, chunk by chunk."""
@@ -225,27 +209,27 @@ class Datasets:
 
     def seal(self, name: str, digest: bytes, records: int) -> None:
         """Every helper has sealed it, under the same digest."""
-        self._set(name, DatasetState.FROZEN, DatasetState.SEALED, digest=digest, records=records)
+        self.mark(name, DatasetState.SEALED, digest=digest, records=records)
 
-    def mark(self, name: str, state: DatasetState) -> None:
-        """It was taken back or given up before it was sealed, or has expired since."""
-        self._set(name, DatasetState.SEALED if state is DatasetState.EXPIRED else DatasetState.FROZEN, state)
-
-    def _set(self, name: str, before: DatasetState, state: DatasetState, **values: object) -> None:
-        """Change where it stands, if it stands where the caller saw it. What is so already may be so."""
+    def mark(self, name: str, state: DatasetState, **values: object) -> None:
+        """It was taken back, given up or sealed; or has expired since. What is so already may be so."""
+        before = DatasetState.SEALED if state is DatasetState.EXPIRED else DatasetState.FROZEN
         wanted = {"state": state.value, **values}
-        named = _DATASETS.c.name == name
-        with self._database.write() as connection:
-            change = sa.update(_DATASETS).where(named, _DATASETS.c.state == before.value).values(**wanted)
-            if connection.execute(change).rowcount:
-                return
-            row = connection.execute(sa.select(_DATASETS).where(named)).mappings().one_or_none()
-        if row is None or any(row[column] != value for column, value in wanted.items()):
-            now = "gone" if row is None else row["state"]
-            raise NotFrozen(f"{name} is {now}, not {before}: another client was faster, look again")
+        change = sa.update(_DATASETS).where(_DATASETS.c.name == name, _DATASETS.c.state == before.value)
+        if not self._database.change(change.values(**wanted)):
+            # It does not stand where the caller saw it.
+            now = self.get(name)
+            if now is None or any(getattr(now, column) != value for column, value in wanted.items()):
+                stands = "gone" if now is None else now.state
+                raise NotFrozen(f"{name} is {stands}, not {before}: another client was faster, look again")
 
 
-def _in_the_way(connection: sa.Connection, name: str, selection: Selection) -> Dataset | None:
+def name_taken(other: Dataset) -> NameTaken:
+    """The error of who wants the name of another dataset."""
+    return NameTaken(f"there is a dataset {other.name} already, and it is {other.state}: choose another name")
+
+
+def _check_free(connection: sa.Connection, name: str, selection: Selection) -> None:
     """Ids of two datasets must differ, and a range of time holds each report once."""
     named = _DATASETS.c
     same = (named.purpose == selection.purpose.value) & (named.parameters == selection.parameters)
@@ -254,19 +238,17 @@ def _in_the_way(connection: sa.Connection, name: str, selection: Selection) -> D
         named.state != DatasetState.ABORTED.value, (named.name == name) | overlapping
     )
     # The name first: it is the plainer mistake.
-    others = [_dataset(row) for row in connection.execute(query.order_by(named.start))]
-    return min(others, key=lambda each: each.name != name, default=None)
-
-
-def _forget(connection: sa.Connection, name: str) -> None:
-    """Let go of an aborted dataset, so that its name is free."""
-    for table in (_ANSWERS, _CHUNKS):
-        connection.execute(sa.delete(table).where(table.c.dataset == name))
-    connection.execute(sa.delete(_DATASETS).where(_DATASETS.c.name == name))
+    for row in connection.execute(query.order_by(named.name != name, named.start).limit(1)):
+        other = _dataset(row)
+        if other.name == name:
+            raise name_taken(other)
+        start, end = shown(other.selection.start), shown(other.selection.end)
+        raise Overlapping(
+            f"{other.name} holds what was received from {start} until {end} UTC: choose a time outside it"
+        )
 
 
 def _dataset(row: sa.Row[tuple[object, ...]]) -> Dataset:
     selection = Selection(Purpose(row.purpose), row.parameters, row.start, row.end)
-    return Dataset(
-        row.name, selection, row.reports, DatasetState(row.state), row.digest, row.records, row.opening
-    )
+    state = DatasetState(row.state)
+    return Dataset(row.name, selection, row.reports, state, row.digest, row.records, row.opening)

@@ -11,17 +11,9 @@ from functools import partial
 
 from pydantic import TypeAdapter, ValidationError
 
-from maskedlark.adserver.dataset_store import Dataset, Datasets, DatasetState
+from maskedlark.adserver.dataset_store import Dataset, Datasets, DatasetState, name_taken
 from maskedlark.adserver.dates import shown
-from maskedlark.adserver.errors import (
-    BelowFloor,
-    EmptyDataset,
-    NameTaken,
-    NotOver,
-    NotSealed,
-    Overlapping,
-    TooLarge,
-)
+from maskedlark.adserver.errors import BelowFloor, EmptyDataset, NotOver, NotSealed, TooLarge
 from maskedlark.adserver.remote_helper import Connections, at_once
 from maskedlark.adserver.report_store import Reports, Selection
 from maskedlark.clock import Clock
@@ -41,6 +33,12 @@ CHUNK_BYTES = 8 << 20
 _NAME: TypeAdapter[str] = TypeAdapter(DatasetName)
 _AROUND = 512
 """A part is at most so much larger than its sealed payload."""
+_ADVICE = {
+    DatasetState.FROZEN: "`datasets send {}` first",
+    DatasetState.EXPIRED: "a report of it is past its lifetime, and helpers have let go of it; "
+    "ask newer ones",
+}
+"""What to do about a dataset of which nothing can be asked."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -51,7 +49,7 @@ def select(
     _check_name(name)
     before = datasets.get(name)
     if before is not None and before.state is not DatasetState.ABORTED:
-        raise _in_the_way(name, before)  # First: it is the plainest mistake.
+        raise name_taken(before)  # First: it is the plainest mistake.
     if selection.end > clock.now():
         raise NotOver(
             f"{shown(selection.end)} UTC, the end of {name}, is not in the past, so reports may still come: "
@@ -77,11 +75,9 @@ def select(
                 f"{name} would have {len(chunks)} chunks, at most {MOST_CHUNKS} fit: freeze a shorter time"
             )
         try:
-            other = datasets.add(name, kept, chunks)
+            datasets.add(name, kept, chunks)
         except BelowFloor:
             continue  # What is old went meanwhile, which happens once an hour: it begins after that.
-        if other is not None:
-            raise _in_the_way(name, other)
         return known(datasets, name)
 
 
@@ -129,10 +125,8 @@ class QueryableDatasets:
         try:
             yield
         except Expired as error:
-            asked = [each for each in self.datasets.all() if each.digest in digests]
-            gone = [
-                each.name for each in asked if each.state is DatasetState.SEALED and self._has_expired(each)
-            ]
+            sealed = [each for each in self.datasets.all() if each.state is DatasetState.SEALED]
+            gone = [each.name for each in sealed if each.digest in digests and self._has_expired(each)]
             if not gone:
                 raise
             for name in gone:
@@ -154,7 +148,8 @@ class QueryableDatasets:
             raise NotSealed("name at least one dataset, or none for all that are sealed")
         for each in chosen:
             if each.state is not DatasetState.SEALED:
-                raise NotSealed(f"{each.name} is {each.state}, not sealed: {_what_to_do(each)}")
+                advice = _ADVICE.get(each.state, "nothing can be asked of it").format(each.name)
+                raise NotSealed(f"{each.name} is {each.state}, not sealed: {advice}")
         if len({(each.selection.purpose, each.selection.parameters) for each in chosen}) > 1:
             raise MixedDatasets("these datasets are of several purposes or documents: ask for each apart")
         return chosen
@@ -177,16 +172,6 @@ def _parts(document: Document, purpose: Purpose) -> int:
     return max(1, min(PARTS, CHUNK_BYTES // size))
 
 
-def _what_to_do(dataset: Dataset) -> str:
-    match dataset.state:
-        case DatasetState.FROZEN:
-            return f"`datasets send {dataset.name}` first"
-        case DatasetState.EXPIRED:
-            return "a report of it is past its lifetime, and helpers have let go of it; ask newer ones"
-        case _:
-            return "nothing can be asked of it"
-
-
 def _check_name(name: str) -> None:
     try:
         _NAME.validate_python(name)
@@ -194,13 +179,3 @@ def _check_name(name: str) -> None:
         raise WrongType(
             f"{name[:80]!r} is no name of a dataset: use up to 64 letters, digits, dots and hyphens"
         ) from None
-
-
-def _in_the_way(name: str, other: Dataset) -> NameTaken | Overlapping:
-    if other.name == name:
-        return NameTaken(f"there is a dataset {name} already, and it is {other.state}: choose another name")
-    span = other.selection
-    return Overlapping(
-        f"{other.name} holds what was received from {shown(span.start)} until {shown(span.end)} UTC: "
-        "choose a time outside it"
-    )

@@ -1,6 +1,7 @@
 """What a query would cost and how exact it would be, before anything is spent. Run by the ad server."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -66,7 +67,8 @@ class Explained:
 
 def explained(spec: QuerySpec, noise: float, confidence: float, said: Sequence[Explanation]) -> Explained:
     """What the helpers' words add up to: the dearest counts."""
-    dearest = min(said, key=lambda each: _left(each.cost.left_epsilon))
+    costs = [(-math.inf if each.cost.left_epsilon is None else each.cost.left_epsilon) for each in said]
+    dearest = said[costs.index(min(costs))]
     fitting = [each.noise_that_fits for each in said if each.noise_that_fits is not None]
     law = spec.mechanism.kind, noise
     helpers = len(spec.document.helpers)
@@ -77,7 +79,7 @@ def explained(spec: QuerySpec, noise: float, confidence: float, said: Sequence[E
             intervals.standard_error(*law, column.sensitivity, helpers),
             intervals.half_width(*law, column.sensitivity, helpers, confidence),
         )
-        for plan in spec.question().plans
+        for plan in spec.question.plans
         for column in plan.columns
     ]
     return Explained(
@@ -91,10 +93,6 @@ def explained(spec: QuerySpec, noise: float, confidence: float, said: Sequence[E
         dearest.cost.left_epsilon,
         max(fitting) if len(fitting) == len(said) else None,
     )
-
-
-def _left(epsilon: float | None) -> float:
-    return float("-inf") if epsilon is None else epsilon
 
 
 def _shown(epsilon: float | None) -> str:

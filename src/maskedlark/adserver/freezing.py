@@ -7,22 +7,20 @@ frozen dataset sealed. Run on the ad server's machine; every call is safe to rep
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import groupby
+from itertools import compress, groupby
 from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from maskedlark.adserver.dataset_store import Dataset, Datasets, DatasetState
+from maskedlark.adserver.dataset_store import Dataset, DatasetState
 from maskedlark.adserver.errors import EmptyDataset, HelperAway, HelpersDiffer
 from maskedlark.adserver.receipt_store import ReceiptStore
 from maskedlark.adserver.remote_helper import RemoteHelper, at_once
-from maskedlark.adserver.report_store import Reports
-from maskedlark.adserver.sending import chunk
+from maskedlark.adserver.sending import Sending
 from maskedlark.ledger import receipt
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import SealedReceipt
-from maskedlark.parameters.document import Document
 from maskedlark.web.errors import AlreadySealed, NotThere
 from maskedlark.wire import datasets as wire
 from maskedlark.wire import forms
@@ -31,64 +29,56 @@ from maskedlark.wire.datasets import Sealed, Sealing
 from maskedlark.wire.report import ID_BYTES, PublicPart
 
 
-def freeze(
-    datasets: Datasets,
-    reports: Reports,
-    receipts: ReceiptStore,
-    dataset: Dataset,
-    document: Document,
-    helpers: Sequence[RemoteHelper],
-) -> None:
+def freeze(sending: Sending, receipts: ReceiptStore) -> None:
     """Freeze a dataset that was sent everywhere."""
-    accepted = tuple(_agreed(datasets, dataset.name, [helper.name for helper in helpers]))
+    dataset, document, (first, *others) = sending.dataset, sending.document, sending.helpers
+    accepted = tuple(_agreed(sending))
     if not any(bitmap.strip("0") for bitmap in accepted):
-        raise EmptyDataset(
-            f"no report of {dataset.name} was accepted by all helpers: {_why(datasets, dataset)}"
-        )
+        raise EmptyDataset(f"no report of {dataset.name} was accepted by all helpers: {_why(sending)}")
     # Computed here, from what was sent: a helper that finds another digest refuses, also the first one.
-    agreed = _members(datasets, reports, dataset, accepted)
+    agreed = _members(sending, accepted)
     digest = wire.digest(document.origin, document.digest, dataset.selection.purpose, agreed)
     sealing = Sealing(accepted=accepted, digest=digest.hex())
-    first, *others = helpers
     # One alone at first: if it refuses, nothing is sealed anywhere, and the dataset can be taken back.
     answers = [first.seal(dataset.name, sealing, dataset.opening)]
     answers += at_once([partial(helper.seal, dataset.name, sealing, dataset.opening) for helper in others])
-    for helper, answer in zip(helpers, answers, strict=True):
-        _check(receipts, helper, document, dataset, answer, (digest.hex(), len(agreed)))
+    for helper, answer in zip(sending.helpers, answers, strict=True):
+        if (answer.digest, answer.records) != (digest.hex(), len(agreed)):
+            raise HelpersDiffer(
+                f"{helper.name} sealed {dataset.name} with another digest than that of its reports"
+            )
+        _enter(sending, receipts, helper, answer)
     # Nothing is answered before: masks on answers follow from it. Here it cannot be read.
     message = first.make_seed(digest.hex())
     at_once([partial(helper.relay_seed, digest.hex(), message) for helper in others])
-    datasets.seal(dataset.name, digest, len(agreed))
+    sending.datasets.seal(dataset.name, digest, len(agreed))
 
 
-def abort(datasets: Datasets, dataset: Dataset, helpers: Sequence[RemoteHelper]) -> None:
+def abort(sending: Sending) -> None:
     """Take a dataset back everywhere that is frozen nowhere."""
     # All are asked before one lets go: what is sealed at one can only be finished.
-    begun = [helper for helper in helpers if _is_there(helper, dataset.name)]
-    at_once([partial(_abort, helper, dataset) for helper in begun])
-    datasets.mark(dataset.name, DatasetState.ABORTED)
+    begun = [helper for helper in sending.helpers if _is_there(helper, sending.dataset.name)]
+    at_once([partial(_abort, helper, sending.dataset) for helper in begun])
+    sending.datasets.mark(sending.dataset.name, DatasetState.ABORTED)
 
 
-def give_up(datasets: Datasets, dataset: Dataset, helpers: Sequence[RemoteHelper]) -> list[str]:
+def give_up(sending: Sending) -> list[str]:
     """Let go of a dataset that cannot be finished; returns the helpers who keep it.
 
     What is sealed at one helper stays there: the reports are taken, so they can be in no other dataset.
     """
-    let_go = at_once([partial(_lets_go, helper, dataset) for helper in helpers])
-    keeping = [helper.name for helper, gone in zip(helpers, let_go, strict=True) if not gone]
-    datasets.mark(dataset.name, DatasetState.LOST if keeping else DatasetState.ABORTED)
+    let_go = at_once([partial(_lets_go, helper, sending.dataset) for helper in sending.helpers])
+    keeping = [helper.name for helper, gone in zip(sending.helpers, let_go, strict=True) if not gone]
+    sending.datasets.mark(sending.dataset.name, DatasetState.LOST if keeping else DatasetState.ABORTED)
     return keeping
 
 
-def _members(
-    datasets: Datasets, reports: Reports, dataset: Dataset, accepted: Sequence[str]
-) -> NDArray[np.uint8]:
+def _members(sending: Sending, accepted: Sequence[str]) -> NDArray[np.uint8]:
     """What all helpers saw of the reports that all accepted: read again from what was stored."""
     members = []
-    for number, (start, bitmap) in enumerate(zip(datasets.chunks(dataset.name), accepted, strict=True)):
-        page = chunk(reports, dataset, number, start)
-        wanted = wire.unpack(bitmap, start.size)
-        taken = [each.data for each, is_wanted in zip(page, wanted, strict=True) if is_wanted]
+    chunks = sending.datasets.chunks(sending.dataset.name)
+    for number, (start, bitmap) in enumerate(zip(chunks, accepted, strict=True)):
+        taken = list(compress(sending.stored(number, start), wire.unpack(bitmap, start.size)))
         public = [each for each in forms.public_parts(taken) if isinstance(each, PublicPart)]
         assert len(public) == len(taken), "what was stored had its form checked"
         ids = np.frombuffer(b"".join(part.id for part in public), np.uint8)
@@ -98,46 +88,32 @@ def _members(
     return np.concatenate(members)
 
 
-def _agreed(datasets: Datasets, name: str, helpers: Sequence[str]) -> Iterator[str]:
+def _agreed(sending: Sending) -> Iterator[str]:
     """A bitmap a chunk: what all helpers accepted of it."""
-    for _, answers in groupby(datasets.answers(name), key=itemgetter(0)):
+    helpers = [helper.name for helper in sending.helpers]
+    for _, answers in groupby(sending.datasets.answers(sending.dataset.name), key=itemgetter(0)):
         said = {helper: answer for _, helper, answer in answers}
         assert said.keys() >= set(helpers), "a dataset is sealed when every chunk was answered by everyone"
         bitmaps = [wire.unpack(said[helper].accepted, said[helper].parts) for helper in helpers]
         yield wire.pack(np.logical_and.reduce(bitmaps))
 
 
-def _check(
-    receipts: ReceiptStore,
-    helper: RemoteHelper,
-    document: Document,
-    dataset: Dataset,
-    answer: Sealed,
-    agreed: tuple[str, int],
-) -> None:
-    """Every helper has sealed what was sent, and signs it."""
-    if (answer.digest, answer.records) != agreed:
-        raise HelpersDiffer(
-            f"{helper.name} sealed {dataset.name} with another digest than that of its reports"
-        )
-    signed = receipt.decode(answer.receipt)
-    opened = receipts.open(helper, document, signed)
+def _enter(sending: Sending, receipts: ReceiptStore, helper: RemoteHelper, answer: Sealed) -> None:
+    """Keep a helper's receipt for what it says it has sealed."""
+    signed, name = receipt.decode(answer.receipt), sending.dataset.name
+    opened = receipts.open(helper, sending.document, signed)
     if not isinstance(opened, SealedReceipt):
-        raise BadReceipt(f"{helper.name} gave a receipt of something else for sealing {dataset.name}")
+        raise BadReceipt(f"{helper.name} gave a receipt of something else for sealing {name}")
     said = (opened.dataset, opened.records, opened.purpose)
-    if said != (answer.digest, answer.records, dataset.selection.purpose.value):
-        raise BadReceipt(f"{helper.name} gave a receipt of another dataset for sealing {dataset.name}")
+    if said != (answer.digest, answer.records, sending.dataset.selection.purpose.value):
+        raise BadReceipt(f"{helper.name} gave a receipt of another dataset for sealing {name}")
     receipts.enter(helper, signed)
 
 
-def _why(datasets: Datasets, dataset: Dataset) -> str:
+def _why(sending: Sending) -> str:
     """How many each helper refused, and by which error."""
-    refusals = datasets.refusals(dataset.name)
-    said = [
-        f"{helper} {reason} {count}"
-        for helper, counts in refusals.items()
-        for reason, count in counts.items()
-    ]
+    refusals = sending.datasets.refusals(sending.dataset.name).items()
+    said = [f"{helper} {reason} {count}" for helper, counts in refusals for reason, count in counts.items()]
     return "; ".join(said) or "each helper accepted others"
 
 

@@ -7,9 +7,9 @@ it with the same bytes: a helper that charged it answers again for nothing. Run 
 import hashlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 from pydantic import ValidationError
 
@@ -61,6 +61,7 @@ class QuerySpec:
         asked = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).digest()
         return asked + hashlib.sha256(b"".join(self.datasets)).digest()
 
+    @cached_property
     def question(self) -> Question:
         """The function with its arguments. Raises what is wrong with them, before anybody is asked."""
         return self.function.ask(self.document, self.arguments)
@@ -71,22 +72,12 @@ class QuerySpec:
         return self.document.mechanisms[self.function.purpose.value]
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """A request on its way to helpers."""
-
-    stored: StoredRequest
-    request: Request
-    question: Question
-    document: Document
-    mechanism: Mechanism
-
-
 _REFUSALS = ReleaseRefused, FieldOverflow, Expired
 """A helper that says so has charged nothing."""
 _LOG = logging.getLogger(__name__)
 _Verified = tuple[Answer, ReleaseReceipt]
 """A helper's share, and its receipt that holds."""
+_Verify = Callable[[RemoteHelper, bytes], _Verified]
 
 
 @dataclass(frozen=True)
@@ -101,7 +92,6 @@ class Queries:
 
     def ask(self, spec: QuerySpec) -> Answered:
         """The answer to a query: a pending request of the same spec is finished, and charged once."""
-        spec.question()
         digest, pending = spec.digest(), self.requests.pending()
         stored = next((each for each in pending if each.wish == digest), None)
         if stored is None:
@@ -111,10 +101,11 @@ class Queries:
             # The very bytes are kept: helpers charge their digest.
             made = StoredRequest(request.id, self.clock.now(), digest, parameters, request.encode(), state)
             stored = self.requests.add(made)
-        return self.finish(stored, spec.function, spec.document)
+        return self.finish(stored, spec)
 
     def request(self, spec: QuerySpec) -> Request:
         """The request that a spec makes, with noise and a fresh id."""
+        spec.question  # noqa: B018 - what is wrong with it is raised before anybody is asked
         try:
             return Request(
                 id=self.rng.bytes(16).hex(),
@@ -126,34 +117,27 @@ class Queries:
         except ValidationError as error:
             raise BadArguments("; ".join(str(fault["msg"]) for fault in error.errors())) from None
 
-    def finish(self, stored: StoredRequest, function: Function, document: Document) -> Answered:
+    def finish(self, stored: StoredRequest, spec: QuerySpec) -> Answered:
         """The answer to a request that was made durable. Asks only helpers whose answer is not here."""
-        if stored.state != RequestState.ANSWERED:
-            # Before anybody is asked: one that was refused before may be charged now.
-            self.requests.reopen(stored.id)
-        request = messages.decode_request(stored.body)
-        question, mechanism = (
-            function.ask(document, request.arguments),
-            document.mechanisms[function.purpose.value],
-        )
-        asked = _Asked(stored, request, question, document, mechanism)
-        helpers, kept = self.connections.helpers(document), self.requests.answers(stored.id)
-        outcomes = at_once([partial(self._attempt, asked, kept.get(each.name), each) for each in helpers])
+        # Before anybody is asked: one that was refused before may be charged now.
+        self.requests.mark(stored.id, RequestState.PENDING)
+        request, kept = messages.decode_request(stored.body), self.requests.answers(stored.id)
+        helpers = self.connections.helpers(spec.document)
+        attempt = partial(self._attempt, stored, partial(self._verified, stored, request, spec))
+        outcomes = at_once([partial(attempt, kept.get(helper.name), helper) for helper in helpers])
         verified = self._all_verified(stored, outcomes)
         names = [helper.name for helper in helpers]
         try:
-            tables = combine(
-                question.plans, {name: answer for name, (answer, _) in zip(names, verified, strict=True)}
-            )
+            answers = {name: answer for name, (answer, _) in zip(names, verified, strict=True)}
+            tables = combine(spec.question.plans, answers)
         except HelpersDiffer as error:
             # One of them is wrong: when it is mended, asking again costs nothing.
             self.requests.drop_answers(stored.id)
             raise _pending(error, stored) from None
-        self.requests.close(stored.id, RequestState.ANSWERED)
+        self.requests.mark(stored.id, RequestState.ANSWERED)
         receipts = {name: receipt for name, (_, receipt) in zip(names, verified, strict=True)}
-        return Answered(
-            stored.id, document, mechanism.kind, request.noise, request.arguments, tables, receipts
-        )
+        kind, noise = spec.mechanism.kind, request.noise
+        return Answered(stored.id, spec.document, kind, noise, request.arguments, tables, receipts)
 
     def _noise(self, spec: QuerySpec) -> float:
         floor = spec.mechanism.noise_floor
@@ -168,10 +152,9 @@ class Queries:
 
     def _noise_for(self, spec: QuerySpec, epsilon: float) -> float:
         """The least noise with which the query costs at most this, beside what was asked before."""
-        question = spec.question()
-        delta = Account(spec.document).delta(question.tag)
-        count = len(question.columns)
-        receipts = self._charged(spec.document, question.tag)
+        delta = Account(spec.document).delta(spec.question.tag)
+        count = len(spec.question.columns)
+        receipts = self._charged(spec.document, spec.question.tag)
         least = []
         for dataset in spec.datasets:
             entries = [each.entry() for each in receipts if dataset.hex() in each.datasets]
@@ -191,25 +174,26 @@ class Queries:
         return [each for each in releases if (each.parameters, each.tag) == wanted]
 
     def _attempt(
-        self, asked: _Asked, kept: bytes | None, helper: RemoteHelper
+        self, stored: StoredRequest, verify: _Verify, kept: bytes | None, helper: RemoteHelper
     ) -> _Verified | MaskedLarkError:
         """One helper's share, or why there is none: the others are heard too."""
         try:
             if kept is not None:
-                return self._verified(asked, helper, kept)
-            data = helper.release(asked.stored.body)
-            answer, receipt = self._verified(asked, helper, data)
+                return verify(helper, kept)
+            data = helper.release(stored.body)
+            answer, receipt = verify(helper, data)
             self.receipts.enter(helper, answer.receipt)
-            self.requests.answer(asked.stored.id, helper.name, data)
+            self.requests.answer(stored.id, helper.name, data)
         except MaskedLarkError as error:
             return error
         return answer, receipt
 
-    def _verified(self, asked: _Asked, helper: RemoteHelper, data: bytes) -> _Verified:
-        stored, request, question = asked.stored, asked.request, asked.question
+    def _verified(
+        self, stored: StoredRequest, request: Request, spec: QuerySpec, helper: RemoteHelper, data: bytes
+    ) -> _Verified:
         try:
             answer = messages.decode_answer(data)
-            receipt = self.receipts.open(helper, asked.document, answer.receipt)
+            receipt = self.receipts.open(helper, spec.document, answer.receipt)
         except MaskedLarkError as error:
             raise BadReceipt(f"{helper.name} answered with something that does not hold: {error}") from None
         if not isinstance(receipt, ReleaseReceipt):
@@ -218,11 +202,11 @@ class Queries:
             ("request", receipt.request, stored.id),
             ("question", receipt.question, hashlib.sha256(stored.body).hexdigest()),
             ("function", receipt.function, request.function),
-            ("tag", receipt.tag, question.tag),
+            ("tag", receipt.tag, spec.question.tag),
             ("datasets", receipt.datasets, request.datasets),
-            ("mechanism", receipt.released.mechanism, asked.mechanism.kind),
+            ("mechanism", receipt.released.mechanism, spec.mechanism.kind),
             ("noise", receipt.released.noise, request.noise),
-            ("number of columns", receipt.released.columns, len(question.columns)),
+            ("number of columns", receipt.released.columns, len(spec.question.columns)),
         ):
             if said != expected:
                 raise BadReceipt(f"{helper.name} gave a receipt of another {what} than was asked")
@@ -235,7 +219,7 @@ class Queries:
         errors = [each for each in outcomes if isinstance(each, MaskedLarkError)]
         refused = [each for each in errors if isinstance(each, _REFUSALS)]
         if refused and len(refused) == len(outcomes):
-            self.requests.close(stored.id, RequestState.REFUSED)
+            self.requests.mark(stored.id, RequestState.REFUSED)
             raise refused[0]
         if errors:
             raise _pending((refused or errors)[0], stored)

@@ -6,7 +6,7 @@ shows two histories is caught here: a receipt that is kept never changes.
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import BigInteger, Column, LargeBinary, MetaData, String, Table, func, select
+from sqlalchemy import BigInteger, Column, ColumnElement, LargeBinary, MetaData, String, Table, func, select
 
 from maskedlark.adserver.dataset_store import MOST_HELPER_NAME
 from maskedlark.adserver.remote_helper import MOST_RECEIPTS, RemoteHelper
@@ -34,8 +34,7 @@ class ReceiptStore:
 
     def __init__(self, database: Database, origin: str) -> None:
         prepare(database, "receipts", SCHEMA_VERSION, _TABLES)
-        self._database = database
-        self._origin = origin
+        self._database, self._origin = database, origin
 
     def open(self, helper: RemoteHelper, document: Document, signed: SignedReceipt) -> Receipt:
         """The receipt, if the helper made it for us under this document. Nothing is kept yet."""
@@ -57,21 +56,19 @@ class ReceiptStore:
 
     def receipts(self, helper: str) -> list[SignedReceipt]:
         """All that is kept of a helper, in order."""
-        query = select(_RECEIPTS.c.receipt).where(_RECEIPTS.c.helper == helper).order_by(_RECEIPTS.c.number)
-        with self._database.read() as connection:
-            return [receipt.decode(data) for data in connection.scalars(query)]
+        return self._kept(_RECEIPTS.c.helper == helper)
 
     def receipt(self, helper: str, number: int) -> SignedReceipt | None:
         """The one of that number; none if it was not seen."""
-        query = select(_RECEIPTS.c.receipt).where(_RECEIPTS.c.helper == helper, _RECEIPTS.c.number == number)
-        with self._database.read() as connection:
-            data = connection.scalar(query)
-        return None if data is None else receipt.decode(data)
+        return next(iter(self._kept(_RECEIPTS.c.helper == helper, _RECEIPTS.c.number == number)), None)
+
+    def _kept(self, *where: ColumnElement[bool]) -> list[SignedReceipt]:
+        query = select(_RECEIPTS.c.receipt).where(*where).order_by(_RECEIPTS.c.number)
+        return [receipt.decode(data) for (data,) in self._database.rows(query)]
 
     def _last(self, helper: str) -> int:
         query = select(func.max(_RECEIPTS.c.number)).where(_RECEIPTS.c.helper == helper)
-        with self._database.read() as connection:
-            return connection.scalar(query) or 0
+        return self._database.rows(query)[0][0] or 0
 
     def _after(self, helper: RemoteHelper, last: int, signed: SignedReceipt) -> list[SignedReceipt]:
         """A receipt with those before it that other clients of ours, or an answer that was lost, left out."""
@@ -97,7 +94,12 @@ class ReceiptStore:
         new: dict[int, SignedReceipt] = {}
         for signed in added:
             claimed = signed.claimed()
-            if not self._follows(helper, claimed, last, new):
+            follows = (claimed.number, claimed.previous) == (last + 1, self._digest(helper, last, new))
+            if isinstance(claimed, RecoveredReceipt) and claimed.number > last + 1:
+                # By this one the helper says that it lost some: it names the last that it kept.
+                kept = self._digest(helper, claimed.kept, new)
+                follows = claimed.kept <= last and claimed.kept_digest == kept
+            if not follows:
                 raise BadReceipt(f"receipt {claimed.number} of {helper} does not follow the one before it")
             last = claimed.number
             new[last] = signed
@@ -105,14 +107,6 @@ class ReceiptStore:
         with self._database.write() as connection:
             # Another process of ours may have kept some: they are compared when they are read again.
             self._database.insert_new(connection, _RECEIPTS, rows)
-
-    def _follows(self, helper: str, claimed: Receipt, last: int, new: Mapping[int, SignedReceipt]) -> bool:
-        """Whether a receipt is the next; or the one by which the helper says that it lost some."""
-        if claimed.number == last + 1:
-            return claimed.previous == self._digest(helper, last, new)
-        if not isinstance(claimed, RecoveredReceipt) or not claimed.kept <= last < claimed.number:
-            return False
-        return claimed.kept_digest == self._digest(helper, claimed.kept, new)
 
     def _digest(self, helper: str, number: int, new: Mapping[int, SignedReceipt]) -> str | None:
         """Of a receipt that is about to be kept, or is; none of what is before the first."""

@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import nullcontext
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from functools import partial
-from itertools import islice
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -82,11 +83,8 @@ class RemoteHelper:
     def __init__(
         self, name: str, place: int, identity: VerifyingKey, remote: SignedRemote, retries: Retries
     ) -> None:
-        self.name = name
-        self.place = place
-        self.identity = identity
-        self._remote = remote
-        self._retries = retries
+        self.name, self.place, self.identity = name, place, identity
+        self._remote, self._retries = remote, retries
 
     def open(self, name: str, parameters: bytes, purpose: Purpose, opening: bytes) -> State:
         """Begin a dataset, or find the one that was begun by this opening."""
@@ -173,7 +171,7 @@ class RemoteHelper:
         return self._retries(self.name, ask)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Connections:
     """How the ad server reaches helpers: it signs as its origin, at the addresses that they publish."""
 
@@ -181,12 +179,16 @@ class Connections:
     key: SigningKey
     parameters: ParameterClient
     clock: Clock
-    http: httpx.Client
-    retries: Retries
+    http: httpx.Client = dataclass_field(default_factory=lambda: httpx.Client(follow_redirects=False))
+    retries: Retries = Retries()
 
-    def helpers(self, document: Document) -> list[RemoteHelper]:
+    def helpers(self, document: Document) -> Sequence[RemoteHelper]:
         """The helpers of a document, in its order: a helper's place is its share's."""
         return [self._helper(place, each) for place, each in enumerate(document.helpers)]
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self.http.close()
 
     def _helper(self, place: int, named: HelperIdentity) -> RemoteHelper:
         identity = VerifyingKey(bytes.fromhex(named.identity))
@@ -202,16 +204,12 @@ def fetch_receipts(
 
     They are public, and none is verified here.
     """
-    return islice(_all_receipts(remote, origin, after), most)
-
-
-def _all_receipts(remote: Remote, origin: str, after: int) -> Iterator[SignedReceipt]:
     more = True
-    while more:
+    while more and most > 0:
         data = remote.get(f"/v1/origins/{quote(origin, safe='')}/receipts", {"after": after})
         page = _read(ReceiptPage, "a page of receipts", data)
-        yield from page.receipts
-        before, more = after, page.more
+        yield from page.receipts[:most]
+        before, more, most = after, page.more, most - len(page.receipts)
         after = page.receipts[-1].claimed().number if page.receipts else before
         # A helper must not keep its reader going for ever.
         if more and after <= before:
@@ -220,12 +218,19 @@ def _all_receipts(remote: Remote, origin: str, after: int) -> Iterator[SignedRec
 
 def at_once(calls: Sequence[Callable[[], T]], pool: ThreadPoolExecutor | None = None) -> list[T]:
     """The results of calls that run at the same time. Waits for all, then raises what went wrong first."""
-    if pool is None:
-        with ThreadPoolExecutor(max(1, len(calls))) as own:
-            return at_once(calls, own)
-    futures = [pool.submit(call) for call in calls]
-    wait(futures)
+    with nullcontext(pool) if pool else ThreadPoolExecutor(max(1, len(calls))) as running:
+        futures = [running.submit(call) for call in calls]
+        wait(futures)
     return [each.result() for each in futures]
+
+
+def few_at_once(calls: Sequence[Callable[[], object]], most: int) -> None:
+    """Run calls, so many at a time. If one goes wrong, those under way end, and no other begins."""
+    with ThreadPoolExecutor(most) as pool:
+        done, _ = wait([pool.submit(call) for call in calls], return_when=FIRST_EXCEPTION)
+        pool.shutdown(cancel_futures=True)
+    for each in done:
+        each.result()
 
 
 def _read(kind: type[Model], what: str, data: bytes) -> Model:

@@ -35,11 +35,9 @@ _REPORTS = sa.Table(
 # Ids are random, so the order within a second is too: it tells nothing about who sent what with what.
 sa.Index("reports_by_selection", *[_REPORTS.c[name] for name in ("purpose", "parameters", "received", "id")])
 _ORDER = _REPORTS.c.received, _REPORTS.c.id
-# Tables of their own kind: a database that was made before them gets them too.
-_OVERS = sa.MetaData()
 _OVER = sa.Table(
     "reports_over",
-    _OVERS,
+    _TABLES,
     sa.Column("place", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("moment", sa.BigInteger, nullable=False),
 )
@@ -123,7 +121,8 @@ def check_used(database: Database) -> None:
 def make(database: Database) -> None:
     """Make the tables where they are missing. Run by a party at its start."""
     prepare(database, "reports", SCHEMA_VERSION, _TABLES)
-    prepare(database, "reports_over", SCHEMA_VERSION, _OVERS)
+    with database.write() as connection:
+        database.insert_new(connection, _OVER, [(0, 0)])
 
 
 def selections(connection: sa.Connection) -> Iterator[Selection]:
@@ -155,8 +154,7 @@ class Reports:
 
     def __init__(self, database: Database, clock: Clock) -> None:
         make(database)
-        self._database = database
-        self._clock = clock
+        self._database, self._clock = database, clock
 
     def store(self, batch: Sequence[Arrival]) -> list[Outcome]:
         """Store a batch in one transaction, durable when this returns. One outcome a report, in order."""
@@ -201,13 +199,7 @@ class Reports:
 
     def end(self, moment: int) -> None:
         """Let everything before a moment be over, durably: whatever a clock says, nothing is added to it."""
-        with self._database.write() as connection:
-            self._database.alone(connection, "reports_over")
-            before = connection.scalar(sa.select(_OVER.c.moment))
-            if before is None:
-                connection.execute(_OVER.insert().values(place=0, moment=moment))
-            elif before < moment:
-                connection.execute(sa.update(_OVER).values(moment=moment))
+        self._database.change(sa.update(_OVER).where(_OVER.c.moment < moment).values(moment=moment))
         # Who began to store before that was written may have an earlier time: it is waited for.
         self._database.settle()
 
@@ -239,8 +231,7 @@ class Reports:
     def page(self, selection: Selection, after: Position | None, limit: int) -> list[StoredReport]:
         """The first reports of a selection, or the first after a position, at most `limit`."""
         query = sa.select(_REPORTS).where(selection.where(after)).order_by(*_ORDER).limit(limit)
-        with self._database.read() as connection:
-            return [StoredReport(*row) for row in connection.execute(query)]
+        return [StoredReport(*row) for row in self._database.rows(query)]
 
     def check(self) -> None:
         """Return if reports can be read; raise if not."""
@@ -249,8 +240,7 @@ class Reports:
 
 def _over(connection: sa.Connection) -> int:
     """The moment before which nothing is added any more. Straight to the driver: every upload asks it."""
-    row = connection.exec_driver_sql(_MOMENT).first()
-    return 0 if row is None else int(row[0])
+    return int(connection.exec_driver_sql(_MOMENT).scalar_one())
 
 
 def _settle(settled: dict[bytes, bytes], name: bytes, data: bytes) -> Outcome:
@@ -268,9 +258,6 @@ def _count(connection: sa.Connection, selection: Selection | None) -> int:
 
 def _lookup(connection: sa.Connection, ids: Sequence[bytes]) -> dict[bytes, bytes]:
     """The bytes that are stored under these ids."""
-    stored: dict[bytes, bytes] = {}
-    for start in range(0, len(ids), LOOKUP):
-        some = _REPORTS.c.id.in_(ids[start : start + LOOKUP])
-        rows = connection.execute(sa.select(_REPORTS.c.id, _REPORTS.c.data).where(some))
-        stored.update({row.id: row.data for row in rows})
-    return stored
+    query, named = sa.select(_REPORTS.c.id, _REPORTS.c.data), _REPORTS.c.id
+    parts = (query.where(named.in_(ids[start : start + LOOKUP])) for start in range(0, len(ids), LOOKUP))
+    return {row.id: row.data for part in parts for row in connection.execute(part)}

@@ -1,11 +1,12 @@
 """The questions that the ad server has asked: durable before they leave, so that none is charged twice."""
 
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
 from maskedlark.adserver.dataset_store import MOST_HELPER_NAME
+from maskedlark.adserver.errors import UnknownRequest
 from maskedlark.storage.engine import Database
 from maskedlark.storage.schema import prepare
 
@@ -42,6 +43,11 @@ class RequestState(StrEnum):
     """Let go of by its askers, before all answers were here: what was charged stays charged."""
 
 
+_IS_PENDING = _REQUESTS.c.state == RequestState.PENDING.value
+_PENDING = sa.select(_REQUESTS).where(_IS_PENDING).order_by(_REQUESTS.c.asked)
+"""Those that may be charged and are not answered, the oldest first."""
+
+
 class StoredRequest(NamedTuple):
     """A question as it was asked: a row of its table."""
 
@@ -67,35 +73,27 @@ class Requests:
         """Keep a question, durable when this returns; or find what another has added meanwhile."""
         with self._database.write() as connection:
             self._database.alone(connection, "requests")
-            before = connection.execute(_pending().where(_REQUESTS.c.wish == made.wish)).first()
+            before = connection.execute(_PENDING.where(_REQUESTS.c.wish == made.wish)).first()
             if before is not None:
                 return StoredRequest(*before)
             self._database.insert_new(connection, _REQUESTS, [made])
         return made
 
-    def get(self, name: str) -> StoredRequest | None:
-        """The question of this id; none if there is none."""
-        with self._database.read() as connection:
-            row = connection.execute(sa.select(_REQUESTS).where(_REQUESTS.c.id == name)).one_or_none()
-        return None if row is None else StoredRequest(*row)
+    def get(self, name: str) -> StoredRequest:
+        """The question of this id."""
+        for row in self._database.rows(sa.select(_REQUESTS).where(_REQUESTS.c.id == name)):
+            return StoredRequest(*row)
+        raise UnknownRequest(f"no request {name!r} was asked from this database")
 
     def pending(self) -> list[StoredRequest]:
         """Questions that may be charged and are not answered, the oldest first."""
-        with self._database.read() as connection:
-            return [StoredRequest(*row) for row in connection.execute(_pending())]
+        return [StoredRequest(*row) for row in self._database.rows(_PENDING)]
 
-    def reopen(self, name: str) -> None:
-        """It is asked again: until it is answered, some helper may have charged it."""
-        change = sa.update(_REQUESTS).where(
-            _REQUESTS.c.id == name, _REQUESTS.c.state != RequestState.ANSWERED.value
-        )
-        with self._database.write() as connection:
-            connection.execute(change.values(state=RequestState.PENDING.value))
-
-    def close(self, name: str, state: RequestState) -> None:
-        """Nothing is left to do for a question."""
-        with self._database.write() as connection:
-            connection.execute(sa.update(_REQUESTS).where(_REQUESTS.c.id == name).values(state=state.value))
+    def mark(self, name: str, state: RequestState) -> None:
+        """What became of a question, or that it is asked again. One that was answered stays so."""
+        open_still = _REQUESTS.c.state != RequestState.ANSWERED.value
+        change = sa.update(_REQUESTS).where(_REQUESTS.c.id == name, open_still)
+        self._database.change(change.values(state=state.value))
 
     def answer(self, name: str, helper: str, data: bytes) -> None:
         """Keep a helper's answer, whose receipt was verified."""
@@ -104,20 +102,9 @@ class Requests:
 
     def drop_answers(self, name: str) -> None:
         """Let go of a question's answers: helpers give them again."""
-        with self._database.write() as connection:
-            connection.execute(sa.delete(_ANSWERS).where(_ANSWERS.c.request == name))
+        self._database.change(sa.delete(_ANSWERS).where(_ANSWERS.c.request == name))
 
     def answers(self, name: str) -> dict[str, bytes]:
         """What is kept of the answers, by helper."""
         query = sa.select(_ANSWERS.c.helper, _ANSWERS.c.answer).where(_ANSWERS.c.request == name)
-        with self._database.read() as connection:
-            return {row.helper: row.answer for row in connection.execute(query)}
-
-
-def _pending() -> sa.Select[Any]:
-    """Those that may be charged and are not answered, the oldest first."""
-    return (
-        sa.select(_REQUESTS)
-        .where(_REQUESTS.c.state == RequestState.PENDING.value)
-        .order_by(_REQUESTS.c.asked)
-    )
+        return {row.helper: row.answer for row in self._database.rows(query)}

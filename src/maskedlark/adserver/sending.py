@@ -6,17 +6,17 @@ Run on the ad server's machine.
 """
 
 import threading
-from collections import Counter, deque
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
 
 from maskedlark.adserver.dataset_store import Dataset, Datasets
 from maskedlark.adserver.errors import HelpersDiffer
-from maskedlark.adserver.remote_helper import RemoteHelper, at_once
-from maskedlark.adserver.report_store import ChunkStart, Reports, StoredReport
+from maskedlark.adserver.remote_helper import RemoteHelper, at_once, few_at_once
+from maskedlark.adserver.report_store import ChunkStart, Reports
 from maskedlark.errors import MaskedLarkError
+from maskedlark.parameters.document import Document
 from maskedlark.web.errors import DatasetRefused
 from maskedlark.wire import datasets as wire
 from maskedlark.wire import report, uploads
@@ -26,11 +26,11 @@ IN_FLIGHT = 4
 """Chunks on their way to one helper at a time; they bound memory too."""
 
 
-class Progress(Protocol):
-    """Told how far the sending to a helper is."""
+Progress = Callable[[str, int, int], object]
+"""Told how far the sending to a helper is: so many of so many reports are there.
 
-    def __call__(self, helper: str, sent: int, reports: int) -> None:
-        """So many of so many reports are there. Called by several threads, never by two at once."""
+Called by several threads, never by two at once.
+"""
 
 
 def silent(helper: str, sent: int, reports: int) -> None:
@@ -44,6 +44,7 @@ class Sending:
     datasets: Datasets
     reports: Reports
     dataset: Dataset
+    document: Document
     helpers: Sequence[RemoteHelper]
     progress: Progress = silent
     _sent: Counter[str] = field(default_factory=Counter)
@@ -59,22 +60,7 @@ class Sending:
         """All that one helper lacks. Others go on, whatever becomes of this one."""
         missing = self._missing(helper, len(chunks))
         self._tell(helper, self.dataset.reports - sum(chunks[number].size for number in missing))
-        lane = partial(self._lane, helper, chunks, deque(missing))
-        at_once([lane] * min(IN_FLIGHT, len(missing)))
-
-    def _lane(self, helper: RemoteHelper, chunks: Sequence[ChunkStart], waiting: deque[int]) -> None:
-        """One chunk after another, until none is left: the lanes of a helper share what waits."""
-        while True:
-            try:
-                number = waiting.popleft()
-            except IndexError:
-                return
-            try:
-                self._chunk(helper, number, chunks[number])
-            except BaseException:
-                waiting.clear()  # What is on its way arrives; nothing more is begun.
-                raise
-            self._tell(helper, chunks[number].size)
+        few_at_once([partial(self._chunk, helper, number, chunks[number]) for number in missing], IN_FLIGHT)
 
     def _missing(self, helper: RemoteHelper, chunks: int) -> list[int]:
         """The chunks that the helper has not received, or whose answer is not kept here."""
@@ -92,28 +78,28 @@ class Sending:
         return missing
 
     def _chunk(self, helper: RemoteHelper, number: int, start: ChunkStart) -> None:
-        name, page = self.dataset.name, chunk(self.reports, self.dataset, number, start)
-        parts = [report.decode(stored.data).part(helper.place) for stored in page]
+        name = self.dataset.name
+        parts = [report.decode(data).part(helper.place) for data in self.stored(number, start)]
         answer = helper.chunk(name, number, uploads.encode_batch(parts), self.dataset.opening)
         _check_answer(helper, answer, start.size)
         self.datasets.keep(name, number, helper.name, answer)
+        self._tell(helper, start.size)
+
+    def stored(self, number: int, start: ChunkStart) -> list[bytes]:
+        """The reports of a chunk, as they were selected."""
+        page, name = self.reports.page(self.dataset.selection, start, start.size), self.dataset.name
+        if len(page) != start.size:
+            raise DatasetRefused(
+                f"chunk {number} of {name} lost reports since it was frozen: nothing may be deleted from "
+                f"a dataset. `datasets abort {name}`, and freeze again"
+            )
+        return [each.data for each in page]
 
     def _tell(self, helper: RemoteHelper, more: int) -> None:
         """So many more reports are there."""
         with self._telling:
             self._sent[helper.name] += more
             self.progress(helper.name, self._sent[helper.name], self.dataset.reports)
-
-
-def chunk(reports: Reports, dataset: Dataset, number: int, start: ChunkStart) -> list[StoredReport]:
-    """The reports of a chunk, as they were selected."""
-    page = reports.page(dataset.selection, start, start.size)
-    if len(page) != start.size:
-        raise DatasetRefused(
-            f"chunk {number} of {dataset.name} lost reports since it was frozen: nothing may be deleted from "
-            f"a dataset. `datasets abort {dataset.name}`, and freeze again"
-        )
-    return page
 
 
 def _check_state(helper: RemoteHelper, dataset: Dataset, state: State) -> None:

@@ -7,6 +7,7 @@ import html
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maskedlark.adserver.combining import Answered, Combined
@@ -14,7 +15,7 @@ from maskedlark.adserver.errors import NeedsPandas
 from maskedlark.dp import intervals
 from maskedlark.dp.mechanisms import Kind
 from maskedlark.errors import BadArguments
-from maskedlark.functions.function import Column, Group
+from maskedlark.functions.function import Group
 from maskedlark.ledger.receipt import Balance
 
 if TYPE_CHECKING:
@@ -102,25 +103,19 @@ class Table:
 
     def notes(self) -> list[str]:
         """What a reader has to know beside the numbers."""
-        cost = self.balance
+        cost, rows = self.balance, [f"Groups of fewer than k = {self.k} records are not shown."]
+        if not self.rows:
+            rows = [f"No group has k = {self.k} records, so none is shown."]
+        if not self.rows and self.filtered:
+            rows += ["A filter matches whole entries: the text 7 is not the number 7; a span, only numbers."]
         return [
-            *self._rows_note(),
+            *rows,
             f"Each of {self.helpers} helpers added {self.kind} noise of {self.noise:g} times what one record "
             "can change; errors and intervals count all of it.",
             f"This cost ε = {cost.charged_epsilon:.4g}; a source has cost {cost.spent_epsilon:.4g} "
             f"(δ = {cost.spent_delta:g}), and {cost.left_epsilon:.4g} is left.",
             f"Request {self.request}: `maskedlark query --resume` shows it again for nothing.",
         ]
-
-    def _rows_note(self) -> list[str]:
-        if self.rows:
-            return [f"Groups of fewer than k = {self.k} records are not shown."]
-        note = [f"No group has k = {self.k} records, so none is shown."]
-        if self.filtered:
-            note.append(
-                "A filter matches whole entries: the text 7 is not the number 7; a span, only numbers."
-            )
-        return note
 
     def _names(self) -> list[str]:
         """A name for every cell of a row, all different: a key may be called like a value."""
@@ -159,14 +154,16 @@ def tables(answered: Answered, confidence: float) -> list[Table]:
 
 
 def _table(answered: Answered, combined: Combined, confidence: float) -> Table:
-    columns = [
-        column
-        for planned, numbers in zip(combined.plan.columns, combined.columns, strict=True)
-        for column in _estimates(answered, planned, numbers.T.tolist(), confidence)
-    ]
-    names = [name for planned in combined.plan.columns for name in _coordinates(planned)]
-    numbers = zip(*columns, strict=True) if combined.rows else ()
-    rows = tuple(Row(group, estimates) for group, estimates in zip(combined.rows, numbers, strict=True))
+    names: list[str] = []
+    columns: list[list[Estimate]] = []
+    for column, numbers in zip(combined.plan.columns, combined.columns, strict=True):
+        noise = (answered.kind, answered.noise, column.sensitivity, answered.helpers)
+        error, width = intervals.standard_error(*noise), int(intervals.half_width(*noise, confidence))
+        # A vector is several numbers, which are numbered.
+        places = [""] if column.width == 1 else [f"[{place}]" for place in range(column.width)]
+        names += [f"{column.name}{place}" for place in places]
+        columns += [[Estimate(n, error, n - width, n + width) for n in each] for each in numbers.T.tolist()]
+    rows = tuple(starmap(Row, zip(combined.rows, zip(*columns, strict=True), strict=True)))
     return Table(
         combined.plan.by,
         tuple(names),
@@ -182,21 +179,6 @@ def _table(answered: Answered, combined: Combined, confidence: float) -> Table:
     )
 
 
-def _estimates(
-    answered: Answered, column: Column, coordinates: Sequence[Sequence[int]], confidence: float
-) -> list[list[Estimate]]:
-    """For every coordinate of a column, an estimate a row."""
-    noise = (answered.kind, answered.noise, column.sensitivity, answered.helpers)
-    error = intervals.standard_error(*noise)
-    width = int(intervals.half_width(*noise, confidence))
-    return [[Estimate(n, error, n - width, n + width) for n in numbers] for numbers in coordinates]
-
-
-def _coordinates(column: Column) -> list[str]:
-    """The name of a number; numbered where the column is a vector."""
-    return [column.name] if column.width == 1 else [f"{column.name}[{i}]" for i in range(column.width)]
-
-
 def _shown(number: Estimate) -> tuple[str, str, str]:
     return f"{number.estimate:,}", f"{number.error:,.1f}", f"{number.low:,} … {number.high:,}"
 
@@ -204,11 +186,5 @@ def _shown(number: Estimate) -> tuple[str, str, str]:
 def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
     """Lines of one width a column: keys to the left, numbers to the right."""
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.ljust(width) if place < left else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append(_GAP.join(cells).rstrip())
-    return lines
+    line = _GAP.join(f"{{:{'<' if place < left else '>'}{width}}}" for place, width in enumerate(widths))
+    return [line.format(*row).rstrip() for row in rows]

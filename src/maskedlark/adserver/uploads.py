@@ -38,10 +38,8 @@ class UploadHandler:
     """Checks form, origin and hour of every report, and stores those that pass."""
 
     def __init__(self, origin: str, reports: Reports, clock: Clock, limits: Limits) -> None:
-        self._origin = origin
+        self._origin, self._clock, self._limits = origin, clock, limits
         self._commits = GroupCommit(reports, limits.reports, limits.body_bytes)
-        self._clock = clock
-        self._limits = limits
 
     def accept(self, body: bytes) -> list[Answer]:
         """Answers in the order of the reports; what is stored is durable. A bad one spoils no other."""
@@ -79,9 +77,8 @@ class _Upload:
         self.batch = batch
         self.bytes = sum(len(each.data) for each in batch)
         self.over = False
-        """Nobody else stores it any more. Without outcomes and without a failure, its caller does, alone."""
-        self.outcomes: list[Outcome] | None = None
-        self.failure: StorageUnavailable | None = None
+        """Nobody else stores it any more. If nothing was heard, its caller does, alone."""
+        self.heard: list[Outcome] | StorageUnavailable | None = None
 
 
 class GroupCommit:
@@ -104,11 +101,11 @@ class GroupCommit:
             self._waiting.append(mine)
         while group := self._turn(mine):
             self._store(group)
-        if mine.failure is not None:
+        if isinstance(mine.heard, StorageUnavailable):
             # An error of its own: threads that raise the same one would write into each other's traceback.
-            raise StorageUnavailable(str(mine.failure)) from mine.failure
+            raise StorageUnavailable(str(mine.heard)) from mine.heard
         # One of the group may have been the reason why nothing was stored: it must spoil no other.
-        return self._reports.store(batch) if mine.outcomes is None else mine.outcomes
+        return self._reports.store(batch) if mine.heard is None else mine.heard
 
     def _turn(self, mine: _Upload) -> list[_Upload]:
         """Wait until somebody has stored ours, or nobody stores: then we do, the first in the row first."""
@@ -135,11 +132,11 @@ class GroupCommit:
             # In the order in which they came: of reports with the same id the first is the stored one.
             outcomes = iter(self._reports.store([each for upload in group for each in upload.batch]))
             for upload in group:
-                upload.outcomes = list(islice(outcomes, len(upload.batch)))
+                upload.heard = list(islice(outcomes, len(upload.batch)))
         except StorageUnavailable as failure:
             # Not again one by one: each would wait as long for a database that is away.
             for upload in group:
-                upload.failure = failure
+                upload.heard = failure
         except Exception as error:  # noqa: BLE001 - whose it is, each finds out alone
             _LOG.warning("%d uploads cannot be stored together: %s", len(group), type(error).__name__)
         finally:

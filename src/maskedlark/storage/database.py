@@ -6,10 +6,10 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Table, text
+from sqlalchemy import Connection, Engine, Select, Table, UpdateBase, select
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -42,6 +42,16 @@ class Database(ABC):
         """A transaction that only reads, sees one state of the database, and waits for no writer."""
         with self._named(), self._reading() as connection:
             yield connection
+
+    def change(self, statement: UpdateBase) -> int:
+        """One statement in a transaction of its own: how many rows it has changed, durably."""
+        with self.write() as connection:
+            return connection.execute(statement).rowcount
+
+    def rows(self, query: Select[Any]) -> Sequence[Any]:
+        """All that a query finds, in a transaction of its own."""
+        with self.read() as connection:
+            return connection.execute(query).all()
 
     @abstractmethod
     def insert_new(self, connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> int:
@@ -81,21 +91,18 @@ class Database(ABC):
 
     def check(self) -> None:
         """Return if the database answers; raise if not."""
-        with self.read() as connection:
-            connection.execute(text("SELECT 1"))
+        self.rows(select(1))
 
     def close(self) -> None:
         """Let go of every connection."""
         self.engine.dispose()
 
     @abstractmethod
-    @contextmanager
-    def _writing(self) -> Iterator[Connection]:
+    def _writing(self) -> AbstractContextManager[Connection]:
         """A transaction of its own that commits when the block ends."""
 
     @abstractmethod
-    @contextmanager
-    def _reading(self) -> Iterator[Connection]:
+    def _reading(self) -> AbstractContextManager[Connection]:
         """A transaction of its own that sees one state."""
 
     @contextmanager

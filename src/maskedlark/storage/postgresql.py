@@ -2,11 +2,11 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, ExceptionContext, Table, create_engine, event, func, select
+from sqlalchemy import Connection, Engine, ExceptionContext, Table, create_engine, event, func, select
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, IntegrityError
@@ -48,6 +48,10 @@ def open_postgresql(url: URL) -> Database:
 class PostgreSQL(Database):
     """A database of a PostgreSQL server, which other processes and machines may use at the same time."""
 
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._reader = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
     def insert_new(self, connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> int:
         """Many by COPY, the fastest way in, but all or nothing; a few, or where a key is taken, by INSERT."""
         if len(rows) > FEW:
@@ -59,7 +63,7 @@ class PostgreSQL(Database):
             else:
                 return len(rows)
         columns = tuple(list(column) for column in zip(*rows, strict=True))
-        return connection.exec_driver_sql(_insert(table), columns).rowcount if rows else 0
+        return connection.exec_driver_sql(_statements(table)[2], columns).rowcount if rows else 0
 
     def alone(self, connection: Connection, name: str) -> None:
         """A lock of the server's that lasts as long as the transaction."""
@@ -67,7 +71,7 @@ class PostgreSQL(Database):
 
     def settle(self) -> None:
         """Every writer shares a lock; who wants it alone waits for those that have it."""
-        with self._named(), self._transaction() as connection:
+        with self._named(), self.engine.begin() as connection:
             self.alone(connection, "writers")
 
     def is_refusal(self, words: str) -> bool:
@@ -76,21 +80,12 @@ class PostgreSQL(Database):
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
-        with self._transaction() as connection:
+        with self.engine.begin() as connection:
             connection.execute(select(func.pg_advisory_xact_lock_shared(_lock("writers"))))
             yield connection
 
-    @contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        with self._transaction(isolation_level="REPEATABLE READ", postgresql_readonly=True) as connection:
-            yield connection
-
-    @contextmanager
-    def _transaction(self, **options: Any) -> Iterator[Connection]:  # noqa: ANN401
-        with self.engine.connect() as connection:
-            connection.execution_options(**options)
-            with connection.begin():
-                yield connection
+    def _reading(self) -> AbstractContextManager[Connection]:
+        return self._reader.begin()
 
 
 def _set_up(connection: Any, _record: object) -> None:  # noqa: ANN401
@@ -113,8 +108,9 @@ def _copy(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]])
     driver = connection.dialect.loaded_dbapi
     try:
         cursor: Any = connection.connection.cursor()
-        with cursor, cursor.copy(_into(table)) as copy:
-            copy.set_types(_types(table))
+        into, types, _ = _statements(table)
+        with cursor, cursor.copy(into) as copy:
+            copy.set_types(types)
             for row in rows:
                 copy.write_row(row)
     except driver.Error as error:
@@ -126,22 +122,13 @@ def _copy(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]])
 
 
 @lru_cache
-def _types(table: Table) -> list[str]:
-    """The columns' types, without their lengths."""
-    made = [column.type.compile(dialect=_DIALECT) for column in table.columns]
-    return [each.lower().partition("(")[0] for each in made]
-
-
-@lru_cache
-def _into(table: Table) -> str:
-    return f"COPY {_DIALECT.identifier_preparer.format_table(table)} FROM STDIN (FORMAT BINARY)"
-
-
-@lru_cache
-def _insert(table: Table) -> str:
+def _statements(table: Table) -> tuple[str, list[str], str]:
+    """COPY into a table with its columns' types, without their lengths; and INSERT of what is new."""
     name = _DIALECT.identifier_preparer.format_table(table)
-    columns = ", ".join(f"%s::{kind}[]" for kind in _types(table))
-    return f"INSERT INTO {name} SELECT * FROM unnest({columns}) ON CONFLICT DO NOTHING"  # noqa: S608
+    types = [column.type.compile(dialect=_DIALECT).lower().partition("(")[0] for column in table.columns]
+    columns = ", ".join(f"%s::{kind}[]" for kind in types)
+    insert = f"INSERT INTO {name} SELECT * FROM unnest({columns}) ON CONFLICT DO NOTHING"  # noqa: S608
+    return f"COPY {name} FROM STDIN (FORMAT BINARY)", types, insert
 
 
 def _lock(name: str) -> int:

@@ -59,7 +59,7 @@ class SQLite(Database):
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
-        with self._turn(), self.engine.connect() as connection, connection.begin():
+        with self._turn(), self.engine.begin() as connection:
             # A writer takes the lock at once: one that first reads and then writes could find its view
             # outdated.
             _begin(connection, "BEGIN IMMEDIATE")
@@ -67,7 +67,7 @@ class SQLite(Database):
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
-        with self.engine.connect() as connection, connection.begin():
+        with self.engine.begin() as connection:
             _begin(connection, "BEGIN")
             yield connection
 

@@ -11,7 +11,7 @@ import httpx
 
 from maskedlark.adserver import config
 from maskedlark.adserver.client import Client
-from maskedlark.adserver.remote_helper import Retries
+from maskedlark.adserver.remote_helper import Connections, Retries
 from maskedlark.clock import SystemClock
 from maskedlark.randomness import SystemRandomness
 from maskedlark.storage.engine import open_database
@@ -34,7 +34,8 @@ def connected(path: Path, sent: Callable[[httpx.Request], None], heard: Callable
     retries = Retries(200, 0.05, lambda wait_s: time.sleep(min(wait_s, 0.3)))
     http = httpx.Client(follow_redirects=False, event_hooks={"request": [sent], "response": [heard]})
     database, key = open_database(found.database, make=False), key_file.read(Path(found.key))
-    return Client(found.origin, database, key, parameters, clock, SystemRandomness(), http, retries)
+    connections = Connections(found.origin, key, parameters, clock, http, retries)
+    return Client(found.origin, database, parameters, connections, clock, SystemRandomness())
 
 
 @dataclass

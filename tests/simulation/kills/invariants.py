@@ -154,7 +154,7 @@ class Invariants:
             requests = Requests(database)
             for name in self.play.asked:
                 kept, answers = requests.get(name), requests.answers(name)
-                if kept is None or kept.state is not RequestState.ANSWERED:
+                if kept.state != RequestState.ANSWERED:
                     raise Broken(f"request {name} is not kept as answered")
                 for place, helper in enumerate(self._stage.helpers):
                     data = self._stage.signed(place).post("/v1/releases", kept.body, "application/json")

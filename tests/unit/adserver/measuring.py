@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 
 from maskedlark.adserver.client import Client
-from maskedlark.adserver.remote_helper import Retries
+from maskedlark.adserver.remote_helper import Connections, Retries
 from maskedlark.adserver.report_store import Reports
 from maskedlark.clock import FixedClock
 from maskedlark.core import field
@@ -294,9 +294,8 @@ class World:
         self.reports = Reports(database, self.clock)
         http = httpx.Client(transport=self.router)
         retries = Retries(attempts=3, sleep=self.slept.append)
-        return Client(
-            ORIGIN, database, REQUEST_KEY, parameters, self.clock, SystemRandomness(), http, retries
-        )
+        connections = Connections(ORIGIN, REQUEST_KEY, parameters, self.clock, http, retries)
+        return Client(ORIGIN, database, parameters, connections, self.clock, SystemRandomness())
 
     def receive(self, count: int, seed: bytes = b"reports", at: int = NOW) -> list[bytes]:
         """Reports come in at that moment; returns their ids in the order in which they are sent."""

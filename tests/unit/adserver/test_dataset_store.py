@@ -3,7 +3,7 @@
 import pytest
 
 from maskedlark.adserver.dataset_store import Dataset, Datasets, DatasetState
-from maskedlark.adserver.errors import NotFrozen
+from maskedlark.adserver.errors import NameTaken, NotFrozen, Overlapping
 from maskedlark.adserver.report_store import ChunkStart, Selection
 from maskedlark.core.purpose import Purpose
 from maskedlark.storage.engine import open_database
@@ -34,7 +34,7 @@ def datasets(database):
 
 
 def test_what_is_kept_comes_back(datasets, database):
-    assert datasets.add("monday", span(10, 20), MARKS) is None
+    datasets.add("monday", span(10, 20), MARKS)
     wanted = Dataset("monday", span(10, 20), 19, DatasetState.FROZEN)
     assert datasets.get("monday") == wanted
     again = Datasets(database)
@@ -46,9 +46,8 @@ def test_what_is_kept_comes_back(datasets, database):
 @pytest.mark.parametrize("other", [(0, 11), (19, 30), (0, 30), (12, 13)])
 def test_of_one_time_there_is_one_dataset(datasets, other):
     datasets.add("monday", span(10, 20), MARKS)
-    before = datasets.add("tuesday", span(*other), MARKS)
-    assert before is not None
-    assert before.name == "monday"
+    with pytest.raises(Overlapping, match="monday holds"):
+        datasets.add("tuesday", span(*other), MARKS)
     assert datasets.get("tuesday") is None
 
 
@@ -58,15 +57,15 @@ def test_of_one_time_there_is_one_dataset(datasets, other):
 )
 def test_what_has_no_report_in_common_is_another_dataset(datasets, other):
     datasets.add("monday", span(10, 20), MARKS)
-    assert datasets.add("tuesday", other, MARKS) is None
+    datasets.add("tuesday", other, MARKS)
+    assert len(datasets.all()) == 2
 
 
 def test_a_name_is_used_once(datasets):
     datasets.add("monday", span(10, 20), MARKS)
     datasets.add("tuesday", span(20, 30), MARKS)
-    before = datasets.add("tuesday", span(0, 30), MARKS)
-    assert before is not None
-    assert before.name == "tuesday"
+    with pytest.raises(NameTaken, match="a dataset tuesday already"):
+        datasets.add("tuesday", span(0, 30), MARKS)
 
 
 def test_an_aborted_one_is_in_nobodys_way_and_leaves_nothing_behind(datasets):
@@ -74,7 +73,7 @@ def test_an_aborted_one_is_in_nobodys_way_and_leaves_nothing_behind(datasets):
     datasets.keep("monday", 0, "helper-0", answer())
     datasets.mark("monday", DatasetState.ABORTED)
     assert datasets.get("monday").state is DatasetState.ABORTED
-    assert datasets.add("monday", span(10, 15), MARKS[:1]) is None
+    datasets.add("monday", span(10, 15), MARKS[:1])
     assert datasets.chunks("monday") == MARKS[:1]
     assert datasets.answered("monday", "helper-0") == set()
 
@@ -107,10 +106,9 @@ def test_what_somebody_else_took_back_is_not_sealed(datasets):
 def test_one_that_is_given_up_stays_in_the_way(datasets):
     datasets.add("monday", span(10, 20), MARKS)
     datasets.mark("monday", DatasetState.LOST)
-    for name, time in (("monday", (30, 40)), ("tuesday", (15, 25))):
-        before = datasets.add(name, span(*time), MARKS)
-        assert before is not None
-        assert before.state is DatasetState.LOST
+    for name, time, error in (("monday", (30, 40), NameTaken), ("tuesday", (15, 25), Overlapping)):
+        with pytest.raises(error, match="monday"):
+            datasets.add(name, span(*time), MARKS)
 
 
 def test_only_a_sealed_one_expires(datasets):

@@ -318,15 +318,15 @@ def test_a_helper_that_is_away_keeps_nobody_from_giving_up(world):
 
 
 def test_what_another_client_took_back_meanwhile_is_not_called_sealed(world, monkeypatch):
-    check = freezing._check
+    enter = freezing._enter
 
     def slow(*given):
-        check(*given)
+        enter(*given)
         other = open_database(world.url)
         Datasets(other).mark("monday", DatasetState.ABORTED)
         other.close()
 
-    monkeypatch.setattr(freezing, "_check", slow)
+    monkeypatch.setattr(freezing, "_enter", slow)
     with pytest.raises(NotFrozen, match="monday is aborted"):
         world.client.send("monday")
 
