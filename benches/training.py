@@ -364,7 +364,7 @@ class _Traffic:
     def __init__(self, client: Client) -> None:
         self._sent = self._came = 0
         hooks: dict[str, list[Callable[..., Any]]] = {"request": [self._send], "response": [self._receive]}
-        client._http.event_hooks = hooks
+        client._connections.http.event_hooks = hooks
 
     def taken(self) -> tuple[int, int]:
         """To helpers and from them, since it was asked last."""

@@ -1,48 +1,43 @@
-"""The root of all errors that are raised on purpose, and those that more than one package raises.
+"""The root of all errors that are raised on purpose, those that more than one package raises, and their tree.
 
-    MaskedLarkError
-    ├── DecodeError                 bytes that are not a message of ours
-    │   ├── UnsupportedVersion      the first byte names a version that we do not speak
-    │   ├── Truncated               the message ends too early
-    │   ├── TrailingBytes           something follows the message
-    │   ├── NotDeterministic        valid CBOR, but not its one deterministic form
-    │   ├── DuplicateKey            a map names a key twice
-    │   ├── UnknownKey              a map has a key that this version does not know
-    │   ├── MissingKey              a map lacks a key
-    │   ├── WrongType               a value of another type than declared
-    │   ├── WrongLength             a byte string, text or list of the wrong length
-    │   ├── OutOfRange              a number outside its range
-    │   ├── NotInField              a share that is not below p
-    │   ├── TooDeep                 lists or maps nested deeper than any message of ours
-    │   ├── BadPadding              padding that is not all zero
-    │   └── NotAnAnswer             what came back is no answer to an upload
-    ├── Refused                     a well-formed report that a helper must not use
-    │   ├── WrongHelper             sealed to somebody else, or no place for us
-    │   ├── WrongPurpose            made for another purpose
-    │   ├── WrongColumnHash         open columns differ from what the public part binds
-    │   ├── CannotOpen              decryption failed: tampered, swapped or damaged
-    │   ├── NotAsDeclared           open columns of another tag or shape than the declaration's
-    │   ├── OtherOrigin             made for another ad server than the dataset's
-    │   ├── OtherParameters         made under another parameter document than the dataset's
-    │   ├── PastLifetime            older than its document lets reports live
-    │   └── FromTheFuture           its hour is too far ahead of the helper's
-    ├── WeakKey                     a public key that is not canonical, or of small order
-    ├── BadSignature                a signature that does not verify
-    ├── NoValidKey                  a key configuration without a key for that moment
-    ├── NotDeclared                 labels, values or columns outside what was declared
-    ├── InvalidDocument             settings that are unknown, missing or inconsistent
-    ├── BrokenChain                 a version that skips, repeats or does not follow the one before
-    │   ├── RolledBack              an older version than one that we have seen
-    │   └── Forked                  two documents for one version: evidence against their signer
-    ├── Expired                     a document or key configuration after its last moment
-    ├── DoesNotFit                  a record larger than the size that all reports share
-    ├── FieldOverflow               a computation that could leave the field
-    └── ReleaseRefused              a question that a helper must not answer; nothing was charged
-        ├── BadArguments            arguments that the function does not take
-        └── NoiseTooSmall           less noise than the document's floor
+    MaskedLarkError: BadBackup, BadConfig, BadKeyFile, BadReceipt, BadRequest, BadRun, BadSeed,
+        BadSignature, BelowFloor, BodyCutOff, BodyTooLarge, BodyTooSlow, BrokenChain, Busy, CannotServe,
+        ClockLeapt, CorruptCache, DamagedDataset, DatasetRefused, DecodeError, DoesNotFit, Expired,
+        FieldOverflow, FolderInUse, HelperAway, HelpersDiffer, InexactDevice, IngestInterrupted,
+        InvalidDocument, LedgerBehind, LimitReached, NeedsPandas, NoClone, NoReceiptKey, NoValidKey,
+        NotDeclared, NotFrozen, NotMersenne, NotOurs, NotThere, OtherRun, OtherSimulation, OutsidePolicy,
+        ReceiptsMissing, Refused, ReleaseRefused, RequestRefused, RunInUse, ServiceAway,
+        StorageUnavailable, StrangeAnswer, UnknownRequest, UnknownSchema, UnsupportedDatabase,
+        UnusedDatabase, UploadRefused, WeakKey, WrongContentType
+    BadKeyFile: NoKeys
+    BrokenChain: Forked, RolledBack
+    CannotServe: BadCertificate, CannotListen
+    CorruptCache: DamagedAnchor
+    DatasetRefused: AlreadySealed, ChunkConflict, ChunksMissing, DatasetConflict, EmptyDataset, NameTaken,
+        NoSeed, NotAccepted, NotOver, NotSealed, Overlapping, SealMismatch, TooFewToSeal, TooLarge
+    DecodeError: BadPadding, DuplicateKey, MissingKey, NotAModel, NotAnAnswer, NotAnEncoder,
+        NotDeterministic, NotInField, OutOfRange, TooDeep, TrailingBytes, Truncated, UnknownKey,
+        UnsupportedVersion, WrongLength, WrongType
+    FieldOverflow: OutOfField, TooWide
+    NotDeclared: BadSimulation, ColumnDoesNotFit, ModelDoesNotFit, NotAnAddress, RecordsDoNotFit,
+        TableDoesNotFit, UnknownColumn, WeightsDoNotFit
+    NotOurs: DocumentOfAnother, NotNamed
+    NotThere: DatasetLost, UnknownChunk, UnknownDataset, UnknownDocument, UnknownHelper, UnknownOrigin
+    OutsidePolicy: BudgetOverCeiling, CandidatesLeak, KTooSmall, TooFewHelpers, UntrustedHelper
+    Refused: BeforeRecovery, CannotOpen, FromTheFuture, NotAsDeclared, OtherOrigin, OtherParameters,
+        PastLifetime, Replayed, WrongColumnHash, WrongHelper, WrongPurpose
+    ReleaseRefused: AccountClosed, AnswerLost, AnswerTooLarge, BadArguments, BudgetExhausted,
+        CannotRepeat, DeltaExhausted, MixedDatasets, NoSuchSession, NoSuchStep, NoiseTooSmall,
+        OtherPurpose, RequestIdReused, SessionClosed, SessionLost, SlotTaken, StepOver, StepTaken,
+        TooFewRecords, TooManyRecords, UnknownFunction
+    BadArguments: OverCeiling
+    RequestRefused: BadRequestSignature, NotForUs, StaleRequest, UnsignedRequest, WrongDigest
+    BadRequestSignature: UndeclaredKey
+    ServiceAway: NotReady, TooManyUploads
+    NotReady: Draining
+    UploadRefused: Conflict, WrongHour, WrongOrigin
 
-All others live with what raises them, under one of these: in the `errors.py` of a package, or in the module
-itself (`parameters/policy.py`, `browser/browser.py`, `browser/upload.py`, `audit/prototype.py`).
+The others live with what raises them: in the `errors.py` of a package, or in a module itself.
 A message never holds a secret: no share, mask, label, value or payload byte.
 """
 
@@ -202,7 +197,7 @@ class FieldOverflow(MaskedLarkError, ValueError):
 
 
 class ReleaseRefused(MaskedLarkError):
-    """A question that this helper must not answer. Nothing was charged."""
+    """A query or step that this helper must not answer. This request charges nothing."""
 
 
 class BadArguments(ReleaseRefused):

@@ -1,24 +1,4 @@
-"""What the ad server refuses, and what goes wrong when it measures. A message names no report's content.
-
-MaskedLarkError
-├── UploadRefused           a well-formed report that this ad server must not store
-│   ├── WrongOrigin         made for another ad server
-│   ├── WrongHour           its hour is too far from ours
-│   └── Conflict            its id is taken by a report of other bytes, and the first stays
-├── DatasetRefused          a dataset that cannot be frozen, sent, aborted or asked as it is
-│   ├── NameTaken           a dataset of that name is there already
-│   ├── NotOver             its end is not in the past: reports may still come
-│   ├── Overlapping         another dataset holds reports of the same time, purpose and document
-│   ├── EmptyDataset        no report was received in that time, or none was accepted by all helpers
-│   ├── TooLarge            more chunks than a dataset may have
-│   └── NotSealed           it was not sent to the end yet
-├── BelowFloor              a dataset that begins where reports are being deleted
-├── NotFrozen               a dataset that somebody else has sealed or taken back meanwhile
-├── UnknownRequest          no request of that id is pending here
-├── HelperAway              a helper stays away; what was done stays, and the same call carries on
-├── HelpersDiffer           a helper says something else than the others, or than what was asked
-└── NeedsPandas             pandas is not installed
-"""
+"""What the ad server refuses, and what goes wrong when it measures. A message names no report's content."""
 
 from maskedlark.errors import MaskedLarkError
 from maskedlark.web.errors import DatasetRefused

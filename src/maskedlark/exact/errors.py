@@ -1,15 +1,4 @@
-"""What the exact engine refuses, before it computes anything.
-
-NotDeclared
-├── ModelDoesNotFit     a model that the engine cannot run; names the node and what to change
-├── WeightsDoNotFit     quantised weights of the wrong form, or out of range
-└── RecordsDoNotFit     features, candidates, masks or report ids of the wrong form
-FieldOverflow
-├── TooWide             a sum that float64 could not hold exactly
-└── OutOfField          a gradient sum, noise included, that could leave the field
-MaskedLarkError
-└── InexactDevice       a device that failed the known-answer check
-"""
+"""What the exact engine refuses, before it computes anything."""
 
 from maskedlark.errors import FieldOverflow, MaskedLarkError, NotDeclared
 

@@ -1,12 +1,4 @@
-"""What the encoder refuses. A message names column and row, never what stands there.
-
-NotDeclared
-├── TableDoesNotFit     something that is no table, or whose columns differ in length
-├── UnknownColumn       a column that the table does not have; names the nearest that it has
-└── ColumnDoesNotFit    a value that its column's kind cannot encode; names column and row
-DecodeError
-└── NotAnEncoder        a file that is no JSON, or not that of a whole encoder
-"""
+"""What the encoder refuses. A message names column and row, never what stands there."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches

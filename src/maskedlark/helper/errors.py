@@ -1,20 +1,4 @@
-"""What a helper's own files and keys can be wrong about. What it refuses to callers is in `web/errors.py`.
-
-MaskedLarkError
-├── FolderInUse                 another process runs on the helper's folder: two would destroy each other
-├── Busy                        a dataset is being sealed: come again
-├── NoReceiptKey                no key that signs receipts is certified for this moment: rotate
-├── Refused
-│   ├── Replayed                a report whose id is in a dataset already, in this one or in another
-│   └── BeforeRecovery          a report that may have been in a dataset that the helper lost
-├── IngestInterrupted           a process that opened a chunk has ended: send the chunk again
-├── BadBackup                   a backup that cannot be made there, or that is not whole
-├── DamagedDataset              a file of a dataset is missing or was changed: nothing is computed from it
-├── BadKeyFile
-│   └── NoKeys                  a helper that was never rotated: it has nothing to open reports with
-└── CorruptCache
-    └── DamagedAnchor           the file that says how far receipts got is damaged: nothing is guessed
-"""
+"""What is wrong with a helper's files and keys, and what it refuses that no other service does."""
 
 from maskedlark.errors import MaskedLarkError, Refused
 from maskedlark.ledger.errors import LedgerBehind

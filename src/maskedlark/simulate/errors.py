@@ -1,10 +1,4 @@
-"""What a simulation of one's own table refuses.
-
-MaskedLarkError
-├── NotDeclared
-│   └── BadSimulation                columns or settings from which no simulation can be made
-└── OtherSimulation                  a folder that holds another simulation, or that another process runs
-"""
+"""What a simulation of one's own table refuses."""
 
 from maskedlark.errors import MaskedLarkError, NotDeclared
 

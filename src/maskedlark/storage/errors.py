@@ -1,12 +1,4 @@
-"""What storing refuses.
-
-MaskedLarkError
-├── UnsupportedDatabase     a database that we cannot keep anything in as it is; says what to change
-├── UnusedDatabase          a database that no ad server has stored reports in: probably another was meant
-├── ClockLeapt              the clock is far ahead of the last time that something old was deleted
-├── StorageUnavailable      the database cannot answer now: nothing is known to be stored, ask again later
-└── UnknownSchema           a database that another version of this package made
-"""
+"""What storing refuses."""
 
 from maskedlark.errors import MaskedLarkError
 

@@ -1,12 +1,4 @@
-"""What a training run can be wrong about.
-
-MaskedLarkError
-├── OtherRun                    a folder that holds another run, or another model or optimiser
-├── OverCeiling                 a run that would cost more than the document allows for training
-├── RunInUse                    a folder in which another process trains
-├── BadRun                      a description of a run that cannot be run: its model, optimiser or scheduler
-└── NotAModel                   a file that is no model saved by us
-"""
+"""What a training run can be wrong about."""
 
 from maskedlark.errors import BadArguments, DecodeError, MaskedLarkError
 

@@ -1,15 +1,5 @@
 """What goes wrong between parties that talk over HTTP, and with the files that they keep.
 
-NotThere: UnknownOrigin, UnknownDocument, UnknownHelper, UnknownDataset, DatasetLost, UnknownChunk
-NotOurs: DocumentOfAnother, NotNamed
-DatasetRefused: DatasetConflict, ChunkConflict, ChunksMissing, NotAccepted, TooFewToSeal, SealMismatch,
-    NoSeed, AlreadySealed
-RequestRefused: UnsignedRequest, StaleRequest, BadRequestSignature (UndeclaredKey), WrongDigest, NotForUs
-ServiceAway: TooManyUploads, NotReady (Draining)
-CannotServe: CannotListen, BadCertificate
-BadRequest, WrongContentType, BodyTooLarge, BodyTooSlow, BodyCutOff, StrangeAnswer, CorruptCache, BadKeyFile,
-    BadConfig
-
 Those of a service are here and not with the service, because its clients raise them again.
 """
 
