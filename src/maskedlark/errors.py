@@ -185,7 +185,7 @@ class Forked(BrokenChain):
 
 
 class Expired(MaskedLarkError):
-    """A document or key configuration after its last moment."""
+    """A document, a key configuration or a dataset after its last moment."""
 
 
 class DoesNotFit(MaskedLarkError):

@@ -57,7 +57,7 @@ MUTANTS = (
     ),
     Mutant(
         "a session: without noise only over records that are private by themselves",
-        SOURCE + "ledger/session_checks.py",
+        SOURCE + "ledger/trail.py",
         "(lacking := randomised.missing(document, receipt.tag)) is not None",
         "(lacking := None) is not None",
         "tests/unit/ledger/test_session_trail.py",
@@ -288,7 +288,7 @@ MUTANTS = (
     ),
     Mutant(
         "a course: says a number of batches that is no secret",
-        SOURCE + "ledger/session_checks.py",
+        SOURCE + "ledger/trail.py",
         "course.batches >= least",
         "True",
         "tests/unit/ledger/test_session_trail.py",
