@@ -6,35 +6,23 @@ sample of features, and an exponent that followed the batch would make one recor
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn import functional
 
 from maskedlark.exact.errors import WeightsDoNotFit
 from maskedlark.exact.network import FEATURE_EXPONENT, Network
-from maskedlark.exact.operations import TOP, Activation, Elu, Identity, LeakyRelu, Relu, Sigmoid, Tanh
+from maskedlark.exact.operations import TOP
 
 FIRST_CAP = 12
 """The first layer's exponent never enters a gradient's scale, so it may be larger than the others'."""
 CAP = 10
 """Larger exponents would use up the field: every layer adds its own on the way back."""
 MOST_EXPONENT = 24
-
-_IN_FLOATS: dict[type[Activation], Callable[[Tensor, float], Tensor]] = {
-    Relu: lambda z, _: z.relu(),
-    Identity: lambda z, _: z,
-    LeakyRelu: functional.leaky_relu,
-    Elu: functional.elu,
-    Sigmoid: lambda z, _: z.sigmoid(),
-    Tanh: lambda z, _: z.tanh(),
-}
-"""The operations by the vendor's functions: close to the integer ones, not equal."""
 
 FloatArrays = Mapping[str, NDArray[np.floating]]
 
@@ -150,7 +138,7 @@ def calibrate(
         weight = torch.tensor(parameters[below.linear.weight], dtype=torch.float32)
         turned = weight if below.linear.transposed else weight.T
         sums = torch.addmm(torch.tensor(bias, dtype=torch.float32), numbers, turned)
-        numbers = _IN_FLOATS[type(above.activation)](sums, getattr(above.activation, "k", 0) / 256)
+        numbers = above.activation.in_floats(sums)
         largest = float(numbers.abs().max()) if len(features) else 1.0
         chosen = most if largest <= 0 else min(most, math.floor(math.log2((TOP - 1) / largest)))
         fixed, raised = above.activation.fixed_exponent, above.dropout.raised if above.dropout else 0

@@ -16,7 +16,7 @@ from maskedlark.errors import BadArguments
 from maskedlark.exact.clip import Clip, Norm
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy, SquaredError
 from maskedlark.exact.network import Layer, Linear, Network
-from maskedlark.exact.operations import Activation, Dropout, Elu, Identity, LeakyRelu, Relu, Sigmoid, Tanh
+from maskedlark.exact.operations import ACTIVATIONS, Activation, Dropout, Elu, LeakyRelu
 from maskedlark.functions.function import Arguments, parse
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.settings import Settings
@@ -26,15 +26,7 @@ MOST_PARAMETERS = 1 << 22
 """Numbers of a gradient: eight bytes each, of every step."""
 _NORMS: dict[Kind, Norm] = {"laplace": Norm.L1, "gaussian": Norm.L2}
 """Laplace noise covers a bound in L1, Gaussian noise one in L2."""
-_Between = Literal["relu", "identity", "sigmoid", "tanh", "leaky_relu", "elu"]
-_ACTIVATIONS: dict[_Between, Callable[..., Activation]] = {
-    "relu": Relu,
-    "identity": Identity,
-    "sigmoid": Sigmoid,
-    "tanh": Tanh,
-    "leaky_relu": LeakyRelu,
-    "elu": Elu,
-}
+_ACTIVATIONS: dict[str, Callable[..., Activation]] = {kind.name: kind for kind in ACTIVATIONS}
 _Slope = Annotated[int, Field(ge=0, le=1024)]
 
 
@@ -45,8 +37,8 @@ class DescribedLayer(Settings):
     bias: bool = True
     transposed: bool = False
     """Whether the weight is (inputs, outputs): it decides in which order a gradient's numbers come."""
-    activation: _Between | None = None
-    """Before this layer; none before the first."""
+    activation: str | None = None
+    """Before this layer, by its name; none before the first."""
     slope: _Slope | None = None
     """Of leaky_relu and elu, in units of 1/256."""
     dropout: Annotated[int, Field(ge=1, le=255)] | None = None
@@ -54,6 +46,8 @@ class DescribedLayer(Settings):
 
     @model_validator(mode="after")
     def _fitting(self) -> "DescribedLayer":
+        if self.activation not in (None, *_ACTIVATIONS):
+            raise ValueError(f"an activation is one of {', '.join(_ACTIVATIONS)}")
         if (self.activation in ("leaky_relu", "elu")) != (self.slope is not None):
             raise ValueError("leaky_relu and elu have a slope, in units of 1/256; nothing else has")
         return self
@@ -158,12 +152,11 @@ def describe(network: Network, fraction: int = 20, depth: int = 0) -> DescribedM
 
 def _described_layer(layer: Layer) -> DescribedLayer:
     linear, activation = layer.linear, layer.activation
-    named = {cls: name for name, cls in _ACTIVATIONS.items()}
     return DescribedLayer(
         outputs=linear.outputs,
         bias=linear.bias is not None,
         transposed=linear.transposed,
-        activation=None if activation is None else named[type(activation)],
+        activation=None if activation is None else activation.name,
         slope=activation.k if isinstance(activation, LeakyRelu | Elu) else None,
         dropout=layer.dropout.k if layer.dropout else None,
     )
