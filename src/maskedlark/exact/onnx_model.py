@@ -38,7 +38,7 @@ def read(model: bytes, losses: Sequence[str], output: str | None = None) -> nn.S
     """
     graph = Graph(model)
     features, nodes = graph.way(output)
-    reader = _Reader(graph, losses, features.name, shapes.declared(features))
+    reader = _Reader(graph, losses, features)
     for node in nodes:
         reader.take(node)
     return reader.model()
@@ -47,9 +47,9 @@ def read(model: bytes, losses: Sequence[str], output: str | None = None) -> nn.S
 class _Reader:
     """Takes the nodes from the features up, one after the other."""
 
-    def __init__(self, graph: Graph, losses: Sequence[str], features: str, shape: shapes.Shape) -> None:
-        self._graph, self._losses = graph, tuple(losses)
-        self._features, self._shape = features, shape
+    def __init__(self, graph: Graph, losses: Sequence[str], features: str) -> None:
+        self._graph, self._losses, self._features = graph, tuple(losses), features
+        self._shapes = shapes.of_records(graph.model, features)
         self._modules: list[tuple[str, nn.Module]] = []
         self._used: set[str] = set()
         self._product: nn.Linear | None = None
@@ -71,9 +71,7 @@ class _Reader:
     def take(self, node: NodeProto) -> None:
         """Take one node."""
         if node.op_type in shapes.MOVES:
-            before, self._shape = self._shape, shapes.MOVES[node.op_type](self._graph, node, self._shape)
-            # A bias added to another shape would be spread over another axis.
-            self._product = self._product if self._shape == before else None
+            self._move(node)
             return
         if self._end is not None:
             refuse(node, f"stands after {name_of(self._end)}, where the model ends; remove it")
@@ -91,6 +89,15 @@ class _Reader:
         else:
             refuse(node, _ADVICE.get(node.op_type, _NOT_IN_TABLE))
 
+    def _move(self, node: NodeProto) -> None:
+        if node.op_type == "Cast" and int(attribute(node, "to", 0)) not in shapes.FLOATS:
+            refuse(node, "rounds numbers to another type; cast to floats only, or drop it")
+        before, after = self._shapes.get(argument(node, 0)), self._shapes.get(node.output[0])
+        if after is None and node.op_type != "ZipMap":
+            refuse(node, shapes.MOVES[node.op_type])
+        if after != before:  # A bias added to another shape would be spread over another axis.
+            self._product = None
+
     def _linear(self, node: NodeProto) -> None:
         gemm, name = node.op_type == "Gemm", argument(node, 1)
         scales = attribute(node, "alpha", 1.0), attribute(node, "beta", 1.0)
@@ -102,8 +109,12 @@ class _Reader:
         linear = _unbiased(weight if gemm and attribute(node, "transB", 0) else weight.T)
         if gemm and (bias := optional(node, 2)) is not None:
             self._add_bias(node, bias, linear)
-        first = not any(isinstance(module, nn.Linear) for _, module in self._modules)
-        self._shape = shapes.after(linear, node, self._shape, self._features if first else None)
+        shape = self._shapes.get(argument(node, 0), ())
+        if len(shape) != 1:
+            refuse(node, "takes one row of numbers per record; put a Flatten before it")
+        if not self._modules and shape[0] not in (None, linear.in_features):
+            declared = f"declares {shape[0]} features, {name} takes {linear.in_features}; make them equal"
+            raise ModelDoesNotFit(self._features, declared)
         self._modules.append((name_of(node), linear))
         self._product = None if gemm else linear
 
@@ -139,8 +150,8 @@ class _Reader:
 
     def _finish(self, node: NodeProto) -> None:
         """A Softmax that is the one loss's own, or the two probabilities that scikit-learn writes."""
-        last = self._shape is not None and len(self._shape) == 2 and attribute(node, "axis", -1) in (-1, 1)
-        if not last or len(self._losses) != 1 or not self._modules:
+        row = len(self._shapes.get(node.input[-1], ())) == 1 and attribute(node, "axis", -1) in (-1, 1)
+        if not row or len(self._losses) != 1 or not self._modules:
             refuse(node, "at the output alone, over its last axis, for one loss; remove it")
         if node.op_type == "Softmax":
             if self._losses != ("softmax",) or not self._ends_in(nn.Linear):
