@@ -3,21 +3,30 @@
 A helper takes no file that it would have to trust: it builds the network from these few settings.
 """
 
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from functools import cached_property
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import Field, model_validator
 
+from maskedlark.core import field
 from maskedlark.core.declared import MOST_FEATURES, MOST_NAMES
+from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
+from maskedlark.core.records import Records, Trained
 from maskedlark.dp.mechanisms import Kind
 from maskedlark.errors import BadArguments
+from maskedlark.exact import VERSION as EXACT_VERSION
 from maskedlark.exact.clip import Clip, Norm
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy, SquaredError
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.operations import ACTIVATIONS, Activation, Dropout, Elu, LeakyRelu
-from maskedlark.functions.function import Arguments, parse
+from maskedlark.exact.quantise import Quantised
+from maskedlark.functions.function import AnyFunction, Arguments, Question, Table, parse
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.settings import Settings
 
@@ -124,6 +133,40 @@ class DescribedModel(Settings):
             low, high = loss.label_range
             if not low <= min(values) <= max(values) <= high:
                 raise BadArguments(f"{loss} takes labels {low} … {high}; {tag} declares {label.kind} ones")
+
+
+class ModelFunction(AnyFunction):
+    """A function of a model and its records to train."""
+
+    purpose = Purpose.TRAIN
+
+    @property
+    def engine(self) -> str:
+        """The exact engine's version belongs to it."""
+        return f"{super().engine}, exact {EXACT_VERSION}"
+
+
+@dataclass(frozen=True)
+class ModelQuestion(Question):
+    """What is asked of one model at these weights: one row of vectors, each a sum over its records."""
+
+    tag: str = dataclass_field()
+    network: Network
+    weights: Quantised
+
+    def share(self, datasets: Sequence[Records], k: int) -> list[Table]:  # noqa: ARG002
+        """Over the union of datasets, whatever their number of records: `release` looks at k."""
+        trained = [records for records in datasets if isinstance(records, Trained)]
+        assert len(trained) == len(datasets), "a model's records are reports to train"
+        totals: list[FieldArray] = [np.zeros(column.width, np.int64) for column in self.columns]
+        for records in trained:
+            totals = [field.add(*both) for both in zip(totals, self.share_of(records), strict=True)]
+        counted = np.array([sum(map(len, trained))], np.int64)
+        return [Table([()], counted, tuple(total[None, :] for total in totals))]
+
+    @abstractmethod
+    def share_of(self, records: Trained) -> list[FieldArray]:
+        """A helper's share of every vector, over the records of one dataset."""
 
 
 def clip(document: Document, tag: str, fraction: int, depth: int) -> Clip:
