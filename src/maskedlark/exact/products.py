@@ -122,12 +122,12 @@ def most_rows(top: int) -> int:
     return EXACT // (LIMB_TOP * top)
 
 
-def contract(limbs: Limbs, numbers: Tensor, weight: Limbs, bias: Limbs, transposed: bool) -> None:
+def contract(limbs: Limbs, inputs: Tensor, weight: Limbs, bias: Limbs, transposed: bool) -> None:
     """Σ over records of error times input, and of the error itself, into limbs that are not folded.
 
     For at most `most_rows` records.
     """
     for limb, of_weight, of_bias in zip(limbs, weight, bias, strict=True):
-        left, right = (numbers, limb) if transposed else (limb, numbers)
+        left, right = (inputs, limb) if transposed else (limb, inputs)
         torch.mm(left.T, right, out=of_weight)
         torch.sum(limb, dim=0, out=of_bias)

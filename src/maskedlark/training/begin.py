@@ -63,7 +63,11 @@ def begin(
     Batches: `sampling_rate` draws each record by itself; `batches` splits all records anew every so many
     steps; `sampling="whole"` takes all, `"chosen"` what each step names. `folder` makes it survive a kill.
     """
-    _check(steps, bits, checkpoint_every)
+    plans.refuse(
+        (not 1 <= steps <= MOST_STEPS, f"steps={steps}: a run has 1 to {MOST_STEPS}"),
+        (bits not in (8, 16), f"bits={bits}: weights travel with 8 or 16"),
+        (checkpoint_every < 1, f"checkpoint_every={checkpoint_every}: a checkpoint is after 1 step or more"),
+    )
     drawn = plans.drawn(sampling_rate, batches, sampling, held_out)
     document, digests = home.sealed_to_train(datasets)
     network = networks.network(model, networks.losses(loss, model), document.trained(tag).features)
@@ -111,15 +115,6 @@ def begin(
     )
     _check_weights(made)
     return made
-
-
-def _check(steps: int, bits: int, every: int) -> None:
-    if not 1 <= steps <= MOST_STEPS:
-        raise BadArguments(f"steps={steps}: a run has 1 to {MOST_STEPS}")
-    if bits not in (8, 16):
-        raise BadArguments(f"bits={bits}: weights travel with 8 or 16")
-    if every < 1:
-        raise BadArguments(f"checkpoint_every={every}: a checkpoint is after 1 step or more")
 
 
 def _check_weights(made: Training) -> None:
