@@ -14,8 +14,7 @@ from onnx import NodeProto, TensorProto, numpy_helper
 
 from maskedlark.exact.errors import ModelDoesNotFit
 
-_KINDS = {"float": np.float32, "int": np.int64}
-_VALUES = {f"value_{kind}{many}": dtype for many in ("", "s") for kind, dtype in _KINDS.items()}
+_VALUES = ("value", "value_float", "value_floats", "value_int", "value_ints")
 _DOMAINS = {"", "ai.onnx"}
 
 
@@ -99,12 +98,9 @@ class Graph:
 def _held(node: NodeProto) -> TensorProto | None:
     """What a Constant node holds, in any of its numeric forms."""
     for attribute in node.attribute:
-        if attribute.name == "value":
-            tensor: TensorProto = attribute.t
-            return tensor
         if attribute.name in _VALUES:
             value = onnx.helper.get_attribute_value(attribute)
-            return numpy_helper.from_array(np.array(value, _VALUES[attribute.name]))
+            return value if isinstance(value, TensorProto) else numpy_helper.from_array(np.array(value))
     return None
 
 

@@ -5,7 +5,7 @@ weight as (inputs, outputs). What does not fit is refused by the name of its nod
 is imported here and in `onnx_graph` and `onnx_shapes` alone: helpers get the network, not the file.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from maskedlark.exact import onnx_shapes as shapes
 from maskedlark.exact.chain import Chain
 from maskedlark.exact.errors import ModelDoesNotFit
 from maskedlark.exact.onnx_graph import Graph, argument, attribute, name_of, optional, refuse
+from maskedlark.exact.operations import ACTIVATIONS
 
 _NOT_IN_TABLE = "it is not in the table of operations; replace or drop it"
 _ADVICE = {
@@ -28,6 +29,10 @@ _ADVICE = {
     "LinearClassifier": "export the model as MatMul and Add",
     "TreeEnsembleClassifier": "a tree has no gradient; train a network",
 }
+_ACTIVATIONS = {kind.__name__: kind.module for kind in ACTIVATIONS}
+"""Our names of them are ONNX's."""
+_SLOPES = {"LeakyRelu": (0.01,), "Elu": (1.0,)}
+"""What a file leaves out."""
 
 
 def read(model: bytes, losses: Sequence[str], output: str | None = None) -> nn.Sequential:
@@ -59,8 +64,6 @@ class _Reader:
 
     def model(self) -> nn.Sequential:
         """What was read, up to its last linear layer."""
-        if self._end is not None and self._end.op_type == "Concat" and not self._ends_in(nn.Sigmoid):
-            refuse(self._end, "only (1 - p, p) of a Sigmoid p; remove it")
         chain = Chain()
         for name, module in self._modules:
             chain.add(name, module)
@@ -83,7 +86,9 @@ class _Reader:
         elif node.op_type == "Dropout":
             self._dropout(node)
         elif node.op_type in _ACTIVATIONS:
-            self._modules.append((name_of(node), _ACTIVATIONS[node.op_type](node)))
+            slopes = [attribute(node, "alpha", default) for default in _SLOPES.get(node.op_type, ())]
+            rounded = [round(slope * 256) / 256 for slope in slopes]  # As the engine rounds them.
+            self._modules.append((name_of(node), _ACTIVATIONS[node.op_type](*rounded)))
         elif node.op_type in ("Softmax", "Concat"):
             self._finish(node)
         else:
@@ -106,7 +111,9 @@ class _Reader:
         weight = self._floats(node, name)
         if weight.ndim != 2:
             refuse(node, f"{name} has {weight.ndim} dimensions; use 2")
-        linear = _unbiased(weight if gemm and attribute(node, "transB", 0) else weight.T)
+        turned = weight if gemm and attribute(node, "transB", 0) else weight.T
+        linear = nn.Linear(turned.shape[1], turned.shape[0], bias=False)
+        linear.weight = nn.Parameter(torch.tensor(turned, dtype=torch.float32))
         if gemm and (bias := optional(node, 2)) is not None:
             self._add_bias(node, bias, linear)
         shape = self._shapes.get(argument(node, 0), ())
@@ -156,41 +163,16 @@ class _Reader:
         if node.op_type == "Softmax":
             if self._losses != ("softmax",) or not self._ends_in(nn.Linear):
                 refuse(node, "only on the last layer's sums, for a softmax loss; remove it")
-        elif self._losses != ("bce",) or not self._is_both(node):
-            refuse(node, "only (1 - p, p) of a binary classifier; remove it")
+        elif self._losses != ("bce",) or not self._is_both(node) or not self._ends_in(nn.Sigmoid):
+            refuse(node, "only (1 - p, p) of a binary classifier's Sigmoid p; remove it")
         self._end = node
 
     def _ends_in(self, kind: type[nn.Module]) -> bool:
-        return bool(self._modules) and isinstance(self._modules[-1][1], kind)
+        return isinstance(self._modules[-1][1], kind)
 
     def _is_both(self, node: NodeProto) -> bool:
         """Whether a Concat puts 1 - p before p."""
-        if len(node.input) != 2 or (rest := self._graph.made(node.input[0])) is None:
+        rest = self._graph.made(node.input[0]) if len(node.input) == 2 else None
+        if rest is None or rest.op_type != "Sub" or list(rest.input[1:]) != [node.input[1]]:
             return False
-        return (
-            rest.op_type == "Sub"
-            and len(rest.input) == 2
-            and rest.input[1] == node.input[1]
-            and self._graph.holds(rest.input[0])
-            and self._graph.number(rest, rest.input[0]) == 1.0
-        )
-
-
-def _unbiased(weight: NDArray[Any]) -> nn.Linear:
-    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False)
-    linear.weight = nn.Parameter(torch.tensor(weight, dtype=torch.float32))
-    return linear
-
-
-def _slope(node: NodeProto, default: float) -> float:
-    """A slope, rounded as the engine rounds it."""
-    return round(attribute(node, "alpha", default) * 256) / 256
-
-
-_ACTIVATIONS: dict[str, Callable[[NodeProto], nn.Module]] = {
-    "Relu": lambda _: nn.ReLU(),
-    "LeakyRelu": lambda node: nn.LeakyReLU(_slope(node, 0.01)),
-    "Sigmoid": lambda _: nn.Sigmoid(),
-    "Tanh": lambda _: nn.Tanh(),
-    "Elu": lambda node: nn.ELU(_slope(node, 1.0)),
-}
+        return self._graph.holds(rest.input[0]) and self._graph.number(rest, rest.input[0]) == 1.0
