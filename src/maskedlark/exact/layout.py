@@ -108,9 +108,7 @@ class StepLayout(ForwardLayout):
     @cached_property
     def masked_exponents(self) -> tuple[int, ...]:
         """The exponent of every layer's masked error, all labels together."""
-        return tuple(
-            max(of_layer) for of_layer in zip(*(h.masked_exponents for h in self.heads), strict=True)
-        )
+        return tuple(map(max, zip(*(head.masked_exponents for head in self.heads), strict=True)))
 
     @cached_property
     def parameter_exponents(self) -> tuple[int, ...]:
