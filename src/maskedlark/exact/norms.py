@@ -139,20 +139,15 @@ class Gram:
 def _gram_powers(gram: Gram, trace: Trace, place: Tensor, probabilities: Tensor) -> list[Tensor]:
     """Σδ² of every candidate at the hidden layer and at the output, (n, m) each."""
     slope = trace.slopes[0].to(gram.pairs.dtype)
-    products = ((slope * slope) @ gram.pairs).double()
-    matrix = products[:, gram.place]
-    return [_quadratic(matrix, probabilities, place), _output(probabilities, place)]
-
-
-def _quadratic(matrix: Tensor, probabilities: Tensor, place: Tensor) -> Tensor:
-    one = float(1 << COARSE_BITS)
+    matrix = ((slope * slope) @ gram.pairs).double()[:, gram.place]
     image = (matrix @ probabilities[:, :, None])[:, :, 0]
-    whole = (image * probabilities).sum(dim=1, keepdim=True)
-    diagonal = matrix.diagonal(dim1=1, dim2=2)
-    return whole - image.gather(1, place) * (2.0 * one) + diagonal.gather(1, place) * (one * one)
+    hidden = _quadratic(image, matrix.diagonal(dim1=1, dim2=2), probabilities, place)
+    # At the output, M is the unit matrix.
+    return [hidden, _quadratic(probabilities, torch.ones_like(probabilities), probabilities, place)]
 
 
-def _output(probabilities: Tensor, place: Tensor) -> Tensor:
+def _quadratic(image: Tensor, diagonal: Tensor, probabilities: Tensor, place: Tensor) -> Tensor:
+    """PᵀMP - 2 (MP)_y + M_yy of every candidate y, from MP and M's diagonal."""
     one = float(1 << COARSE_BITS)
-    whole = (probabilities * probabilities).sum(dim=1, keepdim=True)
-    return whole - probabilities.gather(1, place) * (2.0 * one) + one * one
+    whole = (image * probabilities).sum(dim=1, keepdim=True)
+    return whole - image.gather(1, place) * (2.0 * one) + diagonal.gather(1, place) * (one * one)

@@ -4,7 +4,7 @@ A helper takes no file that it would have to trust: it builds the network from t
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from functools import cached_property
@@ -102,10 +102,7 @@ class DescribedModel(Settings):
 
     @model_validator(mode="after")
     def _bounded(self) -> "DescribedModel":
-        inputs, size = self.features, 0
-        for layer in self.layers:
-            size += (inputs + layer.bias) * layer.outputs
-            inputs = layer.outputs
+        size = sum((inputs + layer.bias) * layer.outputs for inputs, layer in self._with_inputs())
         if size > MOST_PARAMETERS:
             raise ValueError(f"a model has at most {MOST_PARAMETERS} parameters, not {size}: make it smaller")
         return self
@@ -113,11 +110,12 @@ class DescribedModel(Settings):
     @cached_property
     def network(self) -> Network:
         """As the engine knows it. Raises what does not fit together."""
-        inputs, layers = self.features, []
-        for number, layer in enumerate(self.layers):
-            layers.append(layer.layer(number, inputs))
-            inputs = layer.outputs
+        layers = [layer.layer(number, inputs) for number, (inputs, layer) in enumerate(self._with_inputs())]
         return Network(tuple(layers), tuple(loss.loss() for loss in self.losses))
+
+    def _with_inputs(self) -> Iterator[tuple[int, DescribedLayer]]:
+        """Every layer, and how many numbers it takes: as many as the one before it gives."""
+        return zip((self.features, *(layer.outputs for layer in self.layers)), self.layers, strict=False)
 
     def check(self, document: Document, tag: str) -> None:
         """Refuse a network that is not made for the records of this model."""
