@@ -13,7 +13,6 @@ from maskedlark.core import field
 from maskedlark.dp.session_charge import MOST_STEPS
 from maskedlark.errors import BadArguments
 from maskedlark.exact.errors import WeightsDoNotFit
-from maskedlark.exact.network import Network
 from maskedlark.features.encoder import Encoder
 from maskedlark.functions import model as described
 from maskedlark.functions import weights
@@ -71,6 +70,8 @@ def begin(
     drawn = plans.drawn(sampling_rate, batches, sampling, held_out)
     document, digests = home.sealed_to_train(datasets)
     network = networks.network(model, networks.losses(loss, model), document.trained(tag).features)
+    fits = sample is None or (sample.dtype == np.uint8 and sample.shape[1:] == (network.features,))
+    plans.refuse((not fits, f"a sample is rows of {network.features} bytes, as the encoder makes them"))
     clip = described.clip(document, tag, fraction, depth)
     records, helpers = home.records(document, digests, tag), len(document.helpers)
     target = PrivacyTarget(noise, epsilon, delta, against)
@@ -106,7 +107,7 @@ def begin(
         home.session(document, body),
         loss,
         tag,
-        _sample(sample, network),
+        sample,
         bits,
         encoder,
         None if folder is None else Run(Path(folder), body),
@@ -144,9 +145,3 @@ def _of_folder(folder: Path, request: SessionRequest) -> bytes:
             "was begun with"
         )
     return body
-
-
-def _sample(sample: NDArray[np.uint8] | None, network: Network) -> NDArray[np.uint8] | None:
-    if sample is not None and (sample.dtype != np.uint8 or sample.shape[1:] != (network.features,)):
-        raise BadArguments(f"a sample is rows of {network.features} bytes, as the encoder makes them")
-    return sample
