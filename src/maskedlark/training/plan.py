@@ -148,7 +148,7 @@ def drawn(
         (not 0 <= held_out < 1, f"held_out={held_out:g}: a share is at least 0, and less than 1"),
     )
     made = kind or ("partition" if rate is None else "poisson")
-    return Sampling.model_validate({"kind": made, "rate": rate, "batches": batches, "held_out": held_out})
+    return Sampling(kind=made, rate=rate, batches=batches, held_out=held_out)  # type: ignore[arg-type]
 
 
 def refuse(*wrong: tuple[bool, str]) -> None:
