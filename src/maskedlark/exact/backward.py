@@ -46,15 +46,16 @@ class Backward:
             for index, layer in enumerate(self.layout.layers)
         )
 
-    def of_head(self, index: int) -> Tensor:
-        """The rows of the output layer that belong to one label."""
-        return self.weights[-1][self.layout.network.columns[index]]
+    def weight(self, index: int, label: int) -> Tensor:
+        """A layer's weights; of the output layer, the rows that belong to a label."""
+        own = self.weights[index]
+        return own[self.layout.network.columns[label]] if index == len(self.weights) - 1 else own
 
-    def gram(self, index: int) -> Gram:
+    def gram(self, label: int) -> Gram:
         """The products of one label's output rows, for the norms of a network with one hidden layer."""
-        if index not in self._grams:
-            self._grams[index] = Gram.of(self.of_head(index), self.layout.layers[-1].slope_top)
-        return self._grams[index]
+        if label not in self._grams:
+            self._grams[label] = Gram.of(self.weight(1, label), self.layout.layers[1].slope_top)
+        return self._grams[label]
 
     def masked_errors(self, trace: Trace, label: Label) -> Iterator[Limbs]:
         """The masked error of every layer, output first, with the exponents of the label's layout."""
@@ -67,17 +68,20 @@ class Backward:
     def _one_output(self, trace: Trace, label: Label, loss: OneOutput, head: LabelLayout) -> Iterator[Limbs]:
         """Every candidate's error is a multiple of one vector: run that back in the clear, once."""
         layout, clip = self.layout, self.layout.clip
-        units = list(norms.unit_errors(self, trace, label.index, head))
-        bound = clip.largest_factor(norms.unit_norm(layout, trace, head, units), len(layout.network.losses))
+        one = torch.ones((len(trace.sums), 1, 1), dtype=torch.float64, device=self.device)
+        units = list(norms.errors_back(self, trace, label.index, head, one))
+        powers, inputs = [clip.norm.power(unit) for unit in units][::-1], norms.input_powers(layout, trace)
+        length = norms.row_norm(clip.norm, head, powers, inputs)
+        bound = clip.largest_factor(length, len(layout.network.losses))
         sums = trace.sums[:, layout.network.columns[label.index]]
         errors = loss.errors(sums, layout.layers[-1].sum_exponent, label.candidates)
         wanted = (errors * 2.0 ** (clip.fraction - loss.error_bits)).trunc_()
-        clipped = torch.minimum(torch.maximum(wanted, -bound[:, None]), bound[:, None])
+        clipped = torch.minimum(torch.maximum(wanted, -bound), bound)
         masked = products.weigh(label.masks, clipped.long(), clip.factor_top(layout.layers[-1].has_bias))
         low, high = masked.low[:, None], masked.high[:, None]
         yield Limbs(low, high)
         for unit in units[1:]:
-            yield products.scale(Limbs(low, high), unit)
+            yield products.scale(Limbs(low, high), unit[:, 0])
 
     def _softmax(
         self, trace: Trace, label: Label, loss: SoftmaxCrossEntropy, head: LabelLayout
@@ -88,20 +92,19 @@ class Backward:
         fine = loss.probabilities(sums, layout.layers[-1].sum_exponent)
         clear = [norms.candidate_errors(fine, label.candidates.long(), PROBABILITY_BITS)]
         if layout.clip.depth:
-            clear = list(norms.errors_back(self, trace, label, head, clear[0]))
+            clear = list(norms.errors_back(self, trace, label.index, head, clear[0]))
             powers = [layout.clip.norm.power(error) for error in clear][::-1]
         else:
             powers = norms.coarse_powers(self, trace, label, head, fine)
         factors = norms.softmax_factors(layout, trace, head, powers)[:, :, None]
         exponents = (PROBABILITY_BITS, *head.exponents[-2::-1])
+        most = layout.clip.factor_top(layout.layers[-1].has_bias)
         for error, exponent in zip(clear[: last + 1 - head.entrance], exponents, strict=False):
             clipped = (error * factors).mul_(2.0 ** (layout.clip.fraction - exponent)).trunc_()
-            limbs = products.weigh(
-                label.masks, clipped.long(), layout.clip.factor_top(layout.layers[-1].has_bias)
-            )
+            limbs = products.weigh(label.masks, clipped.long(), most)
             yield limbs
         for index in range(head.entrance, 0, -1):
-            weight = self.of_head(label.index) if index == last else self.weights[index]
+            weight = self.weight(index, label.index)
             limbs = products.times(limbs, weight, layout.layers[index].weight_top)
             limbs = _sloped(limbs, trace.slopes[index - 1], layout.layers[index].slope_top)
             yield limbs

@@ -10,7 +10,7 @@ from torch import nn
 from maskedlark.exact.errors import ModelDoesNotFit
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss
 from maskedlark.exact.network import Layer, Linear, Network
-from maskedlark.exact.operations import Activation, Dropout, Elu, Identity, LeakyRelu, Relu, Sigmoid, Tanh
+from maskedlark.exact.operations import ACTIVATIONS, Activation, Dropout, Identity, Sigmoid
 
 _UNITS = 256
 _MOST_SLOPE = 4
@@ -39,16 +39,10 @@ class Chain:
         match module:
             case nn.Linear():
                 self._linear(f"{name}." if name else "", module)
-            case nn.ReLU():
-                self._activate(name, Relu())
-            case nn.Sigmoid():
-                self._activate(name, Sigmoid())
-            case nn.Tanh():
-                self._activate(name, Tanh())
-            case nn.LeakyReLU():
-                self._activate(name, LeakyRelu(_in_units(name, module.negative_slope, _MOST_SLOPE)))
-            case nn.ELU():
-                self._activate(name, Elu(_in_units(name, module.alpha, _MOST_SLOPE)))
+            case nn.ReLU() | nn.Sigmoid() | nn.Tanh():
+                self._activate(name, module)
+            case nn.LeakyReLU(negative_slope=slope) | nn.ELU(alpha=slope):
+                self._activate(name, module, _in_units(name, slope, _MOST_SLOPE))
             case nn.Dropout():
                 if module.p > 0:
                     self._drop(name, Dropout(_in_units(name, module.p, 1 - 1 / _UNITS)))
@@ -85,14 +79,15 @@ class Chain:
         self._layers.append(Layer(linear, activation, self._dropout))
         self._activation = self._dropout = None
 
-    def _activate(self, name: str, activation: Activation) -> None:
+    def _activate(self, name: str, module: nn.Module, *slope: int) -> None:
         if not self._layers:
             raise ModelDoesNotFit(name, "stands before the first linear layer; features come as they are")
         if self._activation is not None:
             raise ModelDoesNotFit(name, "is the second activation between two linear layers; keep one")
         if self._dropout is not None:
             raise ModelDoesNotFit(name, "stands after its dropout; drop after the activation")
-        self._activation, self._last = activation, name
+        kind = next(kind for kind in ACTIVATIONS if isinstance(module, kind.module))
+        self._activation, self._last = kind(*slope), name
 
     def _drop(self, name: str, dropout: Dropout) -> None:
         if not self._layers:

@@ -43,13 +43,10 @@ def available(device: torch.device) -> bool:
         left = rng.choice(np.array([-128, -127, 127]), (rows, length))
         right = rng.choice(np.array([-128, -127, 127]), (length, columns))
         right[:, 0], left[0] = -128, -128
-        answer = multiply(torch.from_numpy(left.astype(np.int8)), torch.from_numpy(right.astype(np.int8)))
-        turned = multiply(
-            torch.from_numpy(np.ascontiguousarray(left.T.astype(np.int8))).T,
-            torch.from_numpy(right.astype(np.int8)),
-        )
-        if (answer.numpy() != left @ right).any() or (turned.numpy() != left @ right).any():
-            return False
+        own, other = (torch.from_numpy(each.astype(np.int8)) for each in (left, right))
+        for form in (own, own.T.contiguous().T):
+            if (multiply(form, other).numpy() != left @ right).any():
+                return False
     return True
 
 
@@ -102,12 +99,9 @@ def contract(limbs: Limbs, inputs: Tensor, weight: Limbs, bias: Limbs, transpose
     rows = max(1, _JOINED_AT_ONCE // rest.shape[2])
     for start in range(0, rest.shape[1], rows):
         part = slice(start, start + rows)
-        own_correction = (
-            correction if transposed else Limbs(correction.low[part, None], correction.high[part, None])
-        )
         _horner(rest[:, part], Limbs(weight.low[part], weight.high[part]))
-        weight.low[part] += own_correction.low
-        weight.high[part] += own_correction.high
+        for limb, of_limb in zip(weight, correction, strict=True):
+            limb[part] += of_limb if transposed else of_limb[part, None]
 
 
 def _horner(sums: Tensor, answer: Limbs) -> None:

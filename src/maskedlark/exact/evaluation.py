@@ -84,9 +84,8 @@ def _bucket(step: ForwardLayout, sums: torch.Tensor, label: int, scale: Scale) -
     width = torch.full_like(above, float(scale.high - scale.low) * 2.0**exponent)
     # Clamped first, so that the product stays below 2^53 and the floor of the quotient is exact.
     inside = torch.minimum(above.clamp_(min=0.0), width)
-    return (
-        torch.div(inside * scale.buckets, width).floor_().clamp_(max=scale.buckets - 1).long().cpu().numpy()
-    )
+    place = torch.div(inside * scale.buckets, width).floor_().clamp_(max=scale.buckets - 1)
+    return place.long().cpu().numpy()
 
 
 def histogram(

@@ -66,11 +66,9 @@ class Forward:
 
     def __call__(self, features: Tensor, seed: Seed | None) -> Trace:
         """Features (n, d), uint8, to the output's sums. Without a seed nothing is dropped: to evaluate."""
-        numbers = features.float()
-        inputs: list[Tensor] = []
-        slopes: list[Tensor] = []
+        numbers = sums = features.float()
+        inputs, slopes = [], []
         signed: list[Tensor | None] = []
-        sums = numbers
         for index, layer in enumerate(self._layout.network.layers):
             slope: Tensor | None = None
             if layer.activation is not None:
@@ -78,7 +76,8 @@ class Forward:
             if layer.dropout is not None:
                 numbers, slope = self._drop(layer, index, numbers, slope, seed)
             inputs.append(numbers)
-            slopes.extend([] if slope is None or not index else [slope])
+            if slope is not None and index:
+                slopes.append(slope)
             raw = features if not index and layer.dropout is None else numbers
             signed.append(digits.with_ones(raw) if self._in_bytes(index) else None)
             sums = self._linear[index](numbers, signed[-1])

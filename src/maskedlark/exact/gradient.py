@@ -67,10 +67,8 @@ class Records:
             if column.dtype != np.int64:
                 raise RecordsDoNotFit(f"candidates are int64, not {column.dtype}")
             loss.check(column)
-        if self.masks.dtype != np.int64 or self.masks.shape != (
-            len(self),
-            sum(column.shape[1] for column in self.candidates),
-        ):
+        shown = sum(column.shape[1] for column in self.candidates)
+        if self.masks.dtype != np.int64 or self.masks.shape != (len(self), shown):
             raise RecordsDoNotFit("a record has one mask, int64, for every candidate it shows")
         if self.masks.size and not 0 <= int(self.masks.min()) <= int(self.masks.max()) < field.P:
             raise RecordsDoNotFit("a mask's share is an element of the field")
@@ -188,11 +186,8 @@ class Engine:
             else:
                 place = next(entries).place
                 bias = Limbs(flat.low[place], flat.high[place])
-            own = trace.signed[index]
-            if own is None:
-                products.contract(
-                    masked[index], trace.inputs[index].double(), weight, bias, linear.transposed
-                )
-            else:
-                digits.contract(masked[index], own, weight, bias, linear.transposed)
+            contract, inputs = digits.contract, trace.signed[index]
+            if inputs is None:
+                contract, inputs = products.contract, trace.inputs[index].double()
+            contract(masked[index], inputs, weight, bias, linear.transposed)
         return flat

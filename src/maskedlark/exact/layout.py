@@ -5,7 +5,7 @@ not hold exactly, or the field could not hold with its noise, is refused here.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -17,7 +17,7 @@ from maskedlark.exact import quantise
 from maskedlark.exact.clip import SAFETY, Clip, Norm
 from maskedlark.exact.errors import OutOfField, TooWide, WeightsDoNotFit
 from maskedlark.exact.losses import OneOutput
-from maskedlark.exact.network import Layer, Network
+from maskedlark.exact.network import Network
 from maskedlark.exact.operations import TOP
 from maskedlark.exact.quantise import Quantised
 from maskedlark.exact.tables import PROBABILITY_BITS
@@ -49,9 +49,21 @@ class LayerLayout:
     slope_bits: int
     """Of activation and dropout before this layer."""
     slope_top: int
-    weight_top: int
-    sum_top: int
-    """No sum of this layer, partial or whole, is larger."""
+
+    def __post_init__(self) -> None:
+        if self.sum_top >= 1 << EXACT_BITS:
+            bits = self.sum_top.bit_length()
+            raise TooWide(f"{self.name} could sum up to 2^{bits}; make the layer narrower")
+
+    @cached_property
+    def weight_top(self) -> int:
+        """The largest magnitude of a weight."""
+        return int(np.abs(self.weight).max())
+
+    @cached_property
+    def sum_top(self) -> int:
+        """No sum of this layer, partial or whole, is larger."""
+        return TOP * sums(self.weight, axis=1) + int(np.abs(self.bias).max())
 
     @property
     def sum_exponent(self) -> int:
@@ -96,9 +108,7 @@ class StepLayout(ForwardLayout):
     @cached_property
     def masked_exponents(self) -> tuple[int, ...]:
         """The exponent of every layer's masked error, all labels together."""
-        return tuple(
-            max(of_layer) for of_layer in zip(*(h.masked_exponents for h in self.heads), strict=True)
-        )
+        return tuple(map(max, zip(*(head.masked_exponents for head in self.heads), strict=True)))
 
     @cached_property
     def parameter_exponents(self) -> tuple[int, ...]:
@@ -143,32 +153,20 @@ def _layers(network: Network, weights: Quantised) -> tuple[LayerLayout, ...]:
     for layer, input_exponent in zip(network.layers, inputs, strict=True):
         entry, exponent = next(entries)
         weight = weights.values[entry.place].reshape(entry.shape)
-        bias = np.zeros(layer.linear.outputs, np.int64)
-        if layer.linear.bias is not None:
+        bias, has_bias = np.zeros(layer.linear.outputs, np.int64), layer.linear.bias is not None
+        if has_bias:
             place, bias_exponent = next(entries)
             if (shift := exponent + input_exponent - bias_exponent) < 0:
                 raise WeightsDoNotFit(
                     f"{place.name} is finer than its layer's sums; lower its exponent by {-shift}"
                 )
             bias = weights.values[place.place].astype(np.int64) << shift
-        layouts.append(
-            _layer(layer, weight.T if layer.linear.transposed else weight, bias, exponent, input_exponent)
-        )
+        before = [operation for operation in (layer.activation, layer.dropout) if operation]
+        bits = sum(operation.slope_bits for operation in before)
+        top = math.prod(operation.slope_top for operation in before)
+        turned = weight.T if layer.linear.transposed else weight
+        layouts.append(LayerLayout(entry.name, turned, bias, has_bias, exponent, input_exponent, bits, top))
     return tuple(layouts)
-
-
-def _layer(
-    layer: Layer, weight: NDArray[np.int16], bias: NDArray[np.int64], exponent: int, input_exponent: int
-) -> LayerLayout:
-    before = [operation for operation in (layer.activation, layer.dropout) if operation]
-    top = TOP * sums(weight, axis=1) + int(np.abs(bias).max())
-    if top >= 1 << EXACT_BITS:
-        raise TooWide(f"{layer.linear.weight} could sum up to 2^{top.bit_length()}; make the layer narrower")
-    bits = sum(operation.slope_bits for operation in before)
-    factor = math.prod(operation.slope_top for operation in before)
-    largest = int(np.abs(weight).max())
-    own, has_bias = layer.linear.weight, layer.linear.bias is not None
-    return LayerLayout(own, weight, bias, has_bias, exponent, input_exponent, bits, factor, largest, top)
 
 
 def sums(weight: NDArray[np.int16], axis: int) -> int:
@@ -179,31 +177,31 @@ def sums(weight: NDArray[np.int16], axis: int) -> int:
 def step_layout(network: Network, weights: Quantised, clip: Clip) -> StepLayout:
     """Every exponent and bound of one step."""
     layers = forward_layout(network, weights).layers
-    heads = tuple(
-        _one_output(layers, columns, clip) if isinstance(loss, OneOutput) else _softmax(layers, columns, clip)
-        for loss, columns in zip(network.losses, network.columns, strict=True)
-    )
-    return StepLayout(network, layers, clip, heads)
+    heads = []
+    for loss, columns in zip(network.losses, network.columns, strict=True):
+        # As if the label was the only one: the output layer has its rows alone.
+        own = (*layers[:-1], replace(layers[-1], weight=layers[-1].weight[columns]))
+        heads.append(_one_output(own, clip) if isinstance(loss, OneOutput) else _softmax(own, clip))
+    return StepLayout(network, layers, clip, tuple(heads))
 
 
-def _one_output(layers: tuple[LayerLayout, ...], columns: slice, clip: Clip) -> LabelLayout:
-    exponents, shifts = _errors(layers, columns, (0, 1, 1), UNIT_EXPONENT)
+def _one_output(layers: tuple[LayerLayout, ...], clip: Clip) -> LabelLayout:
+    exponents, shifts = _errors(layers, (0, 1, 1), UNIT_EXPONENT)
     return LabelLayout(exponents, shifts, tuple(clip.fraction + exponent for exponent in exponents))
 
 
-def _softmax(layers: tuple[LayerLayout, ...], columns: slice, clip: Clip) -> LabelLayout:
-    outputs, last = columns.stop - columns.start, len(layers) - 1
+def _softmax(layers: tuple[LayerLayout, ...], clip: Clip) -> LabelLayout:
+    outputs, last = len(layers[-1].weight), len(layers) - 1
     entrance = max(0, last - clip.depth)
     bits = PROBABILITY_BITS if clip.depth else COARSE_BITS
-    exponents, shifts = _errors(layers, columns, (bits, 1 << bits, (2 << bits) + outputs), None)
-    gains = _gains(layers, columns, entrance, clip.norm)
+    exponents, shifts = _errors(layers, (bits, 1 << bits, (2 << bits) + outputs), None)
+    gains = _gains(layers, entrance, clip.norm)
     slack = 0.0 if clip.depth else clip.norm.of_ones(outputs) * 2.0 ** -(COARSE_BITS + 1)
     for layer in range(entrance - 1, -1, -1):
         if shifts[layer]:
-            width = layers[layer].weight.shape[0]
-            slack += 2.0 ** -(exponents[layer] + 1) * clip.norm.of_ones(width) / gains[layer]
-    width = layers[entrance].weight.shape[0] if clip.depth else outputs
-    truncation = clip.norm.of_ones(width) * 2.0**-clip.fraction * SAFETY
+            width = clip.norm.of_ones(len(layers[layer].weight))
+            slack += 2.0 ** -(exponents[layer] + 1) * width / gains[layer]
+    truncation = clip.norm.of_ones(len(layers[entrance].weight)) * 2.0**-clip.fraction * SAFETY
     if clip.depth:
         # In the layers that are masked themselves, truncation only makes numbers smaller.
         gains = (*gains[:entrance], *[0.0] * (last + 1 - entrance))
@@ -214,21 +212,23 @@ def _softmax(layers: tuple[LayerLayout, ...], columns: slice, clip: Clip) -> Lab
 
 
 def _errors(
-    layers: tuple[LayerLayout, ...], columns: slice, start: tuple[int, int, int], most_exponent: int | None
+    layers: tuple[LayerLayout, ...], start: tuple[int, int, int], most_exponent: int | None
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Exponents and shifts, from the output's error (exponent, largest number, largest sum) down."""
     exponent, top, total = start
     steps = [(exponent, 0)]
     for number in range(len(layers) - 1, 0, -1):
         layer = layers[number]
-        weight = layer.weight[columns] if number == len(layers) - 1 else layer.weight
-        product = sums(weight, axis=0) * top
+        product = sums(layer.weight, axis=0) * top
         if number == len(layers) - 1:
-            product = min(product, int(np.abs(weight).max()) * total)
+            product = min(product, layer.weight_top * total)
         top, exponent = product * layer.slope_top, exponent + layer.weight_exponent + layer.slope_bits
         if top >= 1 << EXACT_BITS:
             raise TooWide(f"{layer.name}: errors could reach 2^{top.bit_length()}; use 8-bit weights")
-        shift = _shift(top, exponent, _room(layers, number - 1), most_exponent)
+        # So that the error has room.
+        shift = max(0, (max(top, 1) - 1).bit_length() - _room(layers, number - 1))
+        if most_exponent is not None:
+            shift = max(shift, exponent - most_exponent)
         top, exponent = -(-top >> shift), exponent - shift
         if abs(exponent) > _MOST_REACH:
             raise TooWide(f"{layer.name}: errors would have exponent {exponent}; use fewer layers")
@@ -240,8 +240,7 @@ def _errors(
 def _room(layers: tuple[LayerLayout, ...], number: int) -> int:
     """How many bits a layer's error may have, so that its squares and its next product add up exactly."""
     layer = layers[number]
-    width = int(layer.weight.shape[0])
-    room = min(MOST_BITS, (EXACT_BITS - (width - 1).bit_length()) // 2)
+    room = min(MOST_BITS, (EXACT_BITS - (len(layer.weight) - 1).bit_length()) // 2)
     if number:
         room = min(room, EXACT_BITS - 1 - (sums(layer.weight, axis=0) * layer.slope_top).bit_length())
     if room < 0:
@@ -249,21 +248,12 @@ def _room(layers: tuple[LayerLayout, ...], number: int) -> int:
     return room
 
 
-def _shift(top: int, exponent: int, room: int, most_exponent: int | None) -> int:
-    """By how many bits an error is rounded, so that it has room."""
-    shift = 0 if most_exponent is None else max(0, exponent - most_exponent)
-    while -(-top >> shift) > 1 << room:
-        shift += 1
-    return shift
-
-
-def _gains(layers: tuple[LayerLayout, ...], columns: slice, entrance: int, norm: Norm) -> tuple[float, ...]:
+def _gains(layers: tuple[LayerLayout, ...], entrance: int, norm: Norm) -> tuple[float, ...]:
     """How much an error of norm 1 at the entrance can grow on its way back; for the entrance and below."""
     gains = [1.0]
     for number in range(entrance, 0, -1):
         layer = layers[number]
-        weight = layer.weight[columns] if number == len(layers) - 1 else layer.weight
-        gain = _gain(weight, norm) * 2.0**-layer.weight_exponent
+        gain = _gain(layer.weight, norm) * 2.0**-layer.weight_exponent
         gains.append(gains[-1] * gain * (layer.slope_top * 2.0**-layer.slope_bits))
         if gains[-1] and abs(math.log2(gains[-1])) > _MOST_REACH:
             raise TooWide(f"{layer.name}: an error could grow or shrink by 2^{_MOST_REACH}; use fewer layers")

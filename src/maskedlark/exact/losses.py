@@ -105,13 +105,8 @@ class SoftmaxCrossEntropy(Loss):
         The numerator is below 2^53, so the floor of the rounded quotient is the floor of the exact one.
         """
         below = sums.amax(dim=1, keepdim=True) - sums
-        index = (
-            below.mul_(2.0 ** (tables.INDEX_BITS - exponent))
-            .add_(0.5)
-            .floor_()
-            .clamp_(max=tables.ENTRIES - 1)
-        )
-        powers = operations.exponential(sums.device)[index.long()]
+        index = below.mul_(2.0 ** (tables.INDEX_BITS - exponent)).add_(0.5).floor_()
+        powers = operations.exponential(sums.device)[index.clamp_(max=tables.ENTRIES - 1).long()]
         total = powers.sum(dim=1, keepdim=True)
         return powers.mul_(2.0 ** (tables.PROBABILITY_BITS + 1)).add_(total).div_(total * 2.0).floor_()
 

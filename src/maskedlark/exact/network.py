@@ -6,7 +6,7 @@ No weights are in it. An ad server registers it once with every helper; a step t
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import prod
 
 from maskedlark.exact.errors import ModelDoesNotFit
@@ -82,18 +82,15 @@ class Network:
     @cached_property
     def columns(self) -> tuple[slice, ...]:
         """Each label's outputs."""
-        ends = [0]
-        for loss in self.losses:
-            ends.append(ends[-1] + loss.outputs)
+        ends = accumulate((loss.outputs for loss in self.losses), initial=0)
         return tuple(slice(start, end) for start, end in pairwise(ends))
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         """Every tensor in the flat order: layer by layer, weight before bias."""
-        entries: list[Parameter] = []
-        for name, shape in (entry for layer in self.layers for entry in _tensors(layer.linear)):
-            entries.append(Parameter(name, shape, entries[-1].place.stop if entries else 0))
-        return tuple(entries)
+        tensors = [tensor for layer in self.layers for tensor in _tensors(layer.linear)]
+        starts = accumulate((prod(shape) for _, shape in tensors), initial=0)
+        return tuple(Parameter(*tensor, start) for tensor, start in zip(tensors, starts, strict=False))
 
     @property
     def size(self) -> int:

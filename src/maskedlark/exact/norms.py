@@ -53,48 +53,23 @@ def _input_power(norm: Norm, numbers: Tensor) -> Tensor:
     return torch.stack(parts).sum(dim=0, dtype=torch.float64)
 
 
-def unit_errors(backward: Backward, trace: Trace, label: int, head: LabelLayout) -> Iterator[Tensor]:
-    """An output error of 1 on its way back: every layer's rounded error, float64 (n, width), output first."""
-    layers = backward.layout.layers
-    unit = torch.ones((len(trace.sums), 1), dtype=torch.float64, device=trace.sums.device)
-    yield unit
-    for index in range(len(layers) - 1, 0, -1):
-        slope = trace.slopes[index - 1].double()
-        if index == len(layers) - 1:
-            unit = slope * backward.of_head(label)
-        else:
-            unit = (unit @ backward.weights[index]).mul_(slope)
-        unit = rounded(unit, head.shifts[index - 1])
-        yield unit
-
-
-def rounded(numbers: Tensor, shift: int) -> Tensor:
-    """Integers divided by 2^shift and rounded to the nearest. Overwrites them."""
-    return numbers.mul_(2.0**-shift).add_(0.5).floor_() if shift else numbers
-
-
-def unit_norm(layout: StepLayout, trace: Trace, head: LabelLayout, units: list[Tensor]) -> Tensor:
-    """‖R‖ of the row of an output error of 1, float64 (n,)."""
-    norm = layout.clip.norm
-    total = torch.zeros_like(trace.sums[:, 0])
-    inputs = input_powers(layout, trace)
-    for index, unit in zip(range(len(units) - 1, -1, -1), units, strict=True):
-        total = total + norm.power(unit) * inputs[index] * norm.scale(head.exponents[index])
+def row_norm(norm: Norm, head: LabelLayout, powers: list[Tensor], inputs: list[Tensor]) -> Tensor:
+    """The norm of every record's and candidate's row, float64 (n, m), from every layer's power sums."""
+    total = torch.zeros_like(powers[0])
+    for index in range(len(inputs) - 1, -1, -1):
+        total = total + powers[index] * inputs[index][:, None] * norm.scale(head.exponents[index])
     return norm.root(total)
 
 
 def softmax_factors(layout: StepLayout, trace: Trace, head: LabelLayout, powers: list[Tensor]) -> Tensor:
     """The clip factor of every record and candidate, float64 (n, m), from every layer's power sums."""
     norm, inputs = layout.clip.norm, input_powers(layout, trace, always_one=layout.clip.depth > 0)
-    total, reach = torch.zeros_like(powers[0]), torch.zeros_like(inputs[0])
-    for index in range(len(inputs) - 1, -1, -1):
-        total = total + powers[index] * inputs[index][:, None] * norm.scale(head.exponents[index])
-        gain = head.gains[index]
-        reach = reach + inputs[index] * (gain if norm is Norm.L1 else gain * gain)
-    reach = norm.root(reach)
-    return layout.clip.factors(
-        norm.root(total), reach * head.slack, reach * head.truncation, len(layout.network.losses)
-    )
+    reach = torch.zeros_like(inputs[0])
+    for own, gain in zip(inputs[::-1], head.gains[::-1], strict=True):
+        reach = reach + own * (gain if norm is Norm.L1 else gain * gain)
+    reach, length = norm.root(reach), row_norm(norm, head, powers, inputs)
+    labels = len(layout.network.losses)
+    return layout.clip.factors(length, reach * head.slack, reach * head.truncation, labels)
 
 
 def coarse_powers(
@@ -106,21 +81,19 @@ def coarse_powers(
     if _fits_gram(backward.layout, head, label.index):
         return _gram_powers(backward.gram(label.index), trace, place, probabilities)
     error = candidate_errors(probabilities, place, COARSE_BITS)
-    return [backward.layout.clip.norm.power(own) for own in errors_back(backward, trace, label, head, error)][
-        ::-1
-    ]
+    errors = errors_back(backward, trace, label.index, head, error)
+    return [backward.layout.clip.norm.power(own) for own in errors][::-1]
 
 
 def errors_back(
-    backward: Backward, trace: Trace, label: Label, head: LabelLayout, error: Tensor
+    backward: Backward, trace: Trace, label: int, head: LabelLayout, error: Tensor
 ) -> Iterator[Tensor]:
     """Every candidate's error on its way back in the clear, rounded: (n, m, width) a layer, output first."""
-    layers = backward.layout.layers
     yield error
-    for index in range(len(layers) - 1, 0, -1):
-        weight = backward.of_head(label.index) if index == len(layers) - 1 else backward.weights[index]
-        error = (error @ weight).mul_(trace.slopes[index - 1].double()[:, None, :])
-        error = rounded(error, head.shifts[index - 1])
+    for index in range(len(trace.slopes), 0, -1):
+        error = (error @ backward.weight(index, label)).mul_(trace.slopes[index - 1].double()[:, None, :])
+        if shift := head.shifts[index - 1]:
+            error = error.mul_(2.0**-shift).add_(0.5).floor_()
         yield error
 
 
@@ -133,23 +106,13 @@ def candidate_errors(probabilities: Tensor, place: Tensor, bits: int) -> Tensor:
 
 def _fits_gram(layout: StepLayout, head: LabelLayout, label: int) -> bool:
     """Whether a label's norms can go this way: L2, one hidden layer, nothing rounded, all sums exact."""
-    columns = layout.network.columns[label]
-    classes = layout.network.losses[label].outputs
-    if (
-        layout.clip.norm is not Norm.L2
-        or len(layout.layers) != 2
-        or head.shifts[0]
-        or classes > _MOST_CLASSES
-    ):
+    classes, deep = layout.network.losses[label].outputs, len(layout.layers) != 2
+    if layout.clip.norm is not Norm.L2 or deep or head.shifts[0] or classes > _MOST_CLASSES:
         return False
-    total = (2 << COARSE_BITS) + classes
-    return _largest(layout, columns) * total * total < 1 << EXACT_BITS
-
-
-def _largest(layout: StepLayout, columns: slice) -> int:
-    """No number of M is larger, by Cauchy and Schwarz."""
-    weight = layout.layers[1].weight[columns].astype(np.int64)
-    return int((weight * weight).sum(axis=1).max()) * layout.layers[1].slope_top ** 2
+    weight = layout.layers[1].weight[layout.network.columns[label]].astype(np.int64)
+    # No number of M is larger, by Cauchy and Schwarz.
+    largest = int((weight * weight).sum(axis=1).max()) * layout.layers[1].slope_top ** 2
+    return largest * ((2 << COARSE_BITS) + classes) ** 2 < 1 << EXACT_BITS
 
 
 @dataclass(frozen=True)
@@ -176,20 +139,15 @@ class Gram:
 def _gram_powers(gram: Gram, trace: Trace, place: Tensor, probabilities: Tensor) -> list[Tensor]:
     """Σδ² of every candidate at the hidden layer and at the output, (n, m) each."""
     slope = trace.slopes[0].to(gram.pairs.dtype)
-    products = ((slope * slope) @ gram.pairs).double()
-    matrix = products[:, gram.place]
-    return [_quadratic(matrix, probabilities, place), _output(probabilities, place)]
-
-
-def _quadratic(matrix: Tensor, probabilities: Tensor, place: Tensor) -> Tensor:
-    one = float(1 << COARSE_BITS)
+    matrix = ((slope * slope) @ gram.pairs).double()[:, gram.place]
     image = (matrix @ probabilities[:, :, None])[:, :, 0]
-    whole = (image * probabilities).sum(dim=1, keepdim=True)
-    diagonal = matrix.diagonal(dim1=1, dim2=2)
-    return whole - image.gather(1, place) * (2.0 * one) + diagonal.gather(1, place) * (one * one)
+    hidden = _quadratic(image, matrix.diagonal(dim1=1, dim2=2), probabilities, place)
+    # At the output, M is the unit matrix.
+    return [hidden, _quadratic(probabilities, torch.ones_like(probabilities), probabilities, place)]
 
 
-def _output(probabilities: Tensor, place: Tensor) -> Tensor:
+def _quadratic(image: Tensor, diagonal: Tensor, probabilities: Tensor, place: Tensor) -> Tensor:
+    """PᵀMP - 2 (MP)_y + M_yy of every candidate y, from MP and M's diagonal."""
     one = float(1 << COARSE_BITS)
-    whole = (probabilities * probabilities).sum(dim=1, keepdim=True)
-    return whole - probabilities.gather(1, place) * (2.0 * one) + one * one
+    whole = (image * probabilities).sum(dim=1, keepdim=True)
+    return whole - image.gather(1, place) * (2.0 * one) + diagonal.gather(1, place) * (one * one)

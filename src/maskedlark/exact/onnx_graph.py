@@ -10,13 +10,11 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
-from onnx import NodeProto, TensorProto, ValueInfoProto, numpy_helper
+from onnx import NodeProto, TensorProto, numpy_helper
 
 from maskedlark.exact.errors import ModelDoesNotFit
 
-FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16}
-_KINDS = {"float": np.float32, "int": np.int64}
-_VALUES = {f"value_{kind}{many}": dtype for many in ("", "s") for kind, dtype in _KINDS.items()}
+_VALUES = ("value", "value_float", "value_floats", "value_int", "value_ints")
 _DOMAINS = {"", "ai.onnx"}
 
 
@@ -25,23 +23,20 @@ class Graph:
 
     def __init__(self, data: bytes) -> None:
         try:
-            graph = onnx.load_from_string(data).graph
+            self.model = onnx.load_from_string(data)
         except DecodeError as error:
             raise ModelDoesNotFit("the model", "is not an ONNX file; export it again") from error
+        graph = self.model.graph
         self._name = str(graph.name or "the model")
         self._outputs = [str(value.name) for value in graph.output]
         self._constants: dict[str, TensorProto] = {tensor.name: tensor for tensor in graph.initializer}
         self._made = {name: node for node in graph.node for name in node.output}
-        self._inputs = {value.name: value for value in graph.input if value.name not in self._constants}
+        self._inputs = {value.name for value in graph.input} - {*self._constants}
         for node in graph.node:
             if node.op_type == "Constant" and (tensor := _held(node)) is not None:
                 self._constants[node.output[0]] = tensor
-            elif node.op_type == "Concat" and all(name in self._constants for name in node.input):
-                # torch puts shapes together like this.
-                parts = [self.constant(node, name).ravel() for name in node.input]
-                self._constants[node.output[0]] = numpy_helper.from_array(np.concatenate(parts))
 
-    def way(self, output: str | None) -> tuple[ValueInfoProto, list[NodeProto]]:
+    def way(self, output: str | None) -> tuple[str, list[NodeProto]]:
         """The input that an output, or the only one, comes from, and the nodes between them, input first."""
         if output is None and len(self._outputs) != 1:
             names = ", ".join(self._outputs) or "none"
@@ -55,7 +50,7 @@ class Graph:
             name = self._numbers(node)
         if name not in self._inputs:
             raise ModelDoesNotFit(name, "the way back from the output ends here, not at the model's features")
-        return self._inputs[name], nodes[::-1]
+        return name, nodes[::-1]
 
     def _numbers(self, node: NodeProto) -> str:
         """The input that carries the records' numbers."""
@@ -103,12 +98,9 @@ class Graph:
 def _held(node: NodeProto) -> TensorProto | None:
     """What a Constant node holds, in any of its numeric forms."""
     for attribute in node.attribute:
-        if attribute.name == "value":
-            tensor: TensorProto = attribute.t
-            return tensor
         if attribute.name in _VALUES:
             value = onnx.helper.get_attribute_value(attribute)
-            return numpy_helper.from_array(np.array(value, _VALUES[attribute.name]))
+            return value if isinstance(value, TensorProto) else numpy_helper.from_array(np.array(value))
     return None
 
 
@@ -136,10 +128,8 @@ def optional(node: NodeProto, place: int) -> str | None:
 
 def attribute(node: NodeProto, name: str, default: float) -> float:
     """A number among the node's attributes."""
-    for entry in node.attribute:
-        if entry.name == name:
-            value = onnx.helper.get_attribute_value(entry)
-            if not isinstance(value, int | float) or not math.isfinite(value):
-                refuse(node, f"{name} is {value}; make it a finite number")
-            return float(value)
-    return default
+    entry = next((entry for entry in node.attribute if entry.name == name), None)
+    value = default if entry is None else onnx.helper.get_attribute_value(entry)
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        refuse(node, f"{name} is {value}; make it a finite number")
+    return float(value)

@@ -5,7 +5,7 @@ weight as (inputs, outputs). What does not fit is refused by the name of its nod
 is imported here and in `onnx_graph` and `onnx_shapes` alone: helpers get the network, not the file.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from maskedlark.exact import onnx_shapes as shapes
 from maskedlark.exact.chain import Chain
 from maskedlark.exact.errors import ModelDoesNotFit
 from maskedlark.exact.onnx_graph import Graph, argument, attribute, name_of, optional, refuse
+from maskedlark.exact.operations import ACTIVATIONS
 
 _NOT_IN_TABLE = "it is not in the table of operations; replace or drop it"
 _ADVICE = {
@@ -28,6 +29,10 @@ _ADVICE = {
     "LinearClassifier": "export the model as MatMul and Add",
     "TreeEnsembleClassifier": "a tree has no gradient; train a network",
 }
+_ACTIVATIONS = {kind.__name__: kind.module for kind in ACTIVATIONS}
+"""Our names of them are ONNX's."""
+_SLOPES = {"LeakyRelu": (0.01,), "Elu": (1.0,)}
+"""What a file leaves out."""
 
 
 def read(model: bytes, losses: Sequence[str], output: str | None = None) -> nn.Sequential:
@@ -38,7 +43,7 @@ def read(model: bytes, losses: Sequence[str], output: str | None = None) -> nn.S
     """
     graph = Graph(model)
     features, nodes = graph.way(output)
-    reader = _Reader(graph, losses, features.name, shapes.declared(features))
+    reader = _Reader(graph, losses, features)
     for node in nodes:
         reader.take(node)
     return reader.model()
@@ -47,9 +52,9 @@ def read(model: bytes, losses: Sequence[str], output: str | None = None) -> nn.S
 class _Reader:
     """Takes the nodes from the features up, one after the other."""
 
-    def __init__(self, graph: Graph, losses: Sequence[str], features: str, shape: shapes.Shape) -> None:
-        self._graph, self._losses = graph, tuple(losses)
-        self._features, self._shape = features, shape
+    def __init__(self, graph: Graph, losses: Sequence[str], features: str) -> None:
+        self._graph, self._losses, self._features = graph, tuple(losses), features
+        self._shapes = shapes.of_records(graph.model, features)
         self._modules: list[tuple[str, nn.Module]] = []
         self._used: set[str] = set()
         self._product: nn.Linear | None = None
@@ -59,8 +64,6 @@ class _Reader:
 
     def model(self) -> nn.Sequential:
         """What was read, up to its last linear layer."""
-        if self._end is not None and self._end.op_type == "Concat" and not self._ends_in(nn.Sigmoid):
-            refuse(self._end, "only (1 - p, p) of a Sigmoid p; remove it")
         chain = Chain()
         for name, module in self._modules:
             chain.add(name, module)
@@ -71,9 +74,7 @@ class _Reader:
     def take(self, node: NodeProto) -> None:
         """Take one node."""
         if node.op_type in shapes.MOVES:
-            before, self._shape = self._shape, shapes.MOVES[node.op_type](self._graph, node, self._shape)
-            # A bias added to another shape would be spread over another axis.
-            self._product = self._product if self._shape == before else None
+            self._move(node)
             return
         if self._end is not None:
             refuse(node, f"stands after {name_of(self._end)}, where the model ends; remove it")
@@ -85,11 +86,22 @@ class _Reader:
         elif node.op_type == "Dropout":
             self._dropout(node)
         elif node.op_type in _ACTIVATIONS:
-            self._modules.append((name_of(node), _ACTIVATIONS[node.op_type](node)))
+            slopes = [attribute(node, "alpha", default) for default in _SLOPES.get(node.op_type, ())]
+            rounded = [round(slope * 256) / 256 for slope in slopes]  # As the engine rounds them.
+            self._modules.append((name_of(node), _ACTIVATIONS[node.op_type](*rounded)))
         elif node.op_type in ("Softmax", "Concat"):
             self._finish(node)
         else:
             refuse(node, _ADVICE.get(node.op_type, _NOT_IN_TABLE))
+
+    def _move(self, node: NodeProto) -> None:
+        if node.op_type == "Cast" and int(attribute(node, "to", 0)) not in shapes.FLOATS:
+            refuse(node, "rounds numbers to another type; cast to floats only, or drop it")
+        before, after = self._shapes.get(argument(node, 0)), self._shapes.get(node.output[0])
+        if after is None and node.op_type != "ZipMap":
+            refuse(node, shapes.MOVES[node.op_type])
+        if after != before:  # A bias added to another shape would be spread over another axis.
+            self._product = None
 
     def _linear(self, node: NodeProto) -> None:
         gemm, name = node.op_type == "Gemm", argument(node, 1)
@@ -99,11 +111,17 @@ class _Reader:
         weight = self._floats(node, name)
         if weight.ndim != 2:
             refuse(node, f"{name} has {weight.ndim} dimensions; use 2")
-        linear = _unbiased(weight if gemm and attribute(node, "transB", 0) else weight.T)
+        turned = weight if gemm and attribute(node, "transB", 0) else weight.T
+        linear = nn.Linear(turned.shape[1], turned.shape[0], bias=False)
+        linear.weight = nn.Parameter(torch.tensor(turned, dtype=torch.float32))
         if gemm and (bias := optional(node, 2)) is not None:
             self._add_bias(node, bias, linear)
-        first = not any(isinstance(module, nn.Linear) for _, module in self._modules)
-        self._shape = shapes.after(linear, node, self._shape, self._features if first else None)
+        shape = self._shapes.get(argument(node, 0), ())
+        if len(shape) != 1:
+            refuse(node, "takes one row of numbers per record; put a Flatten before it")
+        if not self._modules and shape[0] not in (None, linear.in_features):
+            declared = f"declares {shape[0]} features, {name} takes {linear.in_features}; make them equal"
+            raise ModelDoesNotFit(self._features, declared)
         self._modules.append((name_of(node), linear))
         self._product = None if gemm else linear
 
@@ -139,47 +157,22 @@ class _Reader:
 
     def _finish(self, node: NodeProto) -> None:
         """A Softmax that is the one loss's own, or the two probabilities that scikit-learn writes."""
-        last = self._shape is not None and len(self._shape) == 2 and attribute(node, "axis", -1) in (-1, 1)
-        if not last or len(self._losses) != 1 or not self._modules:
+        row = len(self._shapes.get(node.input[-1], ())) == 1 and attribute(node, "axis", -1) in (-1, 1)
+        if not row or len(self._losses) != 1 or not self._modules:
             refuse(node, "at the output alone, over its last axis, for one loss; remove it")
         if node.op_type == "Softmax":
             if self._losses != ("softmax",) or not self._ends_in(nn.Linear):
                 refuse(node, "only on the last layer's sums, for a softmax loss; remove it")
-        elif self._losses != ("bce",) or not self._is_both(node):
-            refuse(node, "only (1 - p, p) of a binary classifier; remove it")
+        elif self._losses != ("bce",) or not self._is_both(node) or not self._ends_in(nn.Sigmoid):
+            refuse(node, "only (1 - p, p) of a binary classifier's Sigmoid p; remove it")
         self._end = node
 
     def _ends_in(self, kind: type[nn.Module]) -> bool:
-        return bool(self._modules) and isinstance(self._modules[-1][1], kind)
+        return isinstance(self._modules[-1][1], kind)
 
     def _is_both(self, node: NodeProto) -> bool:
         """Whether a Concat puts 1 - p before p."""
-        if len(node.input) != 2 or (rest := self._graph.made(node.input[0])) is None:
+        rest = self._graph.made(node.input[0]) if len(node.input) == 2 else None
+        if rest is None or rest.op_type != "Sub" or list(rest.input[1:]) != [node.input[1]]:
             return False
-        return (
-            rest.op_type == "Sub"
-            and len(rest.input) == 2
-            and rest.input[1] == node.input[1]
-            and self._graph.holds(rest.input[0])
-            and self._graph.number(rest, rest.input[0]) == 1.0
-        )
-
-
-def _unbiased(weight: NDArray[Any]) -> nn.Linear:
-    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False)
-    linear.weight = nn.Parameter(torch.tensor(weight, dtype=torch.float32))
-    return linear
-
-
-def _slope(node: NodeProto, default: float) -> float:
-    """A slope, rounded as the engine rounds it."""
-    return round(attribute(node, "alpha", default) * 256) / 256
-
-
-_ACTIVATIONS: dict[str, Callable[[NodeProto], nn.Module]] = {
-    "Relu": lambda _: nn.ReLU(),
-    "LeakyRelu": lambda node: nn.LeakyReLU(_slope(node, 0.01)),
-    "Sigmoid": lambda _: nn.Sigmoid(),
-    "Tanh": lambda _: nn.Tanh(),
-    "Elu": lambda node: nn.ELU(_slope(node, 1.0)),
-}
+        return self._graph.holds(rest.input[0]) and self._graph.number(rest, rest.input[0]) == 1.0

@@ -4,17 +4,17 @@ Forward: an entry takes the sums z of the layer below, as z · 2^(unit - exponen
 of two and exact, and gives 8-bit numbers: -255 … 255. Backward: it gives its slope at every number, an
 integer in units of 2^-slope_bits. A number at the end of its range counts as clamped, and its slope is 0.
 
-To add an operation, add an entry here, in `chain`, `onnx_model` and `quantise` (in floats), in the slow twin,
-and a line in `docs/EXACT.md`.
+To add an operation, add an entry here, in `chain`, in `onnx_model`, in the slow twin, and a line in
+`docs/EXACT.md`.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cache
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from maskedlark.exact import tables
 from maskedlark.exact.errors import ModelDoesNotFit
@@ -26,9 +26,14 @@ SLOPE_BITS = 8
 _ONE = 1 << SLOPE_BITS
 
 
+@dataclass(frozen=True)
 class Activation(ABC):
     """From sums to 8-bit numbers, with a slope."""
 
+    name: ClassVar[str]
+    """On the wire."""
+    module: ClassVar[type[nn.Module]]
+    """Torch's, which takes the slope, if there is one, as a real number."""
     fixed_exponent: ClassVar[int | None] = None
     """The exponent of what comes out, where the operation fixes it; else the weights' sender chooses."""
     rounded: ClassVar[bool] = True
@@ -47,6 +52,11 @@ class Activation(ABC):
     def slope_top(self) -> int:
         """The largest slope, in its units."""
         return _ONE
+
+    def in_floats(self, sums: Tensor) -> Tensor:
+        """By the vendor's function: close to the integers, not equal."""
+        numbers: Tensor = self.module(*(k / _ONE for k in astuple(self)))(sums)
+        return numbers
 
     @abstractmethod
     def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:
@@ -68,6 +78,8 @@ def _inside(numbers: Tensor, slope: Tensor) -> Tensor:
 class Relu(Activation):
     """max(z, 0)."""
 
+    name = "relu"
+    module = nn.ReLU
     signed: ClassVar[bool] = False
     slope_bits: ClassVar[int] = 0
     slope_top: ClassVar[int] = 1
@@ -83,6 +95,8 @@ class Relu(Activation):
 class Identity(Activation):
     """z: nothing stands between two linear layers but the rounding to 8 bits."""
 
+    name = "identity"
+    module = nn.Identity
     slope_bits: ClassVar[int] = 0
     slope_top: ClassVar[int] = 1
 
@@ -107,75 +121,86 @@ class _Sloped(Activation):
         """1, or the slope (just) below 0 where that is more."""
         return max(_ONE, self.k)
 
+    def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:
+        """Above 0 as it is."""
+        exact = sums.double()
+        above = exact > 0
+        below, slope = self._below(exact, exponent)
+        numbers = torch.where(above, exact, below).add_(0.5).floor_().clamp_(-TOP, TOP).float()
+        return numbers, _inside(numbers, torch.where(above, float(_ONE), slope).float())
+
+    @abstractmethod
+    def _below(self, exact: Tensor, exponent: int) -> tuple[Tensor, Tensor | float]:
+        """What comes out at 0 and below, exact but for the last rounding, and its slope."""
+
 
 @dataclass(frozen=True)
 class LeakyRelu(_Sloped):
     """z, or z k / 256 below 0."""
 
+    name = "leaky_relu"
+    module = nn.LeakyReLU
     extra_bits: ClassVar[int] = 10
 
-    def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def _below(self, exact: Tensor, exponent: int) -> tuple[Tensor, float]:  # noqa: ARG002
         """k / 256 is a multiple of a power of two, so the product is exact."""
-        exact = sums.double()
-        above = exact > 0
-        numbers = (
-            torch.where(above, exact, exact * (self.k / _ONE)).add_(0.5).floor_().clamp_(-TOP, TOP).float()
-        )
-        slope = torch.where(above, float(_ONE), float(self.k)).float()
-        return numbers, _inside(numbers, slope)
+        return exact * (self.k / _ONE), float(self.k)
 
 
 @dataclass(frozen=True)
-class Sigmoid(Activation):
+class _Tabled(Activation):
+    """t sigmoid(t z) - (t - 1) for a t of 1 or 2, from the table of the sigmoid."""
+
+    fixed_exponent: ClassVar[int | None] = 8
+    _times: ClassVar[int]
+
+    def unit(self, exponent: int) -> int:  # noqa: ARG002
+        """The table's step, or half of it: the argument is t z."""
+        return tables.INDEX_BITS + self._times - 1
+
+    def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """Two lookups."""
+        edge = tables.ENTRIES - 1
+        index = sums.floor_().clamp_(-edge, edge).add_(edge).long()
+        numbers, slopes = _looked_up(self._times, sums.device)
+        return numbers[index], slopes[index]
+
+
+@dataclass(frozen=True)
+class Sigmoid(_Tabled):
     """1 / (1 + e^-z), from the table."""
 
+    name = "sigmoid"
+    module = nn.Sigmoid
     signed: ClassVar[bool] = False
-    fixed_exponent: ClassVar[int | None] = 8
     slope_top: ClassVar[int] = _ONE // 4
-
-    def unit(self, exponent: int) -> int:  # noqa: ARG002
-        """The table's step."""
-        return tables.INDEX_BITS
-
-    def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """Two lookups."""
-        index = _table_index(sums)
-        return _sigmoid_numbers(sums.device)[index], _sigmoid_slopes(1, sums.device)[index]
+    _times: ClassVar[int] = 1
 
 
 @dataclass(frozen=True)
-class Tanh(Activation):
+class Tanh(_Tabled):
     """2 sigmoid(2 z) - 1, from the same table."""
 
-    fixed_exponent: ClassVar[int | None] = 8
-
-    def unit(self, exponent: int) -> int:  # noqa: ARG002
-        """Half the table's step: the argument is 2 z."""
-        return tables.INDEX_BITS + 1
-
-    def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """Two lookups."""
-        index = _table_index(sums)
-        return _tanh_numbers(sums.device)[index], _sigmoid_slopes(4, sums.device)[index]
+    name = "tanh"
+    module = nn.Tanh
+    _times: ClassVar[int] = 2
 
 
 @dataclass(frozen=True)
 class Elu(_Sloped):
     """z, or (e^z - 1) k / 256 below 0."""
 
+    name = "elu"
+    module = nn.ELU
     k: int = _ONE
 
-    def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:
-        """Above 0 as it is, below from the table of e^-x."""
-        exact = sums.double()
-        above = exact > 0
+    def _below(self, exact: Tensor, exponent: int) -> tuple[Tensor, Tensor]:
+        """From the table of e^-x."""
         index = (exact.neg() * 2.0 ** (tables.INDEX_BITS - exponent)).add_(0.5).floor_()
-        power = exponential(sums.device)[index.clamp_(0, tables.ENTRIES - 1).long()] * float(self.k)
+        power = exponential(exact.device)[index.clamp_(0, tables.ENTRIES - 1).long()] * float(self.k)
         one = float(self.k << tables.EXP_BITS)
         below = (power - one) * 2.0 ** (exponent - tables.EXP_BITS - SLOPE_BITS)
-        numbers = torch.where(above, exact, below).add_(0.5).floor_().clamp_(-TOP, TOP).float()
-        slope = torch.where(above, float(_ONE), (power * 2.0**-tables.EXP_BITS).add_(0.5).floor_()).float()
-        return numbers, _inside(numbers, slope)
+        return below, (power * 2.0**-tables.EXP_BITS).add_(0.5).floor_()
 
 
 @dataclass(frozen=True)
@@ -219,9 +244,7 @@ class Dropout:
         return left, kept * float(self.slope_top)
 
 
-def _table_index(sums: Tensor) -> Tensor:
-    edge = tables.ENTRIES - 1
-    return sums.floor_().clamp_(-edge, edge).add_(edge).long()
+ACTIVATIONS: tuple[type[Activation], ...] = (Relu, Identity, LeakyRelu, Elu, Sigmoid, Tanh)
 
 
 @cache
@@ -237,21 +260,9 @@ def sigmoid(device: torch.device) -> Tensor:
 
 
 @cache
-def _sigmoid_numbers(device: torch.device) -> Tensor:
-    numbers = [min(TOP, (s + 2048) >> 12) for s in tables.sigmoid()]
-    return torch.tensor(numbers, dtype=torch.float32, device=device)
-
-
-@cache
-def _tanh_numbers(device: torch.device) -> Tensor:
+def _looked_up(times: int, device: torch.device) -> Tensor:
+    """t s - (t - 1) as 8-bit numbers, and t² s (1 - s) in units of 2^-8, both rounded to the nearest."""
     one = 1 << tables.PROBABILITY_BITS
-    numbers = [max(-TOP, min(TOP, (2 * s - one + 2048) >> 12)) for s in tables.sigmoid()]
-    return torch.tensor(numbers, dtype=torch.float32, device=device)
-
-
-@cache
-def _sigmoid_slopes(times: int, device: torch.device) -> Tensor:
-    """times · s (1 - s) in units of 2^-8, rounded to the nearest."""
-    one = 1 << tables.PROBABILITY_BITS
-    slopes = [(times * s * (one - s) + (1 << 31)) >> 32 for s in tables.sigmoid()]
-    return torch.tensor(slopes, dtype=torch.float32, device=device)
+    numbers = [max(-TOP, min(TOP, (times * s - (times - 1) * one + 2048) >> 12)) for s in tables.sigmoid()]
+    slopes = [(times * times * s * (one - s) + (1 << 31)) >> 32 for s in tables.sigmoid()]
+    return torch.tensor([numbers, slopes], dtype=torch.float32, device=device)

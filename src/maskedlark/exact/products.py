@@ -84,6 +84,11 @@ def weigh(masks: Tensor, numbers: Tensor, top: int) -> Limbs:
         _weigh(masks[:, start : start + step], numbers[:, start : start + step])
         for start in range(0, numbers.shape[1], step)
     ]
+    return _total(parts)
+
+
+def _total(parts: list[Limbs]) -> Limbs:
+    """Folded limbs, added up. Fewer than 2^20 of them stay below 2^52."""
     if len(parts) == 1:
         return parts[0]
     return fold(Limbs(*(reduce(torch.add, own) for own in zip(*parts, strict=True))))
@@ -107,14 +112,11 @@ def scale(limbs: Limbs, numbers: Tensor) -> Limbs:
 def times(limbs: Limbs, matrix: Tensor, top: int) -> Limbs:
     """The matrix product with integers of magnitude at most `top`, folded: (n, k) @ (k, m)."""
     block = EXACT // (LIMB_TOP * max(top, 1))
-    if limbs.low.shape[1] <= block:
-        return fold(Limbs(limbs.low @ matrix, limbs.high @ matrix))
     parts = [
         fold(Limbs(limbs.low[:, place] @ matrix[place], limbs.high[:, place] @ matrix[place]))
         for place in (slice(start, start + block) for start in range(0, len(matrix), block))
     ]
-    # Fewer than 2^20 folded parts add up below 2^52.
-    return fold(Limbs(*(reduce(torch.add, own) for own in zip(*parts, strict=True))))
+    return _total(parts)
 
 
 def most_rows(top: int) -> int:
@@ -122,12 +124,12 @@ def most_rows(top: int) -> int:
     return EXACT // (LIMB_TOP * top)
 
 
-def contract(limbs: Limbs, numbers: Tensor, weight: Limbs, bias: Limbs, transposed: bool) -> None:
+def contract(limbs: Limbs, inputs: Tensor, weight: Limbs, bias: Limbs, transposed: bool) -> None:
     """Σ over records of error times input, and of the error itself, into limbs that are not folded.
 
     For at most `most_rows` records.
     """
     for limb, of_weight, of_bias in zip(limbs, weight, bias, strict=True):
-        left, right = (numbers, limb) if transposed else (limb, numbers)
+        left, right = (inputs, limb) if transposed else (limb, inputs)
         torch.mm(left.T, right, out=of_weight)
         torch.sum(limb, dim=0, out=of_bias)

@@ -6,35 +6,23 @@ sample of features, and an exponent that followed the batch would make one recor
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn import functional
 
 from maskedlark.exact.errors import WeightsDoNotFit
-from maskedlark.exact.network import FEATURE_EXPONENT, Network
-from maskedlark.exact.operations import TOP, Activation, Elu, Identity, LeakyRelu, Relu, Sigmoid, Tanh
+from maskedlark.exact.network import FEATURE_EXPONENT, Network, Parameter
+from maskedlark.exact.operations import TOP
 
 FIRST_CAP = 12
 """The first layer's exponent never enters a gradient's scale, so it may be larger than the others'."""
 CAP = 10
 """Larger exponents would use up the field: every layer adds its own on the way back."""
 MOST_EXPONENT = 24
-
-_IN_FLOATS: dict[type[Activation], Callable[[Tensor, float], Tensor]] = {
-    Relu: lambda z, _: z.relu(),
-    Identity: lambda z, _: z,
-    LeakyRelu: functional.leaky_relu,
-    Elu: functional.elu,
-    Sigmoid: lambda z, _: z.sigmoid(),
-    Tanh: lambda z, _: z.tanh(),
-}
-"""The operations by the vendor's functions: close to the integer ones, not equal."""
 
 FloatArrays = Mapping[str, NDArray[np.floating]]
 
@@ -70,19 +58,20 @@ def quantise(
     for number, layer in enumerate(network.layers):
         entry = next(place)
         most = (cap if number else max(cap, FIRST_CAP)) + spare
-        exponents.append(_quantise_into(values, entry.place, parameters, entry.name, bits, most))
+        exponents.append(_quantise_into(values, entry, parameters, bits, most))
         if layer.linear.bias is not None:
             # A bias is added to sums, so it may not be finer than they are; nor than a helper takes.
             most, entry = min(MOST_EXPONENT, exponents[-1] + inputs[number]), next(place)
-            exponents.append(_quantise_into(values, entry.place, parameters, entry.name, bits, most))
+            exponents.append(_quantise_into(values, entry, parameters, bits, most))
     return Quantised(values, tuple(exponents), activations, bits)
 
 
 def _quantise_into(
-    values: NDArray[np.int16], place: slice, parameters: FloatArrays, name: str, bits: int, most: int
+    values: NDArray[np.int16], entry: Parameter, parameters: FloatArrays, bits: int, most: int
 ) -> int:
-    if name not in parameters or parameters[name].size != place.stop - place.start:
-        raise WeightsDoNotFit(f"{name} needs an array of {place.stop - place.start} numbers")
+    name, size = entry.name, math.prod(entry.shape)
+    if name not in parameters or parameters[name].size != size:
+        raise WeightsDoNotFit(f"{name} needs an array of {size} numbers")
     tensor = np.asarray(parameters[name], np.float64).ravel()
     top = (1 << (bits - 1)) - 1
     largest = float(np.abs(tensor).max(initial=0.0))
@@ -90,24 +79,18 @@ def _quantise_into(
         raise WeightsDoNotFit(f"{name} holds {largest}; {bits}-bit weights reach {top}: rescale the model")
     # The largest exponent with largest · 2^exponent < top + 1/2, so that rounding stays within top.
     exponent = most if largest == 0 else min(most, math.ceil(math.log2((top + 0.5) / largest)) - 1)
-    values[place] = np.floor(tensor * 2.0**exponent + 0.5)
+    values[entry.place] = np.floor(tensor * 2.0**exponent + 0.5)
     return exponent
 
 
 def check(network: Network, weights: Quantised) -> None:
     """Refuse weights that are not the network's or are out of range. Run by every helper, each step."""
-    if (
-        weights.bits not in (8, 16)
-        or weights.values.dtype != np.int16
-        or weights.values.shape != (network.size,)
-    ):
+    values, counts = weights.values, (len(weights.exponents), len(weights.activations))
+    if weights.bits not in (8, 16) or values.dtype != np.int16 or values.shape != (network.size,):
         raise WeightsDoNotFit(f"the network takes {network.size} integers of 8 or 16 bits, in an int16 array")
-    if int(weights.values.max()) > weights.top or int(weights.values.min()) < -weights.top:
+    if int(values.max()) > weights.top or int(values.min()) < -weights.top:
         raise WeightsDoNotFit(f"{weights.bits}-bit weights lie within ±{weights.top}; quantise them again")
-    if (
-        len(weights.exponents) != len(network.parameters)
-        or len(weights.activations) != len(network.layers) - 1
-    ):
+    if counts != (len(network.parameters), len(network.layers) - 1):
         raise WeightsDoNotFit("one exponent per parameter and one per hidden layer, no more and no fewer")
     for exponent in (*weights.exponents, *weights.activations):
         if not 0 <= exponent <= MOST_EXPONENT:
@@ -150,7 +133,7 @@ def calibrate(
         weight = torch.tensor(parameters[below.linear.weight], dtype=torch.float32)
         turned = weight if below.linear.transposed else weight.T
         sums = torch.addmm(torch.tensor(bias, dtype=torch.float32), numbers, turned)
-        numbers = _IN_FLOATS[type(above.activation)](sums, getattr(above.activation, "k", 0) / 256)
+        numbers = above.activation.in_floats(sums)
         largest = float(numbers.abs().max()) if len(features) else 1.0
         chosen = most if largest <= 0 else min(most, math.floor(math.log2((TOP - 1) / largest)))
         fixed, raised = above.activation.fixed_exponent, above.dropout.raised if above.dropout else 0

@@ -14,32 +14,19 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from maskedlark.core import field
 from maskedlark.core.declared import MOST_NAMES
 from maskedlark.core.field import FieldArray
 from maskedlark.core.labels import LabelSpace
-from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Records, Trained
+from maskedlark.core.records import Trained
 from maskedlark.dp.mechanisms import Sensitivity
 from maskedlark.errors import BadArguments
-from maskedlark.exact import VERSION as EXACT_VERSION
 from maskedlark.exact import evaluation as exact
 from maskedlark.exact import gradient
 from maskedlark.exact.evaluation import Scale
-from maskedlark.exact.network import Network
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import weights
-from maskedlark.functions.function import (
-    Arguments,
-    Column,
-    Function,
-    Part,
-    Question,
-    Table,
-    TableSchema,
-    parse,
-)
-from maskedlark.functions.model import DescribedModel
+from maskedlark.functions.function import Arguments, Column, Function, Part, Question, TableSchema, parse
+from maskedlark.functions.model import DescribedModel, ModelFunction, ModelQuestion
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.settings import Name, Settings
 
@@ -53,10 +40,6 @@ class DescribedScale(Settings):
     buckets: Annotated[int, Field(ge=1, le=1 << 12)]
     low: Annotated[int, Field(ge=-(1 << 31), le=1 << 31)] = 0
     high: Annotated[int, Field(ge=-(1 << 31), le=1 << 31)] = 1
-
-    def scale(self) -> Scale:
-        """As the engine knows it."""
-        return Scale(self.buckets, self.low, self.high)
 
 
 class EvaluationArguments(Settings):
@@ -88,25 +71,12 @@ class EvaluationArguments(Settings):
 
 
 @dataclass(frozen=True)
-class EvaluationQuestion(Question):
+class EvaluationQuestion(ModelQuestion):
     """Histograms of one model, one per label."""
 
-    model: str
-    network: Network
-    weights: Quantised
     scales: tuple[Scale, ...]
     spaces: tuple[LabelSpace, ...]
-    of: Part | None
-
-    @property
-    def tag(self) -> str:
-        """The model whose records are asked for."""
-        return self.model
-
-    @property
-    def part(self) -> Part | None:
-        """Which of the records."""
-        return self.of
+    part: Part | None
 
     @cached_property
     def plans(self) -> tuple[TableSchema, ...]:
@@ -118,22 +88,13 @@ class EvaluationQuestion(Question):
             columns.append(Column(f"label {number}", sensitivity, 1, scale.buckets * len(space)))
         return (TableSchema((), tuple(columns)),)
 
-    def share(self, datasets: Sequence[Records], k: int) -> list[Table]:  # noqa: ARG002
-        """Over the union of datasets."""
-        trained = [records for records in datasets if isinstance(records, Trained)]
-        assert len(trained) == len(datasets), "evaluations are over reports to train"
-        totals: list[FieldArray] = [np.zeros(column.width, np.int64) for column in self.columns]
-        for records in trained:
-            totals = [field.add(*both) for both in zip(totals, self._of(records), strict=True)]
-        counted = np.array([sum(map(len, trained))], np.int64)
-        return [Table([()], counted, tuple(total[None, :] for total in totals))]
-
     def try_out(self) -> None:
         """Score one row: weights and scales that leave the numbers' range are refused before a charge."""
         row = np.zeros((1, self.network.features), np.uint8)
         exact.buckets(self.network, self.weights, row, self.scales)
 
-    def _of(self, records: Trained) -> list[FieldArray]:
+    def share_of(self, records: Trained) -> list[FieldArray]:
+        """A histogram for every label."""
         masked = gradient.Records.of(records)
         buckets = exact.buckets(self.network, self.weights, records.features, self.scales)
         return [
@@ -142,23 +103,17 @@ class EvaluationQuestion(Question):
         ]
 
 
-class Evaluation(Function):
+class Evaluation(ModelFunction, Function):
     """Masked histograms of scores and labels."""
 
     name = "evaluation"
-    purpose = Purpose.TRAIN
-
-    @property
-    def engine(self) -> str:
-        """The exact engine's version belongs to it."""
-        return f"{super().engine}, exact {EXACT_VERSION}"
 
     def ask(self, document: Document, arguments: Arguments) -> Question:
         """Refuses a network that is not the model's, and weights that are not the network's."""
         asked = parse(EvaluationArguments, arguments)
         asked.model.check(document, asked.tag)
         spaces = tuple(label.space() for label in document.trained(asked.tag).labels)
-        scales = tuple(scale.scale() for scale in asked.scales)
+        scales = tuple(Scale(**scale.model_dump()) for scale in asked.scales)
         _check_scales(scales, spaces)
         part = None if asked.part == "all" else Part(asked.part, asked.held_out)
         question = EvaluationQuestion(asked.tag, asked.model.network, asked.quantised(), scales, spaces, part)

@@ -85,20 +85,15 @@ class Table:
 class Question(ABC):
     """A function with its arguments, checked against a document: known before any record is looked at."""
 
+    tag: str | None = None
+    """The model whose records are asked for; none to aggregate."""
+    part: Part | None = None
+    """Which of the records are asked for; none for all."""
+
     @property
     @abstractmethod
     def plans(self) -> tuple[TableSchema, ...]:
         """The tables, in order. A record may be in at most one row of each."""
-
-    @property
-    def tag(self) -> str | None:
-        """The model whose records are asked for; none to aggregate."""
-        return None
-
-    @property
-    def part(self) -> Part | None:
-        """Which of the records are asked for; none for all."""
-        return None
 
     @abstractmethod
     def share(self, datasets: Sequence[Records], k: int) -> list[Table]:

@@ -3,53 +3,31 @@
 The row of V is the clipped gradient of the loss at every candidate label; the secret is the one-hot truth.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isqrt
 
-import numpy as np
-
-from maskedlark.core import field
 from maskedlark.core.field import FieldArray
-from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Records, Trained
+from maskedlark.core.records import Trained
 from maskedlark.dp.mechanisms import Sensitivity
-from maskedlark.exact import VERSION as EXACT_VERSION
 from maskedlark.exact import device as devices
 from maskedlark.exact import gradient as exact
 from maskedlark.exact.clip import Clip, Norm
 from maskedlark.exact.forward import Seed
 from maskedlark.exact.layout import StepLayout, step_layout
 from maskedlark.exact.network import Network
-from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
-from maskedlark.functions.function import (
-    Arguments,
-    Column,
-    Question,
-    SteppedFunction,
-    Steps,
-    Table,
-    TableSchema,
-)
+from maskedlark.functions.function import Arguments, Column, Question, SteppedFunction, Steps, TableSchema
+from maskedlark.functions.model import ModelFunction, ModelQuestion
 from maskedlark.parameters.document import Document
 
 
 @dataclass(frozen=True)
-class GradientQuestion(Question):
+class GradientQuestion(ModelQuestion):
     """The gradient of one model at these weights, over whatever batch is given."""
 
-    model: str
-    network: Network
-    weights: Quantised
     clipping: Clip
     dropout_seed: bytes | None = None
-
-    @property
-    def tag(self) -> str:
-        """The model whose records are asked for."""
-        return self.model
 
     @cached_property
     def step(self) -> StepLayout:
@@ -66,29 +44,23 @@ class GradientQuestion(Question):
         sensitivity = Sensitivity(l1, float(2 * top), size)
         return (TableSchema((), (Column("gradient", sensitivity, top, size),)),)
 
-    def share(self, datasets: Sequence[Records], k: int) -> list[Table]:  # noqa: ARG002
+    def share_of(self, records: Trained) -> list[FieldArray]:
         """The sum over all records, whatever their number: `release` looks at k."""
-        trained = [records for records in datasets if isinstance(records, Trained)]
-        assert len(trained) == len(datasets), "gradients are over reports to train"
-        total = np.zeros(self.network.size, np.int64)
-        engine = exact.Engine(self.step, devices.ready("cpu"))
-        for records in trained:
-            total = field.add(total, self._of(engine, records))
-        counted = np.array([sum(map(len, trained))], np.int64)
-        return [Table([()], counted, (total[None, :],))]
-
-    def _of(self, engine: exact.Engine, records: Trained) -> FieldArray:
         seed = None if self.dropout_seed is None else Seed(self.dropout_seed, records.ids)
         batch = exact.Records.of(records, seed)
         batch.check(self.network)
-        return engine.share(batch, exact.BLOCK)
+        return [self._engine.share(batch, exact.BLOCK)]
+
+    @cached_property
+    def _engine(self) -> exact.Engine:
+        return exact.Engine(self.step, devices.ready("cpu"))
 
 
 @dataclass(frozen=True)
 class GradientSteps(Steps):
     """A network under a document, that waits for weights."""
 
-    model: str
+    tag: str
     network: Network
     clipping: Clip
 
@@ -96,22 +68,16 @@ class GradientSteps(Steps):
         """The gradient at these weights."""
         sent = weights.decode(self.network, body)
         question = GradientQuestion(
-            self.model, self.network, sent, self.clipping, shared if self.network.has_dropout else None
+            self.tag, self.network, sent, self.clipping, shared if self.network.has_dropout else None
         )
         question.plans  # noqa: B018 - weights that leave the field are refused here, before a step is taken
         return question
 
 
-class Gradient(SteppedFunction):
+class Gradient(ModelFunction, SteppedFunction):
     """Gradients, step by step."""
 
     name = "gradient"
-    purpose = Purpose.TRAIN
-
-    @property
-    def engine(self) -> str:
-        """The exact engine's version belongs to it."""
-        return f"{super().engine}, exact {EXACT_VERSION}"
 
     def begin(self, document: Document, tag: str, arguments: Arguments) -> Steps:
         """The arguments are a network's description."""

@@ -3,21 +3,30 @@
 A helper takes no file that it would have to trust: it builds the network from these few settings.
 """
 
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from functools import cached_property
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import Field, model_validator
 
+from maskedlark.core import field
 from maskedlark.core.declared import MOST_FEATURES, MOST_NAMES
+from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
+from maskedlark.core.records import Records, Trained
 from maskedlark.dp.mechanisms import Kind
 from maskedlark.errors import BadArguments
+from maskedlark.exact import VERSION as EXACT_VERSION
 from maskedlark.exact.clip import Clip, Norm
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy, SquaredError
 from maskedlark.exact.network import Layer, Linear, Network
-from maskedlark.exact.operations import Activation, Dropout, Elu, Identity, LeakyRelu, Relu, Sigmoid, Tanh
-from maskedlark.functions.function import Arguments, parse
+from maskedlark.exact.operations import ACTIVATIONS, Activation, Dropout, Elu, LeakyRelu
+from maskedlark.exact.quantise import Quantised
+from maskedlark.functions.function import AnyFunction, Arguments, Question, Table, parse
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.settings import Settings
 
@@ -26,15 +35,7 @@ MOST_PARAMETERS = 1 << 22
 """Numbers of a gradient: eight bytes each, of every step."""
 _NORMS: dict[Kind, Norm] = {"laplace": Norm.L1, "gaussian": Norm.L2}
 """Laplace noise covers a bound in L1, Gaussian noise one in L2."""
-_Between = Literal["relu", "identity", "sigmoid", "tanh", "leaky_relu", "elu"]
-_ACTIVATIONS: dict[_Between, Callable[..., Activation]] = {
-    "relu": Relu,
-    "identity": Identity,
-    "sigmoid": Sigmoid,
-    "tanh": Tanh,
-    "leaky_relu": LeakyRelu,
-    "elu": Elu,
-}
+_ACTIVATIONS: dict[str, Callable[..., Activation]] = {kind.name: kind for kind in ACTIVATIONS}
 _Slope = Annotated[int, Field(ge=0, le=1024)]
 
 
@@ -45,8 +46,8 @@ class DescribedLayer(Settings):
     bias: bool = True
     transposed: bool = False
     """Whether the weight is (inputs, outputs): it decides in which order a gradient's numbers come."""
-    activation: _Between | None = None
-    """Before this layer; none before the first."""
+    activation: str | None = None
+    """Before this layer, by its name; none before the first."""
     slope: _Slope | None = None
     """Of leaky_relu and elu, in units of 1/256."""
     dropout: Annotated[int, Field(ge=1, le=255)] | None = None
@@ -54,6 +55,8 @@ class DescribedLayer(Settings):
 
     @model_validator(mode="after")
     def _fitting(self) -> "DescribedLayer":
+        if self.activation not in (None, *_ACTIVATIONS):
+            raise ValueError(f"an activation is one of {', '.join(_ACTIVATIONS)}")
         if (self.activation in ("leaky_relu", "elu")) != (self.slope is not None):
             raise ValueError("leaky_relu and elu have a slope, in units of 1/256; nothing else has")
         return self
@@ -99,10 +102,7 @@ class DescribedModel(Settings):
 
     @model_validator(mode="after")
     def _bounded(self) -> "DescribedModel":
-        inputs, size = self.features, 0
-        for layer in self.layers:
-            size += (inputs + layer.bias) * layer.outputs
-            inputs = layer.outputs
+        size = sum((inputs + layer.bias) * layer.outputs for inputs, layer in self._with_inputs())
         if size > MOST_PARAMETERS:
             raise ValueError(f"a model has at most {MOST_PARAMETERS} parameters, not {size}: make it smaller")
         return self
@@ -110,11 +110,12 @@ class DescribedModel(Settings):
     @cached_property
     def network(self) -> Network:
         """As the engine knows it. Raises what does not fit together."""
-        inputs, layers = self.features, []
-        for number, layer in enumerate(self.layers):
-            layers.append(layer.layer(number, inputs))
-            inputs = layer.outputs
+        layers = [layer.layer(number, inputs) for number, (inputs, layer) in enumerate(self._with_inputs())]
         return Network(tuple(layers), tuple(loss.loss() for loss in self.losses))
+
+    def _with_inputs(self) -> Iterator[tuple[int, DescribedLayer]]:
+        """Every layer, and how many numbers it takes: as many as the one before it gives."""
+        return zip((self.features, *(layer.outputs for layer in self.layers)), self.layers, strict=False)
 
     def check(self, document: Document, tag: str) -> None:
         """Refuse a network that is not made for the records of this model."""
@@ -130,6 +131,40 @@ class DescribedModel(Settings):
             low, high = loss.label_range
             if not low <= min(values) <= max(values) <= high:
                 raise BadArguments(f"{loss} takes labels {low} … {high}; {tag} declares {label.kind} ones")
+
+
+class ModelFunction(AnyFunction):
+    """A function of a model and its records to train."""
+
+    purpose = Purpose.TRAIN
+
+    @property
+    def engine(self) -> str:
+        """The exact engine's version belongs to it."""
+        return f"{super().engine}, exact {EXACT_VERSION}"
+
+
+@dataclass(frozen=True)
+class ModelQuestion(Question):
+    """What is asked of one model at these weights: one row of vectors, each a sum over its records."""
+
+    tag: str = dataclass_field()
+    network: Network
+    weights: Quantised
+
+    def share(self, datasets: Sequence[Records], k: int) -> list[Table]:  # noqa: ARG002
+        """Over the union of datasets, whatever their number of records: `release` looks at k."""
+        trained = [records for records in datasets if isinstance(records, Trained)]
+        assert len(trained) == len(datasets), "a model's records are reports to train"
+        totals: list[FieldArray] = [np.zeros(column.width, np.int64) for column in self.columns]
+        for records in trained:
+            totals = [field.add(*both) for both in zip(totals, self.share_of(records), strict=True)]
+        counted = np.array([sum(map(len, trained))], np.int64)
+        return [Table([()], counted, tuple(total[None, :] for total in totals))]
+
+    @abstractmethod
+    def share_of(self, records: Trained) -> list[FieldArray]:
+        """A helper's share of every vector, over the records of one dataset."""
 
 
 def clip(document: Document, tag: str, fraction: int, depth: int) -> Clip:
@@ -158,12 +193,11 @@ def describe(network: Network, fraction: int = 20, depth: int = 0) -> DescribedM
 
 def _described_layer(layer: Layer) -> DescribedLayer:
     linear, activation = layer.linear, layer.activation
-    named = {cls: name for name, cls in _ACTIVATIONS.items()}
     return DescribedLayer(
         outputs=linear.outputs,
         bias=linear.bias is not None,
         transposed=linear.transposed,
-        activation=None if activation is None else named[type(activation)],
+        activation=None if activation is None else activation.name,
         slope=activation.k if isinstance(activation, LeakyRelu | Elu) else None,
         dropout=layer.dropout.k if layer.dropout else None,
     )

@@ -13,7 +13,6 @@ from maskedlark.core import field
 from maskedlark.dp.session_charge import MOST_STEPS
 from maskedlark.errors import BadArguments
 from maskedlark.exact.errors import WeightsDoNotFit
-from maskedlark.exact.network import Network
 from maskedlark.features.encoder import Encoder
 from maskedlark.functions import model as described
 from maskedlark.functions import weights
@@ -63,10 +62,16 @@ def begin(
     Batches: `sampling_rate` draws each record by itself; `batches` splits all records anew every so many
     steps; `sampling="whole"` takes all, `"chosen"` what each step names. `folder` makes it survive a kill.
     """
-    _check(steps, bits, checkpoint_every)
+    plans.refuse(
+        (not 1 <= steps <= MOST_STEPS, f"steps={steps}: a run has 1 to {MOST_STEPS}"),
+        (bits not in (8, 16), f"bits={bits}: weights travel with 8 or 16"),
+        (checkpoint_every < 1, f"checkpoint_every={checkpoint_every}: a checkpoint is after 1 step or more"),
+    )
     drawn = plans.drawn(sampling_rate, batches, sampling, held_out)
     document, digests = home.sealed_to_train(datasets)
     network = networks.network(model, networks.losses(loss, model), document.trained(tag).features)
+    fits = sample is None or (sample.dtype == np.uint8 and sample.shape[1:] == (network.features,))
+    plans.refuse((not fits, f"a sample is rows of {network.features} bytes, as the encoder makes them"))
     clip = described.clip(document, tag, fraction, depth)
     records, helpers = home.records(document, digests, tag), len(document.helpers)
     target = PrivacyTarget(noise, epsilon, delta, against)
@@ -102,7 +107,7 @@ def begin(
         home.session(document, body),
         loss,
         tag,
-        _sample(sample, network),
+        sample,
         bits,
         encoder,
         None if folder is None else Run(Path(folder), body),
@@ -111,15 +116,6 @@ def begin(
     )
     _check_weights(made)
     return made
-
-
-def _check(steps: int, bits: int, every: int) -> None:
-    if not 1 <= steps <= MOST_STEPS:
-        raise BadArguments(f"steps={steps}: a run has 1 to {MOST_STEPS}")
-    if bits not in (8, 16):
-        raise BadArguments(f"bits={bits}: weights travel with 8 or 16")
-    if every < 1:
-        raise BadArguments(f"checkpoint_every={every}: a checkpoint is after 1 step or more")
 
 
 def _check_weights(made: Training) -> None:
@@ -149,9 +145,3 @@ def _of_folder(folder: Path, request: SessionRequest) -> bytes:
             "was begun with"
         )
     return body
-
-
-def _sample(sample: NDArray[np.uint8] | None, network: Network) -> NDArray[np.uint8] | None:
-    if sample is not None and (sample.dtype != np.uint8 or sample.shape[1:] != (network.features,)):
-        raise BadArguments(f"a sample is rows of {network.features} bytes, as the encoder makes them")
-    return sample

@@ -119,7 +119,13 @@ class Run:
                 "model, optimiser and scheduler, in the same order, or begin in another folder"
             )
         for each, (_, state) in zip(kept, states, strict=True):
-            self._put_back(each, state)
+            try:
+                each.load_state_dict(state)
+            except UNREADABLE:
+                raise OtherRun(
+                    f"{path} holds another {type(each).__name__} than this: make it as it was, or begin in "
+                    "another folder"
+                ) from None
         return step
 
     def _hold(self) -> None:
@@ -133,13 +139,4 @@ class Run:
         except OSError:
             raise RunInUse(
                 f"another process trains in {self.folder}: wait until it is done, or give another folder"
-            ) from None
-
-    def _put_back(self, each: Stateful, state: dict[str, Any]) -> None:
-        try:
-            each.load_state_dict(state)
-        except UNREADABLE:
-            raise OtherRun(
-                f"{self.folder / _STATE} holds another {type(each).__name__} than this: make it as it was, "
-                "or begin in another folder"
             ) from None

@@ -41,11 +41,11 @@ class _Histogram:
     def _total(self) -> float:
         return max(float(self.counts.sum()), 1.0)
 
-    def _mean(self, of_cell: Floats) -> Measure:
+    def _mean(self, of_cell: Floats, coarse: float = 0.0) -> Measure:
         """The mean over records of a number that depends on their cell alone."""
         value = float((self.counts * of_cell).sum()) / self._total
         slope = (of_cell - value) / self._total
-        return Measure(value, self.deviation * math.sqrt(float((slope * slope).sum())))
+        return Measure(value, self.deviation * math.sqrt(float((slope * slope).sum())), coarse)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +75,7 @@ class Binary(_Histogram):
         likely = middle >= 0.5
         split = float(np.abs(self.counts[np.isclose(middle, 0.5)]).sum())
         right = np.stack([~likely, likely], axis=1).astype(float)
-        measure = self._mean(right)
-        return Measure(measure.value, measure.error, split / self._total / 2)
+        return self._mean(right, split / self._total / 2)
 
     @property
     def log_loss(self) -> Measure:
@@ -84,11 +83,10 @@ class Binary(_Histogram):
         low, high = self.edges[:-1], self.edges[1:]
         inner = np.stack([low + (high - low) * part for part in (np.arange(16) + 0.5) / 16])
         losses = -np.log(np.stack([1 - inner, inner], axis=2))
-        measure = self._mean(losses.mean(axis=0))
         spread = losses.std(axis=0)
         # Inside a bucket a score may be anywhere; that all are at the same side is the worst that is likely.
         coarse = float((np.clip(self.counts, 0, None) * spread).sum() / self._total)
-        return Measure(measure.value, measure.error, coarse)
+        return self._mean(losses.mean(axis=0), coarse)
 
     @property
     def auc(self) -> Measure:
@@ -149,14 +147,12 @@ class Values(_Histogram):
         """The mean of (prediction - value)^2, a prediction taken for the middle of its bucket."""
         apart = np.abs(self._middles[:, None] - self.values[None, :])
         coarse = self._mean(self._half * (2 * apart + self._half))
-        measure = self._mean(apart**2)
-        return Measure(measure.value, measure.error, max(coarse.value, 0.0))
+        return self._mean(apart**2, max(coarse.value, 0.0))
 
     @property
     def bias(self) -> Measure:
         """The mean of prediction - value."""
-        measure = self._mean(self._middles[:, None] - self.values[None, :])
-        return Measure(measure.value, measure.error, self._half)
+        return self._mean(self._middles[:, None] - self.values[None, :], self._half)
 
     @property
     def _middles(self) -> Floats:

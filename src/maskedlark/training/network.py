@@ -3,7 +3,7 @@
 Parameters keep their names, so that a gradient finds its way back into `param.grad`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -18,20 +18,13 @@ from maskedlark.exact.network import Network
 from maskedlark.exact.quantise import Quantised, calibrate, quantise, stand_in
 
 _OTHER_NAMES = {"ce": "softmax", "cross_entropy": "softmax"}
-_TRACED: dict[object, nn.Module] = {
-    functional.relu: nn.ReLU(),
-    torch.relu: nn.ReLU(),
-    torch.sigmoid: nn.Sigmoid(),
-    functional.sigmoid: nn.Sigmoid(),
-    torch.tanh: nn.Tanh(),
-    functional.tanh: nn.Tanh(),
-    torch.flatten: nn.Flatten(),
-    "relu": nn.ReLU(),
-    "sigmoid": nn.Sigmoid(),
-    "tanh": nn.Tanh(),
-    **dict.fromkeys(("flatten", "view", "reshape", "squeeze"), nn.Flatten()),
+_TRACED: dict[type[nn.Module], tuple[object, ...]] = {
+    nn.ReLU: (torch.relu, functional.relu, "relu"),
+    nn.Sigmoid: (torch.sigmoid, functional.sigmoid, "sigmoid"),
+    nn.Tanh: (torch.tanh, functional.tanh, "tanh"),
+    nn.Flatten: (torch.flatten, "flatten", "view", "reshape", "squeeze"),
 }
-"""Functions, and methods by name, as the modules that do the same."""
+"""Modules, and the functions and methods, by name, that do the same."""
 
 
 def network(model: nn.Module, losses: Sequence[Loss], features: int) -> Network:
@@ -60,9 +53,10 @@ def _add(chain: Chain, model: nn.Module, node: fx.Node) -> None:
         chain.add(str(node.target), model.get_submodule(str(node.target)))
     elif node.op in ("call_function", "call_method"):
         name = getattr(node.target, "__name__", str(node.target))
-        if node.target not in _TRACED:
+        kind = next((kind for kind, same in _TRACED.items() if node.target in same), None)
+        if kind is None:
             raise ModelDoesNotFit(name, "is not in the table of operations; replace or drop it")
-        chain.add(name, _TRACED[node.target])
+        chain.add(name, kind())
 
 
 def names(loss: str | Sequence[str]) -> tuple[str, ...]:
@@ -78,12 +72,8 @@ def names(loss: str | Sequence[str]) -> tuple[str, ...]:
 
 def losses(loss: str | Sequence[str], model: nn.Module) -> tuple[Loss, ...]:
     """Losses by their names: bce, mse, or softmax, which takes all outputs of the last layer."""
-    made: dict[str, Callable[[], Loss]] = {
-        "bce": BinaryCrossEntropy,
-        "mse": SquaredError,
-        "softmax": lambda: SoftmaxCrossEntropy(_outputs(model)),
-    }
-    return tuple(made[name]() for name in names(loss))
+    simple = {"bce": BinaryCrossEntropy(), "mse": SquaredError()}
+    return tuple(simple.get(name) or SoftmaxCrossEntropy(_outputs(model)) for name in names(loss))
 
 
 def parameters(network: Network, model: nn.Module) -> dict[str, NDArray[np.float64]]:

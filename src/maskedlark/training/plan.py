@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from rich.filesize import decimal
 
@@ -20,6 +20,7 @@ _ASKING_S = 0.015
 _PER_SECOND = 2e9
 """Multiplications a second of the engine on one core, about: forward, backward and norms are counted."""
 _ROUNDED = 1e-9
+_AGAINST = ("adserver", "coalition")
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,6 @@ class PrivacyTarget:
     epsilon: float | None = None
     delta: float | None = None
     against: str = "adserver"
-
-    def check(self) -> None:
-        """Refuse what leaves open what is meant."""
-        if (self.noise is None) == (self.epsilon is None):
-            raise BadArguments("give the noise, or the epsilon that it may cost: one follows from the other")
-        if self.against not in ("adserver", "coalition"):
-            raise BadArguments(f"against {self.against!r}: an epsilon is against 'adserver' or 'coalition'")
 
 
 @dataclass(frozen=True)
@@ -114,7 +108,9 @@ class TrainingPlan:
 
     def __str__(self) -> str:
         drawn = f"{self.steps} steps of {self.batch:.0f} of {self.records} records, {self._drawn()}"
-        return "\n".join([drawn, *self._charged(), self._taken()])
+        one, whole = decimal(self.bytes_a_step), decimal(self.steps * self.bytes_a_step)
+        taken = f"about {self.seconds:.0f} s, and {one} a step, {whole} in all"
+        return "\n".join([drawn, *self._charged(), taken])
 
     def _charged(self) -> list[str]:
         if self.course is None:
@@ -126,10 +122,6 @@ class TrainingPlan:
             f"{self.deviation:.3g} on every number of a mean gradient, which is at most {self.bound:g} long; "
             f"signal to noise at most {self.signal:.3g} a step",
         ]
-
-    def _taken(self) -> str:
-        one, whole = decimal(self.bytes_a_step), decimal(self.steps * self.bytes_a_step)
-        return f"about {self.seconds:.0f} s, and {one} a step, {whole} in all"
 
     def _drawn(self) -> str:
         match self.sampling.kind:
@@ -147,32 +139,29 @@ def drawn(
     rate: float | None = None, batches: int | None = None, kind: str | None = None, held_out: float = 0.0
 ) -> Sampling:
     """How batches are made, as a caller says it: exactly one of these."""
-    if sum(each is not None for each in (rate, batches, kind)) != 1:
-        raise BadArguments(
-            "say how batches are made: sampling_rate, batches, or sampling='whole' or 'chosen'"
-        )
-    if kind not in (None, "whole", "chosen"):
-        raise BadArguments(f"sampling={kind!r}: there are 'whole' and 'chosen'")
-    if rate is not None and not 0 < rate <= 1:
-        raise BadArguments(f"sampling_rate={rate:g}: a rate is over 0, and 1 at most")
-    if batches is not None and batches < 1:
-        raise BadArguments(f"batches={batches}: an epoch has 1 or more")
-    if not 0 <= held_out < 1:
-        raise BadArguments(f"held_out={held_out:g}: a share is at least 0, and less than 1")
-    if rate is not None:
-        return Sampling(kind="poisson", rate=rate, held_out=held_out)
-    if batches is not None:
-        return Sampling(kind="partition", batches=batches, held_out=held_out)
-    chosen: Literal["whole", "chosen"] = "whole" if kind == "whole" else "chosen"
-    return Sampling(kind=chosen, held_out=held_out)
+    given = sum(each is not None for each in (rate, batches, kind))
+    refuse(
+        (given != 1, "say how batches are made: sampling_rate, batches, or sampling='whole' or 'chosen'"),
+        (kind not in (None, "whole", "chosen"), f"sampling={kind!r}: there are 'whole' and 'chosen'"),
+        (rate is not None and not 0 < rate <= 1, f"sampling_rate={rate}: a rate is over 0, and 1 at most"),
+        (batches is not None and batches < 1, f"batches={batches}: an epoch has 1 or more"),
+        (not 0 <= held_out < 1, f"held_out={held_out:g}: a share is at least 0, and less than 1"),
+    )
+    made = kind or ("partition" if rate is None else "poisson")
+    return Sampling(kind=made, rate=rate, batches=batches, held_out=held_out)  # type: ignore[arg-type]
+
+
+def refuse(*wrong: tuple[bool, str]) -> None:
+    """Say the first of these that is true of what a caller asks for."""
+    for is_true, text in wrong:
+        if is_true:
+            raise BadArguments(text)
 
 
 def expected_batch(drawn: Sampling, records: int) -> float:
     """How many records a step is expected to use: what a sum is divided by to be a mean."""
     left = records * (1 - drawn.held_out)
-    if drawn.rate is not None:
-        return max(1.0, left * drawn.rate)
-    return max(1.0, left / (drawn.batches or 1))
+    return max(1.0, left / (drawn.batches or 1) if drawn.rate is None else left * drawn.rate)
 
 
 def course(
@@ -181,7 +170,11 @@ def course(
     """What a session will be charged as: from the noise, or from what it may cost. Checks both ceilings."""
     if target.noise is None and target.epsilon is None and randomised.missing(document, tag) is None:
         return None
-    target.check()
+    open_, other = (target.noise is None) == (target.epsilon is None), target.against not in _AGAINST
+    refuse(
+        (open_, "give the noise, or the epsilon that it may cost: one follows from the other"),
+        (other, f"against {target.against!r}: an epsilon is against 'adserver' or 'coalition'"),
+    )
     ceilings, mechanism = document.training, document.mechanisms[Purpose.TRAIN.value]
     assert ceilings is not None, "a document with models has ceilings"
     # Of a model's δ, half is for sessions.

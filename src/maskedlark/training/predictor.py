@@ -64,14 +64,12 @@ class Predictor:
     def _predictions(self, outputs: torch.Tensor) -> NDArray[np.float64]:
         losses = networks.names(self.loss)
         if losses == ("softmax",):
-            classes: NDArray[np.float64] = torch.softmax(outputs, dim=1).numpy()
-            return classes
+            return torch.softmax(outputs, dim=1).numpy()
         columns = [
             torch.sigmoid(column) if loss == "bce" else column
             for loss, column in zip(losses, outputs.T, strict=True)
         ]
-        predictions: NDArray[np.float64] = torch.stack(columns, dim=1).numpy()
-        return predictions[:, 0] if len(losses) == 1 else predictions
+        return (columns[0] if len(losses) == 1 else torch.stack(columns, dim=1)).numpy()
 
     def _features(self, table: Any) -> torch.Tensor:  # noqa: ANN401
         if isinstance(table, np.ndarray) and table.dtype == np.uint8:

@@ -71,18 +71,13 @@ class Recipe(PartyConfig):
 
     def beside(self, folder: Path) -> Self:
         """The same with absolute paths: relative ones are relative to this folder."""
-        paths = {name: getattr(self, name) for name in ("adserver", "out", "encoder", "folder")}
-        absolute = {name: folder / path for name, path in paths.items() if path is not None}
-        return self.model_copy(update={**absolute, "model": str(folder / self.model)})
+        return super().beside(folder).model_copy(update={"model": str(folder / self.model)})
 
     @property
     def training(self) -> dict[str, Any]:
-        """The options of `client.training` that are as they stand here."""
-        names = (
-            "loss", "tag", "steps", "datasets", "sampling_rate", "batches", "sampling", "epsilon", "noise",
-            "delta", "against", "held_out", "folder", "checkpoint_every", "bits",
-        )  # fmt: skip
-        return {name: getattr(self, name) for name in names}
+        """The options of `client.training`, which have the same names here: all but the recipe's own."""
+        own = {"adserver", "model", "optimizer", "scheduler", "out", "encoder", "seed"}
+        return self.model_dump(exclude=own)
 
 
 def read(path: Path) -> Recipe:

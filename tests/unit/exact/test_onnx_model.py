@@ -310,6 +310,29 @@ def test_torch_reshapes() -> None:
     assert network_of(data, "mse").features == 12
 
 
+def test_a_shape_computed_from_the_batch_is_read() -> None:
+    """As torch writes `x.view(x.size(0), -1)`."""
+    data = built(
+        node("Shape", "x", "sizes"),
+        node("Gather", "sizes first", "batch"),
+        node("Concat", "batch rest", "s", axis=0),
+        node("Reshape", "x s", "r"),
+        node("MatMul", "r w", "o"),
+        inputs=(2, 2),
+        first=np.array([0]),
+        rest=np.array([-1]),
+        **W,
+    )
+    assert network_of(data, "bce").features == 4
+
+
+@pytest.mark.parametrize("shape", [[1, 4], [7, 4], [7, -1], [-1, 2], [2, -1], [0, 2, 2], [-1, 4, 1]])
+def test_a_reshape_keeps_every_record_a_row_of_its_numbers(shape: list[int]) -> None:
+    data = built(node("Reshape", "x s", "r"), node("MatMul", "r w", "o"), s=np.array(shape), **W)
+    with pytest.raises(ModelDoesNotFit):
+        read(data, BCE)
+
+
 def test_outputs_and_losses_have_to_agree() -> None:
     with pytest.raises(ModelDoesNotFit, match=r"0.weight: gives 1 outputs"):
         network_of(built(node("MatMul", "x w", "m"), **W), "bce", "bce")

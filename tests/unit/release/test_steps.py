@@ -204,7 +204,7 @@ def test_a_batch_below_k_is_noise_alone_after_the_same_work(tmp_path):
         def at(self, body, shared):
             found = super().at(body, shared)
             assert isinstance(found, GradientQuestion)
-            return Counting(found.model, found.network, found.weights, found.clipping)
+            return Counting(found.tag, found.network, found.weights, found.clipping)
 
     class CountingGradient(Gradient):
         def begin(self, document, tag, arguments):
@@ -417,7 +417,7 @@ def test_another_engine_version_adds_up_to_nothing(rig, monkeypatch):
     rig.open(request)
     one = rig.desks[0].step(ORIGIN, bytes.fromhex(request.id), 0, SENT)
     differing: dict[str, Any] = {
-        "maskedlark.functions.gradient.EXACT_VERSION": 99,
+        "maskedlark.functions.model.EXACT_VERSION": 99,
         "maskedlark.core.batches.VERSION": 99,
         "maskedlark.dp.sampling.announced": lambda *_: 5,
     }
