@@ -40,7 +40,6 @@ EXEMPT = {
     "simulate.cluster._ports": _PLAYED,
     "web.answers.read_body": _ENDPOINT,
     "web.body.read": _ENDPOINT,
-    "web.request_signature.verify": _ENDPOINT,
 }
 """Functions that `walk` finds and that have no place in the table. Short, and each with its reason."""
 
