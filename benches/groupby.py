@@ -10,8 +10,8 @@ import pandas as pd
 from benches.timing import one_core, side_by_side
 from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Coded, Measured
-from maskedlark.functions.function import Question, Table
+from maskedlark.core.records import AggregateRecords, Coded
+from maskedlark.functions.function import Query, Table
 from maskedlark.functions.sums import Sums
 from maskedlark.helper.columns import MeasuredWriter
 from maskedlark.helper.freezing import FrozenDataset
@@ -82,12 +82,12 @@ def _write(
         entries, codes = np.unique(group[some], return_inverse=True)
         coded = Coded(codes.astype(np.int32), tuple(names[entry] for entry in entries))
         ids = sharing.random_rows(len(codes), sharing.ID_BYTES, rng)
-        writer.append(Measured(ids, {"campaign": coded}, shares[some]))
+        writer.append(AggregateRecords(ids, {"campaign": coded}, shares[some]))
     contents = writer.close()
     return FrozenDataset(bytes(32), document, Purpose.AGGREGATE, 1 << 40, folder, contents), mask
 
 
-def _share(question: Question, dataset: FrozenDataset) -> Table:
+def _share(question: Query, dataset: FrozenDataset) -> Table:
     (table,) = question.share([dataset.records(None)], 1)
     return table
 

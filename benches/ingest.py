@@ -34,7 +34,7 @@ from maskedlark.parameter_service.store import Store
 from maskedlark.parameters import chain
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import SystemRandomness
-from maskedlark.web.remote import Query, SignedRemote
+from maskedlark.web.remote import SignedRemote, UrlQuery
 from maskedlark.wire import batch, columns, payload, report, uploads
 from maskedlark.wire.columns import SALT_BYTES
 from maskedlark.wire.datasets import (
@@ -203,7 +203,7 @@ def _send(
     """A whole dataset: open, chunks, seal."""
     path, clock = f"/v1/datasets/{name}", SystemClock()
     with SignedRemote(url, NAME, ORIGIN, REQUEST_KEY, clock) as remote:
-        query: Query = {"opening": SystemRandomness().bytes(16).hex()}
+        query: UrlQuery = {"opening": SystemRandomness().bytes(16).hex()}
         opening = Opening(opening=str(query["opening"]), parameters=document.digest.hex(), purpose="train")
         State.decode(remote.post(path, opening.encode(), JSON_TYPE))
 

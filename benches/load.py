@@ -40,13 +40,13 @@ budget = {epsilon = 8.0, delta = 0.0}
 bought = [0, 1]
 euros = [-20, 200]
 """
-MOST_REPORTS = 4
+MAX_REPORTS = 4
 """In an upload: a browser has one or a few that are due."""
 P99_BAR_MS = 250.0
 CONNECTIONS = 256
 """Browsers at a time, each with a connection that stays. More than the ad server takes bodies at once, so
 what it refuses is seen here."""
-FIRST_RATE, LEAST_RATE, MOST_RATE = 100.0, 10.0, 12_800.0
+FIRST_RATE, MIN_RATE, MAX_RATE = 100.0, 10.0, 12_800.0
 CLOSE = 1.1
 """The search ends when the rate that held and the one that did not are so close."""
 STEP_S, LAST_STEP_S, SEARCH_S = 3.0, 5.0, 35.0
@@ -79,7 +79,7 @@ def measure(progress: Callable[[str], None]) -> dict[str, object]:
     lost = max(0, load.acknowledged - stored)
     commits_per_s = statistics.median(commits)
     return {
-        "reports_in_an_upload": f"1 to {MOST_REPORTS}",
+        "reports_in_an_upload": f"1 to {MAX_REPORTS}",
         "report_bytes": load.report_bytes,
         "uploads": load.sent,
         "lost": lost,
@@ -136,10 +136,10 @@ def _between(load: "_Load") -> tuple[float, float]:
     """Twice the rate until it does not hold; or half of it until it does."""
     low = high = FIRST_RATE
     if _holds(load, FIRST_RATE):
-        while high < MOST_RATE and _holds(load, high := 2 * low):
+        while high < MAX_RATE and _holds(load, high := 2 * low):
             low = high
         return low, high
-    while low > LEAST_RATE and not _holds(load, low := high / 2):
+    while low > MIN_RATE and not _holds(load, low := high / 2):
         high = low
     return low, high
 
@@ -193,7 +193,7 @@ class _Load:
         return made
 
     def _batches(self, count: int) -> Iterator[list[bytes]]:
-        sizes = [random.randint(1, MOST_REPORTS) for _ in range(count)]
+        sizes = [random.randint(1, MAX_REPORTS) for _ in range(count)]
         fresh = iter(self.reports(sum(sizes)))
         return ([next(fresh) for _ in range(size)] for size in sizes)
 

@@ -36,7 +36,7 @@ from maskedlark.core import batches, sharing
 from maskedlark.core import field as numbers
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Trained
+from maskedlark.core.records import TrainingRecords
 from maskedlark.dp import mechanisms
 from maskedlark.functions.gradient import GradientSteps
 from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt
@@ -183,7 +183,9 @@ class _Turn(NamedTuple):
     memory_loop: float
 
 
-def _race(case: Case, size: int, client: Client, records: Trained, traffic: "_Traffic", rounds: int) -> Found:
+def _race(
+    case: Case, size: int, client: Client, records: TrainingRecords, traffic: "_Traffic", rounds: int
+) -> Found:
     """Both loops in turns, at one batch size."""
     steps = WARM_UP + rounds * case.round
     over_http, in_memory = (_begin(case, size, client, steps) for _ in range(2))
@@ -253,7 +255,7 @@ def _steps(training: Training) -> _Steps:
 class _Alone:
     """One helper's steps, in this process: what `StepDesk.answer` does, but for the database."""
 
-    def __init__(self, training: Training, records: Trained) -> None:
+    def __init__(self, training: Training, records: TrainingRecords) -> None:
         self.took = 0.0
         self._records, self._seed = records, SystemRandomness().bytes(batches.SEED_BYTES)
         self._steps = GradientSteps(TAG, training.network, training.clip)
@@ -303,11 +305,11 @@ def _data(name: str, case: Case) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return features, rng.integers(0, max(2, case.sizes[-1]), case.records)
 
 
-def _records(features: NDArray[np.uint8], case: Case) -> Trained:
+def _records(features: NDArray[np.uint8], case: Case) -> TrainingRecords:
     """As one helper holds them: its shares are uniform, whatever the labels are."""
     rng, shown = SystemRandomness(), max(2, case.sizes[-1])
     shares = rng.below(numbers.P, len(features) * shown).reshape(-1, shown)
-    return Trained(
+    return TrainingRecords(
         sharing.random_rows(len(features), sharing.ID_BYTES, rng), features, (np.arange(shown)[None],), shares
     )
 

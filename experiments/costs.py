@@ -7,8 +7,8 @@ once for all of them.
 from functools import cache
 
 from experiments.jobs import Found, Needed
-from maskedlark.dp.calibration import noise_for_course, planned
-from maskedlark.dp.session_charge import Course, adserver_epsilon, coalition_epsilon
+from maskedlark.dp.calibration import noise_for_session, planned
+from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, coalition_epsilon
 
 DELTA = 1e-5
 
@@ -29,8 +29,8 @@ def costs(rows: int, batch: int, steps: int, epsilon: float, partitioned: bool =
     }
 
 
-def course(rows: int, batch: int, steps: int, epsilon: float, partitioned: bool = False) -> Course:
+def course(rows: int, batch: int, steps: int, epsilon: float, partitioned: bool = False) -> SessionCharge:
     """What is charged: Poisson batches by what the ad server learns; a partition is the same for both."""
     rate, used = (1.0, -(-steps // -(-rows // batch))) if partitioned else (batch / rows, steps)
-    noise = noise_for_course("gaussian", rate, used, DELTA, epsilon)
+    noise = noise_for_session("gaussian", rate, used, DELTA, epsilon)
     return planned("gaussian", noise, rate, used, DELTA)

@@ -33,7 +33,7 @@ from maskedlark.exact.gradient import Records
 from maskedlark.exact.layout import StepLayout
 from maskedlark.exact.quantise import calibrate, quantise
 from maskedlark.functions import weights as wire
-from maskedlark.functions.gradient import GradientQuestion
+from maskedlark.functions.gradient import GradientQuery
 from maskedlark.ledger.sessions import noise_seed
 from maskedlark.parameters import randomised
 from maskedlark.randomness import FixedRandomness
@@ -41,7 +41,7 @@ from maskedlark.release.session import body_digest
 from maskedlark.training import network as networks
 
 TAG = "m"
-_MOST_WEIGHT = 127.0
+_MAX_WEIGHT = 127.0
 SAMPLE = 64
 """Rows by which activations get their scale."""
 
@@ -130,7 +130,7 @@ def train(
     for number, rows in enumerate(_batches(run, seeds, len(data.features))):
         parameters = networks.parameters(network, model)
         weights = quantise(network, parameters, calibrate(network, parameters, rows_of_scale))
-        asked = GradientQuestion(TAG, network, weights, run.clip)
+        asked = GradientQuery(TAG, network, weights, run.clip)
         total = share(asked.step, data.features[rows], data.labels[rows], run.local)
         if seeds.noise:
             total = with_helpers_noise(total, asked, run, seeds, number)
@@ -150,7 +150,7 @@ def keep_in_reach(model: nn.Module) -> None:
     """No weight beyond what travels in 8 bits: so much noise is borne, and training goes on."""
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.clamp_(-_MOST_WEIGHT, _MOST_WEIGHT)
+            parameter.clamp_(-_MAX_WEIGHT, _MAX_WEIGHT)
 
 
 def sample(data: Split, run: Run) -> NDArray[np.uint8]:
@@ -230,7 +230,7 @@ def _batches(run: Run, seeds: Seeds, records: int) -> Iterator[Rows]:
         yield parts[number % epoch]
 
 
-def drawn_gaussian(asked: GradientQuestion, run: Run, rng: np.random.Generator) -> NDArray[np.float64]:
+def drawn_gaussian(asked: GradientQuery, run: Run, rng: np.random.Generator) -> NDArray[np.float64]:
     """All helpers' noise in one draw: floats, of the deviation that their whole numbers have together."""
     assert run.noise is not None, "who draws noise knows how much"
     one = mechanisms.deviation("gaussian", run.noise, asked.columns[0].sensitivity)
@@ -239,7 +239,7 @@ def drawn_gaussian(asked: GradientQuestion, run: Run, rng: np.random.Generator) 
 
 
 def with_helpers_noise(
-    total: NDArray[np.int64], asked: GradientQuestion, run: Run, seeds: Seeds, number: int
+    total: NDArray[np.int64], asked: GradientQuery, run: Run, seeds: Seeds, number: int
 ) -> NDArray[np.int64]:
     """Every helper's own draw on it, from its seed, the step and the weights that it answers to."""
     if run.noise is None:

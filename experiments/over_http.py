@@ -23,7 +23,7 @@ from experiments.memory import Run, Seeds
 from maskedlark.audit import colluding
 from maskedlark.audit.colluding import shared_seed
 from maskedlark.core import sharing
-from maskedlark.core.records import Trained
+from maskedlark.core.records import TrainingRecords
 from maskedlark.randomness import SystemRandomness
 from maskedlark.simulate.cluster import LocalCluster, local_cluster
 from maskedlark.training.client import Client
@@ -112,13 +112,13 @@ def _train(client: Client, data: Split, run: Run, delta: float, sample: NDArray[
 # What only all helpers together hold.
 
 
-def _held(made: LocalCluster, training: Training) -> list[Trained]:
+def _held(made: LocalCluster, training: Training) -> list[TrainingRecords]:
     request: Any = training.sums
     (dataset,) = request.request.datasets
     return [colluding.records(each.folder, made.document, dataset, TAG) for each in made.helpers]
 
 
-def as_held(data: Split, held: Sequence[Trained]) -> Split:
+def as_held(data: Split, held: Sequence[TrainingRecords]) -> Split:
     """The records in the helpers' order, with the labels that their shares add up to."""
     masks = sharing.combine([each.shares for each in held])
     labels = np.broadcast_to(held[0].candidates[0], masks.shape)[masks == 1]

@@ -11,7 +11,7 @@ from experiments import rows as tables
 from experiments.figures.campaigns_asked import (
     CONFIDENCE,
     FINE,
-    MOST_SPEND,
+    MAX_SPEND,
     SERIES,
     K,
     asked,
@@ -58,7 +58,7 @@ def _job(name: str, x: float, seed: int, settings: Mapping[str, Value]) -> Job:
     return Job(DATA, name, x, seed, asked, settings, together=together, group=group)
 
 
-def _settings(epsilon: float, k: int, most_spend: int = MOST_SPEND) -> dict[str, Value]:
+def _settings(epsilon: float, k: int, most_spend: int = MAX_SPEND) -> dict[str, Value]:
     return {"epsilon": epsilon, "k": k, "most_spend": most_spend, "confidence": CONFIDENCE}
 
 

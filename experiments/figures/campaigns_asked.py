@@ -29,7 +29,7 @@ from maskedlark.workflow import ByTag, Workflow
 
 COARSE_KEYS, FINE_KEYS = hillstrom.KEYS[:2], hillstrom.KEYS
 VALUES = ("visit", "conversion", "spend")
-MOST_SPEND, LESS_SPEND = 500, 200
+MAX_SPEND, LESS_SPEND = 500, 200
 """What a purchase may count at most, in dollars: no customer spent more than 499, and a sixth of all spend
 lies above 200 a customer."""
 CONFIDENCE = 0.95
@@ -41,7 +41,7 @@ class Series(NamedTuple):
     """A line of the plot: one value of the report, with the most that a purchase may count."""
 
     value: str
-    most_spend: int = MOST_SPEND
+    most_spend: int = MAX_SPEND
 
 
 SERIES: Mapping[str, Series] = {
@@ -136,7 +136,7 @@ def _held(most_spend: int) -> list[ByTag]:
     everyone = hillstrom.load()
     with _helpers(K, most_spend, 0) as way:
         keys = [everyone.keys[name] for name in way.document.keys]
-        digest = way.measure("campaign", keys, _values(everyone, most_spend), decoded=True)
+        digest = way.make_aggregate_dataset("campaign", keys, _values(everyone, most_spend), decoded=True)
         return [helper.datasets[digest].held for helper in way.helpers]
 
 

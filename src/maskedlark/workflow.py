@@ -33,7 +33,7 @@ from maskedlark.core import sharing
 from maskedlark.core.batches import SEED_BYTES
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Coded, Entry, Measured, Records, Trained, in_order
+from maskedlark.core.records import AggregateRecords, Coded, Entry, Records, TrainingRecords, in_order
 from maskedlark.errors import Expired, NotDeclared
 from maskedlark.functions import Functions
 from maskedlark.functions.function import AnyFunction
@@ -75,7 +75,7 @@ class View:
     def records(self) -> ByTag:
         """Open columns, and shares that are uniform to it."""
         opened = self.opened.records
-        return {None: opened} if isinstance(opened, Measured) else opened
+        return {None: opened} if isinstance(opened, AggregateRecords) else opened
 
     @property
     def shares(self) -> FieldArray:
@@ -153,7 +153,7 @@ class LocalHelper(RemoteHelper):
         digest, count = dataset.digest, sum(map(len, dataset.held.values()))
         with self.database.write() as connection:
             signed = self.ledger.freeze(connection, self._document, dataset.purpose, digest, count)
-        self.ledger.remember(self._document.origin, signed)
+        self.ledger.advance_anchor(self._document.origin, signed)
         self.datasets[digest] = dataset
 
     def find(self, origin: str, digest: bytes) -> FrozenDataset:  # noqa: ARG002 - there is one
@@ -168,7 +168,7 @@ class LocalHelper(RemoteHelper):
 
     def open_session(self, body: bytes) -> SignedReceipt:
         """Charge a session whole."""
-        return self.releases.open(self._document.origin, body, decode_session(body))
+        return self.releases.open_session(self._document.origin, body, decode_session(body))
 
     def step(self, session: str, number: int, body: bytes, size: int, chosen: Ranges = ()) -> FieldArray:  # noqa: ARG002
         """A share of a step, with its noise and mask."""
@@ -176,7 +176,7 @@ class LocalHelper(RemoteHelper):
 
     def close_session(self, session: str) -> SignedReceipt:
         """Give back what was not used."""
-        return self.releases.close(self._document.origin, bytes.fromhex(session))
+        return self.releases.close_session(self._document.origin, bytes.fromhex(session))
 
     def counts(self, dataset: str) -> RecordCounts:
         """How many records of each model a dataset has, and which slots are free."""
@@ -267,7 +267,7 @@ class Workflow(Client):
 
     # Browsers report, the ad server stores and selects, helpers open and freeze.
 
-    def measure(
+    def make_aggregate_dataset(
         self, name: str, keys: Sequence[Sequence[Key]], values: Columns, decoded: bool = False
     ) -> bytes:
         """A frozen dataset to aggregate: a column for every declared key and value. Returns its digest.
@@ -279,9 +279,11 @@ class Workflow(Client):
         columns, secrets = self._browsers().measure_columns(keys, values)
         ids, shares = self._split(Purpose.AGGREGATE, secrets)
         coded = dict(zip(self.document.keys, map(_coded, columns), strict=True))
-        return self.hold(name, Purpose.AGGREGATE, [{None: Measured(ids, coded, own)} for own in shares])
+        return self.hold(
+            name, Purpose.AGGREGATE, [{None: AggregateRecords(ids, coded, own)} for own in shares]
+        )
 
-    def train(
+    def make_training_dataset(
         self, name: str, tag: str, features: sharing.ByteRows, labels: Columns, decoded: bool = False
     ) -> bytes:
         """A frozen dataset to train: byte features (n, d), a column for every label. Returns its digest."""
@@ -290,7 +292,9 @@ class Workflow(Client):
         rows, candidates, secrets = self._browsers().train_columns(tag, features, labels)
         ids, shares = self._split(Purpose.TRAIN, secrets)
         shown = tuple(each[:1] if (each == each[:1]).all() else each for each in candidates)
-        return self.hold(name, Purpose.TRAIN, [{tag: Trained(ids, rows, shown, own)} for own in shares])
+        return self.hold(
+            name, Purpose.TRAIN, [{tag: TrainingRecords(ids, rows, shown, own)} for own in shares]
+        )
 
     def _browsers(self) -> Population:
         """As many as there are records. They saw the ad so long ago that all of them report by now."""

@@ -171,18 +171,18 @@ def _request() -> Request:
 def _asked(data: bytes) -> Request:
     request = messages.decode_request(data)
     question = Sums().ask(FIRST, request.arguments)
-    assert question.plans
+    assert question.schemas
     return request
 
 
 def _answers() -> list[Decoder]:
     first = _receipts()[0]
     answer = Answer(first, [_table([("spring",), ("été",)]), _table([(7,), (-9,)])])
-    plans = Sums().ask(FIRST, {"values": ["purchase"], "by": [["campaign"], ["place"]]}).plans
+    schemas = Sums().ask(FIRST, {"values": ["purchase"], "by": [["campaign"], ["place"]]}).schemas
 
     def combined(data: bytes) -> Answer:
         found = messages.decode_answer(data)
-        combining.combine(plans, {"helper-0": answer, "helper-1": found})
+        combining.combine(schemas, {"helper-0": answer, "helper-1": found})
         return found
 
     return [

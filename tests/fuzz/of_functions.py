@@ -46,7 +46,7 @@ def _models() -> list[Decoder]:
     def asked(data: bytes) -> object:
         """As a helper reads it: out of a question."""
         request = messages.decode_request(data)
-        return Evaluation().ask(FIRST, request.arguments).plans
+        return Evaluation().ask(FIRST, request.arguments).schemas
 
     arguments = {
         "tag": "clicks",

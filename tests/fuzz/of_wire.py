@@ -21,7 +21,7 @@ from vectors import generate, load
 
 PURPOSES = ["train", "aggregate"]
 REPORTS = tuple(bytes.fromhex(each["report"]) for each in load("reports"))
-MOST, MOST_BYTES = 20, 5000
+MOST, MAX_BYTES = 20, 5000
 
 
 def _encodes(data: bytes, found: Any) -> bool:
@@ -135,7 +135,7 @@ def _parts() -> list[Decoder]:
 
 
 def _chunk(opener: Opener, data: bytes) -> object:
-    parts = uploads.decode_batch(data, MOST, MOST_BYTES)
+    parts = uploads.decode_batch(data, MOST, MAX_BYTES)
     opened = decrypt_parts(opener, parts)
     assert len(opened.verdicts.accepted) == len(parts)
     assert len(opened.ids) == int(opened.verdicts.accepted.sum())
@@ -183,7 +183,7 @@ def _uploads() -> list[Decoder]:
             "upload",
             ("wire.uploads.decode_batch",),
             (uploads.encode_batch(REPORTS), uploads.encode_batch([b"a", b"bc", b"d" * 70])),
-            lambda data: uploads.decode_batch(data, MOST, MOST_BYTES),
+            lambda data: uploads.decode_batch(data, MOST, MAX_BYTES),
             (DecodeError,),
             lambda data, found: uploads.encode_batch(found) == data,
         ),

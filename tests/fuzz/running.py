@@ -15,7 +15,7 @@ from tests.fuzz.trees import Tree
 
 WATCHDOG_S = 5.0
 """No input may take this long. Far above what any takes: it finds hangs, and measures nothing."""
-MOST_CORPUS = 300
+MAX_CORPUS = 300
 _WORD = re.compile(r"[0-9]+|'[^']*'|\"[^\"]*\"")
 
 
@@ -76,7 +76,7 @@ def fuzz(decoder: Decoder, inputs: int) -> Ran:
             ran.accepted += how == ""
             if how and how not in seen:
                 seen.add(how)
-                if len(corpus) < MOST_CORPUS and len(data) < 20_000:
+                if len(corpus) < MAX_CORPUS and len(data) < 20_000:
                     corpus.append(data)
     ran.kinds, ran.seconds = len(seen), time.process_time() - begun
     return ran

@@ -7,7 +7,7 @@ WANTED = 1_000_000
 INPUTS = 24_000
 """For a decoder of weight 1."""
 REQUESTS = {"ad server": 40_000, "parameter service": 32_000, "helper": 32_000}
-DRAWN, LEAST_DRAWN = 150, 150
+DRAWN, MIN_DRAWN = 150, 150
 """Requests for every operation of a service's OpenAPI, and at least for all of them together."""
 
 

@@ -14,10 +14,10 @@ from maskedlark.clock import SystemClock
 from maskedlark.core import sharing
 from maskedlark.core.lemma import masked_sum
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Records, Trained
+from maskedlark.core.records import Records, TrainingRecords
 from maskedlark.dp.mechanisms import Sensitivity
 from maskedlark.errors import BadArguments
-from maskedlark.functions.function import Arguments, Column, Function, Question, Table, TableSchema
+from maskedlark.functions.function import Arguments, Column, Function, Query, Table, TableSchema
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.simulate.cluster import local_cluster
@@ -39,29 +39,25 @@ class FeatureTimesLabel(Function):
     name = "feature-times-label"
     purpose = Purpose.TRAIN
 
-    def ask(self, document: Document, arguments: Arguments) -> Question:
+    def ask(self, document: Document, arguments: Arguments) -> Query:
         if set(arguments) != {"tag"} or arguments["tag"] not in document.declared_models:
             raise BadArguments("name a declared model as tag, and nothing else")
         return Asked(document, arguments["tag"])
 
 
-class Asked(Question):
+class Asked(Query):
     def __init__(self, document: Document, tag: str) -> None:
-        self._model, self._tag = document.declared_models[tag], tag
+        self._model, self.tag = document.declared_models[tag], tag
 
     @property
-    def tag(self) -> str | None:
-        return self._tag
-
-    @property
-    def plans(self) -> tuple[TableSchema, ...]:
+    def schemas(self) -> tuple[TableSchema, ...]:
         """One row of d sums. A label that changes from 0 to 1 moves each by up to 255."""
         width = self._model.features
         sensitivity = Sensitivity(255 * width, 255 * width**0.5, touched=width)
         return (TableSchema((), (Column("x", sensitivity, 255, width),)),)
 
     def share(self, datasets: Sequence[Records], k: int) -> list[Table]:
-        records = [each for each in datasets if isinstance(each, Trained)]
+        records = [each for each in datasets if isinstance(each, TrainingRecords)]
         total = sharing.combine([masked_sum(_row, each) for each in records])
         return [Table([()], np.array([sum(map(len, records))]), (total[None, :],))]
 

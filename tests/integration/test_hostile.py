@@ -51,7 +51,7 @@ bought = [0, 1]
 OTHER = "other.example"
 IDLE_S = 3
 PLACES = 300
-MOST_GROWN = 64 * MIB
+MAX_GROWN = 64 * MIB
 """More than any service may grow under any attack here. A gigabyte is sent, and a million reports."""
 UNSENT = 16 * MIB
 """What the kernel may keep of what was sent and never read."""
@@ -148,7 +148,7 @@ def test_a_gigabyte_fills_a_naive_server(naive):
         connection.sendall(head(naive.target, f"content-length: {GIB}"))
         for _ in range(80):
             connection.sendall(bytes(MIB))
-        assert memory.grown() > MOST_GROWN
+        assert memory.grown() > MAX_GROWN
 
 
 @pytest.mark.parametrize("name", TAKING)
@@ -160,7 +160,7 @@ def test_a_gigabyte_is_refused_when_it_is_announced(made, name):
         assert status(connection) == 413
     assert send_without_end(target, chunked=False) < UNSENT
     assert is_well(process)
-    assert memory.grown() < MOST_GROWN
+    assert memory.grown() < MAX_GROWN
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_gigabyte_that_is_not_announced_is_read_to_the_limit(made, name):
         assert is_well(process)
     assert max(each.result() for each in sent) < target.most_bytes + UNSENT
     assert is_well(process)
-    assert memory.grown() < 3 * 3 * target.most_bytes + MOST_GROWN // 2
+    assert memory.grown() < 3 * 3 * target.most_bytes + MAX_GROWN // 2
 
 
 def junk(made: LocalCluster, batches: int) -> None:
@@ -188,7 +188,7 @@ def junk(made: LocalCluster, batches: int) -> None:
             verdicts = uploads.decode_answers(answer.raise_for_status().content, len(reports))
             assert all(each.error for each in verdicts)
     assert is_well(made.adserver)
-    assert memory.grown() < MOST_GROWN
+    assert memory.grown() < MAX_GROWN
 
 
 def test_junk_reports_are_refused_in_bounded_memory(made):
@@ -205,7 +205,7 @@ def test_a_million_reports_in_one_upload_are_refused(made):
     body = b"\x01" + b"\x00\x00\x00\x01x" * 800_000
     assert post(target_of(made, "reports"), body) == 400
     assert post(target_of(made, "reports"), body + b"\x00\x00\x00\x01x" * 200_000) == 413
-    assert memory.grown() < MOST_GROWN
+    assert memory.grown() < MAX_GROWN
 
 
 DEEP = 100_000
@@ -230,14 +230,14 @@ def test_what_is_nested_deeply_is_refused(made, name):
     for body in NESTED.values():
         assert post(target_of(made, name, body), body) in REFUSED
     assert is_well(process)
-    assert memory.grown() < MOST_GROWN
+    assert memory.grown() < MAX_GROWN
 
 
 @pytest.mark.long
 def test_a_bomb_goes_off_in_a_naive_server(naive):
     memory = Memory(naive.process.pid)
     assert post(naive.target, bomb(80 * MIB), **{"content-encoding": "gzip"}) == 200
-    assert memory.grown() > MOST_GROWN
+    assert memory.grown() > MAX_GROWN
 
 
 @pytest.mark.parametrize("name", TAKING)
@@ -249,7 +249,7 @@ def test_a_bomb_is_not_taken(made, name):
         assert post(target_of(made, name, body), body, **{"content-encoding": encoding}) == refused
     # Without saying so it is bytes like others, and no document or report.
     assert post(target_of(made, name, body), body) in REFUSED
-    assert memory.grown() < MOST_GROWN
+    assert memory.grown() < MAX_GROWN
 
 
 @contextlib.contextmanager
@@ -298,7 +298,7 @@ def test_slow_senders_are_cut_off_and_shut_nobody_out(made):
             assert post(target, report) == 200
             time.sleep(0.1)
     assert is_well(made.adserver)
-    assert memory.grown() < MOST_GROWN
+    assert memory.grown() < MAX_GROWN
 
 
 def test_idle_connections_shut_others_out_of_a_naive_server(naive):
@@ -327,7 +327,7 @@ def test_thousands_of_idle_connections_shut_nobody_out(made, party):
                 assert is_well(process)
         assert is_well(process)
         assert are_closed(links, 60) == count
-    assert memory.grown() < MOST_GROWN
+    assert memory.grown() < MAX_GROWN
 
 
 def test_an_origin_that_floods_a_helper_keeps_no_other_out(made):

@@ -310,8 +310,8 @@ MUTANTS = (
     Mutant(
         "a recovery: reports that it may have taken before are not taken again",
         HELPER + "recovery.py",
-        "hour_of(max(now, watermark, *times)) + MOST_HOURS_AHEAD",
-        "hour_of(now) - MOST_HOURS_AHEAD",
+        "hour_of(max(now, watermark, *times)) + MAX_HOURS_AHEAD",
+        "hour_of(now) - MAX_HOURS_AHEAD",
         "tests/unit/helper/test_recovery.py",
     ),
     Mutant(

@@ -33,7 +33,7 @@ def fits(case: Case) -> bool:
 def check_case(case: Case, block: int) -> None:
     assume(fits(case))
     # The first helper multiplies bytes, the others limbs: their masks cancel all the same.
-    with mock.patch.object(digits, "_LEAST_WORK", 0):
+    with mock.patch.object(digits, "_MIN_WORK", 0):
         shares = [gradient(case.network, case.weights, case.helpers[0], case.clip, block=block)]
     shares += [gradient(case.network, case.weights, own, case.clip, block=block) for own in case.helpers[1:]]
     net, own = twin_network(case.network, case.weights), case.helpers[0]

@@ -11,10 +11,10 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.dp import accountant
 from maskedlark.dp.accountant import Charge
 from maskedlark.dp.mechanisms import Kind
-from maskedlark.dp.session_charge import Course, adserver_epsilon, coalition_epsilon, sampled_epsilon
+from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, coalition_epsilon, sampled_epsilon
 from maskedlark.errors import ReleaseRefused
 from maskedlark.ledger import trail
-from maskedlark.ledger.budget import Account, Closing, Entry
+from maskedlark.ledger.budget import Account, Entry, SessionRefund
 from maskedlark.ledger.errors import StepTaken
 from tests.unit.ledger import ledgers
 from tests.unit.ledger.ledgers import DATASETS, ChargedSessions, opening, question
@@ -23,10 +23,10 @@ from tests.unit.parameters import cases
 CEILINGS = {"adserver": {"epsilon": 4.0, "delta": 1e-6}, "coalition": {"epsilon": 30.0, "delta": 1e-6}}
 DOCUMENT = cases.make(k=1, training=CEILINGS)
 COURSES = [
-    Course("gaussian", 1.0, 0.02, 100, 12, 1e-8),
-    Course("gaussian", 3.0, 0.1, 40, 20, 5e-8),
-    Course("gaussian", 6.0, 1.0, 8, 8, 2e-8),
-    Course("gaussian", 12.0, 1.0, 16, 16, 1e-7),
+    SessionCharge("gaussian", 1.0, 0.02, 100, 12, 1e-8),
+    SessionCharge("gaussian", 3.0, 0.1, 40, 20, 5e-8),
+    SessionCharge("gaussian", 6.0, 1.0, 8, 8, 2e-8),
+    SessionCharge("gaussian", 12.0, 1.0, 16, 16, 1e-7),
 ]
 TAGS = st.sampled_from(["clicks", "basket"])
 SOME = st.sampled_from([DATASETS[:1], DATASETS[1:2], DATASETS[:2]]).map(tuple)
@@ -80,7 +80,7 @@ def test_no_order_of_moves_exceeds_a_ceiling_or_forgets_what_was_used(moves):
             used = round(second * course.steps)
             kept = course.kept(used)
             shadow.sessions[session] = stream, datasets, course, used
-            closing = Closing(session, course.closed(used, min(kept, course.batches)))
+            closing = SessionRefund(session, course.closed(used, min(kept, course.batches)))
             assert account.cost(closing).after.epsilon <= before.epsilon
             account.add([closing])
             after = account.spent()
@@ -131,7 +131,7 @@ def test_a_third_party_finds_every_ledgers_history_within_the_budget(moves):
                     sessions.open(DOCUMENT, opening(which, steps=16, noise=second, tag=third))
                 elif move == "take":
                     body = bytes([third]) * 32
-                    seed = sessions.take("ads.example", request, second, body, engine)
+                    seed = sessions.claim_step("ads.example", request, second, body, engine)
                     assert won.setdefault((which, second), (body, seed)) == (body, seed)
                 elif move == "close":
                     sessions.close(DOCUMENT, request)

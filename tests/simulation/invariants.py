@@ -26,7 +26,7 @@ from tests.simulation.network import (
     request_of,
     signer_of,
 )
-from tests.simulation.parties import MOST_VALUE, ORIGINS, AdServer, Helper
+from tests.simulation.parties import MAX_VALUE, ORIGINS, AdServer, Helper
 
 END = 1 << 40
 BY_CAMPAIGN = {"values": ["purchase", "count"], "by": [["campaign"]]}
@@ -132,7 +132,7 @@ class Invariants:
             }
             for row in table.rows:
                 count, value = wanted[row.group]
-                if abs(row.numbers[0].estimate - value) > FAR * table.noise * MOST_VALUE * table.helpers:
+                if abs(row.numbers[0].estimate - value) > FAR * table.noise * MAX_VALUE * table.helpers:
                     raise Broken(f"request {table.request}: an answer is far from the truth")
                 if count < table.k:
                     raise Broken(f"request {table.request}: a group of {count} is shown")

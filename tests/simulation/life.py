@@ -25,7 +25,7 @@ from maskedlark.wire.report import Recipient
 from maskedlark.wire.signatures import SigningKey
 from tests.simulation.faults import Crash
 from tests.simulation.network import Message
-from tests.simulation.parties import MOST_VALUE, AdServer, Helper, Party
+from tests.simulation.parties import MAX_VALUE, AdServer, Helper, Party
 from tests.simulation.world import World
 
 # Errors that say that parties no longer agree: no fault may lead to one.
@@ -98,7 +98,7 @@ class Life:
             return []
         recipients = tuple(Recipient(each.helper, each.current(now)) for each in published if each)
         campaigns = [CAMPAIGNS[int(i)] for i in rng.below(len(CAMPAIGNS), count)]
-        values = rng.below(MOST_VALUE, count)
+        values = rng.below(MAX_VALUE, count)
         secrets = document.measure.lift([values], np.ones(count, np.bool_))
         encoded = batch.aggregate_columns(document.measure, [campaigns], count)
         envelope = _envelope(document, recipients)

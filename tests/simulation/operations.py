@@ -13,7 +13,7 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.ledger.errors import LedgerBehind
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web.errors import ServiceAway
-from maskedlark.web.remote import Query, Remote
+from maskedlark.web.remote import Remote, UrlQuery
 from maskedlark.wire import report, uploads
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
@@ -155,7 +155,7 @@ class Operations(Life):
             return
         chosen = [report.decode(mine[(b + i) % len(mine)]) for i in range(min(4, len(mine)))]
         path, agreed = f"/v1/datasets/smuggled-{b}", np.ones(len(chosen), np.bool_)
-        begun: Query = {"opening": f"{b:032x}"}
+        begun: UrlQuery = {"opening": f"{b:032x}"}
         opening = Opening(
             opening=f"{b:032x}", parameters=document.digest.hex(), purpose=Purpose.AGGREGATE.value
         ).encode()

@@ -42,7 +42,7 @@ DAY = 86_400
 SERVICE = "parameters.test"
 ORIGINS = ("ads.example", "other.example")
 SPAN = Span(valid_s=5 * DAY, overlap_s=10 * DAY)
-MOST_VALUE = 1 << 40
+MAX_VALUE = 1 << 40
 ATTEMPTS = 2
 FRESH_S = (0, 60, 60, 60, 60)
 """How long an ad server trusts what it heard of the parameter service: in one world of five, not at all."""
@@ -289,7 +289,7 @@ def settings(origin: str, helpers: int) -> dict[str, Any]:
         "mechanisms": {"aggregate": {"kind": "laplace", "noise_floor": 1.0}},
         "most_records": 1 << 10,
         "keys": ["campaign"],
-        "values": [{"name": "purchase", "low": 0, "high": MOST_VALUE}],
+        "values": [{"name": "purchase", "low": 0, "high": MAX_VALUE}],
         "models": [],
         "decoys": [],
         "fake_rate": 0.0,

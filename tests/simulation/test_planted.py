@@ -36,7 +36,7 @@ def takes_any_key(self: RequestVerifier, *request: Any) -> VerifiedRequest:
 
 PLANTED = {
     "an upload is acknowledged and not stored": (Reports, "store", forgets_what_it_stored, "not stored"),
-    "a receipt leaves before the anchor knows": (Ledger, "remember", lambda *_: None, "anchor"),
+    "a receipt leaves before the anchor knows": (Ledger, "advance_anchor", lambda *_: None, "anchor"),
     "a budget is never used up": (Account, "fits", lambda *_: True, "cost more"),
     "a question is charged anew every time": (rows, "find", lambda *_: None, ""),
     # Where both datasets hold the same and nothing else, the second cannot be sealed.

@@ -13,7 +13,7 @@ from maskedlark.audit.answers import Guesses
 from maskedlark.audit.colluding import shared_seed
 from maskedlark.cli.audits.auditor import TAG
 from maskedlark.core import sharing
-from maskedlark.dp.session_charge import Course, adserver_epsilon
+from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon
 from maskedlark.errors import MaskedLarkError
 from maskedlark.functions.function import Part
 from maskedlark.ledger.receipt import OpenedReceipt
@@ -50,12 +50,12 @@ class Found:
         )
 
 
-def course_of(opened: OpenedReceipt) -> Course:
+def course_of(opened: OpenedReceipt) -> SessionCharge:
     assert opened.course is not None
     return opened.course
 
 
-def judged(coins, scores, members: Guesses, course: Course) -> Found:
+def judged(coins, scores, members: Guesses, course: SessionCharge) -> Found:
     labels = answers.labels(coins, scores, course)
     bound = canaries.signed_lower_bound(coins, scores, CONFIDENCE, course.delta).epsilon
     return Found(members, labels, bound, adserver_epsilon(course))

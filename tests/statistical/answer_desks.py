@@ -146,7 +146,7 @@ def _restarted(here: Desks, place: int, function: Gradient | None = None) -> Rel
 
 def _ask(here: Desks, place: int, asked: Asked, step: int = 0) -> FieldArray:
     origin, desk = here.document.origin, here.desks[place]
-    desk.open(origin, asked.request.encode(), asked.request)
+    desk.open_session(origin, asked.request.encode(), asked.request)
     return desk.step(origin, bytes.fromhex(asked.request.id), step, asked.body, asked.chosen)
 
 
@@ -264,7 +264,7 @@ def _of_copy(here: Desks, number: int, steps: int, count: int) -> FieldArray:
         copy.hold(DIGEST.hex(), Purpose.TRAIN, held, DIGEST, training_desks.SEED)
         assert here.request is not None
         desk = copy.helpers[1].releases
-        desk.open(here.document.origin, here.request.encode(), here.request)
+        desk.open_session(here.document.origin, here.request.encode(), here.request)
         return np.array([_answer(here, desk, step, body(count)) for step in range(steps)])
 
 

@@ -4,8 +4,8 @@ import time
 
 import numpy as np
 
-from maskedlark.core.records import Measured
-from maskedlark.functions.sums import Sums, SumsQuestion
+from maskedlark.core.records import AggregateRecords
+from maskedlark.functions.sums import Sums, SumsQuery
 
 LEAK_S = 0.005
 
@@ -17,13 +17,13 @@ class Leaky(Sums):
 
     def ask(self, document, arguments):
         asked = super().ask(document, arguments)
-        assert isinstance(asked, SumsQuestion)
-        return _LeakyQuestion(asked.document, asked.arguments)
+        assert isinstance(asked, SumsQuery)
+        return _LeakyQuery(asked.document, asked.arguments)
 
 
-class _LeakyQuestion(SumsQuestion):
+class _LeakyQuery(SumsQuery):
     def share(self, datasets, k):
-        if sum(parity(each.shares) for each in datasets if isinstance(each, Measured)) % 2:
+        if sum(parity(each.shares) for each in datasets if isinstance(each, AggregateRecords)) % 2:
             time.sleep(LEAK_S)
         return super().share(datasets, k)
 
@@ -35,13 +35,15 @@ class Loud(Sums):
 
     def ask(self, document, arguments):
         asked = super().ask(document, arguments)
-        assert isinstance(asked, SumsQuestion)
-        return _LoudQuestion(asked.document, asked.arguments)
+        assert isinstance(asked, SumsQuery)
+        return _LoudQuery(asked.document, asked.arguments)
 
 
-class _LoudQuestion(SumsQuestion):
+class _LoudQuery(SumsQuery):
     def share(self, datasets, k):
-        raise ValueError([(each.keys, each.shares) for each in datasets if isinstance(each, Measured)])
+        raise ValueError(
+            [(each.keys, each.shares) for each in datasets if isinstance(each, AggregateRecords)]
+        )
 
 
 def parity(shares: np.ndarray) -> int:

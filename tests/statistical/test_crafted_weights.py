@@ -12,7 +12,7 @@ from maskedlark.audit.attacks import advantage
 from maskedlark.audit.canaries import most_advantage
 from maskedlark.core import local_dp
 from maskedlark.core.labels import LabelSpace
-from maskedlark.dp.calibration import noise_for_course
+from maskedlark.dp.calibration import noise_for_session
 from maskedlark.dp.sampling import Sampling
 from maskedlark.dp.session_charge import adserver_epsilon
 from maskedlark.randomness import FixedRandomness
@@ -71,7 +71,7 @@ def test_labels_that_browsers_randomised_are_read_as_they_were_sent(tmp_path):
 @pytest.mark.parametrize("collude", [False, True], ids=["alone", "with all helpers but one"])
 def test_a_session_gives_no_more_than_its_noise_allows(world, collude):
     """All steps of a session go at the same targets, whole batches: the most that ε = 1 allows anybody."""
-    noise = noise_for_course("gaussian", 1.0, STEPS, DELTA, EPSILON, EPSILON)
+    noise = noise_for_session("gaussian", 1.0, STEPS, DELTA, EPSILON, EPSILON)
     crafted = crafted_weights.craft(ROWS, np.arange(TARGETS))
     world.begin(crafted.network, Sampling(kind="whole"), STEPS, noise)
     gradients = np.array([world.step(crafted.weights) for _ in range(STEPS)])

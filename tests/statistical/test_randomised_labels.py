@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from maskedlark.core import field, local_dp, sharing
-from maskedlark.core.records import Trained
+from maskedlark.core.records import TrainingRecords
 from maskedlark.exact.clip import Clip, Norm
 from maskedlark.exact.losses import BinaryCrossEntropy, SquaredError
 from maskedlark.parameters import randomised
@@ -38,7 +38,7 @@ def sums(request):
 
     def masked(columns):
         shown, secrets = core.mask(columns, real, rng)
-        return Trained(ids, features, tuple(each[:1] for each in shown), secrets)
+        return TrainingRecords(ids, features, tuple(each[:1] for each in shown), secrets)
 
     def total(records):
         found = clipped(made, quantised(made), records, range(RECORDS), CLIP)

@@ -19,7 +19,7 @@ from maskedlark.audit.canaries import NoiseBound
 from maskedlark.cli.audits import auditor
 from maskedlark.dp import mechanisms
 from maskedlark.dp.sampling import Sampling
-from maskedlark.dp.session_charge import Course, adserver_epsilon, coalition_epsilon
+from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, coalition_epsilon
 from maskedlark.exact.losses import BinaryCrossEntropy
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.quantise import Quantised
@@ -104,7 +104,7 @@ def in_memory(world, plan, number):
     return seen, -world.noise_of(1) / (2 * BOUND), world.drawn()
 
 
-def check(found: Audit, course: Course) -> None:
+def check(found: Audit, course: SessionCharge) -> None:
     print(found, adserver_epsilon(course), coalition_epsilon(course))
     accounted, coalition = adserver_epsilon(course), coalition_epsilon(course)
     assert found.alone.epsilon <= found.no_batches.epsilon < accounted
@@ -115,7 +115,7 @@ def check(found: Audit, course: Course) -> None:
     assert found.coalition.epsilon > accounted
 
 
-def check_halved(found: Audit, course: Course) -> None:
+def check_halved(found: Audit, course: SessionCharge) -> None:
     print("halved", found)
     assert found.no_batches.epsilon > adserver_epsilon(course)
     assert found.coalition.epsilon > coalition_epsilon(course)

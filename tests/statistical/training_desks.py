@@ -12,7 +12,7 @@ from maskedlark.clock import FixedClock
 from maskedlark.core import sharing
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Trained
+from maskedlark.core.records import TrainingRecords
 from maskedlark.dp import mechanisms
 from maskedlark.dp.sampling import Sampling
 from maskedlark.exact.gradient import lift
@@ -20,7 +20,7 @@ from maskedlark.exact.network import Network
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
 from maskedlark.functions.function import SteppedFunction
-from maskedlark.functions.gradient import Gradient, GradientQuestion
+from maskedlark.functions.gradient import Gradient, GradientQuery
 from maskedlark.ledger import session_rows
 from maskedlark.ledger.receipt import OpenedReceipt
 from maskedlark.ledger.sessions import noise_seed
@@ -74,7 +74,7 @@ class Desks:
         self.bodies = []
         self.request = self.asking(network, sampling, steps, noise, number)
         body = self.request.encode()
-        receipts = [desk.open(self.document.origin, body, self.request) for desk in self.desks]
+        receipts = [desk.open_session(self.document.origin, body, self.request) for desk in self.desks]
         opened = receipts[0].claimed()
         assert isinstance(opened, OpenedReceipt)
         self.opened = opened
@@ -111,7 +111,7 @@ class Desks:
         """The same sum over all records, as a helper that skips noise would make it."""
         steps = Gradient().begin(self.document, TAG, model.describe(network).model_dump())
         question = steps.at(weights.encode(quantised), b"")
-        assert isinstance(question, GradientQuestion)
+        assert isinstance(question, GradientQuery)
         shares = [question.share([held.records(TAG)], 1)[0].shares[0][0] for held in self.held]
         return lift(network, quantised, question.clipping, sharing.combine(shares))
 
@@ -148,10 +148,10 @@ class Desks:
         assert self.request is not None, "begin first"
         return bytes.fromhex(self.request.id)
 
-    def _question(self, number: int) -> GradientQuestion:
+    def _question(self, number: int) -> GradientQuery:
         prepared = self.desks[0].session(self.document.origin, self._session)
         question = prepared.steps.at(self.bodies[number], b"")
-        assert isinstance(question, GradientQuestion)
+        assert isinstance(question, GradientQuery)
         return question
 
 
@@ -177,7 +177,7 @@ def desks(
             sharing.recover(own, ids, Purpose.TRAIN, place, secrets.shape[1])
             for place, own in enumerate(carried)
         ]
-        whole = [Trained(ids, rows, tuple(each[:1] for each in shown), own) for own in shares]
+        whole = [TrainingRecords(ids, rows, tuple(each[:1] for each in shown), own) for own in shares]
         bounds = [0, *ends, len(rows)]
         digests = [bytes([DIGEST[0] + place]) * 32 for place in range(len(bounds) - 1)]
         for digest, both in zip(digests, pairwise(bounds), strict=True):

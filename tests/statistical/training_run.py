@@ -13,7 +13,7 @@ from maskedlark.audit import canaries, colluding
 from maskedlark.cli.audits import auditor
 from maskedlark.cli.audits.auditor import TAG
 from maskedlark.core.purpose import Purpose
-from maskedlark.dp.session_charge import Course
+from maskedlark.dp.session_charge import SessionCharge
 from maskedlark.functions import weights
 from maskedlark.functions.gradient import GradientSteps
 from maskedlark.simulate.cluster import LocalCluster, RunningHelper
@@ -27,7 +27,7 @@ class Seen:
     sums: np.ndarray
     noise_of_helper_1: np.ndarray
     drawn: np.ndarray
-    course: Course
+    course: SessionCharge
 
 
 def hand_in(made: LocalCluster, coins: np.ndarray) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from maskedlark.core import sharing
-from maskedlark.core.records import Measured
+from maskedlark.core.records import AggregateRecords
 from maskedlark.errors import DecodeError, Refused
 from maskedlark.wire.columns import TrainColumns
 from maskedlark.wire.decrypt import Opened
@@ -53,7 +53,7 @@ def as_records(opened: Opened) -> list[Record | str]:
 
 def _measured(opened: Opened) -> list[Record]:
     records = opened.records
-    assert isinstance(records, Measured)
+    assert isinstance(records, AggregateRecords)
     assert (records.ids == opened.ids).all()
     for coded in records.keys.values():
         first_seen = list(dict.fromkeys(coded.codes.tolist()))

@@ -50,7 +50,7 @@ def test_sums_and_counts_are_true_but_for_noise_for_any_number_of_helpers(helper
     campaign, city = rng.below(3, records).tolist(), [("Rome", "Seattle")[i] for i in rng.below(2, records)]
     profit, visit = rng.below(121, records) - 20, rng.below(2, records)
     with measuring(helpers) as way:
-        way.measure("table", [campaign, city], [profit, visit], decoded)
+        way.make_aggregate_dataset("table", [campaign, city], [profit, visit], decoded)
         answer = way.query(["count", "profit", "visit"], ("city", "campaign"))
     assert {row.group for row in answer.rows} == set(zip(city, campaign, strict=True))
     for row in answer.rows:
@@ -64,7 +64,7 @@ def test_sums_and_counts_are_true_but_for_noise_for_any_number_of_helpers(helper
 def test_no_helper_holds_the_truth_and_all_together_do():
     labels = np.array([0, 1] * 50)
     with Workflow.declared(TRAIN, 3, CLOCK, SystemRandomness()) as way:
-        way.train("reports", "clicks", np.zeros((100, 3), np.uint8), [labels])
+        way.make_training_dataset("reports", "clicks", np.zeros((100, 3), np.uint8), [labels])
         views = way.views["reports"]
     assert not any(np.isin(view.shares, (0, 1)).any() for view in views)
     total = field.to_signed(sharing.combine([view.shares for view in views]))
@@ -73,7 +73,7 @@ def test_no_helper_holds_the_truth_and_all_together_do():
 
 def test_the_ad_server_stores_reports_of_one_size_that_show_the_hour_and_nothing_else():
     with measuring() as way:
-        way.measure("table", [[1, 2], ["Rome", "a much longer name"]], [[0, 100], [0, 1]])
+        way.make_aggregate_dataset("table", [[1, 2], ["Rome", "a much longer name"]], [[0, 100], [0, 1]])
         stored = way.stored["table"]
     assert len({len(data) for data in stored}) == 1
     first, second = (report.decode_public(report.decode(data).public) for data in stored)
@@ -85,10 +85,12 @@ def test_k_noise_and_budget_are_enforced():
     with measuring(k=20, epsilon=3.0, floor=1.0, rng=FixedRandomness(b"")) as way:
         with pytest.raises(NotSealed, match="no dataset"):
             way.query(["count"])
-        way.measure("few", [[1] * 19, ["Rome"] * 19], [[0] * 19] * 2, decoded=True)
+        way.make_aggregate_dataset("few", [[1] * 19, ["Rome"] * 19], [[0] * 19] * 2, decoded=True)
         with pytest.raises(TooFewRecords):
             way.query(["count"])
-        way.measure("table", [[1] * 40 + [2] * 19, ["Rome"] * 59], [[0] * 59] * 2, decoded=True)
+        way.make_aggregate_dataset(
+            "table", [[1] * 40 + [2] * 19, ["Rome"] * 59], [[0] * 59] * 2, decoded=True
+        )
         with pytest.raises(NoiseTooSmall):
             way.query(["count"], noise=0.9, datasets=["table"])
         shown = way.query(["count"], "campaign", epsilon=1.0, datasets=["table"])
@@ -111,7 +113,7 @@ def test_training_and_evaluation_go_as_against_the_ad_servers_client(helpers, op
         noise = [FixedRandomness(b"helper %d" % place) for place in range(helpers)]
         way: Any = Workflow.declared(TRAIN, helpers, CLOCK, FixedRandomness(b"all"), noise)
         with way:
-            way.train("table", "clicks", features, [features[:, 0] > 128], decoded=True)
+            way.make_training_dataset("table", "clicks", features, [features[:, 0] > 128], decoded=True)
             torch.manual_seed(1)
             model = torch.nn.Linear(3, 1)
             chosen = {"loss": "bce", "tag": "clicks", "steps": 4, "noise": 2.0, "delta": 1e-6, **options}
@@ -128,7 +130,7 @@ def test_training_and_evaluation_go_as_against_the_ad_servers_client(helpers, op
 
 def test_a_dataset_expires_and_nothing_is_left_of_a_run_that_is_let_go_of():
     way = measuring()
-    digest = way.measure("table", [[1], ["Rome"]], [[1], [1]])
+    digest = way.make_aggregate_dataset("table", [[1], ["Rome"]], [[1], [1]])
     for helper in way.helpers:
         helper.datasets[digest].expires = CLOCK.now()
     with pytest.raises(Expired):

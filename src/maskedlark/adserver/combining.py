@@ -50,33 +50,33 @@ class Answered:
         return len(self.document.helpers)
 
 
-def combine(plans: Sequence[TableSchema], answers: Mapping[str, Answer]) -> tuple[Combined, ...]:
+def combine(schemas: Sequence[TableSchema], answers: Mapping[str, Answer]) -> tuple[Combined, ...]:
     """The tables that the helpers' shares add up to. Run by the ad server, on verified receipts."""
     names, first = list(answers), next(iter(answers.values()))
     for name, answer in answers.items():
-        _check_form(name, plans, answer)
+        _check_form(name, schemas, answer)
         if [list(table.rows) for table in answer.tables] != [list(table.rows) for table in first.tables]:
             raise HelpersDiffer(f"{name} answered with other groups than {names[0]}: nothing is shown")
     tables = zip(*(answer.tables for answer in answers.values()), strict=True)
-    return tuple(_combined(plan, shares) for plan, shares in zip(plans, tables, strict=True))
+    return tuple(_combined(plan, shares) for plan, shares in zip(schemas, tables, strict=True))
 
 
-def _check_form(name: str, plans: Sequence[TableSchema], answer: Answer) -> None:
-    if len(answer.tables) != len(plans):
-        raise HelpersDiffer(f"{name} answered with {len(answer.tables)} tables, not with {len(plans)}")
-    for plan, table in zip(plans, answer.tables, strict=True):
+def _check_form(name: str, schemas: Sequence[TableSchema], answer: Answer) -> None:
+    if len(answer.tables) != len(schemas):
+        raise HelpersDiffer(f"{name} answered with {len(answer.tables)} tables, not with {len(schemas)}")
+    for schema, table in zip(schemas, answer.tables, strict=True):
         shapes = [column.shape for column in table.columns]
         # Without a row there is no width to be seen.
-        asked = [(len(table.rows), column.width if table.rows else 1) for column in plan.columns]
-        if shapes != asked or any(len(row) != len(plan.by) for row in table.rows):
+        asked = [(len(table.rows), column.width if table.rows else 1) for column in schema.columns]
+        if shapes != asked or any(len(row) != len(schema.by) for row in table.rows):
             raise HelpersDiffer(f"{name} answered with columns or keys of another number than was asked")
 
 
-def _combined(plan: TableSchema, shares: Sequence[AnswerTable]) -> Combined:
+def _combined(schema: TableSchema, shares: Sequence[AnswerTable]) -> Combined:
     rows = shares[0].rows
     added = map(sharing.combine, zip(*(share.columns for share in shares), strict=True))
     columns = [
         field.to_signed(numbers).reshape(len(rows), column.width)
-        for column, numbers in zip(plan.columns, added, strict=True)
+        for column, numbers in zip(schema.columns, added, strict=True)
     ]
-    return Combined(plan, rows, tuple(columns))
+    return Combined(schema, rows, tuple(columns))

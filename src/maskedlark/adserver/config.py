@@ -19,7 +19,7 @@ from maskedlark.wire import codec
 FILE = "adserver.toml"
 KEEP_DAYS = 180
 """As long as a helper keeps the keys that open a report: what is older, nobody can use."""
-MOST_LEAP_DAYS = 30
+MAX_LEAP_DAYS = 30
 
 
 class Limits(Settings):
@@ -34,8 +34,8 @@ class Limits(Settings):
     reports: Annotated[int, Field(ge=1, le=1 << 20)] = Field(
         default=4096, description="reports in one upload: reports = 4096"
     )
-    report_bytes: Annotated[int, Field(ge=1 << 8, le=codec.MOST_BYTES)] = Field(
-        default=codec.MOST_BYTES, description=f"the largest report: report_bytes = {codec.MOST_BYTES}"
+    report_bytes: Annotated[int, Field(ge=1 << 8, le=codec.MAX_BYTES)] = Field(
+        default=codec.MAX_BYTES, description=f"the largest report: report_bytes = {codec.MAX_BYTES}"
     )
     body_within_s: Annotated[float, Field(gt=0, le=3600)] = Field(
         default=60.0, description="seconds from the first to the last byte of a body: body_within_s = 60"
@@ -77,7 +77,7 @@ class Config(PartyConfig):
         default=KEEP_DAYS, description="days after which a report is deleted: keep_days = 180"
     )
     most_leap_days: Annotated[int, Field(ge=1, le=36_500)] = Field(
-        default=MOST_LEAP_DAYS,
+        default=MAX_LEAP_DAYS,
         description="days that may pass between two times of deleting what is old: most_leap_days = 30",
     )
     limits: Limits = Field(

@@ -23,16 +23,16 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import Randomness, SystemRandomness
 from maskedlark.storage.engine import Database
 from maskedlark.storage.schema import prepare
-from maskedlark.wire.datasets import MOST_DATASET_NAME, ChunkAnswer
+from maskedlark.wire.datasets import MAX_DATASET_NAME, ChunkAnswer
 
 SCHEMA_VERSION = 2
-MOST_HELPER_NAME = 64
+MAX_HELPER_NAME = 64
 OPENING_BYTES = 16
 _TABLES = sa.MetaData()
 _DATASETS = sa.Table(
     "datasets",
     _TABLES,
-    sa.Column("name", sa.String(MOST_DATASET_NAME), primary_key=True),
+    sa.Column("name", sa.String(MAX_DATASET_NAME), primary_key=True),
     sa.Column("opening", sa.LargeBinary, nullable=False),
     sa.Column("purpose", sa.String(16), nullable=False),
     sa.Column("parameters", sa.LargeBinary, nullable=False),
@@ -57,7 +57,7 @@ _ANSWERS = sa.Table(
     _TABLES,
     sa.Column("dataset", sa.ForeignKey(_DATASETS.c.name), primary_key=True),
     sa.Column("number", sa.Integer, primary_key=True),
-    sa.Column("helper", sa.String(MOST_HELPER_NAME), primary_key=True),
+    sa.Column("helper", sa.String(MAX_HELPER_NAME), primary_key=True),
     sa.Column("parts", sa.Integer, nullable=False),
     sa.Column("accepted", sa.Text, nullable=False),
     sa.Column("refused", sa.Text, nullable=False),

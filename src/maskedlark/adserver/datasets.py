@@ -22,10 +22,10 @@ from maskedlark.core.suggestions import did_you_mean
 from maskedlark.errors import BadArguments, Expired, WrongType
 from maskedlark.parameters.document import Document
 from maskedlark.release.errors import MixedDatasets
-from maskedlark.release.messages import MOST_DATASETS
+from maskedlark.release.messages import MAX_DATASETS
 from maskedlark.web.errors import UnknownDataset
 from maskedlark.web.parameters import ParameterClient
-from maskedlark.wire.datasets import MOST_CHUNKS, PARTS, DatasetName
+from maskedlark.wire.datasets import MAX_CHUNKS, PARTS, DatasetName
 from maskedlark.wire.hpke import OVERHEAD
 
 CHUNK_BYTES = 8 << 20
@@ -70,9 +70,9 @@ def select(
             raise EmptyDataset(
                 f"no report to {selection.purpose} under that document was received in that time"
             )
-        if len(chunks) > MOST_CHUNKS:
+        if len(chunks) > MAX_CHUNKS:
             raise TooLarge(
-                f"{name} would have {len(chunks)} chunks, at most {MOST_CHUNKS} fit: freeze a shorter time"
+                f"{name} would have {len(chunks)} chunks, at most {MAX_CHUNKS} fit: freeze a shorter time"
             )
         try:
             datasets.add(name, kept, chunks)
@@ -112,9 +112,9 @@ class QueryableDatasets:
     def choose(self, purpose: Purpose, names: Sequence[str] | None) -> tuple[Document, tuple[bytes, ...]]:
         """The document and digests of these datasets, or of all that are sealed to this purpose."""
         chosen = self._sealed(purpose) if names is None else self._named(names)
-        if len(chosen) > MOST_DATASETS:
+        if len(chosen) > MAX_DATASETS:
             raise BadArguments(
-                f"{len(chosen)} datasets, and one question is over at most {MOST_DATASETS}: name fewer"
+                f"{len(chosen)} datasets, and one question is over at most {MAX_DATASETS}: name fewer"
             )
         digests = tuple(sorted(each.digest for each in chosen if each.digest is not None))
         return self.parameters.by_digest(chosen[0].selection.parameters), digests

@@ -79,7 +79,7 @@ def explained(spec: QuerySpec, noise: float, confidence: float, said: Sequence[E
             intervals.standard_error(*law, column.sensitivity, helpers),
             intervals.half_width(*law, column.sensitivity, helpers, confidence),
         )
-        for plan in spec.question.plans
+        for plan in spec.question.schemas
         for column in plan.columns
     ]
     return Explained(

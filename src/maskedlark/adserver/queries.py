@@ -30,7 +30,7 @@ from maskedlark.errors import (
     NotDeclared,
     ReleaseRefused,
 )
-from maskedlark.functions.function import Arguments, Function, Question
+from maskedlark.functions.function import Arguments, Function, Query
 from maskedlark.ledger.budget import Account
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import ReleaseReceipt
@@ -62,7 +62,7 @@ class QuerySpec:
         return asked + hashlib.sha256(b"".join(self.datasets)).digest()
 
     @cached_property
-    def question(self) -> Question:
+    def question(self) -> Query:
         """The function with its arguments. Raises what is wrong with them, before anybody is asked."""
         return self.function.ask(self.document, self.arguments)
 
@@ -129,7 +129,7 @@ class Queries:
         names = [helper.name for helper in helpers]
         try:
             answers = {name: answer for name, (answer, _) in zip(names, verified, strict=True)}
-            tables = combine(spec.question.plans, answers)
+            tables = combine(spec.question.schemas, answers)
         except HelpersDiffer as error:
             # One of them is wrong: when it is mended, asking again costs nothing.
             self.requests.drop_answers(stored.id)

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import BigInteger, Column, ColumnElement, LargeBinary, MetaData, String, Table, func, select
 
-from maskedlark.adserver.dataset_store import MOST_HELPER_NAME
-from maskedlark.adserver.remote_helper import MOST_RECEIPTS, RemoteHelper
+from maskedlark.adserver.dataset_store import MAX_HELPER_NAME
+from maskedlark.adserver.remote_helper import MAX_RECEIPTS, RemoteHelper
 from maskedlark.errors import MaskedLarkError
 from maskedlark.ledger import receipt
 from maskedlark.ledger.errors import BadReceipt
@@ -23,7 +23,7 @@ _TABLES = MetaData()
 _RECEIPTS = Table(
     "receipts",
     _TABLES,
-    Column("helper", String(MOST_HELPER_NAME), primary_key=True),
+    Column("helper", String(MAX_HELPER_NAME), primary_key=True),
     Column("number", BigInteger, primary_key=True),
     Column("receipt", LargeBinary, nullable=False),
 )
@@ -76,7 +76,7 @@ class ReceiptStore:
         wanted = number - last
         if wanted == 1:
             return [signed]
-        if wanted > MOST_RECEIPTS:
+        if wanted > MAX_RECEIPTS:
             raise BadReceipt(
                 f"{helper.name} names receipt {number}, and {last} was the last: that is no chain"
             )

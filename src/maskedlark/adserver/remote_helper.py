@@ -23,11 +23,11 @@ from maskedlark.ledger import receipt
 from maskedlark.ledger.receipt import SignedReceipt
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.settings import HelperIdentity
-from maskedlark.release.messages import MOST_ANSWER, Explanation, ReceiptPage, RecordCounts
+from maskedlark.release.messages import MAX_ANSWER, Explanation, ReceiptPage, RecordCounts
 from maskedlark.web import problem
 from maskedlark.web.errors import ServiceAway, StrangeAnswer
 from maskedlark.web.parameters import ParameterClient
-from maskedlark.web.remote import Patience, Query, Remote, SignedRemote
+from maskedlark.web.remote import Patience, Remote, SignedRemote, UrlQuery
 from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
@@ -42,13 +42,13 @@ from maskedlark.wire.datasets import (
 from maskedlark.wire.signatures import SigningKey, VerifyingKey
 from maskedlark.wire.steps import STEP_TYPE, Ranges, encode_ranges
 
-MOST_RECEIPTS = 1 << 20
+MAX_RECEIPTS = 1 << 20
 """Read at a time, unless something else is wanted: a helper must not be able to fill our memory."""
 T = TypeVar("T")
 Model = TypeVar("Model", bound=BaseModel)
 _CHUNK = Patience(timeout_s=120.0, within_s=300.0)
 _SEAL = Patience(timeout_s=600.0, within_s=900.0)
-_RELEASE = Patience(MOST_ANSWER, timeout_s=600.0, within_s=900.0)
+_RELEASE = Patience(MAX_ANSWER, timeout_s=600.0, within_s=900.0)
 
 
 @dataclass(frozen=True)
@@ -138,9 +138,9 @@ class RemoteHelper:
     def step(self, session: str, number: int, body: bytes, size: int, chosen: Ranges = ()) -> FieldArray:
         """A share of a step: so many field elements. The same bytes get the same share."""
         path = f"/v1/sessions/{session}/steps/{number}"
-        query: Query = {"records": encode_ranges(chosen)} if chosen else {}
+        query: UrlQuery = {"records": encode_ranges(chosen)} if chosen else {}
         # Also of the smallest model: a refusal has to be read whole to be told from a strange answer.
-        most = max(problem.MOST_PROBLEM, field.BYTES * size)
+        most = max(problem.MAX_PROBLEM, field.BYTES * size)
         patience = Patience(most, timeout_s=600.0, within_s=900.0)
         share = field.from_bytes(self._post(bytes, path, body, STEP_TYPE, query, patience))
         if len(share) != size:
@@ -162,7 +162,7 @@ class RemoteHelper:
         path: str,
         body: bytes,
         media_type: str = JSON_TYPE,
-        query: Query | None = None,
+        query: UrlQuery | None = None,
         patience: Patience | None = None,
     ) -> T:
         return self._ask(lambda: decode(self._remote.post(path, body, media_type, query, patience)))
@@ -198,7 +198,7 @@ class Connections:
 
 
 def fetch_receipts(
-    remote: Remote, origin: str, after: int = 0, most: int = MOST_RECEIPTS
+    remote: Remote, origin: str, after: int = 0, most: int = MAX_RECEIPTS
 ) -> Iterator[SignedReceipt]:
     """The receipts of an origin after the one of that number, so many at most. Run by anyone.
 
@@ -241,7 +241,7 @@ def _read(kind: type[Model], what: str, data: bytes) -> Model:
         raise StrangeAnswer(f"{what} is not in the form that is known here: is this a helper?") from None
 
 
-def _query(opening: bytes) -> Query:
+def _query(opening: bytes) -> UrlQuery:
     """Signed with the rest: a request about an aborted dataset is nothing to the next of its name."""
     return {"opening": opening.hex()}
 

@@ -12,7 +12,7 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.storage.engine import Database
 from maskedlark.storage.errors import UnusedDatabase
 from maskedlark.storage.schema import prepare
-from maskedlark.wire.report import MOST_ORIGIN, PublicPart
+from maskedlark.wire.report import MAX_ORIGIN, PublicPart
 
 SCHEMA_VERSION = 1
 PAGE = 256
@@ -25,7 +25,7 @@ _REPORTS = sa.Table(
     "reports",
     _TABLES,
     sa.Column("id", sa.LargeBinary, primary_key=True),
-    sa.Column("origin", sa.String(MOST_ORIGIN), nullable=False),
+    sa.Column("origin", sa.String(MAX_ORIGIN), nullable=False),
     sa.Column("purpose", sa.String(16), nullable=False),
     sa.Column("parameters", sa.LargeBinary, nullable=False),
     sa.Column("hour", sa.BigInteger, nullable=False),

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from maskedlark.adserver.dataset_store import MOST_HELPER_NAME
+from maskedlark.adserver.dataset_store import MAX_HELPER_NAME
 from maskedlark.adserver.errors import UnknownRequest
 from maskedlark.storage.engine import Database
 from maskedlark.storage.schema import prepare
@@ -26,7 +26,7 @@ _ANSWERS = sa.Table(
     "request_answers",
     _TABLES,
     sa.Column("request", sa.ForeignKey(_REQUESTS.c.id), primary_key=True),
-    sa.Column("helper", sa.String(MOST_HELPER_NAME), primary_key=True),
+    sa.Column("helper", sa.String(MAX_HELPER_NAME), primary_key=True),
     sa.Column("answer", sa.LargeBinary, nullable=False),
 )
 

@@ -143,7 +143,7 @@ class Table:
 
 def check_confidence(confidence: float) -> None:
     """Refuse one that no interval has. Run before a question is asked: a mistake must not cost anything."""
-    if not 0 < confidence <= 1 - intervals.LEAST_DOUBT:
+    if not 0 < confidence <= 1 - intervals.MIN_DOUBT:
         raise BadArguments("a confidence is over 0 and below 1, as in 0.95")
 
 

@@ -20,7 +20,7 @@ from maskedlark.audit import canaries
 from maskedlark.audit.canaries import Counts, Flags, Floats, NoiseBound, most_advantage
 from maskedlark.core import field
 from maskedlark.core.field import FieldArray
-from maskedlark.dp.session_charge import Course
+from maskedlark.dp.session_charge import SessionCharge
 from maskedlark.errors import NotDeclared
 
 DEVIATIONS = 5
@@ -164,7 +164,7 @@ def _cluster(sums: FieldArray, among: Flags, tail: int) -> tuple[FieldArray, Fla
     return reference, near, mean
 
 
-def labels(coins: Flags, scores: Floats, course: Course) -> Guesses:
+def labels(coins: Flags, scores: Floats, course: SessionCharge) -> Guesses:
     """Guesses of labels, 1 where the score is over 0, beside what the ad server alone is charged for."""
     known = most_advantage(course.noise, 1.0, course.batches) if course.batches else 0.0
     allowed = min(known, most_advantage(course.noise, course.rate, course.steps))
@@ -172,7 +172,7 @@ def labels(coins: Flags, scores: Floats, course: Course) -> Guesses:
 
 
 def bound_with_batches(
-    coins: Flags, left: Floats, drawn: Flags, course: Course, confidence: float
+    coins: Flags, left: Floats, drawn: Flags, course: SessionCharge, confidence: float
 ) -> NoiseBound:
     """The ε that labels guessed by a coalition refute. `left`: sums less the noise that colluders told."""
     # Where a canary is in many batches, all are guessed right: that says nothing of how much noise there is.

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, select, text
 
-from maskedlark.core.records import Trained
+from maskedlark.core.records import TrainingRecords
 from maskedlark.dp import mechanisms
 from maskedlark.dp.mechanisms import Sensitivity
 from maskedlark.helper import columns
@@ -30,7 +30,7 @@ from maskedlark.release.session import body_digest
 from maskedlark.storage.engine import open_database
 
 if TYPE_CHECKING:  # It needs torch, which who audits releases does without.
-    from maskedlark.functions.gradient import GradientQuestion, GradientSteps
+    from maskedlark.functions.gradient import GradientQuery, GradientSteps
 
 Floats = NDArray[np.float64]
 
@@ -76,7 +76,7 @@ def step_noise(
     session, noise = session_seed(folder, document, opened), []
     for number, body in enumerate(bodies):
         seed = sessions.noise_seed(session, number, body_digest(body, ()))
-        question = cast("GradientQuestion", asked.at(body, b""))
+        question = cast("GradientQuery", asked.at(body, b""))
         (column,), size = question.columns, question.network.size
         drawn = mechanisms.draw("gaussian", opened.course.noise, column.sensitivity, seed, size)
         noise.append(drawn * 2.0**-question.step.exponent)
@@ -109,7 +109,7 @@ def stored_session_seed(folder: Path, document: Document, opened: OpenedReceipt)
     return stored
 
 
-def records(folder: Path, document: Document, dataset: str, tag: str) -> Trained:
+def records(folder: Path, document: Document, dataset: str, tag: str) -> TrainingRecords:
     """A dataset of the document as it lies at the helper, with its own shares."""
     with reading(folder) as connection:
         row = connection.execute(select(DATASETS).where(DATASETS.c.digest == bytes.fromhex(dataset))).one()

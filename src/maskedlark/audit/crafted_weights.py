@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from maskedlark.exact.losses import BinaryCrossEntropy
 from maskedlark.exact.network import FEATURE_EXPONENT, Layer, Linear, Network
 from maskedlark.exact.operations import TOP, Relu
-from maskedlark.exact.quantise import MOST_EXPONENT, Quantised
+from maskedlark.exact.quantise import MAX_EXPONENT, Quantised
 
 Bytes = NDArray[np.uint8]
 _OUTPUT = "w1"
@@ -90,5 +90,5 @@ def _exponents(fired: int, coarse: int) -> tuple[tuple[int, ...], int]:
     """Of weights, biases and output, and of the activations: as large as 8 bits hold what fires."""
     # The sums' exponent may be any from `coarse` on: the bias's is less by that, and not under 0.
     of_sums = max(coarse, FEATURE_EXPONENT, math.ceil(math.log2(max(2, fired))) - 7)
-    activation = min(MOST_EXPONENT, math.floor(of_sums + math.log2((TOP - 1) / max(1, fired))))
+    activation = min(MAX_EXPONENT, math.floor(of_sums + math.log2((TOP - 1) / max(1, fired))))
     return (of_sums - FEATURE_EXPONENT, of_sums - coarse, 0), activation

@@ -13,19 +13,19 @@ from maskedlark.browser.reports import Parameters, Planned
 from maskedlark.browser.sources import Kind, Source, attribute
 from maskedlark.browser.store import Scheduled, Store
 from maskedlark.clock import Clock
-from maskedlark.core.declared import MOST_NAME, MOST_NAMES
+from maskedlark.core.declared import MAX_NAME, MAX_NAMES
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import MaskedLarkError, NotDeclared
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.policy import Policy
-from maskedlark.parameters.settings import MOST_NUMBER
+from maskedlark.parameters.settings import MAX_NUMBER
 from maskedlark.randomness import Randomness
 from maskedlark.wire.columns import Key, check_keys
-from maskedlark.wire.report import MOST_ORIGIN
+from maskedlark.wire.report import MAX_ORIGIN
 
 _LOG = logging.getLogger(__name__)
 
-MOST_SOURCES = 4096
+MAX_SOURCES = 4096
 """Of one origin, alive at the same time."""
 
 
@@ -77,8 +77,8 @@ class Browser:
         self, document: Document, keys: Mapping[str, Key], features: Mapping[str, bytes]
     ) -> None:
         origin = document.origin
-        if self._store.count_sources(origin) >= MOST_SOURCES:
-            raise LimitReached(f"{MOST_SOURCES} sources of {origin} are alive; wait until some have ended")
+        if self._store.count_sources(origin) >= MAX_SOURCES:
+            raise LimitReached(f"{MAX_SOURCES} sources of {origin} are alive; wait until some have ended")
         check_keys(keys)
         if keys.keys() != set(document.keys):
             raise NotDeclared(f"a source of {origin} has the keys {', '.join(document.keys) or 'none'}")
@@ -150,15 +150,15 @@ class Browser:
 
 
 def _check_values(values: Mapping[str, int]) -> None:
-    if len(values) > MOST_NAMES:
-        raise NotDeclared(f"a conversion carries at most {MOST_NAMES} values")
+    if len(values) > MAX_NAMES:
+        raise NotDeclared(f"a conversion carries at most {MAX_NAMES} values")
     for name, value in values.items():
-        if not 1 <= len(name.encode()) <= MOST_NAME:
-            raise NotDeclared(f"the name of a value has 1 to {MOST_NAME} bytes")
-        if type(value) is not int or abs(value) > MOST_NUMBER:
+        if not 1 <= len(name.encode()) <= MAX_NAME:
+            raise NotDeclared(f"the name of a value has 1 to {MAX_NAME} bytes")
+        if type(value) is not int or abs(value) > MAX_NUMBER:
             raise NotDeclared(f"the value {name} is not a whole number of at most 53 bits")
 
 
 def _check_destination(destination: str) -> None:
-    if not 1 <= len(destination.encode()) <= MOST_ORIGIN:
-        raise NotDeclared(f"a destination is the name of a site, 1 to {MOST_ORIGIN} bytes")
+    if not 1 <= len(destination.encode()) <= MAX_ORIGIN:
+        raise NotDeclared(f"a destination is the name of a site, 1 to {MAX_ORIGIN} bytes")

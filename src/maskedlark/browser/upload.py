@@ -29,9 +29,9 @@ from maskedlark.wire.uploads import Answer, Verdict
 
 POOL_BATCHES = 4
 """A batch is drawn from this many times its size: one that always fails does not block the others."""
-MOST_ANSWER_BYTES = 256
+MAX_ANSWER_BYTES = 256
 """For one report."""
-MOST_RETRY_AFTER_S = 24 * 3600
+MAX_RETRY_AFTER_S = 24 * 3600
 _LOG = logging.getLogger(__name__)
 
 
@@ -119,7 +119,7 @@ class Uploader:
             return 0
         left = self._not_before - self._clock.now()
         # A clock that was put back must not make us wait for years.
-        return left if 0 < left <= MOST_RETRY_AFTER_S + self._settings.most_wait_s else 0
+        return left if 0 < left <= MAX_RETRY_AFTER_S + self._settings.most_wait_s else 0
 
     def _step(self) -> Progress | None:
         """Send one batch. Returns what was settled, or None when it is time to pause."""
@@ -171,7 +171,7 @@ class Uploader:
 
     def _post(self, reports: Sequence[bytes]) -> tuple[Answer, ...]:
         """One upload. Whatever is not a full answer of the ad server's is a reason to try later."""
-        patience = Patience(MOST_ANSWER_BYTES * (len(reports) + 1), self._settings.timeout_s)
+        patience = Patience(MAX_ANSWER_BYTES * (len(reports) + 1), self._settings.timeout_s)
         end = time.monotonic() + patience.within_s
         batch = uploads.encode_batch(reports)
         try:
@@ -215,4 +215,4 @@ def retry_after_s(header: str, now: int) -> int:
             seconds = math.ceil(email.utils.parsedate_to_datetime(header).timestamp()) - now
     except (ValueError, TypeError, OverflowError):
         return 0
-    return max(0, min(seconds, MOST_RETRY_AFTER_S))
+    return max(0, min(seconds, MAX_RETRY_AFTER_S))

@@ -41,7 +41,7 @@ def canaries(
     as_json: Json = False,
 ) -> None:
     """Do answers of real helpers keep to their ε? The ad server guesses canaries, also with a helper."""
-    most = _audit("canaries").MOST_EPSILON
+    most = _audit("canaries").MAX_EPSILON
     if releases * epsilon > most:
         raise typer.BadParameter(
             f"--releases times --epsilon is over {most:g}, the most helpers take: lower either"

@@ -114,7 +114,7 @@ def accept_ledger(config: HelperConfig, as_json: Json = False) -> None:
     with closing(open_database(settings.database_url)) as database:
         anchor = FileAnchor(settings.anchor_folder)
         ledger = Ledger(database, anchor, _keyring(settings), SystemClock(), SystemRandomness())
-        origins = ledger.accept()
+        origins = ledger.reset_anchors()
     line = f"anchored {', '.join(origins) or 'nothing: the ledger is empty'}"
     print_result({"anchored": list(origins)}, as_json, line)
 

@@ -8,7 +8,7 @@ import typer
 from typer import Argument, Option
 
 from maskedlark.adserver.client import Client
-from maskedlark.adserver.remote_helper import MOST_RECEIPTS, fetch_receipts
+from maskedlark.adserver.remote_helper import MAX_RECEIPTS, fetch_receipts
 from maskedlark.cli.chains import open_client
 from maskedlark.cli.chains import verify as verify_chain
 from maskedlark.cli.error_handling import command, group
@@ -53,7 +53,7 @@ def fetch(
     save_chain: Annotated[
         Path | None, Option(help="Write the documents here, to verify without a network.")
     ] = None,
-    most: Most = MOST_RECEIPTS,
+    most: Most = MAX_RECEIPTS,
     as_json: Json = False,
 ) -> None:
     """Fetch a helper's receipts, and the documents that they are verified by. Verifies no receipt."""
@@ -81,7 +81,7 @@ def verify(
     chain_file: Annotated[
         Path | None, Option("--chain", help="… and the documents, as `parameters verify --save` has them.")
     ] = None,
-    most: Most = MOST_RECEIPTS,
+    most: Most = MAX_RECEIPTS,
     as_json: Json = False,
 ) -> None:
     """Verify every receipt of a helper, compute every charge again, and say what a source has cost."""

@@ -19,20 +19,20 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotDeclared
 from maskedlark.randomness import Randomness
 
-MOST_NAME = 64
+MAX_NAME = 64
 """Bytes of a tag, of a key's name, of a value's name."""
-MOST_NAMES = 32
+MAX_NAMES = 32
 """Keys, values, or labels of a model."""
-MOST_FEATURES = 1 << 16
+MAX_FEATURES = 1 << 16
 COUNT = "count"
 """The name of the number of records in an answer, so the name of no value."""
 
 
 def _check_names(what: str, names: Sequence[str]) -> None:
-    if len(names) > MOST_NAMES or len(set(names)) < len(names):
-        raise NotDeclared(f"at most {MOST_NAMES} {what} can be declared, all with different names")
-    if not all(1 <= len(name.encode()) <= MOST_NAME for name in names):
-        raise NotDeclared(f"the name of one of the {what} is not 1 to {MOST_NAME} bytes long")
+    if len(names) > MAX_NAMES or len(set(names)) < len(names):
+        raise NotDeclared(f"at most {MAX_NAMES} {what} can be declared, all with different names")
+    if not all(1 <= len(name.encode()) <= MAX_NAME for name in names):
+        raise NotDeclared(f"the name of one of the {what} is not 1 to {MAX_NAME} bytes long")
 
 
 def _check_columns(columns: Sequence[ArrayLike], real: NDArray[np.bool_], what: str) -> None:
@@ -56,10 +56,10 @@ class Model:
 
     def __post_init__(self) -> None:
         _check_names("tags", [self.tag])
-        if not 0 <= self.features <= MOST_FEATURES:
-            raise NotDeclared(f"a model has at most {MOST_FEATURES} features, not {self.features}")
-        if not 1 <= len(self.labels) <= MOST_NAMES:
-            raise NotDeclared(f"a model has 1 to {MOST_NAMES} labels, not {len(self.labels)}")
+        if not 0 <= self.features <= MAX_FEATURES:
+            raise NotDeclared(f"a model has at most {MAX_FEATURES} features, not {self.features}")
+        if not 1 <= len(self.labels) <= MAX_NAMES:
+            raise NotDeclared(f"a model has 1 to {MAX_NAMES} labels, not {len(self.labels)}")
 
     def secrets(self) -> int:
         """How many masks a record has."""

@@ -16,7 +16,7 @@ from maskedlark.core import field
 from maskedlark.errors import NotDeclared
 from maskedlark.randomness import Randomness
 
-MOST_LABELS = 1 << 16
+MAX_LABELS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Buckets:
     def __post_init__(self) -> None:
         if not all(isinstance(number, int) for number in (self.low, self.high, self.count)):
             raise NotDeclared("bounds and number of buckets are whole numbers; declare labels in other units")
-        if not (self.low <= 0 < self.high and 1 <= self.count < MOST_LABELS):
-            raise NotDeclared(f"buckets need low <= 0 < high and 1 to {MOST_LABELS - 1} of them, not {self}")
+        if not (self.low <= 0 < self.high and 1 <= self.count < MAX_LABELS):
+            raise NotDeclared(f"buckets need low <= 0 < high and 1 to {MAX_LABELS - 1} of them, not {self}")
         # A source that did not convert has label 0 exactly, as fakes have: it must not be moved at random.
         if self.low * self.count % (self.high - self.low):
             step = (self.high - self.low) // math.gcd(self.low, self.high)
@@ -66,8 +66,8 @@ class LabelSpace:
     def __post_init__(self) -> None:
         if not all(isinstance(value, int) for value in self.values):
             raise NotDeclared("the labels of a space are whole numbers; quantise real ones with buckets")
-        if list(self.values) != sorted(set(self.values)) or not 2 <= len(self.values) <= MOST_LABELS:
-            raise NotDeclared(f"a label space is 2 to {MOST_LABELS} different integers in ascending order")
+        if list(self.values) != sorted(set(self.values)) or not 2 <= len(self.values) <= MAX_LABELS:
+            raise NotDeclared(f"a label space is 2 to {MAX_LABELS} different integers in ascending order")
         if 0 not in self.values:
             raise NotDeclared("a label space holds 0, the label of a source that did not convert; add it")
         if max(-self.values[0], self.values[-1]) > field.HALF:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from maskedlark.core import field, sharing
 from maskedlark.core.field import FieldArray
-from maskedlark.core.records import Trained
+from maskedlark.core.records import TrainingRecords
 from maskedlark.errors import NotDeclared
 
 BLOCK = 1 << 16
@@ -20,7 +20,7 @@ Row = Callable[[NDArray[np.uint8], NDArray[np.int64]], NDArray[np.int64]]
 """The paper's f: features (n, d) and one candidate a record (n,) to integer rows (n, outputs)."""
 
 
-def masked_sum(row: Row, records: Trained, label: int = 0) -> FieldArray:
+def masked_sum(row: Row, records: TrainingRecords, label: int = 0) -> FieldArray:
     """A helper's share of the sum of f(x, true label): every candidate counts, each times its mask."""
     shares = []
     for start in range(0, max(1, len(records)), BLOCK):  # Once without records too: the row has its width.

@@ -27,7 +27,7 @@ from maskedlark.core.labels import LabelSpace, integers
 from maskedlark.errors import NotDeclared
 from maskedlark.randomness import Randomness
 
-LEAST_EPSILON, MOST_EPSILON = 1e-6, 1e6
+MIN_EPSILON, MAX_EPSILON = 1e-6, 1e6
 """Below, nothing is left of a byte or a label; above, nothing is added to it."""
 LARGEST = 255
 """The largest byte, and the most that one can differ from another."""
@@ -149,8 +149,8 @@ def _is_number(value: object) -> bool:
 
 def _check_epsilon(epsilon: float) -> None:
     # A not-a-number fails every comparison, so it is refused here too.
-    if not (_is_number(epsilon) and LEAST_EPSILON <= epsilon <= MOST_EPSILON):
-        raise NotDeclared(f"an epsilon is a number from {LEAST_EPSILON:g} to {MOST_EPSILON:g}, not {epsilon}")
+    if not (_is_number(epsilon) and MIN_EPSILON <= epsilon <= MAX_EPSILON):
+        raise NotDeclared(f"an epsilon is a number from {MIN_EPSILON:g} to {MAX_EPSILON:g}, not {epsilon}")
 
 
 def _past(cuts: Cuts, count: int, rng: Randomness) -> NDArray[np.int64]:

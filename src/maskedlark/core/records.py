@@ -32,7 +32,7 @@ class Coded:
 
 
 @dataclass(frozen=True, repr=False)
-class Measured:
+class AggregateRecords:
     """Records to aggregate: every declared key, and shares of count and values: (n, 1 + values)."""
 
     ids: ByteRows
@@ -44,7 +44,7 @@ class Measured:
 
 
 @dataclass(frozen=True, repr=False)
-class Trained:
+class TrainingRecords:
     """Records of one model: byte features (n, d), and masks of every candidate of every label."""
 
     ids: ByteRows
@@ -62,4 +62,4 @@ class Trained:
         return self.shares[:, before : before + self.candidates[label].shape[1]]
 
 
-Records = Measured | Trained
+Records = AggregateRecords | TrainingRecords

@@ -21,7 +21,7 @@ from maskedlark.randomness import Randomness
 
 SEED_BYTES = 16
 ID_BYTES = 16
-MOST_HELPERS = 255
+MAX_HELPERS = 255
 _DOMAIN = b"maskedlark v1 share"
 
 ByteRows = NDArray[np.uint8]
@@ -45,8 +45,8 @@ class Shares:
 
 def split(secrets: FieldArray, ids: ByteRows, purpose: Purpose, helpers: int, rng: Randomness) -> Shares:
     """Share n secrets among N helpers. Run by the browser, once per report (algorithm 1)."""
-    if not 2 <= helpers <= MOST_HELPERS:
-        raise NotDeclared(f"a secret is shared among 2 to {MOST_HELPERS} helpers, not {helpers}")
+    if not 2 <= helpers <= MAX_HELPERS:
+        raise NotDeclared(f"a secret is shared among 2 to {MAX_HELPERS} helpers, not {helpers}")
     records, count = secrets.shape
     seeds = tuple(random_rows(records, SEED_BYTES, rng) for _ in range(1, helpers))
     explicit = secrets

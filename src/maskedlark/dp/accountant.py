@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
-from maskedlark.dp.mechanisms import LEAST_NOISE, MOST_NOISE, Kind, check_noise
+from maskedlark.dp.mechanisms import MAX_NOISE, MIN_NOISE, Kind, check_noise
 from maskedlark.errors import NotDeclared
-from maskedlark.parameters.settings import MOST_NUMBER, STRICT
+from maskedlark.parameters.settings import MAX_NUMBER, STRICT
 
 DIGITS = 4
 """Multipliers that `noise_for` finds have so many significant digits."""
 _TENFOLD: int = 9 * 10 ** (DIGITS - 1)
 """As many numbers of that many digits lie from one power of ten to the next."""
-MOST_INDEX: int = round(math.log10(MOST_NOISE / LEAST_NOISE)) * _TENFOLD
+MAX_INDEX: int = round(math.log10(MAX_NOISE / MIN_NOISE)) * _TENFOLD
 _SLACK = 1e-9
 _SEARCHED = 2e-12
 """The closed form is searched for ε: relatively and absolutely, so much covers where the search ends."""
@@ -55,7 +55,7 @@ class Charge:
 
     def __post_init__(self) -> None:
         check_noise(self.noise)
-        if self.mechanism not in ("laplace", "gaussian") or not 0 <= self.columns <= MOST_NUMBER:
+        if self.mechanism not in ("laplace", "gaussian") or not 0 <= self.columns <= MAX_NUMBER:
             raise NotDeclared("a charge is for 0 columns or more of 'laplace' or 'gaussian' noise")
 
 
@@ -88,15 +88,15 @@ def noise_for(kind: Kind, count: int, epsilon: float, delta: float, before: Iter
     def fits(index: int) -> bool:
         return _composed((*charged, Charge(kind, multiplier(index), count)), delta) <= epsilon
 
-    if not fits(MOST_INDEX):
+    if not fits(MAX_INDEX):
         raise NotDeclared("no noise fits what is left of the budget: ask fewer columns, or none")
-    return multiplier(bisect_left(range(MOST_INDEX), 1, key=fits))
+    return multiplier(bisect_left(range(MAX_INDEX), 1, key=fits))
 
 
 def multiplier(index: int) -> float:
-    """Numbers of four digits in order: the first is the least noise, that of `MOST_INDEX` the most."""
+    """Numbers of four digits in order: the first is the least noise, that of `MAX_INDEX` the most."""
     power, digits = divmod(index, _TENFOLD)
-    exponent = round(math.log10(LEAST_NOISE)) + power - (DIGITS - 1)
+    exponent = round(math.log10(MIN_NOISE)) + power - (DIGITS - 1)
     return float(f"{digits + 10 ** (DIGITS - 1)}e{exponent}")
 
 

@@ -3,9 +3,9 @@
 import math
 from bisect import bisect_left
 
-from maskedlark.dp.accountant import MOST_INDEX, multiplier
-from maskedlark.dp.mechanisms import LEAST_NOISE, MOST_NOISE, Kind
-from maskedlark.dp.session_charge import Course, adserver_epsilon, announced, coalition_epsilon
+from maskedlark.dp.accountant import MAX_INDEX, multiplier
+from maskedlark.dp.mechanisms import MAX_NOISE, MIN_NOISE, Kind
+from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, announced, coalition_epsilon
 from maskedlark.errors import NotDeclared
 
 _WIDER = 4.0
@@ -15,7 +15,7 @@ _BESIDE = 8
 """A figure takes a fraction of a second: the root is good to a few of the multipliers beside it."""
 
 
-def noise_for_course(
+def noise_for_session(
     kind: Kind,
     rate: float,
     steps: int,
@@ -36,27 +36,27 @@ def noise_for_course(
         course = planned(kind, noise, rate, steps, delta, batches)
         return max(adserver_epsilon(course) / epsilon, coalition_epsilon(course) / coalition)
 
-    if epsilon <= 0 or coalition <= 0 or over(MOST_NOISE) > 1:
+    if epsilon <= 0 or coalition <= 0 or over(MAX_NOISE) > 1:
         raise NotDeclared("no noise fits what is left of the budget: plan fewer steps, or none")
     low = high = 1.0
     while over(high) > 1:
-        low, high = high, min(high * _WIDER, MOST_NOISE)
+        low, high = high, min(high * _WIDER, MAX_NOISE)
     while over(low) <= 1:
-        if low == LEAST_NOISE:
+        if low == MIN_NOISE:
             return low
-        low, high = max(low / _WIDER, LEAST_NOISE), low
+        low, high = max(low / _WIDER, MIN_NOISE), low
     # Figures fall about as a power of noise: in logarithms that is nearly a line.
     root = brentq(
         lambda x: math.log(max(over(math.exp(x)), _ALMOST)), math.log(low), math.log(high), xtol=1e-5
     )
-    near = bisect_left(range(MOST_INDEX), math.exp(root), key=multiplier)
-    beside = range(max(near - _BESIDE, 0), min(near + _BESIDE, MOST_INDEX))
+    near = bisect_left(range(MAX_INDEX), math.exp(root), key=multiplier)
+    beside = range(max(near - _BESIDE, 0), min(near + _BESIDE, MAX_INDEX))
     return multiplier(beside.start + bisect_left(beside, 1, key=lambda index: over(multiplier(index)) <= 1))
 
 
 def planned(
     kind: Kind, noise: float, rate: float, steps: int, delta: float, batches: int | None = None
-) -> Course:
+) -> SessionCharge:
     """A course as it can be known before a helper has drawn a batch. Run by who plans."""
     least = announced(kind, noise, rate, steps, delta) if rate < 1 else steps
-    return Course(kind, noise, rate, steps, least if batches is None else batches, delta)
+    return SessionCharge(kind, noise, rate, steps, least if batches is None else batches, delta)

@@ -35,7 +35,7 @@ FINE = 1 << FINE_BITS
 """The most steps in a standard deviation."""
 _ONE_DRAW = 1 << 10
 """Up to so many steps in a deviation, one draw of numpy's is fine enough."""
-_MOST_COARSE = 40
+_MAX_COARSE = 40
 _SMALL = 2.0
 """Below this deviation, what rounding adds to the variance is summed up, not taken for 1/12."""
 _TAIL = 10
@@ -97,7 +97,7 @@ def covering(noise: float, l2: float, touched: int) -> Gaussian:
     """The noise that covers a sensitivity, with the fewest coarse bits. The enlarged sensitivity counts."""
     if noise * l2 <= FINE:
         return Gaussian(noise * l2)
-    for coarse in range(1, _MOST_COARSE):
+    for coarse in range(1, _MAX_COARSE):
         sigma = noise * (l2 + 2 * math.sqrt(touched) * 2.0**coarse)
         if sigma <= math.ldexp(FINE, coarse):
             return Gaussian(sigma, coarse)

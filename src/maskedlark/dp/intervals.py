@@ -15,7 +15,7 @@ from maskedlark.dp.laplace import Laplace
 from maskedlark.dp.mechanisms import Kind, Sensitivity, check_helpers, deviation, law
 from maskedlark.errors import NotDeclared
 
-LEAST_DOUBT = 1e-13
+MIN_DOUBT = 1e-13
 _SUMMED = 10.0
 """Up to this deviation the law of the rounded sum is summed up; above, rounding is small beside the noise."""
 _SUMMED_HELPERS = 16
@@ -37,8 +37,8 @@ def half_width(kind: Kind, noise: float, sensitivity: Sensitivity, helpers: int,
     """
     check_helpers(helpers)
     doubt = 1 - confidence
-    if not LEAST_DOUBT <= doubt < 1:
-        raise NotDeclared(f"a confidence is over 0, and at most 1 - {LEAST_DOUBT:g}")
+    if not MIN_DOUBT <= doubt < 1:
+        raise NotDeclared(f"a confidence is over 0, and at most 1 - {MIN_DOUBT:g}")
     found = law(kind, noise, sensitivity)
     if found.deviation <= _SUMMED and helpers <= _SUMMED_HELPERS:
         return _summed(found, helpers, doubt)

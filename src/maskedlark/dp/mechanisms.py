@@ -22,8 +22,8 @@ from maskedlark.errors import FieldOverflow, NotDeclared
 
 Kind = Literal["laplace", "gaussian"]
 
-LEAST_NOISE = 1e-3
-MOST_NOISE = 1e9
+MIN_NOISE = 1e-3
+MAX_NOISE = 1e9
 SEED_BYTES = 32
 _ROUNDS = 20
 _LABEL, _ROOT = b"maskedlark v1 noise key", b"maskedlark v2 noise root"
@@ -56,8 +56,8 @@ def law(kind: Kind, noise: float, sensitivity: Sensitivity) -> Laplace | Gaussia
 
 def check_noise(noise: float) -> None:
     """Refuse a multiplier that no document can declare."""
-    if not LEAST_NOISE <= noise <= MOST_NOISE:
-        raise NotDeclared(f"a noise multiplier is from {LEAST_NOISE:g} to {MOST_NOISE:g}")
+    if not MIN_NOISE <= noise <= MAX_NOISE:
+        raise NotDeclared(f"a noise multiplier is from {MIN_NOISE:g} to {MAX_NOISE:g}")
 
 
 def deviation(kind: Kind, noise: float, sensitivity: Sensitivity) -> float:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from maskedlark.dp.mechanisms import Kind
-from maskedlark.dp.session_charge import MOST_STEPS, Closed, Course, announced, crowded
+from maskedlark.dp.session_charge import MAX_STEPS, ClosedSessionCharge, SessionCharge, announced, crowded
 from maskedlark.parameters.settings import Settings
 
 
@@ -18,7 +18,7 @@ class Sampling(Settings):
 
     kind: Literal["poisson", "partition", "whole", "chosen"]
     rate: Annotated[float, Field(gt=0, le=1)] | None = None
-    batches: Annotated[int, Field(ge=1, le=MOST_STEPS)] | None = None
+    batches: Annotated[int, Field(ge=1, le=MAX_STEPS)] | None = None
     """Of a partition: so many steps make an epoch."""
     held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """The share of records that is in no batch."""
@@ -49,27 +49,27 @@ def course(
     *,
     records: int,
     k: int,
-) -> Course:
+) -> SessionCharge:
     """The course of a session: what it is charged as. Run by helpers, and by who plans.
 
     `records` and `k`: batches that may be below k amplify nothing.
     """
     uses = sampling.uses(steps)
     if sampling.rate is None or sampling.rate == 1:
-        return Course(kind, noise, 1.0, uses, uses, delta)
+        return SessionCharge(kind, noise, 1.0, uses, uses, delta)
     batches = announced(kind, noise, sampling.rate, uses, delta)
-    found = Course(kind, noise, sampling.rate, uses, batches, delta)
+    found = SessionCharge(kind, noise, sampling.rate, uses, batches, delta)
     if crowded(found, records, k, sampling.held_out):
         return found
-    return Course(kind, noise, 1.0, uses, batches, delta)
+    return SessionCharge(kind, noise, 1.0, uses, batches, delta)
 
 
-def closed(sampling: Sampling, opened: Course, used: int) -> Closed:
+def closed(sampling: Sampling, opened: SessionCharge, used: int) -> ClosedSessionCharge:
     """A session's course after so many steps."""
     return opened.closed(sampling.uses(used), most_batches(sampling, opened, sampling.uses(used)))
 
 
-def most_batches(sampling: Sampling, opened: Course, used: int) -> int:
+def most_batches(sampling: Sampling, opened: SessionCharge, used: int) -> int:
     """The most batches that one record is in when so many uses are over. Helpers see to it."""
     kept = opened.kept(used)
     if sampling.rate is None or sampling.rate == 1:

@@ -30,7 +30,7 @@ from maskedlark.dp.mechanisms import Kind, check_noise
 from maskedlark.errors import NotDeclared
 from maskedlark.parameters.settings import STRICT
 
-MOST_STEPS = 1 << 20
+MAX_STEPS = 1 << 20
 """Composing more takes longer than a request should."""
 QUARTERS = 4
 _END = 1 / 16
@@ -51,7 +51,7 @@ _UNHEARD = 2.0**-40
 
 
 @dataclass(frozen=True)
-class Course:
+class SessionCharge:
     """So many steps with this noise, over batches that a record is in at this rate.
 
     Receipts hold it as it is.
@@ -76,8 +76,8 @@ class Course:
             raise NotDeclared("a course has 'laplace' or 'gaussian' noise")
         if not 0 < self.rate <= 1:
             raise NotDeclared("a rate is over 0, and 1 at most")
-        if not (1 <= self.steps <= MOST_STEPS and 0 <= self.batches <= self.steps):
-            raise NotDeclared(f"a course has 1 to {MOST_STEPS} steps, and no record is in more batches")
+        if not (1 <= self.steps <= MAX_STEPS and 0 <= self.batches <= self.steps):
+            raise NotDeclared(f"a course has 1 to {MAX_STEPS} steps, and no record is in more batches")
         if not 0 <= self.delta < 1 or (self.delta == 0 and self.mechanism == "gaussian"):
             raise NotDeclared("a course has a delta below 1; with Gaussian noise, over 0")
 
@@ -86,16 +86,16 @@ class Course:
         quarters = -(-used * QUARTERS // self.steps)
         return -(-quarters * self.steps // QUARTERS)
 
-    def closed(self, used: int, batches: int) -> "Closed":
+    def closed(self, used: int, batches: int) -> "ClosedSessionCharge":
         """As it counts when it is closed. `batches`: the most that a record is in, of the steps kept."""
-        return Closed(self, self.kept(used), batches)
+        return ClosedSessionCharge(self, self.kept(used), batches)
 
 
 @dataclass(frozen=True)
-class Closed:
+class ClosedSessionCharge:
     """A course that was closed: so many of its steps count."""
 
-    course: Course
+    course: SessionCharge
     steps: int
     batches: int
 
@@ -117,25 +117,25 @@ def _ends(steps: int) -> list[int]:
     return [quarter * steps // QUARTERS for quarter in range(QUARTERS + 1)]
 
 
-def adserver_epsilon(course: Course | Closed) -> float:
+def adserver_epsilon(course: SessionCharge | ClosedSessionCharge) -> float:
     """The ε against the ad server alone. Run by helpers, by who plans, and by anyone who audits them."""
-    if isinstance(course, Closed):
+    if isinstance(course, ClosedSessionCharge):
         return _at_end(course, adserver_epsilon, _unknown)
     return min(coalition_epsilon(course), _unknown(course, course.steps, course.batches, _sampled(course)))
 
 
-def coalition_epsilon(course: Course | Closed) -> float:
+def coalition_epsilon(course: SessionCharge | ClosedSessionCharge) -> float:
     """The ε against who knows the batches: the ad server with all helpers but one, or a curious helper."""
-    if isinstance(course, Closed):
+    if isinstance(course, ClosedSessionCharge):
         return _at_end(course, coalition_epsilon, _known)
     return _known(course, course.steps, course.batches, _WHOLE * course.delta)
 
 
-_Figure = Callable[[Course, int, int, float], float]
+_Figure = Callable[[SessionCharge, int, int, float], float]
 """Of so many steps and batches of a course, at a δ."""
 
 
-def _at_end(closed: Closed, whole: Callable[[Course], float], figure: _Figure) -> float:
+def _at_end(closed: ClosedSessionCharge, whole: Callable[[SessionCharge], float], figure: _Figure) -> float:
     course = closed.course
     if closed.steps == 0:
         return 0.0
@@ -144,7 +144,7 @@ def _at_end(closed: Closed, whole: Callable[[Course], float], figure: _Figure) -
     return min(whole(course), _loss_bound(closed, figure))
 
 
-def _loss_bound(closed: Closed, figure: _Figure) -> float:
+def _loss_bound(closed: ClosedSessionCharge, figure: _Figure) -> float:
     """What the loss itself stays below at an early end, but for the end's δ."""
     course, delta = closed.course, _END * closed.course.delta
     if course.mechanism == "laplace":
@@ -159,11 +159,11 @@ def _loss_bound(closed: Closed, figure: _Figure) -> float:
     return min(pure, *bounds)
 
 
-def _sampled(course: Course) -> float:
+def _sampled(course: SessionCharge) -> float:
     return (_WHOLE - _END) * course.delta
 
 
-def _unknown(course: Course, steps: int, batches: int, delta: float) -> float:
+def _unknown(course: SessionCharge, steps: int, batches: int, delta: float) -> float:
     """The batches are not known: what sampling hides need not be paid for, where it is less."""
     known = _known(course, steps, batches, delta)
     if course.mechanism == "laplace" or course.rate == 1:
@@ -171,7 +171,7 @@ def _unknown(course: Course, steps: int, batches: int, delta: float) -> float:
     return min(known, sampled_epsilon(course.noise, course.rate, steps, delta))
 
 
-def _known(course: Course, steps: int, batches: int, delta: float) -> float:
+def _known(course: SessionCharge, steps: int, batches: int, delta: float) -> float:
     """The batches are known: one release for every one that a record is in."""
     return accountant.epsilon([Charge(course.mechanism, course.noise, min(steps, batches))], delta)
 
@@ -229,7 +229,7 @@ def announced(
     return bisect_left(range(draws), 1, key=lambda batches: binom.sf(batches, draws, rate) <= allowed)
 
 
-def crowded(course: Course, records: int, k: int, held_out: float = 0.0) -> bool:
+def crowded(course: SessionCharge, records: int, k: int, held_out: float = 0.0) -> bool:
     """Whether Poisson batches over so many records are hardly ever below k: else nothing is amplified.
 
     A batch below k gives noise alone: where it would have k with a record and not without, that record

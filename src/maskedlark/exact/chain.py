@@ -13,7 +13,7 @@ from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.operations import ACTIVATIONS, Activation, Dropout, Identity, Sigmoid
 
 _UNITS = 256
-_MOST_SLOPE = 4
+_MAX_SLOPE = 4
 _ADVICE = {
     nn.BatchNorm1d: "statistics of a batch make one record's gradient depend on others; drop it",
     nn.LayerNorm: "it is not in the table of operations; drop it",
@@ -42,7 +42,7 @@ class Chain:
             case nn.ReLU() | nn.Sigmoid() | nn.Tanh():
                 self._activate(name, module)
             case nn.LeakyReLU(negative_slope=slope) | nn.ELU(alpha=slope):
-                self._activate(name, module, _in_units(name, slope, _MOST_SLOPE))
+                self._activate(name, module, _in_units(name, slope, _MAX_SLOPE))
             case nn.Dropout():
                 if module.p > 0:
                     self._drop(name, Dropout(_in_units(name, module.p, 1 - 1 / _UNITS)))

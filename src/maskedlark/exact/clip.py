@@ -29,7 +29,7 @@ from maskedlark.exact import device as devices
 SAFETY = 1.0 + 2.0**-40
 LEAST = 2.0**-100
 """Below every norm but 0, so that nothing is divided by 0."""
-MOST_FACTOR = (1 << 31) - 1
+MAX_FACTOR = (1 << 31) - 1
 """No clipped number is larger: a mask's limb times it has room in 62 bits."""
 
 
@@ -80,7 +80,7 @@ class Clip:
 
     def factor_top(self, has_bias: bool) -> int:
         """No clipped number is larger: with a bias at the output, a row is at least as long as its part."""
-        return math.ceil(self.psi * 2.0**self.fraction) if has_bias else MOST_FACTOR
+        return math.ceil(self.psi * 2.0**self.fraction) if has_bias else MAX_FACTOR
 
     def share(self, labels: int) -> float:
         """Each label's part of ψ: a record's row is the sum of its labels' rows, which may be parallel."""
@@ -89,7 +89,7 @@ class Clip:
     def largest_factor(self, norms: Tensor, labels: int) -> Tensor:
         """The largest |q| for a row q · R, from ‖R‖, which is 0 only where the row is. One-output losses."""
         whole = torch.full_like(norms, self.share(labels) * 2.0**self.fraction)
-        return torch.div(whole, norms * SAFETY).floor_().clamp_(max=float(MOST_FACTOR))
+        return torch.div(whole, norms * SAFETY).floor_().clamp_(max=float(MAX_FACTOR))
 
     def factors(self, norms: Tensor, slack: Tensor, truncation: Tensor, labels: int) -> Tensor:
         """c of every record and candidate (n, m). Softmax."""

@@ -20,9 +20,9 @@ from maskedlark.exact.products import Limbs
 DIGITS = 8
 OFFSET = 128
 _EVERY_OFFSET = int.from_bytes(bytes([OFFSET] * DIGITS), "little", signed=True)
-_LEAST_WORK = 1 << 16
+_MIN_WORK = 1 << 16
 """With fewer weights a layer is faster in float64."""
-MOST_INPUTS = 1 << 16
+MAX_INPUTS = 1 << 16
 """Sums of so many products of two bytes stay below 2^31."""
 _JOINED_AT_ONCE = 1 << 15
 """So many numbers are joined at a time: they stay in a core's cache."""
@@ -30,7 +30,7 @@ _JOINED_AT_ONCE = 1 << 15
 
 def worth_it(inputs: int, outputs: int, device: torch.device) -> bool:
     """Whether a layer should go this way."""
-    return inputs * outputs >= _LEAST_WORK and inputs < MOST_INPUTS and available(device)
+    return inputs * outputs >= _MIN_WORK and inputs < MAX_INPUTS and available(device)
 
 
 @cache

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from maskedlark.core import field
 from maskedlark.core.field import FieldArray
-from maskedlark.core.records import Trained
+from maskedlark.core.records import TrainingRecords
 from maskedlark.exact import device as devices
 from maskedlark.exact import digits, products
 from maskedlark.exact.backward import Backward, Label
@@ -48,7 +48,7 @@ class Records:
     """For dropout: the helpers' shared seed and the report ids."""
 
     @classmethod
-    def of(cls, records: Trained, seed: Seed | None = None) -> Self:
+    def of(cls, records: TrainingRecords, seed: Seed | None = None) -> Self:
         """What a helper holds; candidates that all records share become a row for each."""
         shown = [np.broadcast_to(each, (len(records), each.shape[1])) for each in records.candidates]
         return cls(records.features, shown, records.shares, seed)

@@ -28,9 +28,9 @@ UNIT_EXPONENT = 16
 """A one-output row's error has at most so many fractional bits."""
 COARSE_BITS = 13
 """The norm of a softmax row is taken at an error in units of 2^-13."""
-MOST_BITS = 21
+MAX_BITS = 21
 """A 31-bit limb times such an error stays below 2^52."""
-_MOST_REACH = 400
+_MAX_REACH = 400
 """Scales between 2^-400 and 2^400 have squares inside float64."""
 
 
@@ -230,7 +230,7 @@ def _errors(
         if most_exponent is not None:
             shift = max(shift, exponent - most_exponent)
         top, exponent = -(-top >> shift), exponent - shift
-        if abs(exponent) > _MOST_REACH:
+        if abs(exponent) > _MAX_REACH:
             raise TooWide(f"{layer.name}: errors would have exponent {exponent}; use fewer layers")
         steps.append((exponent, shift))
     exponents, shifts = zip(*steps[::-1], strict=True)
@@ -240,7 +240,7 @@ def _errors(
 def _room(layers: tuple[LayerLayout, ...], number: int) -> int:
     """How many bits a layer's error may have, so that its squares and its next product add up exactly."""
     layer = layers[number]
-    room = min(MOST_BITS, (EXACT_BITS - (len(layer.weight) - 1).bit_length()) // 2)
+    room = min(MAX_BITS, (EXACT_BITS - (len(layer.weight) - 1).bit_length()) // 2)
     if number:
         room = min(room, EXACT_BITS - 1 - (sums(layer.weight, axis=0) * layer.slope_top).bit_length())
     if room < 0:
@@ -255,8 +255,8 @@ def _gains(layers: tuple[LayerLayout, ...], entrance: int, norm: Norm) -> tuple[
         layer = layers[number]
         gain = _gain(layer.weight, norm) * 2.0**-layer.weight_exponent
         gains.append(gains[-1] * gain * (layer.slope_top * 2.0**-layer.slope_bits))
-        if gains[-1] and abs(math.log2(gains[-1])) > _MOST_REACH:
-            raise TooWide(f"{layer.name}: an error could grow or shrink by 2^{_MOST_REACH}; use fewer layers")
+        if gains[-1] and abs(math.log2(gains[-1])) > _MAX_REACH:
+            raise TooWide(f"{layer.name}: an error could grow or shrink by 2^{_MAX_REACH}; use fewer layers")
     return tuple(gains[::-1])
 
 

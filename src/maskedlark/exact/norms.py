@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from maskedlark.exact.backward import Backward, Label
 
 
-_MOST_CLASSES = 64
+_MAX_CLASSES = 64
 _SINGLE = 1 << 24
 
 
@@ -107,7 +107,7 @@ def candidate_errors(probabilities: Tensor, place: Tensor, bits: int) -> Tensor:
 def _fits_gram(layout: StepLayout, head: LabelLayout, label: int) -> bool:
     """Whether a label's norms can go this way: L2, one hidden layer, nothing rounded, all sums exact."""
     classes, deep = layout.network.losses[label].outputs, len(layout.layers) != 2
-    if layout.clip.norm is not Norm.L2 or deep or head.shifts[0] or classes > _MOST_CLASSES:
+    if layout.clip.norm is not Norm.L2 or deep or head.shifts[0] or classes > _MAX_CLASSES:
         return False
     weight = layout.layers[1].weight[layout.network.columns[label]].astype(np.int64)
     # No number of M is larger, by Cauchy and Schwarz.

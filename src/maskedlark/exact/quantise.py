@@ -22,7 +22,7 @@ FIRST_CAP = 12
 """The first layer's exponent never enters a gradient's scale, so it may be larger than the others'."""
 CAP = 10
 """Larger exponents would use up the field: every layer adds its own on the way back."""
-MOST_EXPONENT = 24
+MAX_EXPONENT = 24
 
 FloatArrays = Mapping[str, NDArray[np.floating]]
 
@@ -61,7 +61,7 @@ def quantise(
         exponents.append(_quantise_into(values, entry, parameters, bits, most))
         if layer.linear.bias is not None:
             # A bias is added to sums, so it may not be finer than they are; nor than a helper takes.
-            most, entry = min(MOST_EXPONENT, exponents[-1] + inputs[number]), next(place)
+            most, entry = min(MAX_EXPONENT, exponents[-1] + inputs[number]), next(place)
             exponents.append(_quantise_into(values, entry, parameters, bits, most))
     return Quantised(values, tuple(exponents), activations, bits)
 
@@ -93,8 +93,8 @@ def check(network: Network, weights: Quantised) -> None:
     if counts != (len(network.parameters), len(network.layers) - 1):
         raise WeightsDoNotFit("one exponent per parameter and one per hidden layer, no more and no fewer")
     for exponent in (*weights.exponents, *weights.activations):
-        if not 0 <= exponent <= MOST_EXPONENT:
-            raise WeightsDoNotFit(f"exponents lie within 0 … {MOST_EXPONENT}, not {exponent}")
+        if not 0 <= exponent <= MAX_EXPONENT:
+            raise WeightsDoNotFit(f"exponents lie within 0 … {MAX_EXPONENT}, not {exponent}")
     for layer, exponent in zip(network.layers[1:], weights.activations, strict=True):
         assert layer.activation is not None
         fixed = layer.activation.fixed_exponent

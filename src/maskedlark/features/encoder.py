@@ -37,7 +37,7 @@ from maskedlark.features.table import Table
 
 LEAST = 20
 """Rows that anything public about a column stands for, at least."""
-MOST_ONE_HOT = 32
+MAX_ONE_HOT = 32
 BUCKETS = 32
 VERSION = 1
 """Of saved encoders."""
@@ -150,7 +150,7 @@ def choose(column: Column) -> Kind:
         return Boolean()
     if all(not isinstance(value, bool) and can_read(number, value) for value in present):
         return Scaled()
-    return OneHot(MOST_ONE_HOT) if len(set(texts(column))) <= MOST_ONE_HOT else Hashed(BUCKETS)
+    return OneHot(MAX_ONE_HOT) if len(set(texts(column))) <= MAX_ONE_HOT else Hashed(BUCKETS)
 
 
 def _is_boolean(value: Value) -> bool:

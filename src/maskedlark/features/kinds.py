@@ -18,10 +18,10 @@ from maskedlark.features.column import Column, Value, text, texts
 
 Rows = NDArray[np.uint8]
 ON = 255
-MOST_BYTES = 1 << 12
+MAX_BYTES = 1 << 12
 """The most bytes that one column may become."""
 SALT = "maskedlark"
-MOST_SALT = 64
+MAX_SALT = 64
 """BLAKE2b's longest key, in bytes."""
 _PERSON = b"maskedlark hash1"
 """Fixed at 16 bytes: what separates these hashes from any other use of BLAKE2b."""
@@ -143,7 +143,7 @@ class OneHot(Kind):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole(self.most, 1, MOST_BYTES, "the most categories of a column")
+        check_whole(self.most, 1, MAX_BYTES, "the most categories of a column")
         if self.least is not None:
             check_whole(self.least, 1, 1 << 31, "the least rows of a category")
 
@@ -163,7 +163,7 @@ class OneHotColumn(Fitted):
 
     kind: Literal["one-hot"] = "one-hot"
     # Not strict: JSON has lists, and no tuples.
-    categories: tuple[Text, ...] = Field(strict=False, max_length=MOST_BYTES)
+    categories: tuple[Text, ...] = Field(strict=False, max_length=MAX_BYTES)
 
     @field_validator("categories")
     @classmethod
@@ -197,9 +197,9 @@ class Hashed(Kind):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole(self.buckets, 1, MOST_BYTES, "the number of buckets")
+        check_whole(self.buckets, 1, MAX_BYTES, "the number of buckets")
         if not _is_salt(self.salt):
-            raise NotDeclared(f"a salt is a text of at most {MOST_SALT} bytes; declare a shorter one")
+            raise NotDeclared(f"a salt is a text of at most {MAX_SALT} bytes; declare a shorter one")
 
     def fit(self, column: Column, least: int) -> "HashedColumn":  # noqa: ARG002 - it shows no category
         """Nothing to fit but the indicator; what cannot be hashed is refused now, not at serving."""
@@ -209,21 +209,21 @@ class Hashed(Kind):
 
 
 def _is_salt(salt: object) -> bool:
-    return isinstance(salt, str) and len(_octets(salt)) <= MOST_SALT
+    return isinstance(salt, str) and len(_octets(salt)) <= MAX_SALT
 
 
 class HashedColumn(Fitted):
     """Buckets. A missing value is in none."""
 
     kind: Literal["hashed"] = "hashed"
-    buckets: Annotated[int, Field(ge=1, le=MOST_BYTES)]
+    buckets: Annotated[int, Field(ge=1, le=MAX_BYTES)]
     salt: Text
 
     @field_validator("salt")
     @classmethod
     def _short(cls, salt: str) -> str:
         if not _is_salt(salt):
-            raise ValueError(f"a salt has at most {MOST_SALT} bytes")
+            raise ValueError(f"a salt has at most {MAX_SALT} bytes")
         return salt
 
     def own_names(self) -> list[str]:

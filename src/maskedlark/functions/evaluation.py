@@ -14,10 +14,10 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from maskedlark.core.declared import MOST_NAMES
+from maskedlark.core.declared import MAX_NAMES
 from maskedlark.core.field import FieldArray
 from maskedlark.core.labels import LabelSpace
-from maskedlark.core.records import Trained
+from maskedlark.core.records import TrainingRecords
 from maskedlark.dp.mechanisms import Sensitivity
 from maskedlark.errors import BadArguments
 from maskedlark.exact import evaluation as exact
@@ -25,12 +25,12 @@ from maskedlark.exact import gradient
 from maskedlark.exact.evaluation import Scale
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import weights
-from maskedlark.functions.function import Arguments, Column, Function, Part, Question, TableSchema, parse
-from maskedlark.functions.model import DescribedModel, ModelFunction, ModelQuestion
+from maskedlark.functions.function import Arguments, Column, Function, Part, Query, TableSchema, parse
+from maskedlark.functions.model import DescribedModel, ModelFunction, ModelQuery
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.settings import Name, Settings
 
-MOST_CELLS = 1 << 16
+MAX_CELLS = 1 << 16
 """Of one label's histogram."""
 
 
@@ -49,7 +49,7 @@ class EvaluationArguments(Settings):
     model: DescribedModel
     weights: str
     """As a step sends them, in base64."""
-    scales: Annotated[tuple[DescribedScale, ...], Field(min_length=1, max_length=MOST_NAMES)]
+    scales: Annotated[tuple[DescribedScale, ...], Field(min_length=1, max_length=MAX_NAMES)]
     part: Literal["all", "held_out", "training"] = "all"
     held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
@@ -71,7 +71,7 @@ class EvaluationArguments(Settings):
 
 
 @dataclass(frozen=True)
-class EvaluationQuestion(ModelQuestion):
+class EvaluationQuery(ModelQuery):
     """Histograms of one model, one per label."""
 
     scales: tuple[Scale, ...]
@@ -79,7 +79,7 @@ class EvaluationQuestion(ModelQuestion):
     part: Part | None
 
     @cached_property
-    def plans(self) -> tuple[TableSchema, ...]:
+    def schemas(self) -> tuple[TableSchema, ...]:
         """One row; a vector for every label: bucket by bucket, labels in their space's order."""
         columns = []
         for number, (scale, space) in enumerate(zip(self.scales, self.spaces, strict=True)):
@@ -93,7 +93,7 @@ class EvaluationQuestion(ModelQuestion):
         row = np.zeros((1, self.network.features), np.uint8)
         exact.buckets(self.network, self.weights, row, self.scales)
 
-    def share_of(self, records: Trained) -> list[FieldArray]:
+    def share_of(self, records: TrainingRecords) -> list[FieldArray]:
         """A histogram for every label."""
         masked = gradient.Records.of(records)
         buckets = exact.buckets(self.network, self.weights, records.features, self.scales)
@@ -108,7 +108,7 @@ class Evaluation(ModelFunction, Function):
 
     name = "evaluation"
 
-    def ask(self, document: Document, arguments: Arguments) -> Question:
+    def ask(self, document: Document, arguments: Arguments) -> Query:
         """Refuses a network that is not the model's, and weights that are not the network's."""
         asked = parse(EvaluationArguments, arguments)
         asked.model.check(document, asked.tag)
@@ -116,7 +116,7 @@ class Evaluation(ModelFunction, Function):
         scales = tuple(Scale(**scale.model_dump()) for scale in asked.scales)
         _check_scales(scales, spaces)
         part = None if asked.part == "all" else Part(asked.part, asked.held_out)
-        question = EvaluationQuestion(asked.tag, asked.model.network, asked.quantised(), scales, spaces, part)
+        question = EvaluationQuery(asked.tag, asked.model.network, asked.quantised(), scales, spaces, part)
         question.try_out()
         return question
 
@@ -125,5 +125,5 @@ def _check_scales(scales: Sequence[Scale], spaces: Sequence[LabelSpace]) -> None
     if len(scales) != len(spaces):
         raise BadArguments(f"the model has {len(spaces)} labels: give a scale for each, not {len(scales)}")
     for scale, space in zip(scales, spaces, strict=True):
-        if scale.buckets * len(space) > MOST_CELLS:
-            raise BadArguments(f"a histogram has at most {MOST_CELLS} cells: use fewer buckets")
+        if scale.buckets * len(space) > MAX_CELLS:
+            raise BadArguments(f"a histogram has at most {MAX_CELLS} cells: use fewer buckets")

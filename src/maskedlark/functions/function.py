@@ -82,7 +82,7 @@ class Table:
     shares: tuple[FieldArray, ...]
 
 
-class Question(ABC):
+class Query(ABC):
     """A function with its arguments, checked against a document: known before any record is looked at."""
 
     tag: str | None = None
@@ -92,7 +92,7 @@ class Question(ABC):
 
     @property
     @abstractmethod
-    def plans(self) -> tuple[TableSchema, ...]:
+    def schemas(self) -> tuple[TableSchema, ...]:
         """The tables, in order. A record may be in at most one row of each."""
 
     @abstractmethod
@@ -106,7 +106,7 @@ class Question(ABC):
     @property
     def columns(self) -> tuple[Column, ...]:
         """All columns of all tables: each is one release that composes with the others."""
-        return tuple(column for plan in self.plans for column in plan.columns)
+        return tuple(column for plan in self.schemas for column in plan.columns)
 
 
 class AnyFunction(ABC):
@@ -127,7 +127,7 @@ class Function(AnyFunction):
     """A function that is asked once, by a query."""
 
     @abstractmethod
-    def ask(self, document: Document, arguments: Arguments) -> Question:
+    def ask(self, document: Document, arguments: Arguments) -> Query:
         """The question that these arguments make under a document. Raises what is wrong with them."""
 
 
@@ -135,7 +135,7 @@ class Steps(ABC):
     """A stepped function with what a session fixes: checked before the session is opened."""
 
     @abstractmethod
-    def at(self, body: bytes, shared: bytes) -> Question:
+    def at(self, body: bytes, shared: bytes) -> Query:
         """The question of one step. Raises what is wrong with its body, before the step is taken.
 
         `shared` is a secret of all helpers, another for every step: what it makes random is the same at each.

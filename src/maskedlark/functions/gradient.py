@@ -8,7 +8,7 @@ from functools import cached_property
 from math import isqrt
 
 from maskedlark.core.field import FieldArray
-from maskedlark.core.records import Trained
+from maskedlark.core.records import TrainingRecords
 from maskedlark.dp.mechanisms import Sensitivity
 from maskedlark.exact import device as devices
 from maskedlark.exact import gradient as exact
@@ -17,13 +17,13 @@ from maskedlark.exact.forward import Seed
 from maskedlark.exact.layout import StepLayout, step_layout
 from maskedlark.exact.network import Network
 from maskedlark.functions import model, weights
-from maskedlark.functions.function import Arguments, Column, Question, SteppedFunction, Steps, TableSchema
-from maskedlark.functions.model import ModelFunction, ModelQuestion
+from maskedlark.functions.function import Arguments, Column, Query, SteppedFunction, Steps, TableSchema
+from maskedlark.functions.model import ModelFunction, ModelQuery
 from maskedlark.parameters.document import Document
 
 
 @dataclass(frozen=True)
-class GradientQuestion(ModelQuestion):
+class GradientQuery(ModelQuery):
     """The gradient of one model at these weights, over whatever batch is given."""
 
     clipping: Clip
@@ -35,7 +35,7 @@ class GradientQuestion(ModelQuestion):
         return step_layout(self.network, self.weights, self.clipping)
 
     @cached_property
-    def plans(self) -> tuple[TableSchema, ...]:
+    def schemas(self) -> tuple[TableSchema, ...]:
         """One row, one vector: a number for every parameter."""
         top, size = self.step.row_top, self.network.size
         # Another label moves the sum from one row to another, each of the bound's length at most. What is
@@ -44,7 +44,7 @@ class GradientQuestion(ModelQuestion):
         sensitivity = Sensitivity(l1, float(2 * top), size)
         return (TableSchema((), (Column("gradient", sensitivity, top, size),)),)
 
-    def share_of(self, records: Trained) -> list[FieldArray]:
+    def share_of(self, records: TrainingRecords) -> list[FieldArray]:
         """The sum over all records, whatever their number: `release` looks at k."""
         seed = None if self.dropout_seed is None else Seed(self.dropout_seed, records.ids)
         batch = exact.Records.of(records, seed)
@@ -64,13 +64,13 @@ class GradientSteps(Steps):
     network: Network
     clipping: Clip
 
-    def at(self, body: bytes, shared: bytes) -> Question:
+    def at(self, body: bytes, shared: bytes) -> Query:
         """The gradient at these weights."""
         sent = weights.decode(self.network, body)
-        question = GradientQuestion(
+        question = GradientQuery(
             self.tag, self.network, sent, self.clipping, shared if self.network.has_dropout else None
         )
-        question.plans  # noqa: B018 - weights that leave the field are refused here, before a step is taken
+        question.schemas  # noqa: B018 - weights that leave the field are refused here, before a step is taken
         return question
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from maskedlark.core import field
 from maskedlark.core.field import FieldArray
-from maskedlark.core.records import Coded, Entry, Measured, in_order
+from maskedlark.core.records import AggregateRecords, Coded, Entry, in_order
 from maskedlark.functions.function import Group
 
 DENSE = 1 << 20
@@ -23,7 +23,7 @@ Filter = tuple[str, Callable[[Entry], bool]]
 class Keys:
     """The keys of all records that pass every filter, coded alike over all datasets."""
 
-    def __init__(self, datasets: Sequence[Measured], filters: Sequence[Filter]) -> None:
+    def __init__(self, datasets: Sequence[AggregateRecords], filters: Sequence[Filter]) -> None:
         self._datasets = datasets
         self._passing = [_passing(records, filters) for records in datasets]
 
@@ -95,7 +95,7 @@ def _rows(columns: Sequence[Coded], codes: NDArray[np.int64]) -> list[Group]:
     return list(zip(*named, strict=True))
 
 
-def _passing(records: Measured, filters: Sequence[Filter]) -> NDArray[np.bool_] | None:
+def _passing(records: AggregateRecords, filters: Sequence[Filter]) -> NDArray[np.bool_] | None:
     """Which records pass; None if there is no filter. Asked once per entry, not once per record."""
     passing = None
     for name, allows in filters:

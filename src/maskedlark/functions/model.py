@@ -14,10 +14,10 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from maskedlark.core import field
-from maskedlark.core.declared import MOST_FEATURES, MOST_NAMES
+from maskedlark.core.declared import MAX_FEATURES, MAX_NAMES
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Records, Trained
+from maskedlark.core.records import Records, TrainingRecords
 from maskedlark.dp.mechanisms import Kind
 from maskedlark.errors import BadArguments
 from maskedlark.exact import VERSION as EXACT_VERSION
@@ -26,12 +26,12 @@ from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntrop
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.operations import ACTIVATIONS, Activation, Dropout, Elu, LeakyRelu
 from maskedlark.exact.quantise import Quantised
-from maskedlark.functions.function import AnyFunction, Arguments, Question, Table, parse
+from maskedlark.functions.function import AnyFunction, Arguments, Query, Table, parse
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.settings import Settings
 
-MOST_LAYERS = 64
-MOST_PARAMETERS = 1 << 22
+MAX_LAYERS = 64
+MAX_PARAMETERS = 1 << 22
 """Numbers of a gradient: eight bytes each, of every step."""
 _NORMS: dict[Kind, Norm] = {"laplace": Norm.L1, "gaussian": Norm.L2}
 """Laplace noise covers a bound in L1, Gaussian noise one in L2."""
@@ -42,7 +42,7 @@ _Slope = Annotated[int, Field(ge=0, le=1024)]
 class DescribedLayer(Settings):
     """A linear layer, and what makes its input out of the layer before."""
 
-    outputs: Annotated[int, Field(ge=1, le=MOST_FEATURES)]
+    outputs: Annotated[int, Field(ge=1, le=MAX_FEATURES)]
     bias: bool = True
     transposed: bool = False
     """Whether the weight is (inputs, outputs): it decides in which order a gradient's numbers come."""
@@ -92,19 +92,19 @@ class DescribedLoss(Settings):
 class DescribedModel(Settings):
     """A network, and how its rows are clipped beside the declared bound."""
 
-    features: Annotated[int, Field(ge=1, le=MOST_FEATURES)]
-    layers: Annotated[tuple[DescribedLayer, ...], Field(min_length=1, max_length=MOST_LAYERS)]
-    losses: Annotated[tuple[DescribedLoss, ...], Field(min_length=1, max_length=MOST_NAMES)]
+    features: Annotated[int, Field(ge=1, le=MAX_FEATURES)]
+    layers: Annotated[tuple[DescribedLayer, ...], Field(min_length=1, max_length=MAX_LAYERS)]
+    losses: Annotated[tuple[DescribedLoss, ...], Field(min_length=1, max_length=MAX_NAMES)]
     fraction: Annotated[int, Field(ge=1, le=30)] = 20
     """Fractional bits of a clipped error."""
-    depth: Annotated[int, Field(ge=0, le=MOST_LAYERS)] = 0
+    depth: Annotated[int, Field(ge=0, le=MAX_LAYERS)] = 0
     """For softmax: layers through which a candidate's error runs back in the clear before it is masked."""
 
     @model_validator(mode="after")
     def _bounded(self) -> "DescribedModel":
         size = sum((inputs + layer.bias) * layer.outputs for inputs, layer in self._with_inputs())
-        if size > MOST_PARAMETERS:
-            raise ValueError(f"a model has at most {MOST_PARAMETERS} parameters, not {size}: make it smaller")
+        if size > MAX_PARAMETERS:
+            raise ValueError(f"a model has at most {MAX_PARAMETERS} parameters, not {size}: make it smaller")
         return self
 
     @cached_property
@@ -145,7 +145,7 @@ class ModelFunction(AnyFunction):
 
 
 @dataclass(frozen=True)
-class ModelQuestion(Question):
+class ModelQuery(Query):
     """What is asked of one model at these weights: one row of vectors, each a sum over its records."""
 
     tag: str = dataclass_field()
@@ -154,7 +154,7 @@ class ModelQuestion(Question):
 
     def share(self, datasets: Sequence[Records], k: int) -> list[Table]:  # noqa: ARG002
         """Over the union of datasets, whatever their number of records: `release` looks at k."""
-        trained = [records for records in datasets if isinstance(records, Trained)]
+        trained = [records for records in datasets if isinstance(records, TrainingRecords)]
         assert len(trained) == len(datasets), "a model's records are reports to train"
         totals: list[FieldArray] = [np.zeros(column.width, np.int64) for column in self.columns]
         for records in trained:
@@ -163,7 +163,7 @@ class ModelQuestion(Question):
         return [Table([()], counted, tuple(total[None, :] for total in totals))]
 
     @abstractmethod
-    def share_of(self, records: Trained) -> list[FieldArray]:
+    def share_of(self, records: TrainingRecords) -> list[FieldArray]:
         """A helper's share of every vector, over the records of one dataset."""
 
 

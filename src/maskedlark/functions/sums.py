@@ -10,20 +10,20 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from maskedlark.core.declared import COUNT, MOST_NAMES
+from maskedlark.core.declared import COUNT, MAX_NAMES
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Entry, Measured, Records
+from maskedlark.core.records import AggregateRecords, Entry, Records
 from maskedlark.core.suggestions import did_you_mean
 from maskedlark.dp.mechanisms import Sensitivity
 from maskedlark.errors import BadArguments
-from maskedlark.functions.function import Arguments, Column, Function, Question, Table, TableSchema, parse
+from maskedlark.functions.function import Arguments, Column, Function, Query, Table, TableSchema, parse
 from maskedlark.functions.grouping import Keys, group
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.settings import KeyNumber, KeyText, Name, Settings
 
-MOST_GROUPINGS = 16
-MOST_AMONG = 1 << 12
+MAX_GROUPINGS = 16
+MAX_AMONG = 1 << 12
 _Key = KeyText | KeyNumber
 
 
@@ -31,7 +31,7 @@ class Where(Settings):
     """Which records count: those whose key is one of these, or within these bounds (both included)."""
 
     key: Name
-    among: Annotated[tuple[_Key, ...], Field(min_length=1, max_length=MOST_AMONG)] | None = None
+    among: Annotated[tuple[_Key, ...], Field(min_length=1, max_length=MAX_AMONG)] | None = None
     least: KeyNumber | None = None
     most: KeyNumber | None = None
 
@@ -58,14 +58,14 @@ class Where(Settings):
 class SumsArguments(Settings):
     """What is summed, by what, and over which records."""
 
-    values: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MOST_NAMES + 1)]
+    values: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_NAMES + 1)]
     """Declared values, and `count` for the number of real records."""
     by: Annotated[
-        tuple[Annotated[tuple[Name, ...], Field(max_length=MOST_NAMES)], ...],
-        Field(min_length=1, max_length=MOST_GROUPINGS),
+        tuple[Annotated[tuple[Name, ...], Field(max_length=MAX_NAMES)], ...],
+        Field(min_length=1, max_length=MAX_GROUPINGS),
     ] = ((),)
     """One table for each grouping; an empty one is the total."""
-    where: Annotated[tuple[Where, ...], Field(max_length=MOST_NAMES)] = ()
+    where: Annotated[tuple[Where, ...], Field(max_length=MAX_NAMES)] = ()
 
     @model_validator(mode="after")
     def _once(self) -> "SumsArguments":
@@ -76,25 +76,25 @@ class SumsArguments(Settings):
 
 
 @dataclass(frozen=True)
-class SumsQuestion(Question):
+class SumsQuery(Query):
     """Sums under a document."""
 
     document: Document
     arguments: SumsArguments
 
     @cached_property
-    def plans(self) -> tuple[TableSchema, ...]:
+    def schemas(self) -> tuple[TableSchema, ...]:
         """A table for every grouping, a column for every value."""
         columns = tuple(self._column(name) for name in self.arguments.values)
         return tuple(TableSchema(keys, columns) for keys in self.arguments.by)
 
     def share(self, datasets: Sequence[Records], k: int) -> list[Table]:
         """Groups of at least k records, in the order of their keys."""
-        measured = [records for records in datasets if isinstance(records, Measured)]
+        measured = [records for records in datasets if isinstance(records, AggregateRecords)]
         assert len(measured) == len(datasets), "sums are over reports to aggregate"
         keys = Keys(measured, [(where.key, where.allows) for where in self.arguments.where])
         shares = [keys.selected([records.shares[:, place] for records in measured]) for place in self._places]
-        return [self._table(keys, plan, shares, k) for plan in self.plans]
+        return [self._table(keys, plan, shares, k) for plan in self.schemas]
 
     def _table(self, keys: Keys, plan: TableSchema, shares: Sequence[FieldArray], k: int) -> Table:
         groups = group(keys, plan.by, k)
@@ -119,13 +119,13 @@ class Sums(Function):
     name = "sums"
     purpose = Purpose.AGGREGATE
 
-    def ask(self, document: Document, arguments: Arguments) -> Question:
+    def ask(self, document: Document, arguments: Arguments) -> Query:
         """Refuses keys and values that are not declared."""
         asked = parse(SumsArguments, arguments)
         _check_names("value", asked.values, (COUNT, *document.measure.names))
         keys = [*(name for by in asked.by for name in by), *(where.key for where in asked.where)]
         _check_names("key", keys, document.keys)
-        return SumsQuestion(document, asked)
+        return SumsQuery(document, asked)
 
 
 def _check_names(what: str, names: Sequence[str], declared: Sequence[str]) -> None:

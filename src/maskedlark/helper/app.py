@@ -11,7 +11,7 @@ from fastapi import FastAPI, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from maskedlark.core import field
-from maskedlark.dp.session_charge import MOST_STEPS
+from maskedlark.dp.session_charge import MAX_STEPS
 from maskedlark.helper import receipts
 from maskedlark.helper.admission import RequestAdmission
 from maskedlark.helper.fair_scheduler import FairScheduler
@@ -22,33 +22,33 @@ from maskedlark.web import answers, health, metrics
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
     JSON_TYPE,
-    MOST_CHUNKS,
-    MOST_DATASET_NAME,
+    MAX_CHUNKS,
+    MAX_DATASET_NAME,
     NAME_PATTERN,
     OPENING_PATTERN,
     SEAL_TYPE,
     Opening,
     Sealing,
 )
-from maskedlark.wire.report import MOST_ORIGIN
-from maskedlark.wire.steps import MOST_TEXT, STEP_TYPE, decode_ranges
+from maskedlark.wire.report import MAX_ORIGIN
+from maskedlark.wire.steps import MAX_TEXT, STEP_TYPE, decode_ranges
 
 CBOR_TYPE = "application/cbor"
 FORGET_EVERY_S = 3600.0
-MOST_OPENING = 1 << 12
-MOST_QUESTION = messages.MOST_REQUEST
-MOST_SEED = 1 << 14
+MAX_OPENING = 1 << 12
+MAX_QUESTION = messages.MAX_REQUEST
+MAX_SEED = 1 << 14
 _log = logging.getLogger(__name__)
 
-Name = Annotated[str, Path(max_length=MOST_DATASET_NAME, pattern=NAME_PATTERN)]
-Number = Annotated[int, Path(ge=0, lt=MOST_CHUNKS)]
-Origin = Annotated[str, Path(max_length=MOST_ORIGIN, pattern=r"^[a-z0-9.:-]+$")]
+Name = Annotated[str, Path(max_length=MAX_DATASET_NAME, pattern=NAME_PATTERN)]
+Number = Annotated[int, Path(ge=0, lt=MAX_CHUNKS)]
+Origin = Annotated[str, Path(max_length=MAX_ORIGIN, pattern=r"^[a-z0-9.:-]+$")]
 Opened = Annotated[str, Query(pattern=OPENING_PATTERN)]
 After = Annotated[int, Query(ge=0, le=1 << 53)]
 Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
 Session = Annotated[str, Path(pattern=r"^[0-9a-f]{32}$")]
-StepNumber = Annotated[int, Path(ge=0, lt=MOST_STEPS)]
-Records = Annotated[str, Query(max_length=MOST_TEXT)]
+StepNumber = Annotated[int, Path(ge=0, lt=MAX_STEPS)]
+Records = Annotated[str, Query(max_length=MAX_TEXT)]
 
 
 class SignedWork(NamedTuple):
@@ -87,7 +87,10 @@ def create_app(service: Service, forget_every_s: float = FORGET_EVERY_S) -> Fast
     answers.install(app)
     counts = HelperCounts(service, metrics.install(app, "helper"))
     # Threads of two kinds: the loop and short work never wait for them, nor questions for datasets.
-    admission, workers = RequestAdmission(service.gate(), service.config.limits), service.config.workers
+    admission, workers = (
+        RequestAdmission(service.request_verifier(), service.config.limits),
+        service.config.workers,
+    )
     ingesting = SignedWork(admission, FairScheduler(2 * workers, "ingesting"))
     answering = SignedWork(admission, FairScheduler(workers, "answering"))
     app.include_router(health.router(service.check))
@@ -141,7 +144,7 @@ def _add_datasets(app: FastAPI, service: Service, signed: SignedWork, counts: He
         def opened(origin: str, body: bytes) -> bytes:
             return service.open_dataset(origin, name, Opening.decode(body)).encode()
 
-        return await signed.run_with_body(request, JSON_TYPE, MOST_OPENING, opened)
+        return await signed.run_with_body(request, JSON_TYPE, MAX_OPENING, opened)
 
     @app.get(path)
     async def state(name: Name, request: Request) -> Response:
@@ -184,7 +187,7 @@ def _add_questions(app: FastAPI, service: Service, signed: SignedWork, counts: H
     @app.post("/v1/releases", openapi_extra=answers.taking(JSON_TYPE))
     async def release(request: Request) -> Response:
         """A share of the answer to a question, and its receipt."""
-        return await signed.run_with_body(request, JSON_TYPE, MOST_QUESTION, released, CBOR_TYPE)
+        return await signed.run_with_body(request, JSON_TYPE, MAX_QUESTION, released, CBOR_TYPE)
 
     def released(origin: str, body: bytes) -> bytes:
         with counts.answering(body):
@@ -193,7 +196,7 @@ def _add_questions(app: FastAPI, service: Service, signed: SignedWork, counts: H
     @app.post("/v1/explain", openapi_extra=answers.taking(JSON_TYPE))
     async def explain(request: Request) -> Response:
         """What a question would cost, and how exact its answer would be."""
-        return await signed.run_with_body(request, JSON_TYPE, MOST_QUESTION, service.explain)
+        return await signed.run_with_body(request, JSON_TYPE, MAX_QUESTION, service.explain)
 
 
 def _add_training(app: FastAPI, service: Service, signed: SignedWork) -> None:
@@ -217,12 +220,12 @@ def _add_training(app: FastAPI, service: Service, signed: SignedWork) -> None:
         def accepted(origin: str, body: bytes) -> None:
             service.accept_seed(origin, bytes.fromhex(dataset), body)
 
-        return await signed.run_with_body(request, JSON_TYPE, MOST_SEED, accepted)
+        return await signed.run_with_body(request, JSON_TYPE, MAX_SEED, accepted)
 
     @app.post("/v1/sessions", openapi_extra=answers.taking(JSON_TYPE))
     async def begin(request: Request) -> Response:
         """Open a session: all of its steps are charged, and its receipt says so."""
-        return await signed.run_with_body(request, JSON_TYPE, MOST_QUESTION, service.open_session)
+        return await signed.run_with_body(request, JSON_TYPE, MAX_QUESTION, service.open_session)
 
     @app.post("/v1/sessions/{session}/steps/{step}", openapi_extra=answers.taking(STEP_TYPE))
     async def answer(session: Session, step: StepNumber, request: Request, records: Records = "") -> Response:
@@ -238,7 +241,7 @@ def _add_training(app: FastAPI, service: Service, signed: SignedWork) -> None:
     async def close(session: Session, request: Request) -> Response:
         """Close a session: what it did not use comes back."""
         opened = bytes.fromhex(session)
-        return await signed.run(request, lambda origin: releases.close(origin, opened).encode())
+        return await signed.run(request, lambda origin: releases.close_session(origin, opened).encode())
 
 
 def _response(body: bytes | None, media_type: str = JSON_TYPE) -> Response:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from maskedlark.core.candidates import All
 from maskedlark.core.declared import Model
-from maskedlark.core.records import Coded, Measured, Trained
+from maskedlark.core.records import AggregateRecords, Coded, TrainingRecords
 from maskedlark.core.sharing import ByteRows
 from maskedlark.helper.errors import DamagedDataset
 from maskedlark.web import files
@@ -54,7 +54,7 @@ def _arrays(opened: Opened) -> dict[str, Array]:
         "ids": opened.ids,
         "hashes": opened.column_hashes,
     }
-    if isinstance(opened.records, Measured):
+    if isinstance(opened.records, AggregateRecords):
         keys = opened.records.keys
         arrays["entries"] = _text({name: coded.entries for name, coded in keys.items()})
         arrays["shares"] = opened.records.shares
@@ -74,7 +74,7 @@ def _text(value: object) -> Array:
 class KeptRecords(NamedTuple):
     """What is kept of a chunk."""
 
-    records: Measured | dict[str, Trained]
+    records: AggregateRecords | dict[str, TrainingRecords]
     """To aggregate: all of them. To train: by tag."""
     members: ByteRows
     """What the dataset's digest is made of."""
@@ -100,24 +100,26 @@ def _kept(
     if len(rows) != int(kept.sum()):
         raise DamagedDataset(f"{file} holds fewer records than were accepted")
     ids, hours = arrays["ids"][rows], arrays["hours"][rows]
-    records: Measured | dict[str, Trained]
+    records: AggregateRecords | dict[str, TrainingRecords]
     if "entries" in arrays:
         entries = json.loads(arrays["entries"].tobytes())
         coded = [
             Coded(arrays[f"codes-{i}"][rows], tuple(values)) for i, values in enumerate(entries.values())
         ]
-        records = Measured(ids, dict(zip(entries, coded, strict=True)), arrays["shares"][rows])
+        records = AggregateRecords(ids, dict(zip(entries, coded, strict=True)), arrays["shares"][rows])
     else:
         tags = json.loads(arrays["tags"].tobytes())
         records = {tag: _of_model(arrays, place, models[tag], rows) for place, tag in enumerate(tags)}
     return KeptRecords(records, datasets.members(ids, hours, arrays["hashes"][rows]), hours)
 
 
-def _of_model(arrays: Mapping[str, Array], place: int, model: Model, kept: NDArray[np.intp]) -> Trained:
+def _of_model(
+    arrays: Mapping[str, Array], place: int, model: Model, kept: NDArray[np.intp]
+) -> TrainingRecords:
     rows = arrays[f"{place}-rows"]
     mine = np.isin(rows, kept)
     shown = [arrays[f"{place}-candidates-{i}"] for i in range(len(model.labels))]
-    return Trained(
+    return TrainingRecords(
         arrays["ids"][rows[mine]],
         arrays[f"{place}-features"][mine],
         # Where a model shows all candidates, one row of them stands for every record.

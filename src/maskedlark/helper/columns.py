@@ -20,7 +20,7 @@ from pydantic import Field
 
 from maskedlark.core.candidates import All
 from maskedlark.core.declared import Measure, Model
-from maskedlark.core.records import Coded, Entry, Measured, Trained, in_order
+from maskedlark.core.records import AggregateRecords, Coded, Entry, TrainingRecords, in_order
 from maskedlark.core.sharing import ID_BYTES
 from maskedlark.helper.errors import DamagedDataset
 from maskedlark.parameters.settings import Settings
@@ -113,9 +113,9 @@ class MeasuredWriter:
         self._entries = ColumnWriter(folder / _ENTRIES, _U1)
         self._known: dict[str, dict[Entry, int]] = {name: {} for name in measure.keys}
 
-    def append(self, records: Measured | Mapping[str, Trained]) -> None:
+    def append(self, records: AggregateRecords | Mapping[str, TrainingRecords]) -> None:
         """The next records. Their codes become those of the whole dataset."""
-        assert isinstance(records, Measured), "records to aggregate have no tag"
+        assert isinstance(records, AggregateRecords), "records to aggregate have no tag"
         self._ids.append(records.ids)
         self._shares.append(records.shares)
         for name, writer in self._codes.items():
@@ -144,9 +144,9 @@ class TrainedWriter:
             for tag in models
         }
 
-    def append(self, by_tag: Measured | Mapping[str, Trained]) -> None:
+    def append(self, by_tag: AggregateRecords | Mapping[str, TrainingRecords]) -> None:
         """The next records of some models."""
-        assert not isinstance(by_tag, Measured), "records to train have a tag"
+        assert not isinstance(by_tag, AggregateRecords), "records to train have a tag"
         for tag, records in by_tag.items():
             shown = [] if isinstance(self._models[tag].policy, All) else records.candidates
             arrays: list[Array] = [records.ids, records.features, records.shares, *shown]
@@ -162,23 +162,23 @@ class TrainedWriter:
         return Contents(files=files, records={tag: ids.records for tag, (ids, *_) in self._writers.items()})
 
 
-def read_measured(folder: Path, contents: Contents, measure: Measure) -> Measured:
+def read_measured(folder: Path, contents: Contents, measure: Measure) -> AggregateRecords:
     """The records of a dataset to aggregate, mapped. Checks every file."""
     parsed = json.loads(_open(folder, contents, _ENTRIES).tobytes())
     keys = {
         name: Coded(_open(folder, contents, f"codes-{i}"), tuple(parsed[i]))
         for i, name in enumerate(measure.keys)
     }
-    return Measured(_open(folder, contents, "ids"), keys, _open(folder, contents, "shares").T)
+    return AggregateRecords(_open(folder, contents, "ids"), keys, _open(folder, contents, "shares").T)
 
 
-def read_trained(folder: Path, contents: Contents, models: Mapping[str, Model], tag: str) -> Trained:
+def read_trained(folder: Path, contents: Contents, models: Mapping[str, Model], tag: str) -> TrainingRecords:
     """The records of one model, mapped. Checks every file."""
     ids, features, shares, *shown = (_open(folder, contents, name) for name in _trained_columns(models, tag))
     model = models[tag]
     if isinstance(model.policy, All):
         shown = [np.array([space.values], np.int64) for space in model.labels]
-    return Trained(ids, features, tuple(shown), shares)
+    return TrainingRecords(ids, features, tuple(shown), shares)
 
 
 def _trained_columns(models: Mapping[str, Model], tag: str) -> dict[str, tuple[Kind, int]]:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from maskedlark.helper.ids import MOST_LEAP_S
+from maskedlark.helper.ids import MAX_LEAP_S
 from maskedlark.helper.keyring import DAY_S, KEEP_S
 from maskedlark.parameters.document import Origin
 from maskedlark.parameters.policy import Policy
@@ -101,7 +101,7 @@ class Config(PartyConfig):
         description="days for which old keys still open late reports: keep_days = 180",
     )
     most_leap_days: Annotated[int, Field(ge=1, le=36_500)] = Field(
-        default=MOST_LEAP_S // DAY_S,
+        default=MAX_LEAP_S // DAY_S,
         description="days that may pass between two times of deleting what is old: most_leap_days = 30",
     )
     limits: Limits = Field(

@@ -16,7 +16,7 @@ from sqlalchemy import delete, func, select, update
 
 from maskedlark.clock import Clock
 from maskedlark.helper import tables
-from maskedlark.helper.ids import MOST_LEAP_S, Ids
+from maskedlark.helper.ids import MAX_LEAP_S, Ids
 from maskedlark.helper.tables import (
     ABORTED,
     ABORTED_OPENINGS,
@@ -40,7 +40,7 @@ class DatasetContext:
     """The folder of datasets, one for each by its number, and their rows. Threads may share it."""
 
     def __init__(
-        self, folder: Path, database: Database, helper: str, clock: Clock, most_leap_s: int = MOST_LEAP_S
+        self, folder: Path, database: Database, helper: str, clock: Clock, most_leap_s: int = MAX_LEAP_S
     ) -> None:
         try:
             _make(folder)

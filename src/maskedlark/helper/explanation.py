@@ -39,7 +39,7 @@ def encode(explained: Explained) -> bytes:
         confidence=CONFIDENCE,
         tables=tuple(
             ExplainedTable(by=plan.by, columns=tuple(_column(query, column) for column in plan.columns))
-            for plan in query.question.plans
+            for plan in query.question.schemas
         ),
     ).encode()
 

@@ -237,7 +237,7 @@ class Freezer:
             raise AlreadySealed(f"dataset {row.name!r} is sealed with other content, and never changes")
         signed = receipt.decode(row.receipt)
         # Before it leaves, every time: the helper may have ended right after the transaction.
-        self._ledger.remember(row.origin, signed)
+        self._ledger.advance_anchor(row.origin, signed)
         return Sealed(digest=digest, records=row.records, receipt=signed.encode().decode())
 
 

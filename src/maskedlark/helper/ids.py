@@ -28,7 +28,7 @@ MERGED = 8
 """Runs of a size are merged when there are so many."""
 MAPPED = 1 << 20
 """A run of so many ids goes to a file."""
-MOST_LEAP_S = 30 * 86_400
+MAX_LEAP_S = 30 * 86_400
 FREED = 64
 """Chunks of which the ids are freed in one transaction."""
 _ONLY = 1
@@ -52,7 +52,7 @@ def names(ids: ByteRows) -> Names:
 class Ids:
     """All claimed ids. Threads may share it."""
 
-    def __init__(self, database: Database, folder: Path, most_leap_s: int = MOST_LEAP_S) -> None:
+    def __init__(self, database: Database, folder: Path, most_leap_s: int = MAX_LEAP_S) -> None:
         self._database, self._folder, self._most_leap_s = database, folder, most_leap_s
         self._lock = threading.Lock()
         self._runs: list[Names] = []

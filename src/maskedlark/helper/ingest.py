@@ -34,8 +34,8 @@ from maskedlark.web.errors import AlreadySealed
 from maskedlark.wire import datasets as wire
 from maskedlark.wire import uploads
 from maskedlark.wire.acceptance import DatasetOpener, Terms
-from maskedlark.wire.codec import MOST_BYTES
-from maskedlark.wire.datasets import MOST_PARTS, ChunkAnswer
+from maskedlark.wire.codec import MAX_BYTES
+from maskedlark.wire.datasets import MAX_PARTS, ChunkAnswer
 from maskedlark.wire.decrypt import decrypt_parts
 from maskedlark.wire.hpke import OpeningKey
 
@@ -54,7 +54,7 @@ class OpenedChunk(NamedTuple):
 
 def open_chunk(opener: DatasetOpener, body: bytes, folder: Path) -> OpenedChunk:
     """Open a chunk and write its file into the dataset's folder, durably. Run by a worker."""
-    parts = uploads.decode_batch(body, MOST_PARTS, MOST_BYTES)
+    parts = uploads.decode_batch(body, MAX_PARTS, MAX_BYTES)
     opened = decrypt_parts(opener, parts)
     file = chunk_file.write(folder, opened)
     verdicts = opened.verdicts
@@ -129,8 +129,8 @@ class ChunkIngest:
 
     def ingest(self, origin: str, name: str, number: int, body: bytes, opening: bytes) -> ChunkAnswer:
         """Open a chunk, and claim the ids of what opened. Durable when this returns, and done once."""
-        if not 0 <= number < wire.MOST_CHUNKS:
-            raise OutOfRange(f"chunks have numbers from 0 to {wire.MOST_CHUNKS - 1}")
+        if not 0 <= number < wire.MAX_CHUNKS:
+            raise OutOfRange(f"chunks have numbers from 0 to {wire.MAX_CHUNKS - 1}")
         digest = hashlib.sha256(body).digest()
         with self._context.database.read() as connection:
             row = tables.by_name(connection, origin, name, opening)

@@ -25,7 +25,7 @@ from maskedlark.web import files
 from maskedlark.web.errors import BadKeyFile
 from maskedlark.wire import keys
 from maskedlark.wire.hpke import OpeningKey, SealingKey
-from maskedlark.wire.keys import MOST_KEYS, KeyConfiguration, PublishedKey
+from maskedlark.wire.keys import MAX_KEYS, KeyConfiguration, PublishedKey
 from maskedlark.wire.signatures import SigningKey, VerifyingKey
 
 NAME = "keys.json"
@@ -169,7 +169,7 @@ class Keyring:
             signed = ReceiptKey(secret=secret.hex(), certificate=receipt.certify(certificate, identity))
             # The new key after those that browsers may still seal to: whoever looks finds one.
             valid = [each for each in published if now < each.not_after]
-            listed = (*valid, PublishedKey(opening.key.sealing, not_before, not_after))[-MOST_KEYS:]
+            listed = (*valid, PublishedKey(opening.key.sealing, not_before, not_after))[-MAX_KEYS:]
             sequence = max(sequence + 1, least_sequence)
             made = KeyConfiguration(self.helper, identity.verifying, address, sequence, listed)
             file = KeyFile(

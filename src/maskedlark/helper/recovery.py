@@ -36,7 +36,7 @@ from maskedlark.randomness import Randomness
 from maskedlark.storage.engine import file_of, open_database
 from maskedlark.web.errors import NotThere
 from maskedlark.web.parameters import ParameterClient
-from maskedlark.wire.acceptance import MOST_HOURS_AHEAD
+from maskedlark.wire.acceptance import MAX_HOURS_AHEAD
 from maskedlark.wire.signatures import VerifyingKey
 
 Published = Callable[[str], Sequence[Document]]
@@ -124,7 +124,7 @@ def recover(
             return Recovered()  # It is no copy and lacks nothing: its open datasets are not aborted for that.
         done = _write(ledger, ids, clock.now(), chains, documents)
         # After it: the ledger holds now what the anchor will say.
-        ledger.accept()
+        ledger.reset_anchors()
     return done
 
 
@@ -136,7 +136,7 @@ def _write(
     with ledger.database.write() as connection:
         for chain in chains:
             if chain.later:
-                ledger.put_back(connection, chain.origin, chain.later)
+                ledger.restore_receipts(connection, chain.origin, chain.later)
                 claimed = [each.claimed() for each in chain.later]
                 sealed = [each.dataset for each in claimed if isinstance(each, SealedReceipt)]
                 lost = [(chain.origin, bytes.fromhex(digest)) for digest in sorted(sealed)]
@@ -152,7 +152,7 @@ def _write(
             # The last hour of which this helper may have accepted a report, by its clock as it was and is.
             times = [each.claimed().time for chain in chains for each in chain.later]
             watermark = ids.lock(connection).watermark
-            done.floor = hour_of(max(now, watermark, *times)) + MOST_HOURS_AHEAD
+            done.floor = hour_of(max(now, watermark, *times)) + MAX_HOURS_AHEAD
             ids.raise_floor(connection, done.floor)
         session_rows.end_recovery(connection)
     return done

@@ -20,14 +20,14 @@ from maskedlark.storage.engine import Database
 from maskedlark.storage.schema import prepare
 from maskedlark.web.errors import NoSeed
 from maskedlark.wire.hpke import OpeningKey, SealingKey
-from maskedlark.wire.report import MOST_ORIGIN
+from maskedlark.wire.report import MAX_ORIGIN
 
 SCHEMA_VERSION = 2
 TABLES = MetaData()
 SEEDS = Table(
     "shared_seeds",
     TABLES,
-    Column("origin", String(MOST_ORIGIN), primary_key=True),
+    Column("origin", String(MAX_ORIGIN), primary_key=True),
     Column("dataset", LargeBinary, primary_key=True),
     Column("message", LargeBinary, nullable=False),
 )

@@ -36,7 +36,7 @@ from maskedlark.wire.datasets import Opening, State
 from maskedlark.wire.hpke import OpeningKey, SealingKey
 from maskedlark.wire.signatures import VerifyingKey
 
-MOST_COMMAS = 1 << 14
+MAX_COMMAS = 1 << 14
 """Of a question: as many datasets, values, groupings and filters as any function takes have fewer."""
 _log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Service:
         kept = KeptAnswers(config.folder / "answers")
         self.releases = Release(config.name, self.ledger, functions, self.seeds.of, self.find, kept)
 
-    def gate(self) -> RequestVerifier:
+    def request_verifier(self) -> RequestVerifier:
         """Who may speak: the pinned origins, each with the key that it declares now."""
         config = self.config
         keys = RequestKeys(config.origins, self.parameters.chain, config.fresh_s, self.clock)
@@ -101,7 +101,7 @@ class Service:
     def open_session(self, origin: str, body: bytes) -> bytes:
         """Open a training session: its receipt. The same request gets the same one."""
         _check_commas(body)
-        return self.releases.open(origin, body, messages.decode_session(body)).encode()
+        return self.releases.open_session(origin, body, messages.decode_session(body)).encode()
 
     def make_seed(self, origin: str, dataset: bytes) -> bytes:
         """The seed that a dataset's helpers share, sealed to each."""
@@ -183,8 +183,8 @@ def question(body: bytes) -> Request:
 
 def _check_commas(body: bytes) -> None:
     # Before it is parsed: of a list of wrong things an error each would be made.
-    if body.count(b",") > MOST_COMMAS:
-        raise BadArguments(f"a question has at most {MOST_COMMAS} commas: ask less at once")
+    if body.count(b",") > MAX_COMMAS:
+        raise BadArguments(f"a question has at most {MAX_COMMAS} commas: ask less at once")
 
 
 def _made(url: str) -> str:

@@ -30,8 +30,8 @@ from sqlalchemy import (
 
 from maskedlark.core.sharing import ID_BYTES, ByteRows
 from maskedlark.web.errors import ChunkConflict, UnknownDataset
-from maskedlark.wire.datasets import MOST_DATASET_NAME, ChunkAnswer
-from maskedlark.wire.report import MOST_ORIGIN
+from maskedlark.wire.datasets import MAX_DATASET_NAME, ChunkAnswer
+from maskedlark.wire.report import MAX_ORIGIN
 
 OPEN, SEALED, EXPIRED, ABORTED = "open", "sealed", "expired", "aborted"
 """States of a dataset. Aborted ones are on their way out: nobody sees them."""
@@ -43,8 +43,8 @@ DATASETS = Table(
     TABLES,
     # Never used again, even if the dataset is aborted: a late writer meets no other dataset's files.
     Column("number", Integer, primary_key=True, autoincrement=True),
-    Column("origin", String(MOST_ORIGIN), nullable=False),
-    Column("name", String(MOST_DATASET_NAME), nullable=False),
+    Column("origin", String(MAX_ORIGIN), nullable=False),
+    Column("name", String(MAX_DATASET_NAME), nullable=False),
     Column("opening", LargeBinary, nullable=False),
     Column("purpose", String(16), nullable=False),
     Column("parameters", LargeBinary, nullable=False),
@@ -83,7 +83,7 @@ Index("chunks_by_expiry", CHUNKS.c.expires)
 ABORTED_OPENINGS = Table(
     "aborted_openings",
     TABLES,
-    Column("origin", String(MOST_ORIGIN), primary_key=True),
+    Column("origin", String(MAX_ORIGIN), primary_key=True),
     Column("opening", LargeBinary, primary_key=True),
     Column("until", BigInteger, nullable=False),
 )
@@ -92,7 +92,7 @@ FLOOR = Table("ids_floor", TABLES, Column("hour", BigInteger, primary_key=True))
 LOST = Table(
     "lost_datasets",
     TABLES,
-    Column("origin", String(MOST_ORIGIN), primary_key=True),
+    Column("origin", String(MAX_ORIGIN), primary_key=True),
     Column("digest", LargeBinary, primary_key=True),
 )
 MARK = Table(

@@ -19,9 +19,14 @@ from typing import NamedTuple
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp import accountant
 from maskedlark.dp.accountant import Charge
-from maskedlark.dp.calibration import noise_for_course
+from maskedlark.dp.calibration import noise_for_session
 from maskedlark.dp.mechanisms import Kind
-from maskedlark.dp.session_charge import Closed, Course, adserver_epsilon, coalition_epsilon
+from maskedlark.dp.session_charge import (
+    ClosedSessionCharge,
+    SessionCharge,
+    adserver_epsilon,
+    coalition_epsilon,
+)
 from maskedlark.errors import NotDeclared, ReleaseRefused
 from maskedlark.ledger.errors import BudgetExhausted, DeltaExhausted
 from maskedlark.parameters.document import Document
@@ -48,13 +53,13 @@ class Cost(NamedTuple):
     left: float
 
 
-class Figures(NamedTuple):
+class EpsilonPair(NamedTuple):
     """An ε against the ad server alone, and one against who knows the batches."""
 
     adserver: float
     coalition: float
 
-    def within(self, most: "Figures") -> bool:
+    def within(self, most: "EpsilonPair") -> bool:
         """Whether neither is more."""
         return self.adserver <= most.adserver and self.coalition <= most.coalition
 
@@ -65,17 +70,17 @@ class Entry:
 
     stream: Stream
     datasets: tuple[bytes, ...]
-    charge: Charge | Course
+    charge: Charge | SessionCharge
     session: bytes = b""
     """Of a course: by which it is closed."""
 
 
 @dataclass(frozen=True)
-class Closing:
+class SessionRefund:
     """A session was closed: its course counts as this from now on."""
 
     session: bytes
-    course: Closed
+    course: ClosedSessionCharge
 
 
 class _Place(NamedTuple):
@@ -90,14 +95,14 @@ class _Charged:
     """What a dataset was charged: for single releases, and for sessions."""
 
     charges: tuple[Charge, ...] = ()
-    courses: Mapping[bytes, Course | Closed] = field(default_factory=dict)
+    courses: Mapping[bytes, SessionCharge | ClosedSessionCharge] = field(default_factory=dict)
 
     def with_(self, entry: Entry) -> "_Charged":
-        if isinstance(entry.charge, Course):
+        if isinstance(entry.charge, SessionCharge):
             return _Charged(self.charges, {**self.courses, entry.session: entry.charge})
         return _Charged(_merged([*self.charges, entry.charge]), self.courses)
 
-    def closed(self, closing: Closing) -> "_Charged":
+    def closed(self, closing: SessionRefund) -> "_Charged":
         return _Charged(self.charges, {**self.courses, closing.session: closing.course})
 
     @property
@@ -114,7 +119,7 @@ class Account:
         self._document = document
         self._slack = slack
         self._charged: dict[_Place, _Charged] = {}
-        self._figures: dict[_Place, Figures] = {}
+        self._figures: dict[_Place, EpsilonPair] = {}
 
     def copy(self) -> "Account":
         """As it is now, for somebody who takes time to look at it."""
@@ -126,7 +131,7 @@ class Account:
         """What a source has cost until now."""
         return self._total(self._costs())
 
-    def cost(self, change: Entry | Closing | None) -> Cost:
+    def cost(self, change: Entry | SessionRefund | None) -> Cost:
         """What a release, an opening or a closing would change, whether it fits or not."""
         after = self._total(self._costs(change))
         return Cost(self.spent(), after, self._document.budget.epsilon - after.epsilon)
@@ -142,7 +147,9 @@ class Account:
         """Why a release does not fit: what it would cost, what is left, and what would fit. Takes time."""
         if not self._delta_fits(entry):
             left = self._delta_left(entry.stream, entry.datasets)
-            return DeltaExhausted(left, entry.charge.delta if isinstance(entry.charge, Course) else 0.0)
+            return DeltaExhausted(
+                left, entry.charge.delta if isinstance(entry.charge, SessionCharge) else 0.0
+            )
         room, costs, after = self._room(entry.stream), self._costs(), self._costs(entry)
         places = [_Place(entry.stream, dataset) for dataset in entry.datasets]
         dearest = _dearest(costs.get(place, _NOTHING) for place in places)
@@ -154,7 +161,7 @@ class Account:
         left = max(0.0, room.coalition - dearest.coalition)
         return BudgetExhausted(left, wanted, noise, of="what training may cost against a coalition")
 
-    def add(self, changes: Iterable[Entry | Closing]) -> None:
+    def add(self, changes: Iterable[Entry | SessionRefund]) -> None:
         """Count releases and sessions. Their check is the caller's: what was released is counted anyway."""
         for change in changes:
             for place, charged in self._changed(change).items():
@@ -172,12 +179,12 @@ class Account:
                 return None
         return max(found)
 
-    def _noise(self, entry: Entry, charged: _Charged, room: Figures) -> float:
+    def _noise(self, entry: Entry, charged: _Charged, room: EpsilonPair) -> float:
         charge = entry.charge
-        if isinstance(charge, Course):
+        if isinstance(charge, SessionCharge):
             spent = self._figure(entry.stream, charged)
-            left = Figures(room.adserver - spent.adserver, room.coalition - spent.coalition)
-            return noise_for_course(
+            left = EpsilonPair(room.adserver - spent.adserver, room.coalition - spent.coalition)
+            return noise_for_session(
                 charge.mechanism, charge.rate, charge.steps, charge.delta, *left, batches=charge.batches
             )
         courses = self._courses(charged)
@@ -209,21 +216,21 @@ class Account:
         return max(0.0, self.courses_delta(stream) - charged)
 
     def _delta_fits(self, entry: Entry) -> bool:
-        if not isinstance(entry.charge, Course):
+        if not isinstance(entry.charge, SessionCharge):
             return True
         # A course that has all that is left, found by subtraction, may be over by a rounding.
         left = self._delta_left(entry.stream, entry.datasets)
         return entry.charge.delta <= left + _ROUNDING * self.courses_delta(entry.stream)
 
-    def _changed(self, change: Entry | Closing) -> dict[_Place, _Charged]:
+    def _changed(self, change: Entry | SessionRefund) -> dict[_Place, _Charged]:
         """The datasets that a change is about, as they are then."""
-        if isinstance(change, Closing):
+        if isinstance(change, SessionRefund):
             found = {p: c for p, c in self._charged.items() if change.session in c.courses}
             return {place: charged.closed(change) for place, charged in found.items()}
         places = [_Place(change.stream, dataset) for dataset in change.datasets]
         return {place: self._charged.get(place, _Charged()).with_(change) for place in places}
 
-    def _costs(self, change: Entry | Closing | None = None) -> dict[_Place, Figures]:
+    def _costs(self, change: Entry | SessionRefund | None = None) -> dict[_Place, EpsilonPair]:
         """What every dataset has cost, with one more change or without."""
         for place in self._charged.keys() - self._figures.keys():
             self._figures[place] = self._figure(place.stream, self._charged[place])
@@ -233,60 +240,62 @@ class Account:
                 costs[place] = self._figure(place.stream, charged)
         return costs
 
-    def _figure(self, stream: Stream, charged: _Charged) -> Figures:
+    def _figure(self, stream: Stream, charged: _Charged) -> EpsilonPair:
         courses = self._courses(charged)
         single = accountant.epsilon(charged.charges, self.delta(stream))
-        return Figures(single + courses.adserver, single + courses.coalition)
+        return EpsilonPair(single + courses.adserver, single + courses.coalition)
 
     @staticmethod
-    def _courses(charged: _Charged) -> Figures:
-        return _sum(Figures(adserver_epsilon(c), coalition_epsilon(c)) for c in charged.courses.values())
+    def _courses(charged: _Charged) -> EpsilonPair:
+        return _sum(EpsilonPair(adserver_epsilon(c), coalition_epsilon(c)) for c in charged.courses.values())
 
-    def _total(self, costs: Mapping[_Place, Figures]) -> Spent:
+    def _total(self, costs: Mapping[_Place, EpsilonPair]) -> Spent:
         streams = _dearest_by_stream(costs)
         total = _sum(streams.values())
         delta = math.fsum(self._delta(stream) for stream in streams)
         return Spent(total.adserver, delta, total.coalition)
 
-    def _room(self, stream: Stream) -> Figures:
+    def _room(self, stream: Stream) -> EpsilonPair:
         """The most that one dataset of a stream may cost, beside what the other streams have cost."""
         others = {name: cost for name, cost in _dearest_by_stream(self._costs()).items() if name != stream}
         room = self._document.budget.epsilon - _sum(others.values()).adserver
         if stream is None:
-            return Figures(room, math.inf)
+            return EpsilonPair(room, math.inf)
         training = _sum(cost for name, cost in others.items() if name is not None)
         ceilings = self._ceilings()
-        return Figures(
+        return EpsilonPair(
             min(room, ceilings.adserver - training.adserver), ceilings.coalition - training.coalition
         )
 
-    def _ceilings(self) -> Figures:
+    def _ceilings(self) -> EpsilonPair:
         """What training may cost."""
         training = self._document.training
         if training is None:
             return _NOTHING
         more = 1 + self._slack
-        return Figures(training.adserver.epsilon * more, training.coalition.epsilon * more)
+        return EpsilonPair(training.adserver.epsilon * more, training.coalition.epsilon * more)
 
 
-_NOTHING = Figures(0.0, 0.0)
+_NOTHING = EpsilonPair(0.0, 0.0)
 _ROUNDING = 1e-12
 
 
-def _sum(figures: Iterable[Figures]) -> Figures:
+def _sum(figures: Iterable[EpsilonPair]) -> EpsilonPair:
     """Rounded once: in whatever order, every helper finds the same."""
     found = list(figures)
-    return Figures(math.fsum(each.adserver for each in found), math.fsum(each.coalition for each in found))
+    return EpsilonPair(
+        math.fsum(each.adserver for each in found), math.fsum(each.coalition for each in found)
+    )
 
 
-def _dearest(figures: Iterable[Figures]) -> Figures:
+def _dearest(figures: Iterable[EpsilonPair]) -> EpsilonPair:
     """The larger of each figure: they need not be of one dataset."""
     found = [_NOTHING, *figures]
-    return Figures(max(each.adserver for each in found), max(each.coalition for each in found))
+    return EpsilonPair(max(each.adserver for each in found), max(each.coalition for each in found))
 
 
-def _dearest_by_stream(costs: Mapping[_Place, Figures]) -> dict[Stream, Figures]:
-    dearest: dict[Stream, Figures] = {}
+def _dearest_by_stream(costs: Mapping[_Place, EpsilonPair]) -> dict[Stream, EpsilonPair]:
+    dearest: dict[Stream, EpsilonPair] = {}
     for place, figures in costs.items():
         dearest[place.stream] = _dearest([figures, dearest.get(place.stream, _NOTHING)])
     return dearest

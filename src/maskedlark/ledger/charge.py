@@ -10,7 +10,7 @@ from typing import Any
 from maskedlark.dp import mechanisms
 from maskedlark.dp.accountant import Charge
 from maskedlark.dp.sampling import Sampling
-from maskedlark.dp.session_charge import Course
+from maskedlark.dp.session_charge import SessionCharge
 from maskedlark.ledger.budget import Cost, Entry
 from maskedlark.ledger.receipt import (
     Balance,
@@ -44,7 +44,7 @@ class QueryCharge:
     """The function's engine: what another would answer is not what was charged."""
     tag: str | None
     datasets: tuple[bytes, ...]
-    charge: Charge | Course | None
+    charge: Charge | SessionCharge | None
     """None where labels were randomised in the browser: nothing is charged."""
     expires: int
     """When the first of the datasets is gone: nothing is answered then, and the noise's seed goes too."""
@@ -82,7 +82,7 @@ class QueryCharge:
         )
 
 
-def engine(charge: Charge | Course | None, computed: str) -> str:
+def engine(charge: Charge | SessionCharge | None, computed: str) -> str:
     """What the same answers are made with. `computed`: the function's part of it."""
     noise = mechanisms.engine(charge.mechanism) if charge else "no noise"
     return f"{noise}; {computed}"

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, select
 
 from maskedlark.clock import Clock
 from maskedlark.core.purpose import Purpose
-from maskedlark.dp.session_charge import Course, adserver_epsilon, coalition_epsilon
+from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, coalition_epsilon
 from maskedlark.ledger import receipt, rows, session_rows
 from maskedlark.ledger.budget import Account, Cost
 from maskedlark.ledger.charge import Charged, QueryCharge
@@ -118,8 +118,8 @@ class Ledger:
 
     def charge(self, document: Document, query: QueryCharge) -> Charged:
         """The charge of this query or session: the one that is there, or a new one if it fits the budget."""
-        self.warm(document)
-        if isinstance(query.charge, Course):
+        self.preload_account(document)
+        if isinstance(query.charge, SessionCharge):
             # Out here: figures take a while, and others wait to write.
             adserver_epsilon(query.charge), coalition_epsilon(query.charge)
         charged, entry = None, query.entry()
@@ -136,7 +136,7 @@ class Ledger:
             assert entry is not None, "what costs nothing fits"
             raise account.refusal(entry)
         # Before anything is sent: a receipt that left is one that the anchor knows.
-        self.remember(document.origin, charged.receipt)
+        self.advance_anchor(document.origin, charged.receipt)
         return charged
 
     def _charge(self, chain: ChainTransaction, query: QueryCharge, cost: Cost) -> Charged:
@@ -158,7 +158,7 @@ class Ledger:
 
     def explain(self, document: Document, query: QueryCharge) -> tuple[Cost, float | None]:
         """What a query would cost now, and the least noise with which it would fit. Charges nothing."""
-        self.warm(document)
+        self.preload_account(document)
         entry = query.entry()
         assert entry is not None, "there is nothing to explain where nothing is charged"
         with self.transaction(document) as chain:
@@ -166,7 +166,7 @@ class Ledger:
             account = self.account(chain).copy()
         return account.cost(entry), account.noise_that_fits(entry)
 
-    def warm(self, document: Document) -> None:
+    def preload_account(self, document: Document) -> None:
         """Compute what sessions have cost, where nobody waits: after a start a figure takes a while."""
         name = document.origin, document.digest
         if name in self._known:
@@ -202,13 +202,13 @@ class Ledger:
     def freeze(
         self, connection: Connection, document: Document, purpose: Purpose, dataset: bytes, records: int
     ) -> SignedReceipt:
-        """Write down that a dataset is frozen, in the transaction that freezes it; then `remember` it."""
+        """Write down that a dataset is frozen, in the transaction that freezes it; then `advance_anchor`."""
         chain = self._locked(connection, document)
         return chain.append(
             SealedReceipt(**chain.place(), purpose=purpose.value, dataset=dataset.hex(), records=records)
         )
 
-    def remember(self, origin: str, signed: SignedReceipt) -> None:
+    def advance_anchor(self, origin: str, signed: SignedReceipt) -> None:
         """Anchor a receipt that is durable, before it leaves."""
         with self._lock:
             mark = ChainHead(signed.claimed().number, signed.digest)
@@ -234,7 +234,7 @@ class Ledger:
             with self.database.read() as connection:
                 rows.check_anchor(connection, origin, mark)
 
-    def accept(self) -> list[str]:
+    def reset_anchors(self) -> list[str]:
         """Anchor every chain where it stands: for an operator who lost the anchor, not the ledger."""
         with self.database.read() as connection:
             rows.refuse_copy(connection)
@@ -250,7 +250,7 @@ class Ledger:
         with self.database.write() as connection:
             rows.expire(connection, now)
 
-    def put_back(self, connection: Connection, origin: str, lost: Sequence[SignedReceipt]) -> None:
+    def restore_receipts(self, connection: Connection, origin: str, lost: Sequence[SignedReceipt]) -> None:
         """Write receipts of ours, which were lost and handed in, after the last one. Run by a recovery."""
         self.database.insert_new(connection, rows.HEADS, [(origin, 0)])
         for signed in lost:

@@ -14,12 +14,12 @@ from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 
 from maskedlark.dp.accountant import Charge
 from maskedlark.dp.sampling import Sampling
-from maskedlark.dp.session_charge import MOST_STEPS, Closed, Course
+from maskedlark.dp.session_charge import MAX_STEPS, ClosedSessionCharge, SessionCharge
 from maskedlark.errors import BadSignature, NotDeclared
-from maskedlark.ledger.budget import Closing, Cost, Entry
+from maskedlark.ledger.budget import Cost, Entry, SessionRefund
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.parameters.document import Origin
-from maskedlark.parameters.settings import MOST_NUMBER, Canonical, Hex32, Name, PublicKey, Seconds, Settings
+from maskedlark.parameters.settings import MAX_NUMBER, Canonical, Hex32, Name, PublicKey, Seconds, Settings
 from maskedlark.wire.signatures import SIGNATURE_BYTES, SigningKey, VerifyingKey
 
 RECEIPT_LABEL = "maskedlark v1 receipt"
@@ -27,7 +27,7 @@ CERTIFICATE_LABEL = "maskedlark v1 receipt key"
 
 Hex16 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
 Hex64 = Annotated[str, StringConstraints(pattern=rf"^[0-9a-f]{{{2 * SIGNATURE_BYTES}}}$")]
-Number = Annotated[int, Field(ge=1, le=MOST_NUMBER)]
+Number = Annotated[int, Field(ge=1, le=MAX_NUMBER)]
 S = TypeVar("S", bound="OfHelper")
 
 
@@ -54,7 +54,7 @@ class SealedReceipt(_Placed):
     kind: Literal["sealed"] = "sealed"
     purpose: Literal["aggregate", "train"]
     dataset: Hex32
-    records: Annotated[int, Field(ge=0, le=MOST_NUMBER)]
+    records: Annotated[int, Field(ge=0, le=MAX_NUMBER)]
 
 
 class Balance(Settings):
@@ -109,11 +109,11 @@ class OpenedReceipt(_Placed):
     function: Name
     tag: Name
     datasets: Annotated[tuple[Hex32, ...], Field(min_length=1)]
-    slots: Annotated[tuple[Annotated[int, Field(ge=0, le=MOST_NUMBER)], ...], Field(min_length=1)]
+    slots: Annotated[tuple[Annotated[int, Field(ge=0, le=MAX_NUMBER)], ...], Field(min_length=1)]
     """In each dataset, the slot of its first step: with other slots, helpers would draw other batches."""
-    steps: Annotated[int, Field(ge=1, le=MOST_STEPS)]
+    steps: Annotated[int, Field(ge=1, le=MAX_STEPS)]
     sampling: Sampling
-    course: Course | None
+    course: SessionCharge | None
     """None where labels were randomised in the browser: nothing is charged."""
     balance: Balance
 
@@ -125,11 +125,11 @@ class OpenedReceipt(_Placed):
         return Entry(self.tag, datasets, self.course, bytes.fromhex(self.request))
 
 
-class Kept(Settings):
+class RefundBasis(Settings):
     """What is kept of a course that was closed."""
 
-    steps: Annotated[int, Field(ge=0, le=MOST_STEPS)]
-    batches: Annotated[int, Field(ge=0, le=MOST_STEPS)]
+    steps: Annotated[int, Field(ge=0, le=MAX_STEPS)]
+    batches: Annotated[int, Field(ge=0, le=MAX_STEPS)]
 
 
 class ClosedReceipt(_Placed):
@@ -138,21 +138,21 @@ class ClosedReceipt(_Placed):
     kind: Literal["closed"] = "closed"
     request: Hex16
     """The session's."""
-    used: Annotated[int, Field(ge=0, le=MOST_STEPS)]
+    used: Annotated[int, Field(ge=0, le=MAX_STEPS)]
     """Steps up to the last one that was taken."""
     digest: Hex32
     """Over the steps that were taken and the digests of their bodies, in order."""
-    course: Course | None
+    course: SessionCharge | None
     """As it was opened."""
-    kept: Kept | None
+    kept: RefundBasis | None
     balance: Balance
 
-    def entry(self) -> Closing | None:
+    def entry(self) -> SessionRefund | None:
         """As the budget sees it; none where nothing was charged."""
         if self.course is None or self.kept is None:
             return None
-        closed = Closed(self.course, self.kept.steps, self.kept.batches)
-        return Closing(bytes.fromhex(self.request), closed)
+        closed = ClosedSessionCharge(self.course, self.kept.steps, self.kept.batches)
+        return SessionRefund(bytes.fromhex(self.request), closed)
 
 
 class RecoveredReceipt(_Placed):
@@ -162,7 +162,7 @@ class RecoveredReceipt(_Placed):
     """
 
     kind: Literal["recovered"] = "recovered"
-    kept: Annotated[int, Field(ge=0, le=MOST_NUMBER)]
+    kept: Annotated[int, Field(ge=0, le=MAX_NUMBER)]
     """The number of the last receipt before those that were lost; 0 if there is none."""
     kept_digest: Hex32 | None
 

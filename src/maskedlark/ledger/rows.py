@@ -27,11 +27,11 @@ from sqlalchemy import (
 )
 
 from maskedlark.ledger import receipt
-from maskedlark.ledger.budget import Closing, Entry
+from maskedlark.ledger.budget import Entry, SessionRefund
 from maskedlark.ledger.errors import AccountClosed, LedgerBehind, RequestIdReused
 from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt, ReleaseReceipt, SignedReceipt
 from maskedlark.parameters.document import Document
-from maskedlark.wire.report import MOST_ORIGIN
+from maskedlark.wire.report import MAX_ORIGIN
 
 SCHEMA_VERSION = 3
 NOTHING = bytes(32)
@@ -41,13 +41,13 @@ TABLES = MetaData()
 HEADS = Table(
     "ledger_heads",
     TABLES,
-    Column("origin", String(MOST_ORIGIN), primary_key=True),
+    Column("origin", String(MAX_ORIGIN), primary_key=True),
     Column("number", BigInteger, nullable=False),
 )
 RECEIPTS = Table(
     "ledger_lines",
     TABLES,
-    Column("origin", String(MOST_ORIGIN), primary_key=True),
+    Column("origin", String(MAX_ORIGIN), primary_key=True),
     Column("number", BigInteger, primary_key=True),
     Column("request", LargeBinary, nullable=True),
     Column("question", LargeBinary, nullable=True),
@@ -62,7 +62,7 @@ _COPIES = Table("ledger_copies", TABLES, Column("taken", BigInteger, primary_key
 _CLOSED = Table(
     "ledger_closed",
     TABLES,
-    Column("origin", String(MOST_ORIGIN), primary_key=True),
+    Column("origin", String(MAX_ORIGIN), primary_key=True),
     Column("version", Integer, primary_key=True),
 )
 
@@ -160,7 +160,9 @@ def find(connection: Connection, origin: str, request: bytes, question: bytes) -
     return row
 
 
-def entries(connection: Connection, document: Document, after: int, until: int) -> Iterator[Entry | Closing]:
+def entries(
+    connection: Connection, document: Document, after: int, until: int
+) -> Iterator[Entry | SessionRefund]:
     """The releases, and the sessions, under a document between two places of its origin's chain."""
     query = select(RECEIPTS.c.receipt).where(
         RECEIPTS.c.origin == document.origin,

@@ -29,14 +29,14 @@ from maskedlark.ledger import rows
 from maskedlark.ledger.errors import NoSuchSession, SlotTaken
 from maskedlark.ledger.receipt import OpenedReceipt
 from maskedlark.ledger.rows import RECEIPTS, TABLES
-from maskedlark.wire.report import MOST_ORIGIN
+from maskedlark.wire.report import MAX_ORIGIN
 
 LOST = 0
 """Closed by no receipt: its steps were lost. A session that counts whole."""
 _SESSIONS = Table(
     "ledger_sessions",
     TABLES,
-    Column("origin", String(MOST_ORIGIN), primary_key=True),
+    Column("origin", String(MAX_ORIGIN), primary_key=True),
     Column("request", LargeBinary, primary_key=True),
     Column("opened", BigInteger, nullable=False),
     Column("closed", BigInteger, nullable=True),
@@ -49,7 +49,7 @@ _SESSIONS = Table(
 _SLOTS = Table(
     "ledger_slots",
     TABLES,
-    Column("origin", String(MOST_ORIGIN), primary_key=True),
+    Column("origin", String(MAX_ORIGIN), primary_key=True),
     Column("dataset", LargeBinary, primary_key=True),
     Column("first", BigInteger, primary_key=True),
     Column("end", BigInteger, nullable=False),

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from maskedlark.dp import mechanisms, sampling
-from maskedlark.dp.session_charge import Closed, adserver_epsilon, coalition_epsilon
+from maskedlark.dp.session_charge import ClosedSessionCharge, adserver_epsilon, coalition_epsilon
 from maskedlark.ledger import rows, session_rows
-from maskedlark.ledger.budget import Closing
+from maskedlark.ledger.budget import SessionRefund
 from maskedlark.ledger.errors import (
     AnswerLost,
     CannotRepeat,
@@ -26,7 +26,7 @@ from maskedlark.ledger.errors import (
     StepTaken,
 )
 from maskedlark.ledger.ledger import ChainTransaction, Ledger
-from maskedlark.ledger.receipt import Balance, ClosedReceipt, Kept, OpenedReceipt, SignedReceipt
+from maskedlark.ledger.receipt import Balance, ClosedReceipt, OpenedReceipt, RefundBasis, SignedReceipt
 from maskedlark.ledger.session_rows import LOST, StoredSession
 from maskedlark.parameters.document import Document
 
@@ -65,7 +65,7 @@ class Sessions:
             body = session_rows.body(connection, origin, session)
         return OpenSession(signed, opened, body, stored.used, stored.closed is not None)
 
-    def take(
+    def claim_step(
         self, origin: str, session: bytes, step: int, body: bytes, engine: str, shared: Sequence[bytes] = ()
     ) -> bytes:
         """Let a step be this body's, durably, and return the seed of its noise. `body` is a digest.
@@ -91,7 +91,7 @@ class Sessions:
     def close(self, document: Document, session: bytes) -> SignedReceipt:
         """Close a session and give back what it did not use. Again: the same receipt."""
         origin = document.origin
-        self._ledger.warm(document)
+        self._ledger.preload_account(document)
         kept = self._kept(origin, session)
         with self._ledger.transaction(document) as chain:
             stored = session_rows.find(chain.connection, origin, session, lock=True)
@@ -106,10 +106,10 @@ class Sessions:
                 before = rows.receipt_at(chain.connection, origin, stored.closed)
                 assert before is not None, "a closing receipt is written with its mark"
                 signed = before
-        self._ledger.remember(origin, signed)
+        self._ledger.advance_anchor(origin, signed)
         return signed
 
-    def _kept(self, origin: str, session: bytes) -> Kept | None:
+    def _kept(self, origin: str, session: bytes) -> RefundBasis | None:
         """What would be kept of a session now. Outside of the transaction: figures take a while."""
         session_now = self.find(origin, session)
         opened = session_now.opened
@@ -117,18 +117,18 @@ class Sessions:
             return None
         closed = sampling.closed(opened.sampling, opened.course, session_now.used)
         adserver_epsilon(closed), coalition_epsilon(closed)
-        return Kept(steps=closed.steps, batches=closed.batches)
+        return RefundBasis(steps=closed.steps, batches=closed.batches)
 
     def _close(
-        self, chain: ChainTransaction, opened: OpenedReceipt, stored: StoredSession, kept: Kept | None
+        self, chain: ChainTransaction, opened: OpenedReceipt, stored: StoredSession, kept: RefundBasis | None
     ) -> SignedReceipt:
         session, closing = bytes.fromhex(opened.request), None
         if opened.course is not None and kept is not None:
             course = opened.course
             if kept.steps != course.kept(opened.sampling.uses(stored.used)):
                 # A step of a later quarter was taken meanwhile: nothing is given back.
-                kept = Kept(steps=course.steps, batches=course.batches)
-            closing = Closing(session, Closed(course, kept.steps, kept.batches))
+                kept = RefundBasis(steps=course.steps, batches=course.batches)
+            closing = SessionRefund(session, ClosedSessionCharge(course, kept.steps, kept.batches))
         made = ClosedReceipt(
             **chain.place(),
             request=opened.request,

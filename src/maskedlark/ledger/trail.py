@@ -12,7 +12,7 @@ from functools import partial
 
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp import sampling
-from maskedlark.dp.session_charge import Course, announced, crowded
+from maskedlark.dp.session_charge import SessionCharge, announced, crowded
 from maskedlark.ledger.budget import Account, Cost, Spent
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import (
@@ -193,7 +193,7 @@ def _check_opening(receipt: OpenedReceipt, document: Document, records: int) -> 
         raise BadReceipt(f"receipt {receipt.number} counts on batches that may be below k")
 
 
-def _follows(receipt: OpenedReceipt, course: Course) -> bool:
+def _follows(receipt: OpenedReceipt, course: SessionCharge) -> bool:
     """Whether rate and batches are those of the sampling."""
     rate = receipt.sampling.rate
     if rate is None or rate == 1:

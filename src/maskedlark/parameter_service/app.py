@@ -11,7 +11,7 @@ from maskedlark.parameter_service.store import Store
 from maskedlark.parameters import chain
 from maskedlark.web import answers, health, metrics
 from maskedlark.web.metrics import LazyGauge
-from maskedlark.wire.report import MOST_ORIGIN
+from maskedlark.wire.report import MAX_ORIGIN
 from maskedlark.wire.signatures import SigningKey
 
 JSON, CBOR = "application/json", "application/cbor"
@@ -20,7 +20,7 @@ _CHANGES = {"cache-control": "no-store"}
 _NEVER_CHANGES = {"cache-control": "public, max-age=31536000, immutable"}
 
 Body = Annotated[bytes, Depends(answers.read_body)]
-Origin = Annotated[str, Path(max_length=MOST_ORIGIN, pattern=r"^[a-z0-9.:-]+$")]
+Origin = Annotated[str, Path(max_length=MAX_ORIGIN, pattern=r"^[a-z0-9.:-]+$")]
 Version = Annotated[int, Path(ge=1, le=1 << 31)]
 Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
 Helper = Annotated[str, Query(min_length=1, max_length=64)]

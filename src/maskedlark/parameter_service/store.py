@@ -28,7 +28,7 @@ from maskedlark.parameters.document import Document
 from maskedlark.storage.engine import open_database
 from maskedlark.storage.schema import prepare
 from maskedlark.web.errors import UnknownDocument, UnknownHelper, UnknownOrigin
-from maskedlark.web.pages import MOST_PAGE, Page, page
+from maskedlark.web.pages import MAX_PAGE, Page, page
 
 SCHEMA_VERSION = 1
 
@@ -113,7 +113,7 @@ class View:
     def page(self, origin: str, after: int) -> Page:
         """The documents of an origin after a version, as many as one page holds."""
         chosen = select(*_SIGNED).where(documents.c.origin == origin, documents.c.version > after)
-        rows = self._connection.execute(chosen.order_by(documents.c.version).limit(MOST_PAGE + 1))
+        rows = self._connection.execute(chosen.order_by(documents.c.version).limit(MAX_PAGE + 1))
         following = [Signed(*row) for row in rows]
         if not following:
             self.latest(origin)  # An unknown origin is an error, not an empty chain.

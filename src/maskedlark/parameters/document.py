@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 
 from maskedlark.core import field
-from maskedlark.core.declared import MOST_NAMES, Measure, Model
+from maskedlark.core.declared import MAX_NAMES, Measure, Model
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.suggestions import did_you_mean
 from maskedlark.errors import InvalidDocument, MaskedLarkError, NotDeclared
@@ -31,14 +31,14 @@ from maskedlark.parameters.settings import (
     faults,
 )
 from maskedlark.wire import payload
-from maskedlark.wire.codec import MOST_BYTES
+from maskedlark.wire.codec import MAX_BYTES
 from maskedlark.wire.columns import check_keys
 from maskedlark.wire.hpke import OVERHEAD
-from maskedlark.wire.report import MOST_ORIGIN
+from maskedlark.wire.report import MAX_ORIGIN
 
-Origin = Annotated[str, StringConstraints(min_length=1, max_length=MOST_ORIGIN, pattern=r"^[a-z0-9.:-]+$")]
+Origin = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ORIGIN, pattern=r"^[a-z0-9.:-]+$")]
 
-MOST_COMMAS = 1 << 15
+MAX_COMMAS = 1 << 15
 FORMAT_1 = (
     "a document of format 1, whose one key also signs requests, is no longer accepted: begin a new chain "
     "with a draft that declares a document key and a request key, and sign it with the document key"
@@ -67,8 +67,8 @@ class Document(Canonical):
     mechanisms: dict[Literal["aggregate", "train"], Mechanism]
     most_records: Annotated[int, Field(ge=1, le=1 << 31)] = 1 << 26
     """The most records of one release: it keeps sums inside the field."""
-    keys: Annotated[tuple[Name, ...], Field(max_length=MOST_NAMES)] = ()
-    values: Annotated[tuple[ConversionValue, ...], Field(max_length=MOST_NAMES)] = ()
+    keys: Annotated[tuple[Name, ...], Field(max_length=MAX_NAMES)] = ()
+    values: Annotated[tuple[ConversionValue, ...], Field(max_length=MAX_NAMES)] = ()
     models: Annotated[tuple[TrainedModel, ...], Field(max_length=64)] = ()
     decoys: Annotated[tuple[Decoy, ...], Field(max_length=256)] = ()
     fake_rate: Annotated[float, Field(ge=0, le=1)] = 0.0
@@ -197,7 +197,7 @@ class Document(Canonical):
         for decoy in self.decoys:
             check_keys(decoy.keys or {})
         for purpose, size in self._payload_sizes.items():
-            if len(self.helpers) * (size + OVERHEAD) > MOST_BYTES // 2:
+            if len(self.helpers) * (size + OVERHEAD) > MAX_BYTES // 2:
                 raise ValueError(
                     f"reports to {purpose} would be too large for so many helpers: show fewer candidates"
                 )
@@ -263,8 +263,8 @@ def parse(data: bytes | str) -> Document:
     """A document from any JSON: for drafts. Says what is wrong, and where."""
     # Before it is parsed: of a list of a million wrong things a million errors would be made.
     text = data if isinstance(data, bytes) else data.encode(errors="replace")
-    if text.count(b",") > MOST_COMMAS:
-        raise InvalidDocument(f"more than {MOST_COMMAS} commas: no document declares so much")
+    if text.count(b",") > MAX_COMMAS:
+        raise InvalidDocument(f"more than {MAX_COMMAS} commas: no document declares so much")
     try:
         return Document.model_validate_json(data)
     except ValidationError as error:

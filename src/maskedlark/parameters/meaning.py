@@ -11,7 +11,7 @@ from maskedlark.parameters.settings import Budget, Delay, TrainedModel
 
 Line = tuple[str, str]
 WARNING = "warning"
-MOST_DATED = 1 << 37
+MAX_DATED = 1 << 37
 """Documents may name moments that calendars here do not reach."""
 
 
@@ -120,7 +120,7 @@ def _reports(document: Document) -> Iterator[Line]:
 
 
 def _moment(seconds: int) -> str:
-    if seconds > MOST_DATED:
+    if seconds > MAX_DATED:
         return "long after the year 9000"
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskedlark.core import field
-from maskedlark.core.records import Trained
+from maskedlark.core.records import TrainingRecords
 from maskedlark.errors import NoiseTooSmall
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.settings import TrainedModel
@@ -50,14 +50,14 @@ def check(document: Document, tag: str) -> None:
         raise NoiseTooSmall(f"{lacking}: ask with noise")
 
 
-def unbiased(records: Trained, declared: TrainedModel, helpers: int) -> Trained:
+def unbiased(records: TrainingRecords, declared: TrainedModel, helpers: int) -> TrainingRecords:
     """One helper's shares of masks (one-hot - b) / a, in units: all helpers' add up to them."""
     kept, off = _coefficients(declared)
     # Everybody takes off the same part: in the field any number of helpers divides.
     part = np.array([int(each) * pow(helpers, -1, field.P) % field.P for each in off], np.int64)
     scaled = field.multiply(records.shares, np.broadcast_to(kept, records.shares.shape))
     shares = field.subtract(scaled, np.broadcast_to(part, scaled.shape))
-    return Trained(records.ids, records.features, records.candidates, shares)
+    return TrainingRecords(records.ids, records.features, records.candidates, shares)
 
 
 def growth(declared: TrainedModel) -> int:

@@ -19,24 +19,24 @@ from pydantic_core import ErrorDetails
 
 from maskedlark.core import local_dp
 from maskedlark.core.candidates import ALL, CandidatePolicy, Pair, Sample
-from maskedlark.core.declared import MOST_FEATURES, MOST_NAME, MOST_NAMES, Model, Value
-from maskedlark.core.labels import MOST_LABELS, LabelSpace
-from maskedlark.wire.columns import MOST_KEY_TEXT
+from maskedlark.core.declared import MAX_FEATURES, MAX_NAME, MAX_NAMES, Model, Value
+from maskedlark.core.labels import MAX_LABELS, LabelSpace
+from maskedlark.wire.columns import MAX_KEY_TEXT
 from maskedlark.wire.signatures import VerifyingKey
 
-MOST_SHOWN = 1024
+MAX_SHOWN = 1024
 """The most candidates that a record may show: each is eight bytes of every report to helper 0."""
 
-Name = Annotated[str, StringConstraints(min_length=1, max_length=MOST_NAME, pattern=r"^[A-Za-z0-9_.:/ -]+$")]
-KeyText = Annotated[str, StringConstraints(max_length=MOST_KEY_TEXT)]
-MOST_NUMBER = (1 << 53) - 1
+Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME, pattern=r"^[A-Za-z0-9_.:/ -]+$")]
+KeyText = Annotated[str, StringConstraints(max_length=MAX_KEY_TEXT)]
+MAX_NUMBER = (1 << 53) - 1
 """Canonical JSON has no larger whole numbers."""
-KeyNumber = Annotated[int, Field(ge=-MOST_NUMBER, le=MOST_NUMBER)]
+KeyNumber = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
 Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
-MOST_FAULTS, MOST_COUNTED, MOST_SAID = 3, 1000, 500
+MAX_FAULTS, MAX_COUNTED, MAX_SAID = 3, 1000, 500
 """Faults that are said, and that are looked at; letters of what is said."""
 
 
@@ -69,10 +69,10 @@ class Canonical(Settings):
 
 def faults(error: ValidationError) -> str:
     """What is wrong, and where: names and rules, never what stood there. The first few, and not long."""
-    if error.error_count() > MOST_COUNTED:  # To look at each would cost more than it cost to make them.
+    if error.error_count() > MAX_COUNTED:  # To look at each would cost more than it cost to make them.
         return f"{error.error_count()} things are wrong"
-    found = error.errors(include_url=False, include_context=False, include_input=False)[:MOST_FAULTS]
-    return "; ".join(map(_fault, found))[:MOST_SAID]
+    found = error.errors(include_url=False, include_context=False, include_input=False)[:MAX_FAULTS]
+    return "; ".join(map(_fault, found))[:MAX_SAID]
 
 
 def _fault(fault: ErrorDetails) -> str:
@@ -119,8 +119,8 @@ class ConversionValue(Settings):
     """A value that triggers may carry, and its bounds."""
 
     name: Name
-    low: Annotated[int, Field(ge=-MOST_NUMBER, le=MOST_NUMBER)]
-    high: Annotated[int, Field(ge=-MOST_NUMBER, le=MOST_NUMBER)]
+    low: Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
+    high: Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
 
     @model_validator(mode="after")
     def _ordered(self) -> "ConversionValue":
@@ -147,10 +147,10 @@ class Label(Settings):
     """The conversion value that it is taken from, cut to the label's bounds; a binary one: was it over 0.
 
     A binary label of nothing says whether there was any conversion at all."""
-    classes: Annotated[int, Field(ge=2, le=MOST_LABELS)] | None = None
+    classes: Annotated[int, Field(ge=2, le=MAX_LABELS)] | None = None
     low: int | None = None
     high: int | None = None
-    buckets: Annotated[int, Field(ge=1, lt=MOST_LABELS)] | None = None
+    buckets: Annotated[int, Field(ge=1, lt=MAX_LABELS)] | None = None
 
     @model_validator(mode="after")
     def _fitting(self) -> "Label":
@@ -174,8 +174,8 @@ class Label(Settings):
     @cached_property
     def _space(self) -> LabelSpace:
         low, high = self.low or 0, self.high or 0
-        if self.kind == "integers" and high - low >= MOST_LABELS:
-            raise ValueError(f"{high - low + 1} labels; declare reals with buckets, at most {MOST_LABELS}")
+        if self.kind == "integers" and high - low >= MAX_LABELS:
+            raise ValueError(f"{high - low + 1} labels; declare reals with buckets, at most {MAX_LABELS}")
         match self.kind:
             case "binary":
                 return LabelSpace.binary()
@@ -190,7 +190,7 @@ class Label(Settings):
 class FeatureNoise(Settings):
     """Local DP: Laplace(sensitivity / epsilon) on every byte feature, once a source."""
 
-    epsilon: Annotated[float, Field(ge=local_dp.LEAST_EPSILON, le=local_dp.MOST_EPSILON)]
+    epsilon: Annotated[float, Field(ge=local_dp.MIN_EPSILON, le=local_dp.MAX_EPSILON)]
     sensitivity: Annotated[float, Field(ge=1, le=local_dp.LARGEST)]
 
     def declared(self) -> local_dp.FeatureNoise:
@@ -201,7 +201,7 @@ class FeatureNoise(Settings):
 class RandomisedResponse(Settings):
     """Local DP on labels: the truth with the odds that epsilon allows, else another label."""
 
-    epsilon: Annotated[float, Field(ge=local_dp.LEAST_EPSILON, le=local_dp.MOST_EPSILON)]
+    epsilon: Annotated[float, Field(ge=local_dp.MIN_EPSILON, le=local_dp.MAX_EPSILON)]
 
     def declared(self) -> local_dp.RandomisedResponse:
         """As the core knows it."""
@@ -212,10 +212,10 @@ class TrainedModel(Settings):
     """A model: its tag, features, labels, candidates, the bound on a gradient, local DP where wanted."""
 
     tag: Name
-    features: Annotated[int, Field(ge=1, le=MOST_FEATURES)]
-    labels: Annotated[tuple[Label, ...], Field(min_length=1, max_length=MOST_NAMES)]
+    features: Annotated[int, Field(ge=1, le=MAX_FEATURES)]
+    labels: Annotated[tuple[Label, ...], Field(min_length=1, max_length=MAX_NAMES)]
     candidates: Literal["all", "pair", "sample"] = "all"
-    sample: Annotated[int, Field(ge=2, le=MOST_SHOWN)] | None = None
+    sample: Annotated[int, Field(ge=2, le=MAX_SHOWN)] | None = None
     gradient_bound: Annotated[float, Field(ge=1e-6, le=1e6)]
     feature_noise: FeatureNoise | None = None
     randomised_response: RandomisedResponse | None = None
@@ -226,9 +226,9 @@ class TrainedModel(Settings):
             raise ValueError("candidates 'sample' goes with sample, their number: give both or none")
         for label in self.labels:
             space = label.space()
-            if self.candidates == "all" and len(space) > MOST_SHOWN:
+            if self.candidates == "all" and len(space) > MAX_SHOWN:
                 raise ValueError(
-                    f"candidates 'all' shows {len(space)} labels, over {MOST_SHOWN}: use buckets or a sample"
+                    f"candidates 'all' shows {len(space)} labels, over {MAX_SHOWN}: use buckets or a sample"
                 )
             if self.sample is not None and self.sample > len(space):
                 raise ValueError(

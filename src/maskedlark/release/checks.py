@@ -13,12 +13,12 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Records
 from maskedlark.dp import mechanisms
 from maskedlark.errors import FieldOverflow, NoiseTooSmall
-from maskedlark.functions.function import Column, Question
+from maskedlark.functions.function import Column, Query
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.settings import Mechanism
 from maskedlark.release.errors import AnswerTooLarge, MixedDatasets, TooFewRecords, TooManyRecords
-from maskedlark.release.messages import MOST_ANSWER, MOST_REQUEST
-from maskedlark.wire.columns import MOST_KEY_TEXT
+from maskedlark.release.messages import MAX_ANSWER, MAX_REQUEST
+from maskedlark.wire.columns import MAX_KEY_TEXT
 
 Seeds = Callable[[Document, bytes], bytes]
 """The seed that the helpers of a dataset share, by its document and digest."""
@@ -120,18 +120,18 @@ class Scope:
             )
 
 
-def most_bytes(question: Question, rows: int) -> int:
+def most_bytes(question: Query, rows: int) -> int:
     """What an answer of so many rows per table can take, beside its receipt."""
     return sum(
-        rows * (sum(8 * column.width for column in plan.columns) + len(plan.by) * (MOST_KEY_TEXT + 2) + 9)
-        for plan in question.plans
+        rows * (sum(8 * column.width for column in plan.columns) + len(plan.by) * (MAX_KEY_TEXT + 2) + 9)
+        for plan in question.schemas
     )
 
 
-def check_answer(question: Question, rows: int) -> None:
+def check_answer(question: Query, rows: int) -> None:
     """An answer that nobody could read is not worth its budget."""
     size = most_bytes(question, rows)
-    if size > MOST_ANSWER - MOST_REQUEST:
+    if size > MAX_ANSWER - MAX_REQUEST:
         raise AnswerTooLarge(
             f"the answer could take {size >> 20} MiB: ask for fewer values or groupings at once"
         )

@@ -15,29 +15,29 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from maskedlark.core import field
-from maskedlark.core.declared import MOST_NAMES
+from maskedlark.core.declared import MAX_NAMES
 from maskedlark.core.field import FieldArray
-from maskedlark.dp.mechanisms import LEAST_NOISE, MOST_NOISE, Kind
+from maskedlark.dp.mechanisms import MAX_NOISE, MIN_NOISE, Kind
 from maskedlark.dp.sampling import Sampling
-from maskedlark.dp.session_charge import MOST_STEPS
+from maskedlark.dp.session_charge import MAX_STEPS
 from maskedlark.errors import BadArguments, WrongLength, WrongType
 from maskedlark.functions.function import Group
 from maskedlark.ledger import receipt
 from maskedlark.ledger.receipt import Hex16, SignedReceipt
-from maskedlark.parameters.settings import MOST_NUMBER, Hex32, Name, Settings, faults
+from maskedlark.parameters.settings import MAX_NUMBER, Hex32, Name, Settings, faults
 from maskedlark.wire import codec
 from maskedlark.wire.codec import Fields, Reader
 
-MOST_DATASETS = 366
-MOST_REQUEST = 1 << 22
+MAX_DATASETS = 366
+MAX_REQUEST = 1 << 22
 """Room for the weights of a model that is evaluated."""
-MOST_ANSWER = 64 << 20
-MOST_TABLES = 64
-MOST_COLUMNS = 1 << 10
-MOST_ROWS = 1 << 20
-MOST_SLOT = 1 << 52
-Slot = Annotated[int, Field(ge=0, le=MOST_SLOT)]
-_Number = Annotated[int, Field(ge=0, le=MOST_NUMBER)]
+MAX_ANSWER = 64 << 20
+MAX_TABLES = 64
+MAX_COLUMNS = 1 << 10
+MAX_ROWS = 1 << 20
+MAX_SLOT = 1 << 52
+Slot = Annotated[int, Field(ge=0, le=MAX_SLOT)]
+_Number = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
 _Cost = Annotated[float, Field(ge=0)]
 _ANSWER = Fields("tables", "receipt")
 _TABLE = Fields("rows", "columns")
@@ -49,11 +49,11 @@ class Request(Settings):
     format: Literal[1] = 1
     id: Hex16
     """Random: the same id is the same question, charged once."""
-    datasets: Annotated[tuple[Hex32, ...], Field(min_length=1, max_length=MOST_DATASETS)]
+    datasets: Annotated[tuple[Hex32, ...], Field(min_length=1, max_length=MAX_DATASETS)]
     """By digest, as they were sealed."""
     function: Name
     arguments: dict[str, Any]
-    noise: Annotated[float, Field(ge=LEAST_NOISE, le=MOST_NOISE)]
+    noise: Annotated[float, Field(ge=MIN_NOISE, le=MAX_NOISE)]
     """Its scale, in units of the sensitivity: at least the document's floor."""
 
     def encode(self) -> bytes:
@@ -75,16 +75,16 @@ class SessionRequest(Settings):
     format: Literal[2] = 2
     id: Hex16
     """Random: the same id is the same session."""
-    datasets: Annotated[tuple[Hex32, ...], Field(min_length=1, max_length=MOST_DATASETS)]
-    slots: Annotated[tuple[Slot, ...], Field(min_length=1, max_length=MOST_DATASETS)]
+    datasets: Annotated[tuple[Hex32, ...], Field(min_length=1, max_length=MAX_DATASETS)]
+    slots: Annotated[tuple[Slot, ...], Field(min_length=1, max_length=MAX_DATASETS)]
     """In every dataset, the slot of its first step: none of them may be another session's."""
     function: Name
     tag: Name
     arguments: dict[str, Any]
-    noise: Annotated[float, Field(ge=LEAST_NOISE, le=MOST_NOISE)] | None
+    noise: Annotated[float, Field(ge=MIN_NOISE, le=MAX_NOISE)] | None
     """None where the model's labels were randomised in the browser: then nothing is charged."""
     sampling: Sampling
-    steps: Annotated[int, Field(ge=1, le=MOST_STEPS)]
+    steps: Annotated[int, Field(ge=1, le=MAX_STEPS)]
     delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """The session's own part of the model's δ."""
 
@@ -139,9 +139,9 @@ class Answer:
 
 def decode_answer(data: bytes) -> Answer:
     """Run by the ad server. Form alone: the receipt is not verified yet."""
-    reader = Reader.message(data, MOST_ANSWER)
+    reader = Reader.message(data, MAX_ANSWER)
     tables_key, receipt_key = reader.map(_ANSWER)
-    tables = [_table(reader) for _ in reader.items(tables_key, 1, MOST_TABLES)]
+    tables = [_table(reader) for _ in reader.items(tables_key, 1, MAX_TABLES)]
     signed = receipt.decode(reader.octets(receipt_key))
     reader.end()
     return Answer(signed, tables)
@@ -149,13 +149,13 @@ def decode_answer(data: bytes) -> Answer:
 
 def _table(reader: Reader) -> AnswerTable:
     rows_key, columns_key = reader.map(_TABLE)
-    rows = [_row(reader) for _ in reader.items(rows_key, 0, MOST_ROWS)]
-    columns = [_column(reader, len(rows)) for _ in reader.items(columns_key, 1, MOST_COLUMNS)]
+    rows = [_row(reader) for _ in reader.items(rows_key, 0, MAX_ROWS)]
+    columns = [_column(reader, len(rows)) for _ in reader.items(columns_key, 1, MAX_COLUMNS)]
     return AnswerTable(rows, columns)
 
 
 def _row(reader: Reader) -> Group:
-    row = tuple([reader.item(b"") for _ in reader.items(b"", 0, MOST_NAMES)])
+    row = tuple([reader.item(b"") for _ in reader.items(b"", 0, MAX_NAMES)])
     if not all(type(key) in (str, int) for key in row):
         raise WrongType("a key is a text or a whole number")
     return row

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from maskedlark.core import batches
 from maskedlark.core.batches import Draw, Rows
-from maskedlark.core.records import Records, Trained
+from maskedlark.core.records import Records, TrainingRecords
 from maskedlark.dp.sampling import Sampling
 from maskedlark.functions.function import Part
 from maskedlark.wire.steps import Ranges
@@ -36,15 +36,15 @@ class Work:
         """The same work, in which nobody counts if fewer than k do."""
         return Work(self.rows, self.counted & (np.count_nonzero(self.counted) >= k))
 
-    def gather(self, datasets: Sequence[Records]) -> Trained:
+    def gather(self, datasets: Sequence[Records]) -> TrainingRecords:
         """All rows as one, in this order, with their shares."""
         found = [take(records, rows) for records, rows in zip(datasets, self.rows, strict=True)]
         return found[0] if len(found) == 1 else _joined(found)
 
-    def only_counted(self, gathered: Trained) -> Trained:
+    def only_counted(self, gathered: TrainingRecords) -> TrainingRecords:
         """The same rows; those that do not count add 0 to every sum."""
         shares = gathered.shares * self.counted[:, None]
-        return Trained(gathered.ids, gathered.features, gathered.candidates, shares)
+        return TrainingRecords(gathered.ids, gathered.features, gathered.candidates, shares)
 
 
 def of_part(part: Part, seeds: Sequence[bytes], tag: str, sizes: Sequence[int]) -> Work:
@@ -148,11 +148,11 @@ def forget() -> None:
     _held_out.cache_clear()
 
 
-def take(records: Records, rows: Rows | range) -> Trained:
+def take(records: Records, rows: Rows | range) -> TrainingRecords:
     """These records alone, in order."""
-    assert isinstance(records, Trained), "only records to train have parts"
+    assert isinstance(records, TrainingRecords), "only records to train have parts"
     shown = tuple(each if len(each) == 1 else each[rows] for each in records.candidates)
-    return Trained(records.ids[rows], records.features[rows], shown, records.shares[rows])
+    return TrainingRecords(records.ids[rows], records.features[rows], shown, records.shares[rows])
 
 
 def _filled(drawn: Sequence[Draw], most: int) -> Work:
@@ -167,10 +167,10 @@ def _filled(drawn: Sequence[Draw], most: int) -> Work:
     return Work(rows, taken[order])
 
 
-def _joined(found: Sequence[Trained]) -> Trained:
+def _joined(found: Sequence[TrainingRecords]) -> TrainingRecords:
     """Records of several datasets as those of one."""
     sizes = [len(records) for records in found]
-    return Trained(
+    return TrainingRecords(
         np.concatenate([records.ids for records in found]),
         np.concatenate([records.features for records in found]),
         tuple(_shown(each, sizes) for each in zip(*(records.candidates for records in found), strict=True)),

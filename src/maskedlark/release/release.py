@@ -25,13 +25,13 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Records
 from maskedlark.dp import mechanisms, sampling
 from maskedlark.dp.accountant import Charge
-from maskedlark.dp.session_charge import Course
+from maskedlark.dp.session_charge import SessionCharge
 from maskedlark.functions.function import (
     AnyFunction,
     Column,
     Function,
     Group,
-    Question,
+    Query,
     SteppedFunction,
     Table,
 )
@@ -49,7 +49,7 @@ from maskedlark.release.messages import Answer, AnswerTable, Request, SessionReq
 from maskedlark.release.session import Session, batches_of, body_digest
 from maskedlark.wire.steps import Ranges
 
-MOST_SESSIONS = 64
+MAX_SESSIONS = 64
 """Sessions whose networks and datasets are kept in memory."""
 F = TypeVar("F", bound=AnyFunction)
 
@@ -60,7 +60,7 @@ class CheckedQuery:
 
     scope: Scope
     request: Request
-    question: Question
+    question: Query
     computed: str
     """What the same share is computed with: the function's engine, and how parts are drawn."""
     records: int
@@ -100,7 +100,7 @@ class _Release:
     """A digest of what is asked: by which a kept answer is known again."""
     scope: Scope
     seeds: tuple[bytes, ...]
-    question: Question
+    question: Query
     noise: float | None
     is_hidden: bool
     """Whether the ad server does not know which records are asked for."""
@@ -177,7 +177,7 @@ class Release:
         digest, seeds = body_digest(body, chosen), scope.seeds
 
         def taken() -> Callable[[int, int], bytes]:
-            seed = self._sessions.take(origin, session_id, step, digest, session.engine, seeds)
+            seed = self._sessions.claim_step(origin, session_id, step, digest, session.engine, seeds)
             return lambda *_: seed
 
         def bound(columns: Sequence[FieldArray]) -> Sequence[bytes | Sequence[bytes]]:
@@ -247,7 +247,7 @@ class Release:
         question = function.ask(scope.document, request.arguments)
         records, computed = scope.size(question.tag), function.engine
         if question.part is not None:
-            assert not any(plan.by for plan in question.plans), "groups would tell who is in a hidden part"
+            assert not any(plan.by for plan in question.schemas), "groups would tell who is in a hidden part"
             records, computed = int(records * question.part.share), _drawn(function)
         scope.check_noise(request.noise)
         scope.check_size(records)
@@ -256,7 +256,7 @@ class Release:
         check_answer(question, records // scope.document.k)
         return CheckedQuery(scope, request, question, computed, records)
 
-    def open(self, origin: str, body: bytes, request: SessionRequest) -> SignedReceipt:
+    def open_session(self, origin: str, body: bytes, request: SessionRequest) -> SignedReceipt:
         """Charge a session whole. The same request gets the same receipt."""
         scope = self._scope(origin, request)
         function = self._function(request.function, SteppedFunction, scope.purpose)  # type: ignore[type-abstract]
@@ -275,7 +275,7 @@ class Release:
         )
         return self._ledger.charge(scope.document, charge).receipt
 
-    def close(self, origin: str, session_id: bytes) -> SignedReceipt:
+    def close_session(self, origin: str, session_id: bytes) -> SignedReceipt:
         """Give back what was not used."""
         signed = self._sessions.close(self.session(origin, session_id).scope.document, session_id)
         self._kept.remove(origin, session_id)
@@ -304,7 +304,7 @@ class Release:
                 return kept
         made = self._session(origin, session_id)
         with self._lock:
-            if len(self._open) >= MOST_SESSIONS:
+            if len(self._open) >= MAX_SESSIONS:
                 self._open.pop(next(iter(self._open)))
             return self._open.setdefault((origin, session_id), made)
 
@@ -340,7 +340,7 @@ class Release:
         return function
 
 
-def _session_charge(request: SessionRequest, scope: Scope) -> Course | None:
+def _session_charge(request: SessionRequest, scope: Scope) -> SessionCharge | None:
     """What a session is charged as; none where labels were randomised in the browser."""
     records, document = scope.size(request.tag), scope.document
     scope.check_size(records)
@@ -352,7 +352,7 @@ def _session_charge(request: SessionRequest, scope: Scope) -> Course | None:
     return sampling.course(request.sampling, *law, records=records, k=document.k)
 
 
-def _records(question: Question, scope: Scope, seeds: Sequence[bytes]) -> Sequence[Records]:
+def _records(question: Query, scope: Scope, seeds: Sequence[bytes]) -> Sequence[Records]:
     """All records of a query; of a part, as many as everybody may know, of which only the part counts."""
     records, part, tag = scope.records(question.tag), question.part, question.tag
     if part is None:
@@ -371,7 +371,7 @@ def _noised(
     asked: _Release, tables: Sequence[Table], seed_of: Callable[[int, int], bytes]
 ) -> Iterator[AnswerTable]:
     """The tables without rows below k, every column with noise of its own."""
-    for number, (plan, table) in enumerate(zip(asked.question.plans, tables, strict=True)):
+    for number, (plan, table) in enumerate(zip(asked.question.schemas, tables, strict=True)):
         # Of what is hidden no row may be missing: there it is the records that do not count.
         least = 0 if asked.is_hidden else asked.scope.document.k
         kept = np.flatnonzero(table.records >= least)
@@ -394,9 +394,9 @@ def _flat(tables: Sequence[AnswerTable]) -> FieldArray:
     return np.concatenate([column.ravel() for table in tables for column in table.columns])
 
 
-def _fixed_form(question: Question, flat: FieldArray) -> Iterator[AnswerTable]:
+def _fixed_form(question: Query, flat: FieldArray) -> Iterator[AnswerTable]:
     """Numbers as the answer over hidden records that they are: a row per table, whoever is in it."""
-    return _cut(flat, [([()], [column.width for column in plan.columns]) for plan in question.plans])
+    return _cut(flat, [([()], [column.width for column in plan.columns]) for plan in question.schemas])
 
 
 def _cut(flat: FieldArray, shapes: Sequence[tuple[Sequence[Group], Sequence[int]]]) -> Iterator[AnswerTable]:

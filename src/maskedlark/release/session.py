@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from maskedlark.core.records import Records
 from maskedlark.dp import sampling
-from maskedlark.dp.session_charge import Course
+from maskedlark.dp.session_charge import SessionCharge
 from maskedlark.errors import BadArguments
 from maskedlark.functions.function import Steps
 from maskedlark.parameters import randomised
@@ -64,7 +64,7 @@ class Session:
 
 
 def batches_of(
-    request: SessionRequest, course: Course | None, seeds: Sequence[bytes], sizes: Sequence[int]
+    request: SessionRequest, course: SessionCharge | None, seeds: Sequence[bytes], sizes: Sequence[int]
 ) -> Batches:
     """The batches of a session. `sizes`: records of the model, by dataset. Run by helpers."""
 

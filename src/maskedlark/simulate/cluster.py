@@ -38,7 +38,7 @@ from maskedlark.wire.signatures import SigningKey
 ORIGIN = "ads.example"
 DAY_S = 86_400
 MOST = Budget(epsilon=100, delta=1e-3)
-MOST_COALITION = Budget(epsilon=200, delta=1e-3)
+MAX_COALITION = Budget(epsilon=200, delta=1e-3)
 """As much to train, on top of as much to aggregate."""
 _PORTS, _SETTINGS = "ports.json", "settings.toml"
 _UPLOAD = Patience(timeout_s=60, within_s=120)
@@ -288,6 +288,6 @@ def _write_configs(made: LocalCluster, database: str, helper_settings: str, serv
             f"{helper_settings}\n[origins]\n{origins}\n"
             f"[policy]\ntrusted_helpers = {trusted}\nleast_k = 1\n"
             f"most = {{epsilon = {MOST.epsilon}, delta = {MOST.delta}}}\n"
-            f"most_coalition = {{epsilon = {MOST_COALITION.epsilon}, delta = {MOST_COALITION.delta}}}\n"
+            f"most_coalition = {{epsilon = {MAX_COALITION.epsilon}, delta = {MAX_COALITION.delta}}}\n"
             f"[serving]\n{serving}\n"
         )

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskedlark.core.purpose import Purpose
-from maskedlark.dp.session_charge import Course, crowded
+from maskedlark.dp.session_charge import SessionCharge, crowded
 from maskedlark.features.encoder import Encoder
 from maskedlark.features.kinds import BooleanColumn, Fitted, OneHotColumn
 from maskedlark.features.scaled import ScaledColumn
@@ -33,7 +33,7 @@ from maskedlark.wire.columns import Key
 
 ENCODER, MODEL, RECIPE = "encoder.json", "model.py", "run.toml"
 STEPS = 60
-RATE, MOST_BATCH = 0.5, 10_000
+RATE, MAX_BATCH = 0.5, 10_000
 HELD_OUT = 0.2
 _BUILD = '''"""The model that run.toml trains: change it as you like. `build` is called once."""
 
@@ -67,7 +67,7 @@ name = "SGD"
 lr = 2.0
 momentum = 0.9
 """
-K, LEAST_K = 100, 10
+K, MIN_K = 100, 10
 ENOUGH = 1000
 """From so many rows on, k is 100; of fewer it is a tenth."""
 DECOYS = 8
@@ -92,7 +92,7 @@ def chosen(size: int, k: int | None, epsilon: float, fake_rate: float) -> Declar
 
     Refuses what cannot be asked, or what the helpers of a simulation do not allow.
     """
-    least = k if k is not None else K if size >= ENOUGH else max(LEAST_K, size // 10)
+    least = k if k is not None else K if size >= ENOUGH else max(MIN_K, size // 10)
     if size < least:
         raise BadSimulation(
             f"the table has {size} rows, fewer than k = {least}: nothing could be asked of them. Take a "
@@ -202,7 +202,7 @@ def hand_over(folder: Path, document: Document, tag: str, records: int, delta: f
 
 def _batches(records: int, k: int, held_out: float, delta: float) -> str:
     """Batches that are hardly ever below k; where the users is too small for that, all of it."""
-    rate = min(RATE, MOST_BATCH / records)
-    if crowded(Course("gaussian", 4.0, rate, STEPS, STEPS, delta), records, k, held_out):
+    rate = min(RATE, MAX_BATCH / records)
+    if crowded(SessionCharge("gaussian", 4.0, rate, STEPS, STEPS, delta), records, k, held_out):
         return f"sampling_rate = {rate:.3g}"
     return 'sampling = "whole"'

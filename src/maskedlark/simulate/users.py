@@ -24,9 +24,9 @@ from maskedlark.features.errors import ColumnDoesNotFit, TableDoesNotFit
 from maskedlark.features.kinds import boolean
 from maskedlark.features.scaled import number
 from maskedlark.features.table import Table
-from maskedlark.parameters.settings import MOST_NUMBER
+from maskedlark.parameters.settings import MAX_NUMBER
 from maskedlark.simulate.errors import BadSimulation
-from maskedlark.wire.columns import MOST_KEY_TEXT, Key
+from maskedlark.wire.columns import MAX_KEY_TEXT, Key
 
 Bounds = tuple[int, int]
 TELLING = 0.95
@@ -70,7 +70,7 @@ class ColumnRoles:
         if COUNT in self.values:
             yield f"a value cannot be called {COUNT!r}: that is the number of records; rename it"
         for name, (low, high) in self.values.items():
-            if not -MOST_NUMBER <= low <= high <= MOST_NUMBER or low == high == 0:
+            if not -MAX_NUMBER <= low <= high <= MAX_NUMBER or low == high == 0:
                 yield f"value {name!r} is from {low} to {high}: give bounds from low to high"
 
     def check_encoder(self, encoder: Encoder) -> None:
@@ -211,9 +211,9 @@ def _entries(column: Column) -> list[Key]:
     texts = [
         "" if absent else text(value) for value, absent in zip(column.values, column.absent, strict=True)
     ]
-    if long := [place for place, each in enumerate(texts) if len(each.encode()) > MOST_KEY_TEXT]:
+    if long := [place for place, each in enumerate(texts) if len(each.encode()) > MAX_KEY_TEXT]:
         row = int(np.flatnonzero(np.isin(column.places, long))[0])
-        raise ColumnDoesNotFit(column.name, row, f"a key has at most {MOST_KEY_TEXT} bytes; shorten it")
+        raise ColumnDoesNotFit(column.name, row, f"a key has at most {MAX_KEY_TEXT} bytes; shorten it")
     entries: list[Key] = [*map(int, texts)] if all(map(_WHOLE.fullmatch, texts)) else [*texts]
     return [entries[place] for place in column.places.tolist()]
 

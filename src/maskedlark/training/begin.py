@@ -10,7 +10,7 @@ from torch import nn
 
 from maskedlark.adserver.session import Session
 from maskedlark.core import field
-from maskedlark.dp.session_charge import MOST_STEPS
+from maskedlark.dp.session_charge import MAX_STEPS
 from maskedlark.errors import BadArguments
 from maskedlark.exact.errors import WeightsDoNotFit
 from maskedlark.features.encoder import Encoder
@@ -63,7 +63,7 @@ def begin(
     steps; `sampling="whole"` takes all, `"chosen"` what each step names. `folder` makes it survive a kill.
     """
     plans.refuse(
-        (not 1 <= steps <= MOST_STEPS, f"steps={steps}: a run has 1 to {MOST_STEPS}"),
+        (not 1 <= steps <= MAX_STEPS, f"steps={steps}: a run has 1 to {MAX_STEPS}"),
         (bits not in (8, 16), f"bits={bits}: weights travel with 8 or 16"),
         (checkpoint_every < 1, f"checkpoint_every={checkpoint_every}: a checkpoint is after 1 step or more"),
     )

@@ -24,7 +24,7 @@ from maskedlark.functions import model as described
 from maskedlark.functions import weights
 from maskedlark.functions.evaluation import DescribedScale, Evaluation, EvaluationArguments
 from maskedlark.training import network as networks
-from maskedlark.training.metrics import Binary, Classes, Floats, Measured, Values
+from maskedlark.training.metrics import AggregateRecords, Binary, Classes, Floats, Values
 from maskedlark.training.predictor import Predictor
 from maskedlark.training.training import Training
 
@@ -43,7 +43,7 @@ Which = Literal["all", "held_out", "training"]
 class Evaluated:
     """What an evaluation says, label by label, and what it cost."""
 
-    labels: tuple[Measured, ...]
+    labels: tuple[AggregateRecords, ...]
     """Binary for bce, Classes for softmax, Values for mse."""
     answered: Answered
 
@@ -120,9 +120,9 @@ def _scale(loss: Loss, space: LabelSpace, buckets: int) -> DescribedScale:
 
 def _measured(
     network: Network, spaces: Sequence[LabelSpace], scales: Sequence[DescribedScale], answered: Answered
-) -> tuple[Measured, ...]:
+) -> tuple[AggregateRecords, ...]:
     (table,) = answered.tables
-    measured: list[Measured] = []
+    measured: list[AggregateRecords] = []
     for place, (loss, space, scale) in enumerate(zip(network.losses, spaces, scales, strict=True)):
         sensitivity = table.plan.columns[place].sensitivity
         deviation = intervals.standard_error(answered.kind, answered.noise, sensitivity, answered.helpers)

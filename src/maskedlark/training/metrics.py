@@ -164,5 +164,5 @@ class Values(_Histogram):
         return float(self.edges[1] - self.edges[0]) / 2
 
 
-Measured = Binary | Classes | Values
+AggregateRecords = Binary | Classes | Values
 """What an evaluation says of one label."""

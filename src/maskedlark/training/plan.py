@@ -9,7 +9,7 @@ from rich.filesize import decimal
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp import calibration, sampling
 from maskedlark.dp.sampling import Sampling
-from maskedlark.dp.session_charge import Course, adserver_epsilon, coalition_epsilon
+from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, coalition_epsilon
 from maskedlark.errors import BadArguments, NoiseTooSmall, NotDeclared
 from maskedlark.parameters import randomised
 from maskedlark.parameters.document import Document
@@ -37,7 +37,7 @@ class PrivacyTarget:
 class TrainingPlan:
     """A run, as it will be charged."""
 
-    course: Course | None
+    course: SessionCharge | None
     """None where labels were randomised in the browser."""
     sampling: Sampling
     steps: int
@@ -166,7 +166,7 @@ def expected_batch(drawn: Sampling, records: int) -> float:
 
 def course(
     document: Document, tag: str, drawn: Sampling, steps: int, target: PrivacyTarget, records: int
-) -> Course | None:
+) -> SessionCharge | None:
     """What a session will be charged as: from the noise, or from what it may cost. Checks both ceilings."""
     if target.noise is None and target.epsilon is None and randomised.missing(document, tag) is None:
         return None
@@ -192,7 +192,9 @@ def course(
     return course
 
 
-def _check(course: Course, drawn: Sampling, target: PrivacyTarget, document: Document, records: int) -> None:
+def _check(
+    course: SessionCharge, drawn: Sampling, target: PrivacyTarget, document: Document, records: int
+) -> None:
     """Refuse what costs more than was asked for, or than the document allows."""
     ceilings = document.training
     assert ceilings is not None
@@ -219,7 +221,7 @@ def _noise(drawn: Sampling, kind: str, steps: int, delta: float, target: Privacy
     uses, rate = drawn.uses(steps), drawn.rate or 1.0
     limits = (epsilon, math.inf) if target.against == "adserver" else (math.inf, epsilon)
     try:
-        return calibration.noise_for_course(kind, rate, uses, delta, *limits)  # type: ignore[arg-type]
+        return calibration.noise_for_session(kind, rate, uses, delta, *limits)  # type: ignore[arg-type]
     except NotDeclared:
         raise BadArguments(
             f"no noise makes {steps} steps cost only ε = {epsilon:g} at δ = {delta:g}"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 from torch import nn
 
-from maskedlark.core.declared import MOST_NAMES
+from maskedlark.core.declared import MAX_NAMES
 from maskedlark.exact.network import FEATURE_EXPONENT
 from maskedlark.features.encoder import Encoder
 from maskedlark.parameters.settings import Settings
@@ -29,9 +29,7 @@ class _Said(Settings):
     """What stands in a file beside the weights."""
 
     format: Literal[1] = 1
-    losses: Annotated[
-        tuple[Literal["bce", "mse", "softmax"], ...], Field(min_length=1, max_length=MOST_NAMES)
-    ]
+    losses: Annotated[tuple[Literal["bce", "mse", "softmax"], ...], Field(min_length=1, max_length=MAX_NAMES)]
     tag: str
     encoder: str | None
 

@@ -15,7 +15,7 @@ from maskedlark.web import body, logs, problem
 from maskedlark.web.errors import BadRequest
 from maskedlark.web.problem import MEDIA_TYPE, Problem
 
-MOST_BODY = 1 << 20
+MAX_BODY = 1 << 20
 BODY_WITHIN_S = 60.0
 """From the first to the last byte of a body."""
 BODIES = 64
@@ -28,12 +28,12 @@ _log = logging.getLogger(__name__)
 async def read_body(request: Request) -> AsyncIterator[bytes]:
     """The request's body, within the limits. A dependency: its place is free again after the endpoint."""
     with request.app.state.room.place() as place:
-        yield await body.read(request, MOST_BODY, BODY_WITHIN_S, place)
+        yield await body.read(request, MAX_BODY, BODY_WITHIN_S, place)
 
 
 def install(app: FastAPI) -> None:
     """Let the app answer every error with a problem document. Run by every service, once."""
-    app.state.room = body.Room(BODIES * MOST_BODY)
+    app.state.room = body.Room(BODIES * MAX_BODY)
     app.state.draining = False
     # Nobody here follows a redirect, and to make one the query is decoded, which may be no text.
     app.router.redirect_slashes = False

@@ -18,7 +18,7 @@ from maskedlark.errors import MaskedLarkError
 from maskedlark.parameters.settings import Settings
 from maskedlark.storage.engine import beside, parse
 from maskedlark.web.errors import BadConfig
-from maskedlark.wire.keys import MOST_ADDRESS
+from maskedlark.wire.keys import MAX_ADDRESS
 
 
 def _address(text: str) -> str:
@@ -37,7 +37,7 @@ def _database(text: str) -> str:
     return text
 
 
-Address = Annotated[str, Field(max_length=MOST_ADDRESS), AfterValidator(_address)]
+Address = Annotated[str, Field(max_length=MAX_ADDRESS), AfterValidator(_address)]
 DatabaseUrl = Annotated[str, AfterValidator(_database)]
 """It may hold a password: give its field repr=False."""
 

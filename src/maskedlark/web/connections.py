@@ -21,7 +21,7 @@ READ_WITHIN_S = 60.0
 """For an answer to be read: its bytes are in our memory until then. Our clients wait no longer either."""
 ASKS_WITHIN_S = 1.0
 """When the service stops: for who has just come, and has not said anything yet."""
-MOST_UNREAD = 256 << 20
+MAX_UNREAD = 256 << 20
 """Of all answers together that are not read yet, in bytes."""
 
 
@@ -87,7 +87,7 @@ class ConnectionLimiter:
         held = {each: each.get_write_buffer_size() for each in reading}
         total = sum(held.values())
         for connection, size in held.items():
-            if total <= MOST_UNREAD:
+            if total <= MAX_UNREAD:
                 return
             self._end(connection)
             total -= size

@@ -26,7 +26,7 @@ FIELDS = (
 )  # fmt: skip
 """What `extra` may bring. Anything else that it brings is not written."""
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-MOST_TEXT = 1000
+MAX_TEXT = 1000
 """Letters of one text in a line."""
 OURS = "maskedlark"
 _SENTENCES = "uvicorn"
@@ -83,7 +83,7 @@ class Formatter(logging.Formatter):
 def told(error: BaseException) -> dict[str, object]:
     """What may be said of an exception: its class, its place, and its words if they are ours."""
     said: dict[str, object] = {"error": type(error).__name__, "at": place(error)}
-    return said | ({"reason": str(error)[:MOST_TEXT]} if isinstance(error, MaskedLarkError) else {})
+    return said | ({"reason": str(error)[:MAX_TEXT]} if isinstance(error, MaskedLarkError) else {})
 
 
 def place(error: BaseException) -> str:
@@ -101,15 +101,15 @@ def _message(record: logging.LogRecord) -> str:
     args = record.args if isinstance(record.args, tuple) else ()
     shown = tuple(map(_plain, args))
     try:
-        return (str(record.msg) % shown if shown else str(record.msg))[:MOST_TEXT]
+        return (str(record.msg) % shown if shown else str(record.msg))[:MAX_TEXT]
     except (TypeError, ValueError):
-        return str(record.msg)[:MOST_TEXT]
+        return str(record.msg)[:MAX_TEXT]
 
 
 def _sentence(record: logging.LogRecord) -> str:
     """What uvicorn says before it fills anything in. It also hands on whole tracebacks, which have lines."""
     said = record.msg.strip() if _is_of(record.name, _SENTENCES) and isinstance(record.msg, str) else ""
-    return "" if "\n" in said else said[:MOST_TEXT]
+    return "" if "\n" in said else said[:MAX_TEXT]
 
 
 def _plain(value: object) -> object:
@@ -118,7 +118,7 @@ def _plain(value: object) -> object:
         return type(value).__name__
     if isinstance(value, bytes | bytearray | memoryview):
         return f"{len(value)} bytes"
-    return value if isinstance(value, int | float) else str(value)[:MOST_TEXT]
+    return value if isinstance(value, int | float) else str(value)[:MAX_TEXT]
 
 
 def _is_of(name: str, package: str) -> bool:

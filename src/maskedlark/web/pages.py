@@ -9,9 +9,9 @@ from maskedlark.errors import InvalidDocument
 from maskedlark.parameters import chain
 from maskedlark.parameters.chain import Signed
 
-MOST_PAGE = 64
+MAX_PAGE = 64
 """The most documents of one page."""
-MOST_PAGE_BYTES = 1 << 20
+MAX_PAGE_BYTES = 1 << 20
 """A page ends before the document that would take it beyond this, but holds at least one."""
 
 
@@ -30,8 +30,8 @@ class Page:
 
 def page(documents: Sequence[Signed]) -> Page:
     """As many of them as fit into one page. Run by the parameter service."""
-    sizes = accumulate(len(signed.body) for signed in documents[:MOST_PAGE])
-    count = max(1, sum(size <= MOST_PAGE_BYTES for size in sizes))
+    sizes = accumulate(len(signed.body) for signed in documents[:MAX_PAGE])
+    count = max(1, sum(size <= MAX_PAGE_BYTES for size in sizes))
     return Page(tuple(documents[:count]), count < len(documents))
 
 

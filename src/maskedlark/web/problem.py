@@ -25,12 +25,12 @@ from maskedlark.storage import errors as storage_errors
 from maskedlark.web import errors as web_errors
 
 MEDIA_TYPE = "application/problem+json"
-MOST_PROBLEM = 1 << 16
+MAX_PROBLEM = 1 << 16
 """Bytes of a problem document that a client reads; a longer one says nothing to it."""
-MOST_DETAIL = 500
+MAX_DETAIL = 500
 """Letters of a text in it that a client keeps."""
-MOST_FACTS = 32
-MOST_DEPTH = 3
+MAX_FACTS = 32
+MAX_DEPTH = 3
 """Lists and objects inside each other, in one fact."""
 _TYPES = "/problems/"
 _RESERVED = frozenset({"type", "title", "status", "detail", "instance"})
@@ -165,7 +165,7 @@ def _restored(status: int, problem: dict[str, object]) -> MaskedLarkError:
 
 
 def _decode(body: bytes) -> dict[str, object]:
-    if len(body) > MOST_PROBLEM:
+    if len(body) > MAX_PROBLEM:
         return {}
     try:
         problem = json.loads(body)
@@ -177,7 +177,7 @@ def _decode(body: bytes) -> dict[str, object]:
 def _facts(problem: dict[str, object]) -> dict[str, object]:
     """The extension members, as far as they have the form of ours."""
     names = [name for name in problem if _FACT.fullmatch(name) and name not in _RESERVED]
-    return {name: _clean(problem[name], MOST_DEPTH) for name in names[:MOST_FACTS]}
+    return {name: _clean(problem[name], MAX_DEPTH) for name in names[:MAX_FACTS]}
 
 
 def _clean(value: object, depth: int) -> object:
@@ -197,7 +197,7 @@ def _clean(value: object, depth: int) -> object:
 
 def _line(text: object, otherwise: str = "") -> str:
     """Another party's words, fit for our terminal and log: one line, no control characters, not long."""
-    line = (text if isinstance(text, str) else otherwise)[:MOST_DETAIL]
+    line = (text if isinstance(text, str) else otherwise)[:MAX_DETAIL]
     return "".join(letter if letter.isprintable() else " " for letter in line)
 
 

@@ -18,21 +18,21 @@ from maskedlark.web.errors import ServiceAway, StrangeAnswer
 from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.wire.signatures import SigningKey
 
-MOST_ANSWER = 8 << 20
+MAX_ANSWER = 8 << 20
 TIMEOUT_S = 10.0
 CONNECT_S = 10.0
 """To be let in: nobody thinks meanwhile, so who does not answer then is away."""
 ANSWER_WITHIN_S = 60.0
 _HEADERS = {"user-agent": "maskedlark", "accept-encoding": "identity"}
 
-Query = dict[str, str | int]
+UrlQuery = dict[str, str | int]
 
 
 @dataclass(frozen=True)
 class Patience:
     """How much a client reads, and how long it waits."""
 
-    most_bytes: int = MOST_ANSWER
+    most_bytes: int = MAX_ANSWER
     """Of one answer."""
     timeout_s: float = TIMEOUT_S
     """Without a byte from the service that let us in: also what it may take to think before it answers."""
@@ -62,7 +62,7 @@ class Remote(ClosesOnExit):
         self._http = http or httpx.Client(follow_redirects=False)
         self._patience = patience or Patience()
 
-    def get(self, path: str, query: Query | None = None, patience: Patience | None = None) -> bytes:
+    def get(self, path: str, query: UrlQuery | None = None, patience: Patience | None = None) -> bytes:
         """What stands at this path."""
         return self._ask("GET", path, query, patience)
 
@@ -71,7 +71,7 @@ class Remote(ClosesOnExit):
         path: str,
         body: bytes,
         media_type: str,
-        query: Query | None = None,
+        query: UrlQuery | None = None,
         patience: Patience | None = None,
     ) -> bytes:
         """What the service answers to this body."""
@@ -85,7 +85,7 @@ class Remote(ClosesOnExit):
         self,
         method: str,
         path: str,
-        query: Query | None,
+        query: UrlQuery | None,
         patience: Patience | None,
         body: bytes | None = None,
         media_type: str | None = None,
@@ -106,7 +106,7 @@ class Remote(ClosesOnExit):
         patience: Patience,
         body: bytes | None = None,
         media_type: str | None = None,
-        query: Query | None = None,
+        query: UrlQuery | None = None,
     ) -> Iterator[httpx.Response]:
         """What the service answers, its body not read yet. No redirect is followed."""
         try:
@@ -163,7 +163,7 @@ class SignedRemote(Remote):
         self._key = key
         self._clock = clock
 
-    def delete(self, path: str, query: Query | None = None, patience: Patience | None = None) -> bytes:
+    def delete(self, path: str, query: UrlQuery | None = None, patience: Patience | None = None) -> bytes:
         """What the service answers when what stands at this path is to go."""
         return self._ask("DELETE", path, query, patience)
 

@@ -35,7 +35,7 @@ from maskedlark.web.errors import (
     UnsignedRequest,
     WrongDigest,
 )
-from maskedlark.wire.report import MOST_ORIGIN
+from maskedlark.wire.report import MAX_ORIGIN
 from maskedlark.wire.signatures import SIGNATURE_BYTES, SigningKey, VerifyingKey
 
 if TYPE_CHECKING:  # Who only measures signs requests without a web framework.
@@ -179,8 +179,8 @@ class RequestVerifier:
                 f"signed {abs(late)} seconds {'ago' if late > 0 else 'ahead of our clock'}, "
                 f"at most {WINDOW_S} are taken; set the clock, and sign it anew"
             )
-        if len(signed.origin) > MOST_ORIGIN:
-            raise UnsignedRequest(f"maskedlark-origin has at most {MOST_ORIGIN} letters")
+        if len(signed.origin) > MAX_ORIGIN:
+            raise UnsignedRequest(f"maskedlark-origin has at most {MAX_ORIGIN} letters")
         key = self._key_of(signed.origin)
         if signed.keyid != key.public.hex():
             raise UndeclaredKey(

@@ -26,7 +26,7 @@ from maskedlark.web.errors import CannotListen
 __all__ = ["Serving", "serve"]
 
 BACKLOG = 2048
-MOST_HEAD = 1 << 14
+MAX_HEAD = 1 << 14
 """Bytes of a request's first line and headers that are kept until it is whole."""
 OTHER_FILES = 256
 """That a service has open beside its connections: databases, columns, the processes that work for it."""
@@ -168,7 +168,7 @@ def _config(app: FastAPI, settings: Serving) -> uvicorn.Config:
         # Named, so that what else is installed does not decide which parser strangers talk to.
         http="h11",
         ws="none",
-        h11_max_incomplete_event_size=MOST_HEAD,
+        h11_max_incomplete_event_size=MAX_HEAD,
         timeout_keep_alive=math.ceil(settings.idle_s),
         timeout_graceful_shutdown=math.ceil(settings.stop_within_s),
     )

@@ -11,9 +11,9 @@ from maskedlark.errors import FromTheFuture, OtherOrigin, OtherParameters, PastL
 from maskedlark.wire.columns import HASH_BYTES
 from maskedlark.wire.report import ID_BYTES, Opener, PublicPart
 
-MOST_HOURS_AHEAD = 48
+MAX_HOURS_AHEAD = 48
 """Clocks differ, by less than two days."""
-LEAST_LIFE_S = 86_400
+MIN_LIFE_S = 86_400
 """A report has so much of its lifetime left when it comes, or a quarter of it if that is less.
 
 A dataset ends with its oldest report: one that is nearly past its lifetime would end all the others."""
@@ -33,7 +33,7 @@ class Terms:
     @property
     def least_life_s(self) -> int:
         """What must be left of a report's lifetime."""
-        return min(LEAST_LIFE_S, self.lifetime_s // 4)
+        return min(MIN_LIFE_S, self.lifetime_s // 4)
 
     def check(self, public: PublicPart) -> None:
         """Refuse a report that does not belong here, or not any more."""
@@ -44,8 +44,8 @@ class Terms:
         left_s = (public.hour + 1) * SECONDS_AN_HOUR + self.lifetime_s - self.now
         if left_s <= self.least_life_s:
             raise PastLifetime(f"a report of hour {public.hour}, older than its document lets reports come")
-        if public.hour > hour_of(self.now) + MOST_HOURS_AHEAD:
-            raise FromTheFuture(f"a report of hour {public.hour}, more than {MOST_HOURS_AHEAD} ahead of us")
+        if public.hour > hour_of(self.now) + MAX_HOURS_AHEAD:
+            raise FromTheFuture(f"a report of hour {public.hour}, more than {MAX_HOURS_AHEAD} ahead of us")
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from maskedlark.wire.report import ID_BYTES, Addressed, Opener, PublicPart, Repo
 _HOUR, _OTHER_HOUR = 0x01010101, 0xFEFEFEFE
 Envelope = tuple[OpeningKey, bytes, bytes]
 """What is needed to open one part: our key, what is sealed to it, and the `info` that binds it."""
-_LEAST_HOUR = 1 << 16
+_MIN_HOUR = 1 << 16
 """From here on an hour takes four bytes, as it does since 1977. A smaller one has another encoding."""
 
 
@@ -101,7 +101,7 @@ class Addressing:
         heads = sharing.byte_rows(b"".join([self._parts[part][:start] for part in parts.tolist()]), start)
         hours = np.ascontiguousarray(heads[:, form.hour]).view(">u4")[:, 0]
         holder = self._holders(heads[:, form.key_id])
-        fits = form.layout.matches(heads) & (hours >= _LEAST_HOUR) & (holder >= 0)
+        fits = form.layout.matches(heads) & (hours >= _MIN_HOUR) & (holder >= 0)
         parts, heads = parts[fits], heads[fits]
         self._holder[parts], self.hours[parts] = holder[fits], hours[fits]
         self.ids[parts], self.column_hashes[parts] = heads[:, form.id], heads[:, form.column_hash]

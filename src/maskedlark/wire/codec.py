@@ -27,9 +27,9 @@ from maskedlark.errors import (
 VERSION = 1
 """The first byte of every message."""
 VERSION_BYTE = bytes([VERSION])
-MOST_BYTES = 1 << 20
-MOST_DIAGNOSED = 1 << 14
-MOST_DEPTH = 6
+MAX_BYTES = 1 << 20
+MAX_DIAGNOSED = 1 << 14
+MAX_DEPTH = 6
 
 Item = Any
 """An int, bytes, str, list of items, or dict from str to item: all that our messages are made of."""
@@ -96,7 +96,7 @@ class Reader:
 
     __slots__ = ("_at", "_data", "_fields", "_start")
 
-    def __init__(self, data: bytes, at: int = 0, most: int = MOST_BYTES) -> None:
+    def __init__(self, data: bytes, at: int = 0, most: int = MAX_BYTES) -> None:
         if len(data) > most:
             raise WrongLength(f"a message of this kind has at most {most} bytes, this one {len(data)}")
         self._data = data
@@ -105,7 +105,7 @@ class Reader:
         self._fields: Fields | None = None
 
     @classmethod
-    def message(cls, data: bytes, most: int = MOST_BYTES) -> "Reader":
+    def message(cls, data: bytes, most: int = MAX_BYTES) -> "Reader":
         """A reader behind the version byte. Refuses a version that we do not speak."""
         if not data:
             raise Truncated("an empty message")
@@ -229,8 +229,8 @@ class Reader:
             raise WrongType("a text that is not UTF-8") from None
 
     def _item(self, depth: int) -> Item:
-        if depth > MOST_DEPTH:
-            raise TooDeep(f"nested deeper than {MOST_DEPTH}")
+        if depth > MAX_DEPTH:
+            raise TooDeep(f"nested deeper than {MAX_DEPTH}")
         major, argument = self._any_head()
         if major <= _NEGATIVE:
             return argument if major == _UNSIGNED else -1 - argument
@@ -266,7 +266,7 @@ class Reader:
         Only for messages of a usual size: nobody makes us read a megabyte to say what is wrong with it. What
         was found stays unsaid, since it may be a payload's.
         """
-        if len(self._data) > MOST_DIAGNOSED:
+        if len(self._data) > MAX_DIAGNOSED:
             raise UnknownKey("other keys than this message's")
         self._at = self._start
         found = self._item(0)

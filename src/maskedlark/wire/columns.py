@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from maskedlark.core import field
-from maskedlark.core.declared import MOST_FEATURES, MOST_NAME, MOST_NAMES, Measure, Model
-from maskedlark.core.labels import MOST_LABELS
+from maskedlark.core.declared import MAX_FEATURES, MAX_NAME, MAX_NAMES, Measure, Model
+from maskedlark.core.labels import MAX_LABELS
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotAsDeclared, OutOfRange, WrongLength, WrongType
 from maskedlark.wire import codec
@@ -19,9 +19,9 @@ from maskedlark.wire.codec import Fields, Reader
 
 SALT_BYTES = 16
 HASH_BYTES = 32
-MOST_KEY_TEXT = 64
-MOST_KEY_NUMBER = (1 << 63) - 1
-_MOST_REMEMBERED = 4096
+MAX_KEY_TEXT = 64
+MAX_KEY_NUMBER = (1 << 63) - 1
+_MAX_REMEMBERED = 4096
 _DOMAINS = {
     purpose: b"maskedlark v1 columns" + bytes([len(purpose)]) + purpose.encode() for purpose in Purpose
 }
@@ -91,40 +91,40 @@ def _aggregate(reader: Reader) -> AggregateColumns:
     if type(decoded) is not dict:
         raise WrongType("the keys of a record are a map")
     check_keys(decoded)
-    names = tuple([reader.text(b"", MOST_NAME) for _ in reader.items(values, 0, MOST_NAMES)])
+    names = tuple([reader.text(b"", MAX_NAME) for _ in reader.items(values, 0, MAX_NAMES)])
     return AggregateColumns(decoded, names)
 
 
 def check_keys(keys: Mapping[str, codec.Item]) -> None:
     """Refuse keys that no record may have. Run by browsers before they seal, and by helpers."""
-    if len(keys) > MOST_NAMES:
-        raise WrongLength(f"a record has at most {MOST_NAMES} keys")
+    if len(keys) > MAX_NAMES:
+        raise WrongLength(f"a record has at most {MAX_NAMES} keys")
     for name, key in keys.items():
-        if not 1 <= len(name.encode()) <= MOST_NAME:
-            raise WrongLength(f"the name of a key has 1 to {MOST_NAME} bytes")
+        if not 1 <= len(name.encode()) <= MAX_NAME:
+            raise WrongLength(f"the name of a key has 1 to {MAX_NAME} bytes")
         if type(key) not in (str, int):
             raise WrongType("a key is a text or a whole number")
-        if isinstance(key, str) and len(key.encode()) > MOST_KEY_TEXT:
-            raise WrongLength(f"a key is a text of at most {MOST_KEY_TEXT} bytes")
-        if isinstance(key, int) and abs(key) > MOST_KEY_NUMBER:
+        if isinstance(key, str) and len(key.encode()) > MAX_KEY_TEXT:
+            raise WrongLength(f"a key is a text of at most {MAX_KEY_TEXT} bytes")
+        if isinstance(key, int) and abs(key) > MAX_KEY_NUMBER:
             raise OutOfRange("a key that is a number has at most 63 bits")
 
 
 def _train(reader: Reader) -> TrainColumns:
     tag, features, candidates = reader.map(_TRAIN)
-    decoded_tag, decoded_features = reader.text(tag, MOST_NAME), reader.octets(features)
-    if len(decoded_features) > MOST_FEATURES:
-        raise WrongLength(f"a record has at most {MOST_FEATURES} features")
+    decoded_tag, decoded_features = reader.text(tag, MAX_NAME), reader.octets(features)
+    if len(decoded_features) > MAX_FEATURES:
+        raise WrongLength(f"a record has at most {MAX_FEATURES} features")
     rest = reader.rest(candidates)
     # Most records show the same few candidates: these are read once. Long ones would fill the memory.
-    labels = _remembered_candidates(rest) if len(rest) <= _MOST_REMEMBERED else _candidates(rest)
+    labels = _remembered_candidates(rest) if len(rest) <= _MAX_REMEMBERED else _candidates(rest)
     return TrainColumns(decoded_tag, decoded_features, labels)
 
 
 def _candidates(data: bytes) -> tuple[tuple[int, ...], ...]:
     """The candidates of every label."""
     reader = Reader(data)
-    labels = tuple([_shown(reader) for _ in reader.items(b"", 1, MOST_NAMES)])
+    labels = tuple([_shown(reader) for _ in reader.items(b"", 1, MAX_NAMES)])
     reader.end()
     return labels
 
@@ -133,7 +133,7 @@ _remembered_candidates = lru_cache(maxsize=1024)(_candidates)
 
 
 def _shown(reader: Reader) -> tuple[int, ...]:
-    labels = tuple([reader.integer(field.HALF) for _ in reader.items(b"", 2, MOST_LABELS)])
+    labels = tuple([reader.integer(field.HALF) for _ in reader.items(b"", 2, MAX_LABELS)])
     if len(set(labels)) < len(labels):
         raise WrongLength("the candidates of a label are all different")
     return labels
@@ -148,7 +148,7 @@ def largest(declared: Measure | Model) -> Columns:
     """The longest columns that a declaration allows: they give all its reports their one size."""
     if isinstance(declared, Measure):
         names = tuple(value.name for value in declared.values)
-        return AggregateColumns(dict.fromkeys(declared.keys, "x" * MOST_KEY_TEXT), names)
+        return AggregateColumns(dict.fromkeys(declared.keys, "x" * MAX_KEY_TEXT), names)
     longest = [max(space.values, key=lambda label: len(codec.number(label))) for space in declared.labels]
     counts = [declared.policy.count(space) for space in declared.labels]
     candidates = tuple((label,) * count for label, count in zip(longest, counts, strict=True))
@@ -194,6 +194,6 @@ class Shape:
             return True
         spaces, policy = model.labels, model.policy
         fits = len(columns.candidates) == len(spaces) and all(map(policy.allows, spaces, columns.candidates))
-        if fits and len(self._fitting) < _MOST_REMEMBERED:
+        if fits and len(self._fitting) < _MAX_REMEMBERED:
             self._fitting.add(shown)
         return fits

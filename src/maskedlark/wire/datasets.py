@@ -21,9 +21,9 @@ from maskedlark.core.sharing import ID_BYTES, ByteRows
 from maskedlark.errors import BadPadding, Truncated, UnsupportedVersion, WrongLength, WrongType
 from maskedlark.wire import uploads
 
-MOST_DATASET_NAME = 64
-MOST_CHUNKS = 1 << 16
-MOST_PARTS = 1 << 14
+MAX_DATASET_NAME = 64
+MAX_CHUNKS = 1 << 16
+MAX_PARTS = 1 << 14
 """Parts of one chunk."""
 PARTS = 2048
 """Parts of a chunk, unless something else is wanted."""
@@ -33,18 +33,18 @@ JSON_TYPE = "application/json"
 VERSION = 1
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 OPENING_PATTERN = r"^[0-9a-f]{32}$"
-_MOST_REASONS = 128
+_MAX_REASONS = 128
 """Names of errors in one answer: there are fewer."""
-_MOST_FAULTS = 3
+_MAX_FAULTS = 3
 _LENGTH_BYTES = 2
 _DOMAIN = b"maskedlark v1 dataset"
 
 Hex16 = Annotated[str, StringConstraints(pattern=OPENING_PATTERN)]
 Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-Bitmap = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2})*$", max_length=MOST_PARTS // 4)]
+Bitmap = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2})*$", max_length=MAX_PARTS // 4)]
 DatasetName = Annotated[
     str,
-    StringConstraints(min_length=1, max_length=MOST_DATASET_NAME, pattern=NAME_PATTERN),
+    StringConstraints(min_length=1, max_length=MAX_DATASET_NAME, pattern=NAME_PATTERN),
 ]
 Count = Annotated[int, Field(ge=0, le=1 << 53)]
 
@@ -72,7 +72,7 @@ class _Message(BaseModel):
     @classmethod
     def _faults(cls, error: ValidationError) -> str:
         """The first few. A name that is not ours is not said again."""
-        faults = error.errors(include_url=False, include_context=False, include_input=False)[:_MOST_FAULTS]
+        faults = error.errors(include_url=False, include_context=False, include_input=False)[:_MAX_FAULTS]
         places = [fault["loc"][0] if fault["loc"] else "" for fault in faults]
         return "; ".join(
             f"{place}: {fault['msg']}" if place in cls.model_fields else fault["msg"]
@@ -92,9 +92,9 @@ class Opening(_Message):
 class ChunkAnswer(_Message):
     """Which parts of a chunk were accepted, and how many were not, by the name of the error."""
 
-    most_commas = _MOST_REASONS
+    most_commas = _MAX_REASONS
 
-    parts: Annotated[int, Field(ge=1, le=MOST_PARTS)]
+    parts: Annotated[int, Field(ge=1, le=MAX_PARTS)]
     accepted: Bitmap
     refused: dict[str, Count]
 
@@ -102,7 +102,7 @@ class ChunkAnswer(_Message):
 class State(_Message):
     """Where a dataset stands at a helper."""
 
-    most_commas = MOST_CHUNKS + _MOST_REASONS
+    most_commas = MAX_CHUNKS + _MAX_REASONS
 
     name: DatasetName
     opening: Hex16
@@ -144,7 +144,7 @@ class Sealing:
         if data[1] not in (0, 32):
             raise WrongLength(f"a digest has 32 bytes, not {data[1]}")
         at = 2 + data[1]
-        limits = MOST_CHUNKS, MOST_PARTS // 8
+        limits = MAX_CHUNKS, MAX_PARTS // 8
         bitmaps = uploads.unframed(data, at, _LENGTH_BYTES, *limits, ("seal", "bitmap"))
         return cls(tuple(bitmap.hex() for bitmap in bitmaps), data[2:at].hex() or None)
 

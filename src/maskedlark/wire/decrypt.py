@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from maskedlark.core import sharing
 from maskedlark.core.declared import Measure, Model
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Coded, Measured, Trained
+from maskedlark.core.records import AggregateRecords, Coded, TrainingRecords
 from maskedlark.core.sharing import ByteRows
 from maskedlark.errors import CannotOpen, DecodeError, Refused
 from maskedlark.wire import columns, payload_form
@@ -40,7 +40,7 @@ class Opened:
     hours: NDArray[np.uint32]
     column_hashes: ByteRows
     """(n, 32)."""
-    records: Measured | Mapping[str, Trained]
+    records: AggregateRecords | Mapping[str, TrainingRecords]
     """To aggregate: all of them. To train: by tag, for those tags that occur."""
     places: Mapping[str, Index]
     """To train: which of the accepted ones are a tag's records. Empty to aggregate."""
@@ -56,7 +56,7 @@ def decrypt_parts(opener: Opener, parts: Sequence[bytes]) -> Opened:
     padded = _unseal(public, verdicts)
     unsealed = np.flatnonzero(verdicts.accepted)
     payloads = Payloads(opener, padded, unsealed, public.column_hashes[unsealed], verdicts)
-    records: Measured | dict[str, Trained]
+    records: AggregateRecords | dict[str, TrainingRecords]
     if isinstance(opener.declared, Measure):
         records, rows = _read_measured(opener, opener.declared, payloads, public.ids[unsealed]), {}
     else:
@@ -82,7 +82,7 @@ def _unseal(public: Addressing, verdicts: Verdicts) -> list[bytes]:
     return padded
 
 
-def _read_measured(opener: Opener, measure: Measure, payloads: Payloads, ids: ByteRows) -> Measured:
+def _read_measured(opener: Opener, measure: Measure, payloads: Payloads, ids: ByteRows) -> AggregateRecords:
     """The records to aggregate, of all payloads that are as declared; `ids` has one per payload."""
     width = payload_form.secret_bytes(measure, opener.place)
     secrets = np.zeros((len(ids), width), np.uint8)
@@ -101,7 +101,7 @@ def _read_measured(opener: Opener, measure: Measure, payloads: Payloads, ids: By
     good = np.flatnonzero(kinds != _UNREADABLE)
     carried = sharing.cut(secrets[good].tobytes(), width)
     shares = sharing.recover(carried, ids[good], Purpose.AGGREGATE, opener.place, measure.secrets())
-    return Measured(ids[good], seen.coded(kinds[good]), shares)
+    return AggregateRecords(ids[good], seen.coded(kinds[good]), shares)
 
 
 class _SeenColumns:
@@ -143,7 +143,7 @@ def _coded(of_kinds: Sequence[Key], kinds: Index) -> Coded:
     return Coded(rank[codes], tuple(values[entry] for entry in entries[order].tolist()))
 
 
-_Placed = tuple[Index, Trained]
+_Placed = tuple[Index, TrainingRecords]
 """The records of one tag, and which payloads they are in."""
 
 
@@ -173,7 +173,7 @@ def _by_form(opener: Opener, model: Model, payloads: Payloads, ids: ByteRows) ->
     secrets = [payloads.padded[row][form.secret] for row in rows.tolist()]
     candidates = tuple(np.array([space.values], np.int64) for space in model.labels)
     shares = sharing.recover(secrets, ids[rows], Purpose.TRAIN, opener.place, model.secrets())
-    return rows, Trained(ids[rows], payloads.rows[rows, form.free], candidates, shares)
+    return rows, TrainingRecords(ids[rows], payloads.rows[rows, form.free], candidates, shares)
 
 
 def _strict(
@@ -186,4 +186,4 @@ def _strict(
     candidates = tuple(np.array(each, np.int64) for each in by_label)
     index = np.array(rows, np.intp)
     shares = sharing.recover(secrets, ids[index], Purpose.TRAIN, opener.place, model.secrets())
-    return index, Trained(ids[index], features.reshape(len(rows), -1), candidates, shares)
+    return index, TrainingRecords(ids[index], features.reshape(len(rows), -1), candidates, shares)

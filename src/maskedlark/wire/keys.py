@@ -12,11 +12,11 @@ from maskedlark.wire.hpke import PUBLIC_BYTES, SealingKey
 from maskedlark.wire.signatures import PUBLIC_BYTES as IDENTITY_BYTES
 from maskedlark.wire.signatures import SIGNATURE_BYTES, SigningKey, VerifyingKey
 
-MOST_NAME = 64
-MOST_ADDRESS = 512
-MOST_KEYS = 64
-MOST_SECONDS = (1 << 40) - 1
-MOST_SEQUENCE = (1 << 32) - 1
+MAX_NAME = 64
+MAX_ADDRESS = 512
+MAX_KEYS = 64
+MAX_SECONDS = (1 << 40) - 1
+MAX_SEQUENCE = (1 << 32) - 1
 _LABEL = "maskedlark v1 key configuration"
 _SIGNED = Fields("body", "signature")
 _CONFIGURATION = Fields("keys", "helper", "address", "identity", "sequence")
@@ -108,13 +108,13 @@ def verify(message: bytes, helper: str, identity: VerifyingKey, least_sequence: 
 def _decode(body: bytes) -> KeyConfiguration:
     reader = Reader.message(body)
     keys, helper, address, identity, sequence = reader.map(_CONFIGURATION)
-    published = tuple([_published(reader) for _ in reader.items(keys, 1, MOST_KEYS)])
+    published = tuple([_published(reader) for _ in reader.items(keys, 1, MAX_KEYS)])
     configuration = KeyConfiguration(
         keys=published,
-        helper=reader.text(helper, MOST_NAME),
-        address=reader.text(address, MOST_ADDRESS),
+        helper=reader.text(helper, MAX_NAME),
+        address=reader.text(address, MAX_ADDRESS),
         identity=VerifyingKey(reader.octets(identity, IDENTITY_BYTES)),
-        sequence=reader.natural(sequence, MOST_SEQUENCE),
+        sequence=reader.natural(sequence, MAX_SEQUENCE),
     )
     reader.end()
     if len({each.key for each in published}) < len(published):
@@ -125,7 +125,7 @@ def _decode(body: bytes) -> KeyConfiguration:
 def _published(reader: Reader) -> PublishedKey:
     reader.items(b"", 3, 3)
     public = reader.octets(b"", PUBLIC_BYTES)
-    not_before, not_after = reader.natural(b"", MOST_SECONDS), reader.natural(b"", MOST_SECONDS)
+    not_before, not_after = reader.natural(b"", MAX_SECONDS), reader.natural(b"", MAX_SECONDS)
     if not_before >= not_after:
         raise OutOfRange("a key ends before it begins")
     return PublishedKey(SealingKey(public), not_before, not_after)

@@ -28,7 +28,7 @@ from maskedlark.wire.columns import SALT_BYTES, Columns
 
 SIZE_STEP = 32
 """Payload sizes are multiples of this."""
-MOST_SIZE = 1 << 17
+MAX_SIZE = 1 << 17
 _HEAD = struct.Struct(">BI")
 HEAD_BYTES = _HEAD.size
 LENGTH = slice(1, HEAD_BYTES)
@@ -77,10 +77,8 @@ def _check_secret(secret: bytes, place: int, count: int) -> None:
 def size(declared: Sequence[Measure | Model]) -> int:
     """The one size of all payloads of a purpose: that of the largest record declared for it."""
     longest = max(_HEAD.size + _longest_body(each) for each in declared)
-    if longest > MOST_SIZE:
-        raise NotDeclared(
-            f"a record would take {longest} bytes, more than {MOST_SIZE}: show fewer candidates"
-        )
+    if longest > MAX_SIZE:
+        raise NotDeclared(f"a record would take {longest} bytes, more than {MAX_SIZE}: show fewer candidates")
     return -(-longest // SIZE_STEP) * SIZE_STEP
 
 

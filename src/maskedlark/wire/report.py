@@ -31,8 +31,8 @@ from maskedlark.wire.hpke import KEY_ID_BYTES, OVERHEAD, OpeningKey, SealingKey
 from maskedlark.wire.payload import Payload
 
 ID_BYTES = sharing.ID_BYTES
-MOST_ORIGIN = 253
-MOST_HOUR = (1 << 32) - 1
+MAX_ORIGIN = 253
+MAX_HOUR = (1 << 32) - 1
 _REPORT = Fields("public", "payloads")
 _PUBLIC = Fields("id", "hour", "origin", "purpose", "parameters", "column_hash")
 _PART = Fields("key_id", "public", "sealed")
@@ -112,7 +112,7 @@ def decode(data: bytes) -> Report:
     reader = Reader.message(data)
     public_key, payloads_key = reader.map(_REPORT)
     public = reader.octets(public_key)
-    payloads = tuple([_pair(reader) for _ in reader.items(payloads_key, 2, sharing.MOST_HELPERS)])
+    payloads = tuple([_pair(reader) for _ in reader.items(payloads_key, 2, sharing.MAX_HELPERS)])
     reader.end()
     if len({key_id for key_id, _ in payloads}) < len(payloads):
         raise DuplicateKey("two payloads are sealed to one key: one helper would hold two shares")
@@ -148,8 +148,8 @@ def _read_public(data: bytes) -> PublicPart:
     id_key, hour, origin, purpose, parameters, column_hash = reader.map(_PUBLIC)
     public = PublicPart(
         reader.octets(id_key, ID_BYTES),
-        reader.natural(hour, MOST_HOUR),
-        reader.text(origin, MOST_ORIGIN),
+        reader.natural(hour, MAX_HOUR),
+        reader.text(origin, MAX_ORIGIN),
         _purpose(reader.text(purpose, 16)),
         reader.octets(parameters, HASH_BYTES),
         reader.octets(column_hash, HASH_BYTES),

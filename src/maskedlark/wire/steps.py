@@ -10,8 +10,8 @@ from itertools import pairwise
 from maskedlark.errors import OutOfRange, WrongType
 
 STEP_TYPE = "application/vnd.maskedlark.step"
-MOST_RANGES = 1 << 10
-MOST_TEXT = MOST_RANGES * 22
+MAX_RANGES = 1 << 10
+MAX_TEXT = MAX_RANGES * 22
 _RANGE = re.compile(r"(0|[1-9][0-9]{0,9})-([1-9][0-9]{0,9})")
 
 Ranges = Sequence[tuple[int, int]]
@@ -26,11 +26,11 @@ def decode_ranges(text: str) -> Ranges:
     """Run by helpers. Only ranges that are in order and do not touch: every choice has one form."""
     if not text:
         return ()
-    if len(text) > MOST_TEXT:
-        raise OutOfRange(f"a step names at most {MOST_RANGES} ranges of records")
+    if len(text) > MAX_TEXT:
+        raise OutOfRange(f"a step names at most {MAX_RANGES} ranges of records")
     matched = [_RANGE.fullmatch(part) for part in text.split(",")]
-    if len(matched) > MOST_RANGES or None in matched:
-        raise WrongType(f"records are up to {MOST_RANGES} ranges such as 0-100,250-300")
+    if len(matched) > MAX_RANGES or None in matched:
+        raise WrongType(f"records are up to {MAX_RANGES} ranges such as 0-100,250-300")
     ranges = [(int(match[1]), int(match[2])) for match in matched if match]
     ends = [-1, *(number for pair in ranges for number in pair)]
     if any(before >= after for before, after in pairwise(ends)):

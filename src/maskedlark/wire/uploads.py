@@ -17,7 +17,7 @@ from maskedlark.errors import NotAnAnswer, Truncated, UnsupportedVersion, WrongL
 
 CONTENT_TYPE = "application/vnd.maskedlark.reports"
 VERSION = 1
-MOST_ERROR = 64
+MAX_ERROR = 64
 _LENGTH_BYTES = 4
 
 
@@ -80,7 +80,7 @@ class Answer(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     outcome: Verdict
-    error: Annotated[str, Field(pattern=rf"^[A-Za-z]{{1,{MOST_ERROR}}}$")] | None = None
+    error: Annotated[str, Field(pattern=rf"^[A-Za-z]{{1,{MAX_ERROR}}}$")] | None = None
     """The name of the error, where the report is refused."""
 
     @model_validator(mode="after")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from maskedlark.core.records import Records
-from maskedlark.functions.function import Arguments, Question, Table
-from maskedlark.functions.sums import Sums, SumsQuestion
+from maskedlark.functions.function import Arguments, Query, Table
+from maskedlark.functions.sums import Sums, SumsQuery
 from maskedlark.parameters.document import Document
 from tests.simulation.kills.waiting import PATIENCE_S
 
@@ -24,13 +24,13 @@ class Held(Sums):
 
     name = "held-sums"
 
-    def ask(self, document: Document, arguments: Arguments) -> Question:
+    def ask(self, document: Document, arguments: Arguments) -> Query:
         asked = super().ask(document, arguments)
-        assert isinstance(asked, SumsQuestion)
-        return HeldQuestion(document, asked.arguments)
+        assert isinstance(asked, SumsQuery)
+        return HeldQuery(document, asked.arguments)
 
 
-class HeldQuestion(SumsQuestion):
+class HeldQuery(SumsQuery):
     def share(self, datasets: Sequence[Records], k: int) -> list[Table]:
         wanted = Path(os.environ[HOLDING]) / str(os.getpid())
         if wanted.exists():

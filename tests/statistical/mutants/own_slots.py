@@ -3,7 +3,7 @@
 from maskedlark.release import release, session
 from tests.statistical import mutants
 
-_open, _batches_of = release.Release.open, session.batches_of
+_open, _batches_of = release.Release.open_session, session.batches_of
 _first: dict[str, int] = {}
 
 
@@ -20,7 +20,7 @@ def _none(self, step):
     return step.to_bytes(8, "big")
 
 
-release.Release.open = _counted  # type: ignore[method-assign]
+release.Release.open_session = _counted  # type: ignore[method-assign]
 release.batches_of = _own  # type: ignore[attr-defined]
 session.Session.slots = _none  # type: ignore[method-assign]
 

@@ -184,7 +184,7 @@ class Helper:
             raise SealMismatch("this helper finds another dataset: nothing was sealed")
         with self.database.write() as connection:
             signed = self.ledger.freeze(connection, self.document, Purpose.AGGREGATE, found, len(kept))
-        self.ledger.remember(ORIGIN, signed)
+        self.ledger.advance_anchor(ORIGIN, signed)
         return Sealed(digest=found.hex(), records=len(kept), receipt=signed.encode().decode())
 
     def charging(self, body: bytes) -> QueryCharge:

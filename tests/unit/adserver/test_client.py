@@ -16,7 +16,7 @@ from maskedlark.clock import FixedClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp.mechanisms import Sensitivity
 from maskedlark.errors import BadArguments, BadSignature
-from maskedlark.functions.function import Column, Function, Question, TableSchema
+from maskedlark.functions.function import Column, Function, Query, TableSchema
 from maskedlark.randomness import FixedRandomness
 from maskedlark.release.messages import decode_request
 from maskedlark.storage.engine import open_database
@@ -261,11 +261,11 @@ class Doubled(Function):
     def ask(self, document, arguments):
         if arguments:
             raise BadArguments("doubled takes no arguments")
-        return DoubledQuestion()
+        return DoubledQuery()
 
 
-class DoubledQuestion(Question):
-    plans = (TableSchema(("campaign",), (Column("doubled", Sensitivity(2, 2.0, 2), 2, width=2),)),)
+class DoubledQuery(Query):
+    schemas = (TableSchema(("campaign",), (Column("doubled", Sensitivity(2, 2.0, 2), 2, width=2),)),)
 
     def share(self, datasets, k):
         raise AssertionError("only helpers compute")

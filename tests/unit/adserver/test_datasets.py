@@ -93,7 +93,7 @@ def test_other_purposes_are_left_out(world):
 
 def test_a_dataset_has_so_many_chunks_at_most(world, monkeypatch):
     monkeypatch.setattr(module, "PARTS", 2)
-    monkeypatch.setattr(module, "MOST_CHUNKS", 2)
+    monkeypatch.setattr(module, "MAX_CHUNKS", 2)
     world.receive(5, at=NOW - 10)
     with pytest.raises(TooLarge, match="3 chunks"):
         world.client.freeze("monday", 0, NOW)

@@ -18,7 +18,7 @@ from tests.unit.adserver.stored import arrivals, opened
 
 ROOT = Path(__file__).parents[3]
 STORED, DUPLICATE, CONFLICT = Outcome.STORED, Outcome.DUPLICATE, Outcome.CONFLICT
-MOST_REPORTS, MOST_BYTES = 100, 1 << 20
+MAX_REPORTS, MAX_BYTES = 100, 1 << 20
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def held(database_and_reports):
 
 def test_those_who_wait_are_stored_in_one_transaction(held):
     batches = [arrivals(each + 1, b"%d" % each) for each in range(5)]
-    heard = at_once(GroupCommit(held, MOST_REPORTS, MOST_BYTES), held, batches)
+    heard = at_once(GroupCommit(held, MAX_REPORTS, MAX_BYTES), held, batches)
     assert heard == [[STORED] * len(batch) for batch in batches]
     assert held.groups == [1, 2 + 3 + 4 + 5]
     assert held.count() == 15
@@ -43,7 +43,7 @@ def test_those_who_wait_are_stored_in_one_transaction(held):
 
 def test_one_alone_is_stored_at_once(held):
     held.free.set()
-    together = GroupCommit(held, MOST_REPORTS, MOST_BYTES)
+    together = GroupCommit(held, MAX_REPORTS, MAX_BYTES)
     batch = arrivals(3)
     assert together.store(batch) == [STORED] * 3
     assert together.store(batch[::-1]) == [DUPLICATE] * 3
@@ -54,7 +54,7 @@ def test_the_first_of_an_id_is_the_stored_one_whoever_sent_it(held):
     one, two, three = arrivals(3)
     other = two._replace(data=arrivals(1, b"other")[0].data)
     heard = at_once(
-        GroupCommit(held, MOST_REPORTS, MOST_BYTES), held, [[one], [two, one], [other, three], [three, two]]
+        GroupCommit(held, MAX_REPORTS, MAX_BYTES), held, [[one], [two, one], [other, three], [three, two]]
     )
     assert heard == [[STORED], [STORED, DUPLICATE], [CONFLICT, STORED], [DUPLICATE, DUPLICATE]]
     assert held.groups == [1, 6]
@@ -62,14 +62,14 @@ def test_the_first_of_an_id_is_the_stored_one_whoever_sent_it(held):
 
 def test_a_group_is_bounded_in_number(held):
     batches = [arrivals(2, b"%d" % each) for each in range(8)]
-    assert at_once(GroupCommit(held, 6, MOST_BYTES), held, batches) == [[STORED] * 2] * 8
+    assert at_once(GroupCommit(held, 6, MAX_BYTES), held, batches) == [[STORED] * 2] * 8
     assert held.groups == [2, 6, 6, 2]
 
 
 def test_a_group_is_bounded_in_bytes_but_one_upload_always_goes(held):
     batches = [arrivals(3, b"%d" % each) for each in range(4)]
     size = sum(len(each.data) for each in batches[0])
-    assert at_once(GroupCommit(held, MOST_REPORTS, size - 1), held, batches) == [[STORED] * 3] * 4
+    assert at_once(GroupCommit(held, MAX_REPORTS, size - 1), held, batches) == [[STORED] * 3] * 4
     assert held.groups == [3] * 4
 
 
@@ -81,7 +81,7 @@ def test_a_database_that_is_away_is_told_to_each_as_an_error_of_its_own(database
 
     event.listen(database.engine, "commit", fails)
     batches = [arrivals(2, b"%d" % each) for each in range(4)]
-    together = GroupCommit(held, MOST_REPORTS, MOST_BYTES)
+    together = GroupCommit(held, MAX_REPORTS, MAX_BYTES)
     heard = at_once(together, held, batches)
     assert [type(each) for each in heard] == [StorageUnavailable] * 4
     assert len({id(each) for each in heard}) == 4
@@ -96,7 +96,7 @@ def test_an_upload_that_cannot_be_stored_spoils_no_other(held, caplog):
     bad = [each._replace(public=each.public._replace(origin=None)) for each in arrivals(1, b"bad")]  # type: ignore[arg-type]
     batches = [arrivals(2, b"%d" % each) for each in range(3)]
     heard = at_once(
-        GroupCommit(held, MOST_REPORTS, MOST_BYTES), held, [batches[0], batches[1], bad, batches[2]]
+        GroupCommit(held, MAX_REPORTS, MAX_BYTES), held, [batches[0], batches[1], bad, batches[2]]
     )
     assert [heard[0], heard[1], heard[3]] == [[STORED] * 2] * 3
     assert isinstance(heard[2], IntegrityError)

@@ -8,11 +8,11 @@ import pytest
 
 from maskedlark.audit import answers, canaries
 from maskedlark.core import field
-from maskedlark.dp.session_charge import Course, adserver_epsilon
+from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon
 from maskedlark.errors import NotDeclared
 
 CANARIES, RATE, STEPS, TAIL = 2000, 0.1, 100, 1 << 28
-COURSE = Course("gaussian", 1.0, RATE, STEPS, 30, 1e-5)
+COURSE = SessionCharge("gaussian", 1.0, RATE, STEPS, 30, 1e-5)
 UNIT = 1 << 24
 """The sensitivity, as answers have it."""
 

@@ -206,7 +206,7 @@ def test_keys_that_are_not_the_declared_ones_are_refused():
 
 
 def test_a_browser_keeps_so_many_sources_of_one_origin(monkeypatch):
-    monkeypatch.setattr(module, "MOST_SOURCES", 3)
+    monkeypatch.setattr(module, "MAX_SOURCES", 3)
     scene = Set(**QUIET)
     for _ in range(3):
         scene.see()

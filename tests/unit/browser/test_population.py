@@ -8,7 +8,7 @@ from maskedlark.browser.population import Population, processes
 from maskedlark.browser.reports import draw_waits
 from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Measured, Trained
+from maskedlark.core.records import AggregateRecords, TrainingRecords
 from maskedlark.errors import NotDeclared
 from maskedlark.parameters.settings import Delay
 from maskedlark.randomness import FixedRandomness, SystemRandomness
@@ -49,7 +49,7 @@ def test_a_table_to_measure_arrives_whole_with_fakes_that_count_for_nothing():
     made = flat(population().measure([campaign, place], [purchase, visit]))
     assert count + 40 < len(made) < count + 150  # 300 coins of 0.3, seven deviations to each side
     records, secrets = opened(DOCUMENT.measure, made, DOCUMENT.payload_size(Purpose.AGGREGATE))
-    assert isinstance(records, Measured)
+    assert isinstance(records, AggregateRecords)
     named = np.array(records.keys["campaign"].entries)[records.keys["campaign"].codes]
     for name in set(campaign):
         mine = np.array(campaign) == name
@@ -71,7 +71,7 @@ def test_a_table_to_train_on_arrives_whole_in_one_process_or_two(shared):
         made = flat(population().train("clicks", features, [labels]))
     size = DOCUMENT.payload_size(Purpose.TRAIN)
     records, masks = opened(DOCUMENT.declared_models["clicks"], made, size)
-    assert isinstance(records, Trained)
+    assert isinstance(records, TrainingRecords)
     assert (records.features * masks[:, 1:]).sum(axis=0).tolist() == (features * labels[:, None]).sum(
         axis=0
     ).tolist()
@@ -101,7 +101,7 @@ def test_reports_are_in_random_order_at_random_hours_within_the_delay():
     assert first <= min(hours) < max(hours) <= first + 24
     assert len(set(hours)) > 20
     records, _ = opened(DOCUMENT.measure, made, DOCUMENT.payload_size(Purpose.AGGREGATE))
-    assert isinstance(records, Measured)
+    assert isinstance(records, AggregateRecords)
     column = records.keys["place"]
     places = [column.entries[code] for code in column.codes]
     assert sorted(places) == list(range(500)) != places
@@ -119,7 +119,7 @@ def test_local_noise_is_on_features_and_labels_where_it_is_declared():
     document = make(models=[model], decoys=[], fake_rate=0.0)
     made = flat(population(document).train("noisy", np.full((400, 3), 100, np.uint8), [np.zeros(400, int)]))
     records, masks = opened(document.declared_models["noisy"], made, document.payload_size(Purpose.TRAIN))
-    assert isinstance(records, Trained)
+    assert isinstance(records, TrainingRecords)
     assert 50 < len(np.unique(records.features)) < 200
     assert 50 < masks[:, 1].sum() < 165  # 400 coins of 0.269, six deviations to each side
 

@@ -8,7 +8,7 @@ import pytest
 
 from maskedlark.adserver import Limits, create_app
 from maskedlark.browser.upload import (
-    MOST_RETRY_AFTER_S,
+    MAX_RETRY_AFTER_S,
     NotAnAddress,
     Progress,
     Settings,
@@ -301,10 +301,10 @@ def test_retry_after_is_honoured(asked, at):
         ("7.5", 0),
         ("٣", 0),
         ("9" * 5000, 0),
-        ("99999999", MOST_RETRY_AFTER_S),
+        ("99999999", MAX_RETRY_AFTER_S),
         (formatdate(NOW - 50, usegmt=True), 0),
         (formatdate(NOW + 50, usegmt=True), 50),
-        ("Fri, 31 Dec 9999 23:59:59 GMT", MOST_RETRY_AFTER_S),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", MAX_RETRY_AFTER_S),
         ("Mon, 99 Foo 2026", 0),
     ],
 )

@@ -10,7 +10,7 @@ from maskedlark.cli.audits import auditor, canaries, findings, training
 from maskedlark.cli.audits.findings import Finding
 from maskedlark.core import field
 from maskedlark.dp import accountant
-from maskedlark.dp.session_charge import Course
+from maskedlark.dp.session_charge import SessionCharge
 
 RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
 FINE = Finding("guessing", "a helper", 0.1, 0.2)
@@ -72,7 +72,7 @@ def test_canaries_in_releases_say_ok_only_where_they_see(kind):
 
 def trained(count, moved, noise=1.0, masked=True):
     """The verdicts on a run that declares noise 1, in which canaries move sums so far."""
-    rng, course = np.random.default_rng(7), Course("gaussian", 1.0, 0.25, 16, 15, 1e-5)
+    rng, course = np.random.default_rng(7), SessionCharge("gaussian", 1.0, 0.25, 16, 15, 1e-5)
     coins, drawn = rng.random(count) < 0.5, rng.random((16, count)) < course.rate
     own, told = rng.normal(0, noise, (2, 16, count))
     uniform = rng.integers(0, field.P, (16, 2, count))

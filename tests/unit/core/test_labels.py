@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskedlark.core.labels import MOST_LABELS, Buckets, LabelSpace
+from maskedlark.core.labels import MAX_LABELS, Buckets, LabelSpace
 from maskedlark.errors import NotDeclared
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from tests.twins import quantise as twin
@@ -28,7 +28,7 @@ def test_the_four_spaces():
         (lambda: LabelSpace((1, 0)), "ascending"),
         (lambda: LabelSpace((0, 0, 1)), "different"),
         (lambda: LabelSpace((0, 2**60)), "larger units"),
-        (lambda: LabelSpace.integers(0, MOST_LABELS), "2 to"),
+        (lambda: LabelSpace.integers(0, MAX_LABELS), "2 to"),
         (lambda: LabelSpace.reals(0, 0, 3), "low <= 0 < high"),
         (lambda: LabelSpace.reals(1, 5, 4), "low <= 0 < high"),
         (lambda: LabelSpace.reals(-3, 8, 7), "multiple of 11 buckets"),

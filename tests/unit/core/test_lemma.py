@@ -10,7 +10,7 @@ from maskedlark.core.candidates import ALL, Pair, Sample
 from maskedlark.core.declared import Model
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Trained
+from maskedlark.core.records import TrainingRecords
 from maskedlark.errors import NotDeclared
 from maskedlark.randomness import FixedRandomness
 
@@ -23,7 +23,7 @@ def held(model, features, labels, real, helpers, rng):
     shares = [
         sharing.recover(own, ids, Purpose.TRAIN, place, secrets.shape[1]) for place, own in enumerate(carried)
     ]
-    return [Trained(ids, features, tuple(shown), each) for each in shares]
+    return [TrainingRecords(ids, features, tuple(shown), each) for each in shares]
 
 
 @settings(max_examples=15, deadline=None)

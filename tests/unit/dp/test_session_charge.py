@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from maskedlark.dp import accountant
 from maskedlark.dp.accountant import Charge
-from maskedlark.dp.calibration import noise_for_course, planned
+from maskedlark.dp.calibration import noise_for_session, planned
 from maskedlark.dp.session_charge import (
-    MOST_STEPS,
-    Closed,
-    Course,
+    MAX_STEPS,
+    ClosedSessionCharge,
+    SessionCharge,
     adserver_epsilon,
     announced,
     coalition_epsilon,
@@ -32,7 +32,7 @@ STEPS = st.integers(1, 300)
 
 
 def gaussian(noise, rate, steps, batches, delta=DELTA):
-    return Course("gaussian", noise, rate, steps, batches, delta)
+    return SessionCharge("gaussian", noise, rate, steps, batches, delta)
 
 
 @pytest.mark.parametrize("noise", [0.5, 1.0, 2.0, 8.0])
@@ -117,10 +117,12 @@ def test_the_whole_of_a_course_is_computed_at_its_part_of_delta():
 
 
 def test_laplace_courses_have_one_figure():
-    course = Course("laplace", 20.0, 0.02, 500, 30, DELTA)
+    course = SessionCharge("laplace", 20.0, 0.02, 500, 30, DELTA)
     assert adserver_epsilon(course) == coalition_epsilon(course)
-    assert adserver_epsilon(Course("laplace", 20.0, 1.0, 30, 30, 0.0)) == 1.5
-    assert adserver_epsilon(Course("laplace", 20.0, 1.0, 32, 32, 0.0).closed(9, 16)) == pytest.approx(0.8)
+    assert adserver_epsilon(SessionCharge("laplace", 20.0, 1.0, 30, 30, 0.0)) == 1.5
+    assert adserver_epsilon(SessionCharge("laplace", 20.0, 1.0, 32, 32, 0.0).closed(9, 16)) == pytest.approx(
+        0.8
+    )
 
 
 @settings(deadline=None, max_examples=15)
@@ -213,7 +215,7 @@ def test_batches_that_may_fall_below_k_amplify_nothing():
     ],
 )
 def test_calibration_finds_the_least_noise_that_fits(kind, rate, steps, delta, epsilon, coalition):
-    found = noise_for_course(kind, rate, steps, delta, epsilon, coalition)
+    found = noise_for_session(kind, rate, steps, delta, epsilon, coalition)
 
     def fits(noise):
         course = planned(kind, noise, rate, steps, delta)
@@ -227,9 +229,9 @@ def test_calibration_finds_the_least_noise_that_fits(kind, rate, steps, delta, e
 def test_no_noise_fits_nothing():
     for left in (0.0, -1.0):
         with pytest.raises(NotDeclared, match="no noise fits"):
-            noise_for_course("gaussian", 0.02, 500, 1e-6, left)
+            noise_for_session("gaussian", 0.02, 500, 1e-6, left)
         with pytest.raises(NotDeclared, match="no noise fits"):
-            noise_for_course("gaussian", 0.02, 500, 1e-6, 1.0, coalition=left)
+            noise_for_session("gaussian", 0.02, 500, 1e-6, 1.0, coalition=left)
 
 
 @pytest.mark.parametrize("noise", [1e-3, 0.05, 1e3, 1e9])
@@ -242,17 +244,17 @@ def test_extremes_have_a_finite_cost(noise, rate, delta):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"rate": 0.0}, {"rate": 1.1}, {"rate": math.nan}, {"steps": 0}, {"steps": MOST_STEPS + 1},
+    [{"rate": 0.0}, {"rate": 1.1}, {"rate": math.nan}, {"steps": 0}, {"steps": MAX_STEPS + 1},
      {"batches": 11}, {"batches": -1}, {"delta": 0.0}, {"delta": 1.0}, {"delta": math.nan},
      {"noise": 0.0}, {"kind": "uniform"}],
 )  # fmt: skip
 def test_senseless_courses_are_refused(changes):
     fields = {"kind": "gaussian", "noise": 1.0, "rate": 0.5, "steps": 10, "batches": 5, "delta": DELTA}
     with pytest.raises(NotDeclared):
-        Course(**{**fields, **changes})
+        SessionCharge(**{**fields, **changes})
 
 
 @pytest.mark.parametrize(("steps", "batches"), [(11, 1), (3, 4), (8, 6), (-1, 0), (4, 1), (5, -1)])
 def test_a_course_is_closed_at_a_quarter_with_no_more_than_it_had(steps, batches):
     with pytest.raises(NotDeclared):
-        Closed(gaussian(1.0, 0.5, 10, 5), steps, batches)
+        ClosedSessionCharge(gaussian(1.0, 0.5, 10, 5), steps, batches)

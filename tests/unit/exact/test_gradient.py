@@ -47,7 +47,7 @@ def test_roads_blocks_and_threads_do_not_matter(
     clip, before = Clip(1.0, norm), torch.get_num_threads()
     wanted = gradient(network, weights, records, clip)
     for threads, block, least in ((1, 133, 0), (2, 40, 0), (1, 23, 1 << 60), (2, 1 << 20, 1 << 60)):
-        monkeypatch.setattr(digits, "_LEAST_WORK", least)
+        monkeypatch.setattr(digits, "_MIN_WORK", least)
         torch.set_num_threads(threads)
         try:
             assert (gradient(network, weights, records, clip, block=block) == wanted).all()

@@ -106,7 +106,7 @@ def test_helpers_in_memory_show_the_truth_but_small_groups_and_noise_follows_fro
 
     def ask(seed, noise):
         with campaigns_asked._helpers(50, 500, seed) as way:
-            way.measure("campaign", keys, [np.ones(109, int)] * 3, decoded=True)
+            way.make_aggregate_dataset("campaign", keys, [np.ones(109, int)] * 3, decoded=True)
             return way.query(campaigns_asked.VALUES, campaigns_asked.COARSE_KEYS, noise=noise).rows
 
     (only,) = ask(0, 0.04)

@@ -20,7 +20,7 @@ from maskedlark.dp import mechanisms
 from maskedlark.exact.clip import Clip
 from maskedlark.exact.gradient import Records, gradient
 from maskedlark.exact.quantise import calibrate, quantise
-from maskedlark.functions.gradient import GradientQuestion
+from maskedlark.functions.gradient import GradientQuery
 from maskedlark.ledger import session_rows
 from maskedlark.randomness import FixedRandomness
 from maskedlark.training import network as networks
@@ -65,7 +65,7 @@ def test_the_gradient_of_the_truth_is_what_all_helpers_shares_add_up_to(classes,
         gradient(network, weights, Records(data.features, [seen], each), own.clip)
         for each in (shares.explicit, *others)
     ]
-    step = GradientQuestion("m", network, weights, own.clip).step
+    step = GradientQuery("m", network, weights, own.clip).step
     truth = memory.share(step, data.features, data.labels)
     assert np.array_equal(field.from_signed(truth), sharing.combine(answers))
     # No helper's share alone says anything of it.
@@ -78,7 +78,7 @@ def test_randomised_labels_are_unbiased():
     network = networks.network(model, networks.losses(own.loss, model), D)
     parameters = networks.parameters(network, model)
     weights = quantise(network, parameters, calibrate(network, parameters, data.features))
-    step = GradientQuestion("m", network, weights, Clip(1.0, fraction=8)).step
+    step = GradientQuery("m", network, weights, Clip(1.0, fraction=8)).step
     plain = memory.share(step, data.features, data.labels)
     certain = memory.share(step, data.features, data.labels, Local(1.0, 50.0))
     assert np.array_equal(certain, plain << 16)
@@ -122,7 +122,7 @@ def test_with_helpers_seeds_it_has_the_weights_of_their_session(classes, shuffle
     way = Workflow(document, HELPER_KEYS[:2], FixedClock(1_900_000_000), rng)
     data = table(classes, rows=300)
     own = replace(run(classes, noise=0.3, shuffled=shuffled), batch=100, steps=5)
-    digest = way.train("table", memory.TAG, data.features, [data.labels], decoded=True)
+    digest = way.make_training_dataset("table", memory.TAG, data.features, [data.labels], decoded=True)
     drawn = {"batches": 3} if shuffled else {"sampling_rate": 1 / 3}
     trained = begin(
         way, own.model(), loss=own.loss, tag=memory.TAG, steps=own.steps, noise=own.noise, delta=1e-5,
@@ -156,7 +156,7 @@ def test_both_ways_to_draw_noise_have_one_deviation():
     network = networks.network(model, networks.losses(own.loss, model), D)
     parameters = networks.parameters(network, model)
     weights = quantise(network, parameters, calibrate(network, parameters, table().features))
-    asked = GradientQuestion("m", network, weights, own.clip)
+    asked = GradientQuery("m", network, weights, own.clip)
     nothing, rng = np.zeros(network.size, np.int64), np.random.default_rng(0)
     apart, at_once = [], []
     for n in range(200):

@@ -8,11 +8,11 @@ import pytest
 
 from maskedlark.core import field
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Trained
+from maskedlark.core.records import TrainingRecords
 from maskedlark.errors import BadArguments, DecodeError, MaskedLarkError
 from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy, SquaredError
 from maskedlark.functions import model
-from maskedlark.functions.evaluation import MOST_CELLS, Evaluation
+from maskedlark.functions.evaluation import MAX_CELLS, Evaluation
 from maskedlark.functions.function import Part
 from maskedlark.randomness import FixedRandomness
 from maskedlark.web import problem
@@ -79,7 +79,7 @@ def test_datasets_and_shares_add_up():
     truth = stepping.truth(DOCUMENT, "clicks", 60, b"records")
     (whole,) = asked.share([truth], 1)
     halves = [
-        Trained(truth.ids[a:b], truth.features[a:b], truth.candidates, truth.shares[a:b])
+        TrainingRecords(truth.ids[a:b], truth.features[a:b], truth.candidates, truth.shares[a:b])
         for a, b in ((0, 25), (25, 60), (60, 60))
     ]
     (split,) = asked.share(halves, 1)
@@ -96,7 +96,7 @@ def test_a_replaced_label_moves_two_cells_of_each_histogram():
     for values in ((0, 0, -2), (1, 2, 2)):
         columns = [np.array([each]) for each in values]
         _, masks = core.mask(columns, np.ones(1, np.bool_), FixedRandomness(b""))
-        (table,) = asked.share([Trained(truth.ids, truth.features, truth.candidates, masks)], 1)
+        (table,) = asked.share([TrainingRecords(truth.ids, truth.features, truth.candidates, masks)], 1)
         drawn.append(table.shares)
     for column, before, after in zip(asked.columns, *drawn, strict=True):
         moved = (before - after).ravel()
@@ -175,12 +175,12 @@ def test_a_histogram_is_bounded():
     given = arguments(
         model=model.describe(made).model_dump(mode="json"),
         weights=base64.b64encode(body(made)).decode(),
-        scales=[{"buckets": MOST_CELLS // 17 + 1, "high": 16}],
+        scales=[{"buckets": MAX_CELLS // 17 + 1, "high": 16}],
     )
     with pytest.raises(BadArguments, match="at most 65536 cells"):
         Evaluation().ask(found, given)
     given["scales"][0]["buckets"] -= 1
-    assert Evaluation().ask(found, given).columns[0].width <= MOST_CELLS
+    assert Evaluation().ask(found, given).columns[0].width <= MAX_CELLS
 
 
 def test_weights_of_another_form_are_refused():

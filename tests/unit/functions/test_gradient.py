@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Trained
+from maskedlark.core.records import TrainingRecords
 from maskedlark.errors import BadArguments, NotDeclared
 from maskedlark.exact.clip import Norm
 from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy, SquaredError
 from maskedlark.functions import model
-from maskedlark.functions.gradient import Gradient, GradientQuestion
+from maskedlark.functions.gradient import Gradient, GradientQuery
 from maskedlark.randomness import FixedRandomness
 from tests.unit.release import stepping
 from tests.unit.release.stepping import body, network
@@ -39,7 +39,7 @@ def document(*labels, kind="gaussian"):
 def question(found, made, sent=b"weights", dropout=b"s" * 32):
     described = model.describe(made).model_dump(mode="json")
     asked = Gradient().begin(found, "clicks", described).at(body(made, sent), dropout)
-    assert isinstance(asked, GradientQuestion)
+    assert isinstance(asked, GradientQuery)
     return asked
 
 
@@ -49,7 +49,7 @@ def one(found, features, labels):
     shown, masks = core.mask(
         [np.array([each]) for each in labels], np.ones(1, np.bool_), FixedRandomness(b"")
     )
-    return Trained(np.zeros((1, 16), np.uint8), features, tuple(shown), masks)
+    return TrainingRecords(np.zeros((1, 16), np.uint8), features, tuple(shown), masks)
 
 
 def vector(asked, records):
@@ -100,7 +100,7 @@ def test_shares_add_up_over_helpers_datasets_and_records():
     asked, rng = question(found, network()), FixedRandomness(b"shares")
     (table,) = asked.share([truth], 1)
     parts = [
-        Trained(truth.ids[a:b], truth.features[a:b], truth.candidates, truth.shares[a:b])
+        TrainingRecords(truth.ids[a:b], truth.features[a:b], truth.candidates, truth.shares[a:b])
         for a, b in ((0, 0), (0, 20), (20, 50))
     ]
     (split,) = asked.share(parts, 1)
@@ -108,7 +108,10 @@ def test_shares_add_up_over_helpers_datasets_and_records():
     assert split.records.tolist() == [50]
     mask = rng.below(field.P, truth.shares.size).reshape(truth.shares.shape)
     shares = [mask, field.subtract(truth.shares, mask)]
-    each = [asked.share([Trained(truth.ids, truth.features, truth.candidates, share)], 1) for share in shares]
+    each = [
+        asked.share([TrainingRecords(truth.ids, truth.features, truth.candidates, share)], 1)
+        for share in shares
+    ]
     assert sharing.combine([tables[0].shares[0] for tables in each]).tolist() == table.shares[0].tolist()
 
 

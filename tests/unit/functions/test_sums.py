@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maskedlark.core import field
-from maskedlark.core.records import Coded, Entry, Measured
+from maskedlark.core.records import AggregateRecords, Coded, Entry
 from maskedlark.errors import BadArguments
 from maskedlark.functions import grouping
 from maskedlark.functions.sums import Sums
@@ -48,7 +48,7 @@ groupings = st.lists(
 )
 
 
-def held(rows: list[twin.Record]) -> Measured:
+def held(rows: list[twin.Record]) -> AggregateRecords:
     """The records as a helper holds them, entries in the order in which they came."""
     keys = {}
     for name in ("campaign", "place"):
@@ -56,7 +56,7 @@ def held(rows: list[twin.Record]) -> Measured:
         codes = [entries.index(keys[name]) for keys, _ in rows]
         keys[name] = Coded(np.array(codes, np.int32), tuple(entries))
     shares = np.array([shares for _, shares in rows], np.int64).reshape(len(rows), 3)
-    return Measured(np.zeros((len(rows), 16), np.uint8), keys, shares)
+    return AggregateRecords(np.zeros((len(rows), 16), np.uint8), keys, shares)
 
 
 def passes(where: list[dict[str, Any]], keys: Any) -> bool:

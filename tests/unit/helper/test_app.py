@@ -17,8 +17,8 @@ from maskedlark.errors import (
     WrongType,
 )
 from maskedlark.helper import errors
-from maskedlark.helper.app import MOST_OPENING, MOST_QUESTION, create_app
-from maskedlark.helper.service import MOST_COMMAS
+from maskedlark.helper.app import MAX_OPENING, MAX_QUESTION, create_app
+from maskedlark.helper.service import MAX_COMMAS
 from maskedlark.ledger import errors as ledger_errors
 from maskedlark.ledger import trail
 from maskedlark.ledger.errors import BudgetExhausted, LedgerBehind, RequestIdReused
@@ -386,7 +386,7 @@ def test_content_types_are_taken_by_the_letter(helper, kind):
 def test_bodies_have_limits(helper, tmp_path):
     helper.publish()
     with pytest.raises(BodyTooLarge):
-        helper.remote().post("/v1/datasets/monday", bytes(MOST_OPENING + 1), JSON_TYPE)
+        helper.remote().post("/v1/datasets/monday", bytes(MAX_OPENING + 1), JSON_TYPE)
     with world(tmp_path / "small", limits={"chunk_bytes": 2048}) as small:
         document = small.publish()
         begin(small.remote(), document)
@@ -397,9 +397,9 @@ def test_bodies_have_limits(helper, tmp_path):
 @pytest.mark.parametrize("path", ["/v1/releases", "/v1/explain"])
 def test_a_question_of_many_wrong_things_is_refused_before_it_is_parsed(helper, monkeypatch, path):
     helper.publish()
-    body = b'{"datasets":[' + b"0," * (MOST_COMMAS + 1) + b"0]}"
+    body = b'{"datasets":[' + b"0," * (MAX_COMMAS + 1) + b"0]}"
     with pytest.raises(BodyTooLarge):
-        helper.remote().post(path, b'{"datasets":[' + b"0," * (MOST_QUESTION // 2) + b"0]}", JSON_TYPE)
+        helper.remote().post(path, b'{"datasets":[' + b"0," * (MAX_QUESTION // 2) + b"0]}", JSON_TYPE)
     monkeypatch.setattr(messages.Request, "model_validate_json", lambda _: pytest.fail("it was parsed"))
     with pytest.raises(BadArguments, match="commas"):
         helper.remote().post(path, body, JSON_TYPE)

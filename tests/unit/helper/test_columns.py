@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from maskedlark.core.declared import Measure, Model, Value
-from maskedlark.core.records import Coded, Measured, Trained
+from maskedlark.core.records import AggregateRecords, Coded, TrainingRecords
 from maskedlark.core.sharing import ID_BYTES
 from maskedlark.helper import columns
 from maskedlark.helper.columns import Contents, MeasuredWriter, TrainedWriter
@@ -16,12 +16,12 @@ MEASURE = Measure(("campaign", "size"), (Value("bought", 0, 9),))
 MODELS = {"m": Model("m", 3), "never": Model("never", 2)}
 
 
-def some(names: list[str], start: int) -> Measured:
+def some(names: list[str], start: int) -> AggregateRecords:
     """Records whose codes are made for these alone."""
     entries = tuple(dict.fromkeys(names))
     sizes = [len(name) for name in names]
     count = len(names)
-    return Measured(
+    return AggregateRecords(
         np.full((count, ID_BYTES), start, np.uint8),
         {
             "campaign": Coded(
@@ -58,7 +58,9 @@ def test_numbers_come_before_texts(tmp_path):
     writer = MeasuredWriter(tmp_path, Measure(("key",), ()))
     entries = ("2", 10, 9, "1")
     coded = Coded(np.arange(4, dtype=np.int32), entries)
-    writer.append(Measured(np.zeros((4, ID_BYTES), np.uint8), {"key": coded}, np.zeros((4, 1), np.int64)))
+    writer.append(
+        AggregateRecords(np.zeros((4, ID_BYTES), np.uint8), {"key": coded}, np.zeros((4, 1), np.int64))
+    )
     found = columns.read_measured(tmp_path, writer.close(), Measure(("key",), ()))
     assert found.keys["key"].entries == (9, 10, "1", "2")
     assert [found.keys["key"].entries[code] for code in found.keys["key"].codes] == list(entries)
@@ -69,7 +71,7 @@ def test_a_model_without_records_has_none(tmp_path):
     shown = (np.array([[0, 1]]),)
     for count in (2, 0, 1):
         ids, features = np.zeros((count, ID_BYTES), np.uint8), np.full((count, 3), count, np.uint8)
-        writer.append({"m": Trained(ids, features, shown, np.full((count, 2), 7))})
+        writer.append({"m": TrainingRecords(ids, features, shown, np.full((count, 2), 7))})
     contents = writer.close()
     assert contents.records == {"m": 3, "never": 0}
     found, none = (columns.read_trained(tmp_path, contents, MODELS, tag) for tag in MODELS)

@@ -11,7 +11,7 @@ import pytest
 
 from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Measured, Trained
+from maskedlark.core.records import AggregateRecords, TrainingRecords
 from maskedlark.errors import Expired, OutOfRange, WrongLength
 from maskedlark.helper import chunk_file
 from maskedlark.helper.columns import MeasuredWriter
@@ -31,7 +31,7 @@ from maskedlark.web.errors import (
 )
 from maskedlark.web.request_signature import WINDOW_S
 from maskedlark.wire import report
-from maskedlark.wire.acceptance import LEAST_LIFE_S
+from maskedlark.wire.acceptance import MIN_LIFE_S
 from maskedlark.wire.datasets import Sealing, pack, unpack
 from tests.unit.helper import cases, dying
 from tests.unit.helper.cases import DOCUMENT, HOUR, LIFETIME, NAME, NOW, ORIGIN, agreed, helper, measured
@@ -73,7 +73,7 @@ def test_two_helpers_seal_the_same_and_their_shares_add_up(tmp_path, database_ur
         total = field.to_signed(field.add(sums(a, sealed.digest), sums(b, sealed.digest)))
         assert total.tolist() == [30, *reports.values.sum(axis=1)]
         records = a.find(ORIGIN, bytes.fromhex(sealed.digest)).records(None)
-        assert isinstance(records, Measured)
+        assert isinstance(records, AggregateRecords)
         ids = [report.decode_public(report.decode(data).public).id for data in reports.data]
         order = sorted(range(30), key=ids.__getitem__)
         assert records.ids.tobytes() == b"".join(sorted(ids))
@@ -122,7 +122,7 @@ def test_records_to_train_by_tag(tmp_path, sqlite_url):
             ("basket", baskets, bytes_, secrets),
         ):
             first, second = (each.records(tag) for each in found)
-            assert isinstance(first, Trained)
+            assert isinstance(first, TrainingRecords)
             ids = [report.decode_public(report.decode(data).public).id for data in made]
             order = sorted(range(1, len(made)), key=ids.__getitem__)
             assert first.ids.tobytes() == second.ids.tobytes() == b"".join(ids[place] for place in order)
@@ -241,14 +241,14 @@ def test_helpers_that_hold_other_columns_do_not_seal_one_dataset(tmp_path, sqlit
 
 
 def test_one_old_report_does_not_end_a_dataset_soon(tmp_path, sqlite_url):
-    oldest = HOUR - (LIFETIME - LEAST_LIFE_S) // 3600
+    oldest = HOUR - (LIFETIME - MIN_LIFE_S) // 3600
     with helper(tmp_path, sqlite_url) as (datasets, _, clock):
         datasets.open(DOCUMENT, NAME, AGGREGATE)
         reports = measured(4, [HOUR, oldest - 1, oldest, HOUR - LIFETIME // 3600])
         answer = datasets.add(ORIGIN, NAME, 0, reports.chunk(0))
         assert (answer.accepted, answer.refused) == ("a0", {"PastLifetime": 2})
         sealed = seal_all(datasets, 1)
-        clock.seconds += LEAST_LIFE_S
+        clock.seconds += MIN_LIFE_S
         assert datasets.find(ORIGIN, bytes.fromhex(sealed.digest)).size(None) == 2
 
 
@@ -439,7 +439,7 @@ def test_a_helper_that_is_killed_loses_and_doubles_nothing(tmp_path, sqlite_url,
         assert seal_all(datasets, 2) == sealed
         assert [each.encode().decode() for each in ledger.receipts(ORIGIN)] == [sealed.receipt], "sealed once"
         records = datasets.find(ORIGIN, bytes.fromhex(sealed.digest)).records(None)
-        assert isinstance(records, Measured)
+        assert isinstance(records, AggregateRecords)
         assert len(records) == dying.REPORTS
         assert len(np.unique(records.ids, axis=0)) == dying.REPORTS, "nothing counts twice"
         assert len([*(tmp_path / "columns").rglob("chunk-*")]) == 0

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Measured
+from maskedlark.core.records import AggregateRecords
 from maskedlark.errors import Truncated, WrongLength
 from maskedlark.helper import chunk_file
 from maskedlark.helper.errors import DamagedDataset, IngestInterrupted
 from maskedlark.helper.ingest import ChunkWorkers, open_chunk
 from maskedlark.wire import uploads
 from maskedlark.wire.acceptance import DatasetOpener, Terms
-from maskedlark.wire.datasets import MOST_PARTS
+from maskedlark.wire.datasets import MAX_PARTS
 from tests.unit.helper.cases import DOCUMENT, KEYS, LIFETIME, NOW, ORIGIN, measured
 
 
@@ -52,8 +52,8 @@ def test_workers_take_what_one_process_takes(tmp_path, workers):
         ours, theirs = (
             chunk_file.read(tmp_path / name, each.accepted, {}).records for name in (mine.file, each.file)
         )
-        assert isinstance(ours, Measured)
-        assert isinstance(theirs, Measured)
+        assert isinstance(ours, AggregateRecords)
+        assert isinstance(theirs, AggregateRecords)
         assert np.array_equal(ours.shares, theirs.shares)
         assert ours.keys["place"].entries == theirs.keys["place"].entries
 
@@ -70,7 +70,7 @@ def test_what_is_no_chunk_is_refused_by_name(tmp_path, workers, body, error):
 
 def test_a_chunk_has_so_many_parts_at_most(tmp_path):
     with pytest.raises(WrongLength):
-        open_chunk(opener(), uploads.encode_batch([b"x"] * (MOST_PARTS + 1)), tmp_path)
+        open_chunk(opener(), uploads.encode_batch([b"x"] * (MAX_PARTS + 1)), tmp_path)
 
 
 def test_parts_that_are_none_are_refused_one_by_one(tmp_path):

@@ -13,7 +13,7 @@ from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.web import files
 from maskedlark.web.errors import BadKeyFile
 from maskedlark.wire import keys
-from maskedlark.wire.keys import MOST_KEYS
+from maskedlark.wire.keys import MAX_KEYS
 from maskedlark.wire.signatures import SigningKey
 
 NOW = 1_900_000_000
@@ -123,10 +123,10 @@ def test_a_rotation_deletes_what_is_past_its_time_too(tmp_path):
 
 def test_no_more_keys_are_published_than_fit_and_all_still_open(tmp_path):
     keyring = ring(tmp_path)
-    for turn in range(MOST_KEYS + 2):
+    for turn in range(MAX_KEYS + 2):
         made = rotate(keyring, NOW + turn)
-    assert len(made.keys) == MOST_KEYS
-    assert len(keyring.opening_keys(NOW)) == MOST_KEYS + 2
+    assert len(made.keys) == MAX_KEYS
+    assert len(keyring.opening_keys(NOW)) == MAX_KEYS + 2
     keys.verify(keyring.configuration, NAME, IDENTITY.verifying)
 
 

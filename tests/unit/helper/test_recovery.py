@@ -33,7 +33,7 @@ from maskedlark.randomness import SystemRandomness
 from maskedlark.release.errors import BadSeed
 from maskedlark.storage.engine import open_database
 from maskedlark.web.errors import DatasetLost, UnknownDataset
-from maskedlark.wire.acceptance import MOST_HOURS_AHEAD
+from maskedlark.wire.acceptance import MAX_HOURS_AHEAD
 from maskedlark.wire.datasets import State, pack
 from tests.unit.helper import cases
 from tests.unit.helper.lost import LITTLE_NOISE, Lost, ask, seal, send
@@ -99,7 +99,7 @@ def test_reports_of_a_lost_dataset_sent_again(lost):
     """The attack: what Tuesday gave away for its whole budget is given away again, in another dataset."""
     lost.put_back()
     done = lost.recover()
-    assert done.floor == hour_of(NOW) + MOST_HOURS_AHEAD
+    assert done.floor == hour_of(NOW) + MAX_HOURS_AHEAD
     with running(lost.folder, lost.config, lost.clock) as at:
         assert send(at, lost.document, "again", lost.parts).refused == {"BeforeRecovery": len(lost.parts)}
     database = open_database(lost.config.database_url)
@@ -121,7 +121,7 @@ def test_reports_of_a_lost_dataset_sent_again(lost):
 
 def test_the_floor_is_the_last_hour_that_could_have_been_taken(tmp_path, database_url):
     """A browser's clock may be ahead: the latest report that a helper takes is the last that it refuses."""
-    latest = cases.HOUR + MOST_HOURS_AHEAD
+    latest = cases.HOUR + MAX_HOURS_AHEAD
     reports = cases.measured(4, [cases.HOUR, latest, latest + 1, latest + 2])
     with cases.helper(tmp_path, database_url) as (datasets, _, clock):
         datasets.open(cases.DOCUMENT, "before", Purpose.AGGREGATE)
@@ -131,9 +131,9 @@ def test_the_floor_is_the_last_hour_that_could_have_been_taken(tmp_path, databas
         database = open_database(database_url)
         ids = Ids(database, tmp_path)
         with database.write() as connection:
-            ids.raise_floor(connection, hour_of(clock.now()) + MOST_HOURS_AHEAD)
+            ids.raise_floor(connection, hour_of(clock.now()) + MAX_HOURS_AHEAD)
         database.close()
-        clock.seconds += MOST_HOURS_AHEAD * 3600
+        clock.seconds += MAX_HOURS_AHEAD * 3600
         datasets.open(cases.DOCUMENT, "after", Purpose.AGGREGATE)
         answer = datasets.add(ORIGIN, "after", 0, reports.chunk(0))
         assert answer.refused == {"BeforeRecovery": 2}
@@ -238,7 +238,7 @@ def test_a_backup_is_never_accepted_as_the_newest_ledger(lost):
     database = open_database(lost.config.database_url)
     anchor, keyring = FileAnchor(lost.folder / "anchor"), Keyring(lost.config.keys_folder, NAME)
     with pytest.raises(LedgerBehind, match="put back from a backup"):
-        Ledger(database, anchor, keyring, LATER, SystemRandomness()).accept()
+        Ledger(database, anchor, keyring, LATER, SystemRandomness()).reset_anchors()
     database.close()
 
 

@@ -15,7 +15,7 @@ from maskedlark.dp.sampling import Sampling
 from maskedlark.errors import BadArguments, DecodeError, Expired, MaskedLarkError
 from maskedlark.exact.losses import BinaryCrossEntropy
 from maskedlark.functions import model
-from maskedlark.helper.app import MOST_SEED
+from maskedlark.helper.app import MAX_SEED
 from maskedlark.ledger import receipt
 from maskedlark.ledger.errors import (
     NoSuchSession,
@@ -135,7 +135,7 @@ def refused(cls, ask):
 def test_the_first_helper_makes_a_seed_that_the_others_open(first):
     message = first.remote().post(f"/v1/seeds/{first.digest}", b"", NO_BODY_TYPE)
     assert first.remote().post(f"/v1/seeds/{first.digest}", b"", NO_BODY_TYPE) == message
-    assert len(message) <= MOST_SEED
+    assert len(message) <= MAX_SEED
     keys = {ELSEWHERE.key_id: ELSEWHERE}
     digest = bytes.fromhex(first.digest)
     seed = shared_seed.unseal(message, first.document, digest, "helper-1", keys)
@@ -158,7 +158,7 @@ def test_another_helper_takes_the_firsts_seed_once(second):
     refused(BadSeed, lambda: remote.post(path, relayed(second, b"t" * 32), JSON_TYPE))
     refused(BadSeed, lambda: remote.post(path, relayed(second, dataset="ab" * 32), JSON_TYPE))
     refused(BadSeed, lambda: remote.post(f"/v1/seeds/{second.digest}", b"", NO_BODY_TYPE))
-    refused(BodyTooLarge, lambda: remote.post(path, b" " * (MOST_SEED + 1), JSON_TYPE))
+    refused(BodyTooLarge, lambda: remote.post(path, b" " * (MAX_SEED + 1), JSON_TYPE))
 
 
 def test_a_session_of_the_old_form_says_what_to_do(first):

@@ -8,7 +8,7 @@ from maskedlark.dp.accountant import Charge
 from maskedlark.dp.mechanisms import Kind
 from maskedlark.dp.sampling import Sampling
 from maskedlark.dp.sampling import course as reserved
-from maskedlark.dp.session_charge import Course
+from maskedlark.dp.session_charge import SessionCharge
 from maskedlark.ledger.charge import QueryCharge, SessionTerms
 from maskedlark.ledger.ledger import Ledger
 from maskedlark.ledger.receipt import Certificate, SignedCertificate, SignedReceipt, certify
@@ -79,7 +79,7 @@ def freeze(
     for dataset in datasets:
         with database.write() as connection:
             made = ledger.freeze(connection, document, purpose, dataset, 1000)
-        ledger.remember(document.origin, made)
+        ledger.advance_anchor(document.origin, made)
 
 
 def question(
@@ -145,9 +145,9 @@ def opening(
     )
 
 
-def course(asked: QueryCharge) -> Course:
+def course(asked: QueryCharge) -> SessionCharge:
     """Of a session that is charged."""
-    assert isinstance(asked.charge, Course)
+    assert isinstance(asked.charge, SessionCharge)
     return asked.charge
 
 

@@ -26,12 +26,12 @@ class Lost:
 
     def put_back(self, count: int) -> None:
         with self.database.write() as connection:
-            self.ledger.put_back(connection, ORIGIN, self.signed[:count])
+            self.ledger.restore_receipts(connection, ORIGIN, self.signed[:count])
 
     def close(self, document=DOCUMENT) -> SignedReceipt:
         with self.database.write() as connection:
             made = self.ledger.close(connection, document, self.marks.marks[ORIGIN])
-        self.ledger.remember(ORIGIN, made)
+        self.ledger.advance_anchor(ORIGIN, made)
         return made
 
 

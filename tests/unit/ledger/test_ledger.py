@@ -198,7 +198,7 @@ def test_a_lost_anchor_is_not_taken_for_a_new_one(tmp_path):
         with pytest.raises(LedgerBehind, match="put the anchor back"):
             attempt()
     # An operator who is sure of the ledger may say so.
-    assert lost.accept() == ["ads.example"]
+    assert lost.reset_anchors() == ["ads.example"]
     lost.check()
     lost.charge(DOCUMENT, question(2))
     assert marks.marks["ads.example"].number == 3
@@ -231,7 +231,7 @@ def test_receipts_that_are_not_anchored_are_not_shown(tmp_path):
 def test_an_anchor_never_goes_back(ledger):
     old = ledgers.chain(ledger)[0]
     ledger.charge(DOCUMENT, question(1))
-    ledger.remember("ads.example", old)  # the anchor of the tests asserts it
+    ledger.advance_anchor("ads.example", old)  # the anchor of the tests asserts it
     assert len(ledgers.chain(ledger)) == 4
 
 

@@ -106,7 +106,7 @@ def test_a_copy_answers_nothing_until_it_was_recovered(lost):
     lost.put_back(4)
     with lost.database.write() as connection:
         rows.mark_copy(connection, 1)
-    for refused in (lost.ledger.check, lost.ledger.accept):
+    for refused in (lost.ledger.check, lost.ledger.reset_anchors):
         with pytest.raises(LedgerBehind, match="put back from a backup"):
             refused()
     with lost.database.write() as connection:

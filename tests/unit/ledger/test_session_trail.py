@@ -30,7 +30,7 @@ def made(folder, document, sampling=None) -> list[SignedReceipt]:
     for asked in (first, second):
         sessions.open(document, asked)
     for step in range(15):
-        sessions.take("ads.example", first.request, step, bytes(32), first.engine)
+        sessions.claim_step("ads.example", first.request, step, bytes(32), first.engine)
     sessions.close(document, first.request)
     ledger.charge(document, question(9, noise=12.0, kind="gaussian", tag="clicks"))
     database.close()

@@ -57,7 +57,7 @@ def light(tmp_path):
 
 
 def take(sessions, asked, step, body=BODIES[0], engine=ENGINE):
-    return sessions.take(ORIGIN, asked.request, step, body, engine)
+    return sessions.claim_step(ORIGIN, asked.request, step, body, engine)
 
 
 def test_a_session_is_reserved_whole_and_keeps_its_receipt(world):
@@ -139,7 +139,7 @@ def test_nothing_is_known_of_a_session_that_is_not_here(world):
     asked = opening(1)
     sessions.open(DOCUMENT, asked)
     for act in (
-        lambda: sessions.take("other.example", asked.request, 0, BODIES[0], ENGINE),
+        lambda: sessions.claim_step("other.example", asked.request, 0, BODIES[0], ENGINE),
         lambda: take(sessions, opening(2), 0),
         lambda: sessions.find(ORIGIN, bytes(16)),
         lambda: sessions.close(DOCUMENT, bytes(16)),
@@ -469,9 +469,9 @@ def test_receipts_that_were_put_back_count_whole_and_are_never_gone_on_with(data
 
     ledger, database, _ = ledgers.at(tmp_path, url=database_url)
     with database.write() as connection:
-        ledger.put_back(connection, ORIGIN, signed)
+        ledger.restore_receipts(connection, ORIGIN, signed)
         session_rows.end_recovery(connection)
-    ledger.accept()
+    ledger.reset_anchors()
     sessions = ChargedSessions(ledger)
     with pytest.raises(SessionLost):
         sessions.open(DOCUMENT, second)

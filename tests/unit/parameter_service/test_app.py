@@ -88,16 +88,16 @@ def test_wrong_bodies_are_invalid_documents(http, case):
 
 
 def test_a_large_body_is_not_read_to_its_end(http, service):
-    problem(http.post("/v1/documents", content=bytes(answers.MOST_BODY + 1)), 413, "body-too-large")
+    problem(http.post("/v1/documents", content=bytes(answers.MAX_BODY + 1)), 413, "body-too-large")
     problem(
         http.post("/v1/keys", params={"helper": "helper-0"}, content=bytes(2 << 20)), 413, "body-too-large"
     )
-    problem(http.post("/v1/documents", content=bytes(answers.MOST_BODY)), 422, "invalid-document")
+    problem(http.post("/v1/documents", content=bytes(answers.MAX_BODY)), 422, "invalid-document")
 
 
 def test_a_long_chain_comes_in_pages(http, service, monkeypatch):
     documents = service.publish_chain(7)
-    monkeypatch.setattr(pages, "MOST_PAGE", 3)
+    monkeypatch.setattr(pages, "MAX_PAGE", 3)
     found, after, count = [], 0, 0
     while True:
         answer = http.get(f"/v1/origins/{ORIGIN}/documents", params={"after": after})
@@ -112,9 +112,9 @@ def test_a_long_chain_comes_in_pages(http, service, monkeypatch):
 
 def test_a_page_ends_before_it_grows_too_large(service, monkeypatch):
     published = [service.publish(each) for each in chained(4)]
-    monkeypatch.setattr(pages, "MOST_PAGE_BYTES", len(published[0].body) * 2 + 200)
+    monkeypatch.setattr(pages, "MAX_PAGE_BYTES", len(published[0].body) * 2 + 200)
     assert [len(pages.page(published[:n]).documents) for n in (1, 2, 4)] == [1, 2, 2]
-    monkeypatch.setattr(pages, "MOST_PAGE_BYTES", 1)
+    monkeypatch.setattr(pages, "MAX_PAGE_BYTES", 1)
     assert pages.page(published) == pages.Page((published[0],), True)
 
 
@@ -192,7 +192,7 @@ def test_bodies_above_what_there_is_room_for_are_sent_away_and_room_comes_back(t
     service = Service(tmp_path / "parameters.db", FixedClock(NOW))
 
     async def crowd():
-        whole = bytes(answers.MOST_BODY)
+        whole = bytes(answers.MAX_BODY)
         finish, reading = asyncio.Event(), [asyncio.Event() for _ in range(2)]
         held = [asyncio.create_task(held_back(service.app, each, finish, whole)) for each in reading]
         for each in reading:

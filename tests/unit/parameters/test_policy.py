@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from maskedlark.dp.accountant import Charge
-from maskedlark.dp.session_charge import Course
+from maskedlark.dp.session_charge import SessionCharge
 from maskedlark.errors import InvalidDocument
 from maskedlark.ledger.budget import Account, Entry
 from maskedlark.parameters import randomised
@@ -120,9 +120,9 @@ BOUNDED = {
 
 def dearest(document):
     """An account with the least noise that fits: training that hardly costs the ad server, then sums."""
-    account, wishes = Account(document), list[tuple[str | None, Course | Charge]]()
+    account, wishes = Account(document), list[tuple[str | None, SessionCharge | Charge]]()
     for tag in document.declared_models:
-        wishes.append((tag, Course("gaussian", 1.0, 1e-8, 4, 4, account.courses_delta(tag))))
+        wishes.append((tag, SessionCharge("gaussian", 1.0, 1e-8, 4, 4, account.courses_delta(tag))))
     if document.values:
         wishes.append((None, Charge("laplace", 1.0, 1)))
     for stream, charge in wishes:

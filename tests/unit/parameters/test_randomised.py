@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from maskedlark.core import field, sharing
-from maskedlark.core.records import Trained
+from maskedlark.core.records import TrainingRecords
 from maskedlark.dp.sampling import Sampling
 from maskedlark.errors import FieldOverflow, NoiseTooSmall
 from maskedlark.exact.clip import Clip, Norm
@@ -72,7 +72,9 @@ def test_masks_are_unbiased_to_a_unit(model, sizes):
     kept, off = coefficients(sizes)
     declared = local(model | LOCAL).trained("clicks")
     masks = np.eye(sum(sizes), dtype=np.int64)
-    clear = Trained(np.zeros((len(masks), 16), np.uint8), np.zeros((len(masks), 4), np.uint8), (), masks)
+    clear = TrainingRecords(
+        np.zeros((len(masks), 16), np.uint8), np.zeros((len(masks), 4), np.uint8), (), masks
+    )
     found = field.to_signed(randomised.unbiased(clear, declared, 1).shares) / randomised.UNIT
     assert np.abs(found - (masks * kept - off)).max() <= max(sizes) / randomised.UNIT
     # What all candidates share comes out as it is, exactly.

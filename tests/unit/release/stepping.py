@@ -12,7 +12,7 @@ import pytest
 from maskedlark.clock import FixedClock
 from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Records, Trained
+from maskedlark.core.records import Records, TrainingRecords
 from maskedlark.dp import mechanisms
 from maskedlark.dp.sampling import Sampling
 from maskedlark.exact import gradient as exact
@@ -24,7 +24,7 @@ from maskedlark.exact.operations import Dropout, Relu
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
 from maskedlark.functions.evaluation import Evaluation
-from maskedlark.functions.function import AnyFunction, Question, Table
+from maskedlark.functions.function import AnyFunction, Query, Table
 from maskedlark.functions.gradient import Gradient
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, SystemRandomness
@@ -75,7 +75,7 @@ def body(made: Network, seed: bytes = b"weights") -> bytes:
     return weights.encode(quantised(made, seed))
 
 
-def truth(document: Document, tag: str, count: int, seed: bytes) -> Trained:
+def truth(document: Document, tag: str, count: int, seed: bytes) -> TrainingRecords:
     """Records with their masks in the clear; one in ten is a fake."""
     rng, declared = FixedRandomness(seed + tag.encode()), document.declared_models[tag]
     features = sharing.random_rows(count, declared.features, rng)
@@ -83,7 +83,7 @@ def truth(document: Document, tag: str, count: int, seed: bytes) -> Trained:
     shown, secrets = declared.mask(labels, rng.below(10, count) > 0, rng)
     # As helpers keep them: one row where all show the same.
     candidates = tuple(each[:1] if (each == each[:1]).all() else each for each in shown)
-    return Trained(sharing.random_rows(count, 16, rng), features, candidates, secrets)
+    return TrainingRecords(sharing.random_rows(count, 16, rng), features, candidates, secrets)
 
 
 class Rig:
@@ -159,7 +159,7 @@ class Rig:
 
     def open(self, request: SessionRequest) -> None:
         for desk in self.desks:
-            desk.open(ORIGIN, request.encode(), request)
+            desk.open_session(ORIGIN, request.encode(), request)
 
     def answers(
         self, request: SessionRequest, step: int, sent: bytes, chosen: Ranges = ()
@@ -184,7 +184,9 @@ class Rig:
         session = bytes.fromhex(request.id)
         ready = self.desks[place].session(ORIGIN, session)
         digest = body_digest(sent, chosen)
-        taken = self.sessions[place].take(ORIGIN, session, step, digest, ready.engine, ready.scope.seeds)
+        taken = self.sessions[place].claim_step(
+            ORIGIN, session, step, digest, ready.engine, ready.scope.seeds
+        )
         (column,) = ready.steps.at(sent, bytes(32)).columns
         assert request.noise is not None
         return mechanisms.draw(ready.scope.mechanism.kind, request.noise, column.sensitivity, taken, count)
@@ -204,12 +206,12 @@ def _split(secrets: field.FieldArray, helpers: int, rng: FixedRandomness) -> lis
     return [first, *parts]
 
 
-def worked(monkeypatch: pytest.MonkeyPatch, question: type[Question]) -> list[int]:
+def worked(monkeypatch: pytest.MonkeyPatch, question: type[Query]) -> list[int]:
     """How many records every computation of these questions is over, from now on."""
     found: list[int] = []
     share = question.share
 
-    def counting(self: Question, datasets: Sequence[Records], k: int) -> list[Table]:
+    def counting(self: Query, datasets: Sequence[Records], k: int) -> list[Table]:
         found.append(sum(map(len, datasets)))
         return share(self, datasets, k)
 
@@ -220,7 +222,7 @@ def worked(monkeypatch: pytest.MonkeyPatch, question: type[Question]) -> list[in
 def clipped(
     made: Network,
     sent: Quantised,
-    records: Trained,
+    records: TrainingRecords,
     rows: Sequence[int],
     clip: Clip,
     seed: bytes | None = None,

@@ -8,7 +8,7 @@ import pytest
 
 from maskedlark.core import batches, field, sharing
 from maskedlark.functions import model
-from maskedlark.functions.evaluation import EvaluationQuestion
+from maskedlark.functions.evaluation import EvaluationQuery
 from maskedlark.helper import explanation
 from maskedlark.release.errors import TooFewRecords
 from maskedlark.release.messages import Request
@@ -68,7 +68,7 @@ def asked(tmp_path):
 
 @pytest.fixture
 def worked(monkeypatch):
-    return stepping.worked(monkeypatch, EvaluationQuestion)
+    return stepping.worked(monkeypatch, EvaluationQuery)
 
 
 def out(rig, share):

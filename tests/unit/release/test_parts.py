@@ -5,7 +5,7 @@ import pytest
 
 from maskedlark.core import batches
 from maskedlark.core.batches import Draw
-from maskedlark.core.records import Trained
+from maskedlark.core.records import TrainingRecords
 from maskedlark.dp.sampling import Sampling
 from maskedlark.functions.function import Part
 from maskedlark.release import parts
@@ -16,7 +16,7 @@ SEED = b"p" * 32
 
 def records(count, one_row=False):
     shown = np.array([[0, 1]]) if one_row else np.arange(2 * count).reshape(count, 2)
-    return Trained(
+    return TrainingRecords(
         np.arange(16 * count, dtype=np.uint8).reshape(count, 16),
         np.arange(count, dtype=np.uint8)[:, None],
         (shown,),

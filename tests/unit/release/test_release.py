@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Coded, Measured, Records
+from maskedlark.core.records import AggregateRecords, Coded, Records
 from maskedlark.dp import mechanisms
 from maskedlark.dp.mechanisms import Sensitivity
 from maskedlark.errors import BadArguments, FieldOverflow, NoiseTooSmall
@@ -69,7 +69,7 @@ def datasets(helpers: int = 2, seed: bytes = b"shares", document: Document = DOC
     held += [
         sharing.expand(seeds, ids, Purpose.AGGREGATE, place, 3) for place, seeds in enumerate(shares.seeds, 1)
     ]
-    return [Held(seed.ljust(32), Measured(ids, keys, each), document) for each in held]
+    return [Held(seed.ljust(32), AggregateRecords(ids, keys, each), document) for each in held]
 
 
 class Releases(Release):
@@ -180,7 +180,7 @@ def test_an_old_copy_of_the_ledger_takes_no_noise_off_a_stored_answer(bench):
     with bench.databases[0].read() as connection:
         query = select(rows.RECEIPTS.c.seed).where(rows.RECEIPTS.c.request == bytes.fromhex(asked.id))
         stored = bytes(connection.scalar(query) or b"")
-    (plan,) = Sums().ask(DOCUMENT, asked.arguments).plans
+    (plan,) = Sums().ask(DOCUMENT, asked.arguments).schemas
 
     def drawn(seed):
         law = DOCUMENT.mechanisms["aggregate"].kind, 100.0, plan.columns[0].sensitivity
@@ -375,7 +375,7 @@ def test_rows_below_k_are_dropped_whatever_the_function_does(bench, tmp_path):
 
 
 def test_an_answer_that_nobody_could_read_is_refused_before_the_charge(bench, monkeypatch):
-    monkeypatch.setattr(checks, "MOST_ANSWER", messages.MOST_REQUEST + 100)
+    monkeypatch.setattr(checks, "MAX_ANSWER", messages.MAX_REQUEST + 100)
     with pytest.raises(AnswerTooLarge):
         bench.ask(request())
     assert len(bench.ledgers[0].receipts("ads.example")) == 2

@@ -26,7 +26,7 @@ from maskedlark.errors import (
 from maskedlark.exact.clip import Clip, Norm
 from maskedlark.exact.losses import SquaredError
 from maskedlark.functions import model
-from maskedlark.functions.gradient import Gradient, GradientQuestion, GradientSteps
+from maskedlark.functions.gradient import Gradient, GradientQuery, GradientSteps
 from maskedlark.ledger.errors import (
     BudgetExhausted,
     CannotRepeat,
@@ -195,7 +195,7 @@ def test_who_is_held_out_is_in_no_batch(several):
 def test_a_batch_below_k_is_noise_alone_after_the_same_work(tmp_path):
     worked = []
 
-    class Counting(GradientQuestion):
+    class Counting(GradientQuery):
         def share(self, datasets, k):
             worked.append(sum(map(len, datasets)))
             return super().share(datasets, k)
@@ -203,7 +203,7 @@ def test_a_batch_below_k_is_noise_alone_after_the_same_work(tmp_path):
     class CountingSteps(GradientSteps):
         def at(self, body, shared):
             found = super().at(body, shared)
-            assert isinstance(found, GradientQuestion)
+            assert isinstance(found, GradientQuery)
             return Counting(found.tag, found.network, found.weights, found.clipping)
 
     class CountingGradient(Gradient):
@@ -305,7 +305,7 @@ def test_another_body_is_refused_also_after_a_restart(rig):
 @pytest.fixture
 def worked(monkeypatch):
     """How many records every computation was over."""
-    return stepping.worked(monkeypatch, GradientQuestion)
+    return stepping.worked(monkeypatch, GradientQuery)
 
 
 def test_an_answer_is_kept_and_not_computed_again(rig, worked):
@@ -395,7 +395,7 @@ def test_helpers_that_differ_in_anything_add_up_to_nothing(tmp_path, place):
         asked[place] = rig.request(1, **changes)
         answers = []
         for desk, request, each in zip(rig.desks, asked, sent, strict=True):
-            desk.open(ORIGIN, request.encode(), request)
+            desk.open_session(ORIGIN, request.encode(), request)
             answers.append(desk.step(ORIGIN, bytes.fromhex(request.id), 0, each))
         total = np.abs(field.to_signed(reduce(field.add, answers)))
         # Fourteen uniform numbers are all below 2^50 with a probability of 2^-140.
@@ -451,7 +451,7 @@ def test_what_expired_or_is_closed_is_held_no_more(rig):
         rig.answers(request, 0, SENT)
     desk = rig.desks[0]
     assert len(desk._open) == 2
-    desk.close(ORIGIN, bytes.fromhex(requests[0].id))
+    desk.close_session(ORIGIN, bytes.fromhex(requests[0].id))
     desk.forget(stepping.EXPIRES - 1)
     assert len(desk._open) == 1
     desk.forget(stepping.EXPIRES)
@@ -505,8 +505,8 @@ def test_of_a_closed_session_nothing_is_answered_any_more(rig):
     request = rig.request()
     rig.open(request)
     rig.answers(request, 0, SENT)
-    closed = [desk.close(ORIGIN, bytes.fromhex(request.id)) for desk in rig.desks]
-    assert [desk.close(ORIGIN, bytes.fromhex(request.id)) for desk in rig.desks] == closed
+    closed = [desk.close_session(ORIGIN, bytes.fromhex(request.id)) for desk in rig.desks]
+    assert [desk.close_session(ORIGIN, bytes.fromhex(request.id)) for desk in rig.desks] == closed
     for step in (0, 1):
         with pytest.raises(SessionClosed) as caught:
             rig.answers(request, step, SENT)
@@ -596,7 +596,7 @@ def test_another_request_under_an_id_is_refused(rig):
 
 
 def test_no_more_sessions_are_kept_ready_than_there_is_room_for(rig, monkeypatch):
-    monkeypatch.setattr(release, "MOST_SESSIONS", 2)
+    monkeypatch.setattr(release, "MAX_SESSIONS", 2)
     requests = [rig.request(number) for number in range(1, 5)]
     for request in requests:
         rig.open(request)

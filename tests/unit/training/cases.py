@@ -11,7 +11,7 @@ from torch import nn
 from maskedlark.clock import FixedClock
 from maskedlark.core import sharing
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Trained
+from maskedlark.core.records import TrainingRecords
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, Randomness
 from maskedlark.training.begin import begin
@@ -97,7 +97,9 @@ def in_memory(document: Document, tag: str, features: np.ndarray, labels: Sequen
         sharing.recover(own, ids, Purpose.TRAIN, place, secrets.shape[1]) for place, own in enumerate(carried)
     ]
     candidates = tuple(np.asarray(each, np.int64) for each in shown)
-    way.hold("visits", Purpose.TRAIN, [{tag: Trained(ids, features, candidates, own)} for own in shares])
+    way.hold(
+        "visits", Purpose.TRAIN, [{tag: TrainingRecords(ids, features, candidates, own)} for own in shares]
+    )
     return way
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from maskedlark.adserver.combining import Answered, combine
-from maskedlark.core.records import Trained
+from maskedlark.core.records import TrainingRecords
 from maskedlark.functions.function import Arguments, Function
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness
@@ -48,7 +48,7 @@ class Evaluator:
             answers[f"helper-{place}"] = desk.answer(ORIGIN, body, decode_request(body))
         question = function.ask(self.document, request.arguments)
         kind = self.document.mechanisms["train"].kind
-        tables = combine(question.plans, answers)
+        tables = combine(question.schemas, answers)
         return Answered(request.id, self.document, kind, request.noise, request.arguments, tables, {})
 
     def truth(self, tag: str) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -65,6 +65,6 @@ class Evaluator:
         self.rig.close()
 
 
-def _labels(records: Trained, label: int) -> np.ndarray:
+def _labels(records: TrainingRecords, label: int) -> np.ndarray:
     shown = np.broadcast_to(records.candidates[label], (len(records), records.candidates[label].shape[1]))
     return np.take_along_axis(shown, records.masks(label).argmax(axis=1)[:, None], axis=1)[:, 0]

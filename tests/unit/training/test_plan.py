@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from maskedlark.dp.session_charge import Course, adserver_epsilon, coalition_epsilon
+from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, coalition_epsilon
 from maskedlark.errors import BadArguments, NoiseTooSmall
 from maskedlark.training import plan as plans
 from maskedlark.training.plan import PrivacyTarget, drawn, expected_batch
@@ -130,6 +130,6 @@ def test_where_labels_were_randomised_nothing_is_charged():
 
 
 def test_batches_that_may_fall_below_k_amplify_nothing_and_it_is_said():
-    few = Course("gaussian", 1.0, 1.0, 6, 6, 1e-5)
+    few = SessionCharge("gaussian", 1.0, 1.0, 6, 6, 1e-5)
     with pytest.raises(BadArguments, match=r"batches of 21 records may fall below k = 20.*a higher rate"):
         plans._check(few, drawn(rate=0.07), PrivacyTarget(epsilon=2.0), document(), 300)

@@ -7,7 +7,7 @@ import pytest
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from maskedlark.web.connections import MOST_UNREAD, READ_WITHIN_S, Awaited, ConnectionLimiter
+from maskedlark.web.connections import MAX_UNREAD, READ_WITHIN_S, Awaited, ConnectionLimiter
 from tests.unit.web.timing import Time
 
 IDLE_S = 10.0
@@ -131,7 +131,7 @@ def test_who_left_or_was_cut_does_not_come_back(waiting):
 
 
 def test_too_much_that_is_not_read_goes_before_its_time_longest_first(waiting, time):
-    peers = come(waiting, *(Peer(MOST_UNREAD // 2) for _ in range(3)))
+    peers = come(waiting, *(Peer(MAX_UNREAD // 2) for _ in range(3)))
     for each in (peers[1], peers[0], peers[2]):
         time.now += 1
         waiting.wait(each, Awaited.READING)

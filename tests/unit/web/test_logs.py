@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from maskedlark.errors import NotDeclared
-from maskedlark.web.logs import FIELDS, MOST_TEXT, Formatter, place
+from maskedlark.web.logs import FIELDS, MAX_TEXT, Formatter, place
 
 SECRET = "planted-5f1d"
 
@@ -95,8 +95,8 @@ def test_of_uvicorn_the_sentence_stays_without_what_it_fills_in():
 
 def test_bytes_are_counted_and_long_texts_are_cut():
     assert line("took %s", b"payload")["message"] == "took 7 bytes"
-    assert len(line("%s", "x" * 10_000)["message"]) == MOST_TEXT
-    assert len(line("request", origin="x" * 10_000)["origin"]) == MOST_TEXT
+    assert len(line("%s", "x" * 10_000)["message"]) == MAX_TEXT
+    assert len(line("request", origin="x" * 10_000)["origin"]) == MAX_TEXT
 
 
 def test_a_line_that_does_not_fit_its_words_is_written_all_the_same():

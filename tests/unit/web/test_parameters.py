@@ -84,7 +84,7 @@ def test_it_moves_on_with_the_service(bench):
 
 
 def test_long_chains_come_in_pages(bench, monkeypatch):
-    monkeypatch.setattr(pages, "MOST_PAGE", 2)
+    monkeypatch.setattr(pages, "MAX_PAGE", 2)
     documents = bench.service.publish_chain(7)
     assert bench.client().chain(ORIGIN) == documents
 
@@ -160,7 +160,7 @@ FORKS = {
 @pytest.mark.parametrize("page", [1, 64])
 def test_a_fork_is_kept_as_evidence(bench, case, turned, page, monkeypatch):
     """Also when the fork goes on under another key, so that its later documents do not verify under ours."""
-    monkeypatch.setattr(pages, "MOST_PAGE", page)
+    monkeypatch.setattr(pages, "MAX_PAGE", page)
     seen, shared, more = FORKS[case]
     ours = bench.service.publish_chain(seen)
     bench.client().latest(ORIGIN)
@@ -286,7 +286,7 @@ NONSENSE = {
         {"latest": GOOD.encode(), "": b'{"documents":[],"more":1}'},
         InvalidDocument,
     ),
-    "too many bytes": ({"latest": bytes(remote.MOST_ANSWER + 1)}, StrangeAnswer),
+    "too many bytes": ({"latest": bytes(remote.MAX_ANSWER + 1)}, StrangeAnswer),
 }
 
 

@@ -144,15 +144,15 @@ def test_facts_of_another_are_cut_and_cleaned():
     assert claimed(instance="/a", title="x", status=1, detail="y") == {}
     assert claimed(**{"_private": 1, "__class__": 1, "ab": 1, "a-b-c": 1, "x" * 65: 1, "": 1}) == {}
     assert claimed(text="a\x1b[2J\nb") == {"text": "a [2J b"}
-    assert len(claimed(text="x" * 10_000)["text"]) == problem.MOST_DETAIL
+    assert len(claimed(text="x" * 10_000)["text"]) == problem.MAX_DETAIL
     assert claimed(many=2**63, few=-(2**63), fits=2**63 - 1) == {"many": None, "few": None, "fits": 2**63 - 1}
     assert claimed(nan=float("nan"), infinite=float("inf")) == {"nan": None, "infinite": None}
     assert claimed(deep=[[["x"]]], deeper=[[[["x"]]]]) == {"deep": [[["x"]]], "deeper": [[[None]]]}
     nested = {"a": {"b": {"c": {"d": 1}}}}
     assert claimed(nested=nested) == {"nested": {"a": {"b": {"c": None}}}}
     assert claimed(names={"a\n": {"b": 1}}) == {"names": {"a ": {"b": 1}}}
-    assert len(claimed(**{f"fact_{i}": i for i in range(100)})) == problem.MOST_FACTS
-    assert claimed(text="x" * problem.MOST_PROBLEM) == {}
+    assert len(claimed(**{f"fact_{i}": i for i in range(100)})) == problem.MAX_FACTS
+    assert claimed(text="x" * problem.MAX_PROBLEM) == {}
 
 
 def test_facts_come_also_with_a_problem_that_is_not_known_here():
@@ -164,7 +164,7 @@ def test_facts_come_also_with_a_problem_that_is_not_known_here():
 
 
 def test_a_document_that_is_too_long_says_nothing():
-    body = json.dumps({"type": "/problems/truncated", "padding": "x" * problem.MOST_PROBLEM}).encode()
+    body = json.dumps({"type": "/problems/truncated", "padding": "x" * problem.MAX_PROBLEM}).encode()
     assert type(problem.error_of(400, body)) is StrangeAnswer
 
 
@@ -196,4 +196,4 @@ def test_another_s_words_are_cut_and_cleaned():
     back = problem.error_of(400, hostile.encode())
     assert type(back) is Truncated
     assert str(back).startswith("a [2J b")
-    assert len(str(back)) == problem.MOST_DETAIL
+    assert len(str(back)) == problem.MAX_DETAIL

@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from maskedlark.web.errors import ServiceAway, StrangeAnswer
-from maskedlark.web.remote import MOST_ANSWER, Patience, Remote
+from maskedlark.web.remote import MAX_ANSWER, Patience, Remote
 
 
 def of(answer, patience=None):
@@ -98,9 +98,9 @@ def test_how_much_of_an_answer_is_read_is_an_argument():
     def sized(size):
         return lambda _: httpx.Response(200, content=bytes(size))
 
-    assert len(of(sized(MOST_ANSWER)).get("/a")) == MOST_ANSWER
-    with pytest.raises(StrangeAnswer, match=f"more than {MOST_ANSWER}"):
-        of(sized(MOST_ANSWER + 1)).get("/a")
+    assert len(of(sized(MAX_ANSWER)).get("/a")) == MAX_ANSWER
+    with pytest.raises(StrangeAnswer, match=f"more than {MAX_ANSWER}"):
+        of(sized(MAX_ANSWER + 1)).get("/a")
     assert len(of(sized(9 << 20), Patience(most_bytes=9 << 20)).get("/a")) == 9 << 20
     with pytest.raises(StrangeAnswer, match="more than 10 bytes"):
         of(sized(11)).get("/a", patience=Patience(most_bytes=10))

@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from maskedlark.web.errors import BadCertificate, CannotListen
-from maskedlark.web.serving import MOST_HEAD, OTHER_FILES, Serving, serve
+from maskedlark.web.serving import MAX_HEAD, OTHER_FILES, Serving, serve
 from tests.unit.web import pem
 from tests.unit.web.served import HOST, app, request, rest, served, whole
 
@@ -80,7 +80,7 @@ def test_a_head_that_drips_is_closed_however_steadily_it_comes(plain):
 def test_a_head_that_does_not_end_is_refused(plain):
     with plain.connect() as connection, contextlib.suppress(ConnectionError):
         connection.sendall(b"GET / HTTP/1.1\r\n")
-        for _ in range(MOST_HEAD // 1000 + 2):
+        for _ in range(MAX_HEAD // 1000 + 2):
             connection.sendall(b"x-a: %s\r\n" % (b"x" * 1000))
             time.sleep(0.001)
         assert rest(connection).startswith(b"HTTP/1.1 400 ")

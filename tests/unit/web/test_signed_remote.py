@@ -30,7 +30,7 @@ from maskedlark.wire.signatures import SigningKey
 
 NOW = 1_900_000_000
 KEY, OTHER_KEY = (SigningKey.generate(FixedRandomness(seed)) for seed in (b"ads", b"other"))
-MOST_BODY = 1 << 20
+MAX_BODY = 1 << 20
 POOL = ThreadPoolExecutor(2)
 
 
@@ -43,8 +43,8 @@ def helper_app():
     @app.api_route("/v1/{rest:path}", methods=["GET", "POST", "DELETE"])
     async def echo(request: Request, rest: str):
         verified = await verify(request, verifier, POOL)
-        with body.Room(MOST_BODY).place() as place:
-            found = await body.read(request, MOST_BODY, 10.0, place)
+        with body.Room(MAX_BODY).place() as place:
+            found = await body.read(request, MAX_BODY, 10.0, place)
         verified.check(found)
         said = [
             verified.origin,
@@ -132,7 +132,7 @@ def test_refusals_come_back_as_themselves(url):
         BodyTooLarge: remote(url),
     }.items():
         with asking, pytest.raises(error) as found:
-            asking.post("/v1/a", bytes(MOST_BODY + (error is BodyTooLarge)), "application/cbor")
+            asking.post("/v1/a", bytes(MAX_BODY + (error is BodyTooLarge)), "application/cbor")
         assert type(found.value) is error
 
 
@@ -172,7 +172,7 @@ def test_a_second_try_is_signed_anew():
 
 
 def test_how_much_is_read_is_an_argument(url):
-    body = bytes(MOST_BODY)
+    body = bytes(MAX_BODY)
     with remote(url, patience=Patience(most_bytes=1000)) as asking:
         with pytest.raises(StrangeAnswer, match="more than 1000 bytes"):
             asking.post("/v1/a", body, "application/cbor")

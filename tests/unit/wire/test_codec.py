@@ -45,7 +45,7 @@ def depth(item):
 def test_encoding_equals_cbor2_and_decodes_to_the_same(item):
     data = encode(item)
     assert data == cbor2.dumps(item, canonical=True)
-    if depth(item) <= codec.MOST_DEPTH:
+    if depth(item) <= codec.MAX_DEPTH:
         assert read(data) == item
     else:
         with pytest.raises(DecodeError, match="deeper"):
@@ -84,7 +84,7 @@ def test_fields_write_what_a_map_writes():
 
 def test_size_is_bounded_before_anything_is_read():
     with pytest.raises(WrongLength, match="at most"):
-        Reader(bytes(codec.MOST_BYTES + 1))
+        Reader(bytes(codec.MAX_BYTES + 1))
     with pytest.raises(Truncated):
         read(b"\xbb" + b"\x7f" * 8)  # a map that claims 2^62 keys takes no memory
 

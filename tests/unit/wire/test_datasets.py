@@ -12,8 +12,8 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.errors import DecodeError, Truncated, UnsupportedVersion, WrongLength, WrongType
 from maskedlark.wire import datasets
 from maskedlark.wire.datasets import (
-    MOST_CHUNKS,
-    MOST_PARTS,
+    MAX_CHUNKS,
+    MAX_PARTS,
     ChunkAnswer,
     Opening,
     Sealed,
@@ -31,8 +31,8 @@ MESSAGES = [Opening, ChunkAnswer, State, Sealed]
     [
         Sealing(accepted=()),
         Sealing(accepted=("80",), digest=DIGEST),
-        Sealing(accepted=("ff80", "01", "00" * (MOST_PARTS // 8))),
-        Sealing(accepted=(pack(np.ones(1, np.bool_)),) * MOST_CHUNKS, digest=DIGEST),
+        Sealing(accepted=("ff80", "01", "00" * (MAX_PARTS // 8))),
+        Sealing(accepted=(pack(np.ones(1, np.bool_)),) * MAX_CHUNKS, digest=DIGEST),
     ],
     ids=["nothing", "one", "the longest", "the most"],
 )
@@ -51,7 +51,7 @@ BAD = {
     "an empty bitmap": (b"\1\0\0\0", WrongLength),
     "a long bitmap": (b"\1\0\10\1" + bytes(2049), WrongLength),
     "half a bitmap": (b"\1\0\0\2a", Truncated),
-    "too many": (b"\1\0" + b"\0\1\200" * (MOST_CHUNKS + 1), WrongLength),
+    "too many": (b"\1\0" + b"\0\1\200" * (MAX_CHUNKS + 1), WrongLength),
 }
 
 
@@ -116,7 +116,7 @@ def test_a_full_state_is_read():
         parameters=DIGEST,
         purpose="train",
         state="open",
-        chunks=tuple(range(MOST_CHUNKS)),
+        chunks=tuple(range(MAX_CHUNKS)),
         received=1,
         accepted=1,
         refused=dict.fromkeys((f"E{number}" for number in range(100)), 1),

@@ -11,7 +11,7 @@ from maskedlark.core import field, sharing
 from maskedlark.core.candidates import Pair
 from maskedlark.core.declared import Measure, Model, Value
 from maskedlark.core.labels import LabelSpace
-from maskedlark.core.records import Measured, Trained
+from maskedlark.core.records import AggregateRecords, TrainingRecords
 from maskedlark.errors import FromTheFuture, OtherOrigin, OtherParameters, PastLifetime
 from maskedlark.randomness import SystemRandomness
 from maskedlark.wire import batch, payload, payload_form, report
@@ -61,8 +61,8 @@ def opener(place, declared, size=None, kind=DatasetOpener, **more):
     return kind(f"h{place}", place, keys, declared, size or payload.size([declared]), TERMS, **more)
 
 
-def trained(opened: Opened, tag: str) -> Trained:
-    assert not isinstance(opened.records, Measured)
+def trained(opened: Opened, tag: str) -> TrainingRecords:
+    assert not isinstance(opened.records, AggregateRecords)
     return opened.records[tag]
 
 
@@ -91,7 +91,7 @@ def test_keys_are_coded_in_the_order_in_which_they_come():
     made = to_measure([1, 1, 2, 2, 1, 3], cities, [9, 8, 7, 6, 5, 4])
     opened = [decrypt_parts(opener(place, MEASURE), parts(made, place)) for place in (0, 1)]
     for each in opened:
-        assert isinstance(each.records, Measured)
+        assert isinstance(each.records, AggregateRecords)
         assert each.records.keys["city"].entries == ("Rome", 7, "7", "Oslo")
         assert each.records.keys["city"].codes.tolist() == [0, 1, 2, 0, 3, 1]
         assert each.records.keys["campaign"].entries == (1, 2, 3)
@@ -99,7 +99,7 @@ def test_keys_are_coded_in_the_order_in_which_they_come():
         assert each.ids.tolist() == opened[0].ids.tolist() == each.records.ids.tolist()
         assert each.hours.tolist() == [HOUR] * 6
         assert each.places == {}
-    total = sharing.combine([cast(Measured, each.records).shares for each in opened])
+    total = sharing.combine([cast(AggregateRecords, each.records).shares for each in opened])
     assert field.to_signed(total).tolist() == [[1, euros] for euros in (9, 8, 7, 6, 5, 4)]
 
 
@@ -120,7 +120,7 @@ def test_records_of_several_models_come_apart_and_keep_their_places():
         assert (trained(each, "pair").ids == each.ids[[0, 2, 4]]).all()
     masks = sharing.combine([trained(each, "pair").shares for each in opened])
     pairs = trained(opened[0], "pair")
-    assert isinstance(pairs, Trained)
+    assert isinstance(pairs, TrainingRecords)
     assert (masks * pairs.candidates[0]).sum(axis=1).tolist() == [0, 3, -2]
 
 

@@ -38,8 +38,8 @@ def test_ranges_come_back_as_they_were(numbers):
         "0-10000000000",
         "0x0-5",
         "0-5;7-9",
-        ",".join(f"{2 * i}-{2 * i + 1}" for i in range(steps.MOST_RANGES + 1)),
-        "0" * (steps.MOST_TEXT + 1),
+        ",".join(f"{2 * i}-{2 * i + 1}" for i in range(steps.MAX_RANGES + 1)),
+        "0" * (steps.MAX_TEXT + 1),
     ],
 )
 def test_anything_else_is_refused(text):

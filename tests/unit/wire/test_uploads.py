@@ -14,12 +14,12 @@ from maskedlark.wire.uploads import (
 )
 from tests.property.mutating import mutate
 
-MOST, MOST_BYTES = 8, 100
-BATCH = [b"one", b"2", bytes(MOST_BYTES), b"four"]
+MOST, MAX_BYTES = 8, 100
+BATCH = [b"one", b"2", bytes(MAX_BYTES), b"four"]
 
 
 def decoded(body):
-    return decode_batch(body, MOST, MOST_BYTES)
+    return decode_batch(body, MOST, MAX_BYTES)
 
 
 def test_a_batch_comes_back_in_order():

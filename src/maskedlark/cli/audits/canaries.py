@@ -22,7 +22,7 @@ from maskedlark.randomness import Randomness
 from maskedlark.simulate.cluster import MOST, LocalCluster
 
 HIGH = 100
-MOST_EPSILON = MOST.epsilon
+MAX_EPSILON = MOST.epsilon
 """Of all releases of one audit: helpers take no document of more."""
 _SETTINGS = """
 keys = ["canary"]

@@ -26,7 +26,7 @@ def run(users: int, helpers: int, rng: Randomness) -> list[Finding]:
     labels = rng.below(2, users)
     features = np.frombuffer(rng.bytes(_FEATURES * users), np.uint8).reshape(users, _FEATURES)
     with Workflow.declared(f"models.{_TAG} = {{features = {_FEATURES}}}", helpers, SystemClock(), rng) as way:
-        way.train(_TAG, _TAG, features, [labels])
+        way.make_training_dataset(_TAG, _TAG, features, [labels])
         views = way.views[_TAG]
     # Browsers report in an order of their own: the truth is what all helpers' shares add up to.
     controls = [

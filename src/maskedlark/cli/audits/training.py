@@ -22,7 +22,7 @@ from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp import mechanisms
 from maskedlark.dp.sampling import Sampling
-from maskedlark.dp.session_charge import Course, adserver_epsilon, coalition_epsilon
+from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, coalition_epsilon
 from maskedlark.exact.clip import Clip, Norm
 from maskedlark.exact.gradient import lift
 from maskedlark.exact.losses import BinaryCrossEntropy
@@ -129,7 +129,7 @@ def judge(
     drawn: canaries.Flags,
     each_answer: FieldArray,
     tail: int,
-    course: Course,
+    course: SessionCharge,
     rate: float,
 ) -> Findings:
     """What the ad server finds about n canaries, alone and with what helper 1 told it.

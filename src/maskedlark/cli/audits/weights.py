@@ -16,7 +16,7 @@ from maskedlark.cli.audits.training import clipping, run_session
 from maskedlark.clock import SystemClock
 from maskedlark.core import sharing
 from maskedlark.core.purpose import Purpose
-from maskedlark.dp.calibration import noise_for_course
+from maskedlark.dp.calibration import noise_for_session
 from maskedlark.dp.sampling import Sampling
 from maskedlark.exact.gradient import lift
 from maskedlark.functions import weights as encoding
@@ -34,7 +34,7 @@ def run(records: int, targets: int, epsilon: float, steps: int, rng: Randomness)
     rows = np.frombuffer(rng.bytes(records * FEATURES), np.uint8).reshape(records, FEATURES)
     labels = rng.below(2, records)
     crafted = crafted_weights.craft(rows, np.arange(targets))
-    noise = noise_for_course("gaussian", 1.0, steps, DELTA, epsilon, epsilon)
+    noise = noise_for_session("gaussian", 1.0, steps, DELTA, epsilon, epsilon)
     settings = SETTINGS.format(features=FEATURES, bound=1.0)
     make = lambda crowd: crowd.train(TAG, rows, [labels])  # noqa: E731
     with audited(settings, Purpose.TRAIN, make, rng) as (scene, client):
@@ -64,7 +64,7 @@ def _noiseless(
     """The same sum from helpers that add no noise, in memory: ours never answer so."""
     settings = SETTINGS.format(features=FEATURES, bound=asked.clipping.psi)
     with Workflow.declared(settings, HELPERS, SystemClock(), rng) as way:
-        way.train(TAG, TAG, rows, [labels])
+        way.make_training_dataset(TAG, TAG, rows, [labels])
         views = way.views[TAG]
     question = asked.at(encoding.encode(crafted.weights), b"")
     shares = [question.share([view.records[TAG]], 1)[0].shares[0][0] for view in views]

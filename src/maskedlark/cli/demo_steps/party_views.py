@@ -18,7 +18,7 @@ from maskedlark.cli.output import Screen, table
 from maskedlark.clock import SystemClock
 from maskedlark.core import field
 from maskedlark.core.declared import Measure, Model
-from maskedlark.core.records import Measured, Trained
+from maskedlark.core.records import AggregateRecords, TrainingRecords
 from maskedlark.features import Encoder
 from maskedlark.helper.keyring import Keyring
 from maskedlark.simulate.cluster import LocalCluster
@@ -55,8 +55,8 @@ def run(
     buyer = crowd.first_buyer()
     campaign, features = str(crowd.campaign[buyer]), encoder.encode(crowd.known)[buyer]
     (to_measure,), (to_train,) = measured[0].records.values(), trained[0].records.values()
-    assert isinstance(to_measure, Measured)
-    assert isinstance(to_train, Trained)
+    assert isinstance(to_measure, AggregateRecords)
+    assert isinstance(to_train, TrainingRecords)
     campaigns = to_measure.keys["campaign"]
     same_campaign = np.array([str(each) == campaign for each in campaigns.entries], np.bool_)[campaigns.codes]
     euros_id, euros = _held(measured, 2, same_campaign, int(crowd.euros[buyer]))

@@ -20,7 +20,7 @@ RARE = 40
 DEVICES = np.array(("phone", "tablet", "desktop"))
 EASE = np.array((-0.9, -0.3, 0.9))
 """How much each device adds."""
-MOST_VISITS = 10
+MAX_VISITS = 10
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def people(count: int, seed: bytes = b"the people of the demo") -> People:
         "age": 18 + rng.below(62, count),
         "device": DEVICES[np.array((0, 0, 0, 0, 0, 1, 2, 2, 2, 2))[rng.below(10, count)]],
         "hour": rng.below(24, count),
-        "visits": np.minimum(visits, MOST_VISITS),
+        "visits": np.minimum(visits, MAX_VISITS),
     }
     device = np.argmax(known["device"][:, None] == DEVICES, axis=1)
     odds = PULL[campaign] + EASE[device] + 0.42 * known["visits"] - 0.03 * known["age"] + 0.06 * known["hour"]
@@ -66,6 +66,6 @@ def people(count: int, seed: bytes = b"the people of the demo") -> People:
 
 def encoder(crowd: People) -> Encoder:
     """What is known of a person as bytes. Labels have no part in it."""
-    visits = Scaled(0, MOST_VISITS)
+    visits = Scaled(0, MAX_VISITS)
     kinds = {"age": Scaled(18, 80), "device": OneHot(), "hour": Scaled(0, 23), "visits": visits}
     return Encoder.fit(crowd.known, kinds)
