@@ -106,7 +106,7 @@ class Query(ABC):
     @property
     def columns(self) -> tuple[Column, ...]:
         """All columns of all tables: each is one release that composes with the others."""
-        return tuple(column for plan in self.schemas for column in plan.columns)
+        return tuple(column for schema in self.schemas for column in schema.columns)
 
 
 class AnyFunction(ABC):

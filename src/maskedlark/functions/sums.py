@@ -94,10 +94,10 @@ class SumsQuery(Query):
         assert len(measured) == len(datasets), "sums are over reports to aggregate"
         keys = Keys(measured, [(where.key, where.allows) for where in self.arguments.where])
         shares = [keys.selected([records.shares[:, place] for records in measured]) for place in self._places]
-        return [self._table(keys, plan, shares, k) for plan in self.schemas]
+        return [self._table(keys, schema, shares, k) for schema in self.schemas]
 
-    def _table(self, keys: Keys, plan: TableSchema, shares: Sequence[FieldArray], k: int) -> Table:
-        groups = group(keys, plan.by, k)
+    def _table(self, keys: Keys, schema: TableSchema, shares: Sequence[FieldArray], k: int) -> Table:
+        groups = group(keys, schema.by, k)
         totals = tuple(groups.totals(share)[:, None] for share in shares)
         return Table(groups.rows, groups.records, totals)
 

@@ -19,14 +19,14 @@ CONFIDENCE = 0.95
 
 def encode(explained: Explained) -> bytes:
     """For the ad server, before it asks in earnest. Run by a helper."""
-    query, cost, document = explained.query, explained.cost, explained.query.scope.document
+    checked, cost, document = explained.query, explained.cost, explained.query.scope.document
     return Explanation(
-        function=query.request.function,
-        records=query.records,
+        function=checked.request.function,
+        records=checked.records,
         k=document.k,
         helpers=len(document.helpers),
-        mechanism=query.scope.mechanism.kind,
-        noise=query.request.noise,
+        mechanism=checked.scope.mechanism.kind,
+        noise=checked.request.noise,
         cost=ExplainedCost(
             before=_spent(cost.before),
             after=_spent(cost.after),
@@ -38,8 +38,8 @@ def encode(explained: Explained) -> bytes:
         noise_that_fits=explained.noise_that_fits,
         confidence=CONFIDENCE,
         tables=tuple(
-            ExplainedTable(by=plan.by, columns=tuple(_column(query, column) for column in plan.columns))
-            for plan in query.question.schemas
+            ExplainedTable(by=schema.by, columns=tuple(_column(checked, column) for column in schema.columns))
+            for schema in checked.query.schemas
         ),
     ).encode()
 
@@ -48,10 +48,10 @@ def _spent(spent: Spent) -> ExplainedSpending:
     return ExplainedSpending(epsilon=_finite(spent.epsilon), delta=spent.delta)
 
 
-def _column(query: CheckedQuery, column: Column) -> ExplainedColumn:
+def _column(checked: CheckedQuery, column: Column) -> ExplainedColumn:
     """How far the noise of all helpers together moves one number of a column."""
-    scope = query.scope
-    law = scope.mechanism.kind, query.request.noise, column.sensitivity, len(scope.document.helpers)
+    scope = checked.scope
+    law = scope.mechanism.kind, checked.request.noise, column.sensitivity, len(scope.document.helpers)
     return ExplainedColumn(
         name=column.name,
         width=column.width,

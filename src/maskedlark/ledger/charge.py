@@ -37,7 +37,8 @@ class QueryCharge:
     """A query to be charged: checked in every other way already."""
 
     request: bytes
-    question: bytes
+    """Its id; the session's, where one is opened."""
+    request_digest: bytes
     """The digest of the request's bytes."""
     function: str
     computed: str
@@ -66,7 +67,7 @@ class QueryCharge:
         common = {
             **place,
             "request": self.request.hex(),
-            "question": self.question.hex(),
+            "question": self.request_digest.hex(),
             "function": self.function,
             "tag": self.tag,
             "datasets": tuple(dataset.hex() for dataset in self.datasets),

@@ -149,7 +149,7 @@ class Ledger:
         signed = chain.append(
             made,
             request=query.request,
-            question=query.question,
+            question=query.request_digest,
             seed=seed,
             engine=query.engine,
             expires=query.expires,
@@ -296,7 +296,7 @@ class Ledger:
 
 def _before(connection: Connection, origin: str, query: QueryCharge) -> Charged | None:
     """What was charged under this id before. Refuses another question, and what cannot be made again."""
-    row, name = rows.find(connection, origin, query.request, query.question), query.request.hex()
+    row, name = rows.find(connection, origin, query.request, query.request_digest), query.request.hex()
     if row is None:
         return None
     if row.seed is None and query.session:

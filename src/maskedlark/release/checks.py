@@ -120,17 +120,17 @@ class Scope:
             )
 
 
-def most_bytes(question: Query, rows: int) -> int:
+def most_bytes(query: Query, rows: int) -> int:
     """What an answer of so many rows per table can take, beside its receipt."""
     return sum(
-        rows * (sum(8 * column.width for column in plan.columns) + len(plan.by) * (MAX_KEY_TEXT + 2) + 9)
-        for plan in question.schemas
+        rows * (sum(8 * column.width for column in schema.columns) + len(schema.by) * (MAX_KEY_TEXT + 2) + 9)
+        for schema in query.schemas
     )
 
 
-def check_answer(question: Query, rows: int) -> None:
+def check_answer(query: Query, rows: int) -> None:
     """An answer that nobody could read is not worth its budget."""
-    size = most_bytes(question, rows)
+    size = most_bytes(query, rows)
     if size > MAX_ANSWER - MAX_REQUEST:
         raise AnswerTooLarge(
             f"the answer could take {size >> 20} MiB: ask for fewer values or groupings at once"

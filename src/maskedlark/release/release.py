@@ -51,7 +51,7 @@ from maskedlark.wire.steps import Ranges
 
 MAX_SESSIONS = 64
 """Sessions whose networks and datasets are kept in memory."""
-F = TypeVar("F", bound=AnyFunction)
+F = TypeVar("F", mask_context=AnyFunction)
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,7 +60,7 @@ class CheckedQuery:
 
     scope: Scope
     request: Request
-    question: Query
+    query: Query
     computed: str
     """What the same share is computed with: the function's engine, and how parts are drawn."""
     records: int
@@ -73,9 +73,9 @@ class CheckedQuery:
             hashlib.sha256(body).digest(),
             self.request.function,
             self.computed,
-            self.question.tag,
+            self.query.tag,
             self.scope.digests,
-            Charge(self.scope.mechanism.kind, self.request.noise, len(self.question.columns)),
+            Charge(self.scope.mechanism.kind, self.request.noise, len(self.query.columns)),
             self.scope.expires,
         )
 
@@ -90,7 +90,7 @@ class Explained:
 
 
 @dataclass(frozen=True, repr=False)
-class _Release:
+class _Job:
     """A query or a step that passed every check: all in which the two differ."""
 
     origin: str
@@ -100,15 +100,15 @@ class _Release:
     """A digest of what is asked: by which a kept answer is known again."""
     scope: Scope
     seeds: tuple[bytes, ...]
-    question: Query
+    query: Query
     noise: float | None
     is_hidden: bool
     """Whether the ad server does not know which records are asked for."""
     charge: Callable[[], Callable[[int, int], bytes]]
     """Charge it, or take the step, durably. Returns the seed of the noise by table and column."""
     records: Callable[[], Sequence[Records]]
-    bound: Callable[[Sequence[FieldArray]], Sequence[bytes | Sequence[bytes]]]
-    """What the masks on these columns are bound to, beside the seeds."""
+    mask_context: Callable[[Sequence[FieldArray]], Sequence[bytes | Sequence[bytes]]]
+    """What the masks on these columns are mask_context to, besides the seeds."""
 
 
 class Release:
@@ -131,33 +131,33 @@ class Release:
 
     def answer(self, origin: str, body: bytes, request: Request) -> Answer:
         """A share of a query's answer. `body` is the request as it came: its digest is what is charged."""
-        query = self.check(origin, request)
-        scope, question = query.scope, query.question
-        charge, seeds, receipts = query.charge(body), scope.seeds, []
+        checked = self.check(origin, request)
+        scope, query = checked.scope, checked.query
+        charge, seeds, receipts = checked.charge(body), scope.seeds, []
 
         def charged() -> Callable[[int, int], bytes]:
             before = self._ledger.charge(scope.document, charge)
             receipts.append(before.receipt)
             return partial(column_seed, mechanisms.root(before.seed, seeds))
 
-        def bound(columns: Sequence[FieldArray]) -> Sequence[bytes | Sequence[bytes]]:
+        def mask_context(columns: Sequence[FieldArray]) -> Sequence[bytes | Sequence[bytes]]:
             shape = ",".join(f"{rows}x{width}" for rows, width in (column.shape for column in columns))
-            computed = query.computed.encode()
-            return scope.document.digest, scope.digests, charge.question, computed, shape.encode()
+            computed = checked.computed.encode()
+            return scope.document.digest, scope.digests, charge.request_digest, computed, shape.encode()
 
-        tables = self._released(
-            _Release(
+        tables = self._run(
+            _Job(
                 origin,
                 charge.request,
-                charge.question,
+                charge.request_digest,
                 scope,
                 seeds,
-                question,
+                query,
                 request.noise,
-                question.part is not None,
+                query.part is not None,
                 charged,
-                partial(_records, question, scope, seeds),
-                bound,
+                partial(_records, query, scope, seeds),
+                mask_context,
             )
         )
         return Answer(receipts[0], tables)
@@ -170,8 +170,8 @@ class Release:
             self._find(origin, dataset.digest)  # It may have expired since the session was opened.
         session.check_chosen(chosen)
         # Before the step is taken: what is wrong with a body must not use a step up.
-        question = session.steps.at(body, session.shared(step))
-        (column,) = question.columns
+        query = session.steps.at(body, session.shared(step))
+        (column,) = query.columns
         growth = 1 if request.noise else randomised.growth(scope.document.trained(request.tag))
         scope.check_range(column, request.noise, session.records, growth)
         digest, seeds = body_digest(body, chosen), scope.seeds
@@ -180,11 +180,11 @@ class Release:
             seed = self._sessions.claim_step(origin, session_id, step, digest, session.engine, seeds)
             return lambda *_: seed
 
-        def bound(columns: Sequence[FieldArray]) -> Sequence[bytes | Sequence[bytes]]:
+        def mask_context(columns: Sequence[FieldArray]) -> Sequence[bytes | Sequence[bytes]]:
             return (
                 scope.document.digest,
                 scope.digests,
-                session.question,
+                session.request_digest,
                 session_id,
                 session.slots(step),
                 digest,
@@ -193,43 +193,43 @@ class Release:
                 sum(each.size for each in columns).to_bytes(8, "big"),
             )
 
-        (table,) = self._released(
-            _Release(
+        (table,) = self._run(
+            _Job(
                 origin,
                 session_id,
                 hashlib.sha256(step.to_bytes(8, "big") + digest).digest(),
                 scope,
                 seeds,
-                question,
+                query,
                 request.noise,
                 True,
                 taken,
                 lambda: session.batch(step, chosen),
-                bound,
+                mask_context,
             )
         )
         return table.columns[0].ravel()
 
-    def _released(self, asked: _Release) -> list[AnswerTable]:
+    def _run(self, job: _Job) -> list[AnswerTable]:
         """The pipeline: charge, compute, drop below k, noise, mask. What is hidden is computed once."""
-        if not asked.is_hidden:
+        if not job.is_hidden:
             # Charge first: a crash after this line wastes budget, but never hides a release.
-            return self._answered(asked, asked.charge())
-        with self._kept.room(asked.origin, asked.request, most_bytes(asked.question, 1)) as room:
-            seed_of = asked.charge()
-            if (before := self._kept.read(asked.origin, asked.request, asked.asked)) is not None:
-                return list(_fixed_form(asked.question, field.from_bytes(before)))
-            tables = self._answered(asked, seed_of)
+            return self._compute(job, job.charge())
+        with self._kept.room(job.origin, job.request, most_bytes(job.query, 1)) as room:
+            seed_of = job.charge()
+            if (before := self._kept.read(job.origin, job.request, job.asked)) is not None:
+                return list(_fixed_form(job.query, field.from_bytes(before)))
+            tables = self._compute(job, seed_of)
             flat = field.to_bytes(_flat(tables))
-            self._kept.write(room, asked.origin, asked.request, asked.asked, flat, asked.scope.expires)
+            self._kept.write(room, job.origin, job.request, job.asked, flat, job.scope.expires)
         return tables
 
-    def _answered(self, asked: _Release, seed_of: Callable[[int, int], bytes]) -> list[AnswerTable]:
-        document = asked.scope.document
-        shares = asked.question.share(asked.records(), document.k)
-        tables = list(_noised(asked, shares, seed_of))
+    def _compute(self, job: _Job, seed_of: Callable[[int, int], bytes]) -> list[AnswerTable]:
+        document = job.scope.document
+        shares = job.query.share(job.records(), document.k)
+        tables = list(_noised(job, shares, seed_of))
         columns = [column for table in tables for column in table.columns]
-        key, helpers = zero_sum.key(asked.seeds, *asked.bound(columns)), document.helpers
+        key, helpers = zero_sum.key(job.seeds, *job.mask_context(columns)), document.helpers
         place = [each.name for each in helpers].index(self._helper)
         masked = zero_sum.masked(_flat(tables), key, place, len(helpers))
         shapes = [(table.rows, [column.shape[1] for column in table.columns]) for table in tables]
@@ -237,24 +237,24 @@ class Release:
 
     def explain(self, origin: str, request: Request) -> Explained:
         """What the answer would cost, without spending anything."""
-        query = self.check(origin, request)
-        return Explained(query, *self._ledger.explain(query.scope.document, query.charge(b"")))
+        checked = self.check(origin, request)
+        return Explained(checked, *self._ledger.explain(checked.scope.document, checked.charge(b"")))
 
     def check(self, origin: str, request: Request) -> CheckedQuery:
         """All that a query has to satisfy beside the budget. Looks at no record."""
         scope = self._scope(origin, request)
         function = self._function(request.function, Function, scope.purpose)  # type: ignore[type-abstract]
-        question = function.ask(scope.document, request.arguments)
-        records, computed = scope.size(question.tag), function.engine
-        if question.part is not None:
-            assert not any(plan.by for plan in question.schemas), "groups would tell who is in a hidden part"
-            records, computed = int(records * question.part.share), _drawn(function)
+        query = function.ask(scope.document, request.arguments)
+        records, computed = scope.size(query.tag), function.engine
+        if query.part is not None:
+            assert not any(schema.by for schema in query.schemas), "groups would tell who is in a hidden part"
+            records, computed = int(records * query.part.share), _drawn(function)
         scope.check_noise(request.noise)
         scope.check_size(records)
-        for column in question.columns:
+        for column in query.columns:
             scope.check_range(column, request.noise, scope.document.most_records)
-        check_answer(question, records // scope.document.k)
-        return CheckedQuery(scope, request, question, computed, records)
+        check_answer(query, records // scope.document.k)
+        return CheckedQuery(scope, request, query, computed, records)
 
     def open_session(self, origin: str, body: bytes, request: SessionRequest) -> SignedReceipt:
         """Charge a session whole. The same request gets the same receipt."""
@@ -352,9 +352,9 @@ def _session_charge(request: SessionRequest, scope: Scope) -> SessionCharge | No
     return sampling.course(request.sampling, *law, records=records, k=document.k)
 
 
-def _records(question: Query, scope: Scope, seeds: Sequence[bytes]) -> Sequence[Records]:
+def _records(query: Query, scope: Scope, seeds: Sequence[bytes]) -> Sequence[Records]:
     """All records of a query; of a part, as many as everybody may know, of which only the part counts."""
-    records, part, tag = scope.records(question.tag), question.part, question.tag
+    records, part, tag = scope.records(query.tag), query.part, query.tag
     if part is None:
         return records
     assert tag is not None, "only models have parts"
@@ -368,25 +368,25 @@ def _drawn(function: AnyFunction) -> str:
 
 
 def _noised(
-    asked: _Release, tables: Sequence[Table], seed_of: Callable[[int, int], bytes]
+    job: _Job, tables: Sequence[Table], seed_of: Callable[[int, int], bytes]
 ) -> Iterator[AnswerTable]:
     """The tables without rows below k, every column with noise of its own."""
-    for number, (plan, table) in enumerate(zip(asked.question.schemas, tables, strict=True)):
+    for number, (schema, table) in enumerate(zip(job.query.schemas, tables, strict=True)):
         # Of what is hidden no row may be missing: there it is the records that do not count.
-        least = 0 if asked.is_hidden else asked.scope.document.k
+        least = 0 if job.is_hidden else job.scope.document.k
         kept = np.flatnonzero(table.records >= least)
         columns = []
-        for place, (column, share) in enumerate(zip(plan.columns, table.shares, strict=True)):
+        for place, (column, share) in enumerate(zip(schema.columns, table.shares, strict=True)):
             assert share.shape == (len(table.rows), column.width), "a function returns what it planned"
-            columns.append(_with_noise(asked, column, share[kept], seed_of(number, place)))
+            columns.append(_with_noise(job, column, share[kept], seed_of(number, place)))
         yield AnswerTable([table.rows[row] for row in kept.tolist()], columns)
 
 
-def _with_noise(asked: _Release, column: Column, share: FieldArray, seed: bytes) -> FieldArray:
-    if asked.noise is None:
+def _with_noise(job: _Job, column: Column, share: FieldArray, seed: bytes) -> FieldArray:
+    if job.noise is None:
         return share
-    kind = asked.scope.mechanism.kind
-    noise = mechanisms.draw(kind, asked.noise, column.sensitivity, seed, share.size)
+    kind = job.scope.mechanism.kind
+    noise = mechanisms.draw(kind, job.noise, column.sensitivity, seed, share.size)
     return field.add(np.ascontiguousarray(share), field.from_signed(noise).reshape(share.shape))
 
 
@@ -394,9 +394,9 @@ def _flat(tables: Sequence[AnswerTable]) -> FieldArray:
     return np.concatenate([column.ravel() for table in tables for column in table.columns])
 
 
-def _fixed_form(question: Query, flat: FieldArray) -> Iterator[AnswerTable]:
+def _fixed_form(query: Query, flat: FieldArray) -> Iterator[AnswerTable]:
     """Numbers as the answer over hidden records that they are: a row per table, whoever is in it."""
-    return _cut(flat, [([()], [column.width for column in plan.columns]) for plan in question.schemas])
+    return _cut(flat, [([()], [column.width for column in schema.columns]) for schema in query.schemas])
 
 
 def _cut(flat: FieldArray, shapes: Sequence[tuple[Sequence[Group], Sequence[int]]]) -> Iterator[AnswerTable]:

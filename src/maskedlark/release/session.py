@@ -23,7 +23,7 @@ class Session:
     """What a session's request fixed, over the datasets that it named."""
 
     request: SessionRequest
-    question: bytes
+    request_digest: bytes
     """The digest of the request's bytes."""
     scope: Scope
     steps: Steps

@@ -95,7 +95,7 @@ def question(
     """A question of its own id; the same number is the same question."""
     return QueryCharge(
         request=number.to_bytes(16, "big"),
-        question=repr((number, noise, columns)).encode().ljust(32)[:32],
+        request_digest=repr((number, noise, columns)).encode().ljust(32)[:32],
         function="sums",
         computed=f"sums {version}",
         tag=tag,
@@ -132,7 +132,7 @@ def opening(
     sampling = sampling or Sampling(kind="poisson", rate=0.02)
     return QueryCharge(
         request=(1 << 64 | number).to_bytes(16, "big"),
-        question=repr((number, noise, steps)).encode().ljust(32)[:32],
+        request_digest=repr((number, noise, steps)).encode().ljust(32)[:32],
         function="gradient",
         computed=f"gradient {version}",
         tag=tag,
