@@ -51,7 +51,7 @@ from maskedlark.wire.steps import Ranges
 
 MAX_SESSIONS = 64
 """Sessions whose networks and datasets are kept in memory."""
-F = TypeVar("F", mask_context=AnyFunction)
+F = TypeVar("F", bound=AnyFunction)
 
 
 @dataclass(frozen=True, repr=False)
