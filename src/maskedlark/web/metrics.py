@@ -67,19 +67,23 @@ class RequestCounts:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def made(kind: Callable[..., M], name: str, text: str, *labels: str, **more: object) -> M:
-            return kind(f"maskedlark_{name}", text, labels, registry=registry, **more)
+            return kind(name, text, labels, registry=registry, **more)
 
         answered = "Requests that were answered, by the declared path."
-        self.requests = made(Counter, "requests", answered, "route", "method", "status")
+        self.requests = made(Counter, "maskedlark_requests", answered, "route", "method", "status")
         took = "From the head of a request to the end of its answer."
-        self.seconds = made(Histogram, "request_seconds", took, "route", "method", buckets=SECONDS)
-        self.in_flight = made(Gauge, "requests_in_flight", "Requests that are being answered now.")
-        self.bytes_in = made(Counter, "request_body_bytes", "Bytes of bodies that were read.", "route")
-        self.bytes_out = made(Counter, "response_body_bytes", "Bytes of bodies that were sent.", "route")
+        self.seconds = made(Histogram, "maskedlark_request_seconds", took, "route", "method", buckets=SECONDS)
+        self.in_flight = made(Gauge, "maskedlark_requests_in_flight", "Requests that are being answered now.")
+        self.bytes_in = made(
+            Counter, "maskedlark_request_body_bytes", "Bytes of bodies that were read.", "route"
+        )
+        self.bytes_out = made(
+            Counter, "maskedlark_response_body_bytes", "Bytes of bodies that were sent.", "route"
+        )
         problems = "Problem documents that were answered, by the last part of their type."
-        self.problems = made(Counter, "problems", problems, "type")
+        self.problems = made(Counter, "maskedlark_problems", problems, "type")
         signed = "Requests by the pinned origin that signed them."
-        self.signed = made(Counter, "signed_requests", signed, "origin")
+        self.signed = made(Counter, "maskedlark_signed_requests", signed, "origin")
 
 
 @dataclass

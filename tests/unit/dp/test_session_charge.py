@@ -246,10 +246,10 @@ def test_extremes_have_a_finite_cost(noise, rate, delta):
     "changes",
     [{"rate": 0.0}, {"rate": 1.1}, {"rate": math.nan}, {"steps": 0}, {"steps": MAX_STEPS + 1},
      {"batches": 11}, {"batches": -1}, {"delta": 0.0}, {"delta": 1.0}, {"delta": math.nan},
-     {"noise": 0.0}, {"kind": "uniform"}],
+     {"noise": 0.0}, {"mechanism": "uniform"}],
 )  # fmt: skip
 def test_senseless_courses_are_refused(changes):
-    fields = {"kind": "gaussian", "noise": 1.0, "rate": 0.5, "steps": 10, "batches": 5, "delta": DELTA}
+    fields = {"mechanism": "gaussian", "noise": 1.0, "rate": 0.5, "steps": 10, "batches": 5, "delta": DELTA}
     with pytest.raises(NotDeclared):
         SessionCharge(**{**fields, **changes})
 
