@@ -7,9 +7,14 @@ Run on the ad server's machine.
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+
+from rich import progress as rich
+from rich.console import Console
+from rich.markup import escape
 
 from maskedlark.adserver.dataset_store import Dataset, Datasets
 from maskedlark.adserver.errors import HelpersDiffer
@@ -35,6 +40,22 @@ Called by several threads, never by two at once.
 
 def silent(helper: str, sent: int, reports: int) -> None:
     """Nobody wants to know."""
+
+
+@contextmanager
+def bars(watched: bool, transient: bool = False) -> Iterator[Progress]:
+    """A bar a helper on standard error, if someone is watching; they are no part of the output."""
+    columns = "{task.description}", rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeRemainingColumn()
+    tasks: dict[str, rich.TaskID] = {}
+    console = Console(stderr=True)
+    with rich.Progress(*columns, console=console, transient=transient, disable=not watched) as shown:
+
+        def progress(helper: str, sent: int, reports: int) -> None:
+            if helper not in tasks:
+                tasks[helper] = shown.add_task(escape(helper), total=reports)
+            shown.update(tasks[helper], completed=sent)
+
+        yield progress
 
 
 @dataclass

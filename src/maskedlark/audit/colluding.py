@@ -4,7 +4,7 @@ Run by an auditor who plays that helper and has its folder. Against the noise of
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -38,12 +38,9 @@ Floats = NDArray[np.float64]
 @contextmanager
 def reading(folder: Path) -> Iterator[Connection]:
     """The helper's own database. It may run meanwhile, and is not asked."""
-    database = open_database(f"sqlite:///{folder / 'database' / 'helper.sqlite'}", make=False)
-    try:
-        with database.read() as connection:
-            yield connection
-    finally:
-        database.close()
+    address = f"sqlite:///{folder / 'database' / 'helper.sqlite'}"
+    with closing(open_database(address, make=False)) as database, database.read() as connection:
+        yield connection
 
 
 def release_noise(

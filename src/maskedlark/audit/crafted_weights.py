@@ -10,7 +10,6 @@ all of the sensitivity.
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,14 +32,10 @@ class Crafted:
     alone: NDArray[np.bool_]
     """Which targets no other known record fires with. A twin's label cannot be told from its twin's."""
 
-    @cached_property
-    def place(self) -> slice:
-        """Where the targets' own numbers lie in a gradient."""
-        return next(entry.place for entry in self.network.parameters if entry.name == _OUTPUT)
-
     def scores(self, gradient: NDArray[np.float64]) -> NDArray[np.float64]:
         """One number a target, from a summed gradient: over 0 speaks for label 1."""
-        return -gradient[self.place]
+        own = next(entry.place for entry in self.network.parameters if entry.name == _OUTPUT)
+        return -gradient[own]
 
 
 def network(features: int, targets: int) -> Network:

@@ -1,14 +1,9 @@
 """`maskedlark datasets`: freeze reports into datasets, send them to all helpers, list and abort them."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Annotated
 
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from typer import Argument, Option
 
 from maskedlark.adserver import dates, sending
@@ -56,7 +51,7 @@ def freeze(
 def send(name: Name, config: AdServerConfig, as_json: Json = False) -> None:
     """Send a dataset to all helpers and seal what all accept. Interrupted, it carries on when run again."""
     with Client.from_config(config) as client:
-        with _bars() as progress:
+        with sending.bars(sys.stderr.isatty()) as progress:
             sent = client.send(name, progress)
         refusals = client.refusals(name)
     line = f"{sent.name}: {sent.records} of {sent.reports} reports sealed at every helper"
@@ -78,21 +73,6 @@ def abort(
     given_up = f"given up; its reports stay taken at {', '.join(keeping)}, and answer nothing"
     fields = {"name": name, "taken_at": list(keeping)}
     print_result(fields, as_json, f"{name}: {given_up if keeping else 'aborted'}")
-
-
-@contextmanager
-def _bars() -> Iterator[sending.Progress]:
-    """A bar a helper, where someone is watching; they are no part of the output."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bars: dict[str, TaskID] = {}
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as shown:
-
-        def progress(helper: str, sent: int, reports: int) -> None:
-            if helper not in bars:
-                bars[helper] = shown.add_task(escape(helper), total=reports)
-            shown.update(bars[helper], completed=sent)
-
-        yield progress
 
 
 def _span(dataset: Dataset) -> str:

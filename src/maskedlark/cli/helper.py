@@ -1,8 +1,7 @@
 """`maskedlark helper`: set one up, rotate its keys, publish them, run it; back it up and recover it."""
 
 from collections.abc import Iterator
-from contextlib import closing
-from datetime import UTC, datetime
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -26,6 +25,7 @@ from maskedlark.helper.recovery import Recovered, RecoveryOptions
 from maskedlark.helper.service import open_service
 from maskedlark.ledger.ledger import Ledger
 from maskedlark.parameters.document import Origin
+from maskedlark.parameters.meaning import moment
 from maskedlark.randomness import SystemRandomness
 from maskedlark.storage.engine import open_database
 from maskedlark.web import key_file, serving
@@ -149,7 +149,7 @@ def restore(
     """Put a backup's files back, each checked. The helper starts when it was recovered."""
     made = backups.put_back(configuration.read(config), source)
     fields = {"files": len(made.files), "taken": made.taken, "database": made.database}
-    print_result(fields, as_json, f"{len(made.files)} files of {_when(made.taken)} are back")
+    print_result(fields, as_json, f"{len(made.files)} files of {moment(made.taken)} are back")
     if made.database == "server":
         typer.echo("put the dump of its database back with pg_restore", err=True)
     typer.echo("collect the receipts of since then, then run `maskedlark helper recover`", err=True)
@@ -199,12 +199,10 @@ def _publish(settings: Config) -> str:
 
 def _published_sequence(settings: Config, identity: VerifyingKey) -> int:
     """How far the published configurations got: a helper that lost its keys must not begin at 1 again."""
-    with Remote(settings.parameter_service) as remote:
-        try:
-            message = remote.get("/v1/keys", {"helper": settings.name})
-        except NotThere:
-            return 0
-    return keys.verify(message, settings.name, identity).sequence
+    with suppress(NotThere), Remote(settings.parameter_service) as remote:
+        message = remote.get("/v1/keys", {"helper": settings.name})
+        return keys.verify(message, settings.name, identity).sequence
+    return 0
 
 
 def _recovered(done: Recovered) -> Iterator[str]:
@@ -216,8 +214,4 @@ def _recovered(done: Recovered) -> Iterator[str]:
     if done.aborted:
         yield f"{done.aborted} datasets that were not sealed are aborted"
     if done.floor is not None:
-        yield f"reports of before {_when((done.floor + 1) * SECONDS_AN_HOUR)} are refused"
-
-
-def _when(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        yield f"reports of before {moment((done.floor + 1) * SECONDS_AN_HOUR)} are refused"

@@ -24,7 +24,7 @@ def meaning(document: Document) -> list[Line]:
 def _who(document: Document) -> Iterator[Line]:
     names = ", ".join(helper.name for helper in document.helpers)
     count = len(document.helpers)
-    yield "document", f"{document.origin}, version {document.version}, until {_moment(document.not_after)}"
+    yield "document", f"{document.origin}, version {document.version}, until {moment(document.not_after)}"
     yield "digest", document.digest.hex()
     yield "document key", f"{document.document_key} signs the next document, and nothing else"
     yield "request key", f"{document.request_key} signs requests to helpers, and no document"
@@ -119,7 +119,8 @@ def _reports(document: Document) -> Iterator[Line]:
         yield "fakes", f"{rate} send a fake as well, from {len(document.decoys)} public decoy rows"
 
 
-def _moment(seconds: int) -> str:
+def moment(seconds: int) -> str:
+    """In UTC, by the minute."""
     if seconds > MAX_DATED:
         return "long after the year 9000"
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")

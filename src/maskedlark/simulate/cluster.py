@@ -213,10 +213,8 @@ def local_cluster(
     adserver = process("adserver", folder / "adserver.toml", ports["adserver"])
     pinned = {name: key.verifying for name, key in origins.items()}
     with ExitStack() as stack:
-        parameters = ParameterClient(
-            service.address, service_key.verifying, folder / "cache", SystemClock(), pinned
-        )
-        stack.callback(parameters.close)
+        trusted = service_key.verifying, folder / "cache", SystemClock(), pinned
+        parameters = stack.enter_context(ParameterClient(service.address, *trusted))
         running = tuple(map(helper, names))
         http = stack.enter_context(httpx.Client(timeout=60, follow_redirects=False))
         made = LocalCluster(

@@ -5,16 +5,14 @@ the ad server counts them once.
 """
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.dataset_store import Dataset, DatasetState
+from maskedlark.adserver.sending import bars
 from maskedlark.browser.population import Population, processes
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
@@ -55,10 +53,10 @@ class Reporting:
 
     def _upload(self, purpose: Purpose) -> None:
         bodies = self._made(purpose)
-        with self._bar("the ad server takes reports", len(bodies)) as advance:
-            for body in bodies:
+        with bars(self.progress, transient=True) as progress:
+            for sent, body in enumerate(bodies, start=1):
                 self.cluster.upload([uploads.decode_batch(body.read_bytes(), _MOST, 1 << 30)])
-                advance(1)
+                progress("the ad server takes reports", sent, len(bodies))
 
     def _made(self, purpose: Purpose) -> list[Path]:
         """All reports of a purpose, in files: those of before, or new ones."""
@@ -92,20 +90,5 @@ class Reporting:
             return dataset
         if dataset.state is not DatasetState.FROZEN:  # Nothing will be answered from it.
             raise OtherSimulation(f"dataset {name} is {dataset.state}: give another folder")
-        with self._bar(f"helpers open {name}", dataset.reports * len(self.cluster.helpers)) as advance:
-            before: dict[str, int] = {}
-
-            def progress(helper: str, sent: int, reports: int) -> None:  # noqa: ARG001
-                advance(sent - before.get(helper, 0))
-                before[helper] = sent
-
+        with bars(self.progress, transient=True) as progress:
             return client.send(name, progress)
-
-    @contextmanager
-    def _bar(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
-        """On standard error, where someone is watching."""
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        console = Console(stderr=True)
-        with Progress(*columns, console=console, transient=True, disable=not self.progress) as shown:
-            task = shown.add_task(what, total=total)
-            yield lambda more: shown.advance(task, more)
