@@ -57,7 +57,7 @@ def course_of(opened: OpenedReceipt) -> SessionCharge:
 
 def judged(coins, scores, members: Guesses, course: SessionCharge) -> Found:
     labels = answers.labels(coins, scores, course)
-    bound = canaries.signed_lower_bound(coins, scores, CONFIDENCE, course.delta).epsilon
+    bound = canaries.signed_lower_bound(coins, scores, CONFIDENCE, course.delta)
     return Found(members, labels, bound, adserver_epsilon(course))
 
 

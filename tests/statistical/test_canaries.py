@@ -104,8 +104,8 @@ def test_halved_noise_is_seen(audited, monkeypatch):
 
 def bound(coins, seen, kind, delta) -> float:
     if kind == "laplace":
-        return canaries.lower_bound(coins, seen, CONFIDENCE, delta).epsilon
-    return canaries.gaussian_lower_bound(coins, seen, HIGH / 2, CONFIDENCE, delta).epsilon
+        return canaries.lower_bound(coins, seen, CONFIDENCE, delta)
+    return canaries.gaussian_lower_bound(coins, seen, HIGH / 2, CONFIDENCE, delta)
 
 
 def _half(draw):

@@ -48,11 +48,6 @@ class Guesses:
         """Whether more were right than luck explains."""
         return self.right > self.most
 
-    def __str__(self) -> str:
-        return (
-            f"{100 * self.right:.2f} % right, {100 * self.allowed:.2f} % allowed ± {100 * self.error:.2f} %"
-        )
-
 
 def guessed(guesses: Flags, truth: Flags, allowed: float) -> Guesses:
     """How many guesses are right. `allowed`: the share that may be."""

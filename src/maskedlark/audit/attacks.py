@@ -26,7 +26,6 @@ class Advantage:
     value: float
     error: float
     """One standard deviation of `value` for a blind attacker, at most."""
-    trials: int
 
     @property
     def deviations(self) -> float:
@@ -42,7 +41,7 @@ def advantage(guesses: Flags, truth: Flags) -> Advantage:
     ones, zeros = int(truth.sum()), int((~truth).sum())
     value = float(guesses[truth].mean() - guesses[~truth].mean())
     # A blind guess is a coin whose variance is at most 1/4, whatever its bias.
-    return Advantage(value, 0.5 * float(np.sqrt(1 / ones + 1 / zeros)), ones + zeros)
+    return Advantage(value, 0.5 * float(np.sqrt(1 / ones + 1 / zeros)))
 
 
 def by_sign(view: Rows) -> Flags:

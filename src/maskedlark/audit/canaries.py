@@ -46,16 +46,7 @@ _INTERVAL = 5e-3
 """Between two losses: coarser where noise is small, since losses are large then. An estimate from above."""
 
 
-@dataclass(frozen=True)
-class Bound:
-    """What an audit found: ε is at least this, with this confidence, from so many canaries."""
-
-    epsilon: float
-    confidence: float
-    trials: int
-
-
-def lower_bound(coins: Flags, answers: ArrayLike, confidence: float, delta: float = 0.0) -> Bound:
+def lower_bound(coins: Flags, answers: ArrayLike, confidence: float, delta: float = 0.0) -> float:
     """The largest ε that the canaries refute. Larger answers speak for a coin of 1.
 
     The threshold is chosen on one half of the canaries and judged on the other: so choosing costs nothing.
@@ -71,10 +62,10 @@ def lower_bound(coins: Flags, answers: ArrayLike, confidence: float, delta: floa
         return _judged(by, signed, np.linspace(0.01, 0.99, 99))
 
     # One threshold from above and one from below, each with half the doubt: either side may tell more.
-    return Bound(max(refuted(coins, scores), refuted(~coins, -scores)), confidence, len(coins))
+    return max(refuted(coins, scores), refuted(~coins, -scores))
 
 
-def signed_lower_bound(coins: Flags, scores: ArrayLike, confidence: float, delta: float = 0.0) -> Bound:
+def signed_lower_bound(coins: Flags, scores: ArrayLike, confidence: float, delta: float = 0.0) -> float:
     """The same for scores whose sign is the guess, and whose size says how sure it is.
 
     A canary that is not sure enough is not guessed. Of a fair coin any (ε, δ)-private answer keeps P(guessed
@@ -90,12 +81,12 @@ def signed_lower_bound(coins: Flags, scores: ArrayLike, confidence: float, delta
         hit, false = _least(int(guessed.sum()), of, doubt), _most(int((~guessed).sum()), of, doubt)
         return _log_ratio(hit, false, delta)
 
-    return Bound(_judged(refuted, sure, np.linspace(0, 0.99, 100)), confidence, len(coins))
+    return _judged(refuted, sure, np.linspace(0, 0.99, 100))
 
 
 def gaussian_lower_bound(
     coins: Flags, answers: ArrayLike, threshold: float, confidence: float, delta: float
-) -> Bound:
+) -> float:
     """The same for Gaussian noise, which one threshold at a small δ hardly sees.
 
     Whatever the threshold, Gaussian noise of multiplier m has Φ⁻¹(hits) - Φ⁻¹(false alarms) = 1/m: the rates
@@ -104,10 +95,9 @@ def gaussian_lower_bound(
     guesses = np.asarray(answers, np.float64) >= threshold
     hit, false = _rates(coins, guesses, confidence)
     if hit <= false:  # Also where all answers are on one side: rates of 0 and 1 have no Φ⁻¹.
-        return Bound(0.0, confidence, len(coins))
+        return 0.0
     difference = NormalDist().inv_cdf(hit) - NormalDist().inv_cdf(false)
-    epsilon = accountant.epsilon([Charge("gaussian", 1 / difference, 1)], delta)
-    return Bound(epsilon, confidence, len(coins))
+    return accountant.epsilon([Charge("gaussian", 1 / difference, 1)], delta)
 
 
 def _judged(refuted: Callable[[slice, float], float], scores: Floats, quantiles: Floats) -> float:
@@ -144,10 +134,12 @@ def _most(successes: int, trials: int, doubt: float) -> float:
 
 
 @dataclass(frozen=True)
-class NoiseBound(Bound):
-    """The same, and the multiplier of one helper's noise that was refuted."""
+class NoiseBound:
+    """What an audit of training found: ε is at least this; and the multiplier of noise that was refuted."""
 
+    epsilon: float
     noise: float
+    """Of one helper."""
 
 
 def features(count: int) -> NDArray[np.uint8]:
@@ -194,7 +186,7 @@ def bound_with_batches(
 
     refuted = _refuted(most, _least_right(coins, scores, confidence), noise)
     charges = [Charge("gaussian", refuted, largest)] if refuted else []
-    return NoiseBound(accountant.epsilon(charges, delta), confidence, len(coins), refuted)
+    return NoiseBound(accountant.epsilon(charges, delta), refuted)
 
 
 def bound_without_batches(
@@ -207,7 +199,7 @@ def bound_without_batches(
 
     refuted = _refuted(most, _least_right(coins, scores, confidence), noise)
     epsilon = float(_losses(refuted, rate, steps).get_epsilon_for_delta(delta)) if refuted else 0.0
-    return NoiseBound(epsilon, confidence, len(coins), refuted)
+    return NoiseBound(epsilon, refuted)
 
 
 def most_advantage(noise: float, rate: float, steps: int) -> float:

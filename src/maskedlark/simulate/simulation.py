@@ -15,10 +15,9 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from maskedlark.adserver.dataset_store import Dataset
 from maskedlark.core.purpose import Purpose
@@ -44,7 +43,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(eq=False)
-class Simulation:
+class Simulation(AbstractContextManager["Simulation"]):
     """Running services with the users' reports in them. Stops at the end of a `with`, or by `stop`."""
 
     cluster: LocalCluster
@@ -80,9 +79,6 @@ class Simulation:
         """Stop every service. A folder that was given stays; one of our own is deleted."""
         atexit.unregister(self.stop)
         self._until.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()

@@ -49,12 +49,8 @@ class ColumnRoles:
     """None: every column that is nothing else, and not left out."""
     leave_out: tuple[str, ...] = ()
 
-    def check(self) -> None:
-        """Refuse what says nothing, or two things at once."""
-        if fault := next(self._faults(), None):
-            raise BadSimulation(fault)
-
-    def _faults(self) -> Iterator[str]:
+    def faults(self) -> Iterator[str]:
+        """What says nothing, or two things at once."""
         if not self.values and self.label is None:
             yield "name what is to be learned: a value to add up, or a label to train on"
         if self.features is not None and self.leave_out:
@@ -110,7 +106,8 @@ class Users:
 
 def read_users(table: Table, wanted: ColumnRoles, encoder: Encoder | None = None) -> Users:
     """Everybody in a table. Says which column or row does not fit."""
-    wanted.check()
+    if fault := next(wanted.faults(), None):
+        raise BadSimulation(fault)
     # Rows that can be read only once are kept; any other table is read where it is.
     everything = list(table) if isinstance(table, Iterator) else table
     named = [*wanted.keys, *wanted.values, *([wanted.label] if wanted.label is not None else [])]

@@ -73,5 +73,5 @@ def _view(scene: LocalCluster, client: Client, noise: float, count: int) -> tupl
 
 def _bound(coins: NDArray[np.bool_], seen: Floats, kind: Kind) -> float:
     if kind == "laplace":
-        return canaries.lower_bound(coins, seen, CONFIDENCE).epsilon
-    return canaries.gaussian_lower_bound(coins, seen, HIGH / 2, CONFIDENCE, DELTA).epsilon
+        return canaries.lower_bound(coins, seen, CONFIDENCE)
+    return canaries.gaussian_lower_bound(coins, seen, HIGH / 2, CONFIDENCE, DELTA)

@@ -155,7 +155,7 @@ def judge(
     apart = f"{who}, from single answers"
     findings = [
         Finding(what, f"{who}, from sums", alone.epsilon, first, SEEN_ALONE * first),
-        Finding(what, apart, each.epsilon, first),
+        Finding(what, apart, each, first),
         Finding(what, f"{who} and helper-1", known.epsilon, second, SEEN * second),
         _guesses("labels guessed right", f"{who}, from sums", answers.labels(coins, from_sum, course)),
         _guesses("labels guessed right", apart, answers.labels(coins, from_answers, course)),
@@ -165,7 +165,7 @@ def judge(
         "charged_epsilon": first,
         "coalition_epsilon": second,
         "bound_from_sum": alone.epsilon,
-        "bound_from_answers": each.epsilon,
+        "bound_from_answers": each,
         "bound_with_batches": known.epsilon,
         "membership_right": members.right,
         "membership_base_rate": members.allowed,

@@ -55,7 +55,9 @@ def judge_by(encoder: Encoder) -> Judge:
     rows = encoder.encode(others.known)
 
     def judge(model: nn.Module, name: str = "", who: str = "") -> Judged:
-        return judged(name, who, others.bought, Predictor(model, "bce", MODEL, encoder).predict(rows))
+        predicted, labels = Predictor(model, "bce", MODEL, encoder).predict(rows), others.bought
+        figures = auc(labels, predicted), log_loss(labels, predicted), calibration(labels, predicted)
+        return Judged(name, who, *figures)
 
     return judge
 
@@ -151,12 +153,6 @@ def _untrained(encoder: Encoder) -> nn.Module:
 
 def _optimiser(model: nn.Module) -> SGD:
     return SGD(model.parameters(), lr=2.0, momentum=0.9)
-
-
-def judged(name: str, who: str, labels: Labels, predicted: Chances) -> Judged:
-    """A model by what it said of people, and by what they did."""
-    figures = (auc(labels, predicted), log_loss(labels, predicted), calibration(labels, predicted))
-    return Judged(name, who, *figures)
 
 
 def auc(labels: Labels, scores: Chances) -> float:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from maskedlark.cli.demo_steps.training import LEAST, auc, calibration, judged, log_loss
+from maskedlark.cli.demo_steps.training import LEAST, auc, calibration, log_loss
 
 
 @pytest.mark.parametrize("values", [2, 5, 1000])
@@ -32,4 +32,3 @@ def test_buckets_have_their_own_people_and_those_of_few_are_left_out():
     assert (low.happened, low.people) == (0.1, LEAST)
     assert low.error == pytest.approx(np.sqrt(0.09 / LEAST))
     assert (high.predicted, high.happened, high.people) == (1.0, 0.75, 2 * LEAST)
-    assert judged("m", "nobody", labels, predicted).calibration == (low, high)
