@@ -24,7 +24,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -96,7 +95,7 @@ def gaussian_lower_bound(
     hit, false = _rates(coins, guesses, confidence)
     if hit <= false:  # Also where all answers are on one side: rates of 0 and 1 have no Φ⁻¹.
         return 0.0
-    difference = NormalDist().inv_cdf(hit) - NormalDist().inv_cdf(false)
+    difference = float(norm.ppf(hit) - norm.ppf(false))
     return accountant.epsilon([Charge("gaussian", 1 / difference, 1)], delta)
 
 

@@ -8,7 +8,7 @@ public too; and keys that many rows have. The files are an encoder, a model, and
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -108,7 +108,7 @@ def chosen(size: int, k: int | None, epsilon: float, fake_rate: float) -> Declar
 
 def settings(users: Users, values: Mapping[str, Bounds], label: str | None, tag: str, said: Declared) -> str:
     """The TOML of `maskedlark parameters draft`, without origin and helpers."""
-    both, decoys = 2 * said.delta, _keys(users, said.k) if values else []
+    both, decoys = 2 * said.delta, [*_keys(users, said.k)] if values else []
     parts = [
         f"keys = {_toml([*users.keys])}\nk = {said.k}\nfake_rate = {said.fake_rate}\n"
         f"budget = {{epsilon = {said.epsilon}, delta = {both}}}\n"
@@ -137,15 +137,13 @@ def settings(users: Users, values: Mapping[str, Bounds], label: str | None, tag:
     return "".join(parts)
 
 
-def _keys(users: Users, k: int) -> list[str]:
+def _keys(users: Users, k: int) -> Iterator[str]:
     """What many rows have: it says nothing of anybody."""
     rows = Counter(zip(*users.keys.values(), strict=True)) if users.keys else Counter({(): users.size})
     common: list[tuple[Key, ...]] = [row for row, count in rows.most_common(DECOYS) if count >= k]
-    decoys = []
     for row in common or [("other",) * len(users.keys)]:
         entries = [f"{_toml(name)} = {_toml(entry)}" for name, entry in zip(users.keys, row, strict=True)]
-        decoys.append(f"{{keys = {{{', '.join(entries)}}}}}")
-    return decoys
+        yield f"{{keys = {{{', '.join(entries)}}}}}"
 
 
 def made_up(encoder: Encoder) -> NDArray[np.uint8]:

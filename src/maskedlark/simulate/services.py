@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Self
 
 from maskedlark.web.errors import ServiceAway
@@ -96,8 +97,6 @@ def free_port() -> int:
 
 def is_free(port: int) -> bool:
     """Whether nobody listens on this port now."""
-    try:
-        socket.create_server(("127.0.0.1", port)).close()
-    except OSError:
-        return False
-    return True
+    with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+        return True
+    return False

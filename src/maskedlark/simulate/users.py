@@ -146,19 +146,18 @@ def _fitted(table: Table, wanted: ColumnRoles, least: int, leaks: list[str]) -> 
     return Encoder.fit(cells, least=least)
 
 
-def _telling(encoder: Encoder, features: NDArray[np.uint8], label: NDArray[np.int64]) -> list[str]:
+def _telling(encoder: Encoder, features: NDArray[np.uint8], label: NDArray[np.int64]) -> Iterator[str]:
     """Features that give the label away: mostly known only afterwards, and helpers would read them."""
-    telling, byte = [], 0
+    byte = 0
     for fitted in encoder.columns:
         width = len(fitted.names())
         scores = [_auc(features[:, place], label) for place in range(byte, byte + width)]
         if max(max(score, 1 - score) for score in scores) > TELLING:
-            telling.append(
+            yield (
                 f"{fitted.name} tells the label almost alone, and helpers read features: if it is known only "
                 "afterwards, leave it out or make it a value"
             )
         byte += width
-    return telling
 
 
 def _auc(byte: NDArray[np.uint8], label: NDArray[np.int64]) -> float:

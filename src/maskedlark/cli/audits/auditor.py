@@ -22,7 +22,6 @@ mechanisms.train = {{kind = "gaussian", noise_floor = 0.1}}
 """
 """Of a model to train: budgets are as large as helpers allow, since it is the noise that is audited."""
 DELTA = 1e-5
-_DATASET = "audited"
 _UPLOAD = 200
 """Reports at a time: each is as long as all its features."""
 Reports = Iterable[Sequence[bytes]]
@@ -49,5 +48,5 @@ def sealed(scene: LocalCluster, purpose: Purpose, make: Callable[[Population], R
     made = make(Population(document, scene.recipients(), seen, scene.rng))
     scene.upload(batch[start : start + _UPLOAD] for batch in made for start in range(0, len(batch), _UPLOAD))
     with scene.client() as client:
-        scene.seal(client, {purpose: _DATASET})
+        scene.seal(client, {purpose: TAG})
         yield client

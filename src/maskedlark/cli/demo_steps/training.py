@@ -43,7 +43,7 @@ Labels = NDArray[np.int64]
 Chances = NDArray[np.float64]
 
 
-SessionCharge = dict[int, Judged]
+Course = dict[int, Judged]
 """What the model was worth after so many steps."""
 Judge = Callable[..., Judged]
 """How good a model is; it may be given a name, and who saw its labels."""
@@ -84,9 +84,7 @@ def run(console: Screen, client: Client, crowd: People, encoder: Encoder, rng: R
     return Model(features, plan.steps, plan.batch, seconds, *costs, FRESH, points, *models)
 
 
-def _with_helpers(
-    client: Client, encoder: Encoder, judge: Judge
-) -> tuple[nn.Module, TrainingPlan, SessionCharge]:
+def _with_helpers(client: Client, encoder: Encoder, judge: Judge) -> tuple[nn.Module, TrainingPlan, Course]:
     """As a user of PyTorch would write it; a bar on standard error shows steps, loss and ε.
 
     Nobody who trains this way has labels, and so a loss: it is the demo's, on people that it made up.
@@ -113,7 +111,7 @@ def _with_helpers(
         return model, training.plan(), course
 
 
-def _points(plan: TrainingPlan, course: SessionCharge) -> tuple[Point, ...]:
+def _points(plan: TrainingPlan, course: Course) -> tuple[Point, ...]:
     """What the model was worth along its way, and what a run that ends there costs, with the same noise."""
     costs = {0: (0.0, 0.0), **{steps: _costs(plan, steps) for steps in MARKED if steps < plan.steps}}
     costs[plan.steps] = (plan.epsilon, plan.coalition_epsilon)
