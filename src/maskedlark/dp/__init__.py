@@ -1,1 +1,1 @@
-"""Differential privacy: noise on integers, accounting, calibration, intervals."""
+"""Differential privacy: noise on integers, accounting, calibration, intervals. Run by helpers and others."""
