@@ -79,8 +79,7 @@ _composed = epsilon
 
 
 def noise_for(kind: Kind, count: int, epsilon: float, delta: float, before: Iterable[Charge] = ()) -> float:
-    """The least four-digit multiplier with which `count` more columns stay within ε at δ. Anyone who plans.
-    """
+    """The least four-digit multiplier with which `count` more columns stay within ε at δ. Run by planners."""
     charged = tuple(before)
 
     def fits(index: int) -> bool:

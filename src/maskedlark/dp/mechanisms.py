@@ -66,8 +66,7 @@ def deviation(kind: Kind, noise: float, sensitivity: Sensitivity) -> float:
 
 
 def tail(kind: Kind, noise: float, sensitivity: Sensitivity, helpers: int) -> int:
-    """A bound on the sum of all helpers' noise, for the field's range check. Fails with a chance below 2^-63.
-    """
+    """A bound on the sum of all helpers' noise, for the field's range check. It fails rarer than 2^-63."""
     check_helpers(helpers)
     return law(kind, noise, sensitivity).tail(helpers)
 

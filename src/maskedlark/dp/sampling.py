@@ -62,7 +62,7 @@ def course(
 
 
 def closed(sampling: Sampling, opened: SessionCharge, used: int) -> ClosedSessionCharge:
-    """A session's charge when it is closed after `used` uses."""
+    """A session's charge when it is closed after `used` steps."""
     return opened.closed(sampling.uses(used), most_batches(sampling, opened, sampling.uses(used)))
 
 

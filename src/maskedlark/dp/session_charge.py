@@ -124,7 +124,7 @@ def adserver_epsilon(course: SessionCharge | ClosedSessionCharge) -> float:
 
 
 def coalition_epsilon(course: SessionCharge | ClosedSessionCharge) -> float:
-    """The ε against anyone who knows the batches: the ad server and all helpers but one, or a helper."""
+    """The ε for known batches: against the ad server with all helpers but one, or a curious helper."""
     if isinstance(course, ClosedSessionCharge):
         return _at_end(course, coalition_epsilon, _known)
     return _known(course, course.steps, course.batches, _WHOLE * course.delta)

@@ -129,8 +129,7 @@ def _copy_columns(
     folder: Path,
     before: Mapping[tuple[str, Copied], Path],
 ) -> dict[str, Copied]:
-    """The files of one sealed dataset, linked where `before` has them; None if the dataset expired meanwhile.
-    """
+    """One sealed dataset's files, linked where `before` has them. Empty if it expired meanwhile."""
     place, copied = f"columns/{row.number}/{row.folder}", {}
     try:
         for name, stored in Contents.model_validate_json(row.contents).files.items():

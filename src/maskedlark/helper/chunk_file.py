@@ -29,7 +29,7 @@ from maskedlark.wire.decrypt import Opened
 PREFIX = "chunk-"
 _FAULTS = OSError, EOFError, LookupError, RuntimeError, ValueError
 _DAMAGE = *_FAULTS, struct.error, zlib.error, zipfile.BadZipFile
-"""What reading a changed zip or array raises. Checksums cover contents: a damaged name is a missing array."""
+"""What damage raises: RuntimeError by an unknown cipher or packing, LookupError by a name (no checksum)."""
 Array = NDArray[Any]
 
 

@@ -80,9 +80,7 @@ class ColumnWriter:
             mapped.flush()
 
     def close(self, order: Order | None = None, turned: bool = False) -> Stored:
-        """Durable when this returns. `order`: of the records; `turned`: column-major, a value of all records
-        together.
-        """
+        """Make it durable, records in `order` if given. `turned`: one value of all records lies together."""
         shape = (self.records, *self._rest)
         if order is not None:
             rows = self._mapped()

@@ -1,4 +1,4 @@
-"""`helper.toml`: all that a helper's operator decides. `maskedlark helper init` writes one with every key."""
+"""`helper.toml`: all that a helper's operator decides. `helper init` writes one; unknown keys are refused."""
 
 import json
 import os

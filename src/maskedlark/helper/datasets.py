@@ -1,7 +1,4 @@
-"""A helper's datasets: received in chunks, agreed upon, frozen once, and deleted when they expire.
-
-Run by a helper. `ingest` receives chunks, `freezing` freezes them; they share a `dataset_context`.
-"""
+"""A helper's datasets: received by `ingest`, frozen by `freezing`, deleted on expiry. Run by a helper."""
 
 import json
 from collections import Counter

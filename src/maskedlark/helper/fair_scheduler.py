@@ -18,8 +18,7 @@ class FairScheduler:
     """Threads for one kind of work. Run by a helper.
 
     A free thread serves the origin with the fewest running; ties rotate. One origin has at most `workers` of
-    the threads, and there is one more: an origin with none running does not wait, unless two others have them
-    all.
+    the threads, and there is one more: an origin with none running waits only if two others have them all.
     """
 
     def __init__(self, workers: int, name: str) -> None:

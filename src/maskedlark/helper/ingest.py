@@ -48,7 +48,7 @@ class OpenedChunk(NamedTuple):
     """One boolean per part."""
     refused: dict[str, int]
     ids: ByteRows
-    """The ids of the accepted parts; the hours are theirs too."""
+    """The accepted parts' ids, in the order of `hours`."""
     hours: NDArray[np.uint32]
 
 

@@ -1,9 +1,9 @@
 """What a helper counts besides its requests. Run by a helper.
 
 Why none of it is secret: an ad server's answers state how many parts were accepted or refused, and why, and
-every refusal of a query. Datasets and ledger entries are in public receipts, and the ends of keys are public.
-Times are those of answers. No value, share, budget or id is counted, and no label comes from a body unless it
-is a name that this helper knows.
+every refusal of a query. Datasets, ledger entries (in receipts) and the ends of keys are public. Times are
+those of answers. No value, share, budget or id is counted, and no label comes from a body unless it is a name
+that this helper knows.
 """
 
 from collections.abc import Callable, Iterator

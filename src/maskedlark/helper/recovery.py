@@ -73,7 +73,7 @@ class ReceiptChain(NamedTuple):
 
     @property
     def has_gap(self) -> bool:
-        """Whether a signed receipt is missing, or was lost earlier and is missing."""
+        """Whether a signed receipt is missing, now or since an earlier recovery."""
         earlier = any(isinstance(each.claimed(), RecoveredReceipt) for each in self.later)
         return earlier or self.signed.number > self.reached.number
 

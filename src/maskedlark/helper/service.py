@@ -74,9 +74,7 @@ class Service:
         return RequestVerifier(config.name, keys.key_of, self.clock)
 
     def check(self) -> None:
-        """Return if queries can be answered now: database, ledger, anchor, a key to sign receipts with.
-
-        The parameter service may be unavailable: documents and keys that were seen are cached.
+        """Return if database, ledger, anchor and receipt key work. The parameter service may be unavailable.
         """
         self.ledger.check()
         self.keyring.current(self.clock.now())

@@ -43,7 +43,7 @@ class Spent(NamedTuple):
     """Against the ad server alone."""
     delta: float
     coalition: float
-    """The ε against anyone who knows the batches: the ad server and all helpers but one, or a helper."""
+    """The ε for known batches: against the ad server with all helpers but one, or a curious helper."""
 
 
 class Cost(NamedTuple):
@@ -163,7 +163,7 @@ class Account:
         return BudgetExhausted(left, wanted, noise, of="what training may cost against a coalition")
 
     def add(self, changes: Iterable[Entry | SessionRefund]) -> None:
-        """Count releases and sessions, unchecked: what was released counts in any case."""
+        """Count releases and sessions. The caller checks them: what was released counts in any case."""
         for change in changes:
             for place, charged in self._changed(change).items():
                 self._charged[place] = charged

@@ -45,13 +45,13 @@ class Anchor(Protocol):
     """What a helper stores outside its database: the last receipt of every origin that may have left."""
 
     def origins(self) -> list[str]:
-        """All origins that have a mark."""
+        """All origins that have a chain head."""
 
     def read(self, origin: str) -> ChainHead | None:
-        """The last mark of an origin."""
+        """The last chain head of an origin."""
 
     def write(self, origin: str, mark: ChainHead) -> None:
-        """Remember a mark durably, before returning. Never goes back."""
+        """Durably store a chain head before returning. It never moves back."""
 
 
 class Signer(Protocol):

@@ -63,7 +63,7 @@ class Trail:
         return {digest: account.spent() for digest, account in self._accounts.items()}
 
     def local(self) -> dict[str, float]:
-        """What sums without noise reveal of a source's labels besides, by document."""
+        """What sums without noise reveal of a source's labels besides, under documents that had some."""
         bare = [each for each in self.receipts if isinstance(each, OpenedReceipt) and each.course is None]
         return {each.parameters: randomised.epsilon(self.documents[each.parameters]) for each in bare}
 
@@ -103,7 +103,7 @@ class Trail:
         last = self._number()
         follows = (receipt.number, receipt.previous) == (last + 1, self._digests[last])
         if isinstance(receipt, RecoveredReceipt):
-            # Someone who holds some of the lost receipts continues after them; nobody's chain has the others.
+            # A holder of some of the lost receipts continues after them; nobody's chain has the others.
             kept = receipt.kept <= last and self._digests.get(receipt.kept, "") == receipt.kept_digest
             follows = kept and (follows or receipt.number > last + 1)
         if not follows:

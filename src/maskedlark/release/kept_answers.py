@@ -1,10 +1,9 @@
 """Answers over records unknown to the ad server are kept, and not computed twice. Run by a helper.
 
-The time to compute a batch may reveal something about it, and repeated requests would measure it as often as
-one likes. So an answer is kept until the next step of its session, or until its dataset expires, and computed
-again only if a crash lost it. There is one file per session or request. It need not survive a crash of the
-machine, so nothing waits for the disk. Its room is reserved first: an answer that could not be kept would be
-computed again.
+The time to compute a batch may reveal something about it, and repeated requests could measure it repeatedly.
+So an answer is kept until the next step of its session, or until its dataset expires, and computed again only
+if a crash lost it. There is one file per session or request. It need not survive a crash of the machine, so
+nothing waits for the disk. Its room is reserved first: an answer that cannot be kept would be computed again.
 """
 
 import hashlib

@@ -64,7 +64,7 @@ class CheckedQuery:
     computed: str
     """What the same share is computed with: the function's engine, and how parts are drawn."""
     records: int
-    """The public number of records: for a part, its expected fraction of all records."""
+    """The public number of records: for a part, its share of all records."""
 
     def charge(self, body: bytes) -> QueryCharge:
         """Every column of every table is a release of its own, and they compose."""

@@ -3,8 +3,7 @@
 Batches and the masks on answers follow from it. The ad server relays the message. It cannot read the seed,
 which is sealed to each helper, nor replace it: the first helper signs its recipients and dataset. Anyone who
 knew the seed would know who is in a batch and what one helper's answer says: sampling would hide nobody. A
-helper stores only the message. So the seed is lost, in every copy of its database too, once the key that
-opens it is deleted.
+helper stores only the message, so deleting the key deletes the seed, in every copy of its database too.
 """
 
 from collections.abc import Mapping
