@@ -1,7 +1,7 @@
 """Noise on integers, from a seed: what a helper adds to its share of an answer, and its bounds.
 
-The scale is the multiplier `noise` times the sensitivity of a replaced secret. So a Laplace column costs ε =
-1 / noise, and a Gaussian one is a Gaussian mechanism of that multiplier.
+The scale is the multiplier `noise` times the sensitivity of a replaced secret. So a Laplace column costs
+ε = 1 / noise, and a Gaussian one is a Gaussian mechanism of that multiplier.
 """
 
 import hashlib
@@ -66,13 +66,13 @@ def deviation(kind: Kind, noise: float, sensitivity: Sensitivity) -> float:
 
 
 def tail(kind: Kind, noise: float, sensitivity: Sensitivity, helpers: int) -> int:
-    """A bound on the sum of all helpers' noise, for the field's range check. It fails rarer than 2^-63."""
+    """A bound on the sum of all helpers' noise, for the field's range check. Fails with chance < 2^-63."""
     check_helpers(helpers)
     return law(kind, noise, sensitivity).tail(helpers)
 
 
 def engine(kind: Kind) -> str:
-    """What a seed gives the same noise with. Another engine must not draw again for an old charge."""
+    """The version under which a seed gives the same noise. No other may redraw it for an old charge."""
     # Laplace noise is made of integers alone; Gaussian noise is numpy's, whose stream may change.
     return "laplace 1" if kind == "laplace" else f"gaussian 2, numpy {np.__version__}"
 

@@ -3,9 +3,9 @@
 A session is a number of noisy sums, over batches that helpers draw. Its noise is in units of the full
 sensitivity of a replaced secret, S = 2ψ, as that of single releases. Two adversaries, two figures:
 
-- The ad server alone does not know the batches. At a Poisson rate q each sum is (1 - q) N(0, σ²) + q N(±S/2,
-  σ²), and steps compose. `dp-accounting` has that pair as REPLACE_ONE, in units of S/2: it is given twice our
-  noise.
+- The ad server alone does not know the batches. At a Poisson rate q each sum is one of
+  (1 - q) N(0, σ²) + q N(±S/2, σ²), and steps compose. `dp-accounting` has that pair as REPLACE_ONE, in units
+  of S/2: it is given twice our noise.
 - Anyone who knows the batches (the ad server with all helpers but one, or a curious helper) sees one plain
   Gaussian release per batch that a record is in, which has a closed form. The first figure is never more.
 
@@ -44,17 +44,14 @@ _LOST = 1e-12
 """The part of δ set aside for the error of the transforms that compose losses."""
 _OVERFULL = 2.0**-50
 """More rarely than this, in any dataset or in all, a step's batch exceeds its room (`core.batches`) and
-records are left out. That depends on the other records in it, not on the label, and costs only this much of
-δ."""
+records are left out. That depends on the other records, not on the label, and costs only this much of δ."""
 _ROUNDED = 1e-6
 _UNHEARD = 2.0**-40
 
 
 @dataclass(frozen=True)
 class SessionCharge:
-    """`steps` steps with this noise, over batches that a record is in at this rate. Receipts hold it as it
-    is.
-    """
+    """Steps with this noise, over batches that a record is in at this rate. Receipts hold it as it is."""
 
     __pydantic_config__: ClassVar = STRICT
 

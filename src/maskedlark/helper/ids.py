@@ -150,7 +150,7 @@ class Ids:
         return len(rows)
 
     def _refuse_leap(self, before: int, now: int) -> None:
-        """What a wrong clock deletes does not come back."""
+        """Refuse a clock that leapt: what it deletes wrongly does not come back."""
         if before and now - before > self._most_leap_s:
             days = (now - before) // 86_400
             raise ClockLeapt(

@@ -74,8 +74,7 @@ class Service:
         return RequestVerifier(config.name, keys.key_of, self.clock)
 
     def check(self) -> None:
-        """Return if database, ledger, anchor and receipt key work. The parameter service may be unavailable.
-        """
+        """Return if database, ledger, anchor and receipt key work; the parameter service need not."""
         self.ledger.check()
         self.keyring.current(self.clock.now())
 
