@@ -34,7 +34,7 @@ KEEP_S = 180 * DAY_S
 SLOW_CLOCK_S = 3600
 """A key begins this long before now, so that browsers and auditors with slow clocks accept it."""
 Stamp = tuple[int, int, int]
-"""The file's identity, time and size, which change whenever its contents do."""
+"""The file's inode, time and size, which change whenever its contents do."""
 Secret = Annotated[Hex32, Field(repr=False)]
 
 

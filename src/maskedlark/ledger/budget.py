@@ -1,5 +1,4 @@
-"""The lifetime budget of a source, and what is left of it. Pure: ledgers and their auditors run the same
-code.
+"""The lifetime budget of a source, and what is left of it. Pure: ledgers and auditors run the same code.
 
 A source makes one report to aggregate and one for each of its models, all under one document, and each report
 is in one dataset. Helpers cannot tell which reports are of one source. So a source has cost at most the sum,
