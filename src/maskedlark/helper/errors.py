@@ -1,4 +1,4 @@
-"""What is wrong with a helper's files and keys, and what it refuses that no other service does."""
+"""Errors of a helper's files and keys, and refusals that no other service has."""
 
 from maskedlark.errors import MaskedLarkError, Refused
 from maskedlark.ledger.errors import LedgerBehind
@@ -11,46 +11,46 @@ class FolderInUse(MaskedLarkError):
 
 
 class Busy(MaskedLarkError):
-    """A dataset is being sealed, and one is at a time: come again."""
+    """A dataset is being sealed, and only one can be at a time: try again."""
 
 
 class NoReceiptKey(MaskedLarkError):
-    """No key that signs receipts is certified for this moment: the helper's operator has to rotate."""
+    """No receipt key is certified for this moment: the helper's operator must rotate."""
 
 
 class Replayed(Refused):
-    """The report's id is in a dataset already, in this one or in another."""
+    """The report's id is already in a dataset, this one or another."""
 
 
 class BeforeRecovery(Refused):
-    """The report may have been in a dataset that this helper lost: which ones were is not known any more."""
+    """The report may have been in a dataset that this helper lost: which ones were is unknown."""
 
 
 class BadBackup(MaskedLarkError):
-    """A backup that cannot be made there, or that is not whole: nothing of it is put back."""
+    """A backup that cannot be made there, or is incomplete: nothing of it is restored."""
 
 
 class IngestInterrupted(MaskedLarkError):
-    """A process that opened a chunk has ended. Nothing of the chunk was kept: send it again."""
+    """A process that decrypted a chunk has died. Nothing of the chunk was kept: send it again."""
 
 
 class DamagedDataset(MaskedLarkError):
-    """A file of a dataset is missing, or was changed. Nothing is computed from it."""
+    """A file of a dataset is missing or was changed. Nothing is computed from it."""
 
 
 class NoKeys(BadKeyFile):
-    """The helper was never rotated: it has nothing to open reports with."""
+    """The helper was never rotated: it has no key to open reports with."""
 
 
 class DamagedAnchor(CorruptCache):
-    """The file that says how far an origin's receipts got is damaged. Nothing is guessed."""
+    """The file that states how far an origin's receipts got is damaged. Nothing is guessed."""
 
 
 problem.register(
     {
-        # Not 503: to ask again later is of no use until somebody has put the newest ledger back.
+        # Not 503: retrying is no use until somebody restores the newest ledger.
         LedgerBehind: 500,
-        # These are for the operator to mend, and asking again later is right.
+        # The operator must fix these; retrying later is right.
         NoReceiptKey: 503,
         Busy: 503,
         DamagedDataset: 503,
