@@ -91,10 +91,7 @@ def _from_middle(answers: FieldArray) -> FieldArray:
 
 
 def in_batches(seen: Sequence[FieldArray], rate: float, tail: int) -> Flags:
-    """Guess who is in each batch: those whose trace is large. `seen`: traces.
-
-    Uses the trace that is large about as often as records are in a batch.
-    """
+    """Guess who is in each batch, by the trace that is large about as often as records are in one."""
     large = [is_large(each, 2 * tail) for each in seen]
     return min(large, key=lambda each: abs(float(each.mean()) - rate))
 

@@ -66,7 +66,7 @@ def as_uniform(shares: FieldArray) -> Rows:
 
 
 def labels(views: Sequence[View]) -> NDArray[np.int64]:
-    """The binary labels that all helpers' shares add up to: 1 where something happened. No party knows them."""
+    """The binary labels that all shares add up to: 1 where something happened. No party knows them."""
     return field.to_signed(sharing.combine([view.shares for view in views]))[:, 1]
 
 
@@ -102,8 +102,7 @@ def bits(data: bytes, records: int) -> NDArray[np.uint8]:
 def learn(rows: Rows, truth: Flags) -> dict[str, Advantage]:
     """The advantage of a linear and of a tree-based learner on the half of the records not shown to them.
 
-    They are stronger than any real helper, which sees no labels: what they cannot learn, no fixed rule of
-    their kind can read.
+    What they cannot learn, no fixed rule of their kind can read, nor a real helper, which sees no labels.
     """
     try:  # Here: only auditors have it installed.
         from sklearn.ensemble import HistGradientBoostingClassifier  # noqa: PLC0415

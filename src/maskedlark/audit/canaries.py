@@ -13,9 +13,9 @@ There are two attackers, one per ε figure. One knows the batches; its best scor
 numbers over its steps. The other does not; its best score is the likelihood ratio of the two mixtures,
 multiplied over the steps. Both guess 1 where their score is positive.
 
-Why right guesses bound ε: nobody guesses a fair coin right more often than (1 + TV) / 2, where TV is the total
-variation distance of the two runs, which follows from the noise. So a noise that allows fewer right guesses
-than the unfavourable end of their exact interval is refuted, and the actual noise has at least the ε of the
+Why right guesses bound ε: nobody guesses a fair coin right more often than (1 + TV) / 2, where TV, the total
+variation distance of the two runs, follows from the noise. So a noise that allows fewer right guesses than
+the unfavourable end of their exact interval is refuted, and the actual noise has at least the ε of the
 largest one refuted. For canaries of unequal odds, extreme counts are no likelier than for equal odds of the
 same mean (Hoeffding, 1956), so the exact interval holds for them too.
 """
@@ -126,7 +126,7 @@ def _log_ratio(hit: float, false: float, delta: float) -> float:
 
 
 def _rates(coins: Flags, guesses: Flags, confidence: float) -> tuple[float, float]:
-    """A lower bound on hits and an upper bound on false alarms (Clopper-Pearson), each with half the doubt."""
+    """Clopper-Pearson bounds, hits from below and false alarms from above, each with half the doubt."""
     doubt = (1 - confidence) / 2
     hit = _least(int((guesses & coins).sum()), int(coins.sum()), doubt)
     return hit, _most(int((guesses & ~coins).sum()), int((~coins).sum()), doubt)
@@ -163,7 +163,7 @@ def with_batches(sums: Floats, drawn: Flags) -> Floats:
 
 
 def first(drawn: Flags, most: int) -> Flags:
-    """At most the first `most` batches of each canary: if all are guessed right, they do not show the noise."""
+    """The first `most` batches of each canary: if all are guessed right, they do not show the noise."""
     return drawn & (drawn.cumsum(axis=0) <= most)
 
 

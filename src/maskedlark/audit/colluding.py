@@ -86,7 +86,7 @@ def step_noise(
 def batches(
     folder: Path, document: Document, opened: OpenedReceipt, tag: str, count: int, size: int
 ) -> NDArray[np.bool_]:
-    """Which records of the session's only dataset, in stored order, were in its first steps: (count, size)."""
+    """Which records of the session's only dataset, in stored order, each step used: (count, size)."""
     (dataset,), members = opened.datasets, np.zeros((count, size), np.bool_)
     drawn = Batches(opened.sampling, tag, [shared_seed(folder, document, dataset)], opened.slots, [size])
     for number in range(count):

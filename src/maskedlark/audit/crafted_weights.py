@@ -2,9 +2,9 @@
 
 Run by a dishonest ad server, which knows its records' features but not their labels. For each target it
 sends one hidden ReLU whose weights point from the mean of all records to the target, and whose bias stops all
-other records. Output weights are 0. So the gradient of that ReLU's output weight is the target's (1/2 - label)
-times something positive, clipped: its sign is the label. Without noise it can be read. With noise, it is the
-worst case for any record: its row moves by the full sensitivity.
+other records. Output weights are 0. So the gradient of that ReLU's output weight is the target's
+(1/2 - label) times something positive, clipped: its sign reveals the label. With noise, it is the worst case
+for any record: its row moves by the full sensitivity.
 """
 
 import math

@@ -76,8 +76,7 @@ def digits(limbs: Limbs) -> Tensor:
     """Folded limbs as digits of base 256: (n, 8 width), int8, low limb first.
 
     A folded limb is below 2^30 + 2^23 in magnitude, so it has four digits and nothing is carried from the
-    low limb to the high one. Adding 128 to every byte makes the carries; flipping every byte's first bit
-    subtracts the 128 again.
+    low limb to the high one. Adding 128 to every byte makes the carries; flipping its first bit undoes it.
     """
     words = limbs.high.long().bitwise_left_shift_(32).add_(limbs.low.long())
     words.add_(_EVERY_OFFSET).bitwise_xor_(_EVERY_OFFSET)

@@ -1,7 +1,4 @@
-"""The graph of an ONNX file: its nodes, its constants, and the one path from the features to an output.
-
-Run by the ad server. Errors name the malformed node.
-"""
+"""An ONNX file's nodes, constants, and path from the features to an output. Run by the ad server."""
 
 import math
 from typing import Any, NoReturn

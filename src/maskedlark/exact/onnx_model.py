@@ -38,8 +38,7 @@ _SLOPES = {"LeakyRelu": (0.01,), "Elu": (1.0,)}
 def read(model: bytes, losses: Sequence[str], output: str | None = None) -> nn.Sequential:
     """A model that fits, or an error that names the node. `output` picks one of several outputs.
 
-    Losses are bce, mse or softmax, one per label. The model ends at the logits: a last Sigmoid or Softmax
-    is dropped, since the loss includes it.
+    Losses: bce, mse or softmax, one per label. A last Sigmoid or Softmax is dropped: the loss includes it.
     """
     graph = Graph(model)
     features, nodes = graph.way(output)

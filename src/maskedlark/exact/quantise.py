@@ -123,8 +123,7 @@ def calibrate(
 ) -> tuple[int, ...]:
     """The activations' exponents for these weights, from a sample of features. Run by the ad server.
 
-    Each is the largest, 0 … most, at which the sample fits in 8 bits. Computed in floats: the choice is sent,
-    so nobody else has to reproduce it.
+    Each is the largest, 0 … most, at which the sample fits in 8 bits. Floats suffice: the choice is sent.
     """
     numbers, exponents = torch.tensor(features, dtype=torch.float32) * 2.0**-FEATURE_EXPONENT, []
     for below, above in pairwise(network.layers):

@@ -99,8 +99,7 @@ class Query(ABC):
     def share(self, datasets: Sequence[Records], k: int) -> list[Table]:
         """A helper's share of every table, over the union of datasets. Linear in the records' shares.
 
-        Every helper returns the same rows in the same order. `release` drops rows of fewer than k records
-        that are not left out here.
+        The same rows and order at every helper. Rows below k may be left out; else `release` drops them.
         """
 
     @property

@@ -88,7 +88,7 @@ class Declared:
 
 
 def chosen(size: int, k: int | None, epsilon: float, fake_rate: float) -> Declared:
-    """The settings, with k and δ from the number of users by default. Refuses what helpers do not allow."""
+    """The settings, with k and δ from the number of users by default. Refuses what cannot be queried."""
     least = k if k is not None else K if size >= ENOUGH else max(MIN_K, size // 10)
     if size < least:
         raise BadSimulation(

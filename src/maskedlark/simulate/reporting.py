@@ -103,7 +103,7 @@ class Reporting:
 
     @contextmanager
     def _bar(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
-        """A progress bar on standard error, if that is a terminal."""
+        """A bar on standard error, if `progress` is set."""
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         console = Console(stderr=True)
         with Progress(*columns, console=console, transient=True, disable=not self.progress) as shown:

@@ -57,10 +57,9 @@ def begin(
 ) -> Training:
     """A run over these sealed datasets (default: all). Nothing is charged until it is iterated.
 
-    `home` gives access to datasets and helpers: the ad server's client, or a run in memory. Batches:
-    `sampling_rate` draws each record independently; `batches` is how many all records are split into, again
-    after each pass; `sampling="whole"` uses all, `"chosen"` those that each step names. With a `folder`, a
-    run that was killed can be resumed.
+    `home` gives access to datasets and helpers: the ad server's client, or a run in memory. `sampling_rate`
+    draws each record independently; `batches` splits all records into that many, anew after each pass;
+    `sampling="whole"` uses all, `"chosen"` those that each step names. A `folder` makes the run resumable.
     """
     plans.refuse(
         (not 1 <= steps <= MAX_STEPS, f"steps={steps}: a run has 1 to {MAX_STEPS}"),

@@ -1,7 +1,4 @@
-"""The ad server's client, which can also train and evaluate models.
-
-Run by the ad server. The first call that needs torch loads it.
-"""
+"""The ad server's client with training and evaluation, which load torch on first use."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -174,9 +174,6 @@ class Step:
     number: int
 
     def backward(self, chosen: Ranges = ()) -> None:
-        """Add the private gradient to `param.grad`, as torch's `backward` does.
-
-        `chosen`: the batch's records, for a run whose batches the caller chooses.
-        """
+        """Add the private gradient to `param.grad`, like torch. `chosen`: the batch, if the caller chooses it."""
         gradient = self.training.gradient(self.number, chosen)
         networks.fill(self.training.network, self.training.model, gradient)
