@@ -174,6 +174,6 @@ class Step:
     number: int
 
     def backward(self, chosen: Ranges = ()) -> None:
-        """Add the private gradient to `param.grad`, like torch. `chosen`: the batch, if the caller chooses it."""
+        """Add the private gradient to `param.grad`. `chosen`: the batch, if the caller chooses batches."""
         gradient = self.training.gradient(self.number, chosen)
         networks.fill(self.training.network, self.training.model, gradient)

@@ -49,7 +49,7 @@ def run(
 ) -> tuple[PartyView, ...]:
     """A row per party: what it can read, and its part of two reports of someone who bought.
 
-    Reports do not reveal who sent them. The demo adds up all shares to find a pair that may be the first buyer's.
+    Reports do not reveal who sent them. The demo adds up all shares to find a pair that fits a buyer.
     """
     buyer = crowd.first_buyer()
     campaign, features = str(crowd.campaign[buyer]), encoder.encode(crowd.known)[buyer]

@@ -33,7 +33,7 @@ EPSILON, STEPS, RATE = 2.0, 40, 0.5
 FRESH = 20_000
 """How many people to judge by: enough for a standard error of an AUC below 0.005."""
 MARKED = (1, 3, 6, 10, 20, 30)
-"""The curve's points besides both ends: few, since an ε takes long, and with quarters, which the bar caches."""
+"""The curve's points besides both ends: few, since an ε takes long; the bar has cached the quarters'."""
 BUCKETS = 10
 LEAST = 100
 """Smaller buckets are dropped: their share of buyers says little."""
