@@ -24,7 +24,7 @@ from maskedlark.dp.session_charge import SessionCharge
 from maskedlark.errors import NotDeclared
 
 DEVIATIONS = 5
-"""Guesses this many standard errors above chance are not luck: one false alarm in 3.5 million figures."""
+"""This many standard errors above the allowed share are not luck: one false alarm in 3.5 million figures."""
 _FEWEST = 2
 
 

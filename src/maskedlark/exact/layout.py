@@ -91,7 +91,7 @@ class LabelLayout:
     entrance: int = 0
     """The layer at which masks enter: it and those above are clipped in the clear, those below are masked."""
     gains: tuple[float, ...] = ()
-    """How much an error of norm 1 at the entrance can grow on its way back to each layer below."""
+    """How much an error of norm 1 at the entrance can grow on its way back to each layer."""
     slack: float = 0.0
     """ω: how much the rounded norm may underestimate, in units of Λ."""
     truncation: float = 0.0

@@ -1,4 +1,4 @@
-"""Nodes that only reshape: a record must be one row before and after, or the model is refused.
+"""Nodes that keep every number: a record must be one row before and after, or the model is refused.
 
 Run by the ad server. Shapes come from ONNX's own inference, for batches of two sizes. A node that could move
 numbers from one record to another is refused.

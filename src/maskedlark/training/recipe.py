@@ -9,7 +9,7 @@ steps = 500
 sampling_rate = 0.02                    # or batches = 50, or sampling = "whole"
 epsilon = 2.0                           # or noise
 delta = 1e-6
-folder = "run"                          # checkpoints: a run that was killed carries on from there
+folder = "run"                          # checkpoints: a run that was killed resumes from there
 out = "model.pt"
 
 [optimizer]

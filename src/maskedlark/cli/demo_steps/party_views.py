@@ -49,7 +49,7 @@ def run(
 ) -> tuple[PartyView, ...]:
     """A row per party: what it can read, and its part of two reports of someone who bought.
 
-    Reports do not reveal who sent them. The demo adds up all shares to find a pair that fits a buyer.
+    Reports do not reveal their senders. The demo adds up all shares to find a pair that fits this buyer.
     """
     buyer = crowd.first_buyer()
     campaign, features = str(crowd.campaign[buyer]), encoder.encode(crowd.known)[buyer]

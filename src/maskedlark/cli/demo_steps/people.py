@@ -39,7 +39,7 @@ class People:
         return int(np.argmax(self.bought))
 
     def without(self, row: int) -> "People":
-        """Everybody else."""
+        """Everyone else."""
         others = np.arange(len(self.bought)) != row
         known = {name: column[others] for name, column in self.known.items()}
         return People(self.campaign[others], known, self.bought[others], self.euros[others])
