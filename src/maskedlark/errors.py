@@ -185,7 +185,7 @@ class Forked(BrokenChain):
 
 
 class Expired(MaskedLarkError):
-    """A document, a key configuration or a dataset after its last moment."""
+    """A document or key configuration after its last moment."""
 
 
 class DoesNotFit(MaskedLarkError):
@@ -197,7 +197,7 @@ class FieldOverflow(MaskedLarkError, ValueError):
 
 
 class ReleaseRefused(MaskedLarkError):
-    """A query or step that this helper must not answer. This request charges nothing."""
+    """A question that this helper must not answer. Nothing was charged."""
 
 
 class BadArguments(ReleaseRefused):

@@ -31,4 +31,4 @@ class ColumnDoesNotFit(NotDeclared):
 
 
 class NotAnEncoder(DecodeError):
-    """A file that is no JSON, or JSON that is not exactly an encoder. Says where, and what is wrong."""
+    """A file that is no JSON, or JSON of something else than an encoder."""

@@ -11,39 +11,39 @@ class FolderInUse(MaskedLarkError):
 
 
 class Busy(MaskedLarkError):
-    """A dataset is being sealed, and only one can be at a time: try again."""
+    """A dataset is being sealed, and one is at a time: come again."""
 
 
 class NoReceiptKey(MaskedLarkError):
-    """No receipt key is certified for this moment: the helper's operator must rotate."""
+    """No key that signs receipts is certified for this moment: the helper's operator has to rotate."""
 
 
 class Replayed(Refused):
-    """The report's id is already in a dataset, this one or another."""
+    """The report's id is in a dataset already, in this one or in another."""
 
 
 class BeforeRecovery(Refused):
-    """The report may have been in a dataset that this helper lost: which ones were is unknown."""
+    """The report may have been in a dataset that this helper lost: which ones were is not known any more."""
 
 
 class BadBackup(MaskedLarkError):
-    """A backup that cannot be made there, or is incomplete: nothing of it is restored."""
+    """A backup that cannot be made there, or that is not whole: nothing of it is put back."""
 
 
 class IngestInterrupted(MaskedLarkError):
-    """A process that decrypted a chunk has died. Nothing of the chunk was kept: send it again."""
+    """A process that opened a chunk has ended. Nothing of the chunk was kept: send it again."""
 
 
 class DamagedDataset(MaskedLarkError):
-    """A file of a dataset is missing or was changed. Nothing is computed from it."""
+    """A file of a dataset is missing, or was changed. Nothing is computed from it."""
 
 
 class NoKeys(BadKeyFile):
-    """The helper was never rotated: it has no key to open reports with."""
+    """The helper was never rotated: it has nothing to open reports with."""
 
 
 class DamagedAnchor(CorruptCache):
-    """The file that states how far an origin's receipts got is damaged. Nothing is guessed."""
+    """The file that says how far an origin's receipts got is damaged. Nothing is guessed."""
 
 
 problem.register(

@@ -6,7 +6,7 @@ from maskedlark.errors import MaskedLarkError, ReleaseRefused
 
 
 class RequestIdReused(ReleaseRefused):
-    """Another query under an id that was used before."""
+    """Another question under the id of one that was answered before."""
 
 
 class CannotRepeat(ReleaseRefused):
@@ -14,7 +14,7 @@ class CannotRepeat(ReleaseRefused):
 
 
 class AnswerLost(ReleaseRefused):
-    """The query was answered and charged. Its noise has been lost since, so it is never answered again."""
+    """The question was answered and charged. Its noise was lost since, so it is never answered again."""
 
 
 class AccountClosed(ReleaseRefused):
@@ -22,7 +22,7 @@ class AccountClosed(ReleaseRefused):
 
 
 class BudgetExhausted(ReleaseRefused):
-    """The query would cost more than is left of a source's budget."""
+    """The question would cost more than is left of a source's budget."""
 
     def __init__(
         self, left: float, wanted: float, noise: float | None, of: str = "a source's budget"
@@ -37,7 +37,7 @@ class BudgetExhausted(ReleaseRefused):
 
 
 class DeltaExhausted(ReleaseRefused):
-    """A session's δ exceeds what is left of the half that a model's sessions share in one dataset."""
+    """A session's δ is more than is left of the half that sessions of a model share, in one dataset."""
 
     def __init__(self, left: float, wanted: float) -> None:
         super().__init__(
@@ -56,23 +56,23 @@ class NoSuchSession(ReleaseRefused):
 
 
 class NoSuchStep(ReleaseRefused):
-    """A step after the last of its session, or not the next one."""
+    """A step behind the last of its session, or one that is not the next."""
 
 
 class StepTaken(ReleaseRefused):
-    """Another body for a step that was claimed before. Each step is answered for only one body."""
+    """Another body under a step that was taken before. A step is answered for one body, ever."""
 
 
 class SessionClosed(ReleaseRefused):
-    """A step of a closed session."""
+    """A step of a session that is closed."""
 
 
 class StepOver(ReleaseRefused):
-    """A step before the last one claimed. Its answer is no longer kept, and not made again."""
+    """A step before the last one that was taken. Its answer is not kept any more, and is not made again."""
 
 
 class SlotTaken(ReleaseRefused):
-    """A session names slots that another session has. Nothing was charged."""
+    """A session names slots that another has. Nothing was charged."""
 
     def __init__(self, free: int) -> None:
         super().__init__(f"another session has one of these slots: ask again, from slot {free} on")
@@ -84,16 +84,16 @@ class SlotTaken(ReleaseRefused):
 
 
 class SessionLost(ReleaseRefused):
-    """The session was opened and charged. Its steps have been lost since, so it can never be resumed."""
+    """The session was opened and charged. Its steps were lost since, so it is never gone on with."""
 
 
 class LedgerBehind(MaskedLarkError):
-    """The ledger is an old copy: it lacks receipts that this helper signed. It answers nothing."""
+    """The ledger lacks what this helper has signed: it is an old copy. Nothing is answered from it."""
 
 
 class ReceiptsMissing(MaskedLarkError):
-    """The ledger cannot be brought up to date: signed receipts are missing. States which."""
+    """The ledger cannot be brought up to date: receipts that were signed are not here. Says which."""
 
 
 class BadReceipt(MaskedLarkError):
-    """An invalid receipt or chain of receipts."""
+    """A receipt, or a chain of receipts, that does not hold."""

@@ -24,11 +24,11 @@ class UntrustedHelper(OutsidePolicy):
 
 
 class TooFewHelpers(OutsidePolicy):
-    """The document names fewer helpers than this party requires."""
+    """The document names fewer helpers than this party wants."""
 
 
 class KTooSmall(OutsidePolicy):
-    """The document's k is below this party's minimum."""
+    """The document's k is below this party's least."""
 
 
 class CandidatesLeak(OutsidePolicy):

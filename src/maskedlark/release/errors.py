@@ -8,11 +8,11 @@ class UnknownFunction(ReleaseRefused):
 
 
 class OtherPurpose(ReleaseRefused):
-    """A function of one purpose, asked of reports made for the other."""
+    """A function of one purpose, asked of reports that were made for the other."""
 
 
 class MixedDatasets(ReleaseRefused):
-    """Datasets made under different documents, or a dataset named twice."""
+    """Datasets that were made under different documents, or one that is named twice."""
 
 
 class TooFewRecords(ReleaseRefused):

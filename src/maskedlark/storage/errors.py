@@ -4,7 +4,7 @@ from maskedlark.errors import MaskedLarkError
 
 
 class UnsupportedDatabase(MaskedLarkError, ValueError):
-    """A database that we cannot use as it is. Trying again does not help."""
+    """A database that we cannot keep anything in as it is. Trying again does not help."""
 
 
 class UnusedDatabase(MaskedLarkError):
@@ -12,11 +12,11 @@ class UnusedDatabase(MaskedLarkError):
 
 
 class ClockLeapt(MaskedLarkError):
-    """The clock is far ahead of the last deletion. Nothing is deleted until the operator confirms it."""
+    """The clock is far ahead of when something was last deleted. Nothing is, until the operator says so."""
 
 
 class StorageUnavailable(MaskedLarkError):
-    """The database cannot answer now. Nothing of the transaction is known to be stored: try again.
+    """The database cannot answer now. Nothing of the transaction is known to be stored: ask again.
 
     If the connection broke during the commit, all of it may be stored. Whatever is stored under an id is
     stored once, so trying again is safe.

@@ -24,7 +24,7 @@ from maskedlark.functions import model as described
 from maskedlark.functions import weights
 from maskedlark.functions.evaluation import DescribedScale, Evaluation, EvaluationArguments
 from maskedlark.training import network as networks
-from maskedlark.training.metrics import AggregateRecords, Binary, Classes, Floats, Values
+from maskedlark.training.metrics import LabelMeasures, Binary, Classes, Floats, Values
 from maskedlark.training.predictor import Predictor
 from maskedlark.training.training import Training
 
@@ -43,7 +43,7 @@ Which = Literal["all", "held_out", "training"]
 class Evaluated:
     """The result of an evaluation, label by label, and its cost."""
 
-    labels: tuple[AggregateRecords, ...]
+    labels: tuple[LabelMeasures, ...]
     """Binary for bce, Classes for softmax, Values for mse."""
     answered: Answered
 
@@ -120,9 +120,9 @@ def _scale(loss: Loss, space: LabelSpace, buckets: int) -> DescribedScale:
 
 def _measured(
     network: Network, spaces: Sequence[LabelSpace], scales: Sequence[DescribedScale], answered: Answered
-) -> tuple[AggregateRecords, ...]:
+) -> tuple[LabelMeasures, ...]:
     (table,) = answered.tables
-    measured: list[AggregateRecords] = []
+    measured: list[LabelMeasures] = []
     for place, (loss, space, scale) in enumerate(zip(network.losses, spaces, scales, strict=True)):
         sensitivity = table.plan.columns[place].sensitivity
         deviation = intervals.standard_error(answered.kind, answered.noise, sensitivity, answered.helpers)

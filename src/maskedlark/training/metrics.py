@@ -158,5 +158,5 @@ class Values(_Histogram):
         return float(self.edges[1] - self.edges[0]) / 2
 
 
-AggregateRecords = Binary | Classes | Values
+LabelMeasures = Binary | Classes | Values
 """The result of an evaluation for one label."""

@@ -42,7 +42,7 @@ Labels = NDArray[np.int64]
 Chances = NDArray[np.float64]
 
 
-SessionCharge = dict[int, Judged]
+QualityByStep = dict[int, Judged]
 """The model's quality by number of steps."""
 Judge = Callable[..., Judged]
 """Judges a model, optionally given a name and who saw its labels."""
@@ -83,7 +83,7 @@ def run(console: Screen, client: Client, crowd: People, encoder: Encoder, rng: R
 
 def _with_helpers(
     client: Client, encoder: Encoder, judge: Judge
-) -> tuple[nn.Module, TrainingPlan, SessionCharge]:
+) -> tuple[nn.Module, TrainingPlan, QualityByStep]:
     """Train as a user of PyTorch would; a bar on standard error shows steps, loss and ε.
 
     A caller who trains this way has no labels, so the loss is the demo's, on people that it made up.
@@ -110,7 +110,7 @@ def _with_helpers(
         return model, training.plan(), course
 
 
-def _points(plan: TrainingPlan, course: SessionCharge) -> tuple[Point, ...]:
+def _points(plan: TrainingPlan, course: QualityByStep) -> tuple[Point, ...]:
     """The model's quality during training, and the cost of a run that ends there, with the same noise."""
     costs = {0: (0.0, 0.0), **{steps: _costs(plan, steps) for steps in MARKED if steps < plan.steps}}
     costs[plan.steps] = (plan.epsilon, plan.coalition_epsilon)
