@@ -1,4 +1,4 @@
-"""The ad server, run by its operator: stores reports it cannot read, queries helpers, adds up their answers."""
+"""The ad server: stores reports that it cannot read, queries helpers, and adds up their answers."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -1,6 +1,6 @@
-"""What goes wrong between parties that talk over HTTP, and with the files that they keep.
+"""Errors between parties that talk over HTTP, and of the files that they keep.
 
-Those of a service are here and not with the service, because its clients raise them again.
+A service's errors are here and not with the service, because its clients raise them again.
 """
 
 from maskedlark.errors import MaskedLarkError
