@@ -97,7 +97,7 @@ class Retention:
             )
 
     def _spans(self, before: int, kept: Sequence[Selection]) -> Iterator[Selection]:
-        """What may be deleted: for each purpose and document, times below the floor but for what must stay."""
+        """What may be deleted: for each purpose and document, times below the floor, less what must stay."""
         with self._database.read() as connection:
             every = [*report_store.selections(connection)]
         for each in every:

@@ -41,7 +41,7 @@ class UploadHandler:
         self._commits = GroupCommit(reports, limits.reports, limits.body_bytes)
 
     def accept(self, body: bytes) -> list[Answer]:
-        """Answers in the order of the reports; what is stored is durable. A bad one does not affect others."""
+        """Answers in the reports' order; what is stored is durable. A bad report does not affect others."""
         framed = uploads.decode_batch(body, self._limits.reports, self._limits.report_bytes)
         refused: dict[int, Answer] = {}
         arrivals = self._arrivals(framed, refused)

@@ -53,7 +53,7 @@ class _Cache:
 class ChainCache(_Cache):
     """What was seen of one origin: verified documents, the newest last. A file per version, never replaced.
 
-    The file `seen` holds the highest version, so that a lost document is noticed and not taken for rollback.
+    `seen` holds the highest version, written after it: a lost file is noticed, not taken for an older chain.
     """
 
     def __init__(self, root: Path, origin: str, pinned: VerifyingKey, service_key: VerifyingKey) -> None:

@@ -124,7 +124,7 @@ def read(path: Path, form: type[Form]) -> Form:
         raise BadConfig(f"{path}: a date or time has no place here") from None
     except MaskedLarkError as error:
         raise BadConfig(f"{path}: {error}") from None
-    except (ValueError, RecursionError):  # Hexadecimal TOML integers may exceed Python's limit on decimal digits.
+    except (ValueError, RecursionError):  # A hexadecimal integer may exceed the limit on decimal digits.
         raise BadConfig(f"{path} holds a number or a list that no setting takes") from None
 
 

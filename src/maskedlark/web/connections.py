@@ -1,4 +1,4 @@
-"""Connections of strangers: a bounded number at once, and none that keeps us waiting forever. Run by services.
+"""Connections of strangers: a bounded number, and none that keeps us waiting forever. Run by services.
 
 A connection keeps us waiting from when it was made, or its last answer was sent, until the head of its next
 request is complete; while its request's body arrives; and while it does not read an answer. Sending single
@@ -61,7 +61,7 @@ class ConnectionLimiter:
         self.wait(connection, Awaited.HEAD)
 
     def wait(self, connection: asyncio.Transport, awaited: Awaited | None) -> None:
-        """Set what it owes us; None if it is our turn. If it owed the same before, the clock keeps running."""
+        """Set what it owes us; None if it is our turn. If it owed that before, the clock keeps running."""
         owed, _ = self._since.get(connection, (None, 0.0))
         if connection in self._there and owed is not awaited:
             self._since.pop(connection, None)
