@@ -4,8 +4,8 @@
 separate listener for it, on this machine alone by default.
 
 Every request also becomes a log line, with the template of its path and the origin that signed it: no
-address, no query, no byte of a body. No count is secret: senders, and anyone on the line, see routes, methods,
-statuses, sizes, times and kinds of problems. They depend on what is public; side-channel tests check that.
+address, no query, no byte of a body. No count is secret: senders, and anyone on the line, see routes,
+methods, statuses, sizes, times and problems. They depend on what is public; side-channel tests check that.
 """
 
 import logging
@@ -180,7 +180,7 @@ class LazyGauge(Collector):
         return [self._family()]
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """One value per label; nothing while a database or file is unavailable, so that the page still loads."""
+        """One value per label; none while a database or file is unavailable, so that the page still loads."""
         family = self._family()
         with suppress(MaskedLarkError, OSError):
             for labels, value in sorted(self._find().items()):

@@ -1,4 +1,4 @@
-"""Chains of signed documents over HTTP, page by page. Decoding is strict; signatures are not verified here."""
+"""Chains of signed documents over HTTP, page by page. Strict; signatures are not verified here."""
 
 import json
 from collections.abc import Sequence

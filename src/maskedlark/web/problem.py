@@ -136,13 +136,13 @@ def slug(cls: type[MaskedLarkError]) -> str:
 
 
 def error_of(status: int, body: bytes) -> MaskedLarkError:
-    """The typed error that a problem document stands for. Run by every client, on answers not trusted.
+    """The typed error of an untrusted problem document. Run by every client.
 
     Its message and its `facts` are what the service claims: cut, cleaned, and true only if the service is.
     """
     problem = _decode(body)
     error = _restored(status, problem)
-    # Not through its __init__, which makes facts of parts that are not here: these are made already.
+    # Not through __init__, which would make facts from parts that are not here.
     vars(error)["facts"] = partial(dict, _facts(problem))
     return error
 

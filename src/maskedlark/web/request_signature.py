@@ -130,7 +130,7 @@ def sign(
 def read(
     method: str, path: bytes, query: bytes, headers: Iterable[tuple[bytes, bytes]]
 ) -> tuple[SignedRequest, bytes]:
-    """The signed request in the headers, and the signature; path and query as sent. Strict. Run by a helper."""
+    """The headers' signed request, and the signature; path and query as sent. Strict. Run by a helper."""
     given = _once(headers)
     named = _ascii("the method", method.encode("latin-1", "replace"))
     values = (named, _ascii("the path", path), _ascii("the query", b"?" + query), *given[:4])
