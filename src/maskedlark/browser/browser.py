@@ -117,7 +117,7 @@ class Browser:
     def report_due(self) -> int:
         """Make the reports that are due, and put them in the outbox. Returns how many.
 
-        A report that cannot be made now (if a helper's key is missing, say) stays scheduled and blocks no other.
+        A report that cannot be made now (a helper's key is missing, say) stays scheduled and blocks no other.
         """
         self._attribute()
         made = 0

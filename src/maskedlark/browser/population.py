@@ -1,8 +1,6 @@
-"""A table as the reports of many browsers, one per row, made at once without store and clock. Run by tests,
-simulations and experiments.
+"""A table as the reports of as many browsers, made at once without store and clock. Run by simulations.
 
-Masks, quantisation, local noise and times are drawn for the whole table; sealing, one call per payload, is
-distributed over processes.
+All draws are made for the whole table; sealing, one call per payload, is distributed over processes.
 """
 
 import signal

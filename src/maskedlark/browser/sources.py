@@ -19,7 +19,7 @@ class Source:
     """An ad that was shown or clicked. All but `values` comes from the ad server, before any conversion."""
 
     number: int
-    """In the order of registration."""
+    """By registration."""
     origin: str
     parameters: bytes
     """The digest of the document then in force: its reports follow that one in everything."""

@@ -163,7 +163,7 @@ class Store:
         """Put a report that was made in the outbox. False if another thread or process was faster."""
         if not self.run("DELETE FROM scheduled WHERE number = ? RETURNING number", scheduled.number):
             return False  # A second report would have another id, and count twice.
-        # From now on nothing more counts for the source, even if the clock jumps back: its reports must agree.
+        # Now nothing more counts for the source, even if the clock jumps back: its reports must agree.
         self.run("UPDATE sources SET ends = 0 WHERE number = ?", scheduled.source)
         self.run("INSERT INTO outbox (origin, report) VALUES (?, ?)", scheduled.origin, report)
         none_left = "NOT EXISTS (SELECT 1 FROM scheduled WHERE source = sources.number)"

@@ -186,7 +186,7 @@ class Uploader:
             raise _TryLater(type(error).__name__) from error
 
     def _fail(self, failure: _TryLater) -> None:
-        """Set the wait before the next attempt: longer each time, random, and at least what the server asks."""
+        """Set the wait before the next attempt: longer each time, random, at least what the server asks."""
         wait = min(self._settings.most_wait_s, self._settings.first_wait_s << min(self._failures, 30))
         # Half of it is random: browsers that failed together must not return together.
         wait = math.ceil(wait * (1 + float(self._rng.unit(1)[0])) / 2) + failure.wait_s
