@@ -238,7 +238,7 @@ class Reader:
             return self._take(argument)
         if major == _TEXT:
             return self._utf8(argument)
-        if argument > len(self._data) - self._at:  # Every item takes a byte: do not allocate for impossible counts.
+        if argument > len(self._data) - self._at:  # Every item takes a byte: allocate no more than can be.
             raise Truncated("the message ends too early")
         if major == _LIST:
             return [self._item(depth + 1) for _ in range(argument)]
