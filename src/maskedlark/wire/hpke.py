@@ -84,7 +84,7 @@ class OpeningKey:
             ) from None
 
     def __reduce__(self) -> tuple[type["OpeningKey"], tuple[bytes]]:
-        """Pickled as its secret bytes: only for processes of one helper on one machine, never to be stored."""
+        """Pickled as its secret bytes: only between processes of one helper on one machine, never stored."""
         return OpeningKey, (self._key.private_bytes_raw(),)
 
     def __repr__(self) -> str:

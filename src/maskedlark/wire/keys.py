@@ -84,7 +84,7 @@ def _signed(body: bytes, signature: bytes) -> bytes:
 
 
 def verify(message: bytes, helper: str, identity: VerifyingKey, least_sequence: int = 0) -> KeyConfiguration:
-    """The configuration that this helper signed, if not rolled back. Run by everyone but the helper itself."""
+    """The configuration that this helper signed, if not rolled back. Run by every party that reads keys."""
     reader = Reader.message(message)
     body_key, signature_key = reader.map(_SIGNED)
     body, signature = reader.octets(body_key), reader.octets(signature_key, SIGNATURE_BYTES)

@@ -220,7 +220,7 @@ class Opener:
 
     @cached_property
     def example(self) -> PublicPart | None:
-        """A public part from which all others differ only in id, hour and column hash; None if there is none."""
+        """A public part from which others differ only in id, hour and column hash; None if there is none."""
         return None
 
     def open(self, part: bytes) -> tuple[PublicPart, Payload]:

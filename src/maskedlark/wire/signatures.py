@@ -21,8 +21,8 @@ _QUOTE = 0x22
 def _labelled(label: str, message: bytes) -> bytes:
     """The label's length comes first, so no label and message can be read as another pair."""
     encoded = label.encode()
-    # Messages signed raw begin with a quotation mark (34), and this with the label's length. As no label is 34
-    # bytes long, no signature of one verifies as the other.
+    # Messages signed raw begin with a quotation mark (34), and this with the label's length. As no label is
+    # 34 bytes long, no signature of one verifies as the other.
     assert len(encoded) != _QUOTE, "a label of 34 bytes could be read as an HTTP signature base"
     return bytes([len(encoded)]) + encoded + message
 
