@@ -1,9 +1,8 @@
 """Which records are in a step's batch: helpers draw it from a shared seed, so no ad server chooses it.
 
 A batch is a pseudo-random function of seed, model, slot and the record's place in its dataset, where every
-helper sorts records by id. A *slot* is the number of a step in a dataset, and is used only once. Every draw is
-a ChaCha20 stream under its own key: all helpers draw the same, and without the seed a draw looks random. Run
-by helpers.
+helper sorts records by id. A *slot* is the number of a step in a dataset, and is used only once. Every draw
+is a ChaCha20 stream under its own key: all helpers draw the same; without the seed it looks random.
 
 Poisson batches take time proportional to the batch. First the size is drawn from Binomial(n, q), then that
 many distinct records uniformly. A set of size m is thus drawn with probability

@@ -1,4 +1,4 @@
-"""An ad server's public models and values: browsers make reports by them, helpers check reports against them."""
+"""An ad server's public models and values: browsers make reports by them, helpers check reports by them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ class Model:
         rng: Randomness,
         response: RandomisedResponse | None = None,
     ) -> tuple[list[NDArray[np.int64]], FieldArray]:
-        """What users did, one column per label, as shown candidates and the secret one-hot. Run by the browser.
+        """What users did, a column per label, as shown candidates and the secret one-hot. Run by the browser.
 
         Labels are quantised, then randomised if a response is declared.
         """

@@ -23,7 +23,7 @@ Row = Callable[[NDArray[np.uint8], NDArray[np.int64]], NDArray[np.int64]]
 def masked_sum(row: Row, records: TrainingRecords, label: int = 0) -> FieldArray:
     """A helper's share of the sum of f(x, true label): every candidate counts, each times its mask."""
     shares = []
-    for start in range(0, max(1, len(records)), BLOCK):  # Run once even without records, to learn the row's width.
+    for start in range(0, max(1, len(records)), BLOCK):  # At least once: it gives the row's width.
         block = slice(start, start + BLOCK)
         features, masks = records.features[block], records.masks(label)[block]
         shown = np.broadcast_to(records.candidates[label], (len(records), masks.shape[1]))[block]

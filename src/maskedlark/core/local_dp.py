@@ -123,7 +123,7 @@ def features(rows: NDArray[np.uint8], noise: FeatureNoise, rng: Randomness) -> N
     cuts = partial(_laplace_cuts, noise.epsilon, noise.sensitivity)
     for start in range(0, given.size, _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
-        # Bytes are integers, so the noise can be rounded instead of the sum; beyond ±255 it is clipped anyway.
+        # Bytes are integers, so the noise can be rounded instead of the sum; beyond ±255 it clips anyway.
         drawn = _past(cuts, given[part].size, rng) - LARGEST
         noisy[part] = np.clip(given[part] + drawn, 0, LARGEST)
     return noisy.reshape(rows.shape)
@@ -154,7 +154,7 @@ def _check_epsilon(epsilon: float) -> None:
 
 
 def _past(cuts: Cuts, count: int, rng: Randomness) -> NDArray[np.int64]:
-    """How many cut points each of `count` uniform numbers is past: exact, drawing more bits only if needed."""
+    """How many cut points each of `count` uniform numbers is past: exact; draws more bits if needed."""
     table = np.array(cuts(_WORD), np.uint64)
     words = rng.words(count)
     past = np.searchsorted(table, words).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Additive secret sharing: the paper's algorithm 1, for N helpers. Split by browsers, combined by the ad server.
+"""Additive secret sharing, the paper's algorithm 1: browsers split, helpers compute, the ad server combines.
 
 Share 0 is explicit. Shares 1 … N-1 are expanded from 16-byte seeds, so a report is small for all helpers but
 one. Any N-1 shares are uniform whatever the secret is: without share 0 they are independent SHAKE128 streams,
@@ -58,13 +58,13 @@ def split(secrets: FieldArray, ids: ByteRows, purpose: Purpose, helpers: int, rn
 def expand(seeds: ByteRows, ids: ByteRows, purpose: Purpose, helper: int, count: int) -> FieldArray:
     """The shares of seeds, many records at once: (n, count). Run by helpers 1 … N-1.
 
-    The label binds version, purpose, helper and report, so a seed that is replayed elsewhere expands to
-    something unrelated. Its parts have fixed width or a length before them: no two readings of one label.
+    The label binds version, purpose, helper and report, so a seed replayed elsewhere expands to
+    something unrelated. Its parts have fixed width or a length prefix, so a label has only one reading.
     """
     head = _DOMAIN + bytes([len(purpose)]) + purpose.encode() + bytes([helper])
     labels = np.concatenate([ids, seeds], axis=1).tobytes()
     width, size, shake = ID_BYTES + SEED_BYTES, field.BYTES * count, hashlib.shake_128
-    # The one loop over records: a hash is a call each.
+    # The only loop over records: a hash is one call each.
     streams = [shake(head + labels[i : i + width]).digest(size) for i in range(0, len(labels), width)]
     words = np.frombuffer(b"".join(streams), dtype="<u8").reshape(len(seeds), count) & np.uint64(field.P)
     shares = words.view(np.int64)
