@@ -1,7 +1,4 @@
-"""Selects a dataset's reports by the time they were received, and the datasets of a query.
-
-Run on the ad server's machine.
-"""
+"""Selects a dataset's reports by time received, and a query's datasets. Run on the ad server's machine."""
 
 import logging
 from collections.abc import Iterator, Sequence

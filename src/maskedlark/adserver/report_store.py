@@ -219,10 +219,7 @@ class Reports:
         return [ChunkStart(*start, size) for start, size in zip(starts, sizes, strict=False)]
 
     def read(self, selection: Selection, after: Position | None = None) -> Iterator[StoredReport]:
-        """All selected reports by time and id, or those after a position.
-
-        No transaction is open between two pages, so a slow reader blocks nobody.
-        """
+        """Selected reports by time and id, or those after a position. Slow readers hold no transaction open."""
         while page := self.page(selection, after, PAGE):
             yield from page
             after = page[-1]

@@ -51,10 +51,7 @@ class Retention:
             thread.join()
 
     def forget(self, now: int, pause: Callable[[], bool] = lambda: True) -> int:
-        """Delete what was received `keep_s` ago or earlier; returns the number of reports.
-
-        Calls `pause` between two transactions, and stops when it returns False.
-        """
+        """Delete what was received `keep_s` ago or earlier, until `pause` returns False; returns how many."""
         before = now - self._keep_s
         kept = self._begin(now, before)
         gone = 0

@@ -45,7 +45,6 @@ class Model:
     """A model to train: its tag, the number of byte features, its label spaces, how candidates are shown."""
 
     purpose: ClassVar = Purpose.TRAIN
-    """What its reports are for."""
     tag: str
     features: int
     labels: tuple[LabelSpace, ...] = (LabelSpace.binary(),)
@@ -118,7 +117,6 @@ class Measure:
     """What is summed and how it is grouped: conversion values and aggregation keys (section 3.3)."""
 
     purpose: ClassVar = Purpose.AGGREGATE
-    """What its reports are for."""
     keys: tuple[str, ...]
     values: tuple[Value, ...]
 

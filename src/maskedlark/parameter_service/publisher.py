@@ -16,10 +16,7 @@ from maskedlark.wire.signatures import SigningKey, VerifyingKey
 
 @dataclass(frozen=True)
 class Pinned:
-    """Whom the operator vouches for: public keys by name.
-
-    An origin's key signs its first document; later document keys are in the chain.
-    """
+    """Public keys that the operator vouches for, by name. An origin's signs its first document."""
 
     origins: Mapping[str, VerifyingKey] = field(default_factory=dict)
     helpers: Mapping[str, VerifyingKey] = field(default_factory=dict)

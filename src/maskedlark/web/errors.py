@@ -1,7 +1,4 @@
-"""Errors between parties that talk over HTTP, and of the files that they keep.
-
-A service's errors are here and not with the service, because its clients raise them again.
-"""
+"""Errors over HTTP, and of parties' files. A service's are here because its clients raise them again."""
 
 from maskedlark.errors import MaskedLarkError
 

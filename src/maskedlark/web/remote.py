@@ -142,10 +142,7 @@ class Remote(ClosesOnExit):
 
 
 class SignedRemote(Remote):
-    """A helper by its address and name. Run by the ad server, which signs as `origin` with its declared key.
-
-    A retried request is signed again, because the signature covers its time.
-    """
+    """A helper by its address and name. Run by the ad server, which signs each attempt anew as `origin`."""
 
     def __init__(
         self,
