@@ -63,7 +63,7 @@ def abort(sending: Sending) -> None:
 
 
 def give_up(sending: Sending) -> list[str]:
-    """Give up a dataset that cannot be finished; returns helpers that may have sealed it and keep its reports."""
+    """Give up a dataset that cannot be finished; returns the helpers that may have sealed it."""
     let_go = at_once([partial(_lets_go, helper, sending.dataset) for helper in sending.helpers])
     keeping = [helper.name for helper, gone in zip(sending.helpers, let_go, strict=True) if not gone]
     sending.datasets.mark(sending.dataset.name, DatasetState.LOST if keeping else DatasetState.ABORTED)
