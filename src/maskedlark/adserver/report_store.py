@@ -219,7 +219,7 @@ class Reports:
         return [ChunkStart(*start, size) for start, size in zip(starts, sizes, strict=False)]
 
     def read(self, selection: Selection, after: Position | None = None) -> Iterator[StoredReport]:
-        """Selected reports by time and id, or those after a position. No transaction is open between pages."""
+        """Selected reports by time and id, or after a position. No transaction is open between two pages."""
         while page := self.page(selection, after, PAGE):
             yield from page
             after = page[-1]
