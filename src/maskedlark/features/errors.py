@@ -1,4 +1,4 @@
-"""What the encoder refuses. A message names column and row, never what stands there."""
+"""What the encoder refuses. A message names column and row, never the value."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
