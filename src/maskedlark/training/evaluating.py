@@ -24,7 +24,7 @@ from maskedlark.functions import model as described
 from maskedlark.functions import weights
 from maskedlark.functions.evaluation import DescribedScale, Evaluation, EvaluationArguments
 from maskedlark.training import network as networks
-from maskedlark.training.metrics import LabelMeasures, Binary, Classes, Floats, Values
+from maskedlark.training.metrics import Binary, Classes, Floats, LabelMeasures, Values
 from maskedlark.training.predictor import Predictor
 from maskedlark.training.training import Training
 
