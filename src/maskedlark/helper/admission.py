@@ -1,4 +1,4 @@
-"""Admission of requests: who speaks is known before a body is read, and only as much is read as has room."""
+"""Admission: a request's origin is verified before its body is read, and no more is read than has room."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -15,9 +15,9 @@ from maskedlark.web.errors import TooManyUploads, WrongContentType
 from maskedlark.web.request_signature import NO_BODY_TYPE, RequestVerifier
 
 VERIFYING = 32
-"""Threads that verify who speaks. One per origin may wait for its key; these must not be all."""
+"""Threads that verify callers. One per origin may wait for its key; that must not occupy them all."""
 HASHED_HERE = 1 << 15
-"""A body of so many bytes is hashed before a thread that would do it has begun."""
+"""Up to this many bytes, hashing a body here is faster than starting a thread for it."""
 
 
 class RequestAdmission:
@@ -40,11 +40,11 @@ class RequestAdmission:
     async def body(
         self, request: Request, media_type: str, most_bytes: int
     ) -> AsyncIterator[tuple[str, bytes]]:
-        """A request's origin, and its body as the origin signed it; the block keeps a place for it."""
+        """A request's origin, and its body as the origin signed it; the block holds room for it."""
         admitted = await request_signature.verify(request, self._verifier, self._verifying)
         if request.headers.get("content-type", "") != media_type:
             raise WrongContentType(f"send this as {media_type}")
-        # Only those who signed get a place: a stranger cannot fill the room.
+        # Only signed callers get room: a stranger cannot fill it.
         with self._place_of(admitted.origin), self._room.place() as place:
             data = await body.read(request, most_bytes, self._within_s, place)
             if len(data) <= HASHED_HERE:
@@ -55,7 +55,7 @@ class RequestAdmission:
 
     @contextmanager
     def _place_of(self, origin: str) -> Iterator[None]:
-        """One origin has half of the bodies at most. In the loop's thread alone, so nothing is locked."""
+        """One origin has at most half of the bodies. Only in the loop's thread, so nothing is locked."""
         if self._held[origin] >= self._share:
             raise TooManyUploads(f"{origin} has {self._share} bodies here already; try again later")
         self._held[origin] += 1

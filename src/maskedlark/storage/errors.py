@@ -1,4 +1,4 @@
-"""What storing refuses."""
+"""Errors of storage."""
 
 from maskedlark.errors import MaskedLarkError
 
@@ -18,8 +18,8 @@ class ClockLeapt(MaskedLarkError):
 class StorageUnavailable(MaskedLarkError):
     """The database cannot answer now. Nothing of the transaction is known to be stored: ask again.
 
-    Where the connection broke during the commit itself, all of it may be there; what is stored under an id is
-    stored once, so asking again is safe.
+    If the connection broke during the commit, all of it may be stored. Whatever is stored under an id is
+    stored once, so trying again is safe.
     """
 
 
