@@ -33,10 +33,6 @@ Called by several threads, never by two at once.
 """
 
 
-def silent(helper: str, sent: int, reports: int) -> None:
-    """Nobody wants to know."""
-
-
 @dataclass
 class Sending:
     """One dataset on its way to all helpers."""
@@ -46,7 +42,7 @@ class Sending:
     dataset: Dataset
     document: Document
     helpers: Sequence[RemoteHelper]
-    progress: Progress = silent
+    progress: Progress | None = None
     _sent: Counter[str] = field(default_factory=Counter)
     """Reports that are there, by helper."""
     _telling: threading.Lock = field(default_factory=threading.Lock)
@@ -99,7 +95,8 @@ class Sending:
         """So many more reports are there."""
         with self._telling:
             self._sent[helper.name] += more
-            self.progress(helper.name, self._sent[helper.name], self.dataset.reports)
+            if self.progress is not None:
+                self.progress(helper.name, self._sent[helper.name], self.dataset.reports)
 
 
 def _check_state(helper: RemoteHelper, dataset: Dataset, state: State) -> None:

@@ -8,7 +8,7 @@ to wake stores for all who wait.
 import logging
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from maskedlark.adserver.config import Limits
@@ -44,30 +44,25 @@ class UploadHandler:
     def accept(self, body: bytes) -> list[Answer]:
         """Answers in the order of the reports; what is stored is durable. A bad one spoils no other."""
         framed = uploads.decode_batch(body, self._limits.reports, self._limits.report_bytes)
-        refused: dict[int, Answer] = {}
-        arrivals = self._arrivals(framed, refused)
-        stored = self._commits.store(arrivals) if arrivals else []
+        checked = list(self._check(framed))
+        arrivals = [each for each in checked if isinstance(each, Arrival)]
+        stored = iter(self._commits.store(arrivals) if arrivals else [])
         # Only here, after the commit, does anything say "stored": who hears it forgets the report.
-        answers = [_ANSWERS[outcome] for outcome in stored]
-        for place, answer in refused.items():
-            answers.insert(place, answer)
-        return answers
+        return [each if isinstance(each, Answer) else _ANSWERS[next(stored)] for each in checked]
 
-    def _arrivals(self, framed: Sequence[bytes], refused: dict[int, Answer]) -> list[Arrival]:
-        """The reports that are to be stored; of the others, why not, by their place."""
+    def _check(self, framed: Sequence[bytes]) -> Iterator[Arrival | Answer]:
+        """Every report as it is to be stored, or why it is not."""
         hour = hour_of(self._clock.now())
         first, last = hour - self._limits.hours_behind, hour + self._limits.hours_ahead
-        arrivals = []
-        for place, (data, public) in enumerate(zip(framed, forms.public_parts(framed), strict=True)):
+        for data, public in zip(framed, forms.public_parts(framed), strict=True):
             if isinstance(public, DecodeError):
-                refused[place] = _refusal(type(public))
+                yield _refusal(type(public))
             elif public.origin != self._origin:
-                refused[place] = _refusal(WrongOrigin)
+                yield _refusal(WrongOrigin)
             elif not first <= public.hour <= last:
-                refused[place] = _refusal(WrongHour)
+                yield _refusal(WrongHour)
             else:
-                arrivals.append(Arrival(public, data))
-        return arrivals
+                yield Arrival(public, data)
 
 
 class _Upload:

@@ -8,12 +8,13 @@ evaluated.labels[0].calibration()    for every bucket of predicted probability: 
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from maskedlark.adserver.client import Client
 from maskedlark.adserver.combining import Answered
 from maskedlark.core.labels import LabelSpace
 from maskedlark.dp import intervals
@@ -27,10 +28,6 @@ from maskedlark.training import network as networks
 from maskedlark.training.metrics import AggregateRecords, Binary, Classes, Floats, Values
 from maskedlark.training.predictor import Predictor
 from maskedlark.training.training import Training
-
-if TYPE_CHECKING:
-    from maskedlark.adserver.client import Client
-    from maskedlark.workflow import Workflow
 
 BUCKETS = 20
 BITS = 16
@@ -53,7 +50,7 @@ class Evaluated:
 
 
 def evaluate(
-    client: "Client | Workflow",
+    client: Client,
     model: Training | Predictor | nn.Module,
     *,
     loss: str | Sequence[str] | None = None,

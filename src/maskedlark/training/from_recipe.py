@@ -2,11 +2,12 @@
 
 import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
+from maskedlark.adserver.client import Client
 from maskedlark.exact import onnx_model
 from maskedlark.features.encoder import Encoder
 from maskedlark.training import network as networks
@@ -17,12 +18,8 @@ from maskedlark.training.predictor import Predictor
 from maskedlark.training.recipe import Options, Recipe
 from maskedlark.training.training import Training
 
-if TYPE_CHECKING:
-    from maskedlark.adserver.client import Client
-    from maskedlark.workflow import Workflow
 
-
-def training(recipe: Recipe, home: "Client | Workflow") -> tuple[Training, list[Any]]:
+def training(recipe: Recipe, home: Client) -> tuple[Training, list[Any]]:
     """The run, and what its loop steps: the optimiser, and the scheduler if there is one."""
     made = model(recipe)
     run = begin(home, made, encoder=encoder(recipe), **recipe.training)
