@@ -68,11 +68,6 @@ def draw_waits(delay: Delay, count: int, rng: Randomness) -> NDArray[np.int64]:
     return drawn.astype(np.int64)
 
 
-def merge(before: Mapping[str, int], values: Mapping[str, int]) -> dict[str, int]:
-    """All that is attributed to a source: values of one type add up."""
-    return {name: before.get(name, 0) + values.get(name, 0) for name in {*before, *values}}
-
-
 def bounded(document: Document, source: Source | None) -> dict[str, int]:
     """The values of a source, cut to the bounds that were declared; 0 without conversion, and for a fake."""
     attributed = source.values if source else {}

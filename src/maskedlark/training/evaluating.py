@@ -25,6 +25,7 @@ from maskedlark.functions import model as described
 from maskedlark.functions import weights
 from maskedlark.functions.evaluation import DescribedScale, Evaluation, EvaluationArguments
 from maskedlark.training import network as networks
+from maskedlark.training import plan as plans
 from maskedlark.training.metrics import AggregateRecords, Binary, Classes, Floats, Values
 from maskedlark.training.predictor import Predictor
 from maskedlark.training.training import Training
@@ -69,6 +70,9 @@ def evaluate(
     A run or a saved model brings its loss and tag, a run also its held-out share; a bare module needs them.
     """
     asked, share, rows = _asked(model, loss, tag)
+    share = 0.0 if part == "all" else share if held_out is None else held_out
+    lacking = part != "all" and not 0 < share < 1
+    plans.refuse((lacking, f"part={part!r} goes with held_out, the share that the run kept out of batches"))
     document, _ = client.sealed_to_train(datasets)
     declared = document.trained(asked.tag)
     spaces = [label.space() for label in declared.labels]
@@ -80,7 +84,7 @@ def evaluate(
         weights=base64.b64encode(weights.encode(sent)).decode(),
         scales=tuple(_scale(*each, buckets) for each in zip(network.losses, spaces, strict=False)),
         part=part,
-        held_out=0.0 if part == "all" else _share(part, share if held_out is None else held_out),
+        held_out=share,
     )
     answered = client.ask(Evaluation(), arguments.model_dump(mode="json"), datasets, noise, epsilon)
     return Evaluated(_measured(network, spaces, arguments.scales, answered), answered)
@@ -98,12 +102,6 @@ def _asked(
     if isinstance(model, Training):
         return asked, model.planned.sampling.held_out, model.sample
     return asked, 0.0, None
-
-
-def _share(part: Which, held_out: float) -> float:
-    if not 0 < held_out < 1:
-        raise BadArguments(f"part={part!r} goes with held_out, the share that the run kept out of batches")
-    return held_out
 
 
 def _scale(loss: Loss, space: LabelSpace, buckets: int) -> DescribedScale:

@@ -22,7 +22,8 @@ from maskedlark.training.training import Training
 def training(recipe: Recipe, home: Client) -> tuple[Training, list[Any]]:
     """The run, and what its loop steps: the optimiser, and the scheduler if there is one."""
     made = model(recipe)
-    run = begin(home, made, encoder=encoder(recipe), **recipe.training)
+    encoder = None if recipe.encoder is None else Encoder.load(recipe.encoder)
+    run = begin(home, made, encoder=encoder, **recipe.training)
     steppers = [_made(torch.optim, "optimizer", torch.optim.Optimizer, recipe.optimizer, made.parameters())]
     if recipe.scheduler is not None:
         schedulers = torch.optim.lr_scheduler
@@ -33,11 +34,6 @@ def training(recipe: Recipe, home: Client) -> tuple[Training, list[Any]]:
 def trained(recipe: Recipe) -> Predictor:
     """What the run has saved."""
     return predictor.load(recipe.out, model(recipe))
-
-
-def encoder(recipe: Recipe) -> Encoder | None:
-    """Of the model's features."""
-    return None if recipe.encoder is None else Encoder.load(recipe.encoder)
 
 
 def model(recipe: Recipe) -> nn.Module:
