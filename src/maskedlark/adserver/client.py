@@ -21,7 +21,7 @@ from maskedlark.adserver.receipt_store import ReceiptStore
 from maskedlark.adserver.remote_helper import Connections, at_once
 from maskedlark.adserver.report_store import Reports, Selection, check_used
 from maskedlark.adserver.requests import Requests, RequestState, StoredRequest
-from maskedlark.adserver.sending import Progress, Sending, silent
+from maskedlark.adserver.sending import Progress, Sending
 from maskedlark.adserver.session import Session
 from maskedlark.adserver.table import Table
 from maskedlark.adserver.trusted_parameters import TrustedParameters
@@ -38,11 +38,12 @@ from maskedlark.storage.engine import Database, open_database
 from maskedlark.web import key_file
 from maskedlark.web.errors import AlreadySealed
 from maskedlark.web.parameters import ParameterClient
+from maskedlark.web.remote import ClosesOnExit
 
 CONFIDENCE = 0.95
 
 
-class Client:
+class Client(ClosesOnExit):
     """Measures for one origin. Any thread may use it."""
 
     def __init__(
@@ -110,7 +111,7 @@ class Client:
         selection = Selection(purpose, document.digest, start, end)
         return datasets.select(self._datasets, self._reports, self._clock, name, selection, document)
 
-    def send(self, name: str, progress: Progress = silent) -> Dataset:
+    def send(self, name: str, progress: Progress | None = None) -> Dataset:
         """Send a dataset to all helpers, and freeze what all accepted. Calling it again resumes."""
         dataset = datasets.present(self._datasets, name)
         if dataset.state in (DatasetState.SEALED, DatasetState.EXPIRED):
@@ -157,7 +158,7 @@ class Client:
         freezing.abort(sending)
         return []
 
-    def _sending(self, dataset: Dataset, progress: Progress = silent) -> Sending:
+    def _sending(self, dataset: Dataset, progress: Progress | None = None) -> Sending:
         document = self._parameters.by_digest(dataset.selection.parameters)
         helpers = self._connections.helpers(document)
         return Sending(self._datasets, self._reports, dataset, document, helpers, progress)
@@ -211,7 +212,8 @@ class Client:
         epsilon: float | None = None,
     ) -> Answered:
         """The answer of any function that the helpers know, as numbers. `table.tables` shows it."""
-        return self._ask(self._spec(function, arguments, datasets, noise, epsilon))
+        document, digests = self._queryable.choose(function.purpose, datasets)
+        return self._ask(QuerySpec(function, arguments, document, digests, noise, epsilon))
 
     def pending(self) -> list[StoredRequest]:
         """Queries that were begun and not answered, the oldest first."""
@@ -247,12 +249,6 @@ class Client:
         self._parameters.close()
         self._database.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _sums(
         self,
         values: Sequence[str],
@@ -265,20 +261,9 @@ class Client:
     ) -> tuple[QuerySpec, float]:
         """The spec of a query, and the confidence of its intervals."""
         table.check_confidence(confidence)
-        arguments = query_arguments.sums(values, by, where)
-        return self._spec(Sums(), arguments, datasets, noise, epsilon), confidence
-
-    def _spec(
-        self,
-        function: Function,
-        arguments: Arguments,
-        names: Sequence[str] | None,
-        noise: float | None,
-        epsilon: float | None,
-    ) -> QuerySpec:
-        """The spec over the datasets of these names, or over all that are sealed."""
-        document, digests = self._queryable.choose(function.purpose, names)
-        return QuerySpec(function, arguments, document, digests, noise, epsilon)
+        function, arguments = Sums(), query_arguments.sums(values, by, where)
+        document, digests = self._queryable.choose(function.purpose, datasets)
+        return QuerySpec(function, arguments, document, digests, noise, epsilon), confidence
 
     def _ask(self, spec: QuerySpec) -> Answered:
         self._functions[spec.function.name] = spec.function

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from typing import NamedTuple
 
 import sqlalchemy as sa
@@ -162,8 +163,6 @@ class Reports:
         first = {each[0].id: each for each in reversed(batch)}
         with self._database.write() as connection:
             before = self._add(connection, first)
-        if not before and len(first) == len(batch):
-            return [Outcome.STORED] * len(batch)
         return [_settle(before, public.id, data) for public, data in batch]
 
     def _add(self, connection: sa.Connection, wanted: dict[bytes, Arrival]) -> dict[bytes, bytes]:
@@ -193,8 +192,9 @@ class Reports:
 
     def count(self, selection: Selection | None = None) -> int:
         """How many reports are selected, or stored in all."""
-        with self._database.read() as connection:
-            return _count(connection, selection)
+        query = sa.select(sa.func.count()).select_from(_REPORTS)
+        query = query if selection is None else query.where(selection.where())
+        return int(self._database.rows(query)[0][0])
 
     def end(self, moment: int) -> None:
         """Durably end the time before a moment: whatever a clock says, no report is added to it."""
@@ -209,14 +209,12 @@ class Reports:
         """
         place = sa.func.row_number().over(order_by=_ORDER).label("place")
         numbered = sa.select(*_ORDER, place).where(selection.where()).subquery().c
-        lasts = sa.select(numbered.received, numbered.id).where(numbered.place % every == 0)
-        with self._database.read() as connection:
-            total = _count(connection, selection)
-            ends = sorted((row.received, row.id) for row in connection.execute(lasts))
+        # In one statement: what is deleted meanwhile is gone from both, or from neither.
+        total = sa.select(sa.func.count()).select_from(_REPORTS).where(selection.where()).scalar_subquery()
+        lasts = sa.select(*numbered).where((numbered.place % every == 0) | (numbered.place == total))
         # No id is empty, so this sorts before the first report.
-        starts = [(selection.start, b""), *ends]
-        sizes = [min(every, total - before) for before in range(0, total, every)]
-        return [ChunkStart(*start, size) for start, size in zip(starts, sizes, strict=False)]
+        marks = [(selection.start, b"", 0), *sorted(map(tuple, self._database.rows(lasts)))]
+        return [ChunkStart(at, last, end - done) for (at, last, done), (_, _, end) in pairwise(marks)]
 
     def read(self, selection: Selection, after: Position | None = None) -> Iterator[StoredReport]:
         """Selected reports by time and id, or after a position. No transaction is open between two pages."""
@@ -245,11 +243,6 @@ def _settle(settled: dict[bytes, bytes], name: bytes, data: bytes) -> Outcome:
         settled[name] = data
         return Outcome.STORED
     return Outcome.DUPLICATE if settled[name] == data else Outcome.CONFLICT
-
-
-def _count(connection: sa.Connection, selection: Selection | None) -> int:
-    query = sa.select(sa.func.count()).select_from(_REPORTS)
-    return connection.scalar(query if selection is None else query.where(selection.where())) or 0
 
 
 def _lookup(connection: sa.Connection, ids: Sequence[bytes]) -> dict[bytes, bytes]:

@@ -43,8 +43,7 @@ class RequestState(StrEnum):
     """Abandoned before all answers were here: what was charged stays charged."""
 
 
-_IS_PENDING = _REQUESTS.c.state == RequestState.PENDING.value
-_PENDING = sa.select(_REQUESTS).where(_IS_PENDING).order_by(_REQUESTS.c.asked)
+_PENDING = sa.select(_REQUESTS).filter_by(state=RequestState.PENDING.value).order_by(_REQUESTS.c.asked)
 """Requests that may be charged and are not answered, the oldest first."""
 
 

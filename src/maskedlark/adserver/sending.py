@@ -34,10 +34,6 @@ Progress = Callable[[str, int, int], object]
 """Called with helper, reports sent and reports in all: by several threads, never by two at once."""
 
 
-def silent(helper: str, sent: int, reports: int) -> None:
-    """Default progress callback: does nothing."""
-
-
 @contextmanager
 def bars(watched: bool, transient: bool = False) -> Iterator[Progress]:
     """A progress bar per helper on standard error, if someone is watching; not part of the output."""
@@ -63,7 +59,7 @@ class Sending:
     dataset: Dataset
     document: Document
     helpers: Sequence[RemoteHelper]
-    progress: Progress = silent
+    progress: Progress | None = None
     _sent: Counter[str] = field(default_factory=Counter)
     """Reports sent so far, by helper."""
     _telling: threading.Lock = field(default_factory=threading.Lock)
@@ -116,7 +112,8 @@ class Sending:
         """Report progress: `more` reports have arrived."""
         with self._telling:
             self._sent[helper.name] += more
-            self.progress(helper.name, self._sent[helper.name], self.dataset.reports)
+            if self.progress is not None:
+                self.progress(helper.name, self._sent[helper.name], self.dataset.reports)
 
 
 def _check_state(helper: RemoteHelper, dataset: Dataset, state: State) -> None:

@@ -7,7 +7,7 @@ same, and nothing is charged twice. Run on the ad server's machine.
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TypeVar
 
@@ -36,11 +36,11 @@ class Session:
     """The encoded request: it opens the same session again."""
     helpers: Sequence[RemoteHelper]
     receipts: ReceiptStore
-    _pool: ThreadPoolExecutor = field(init=False)
-    """Lives as long as the session: starting threads for every step would cost time."""
 
-    def __post_init__(self) -> None:
-        self._pool = ThreadPoolExecutor(len(self.helpers), "helper")
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        """Threads that last as long as the session: starting some for every step would cost it time."""
+        return ThreadPoolExecutor(len(self.helpers), "helper")
 
     @cached_property
     def request(self) -> SessionRequest:

@@ -21,8 +21,6 @@ from maskedlark.ledger.receipt import Balance
 if TYPE_CHECKING:
     import pandas as pd
 
-_GAP = "  "
-
 
 class Estimate(NamedTuple):
     """A private number: the truth is between low and high, with the table's confidence."""
@@ -186,5 +184,5 @@ def _shown(number: Estimate) -> tuple[str, str, str]:
 def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
     """Lines with columns of equal width: keys left-aligned, numbers right-aligned."""
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    line = _GAP.join(f"{{:{'<' if place < left else '>'}{width}}}" for place, width in enumerate(widths))
+    line = "  ".join(f"{{:{'<' if place < left else '>'}{width}}}" for place, width in enumerate(widths))
     return [line.format(*row).rstrip() for row in rows]

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from maskedlark.errors import BadSignature
-from maskedlark.parameters.document import Document
 from maskedlark.web.errors import CorruptCache
 from maskedlark.web.parameters import ParameterClient
 
@@ -26,12 +25,5 @@ def naming_keys(service_key: str, origin_key: str) -> Iterator[None]:
 class TrustedParameters(ParameterClient):
     """The parameter client of a party whose keys are in `adserver.toml`."""
 
-    def chain(self, origin: str) -> list[Document]:
-        """Every document of an origin, the first first."""
-        with naming_keys("service_key", "origin_key"):
-            return super().chain(origin)
-
-    def by_digest(self, digest: bytes) -> Document:
-        """The document of this digest."""
-        with naming_keys("service_key", "origin_key"):
-            return super().by_digest(digest)
+    chain = naming_keys("service_key", "origin_key")(ParameterClient.chain)
+    by_digest = naming_keys("service_key", "origin_key")(ParameterClient.by_digest)

@@ -7,7 +7,7 @@ one at a time. So an upload that finds one under way waits, and the first to wak
 import logging
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from maskedlark.adserver.config import Limits
@@ -43,30 +43,25 @@ class UploadHandler:
     def accept(self, body: bytes) -> list[Answer]:
         """Answers in the reports' order; what is stored is durable. A bad report does not affect others."""
         framed = uploads.decode_batch(body, self._limits.reports, self._limits.report_bytes)
-        refused: dict[int, Answer] = {}
-        arrivals = self._arrivals(framed, refused)
-        stored = self._commits.store(arrivals) if arrivals else []
+        checked = list(self._check(framed))
+        arrivals = [each for each in checked if isinstance(each, Arrival)]
+        stored = iter(self._commits.store(arrivals) if arrivals else [])
         # Say "stored" only here, after the commit: the browser then deletes the report.
-        answers = [_ANSWERS[outcome] for outcome in stored]
-        for place, answer in refused.items():
-            answers.insert(place, answer)
-        return answers
+        return [each if isinstance(each, Answer) else _ANSWERS[next(stored)] for each in checked]
 
-    def _arrivals(self, framed: Sequence[bytes], refused: dict[int, Answer]) -> list[Arrival]:
-        """The reports to store. Fills `refused` with the answers for the others, by place."""
+    def _check(self, framed: Sequence[bytes]) -> Iterator[Arrival | Answer]:
+        """Every report as it is to be stored, or why it is not."""
         hour = hour_of(self._clock.now())
         first, last = hour - self._limits.hours_behind, hour + self._limits.hours_ahead
-        arrivals = []
-        for place, (data, public) in enumerate(zip(framed, forms.public_parts(framed), strict=True)):
+        for data, public in zip(framed, forms.public_parts(framed), strict=True):
             if isinstance(public, DecodeError):
-                refused[place] = _refusal(type(public))
+                yield _refusal(type(public))
             elif public.origin != self._origin:
-                refused[place] = _refusal(WrongOrigin)
+                yield _refusal(WrongOrigin)
             elif not first <= public.hour <= last:
-                refused[place] = _refusal(WrongHour)
+                yield _refusal(WrongHour)
             else:
-                arrivals.append(Arrival(public, data))
-        return arrivals
+                yield Arrival(public, data)
 
 
 class _Upload:

@@ -6,6 +6,7 @@ and sealed. A page that registers a trigger learns nothing, not even whether it 
 """
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 
 from maskedlark.browser import reports
@@ -136,7 +137,9 @@ class Browser:
                 before = [source for source in sources if source.number <= trigger.last_source]
                 chosen = attribute(before, trigger.happened)
                 if chosen is not None:
-                    self._store.attributed(chosen.number, reports.merge(chosen.values, trigger.values))
+                    values = Counter(chosen.values)
+                    values.update(trigger.values)  # Values of one type add up.
+                    self._store.attributed(chosen.number, values)
 
     def _make(self, scheduled: Scheduled) -> bool:
         now, document = self._clock.now(), self._parameters.by_digest(scheduled.parameters)

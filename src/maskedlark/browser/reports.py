@@ -68,11 +68,6 @@ def draw_waits(delay: Delay, count: int, rng: Randomness) -> NDArray[np.int64]:
     return drawn.astype(np.int64)
 
 
-def merge(before: Mapping[str, int], values: Mapping[str, int]) -> dict[str, int]:
-    """A source's values after one more conversion: values of the same name add up."""
-    return {name: before.get(name, 0) + values.get(name, 0) for name in {*before, *values}}
-
-
 def bounded(document: Document, source: Source | None) -> dict[str, int]:
     """A source's values, clipped to the declared bounds; 0 without conversion, and for a fake."""
     attributed = source.values if source else {}

@@ -198,8 +198,7 @@ class Outbox:
     def batch(self, most: int) -> list[tuple[int, bytes]]:
         """At most `most` reports that are neither acknowledged nor refused, with keys, in random order."""
         waiting = "SELECT number, report FROM outbox WHERE origin = ? AND refused IS NULL"
-        rows = self._store.run(f"{waiting} ORDER BY random() LIMIT ?", self._origin, most)
-        return [(key, report) for key, report in rows]
+        return self._store.run(f"{waiting} ORDER BY random() LIMIT ?", self._origin, most)
 
     def acknowledge(self, keys: Sequence[int]) -> None:
         """The ad server has durably stored these."""
@@ -214,4 +213,4 @@ class Outbox:
     def refused(self) -> list[tuple[bytes, str]]:
         """The reports that were set aside, and why."""
         aside = "SELECT report, refused FROM outbox WHERE origin = ? AND refused IS NOT NULL"
-        return [(report, reason) for report, reason in self._store.run(aside, self._origin)]
+        return self._store.run(aside, self._origin)

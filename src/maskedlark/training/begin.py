@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from maskedlark.adserver.client import Client
 from maskedlark.adserver.session import Session
 from maskedlark.core import field
 from maskedlark.dp.session_charge import MAX_STEPS
@@ -26,13 +26,9 @@ from maskedlark.training.errors import OtherRun
 from maskedlark.training.plan import PrivacyTarget, TrainingPlan
 from maskedlark.training.training import CHECKPOINT_EVERY, Training
 
-if TYPE_CHECKING:
-    from maskedlark.adserver.client import Client
-    from maskedlark.workflow import Workflow
-
 
 def begin(
-    home: "Client | Workflow",
+    home: Client,
     model: nn.Module,
     *,
     loss: str | Sequence[str],

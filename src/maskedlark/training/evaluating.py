@@ -8,12 +8,13 @@ evaluated.labels[0].calibration()    for every bucket of predicted probability: 
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from maskedlark.adserver.client import Client
 from maskedlark.adserver.combining import Answered
 from maskedlark.core.labels import LabelSpace
 from maskedlark.dp import intervals
@@ -24,13 +25,10 @@ from maskedlark.functions import model as described
 from maskedlark.functions import weights
 from maskedlark.functions.evaluation import DescribedScale, Evaluation, EvaluationArguments
 from maskedlark.training import network as networks
+from maskedlark.training import plan as plans
 from maskedlark.training.metrics import Binary, Classes, Floats, LabelMeasures, Values
 from maskedlark.training.predictor import Predictor
 from maskedlark.training.training import Training
-
-if TYPE_CHECKING:
-    from maskedlark.adserver.client import Client
-    from maskedlark.workflow import Workflow
 
 BUCKETS = 20
 BITS = 16
@@ -53,7 +51,7 @@ class Evaluated:
 
 
 def evaluate(
-    client: "Client | Workflow",
+    client: Client,
     model: Training | Predictor | nn.Module,
     *,
     loss: str | Sequence[str] | None = None,
@@ -72,6 +70,9 @@ def evaluate(
     A run or a saved model has its own loss and tag, a run also its held-out share; a bare module needs them.
     """
     asked, share, rows = _asked(model, loss, tag)
+    share = 0.0 if part == "all" else share if held_out is None else held_out
+    lacking = part != "all" and not 0 < share < 1
+    plans.refuse((lacking, f"part={part!r} goes with held_out, the share that the run kept out of batches"))
     document, _ = client.sealed_to_train(datasets)
     declared = document.trained(asked.tag)
     spaces = [label.space() for label in declared.labels]
@@ -83,7 +84,7 @@ def evaluate(
         weights=base64.b64encode(weights.encode(sent)).decode(),
         scales=tuple(_scale(*each, buckets) for each in zip(network.losses, spaces, strict=False)),
         part=part,
-        held_out=0.0 if part == "all" else _share(part, share if held_out is None else held_out),
+        held_out=share,
     )
     answered = client.ask(Evaluation(), arguments.model_dump(mode="json"), datasets, noise, epsilon)
     return Evaluated(_measured(network, spaces, arguments.scales, answered), answered)
@@ -101,12 +102,6 @@ def _asked(
     if isinstance(model, Training):
         return asked, model.planned.sampling.held_out, model.sample
     return asked, 0.0, None
-
-
-def _share(part: Which, held_out: float) -> float:
-    if not 0 < held_out < 1:
-        raise BadArguments(f"part={part!r} goes with held_out, the share that the run kept out of batches")
-    return held_out
 
 
 def _scale(loss: Loss, space: LabelSpace, buckets: int) -> DescribedScale:

@@ -2,11 +2,12 @@
 
 import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
+from maskedlark.adserver.client import Client
 from maskedlark.exact import onnx_model
 from maskedlark.features.encoder import Encoder
 from maskedlark.training import network as networks
@@ -17,15 +18,12 @@ from maskedlark.training.predictor import Predictor
 from maskedlark.training.recipe import Options, Recipe
 from maskedlark.training.training import Training
 
-if TYPE_CHECKING:
-    from maskedlark.adserver.client import Client
-    from maskedlark.workflow import Workflow
 
-
-def training(recipe: Recipe, home: "Client | Workflow") -> tuple[Training, list[Any]]:
+def training(recipe: Recipe, home: Client) -> tuple[Training, list[Any]]:
     """The run, and what its loop steps: the optimiser, and the scheduler if any."""
     made = model(recipe)
-    run = begin(home, made, encoder=encoder(recipe), **recipe.training)
+    encoder = None if recipe.encoder is None else Encoder.load(recipe.encoder)
+    run = begin(home, made, encoder=encoder, **recipe.training)
     steppers = [_made(torch.optim, "optimizer", torch.optim.Optimizer, recipe.optimizer, made.parameters())]
     if recipe.scheduler is not None:
         schedulers = torch.optim.lr_scheduler
@@ -36,11 +34,6 @@ def training(recipe: Recipe, home: "Client | Workflow") -> tuple[Training, list[
 def trained(recipe: Recipe) -> Predictor:
     """The predictor that the run saved."""
     return predictor.load(recipe.out, model(recipe))
-
-
-def encoder(recipe: Recipe) -> Encoder | None:
-    """The encoder of the model's features, if the recipe names one."""
-    return None if recipe.encoder is None else Encoder.load(recipe.encoder)
 
 
 def model(recipe: Recipe) -> nn.Module:

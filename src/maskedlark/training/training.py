@@ -55,11 +55,11 @@ class Training:
     tag: str
     sample: NDArray[np.uint8] | None
     """Public rows of features that scale the activations; rows of equal bytes if None."""
-    bits: int = 8
-    encoder: Encoder | None = None
-    run: Run | None = None
-    every: int = CHECKPOINT_EVERY
-    renewed: Callable[[], tuple[bytes, Session]] | None = None
+    bits: int
+    encoder: Encoder | None
+    run: Run | None
+    every: int
+    renewed: Callable[[], tuple[bytes, Session]]
     """Makes the same session with a new id and slots that are free now: its request, and the session."""
     console: Console | None = None
     """Where a bar is shown; default: standard error, if that is a terminal."""
@@ -106,9 +106,7 @@ class Training:
         try:
             return self.sums.open()
         except SlotTaken:  # Nothing was charged.
-            if self.renewed is None:
-                raise
-        self.sums.stop()
+            self.sums.stop()
         body, self.sums = self.renewed()
         if self.run is not None:
             self.run.replace(body)
