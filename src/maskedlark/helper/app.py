@@ -87,12 +87,9 @@ def create_app(service: Service, forget_every_s: float = FORGET_EVERY_S) -> Fast
     answers.install(app)
     counts = HelperCounts(service, metrics.install(app, "helper"))
     # Threads of two kinds: the loop and short work never wait for them, nor questions for datasets.
-    admission, workers = (
-        RequestAdmission(service.request_verifier(), service.config.limits),
-        service.config.workers,
-    )
-    ingesting = SignedWork(admission, FairScheduler(2 * workers, "ingesting"))
-    answering = SignedWork(admission, FairScheduler(workers, "answering"))
+    admission = RequestAdmission(service.request_verifier(), service.config.limits)
+    ingesting = SignedWork(admission, FairScheduler(2 * service.config.workers, "ingesting"))
+    answering = SignedWork(admission, FairScheduler(service.config.workers, "answering"))
     app.include_router(health.router(service.check))
     _add_public(app, service)
     _add_datasets(app, service, ingesting, counts)
