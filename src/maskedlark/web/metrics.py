@@ -208,9 +208,6 @@ def ready(check: Callable[[], None], registry: CollectorRegistry) -> None:
 
 def disk(folder: Path, registry: CollectorRegistry) -> None:
     """Show how much room is left where a service writes."""
-
-    def find() -> dict[Labels, float]:
-        return {(): float(shutil.disk_usage(folder).free)}
-
     room = "Room that is left where the service keeps its data."
-    LazyGauge("maskedlark_disk_free_bytes", room, (), find, registry)
+    usage = partial(shutil.disk_usage, folder)
+    LazyGauge("maskedlark_disk_free_bytes", room, (), lambda: {(): float(usage().free)}, registry)
