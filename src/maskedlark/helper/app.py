@@ -12,7 +12,6 @@ from starlette.concurrency import run_in_threadpool
 
 from maskedlark.core import field
 from maskedlark.dp.session_charge import MAX_STEPS
-from maskedlark.helper import receipts
 from maskedlark.helper.admission import RequestAdmission
 from maskedlark.helper.fair_scheduler import FairScheduler
 from maskedlark.helper.metrics import HelperCounts
@@ -127,7 +126,7 @@ def _add_public(app: FastAPI, service: Service) -> None:
     @app.get("/v1/origins/{origin}/receipts")
     def chain(origin: Origin, after: After = 0) -> Response:
         """A page of what was sealed and answered for an origin: the receipts after this number."""
-        return _response(receipts.page(service.ledger, origin, after))
+        return _response(service.receipts(origin, after))
 
 
 def _add_datasets(app: FastAPI, service: Service, signed: SignedWork, counts: HelperCounts) -> None:
