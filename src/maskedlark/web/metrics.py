@@ -197,11 +197,10 @@ def ready(check: Callable[[], None], registry: CollectorRegistry) -> None:
     """Show what `/ready` would say, draining aside."""
 
     def find() -> dict[Labels, float]:
-        try:
+        with suppress(MaskedLarkError, OSError):
             check()
-        except (MaskedLarkError, OSError):
-            return {(): 0.0}
-        return {(): 1.0}
+            return {(): 1.0}
+        return {(): 0.0}
 
     LazyGauge("maskedlark_ready", "1 if the service can do its work now.", (), find, registry)
 
