@@ -15,7 +15,8 @@ from maskedlark.randomness import SystemRandomness
 from maskedlark.storage.engine import open_database
 from maskedlark.web.errors import BadKeyFile
 from tests.unit.helper.lost import LITTLE_NOISE, Lost, ask, seal, send
-from tests.unit.helper.world import DAY_S, HELPER_KEYS, NAME, running, settings, world
+from tests.unit.helper.world import DAY_S, NAME, running, settings, world
+from tests.unit.parameters.cases import HELPER_KEYS
 
 
 @pytest.fixture
