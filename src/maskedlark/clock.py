@@ -1,4 +1,4 @@
-"""Time as an argument: nothing below the command line reads the system's clock itself."""
+"""Time as an argument: nothing below the command line reads the system clock."""
 
 import time
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ SECONDS_AN_HOUR = 3600
 
 
 class Clock(Protocol):
-    """What everything that depends on time is given."""
+    """Passed to everything that depends on time."""
 
     def now(self) -> int:
         """Seconds since 1970-01-01 UTC."""
@@ -24,7 +24,7 @@ class SystemClock:
 
 @dataclass
 class FixedClock:
-    """A clock that stands where it is put: for vectors, tests and simulations."""
+    """A clock that is set by hand: for vectors, tests and simulations."""
 
     seconds: int
 
@@ -34,5 +34,5 @@ class FixedClock:
 
 
 def hour_of(seconds: int) -> int:
-    """The hour that a report shows in public: coarse on purpose."""
+    """The hour in a report's public part: coarse on purpose."""
     return seconds // SECONDS_AN_HOUR

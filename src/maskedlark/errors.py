@@ -1,4 +1,4 @@
-"""The root of all errors that are raised on purpose, those that more than one package raises, and their tree.
+"""The root of all errors raised on purpose, those that more than one package raises, and their tree.
 
     MaskedLarkError: BadBackup, BadConfig, BadKeyFile, BadReceipt, BadRequest, BadRun, BadSeed,
         BadSignature, BelowFloor, BodyCutOff, BodyTooLarge, BodyTooSlow, BrokenChain, Busy, CannotServe,
@@ -37,7 +37,7 @@
     NotReady: Draining
     UploadRefused: Conflict, WrongHour, WrongOrigin
 
-The others live with what raises them: in the `errors.py` of a package, or in a module itself.
+The others are defined where they are raised: in the `errors.py` of a package, or in a module itself.
 A message never holds a secret: no share, mask, label, value or payload byte.
 """
 
@@ -48,7 +48,7 @@ class MaskedLarkError(Exception):
     """The root of all errors that this package raises on purpose."""
 
     def facts(self) -> Mapping[str, object]:
-        """What a program, not a reader, should learn beside the message: JSON values, and no secret."""
+        """What a program should learn besides the message: JSON values, and no secret."""
         return {}
 
 
@@ -185,7 +185,7 @@ class Forked(BrokenChain):
 
 
 class Expired(MaskedLarkError):
-    """A document, a key configuration or a dataset after its last moment."""
+    """A document or key configuration after its last moment."""
 
 
 class DoesNotFit(MaskedLarkError):
@@ -197,7 +197,7 @@ class FieldOverflow(MaskedLarkError, ValueError):
 
 
 class ReleaseRefused(MaskedLarkError):
-    """A query or step that this helper must not answer. This request charges nothing."""
+    """A question that this helper must not answer. Nothing was charged."""
 
 
 class BadArguments(ReleaseRefused):

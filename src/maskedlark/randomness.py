@@ -1,7 +1,6 @@
 """Randomness as an argument: every secret draw goes through one of these two sources.
 
-`SystemRandomness` is the only one for secrets. `FixedRandomness` repeats itself, so that test vectors, tests
-and simulated people can be made again.
+Use only `SystemRandomness` for secrets. `FixedRandomness` makes vectors, tests and simulations repeatable.
 """
 
 import hashlib
@@ -12,22 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 UNIT_BITS = 53
-"""A uniform float64 in [0, 1) carries as many bits as its significand."""
+"""The bits of a uniform float64 in [0, 1): those of its significand."""
 
 
 class Randomness(ABC):
-    """A source of uniform bytes, and the few uniform draws that the protocol makes of them."""
+    """A source of uniform bytes, and the uniform draws that the protocol makes from them."""
 
     @abstractmethod
     def bytes(self, count: int) -> bytes:
-        """That many uniform bytes."""
+        """`count` uniform bytes."""
 
     def words(self, count: int) -> NDArray[np.uint64]:
-        """That many uniform 64-bit numbers, little-endian in the byte stream."""
+        """`count` uniform 64-bit numbers, little-endian in the byte stream."""
         return np.frombuffer(self.bytes(8 * count), dtype="<u8").astype(np.uint64, copy=False)
 
     def below(self, bound: int, count: int) -> NDArray[np.int64]:
-        """That many uniform integers in [0, bound), by rejection, so without bias."""
+        """`count` uniform integers in [0, bound), by rejection, so without bias."""
         assert 1 <= bound <= 1 << 63
         mask = np.uint64((1 << (bound - 1).bit_length()) - 1)
         drawn = self.words(count) & mask
@@ -36,7 +35,7 @@ class Randomness(ABC):
         return drawn.astype(np.int64)
 
     def unit(self, count: int) -> NDArray[np.float64]:
-        """That many uniform floats in [0, 1), each a multiple of 2^-53."""
+        """`count` uniform floats in [0, 1), each a multiple of 2^-53."""
         return (self.words(count) >> np.uint64(64 - UNIT_BITS)).astype(np.float64) * 2.0**-UNIT_BITS
 
 
@@ -44,7 +43,7 @@ class SystemRandomness(Randomness):
     """The operating system's cryptographic generator. The source of every secret."""
 
     def bytes(self, count: int) -> bytes:
-        """That many bytes from the operating system."""
+        """`count` bytes from the operating system."""
         return os.urandom(count)
 
 
@@ -56,7 +55,7 @@ class FixedRandomness(Randomness):
         self._calls = 0
 
     def bytes(self, count: int) -> bytes:
-        """The next bytes of the stream; each call starts a block of its own."""
+        """The next bytes of the stream; each call starts a new block."""
         block = self._seed + self._calls.to_bytes(8, "big")
         self._calls += 1
         return hashlib.shake_128(block).digest(count)

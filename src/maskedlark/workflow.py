@@ -1,13 +1,34 @@
-"""A report's whole way in memory, all parties in one process and no HTTP: read this first.
+"""The whole protocol in memory, with all parties in one process and no HTTP: read this first.
 
 Browsers make reports of a table; the ad server stores them and selects a dataset; each helper opens its parts
-and freezes the dataset; questions and training steps are answered by the helpers' release pipeline, which
-enforces k, noise and budget; the ad server verifies receipts and adds up the shares. Every stage calls what
-the services call. Left out is what lies between the services: signed requests, chunks and retries, databases
-of reports, the exchange of the seed that helpers share.
+and freezes the dataset; the helpers' release pipeline answers queries and training steps, and enforces k,
+noise and budget; the ad server verifies receipts and adds up the shares. Every stage calls what the services
+call, without what lies between them: signed requests, chunks, retries, report databases, seed exchange.
 
-Run by tests, experiments and audits. A `Workflow` is the ad server's client with helpers of its own: query
-it, and train against it, as one does against the services.
+Run by tests, experiments and audits. A `Workflow` is the ad server's client with its own helpers: query it
+and train with it as with the services.
+
+    >>> import torch
+    >>> from maskedlark.clock import SystemClock
+    >>> from maskedlark.randomness import SystemRandomness
+    >>> from maskedlark.training.begin import begin
+    >>> workflow = Workflow.declared('''
+    ... k = 20
+    ... keys = ["city"]
+    ... values.profit = [0, 100]
+    ... models.clicks.features = 3
+    ... budget = {epsilon = 90.0, delta = 1e-3}
+    ... training = {adserver = {epsilon = 50.0, delta = 1e-4}, coalition = {epsilon = 80.0, delta = 1e-4}}
+    ... mechanisms.aggregate = {kind = "laplace", noise_floor = 1.0}
+    ... mechanisms.train = {kind = "gaussian", noise_floor = 0.2}
+    ... ''', 2, SystemClock(), SystemRandomness())  # a document, and its two helpers
+    >>> dataset = workflow.make_aggregate_dataset("sales", [["Rome"] * 50], [[7] * 50])
+    >>> [row.group for row in workflow.query(["count", "profit"], by="city").rows]
+    [('Rome',)]
+    >>> dataset = workflow.make_training_dataset("ads", "clicks", np.eye(200, 3, dtype="u1"), [[0, 1] * 100])
+    >>> model = torch.nn.Linear(3, 1)
+    >>> for step in begin(workflow, model, loss="bce", tag="clicks", steps=4, batches=2, noise=2, delta=1e-6):
+    ...     step.backward()  # model.weight.grad is the private gradient; now call your optimizer
 """
 
 import shutil
@@ -59,13 +80,13 @@ from maskedlark.wire.signatures import SigningKey
 from maskedlark.wire.steps import Ranges
 
 ByTag = Mapping[Any, Records]
-"""Records of each model by its tag; or, by None, those to aggregate."""
+"""Records by model tag; those to aggregate by None."""
 Columns = Sequence[ArrayLike]
 
 
 @dataclass(frozen=True, repr=False)
 class View:
-    """What one helper sees of reports: its parts, and what they open to."""
+    """What one helper sees of reports: its parts, sealed and opened."""
 
     opener: Opener
     parts: list[bytes]
@@ -73,23 +94,23 @@ class View:
 
     @property
     def records(self) -> ByTag:
-        """Open columns, and shares that are uniform to it."""
+        """Open columns, and shares that look uniform to the helper."""
         opened = self.opened.records
         return {None: opened} if isinstance(opened, AggregateRecords) else opened
 
     @property
     def shares(self) -> FieldArray:
-        """Where all reports are of one model, or to aggregate."""
+        """The shares, if all reports are of one model or to aggregate."""
         (records,) = self.records.values()
         return records.shares
 
 
 def open_reports(openers: Iterable[Opener], stored: Sequence[bytes]) -> tuple[View, ...]:
-    """The ad server hands every helper its part of each report; each opens what it got, and refuses none."""
+    """The ad server gives every helper its part of each report; each opens its parts. Raises on a refusal."""
     views = []
     for opener in openers:
         parts = [report.decode(data).part(opener.place) for data in stored]
-        # Helper: open, check that the columns are as declared and bound, expand the share.
+        # The helper opens, checks that columns are as declared and bound, and expands the share.
         opened = decrypt_parts(opener, parts)
         if refused := opened.verdicts.refused:
             raise NotDeclared(f"{opener.helper} refuses reports: {dict(refused)}")
@@ -99,7 +120,7 @@ def open_reports(openers: Iterable[Opener], stored: Sequence[bytes]) -> tuple[Vi
 
 @dataclass(repr=False)
 class FrozenDataset:
-    """A dataset as one helper holds it: it never changes."""
+    """An immutable dataset as one helper holds it."""
 
     digest: bytes
     document: Document
@@ -107,19 +128,19 @@ class FrozenDataset:
     expires: int
     held: ByTag
     first_slot: int = 0
-    """Where sessions begin."""
+    """Of sessions."""
 
     def size(self, tag: str | None) -> int:
-        """How many records it has, of this model."""
+        """The number of records of this model."""
         return len(self.held[tag]) if tag in self.held else 0
 
     def records(self, tag: str | None) -> Records:
-        """Its columns and shares."""
+        """The columns and shares of this model."""
         return self.held[tag]
 
 
 class LocalHelper(RemoteHelper):
-    """One of a document's helpers, in this process: the ad server asks it the same bytes as over HTTP."""
+    """One of a document's helpers, in this process: the ad server sends it the same bytes as over HTTP."""
 
     def __init__(
         self, workflow: "Workflow", place: int, identity: SigningKey, folder: Path, rng: Randomness
@@ -136,12 +157,12 @@ class LocalHelper(RemoteHelper):
         self.start(workflow.functions)
 
     def start(self, functions: Mapping[str, AnyFunction]) -> None:
-        """The release pipeline, as the helper service makes it, over what an earlier one left."""
+        """Make the release pipeline as the helper service does, on top of existing state."""
         kept, seeds = KeptAnswers(self._folder / "answers"), lambda _, digest: self._seeds[digest]
         self.releases = Release(self.name, self.ledger, functions, seeds, self.find, kept)
 
     def opener(self, purpose: Purpose) -> DatasetOpener:
-        """What it opens its parts of reports with."""
+        """The opener of its parts of reports."""
         made = self._document
         declared: Declared = made.measure if purpose is Purpose.AGGREGATE else made.declared_models
         terms = Terms(made.origin, made.digest, made.report_lifetime_s, self._clock.now())
@@ -149,7 +170,7 @@ class LocalHelper(RemoteHelper):
         return DatasetOpener(self.name, self.place, keys, declared, size, terms)
 
     def freeze(self, dataset: FrozenDataset) -> None:
-        """Hold a dataset for good, with a receipt for it."""
+        """Store a dataset, and sign a receipt for it."""
         digest, count = dataset.digest, sum(map(len, dataset.held.values()))
         with self.database.write() as connection:
             signed = self.ledger.freeze(connection, self._document, dataset.purpose, digest, count)
@@ -163,23 +184,23 @@ class LocalHelper(RemoteHelper):
         return self.datasets[digest]
 
     def release(self, body: bytes) -> bytes:
-        """Answer a question."""
+        """Answer a query."""
         return self.releases.answer(self._document.origin, body, decode_request(body)).encode()
 
     def open_session(self, body: bytes) -> SignedReceipt:
-        """Charge a session whole."""
+        """Open a session, and charge all of it."""
         return self.releases.open_session(self._document.origin, body, decode_session(body))
 
     def step(self, session: str, number: int, body: bytes, size: int, chosen: Ranges = ()) -> FieldArray:  # noqa: ARG002
-        """A share of a step, with its noise and mask."""
+        """A share of a step, with the helper's noise and mask."""
         return self.releases.step(self._document.origin, bytes.fromhex(session), number, body, chosen)
 
     def close_session(self, session: str) -> SignedReceipt:
-        """Give back what was not used."""
+        """Refund what was not used."""
         return self.releases.close_session(self._document.origin, bytes.fromhex(session))
 
     def counts(self, dataset: str) -> RecordCounts:
-        """How many records of each model a dataset has, and which slots are free."""
+        """The number of records per model, and the first free slot."""
         frozen, origin = self.datasets[bytes.fromhex(dataset)], self._document.origin
         records = {tag: frozen.size(tag) for tag in self._document.declared_models}
         free_slot = max(frozen.first_slot, self.sessions.free_slot(origin, frozen.digest))
@@ -191,7 +212,7 @@ class LocalHelper(RemoteHelper):
 
 
 class _OneDocument(ParameterClient):
-    """The document that all parties have."""
+    """The one document of all parties."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -204,7 +225,7 @@ class _OneDocument(ParameterClient):
 
 
 class _Here(Connections):
-    """Helpers that are here, not reached over HTTP."""
+    """Helpers in this process, not over HTTP."""
 
     def __init__(self, local: Sequence[RemoteHelper]) -> None:
         self._local = local
@@ -214,7 +235,7 @@ class _Here(Connections):
 
 
 class Workflow(Client):
-    """Browsers and the N helpers of one document, as the ad server's client. Close it, or let it go."""
+    """The ad server's client with browsers and the N helpers of one document. Closed when it is collected."""
 
     def __init__(
         self,
@@ -227,18 +248,17 @@ class Workflow(Client):
         functions: Mapping[str, AnyFunction] | None = None,
         folder: Path | None = None,
     ) -> None:
-        """`identities`: the helpers' keys that the document names, in its order.
+        """`identities`: the keys of the document's helpers, in its order.
 
-        `noise`: what each helper draws from, where draws have to repeat; else it is `rng`, which all share.
-        `functions`: what helpers compute; else all that are built in. `folder`: where their ledgers are; else
-        one that is deleted in the end.
+        `noise`: each helper's randomness, if draws must repeat; by default all use `rng`. `functions`: what
+        helpers compute; by default all built-in ones. `folder`: for ledgers; by default a temporary one.
         """
         self.document, self.clock = document, clock
         self.functions = functions or Functions()
         self.seeds: dict[bytes, bytes] = {}
-        """By dataset, what its helpers share: batches and masks follow from it. The ad server has it not."""
+        """By dataset, the helpers' shared seed, which gives batches and masks. Hidden from the ad server."""
         self.stored: dict[str, list[bytes]] = {}
-        """By dataset, the reports that the ad server keeps and cannot read."""
+        """By dataset, the reports, which the ad server cannot read."""
         self.views: dict[str, tuple[View, ...]] = {}
         until = ExitStack()
         self._close = weakref.finalize(self, until.close)
@@ -258,7 +278,7 @@ class Workflow(Client):
     def declared(
         cls, settings: str, helpers: int, clock: Clock, rng: Randomness, noise: Sequence[Randomness] = ()
     ) -> Self:
-        """Under a document of these settings, with so many helpers."""
+        """A workflow under a document of these settings, with this many helpers."""
         keys = [SigningKey(rng.bytes(32)) for _ in range(helpers + 2)]
         named = "\n".join(f'helper-{i} = "{key.verifying.public.hex()}"' for i, key in enumerate(keys[2:]))
         toml = f'origin = "ads.example"\n{settings}\n[helpers]\n{named}\n'
@@ -272,7 +292,7 @@ class Workflow(Client):
     ) -> bytes:
         """A frozen dataset to aggregate: a column for every declared key and value. Returns its digest.
 
-        `decoded`: no report is sealed and opened; helpers get the columns and shares as they would open them.
+        `decoded`: skip sealing and opening; helpers get the columns and shares directly.
         """
         if not decoded:
             return self._freeze(name, Purpose.AGGREGATE, self._browsers().measure(keys, values))
@@ -297,7 +317,7 @@ class Workflow(Client):
         )
 
     def _browsers(self) -> Population:
-        """As many as there are records. They saw the ad so long ago that all of them report by now."""
+        """Browsers, one per record, that saw the ad long enough ago to have reported by now."""
         now = self.clock.now()
         recipients = tuple(Recipient(each.name, each.keys.sealing_key(now)) for each in self.helpers)
         seen = now - self.document.attribution_window_s - self.document.delay.most_s
@@ -312,7 +332,7 @@ class Workflow(Client):
         return self.hold(name, purpose, [each.records for each in self.views[name]], digest)
 
     def _split(self, purpose: Purpose, secrets: FieldArray) -> tuple[sharing.ByteRows, list[FieldArray]]:
-        """Ids, and the share of each helper, as browsers make them."""
+        """Ids and each helper's share, as browsers make them."""
         ids, count = sharing.random_rows(len(secrets), sharing.ID_BYTES, self._rng), secrets.shape[1]
         carried = sharing.split(secrets, ids, purpose, len(self.helpers), self._rng).carried()
         return ids, [sharing.recover(own, ids, purpose, place, count) for place, own in enumerate(carried)]
@@ -328,7 +348,7 @@ class Workflow(Client):
     ) -> bytes:
         """Freeze what every helper holds of a dataset. Returns its digest.
 
-        `seed`: what the helpers share of it; drawn, unless it is given. `first_slot`: where sessions begin.
+        `seed`: the helpers' shared seed; random by default. `first_slot`: the first slot for sessions.
         """
         digest = digest or self._rng.bytes(32)
         self.seeds[digest] = seed or self._rng.bytes(SEED_BYTES)
@@ -342,11 +362,11 @@ class Workflow(Client):
         return digest
 
     def close(self) -> None:
-        """Let go of databases and files."""
+        """Close databases and files."""
         self._close()
 
     def _ask(self, spec: QuerySpec) -> Answered:
-        # Without a look at what has expired: helpers here know no dataset by its name.
+        # Without checking for expired datasets: helpers here do not know datasets by name.
         return self._queries.ask(spec)
 
 

@@ -1,3 +1,4 @@
+import doctest
 import gc
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from maskedlark import workflow as workflow_module
 from maskedlark.adserver.errors import NotSealed
 from maskedlark.clock import FixedClock
 from maskedlark.core import field, sharing
@@ -141,3 +143,8 @@ def test_a_dataset_expires_and_nothing_is_left_of_a_run_that_is_let_go_of():
     del way, helper
     gc.collect()
     assert not folder.exists()
+
+
+def test_the_example_that_one_reads_first_runs_as_it_stands():
+    tried = doctest.testmod(workflow_module)
+    assert (tried.failed, tried.attempted > 5) == (0, True)

@@ -1,4 +1,4 @@
-"""The ad server: stores what it cannot read, asks helpers, and adds up what they answer."""
+"""The ad server: stores reports that it cannot read, queries helpers, and adds up their answers."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ _FILES = {
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
-    """Imported when it is used: who takes uploads needs no accountant, and who measures no web framework."""
+    """Import on first use: taking uploads needs no accountant, and measuring needs no web framework."""
     if name not in _FILES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_FILES[name]}"), name)

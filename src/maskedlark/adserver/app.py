@@ -1,4 +1,4 @@
-"""The ad server over HTTP: takes uploads, and says whether it is ready. Run by the ad server."""
+"""The ad server over HTTP: takes uploads, and reports whether it is ready. Run by the ad server."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def create_app(origin: str, reports: Reports, clock: Clock, limits: Limits | Non
         """Take a batch of reports: one answer for each, in order, when what was taken is durable."""
         with room.place() as place:
             batch = await read_upload(request, limits, place)
-            # A thread of its own: checking and the disk would hold up every other upload.
+            # In a thread: checks and disk writes would hold up every other upload.
             given = await run_in_threadpool(handler.accept, batch)
         counts.answered(given)
         return Response(uploads.encode_answers(given), media_type="application/json")
@@ -48,17 +48,17 @@ def create_app(origin: str, reports: Reports, clock: Clock, limits: Limits | Non
 
 
 async def read_upload(request: Request, limits: Limits, place: Place) -> bytes:
-    """The body of an upload: of the right kind, and within the limits."""
+    """The body of an upload: of the right content type, and within the limits."""
     if request.headers.get("content-type", "").strip().lower() != uploads.CONTENT_TYPE:
         raise WrongContentType(f"send reports as {uploads.CONTENT_TYPE}")
     return await body.read(request, limits.body_bytes, limits.body_within_s, place)
 
 
 class UploadCounts:
-    """What an ad server counts, beside its requests.
+    """What an ad server counts besides its requests.
 
-    Why none of it is a secret: every outcome is in the answer that the sender gets, and depends on public
-    parts and on sizes. Reasons are names of our own errors: a sender cannot add one.
+    No count is secret: the sender gets every outcome in its answer, and outcomes depend only on public parts
+    and sizes. Reasons are names of our own errors: a sender cannot add one.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -73,7 +73,7 @@ class UploadCounts:
         )
 
     def answered(self, given: Sequence[Answer]) -> None:
-        """Count a batch. Run when what it calls stored is durable."""
+        """Count a batch. Run when the reports it calls stored are durable."""
         self._batch.observe(len(given))
         outcomes = Counter((each.outcome.value, each.error or "") for each in given)
         for labels, count in outcomes.items():

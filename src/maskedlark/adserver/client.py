@@ -1,7 +1,7 @@
 """The ad server's own client: select reports, send them, ask, and see tables. Run on the ad server's machine.
 
 It opens the ad server's database, holds the origin's request key and talks to helpers directly. The HTTP
-process takes uploads only: nobody outside can spend a budget.
+process only takes uploads: nobody outside can spend a budget.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ CONFIDENCE = 0.95
 
 
 class Client:
-    """Measuring for one origin. Any thread may use it."""
+    """Measures for one origin. Any thread may use it."""
 
     def __init__(
         self,
@@ -67,12 +67,12 @@ class Client:
 
     @classmethod
     def from_config(cls, path: str | Path) -> Self:
-        """A client by its `adserver.toml`."""
+        """A client configured by an `adserver.toml`."""
         settings, clock = config.read(Path(path)), SystemClock()
         key, service_key = key_file.read(settings.key), key_file.public(settings.service_key)
         pins = {settings.origin: key_file.public(settings.origin_key)}
         parameters = TrustedParameters(settings.parameter_service, service_key, settings.cache, clock, pins)
-        # Not made here: an empty one would look like an ad server without reports.
+        # Do not create it: an empty database would look like an ad server without reports.
         database = open_database(settings.database, make=False)
         try:
             check_used(database)
@@ -87,7 +87,7 @@ class Client:
         return self._datasets.all()
 
     def refusals(self, name: str) -> dict[str, dict[str, int]]:
-        """How many reports of a dataset each helper refused, by the error's name."""
+        """How many reports of a dataset each helper refused, by error name."""
         return self._datasets.refusals(datasets.known(self._datasets, name).name)
 
     def freeze(
@@ -98,10 +98,10 @@ class Client:
         purpose: Purpose = Purpose.AGGREGATE,
         parameters: bytes | None = None,
     ) -> Dataset:
-        """Fix the reports that were received from start until end: seconds since 1970, the end left out.
+        """Fix the reports received in [start, end), in seconds since 1970, that were made under one document.
 
-        Made under the newest document, unless the digest of another is given. Without a start it follows the
-        dataset before it; without an end it ends now.
+        `parameters`: its digest; the newest document by default. `start`: by default, where the previous
+        dataset ends. `end`: by default, now.
         """
         known = self._parameters
         document = known.latest(self.origin) if parameters is None else known.by_digest(parameters)
@@ -111,7 +111,7 @@ class Client:
         return datasets.select(self._datasets, self._reports, self._clock, name, selection, document)
 
     def send(self, name: str, progress: Progress = silent) -> Dataset:
-        """Send a dataset to all helpers, agree on what all accepted, and freeze it. Again, it carries on."""
+        """Send a dataset to all helpers, and freeze what all accepted. Calling it again resumes."""
         dataset = datasets.present(self._datasets, name)
         if dataset.state in (DatasetState.SEALED, DatasetState.EXPIRED):
             return dataset
@@ -125,28 +125,28 @@ class Client:
         return self._queryable.choose(Purpose.TRAIN, names)
 
     def records(self, document: Document, digests: Sequence[bytes], tag: str) -> int:
-        """How many records of a model these datasets have, by the first helper's word."""
+        """How many records of a model these datasets have, as the first helper reports."""
         helper = self._connections.helpers(document)[0]
         return sum(helper.counts(digest.hex()).records.get(tag, 0) for digest in digests)
 
     def free_slots(self, document: Document, digests: Sequence[bytes]) -> tuple[int, ...]:
-        """In every dataset, the first slot that is free at all helpers: what a new session names."""
+        """For each dataset, the first slot that is free at all helpers: a new session names it."""
         helpers = self._connections.helpers(document)
         return tuple(max(each.counts(digest.hex()).free_slot for each in helpers) for digest in digests)
 
     def session(self, document: Document, body: bytes) -> Session:
-        """A training session by its request, as it is sent to helpers. Nothing is sent yet."""
+        """The training session of an encoded request. Nothing is sent yet."""
         return Session(document, body, self._connections.helpers(document), self._receipts)
 
     def new_id(self) -> str:
-        """Of a request that was never made before."""
+        """A fresh request id."""
         return self._rng.bytes(16).hex()
 
     def abort(self, name: str, give_up: bool = False) -> list[str]:
-        """Take a dataset back that is not sealed anywhere: its reports are free for another.
+        """Abort a dataset that no helper has sealed: its reports are free for another.
 
         With `give_up`, also one that some helper has sealed and another will not: it is lost, and its reports
-        stay taken at those who have sealed it. Returns who they are, and who could not be asked.
+        stay taken at the helpers that sealed it. Returns those helpers, and those that could not be asked.
         """
         dataset = datasets.present(self._datasets, name)
         if dataset.state in (DatasetState.SEALED, DatasetState.EXPIRED):
@@ -181,8 +181,8 @@ class Client:
     ) -> Table | list[Table]:
         """Sums of values (`count` is the number of records) by group: a table for every grouping.
 
-        The options are `datasets`, `noise` or `epsilon`, and `confidence`: `query_arguments.Options` says
-        what they mean. What was begun and not finished is finished, not charged again.
+        The options are `datasets`, `noise` or `epsilon`, and `confidence`: see `query_arguments.Options`.
+        An unfinished request of the same query is finished, and not charged again.
         """
         spec, confidence = self._sums(values, by, where, **options)
         tables = table.tables(self._ask(spec), confidence)
@@ -195,7 +195,7 @@ class Client:
         where: Where | None = None,
         **options: Unpack[Options],
     ) -> Explained:
-        """What the same query would cost, and how exact it would be. Spends nothing."""
+        """What the same query would cost, and how accurate it would be. Spends nothing."""
         spec, confidence = self._sums(values, by, where, **options)
         request = self._queries.request(spec)
         helpers = self._connections.helpers(spec.document)
@@ -214,11 +214,11 @@ class Client:
         return self._ask(self._spec(function, arguments, datasets, noise, epsilon))
 
     def pending(self) -> list[StoredRequest]:
-        """Questions that were begun and not answered, the oldest first."""
+        """Queries that were begun and not answered, the oldest first."""
         return self._requests.pending()
 
     def resume(self, request: str, confidence: float = CONFIDENCE) -> list[Table]:
-        """Finish a question, or see its answer again: the same bytes, charged once."""
+        """Finish a query, or show its answer again: the same bytes, charged once."""
         table.check_confidence(confidence)
         stored = self._requests.get(request)
         asked = messages.decode_request(stored.body)
@@ -232,17 +232,17 @@ class Client:
             return table.tables(self._queries.finish(stored, spec), confidence)
 
     def forget(self, request: str) -> None:
-        """Let go of a question that cannot be finished. What helpers have charged for it stays charged."""
+        """Abandon a query that cannot be finished. What helpers have charged for it stays charged."""
         if self._requests.get(request).state == RequestState.ANSWERED:
             raise UnknownRequest(f"request {request} was answered: there is nothing to forget")
         self._requests.mark(request, RequestState.FORGOTTEN)
 
     def receipts(self, helper: str) -> list[SignedReceipt]:
-        """All that a helper has signed for this origin, as far as it is kept here: a chain without gaps."""
+        """The stored receipts that a helper has signed for this origin: a chain without gaps."""
         return self._receipts.receipts(helper)
 
     def close(self) -> None:
-        """Let go of connections; what is stored stays."""
+        """Close connections; what is stored stays."""
         self._connections.close()
         self._parameters.close()
         self._database.close()
@@ -276,7 +276,7 @@ class Client:
         noise: float | None,
         epsilon: float | None,
     ) -> QuerySpec:
-        """What is asked, over the datasets of these names or over all that are sealed."""
+        """The spec over the datasets of these names, or over all that are sealed."""
         document, digests = self._queryable.choose(function.purpose, names)
         return QuerySpec(function, arguments, document, digests, noise, epsilon)
 

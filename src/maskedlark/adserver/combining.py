@@ -1,4 +1,4 @@
-"""Adding up: the helpers' shares of an answer become the answer, if all answered the same question alike."""
+"""Adds the helpers' shares up to the answer, if all answered the same query. Run by the ad server."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,31 +22,31 @@ class Combined:
     plan: TableSchema
     rows: Sequence[Group]
     columns: tuple[NDArray[np.int64], ...]
-    """In the order of the plan's: (rows, width)."""
+    """In the schema's order: (rows, width) each."""
 
 
 @dataclass(frozen=True)
 class Answered:
-    """The answer to a question, as numbers, and what it cost."""
+    """The answer to a query, as numbers, and what it cost."""
 
     request: str
     document: Document
     kind: Kind
     noise: float
     arguments: Arguments
-    """As they were asked."""
+    """The query's."""
     tables: tuple[Combined, ...]
     receipts: Mapping[str, ReleaseReceipt]
-    """By helper; every one was verified."""
+    """By helper, each verified."""
 
     @property
     def balance(self) -> Balance:
-        """What a source has cost: at the helper where least is left."""
+        """What a source has been charged, at the helper where the least is left."""
         return min((each.balance for each in self.receipts.values()), key=lambda each: each.left_epsilon)
 
     @property
     def helpers(self) -> int:
-        """Whose noise is in every number."""
+        """The number of helpers, whose noise is in every number."""
         return len(self.document.helpers)
 
 
@@ -66,7 +66,7 @@ def _check_form(name: str, schemas: Sequence[TableSchema], answer: Answer) -> No
         raise HelpersDiffer(f"{name} answered with {len(answer.tables)} tables, not with {len(schemas)}")
     for schema, table in zip(schemas, answer.tables, strict=True):
         shapes = [column.shape for column in table.columns]
-        # Without a row there is no width to be seen.
+        # A table without rows shows no width.
         asked = [(len(table.rows), column.width if table.rows else 1) for column in schema.columns]
         if shapes != asked or any(len(row) != len(schema.by) for row in table.rows):
             raise HelpersDiffer(f"{name} answered with columns or keys of another number than was asked")

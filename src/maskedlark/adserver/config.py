@@ -18,12 +18,12 @@ from maskedlark.wire import codec
 
 FILE = "adserver.toml"
 KEEP_DAYS = 180
-"""As long as a helper keeps the keys that open a report: what is older, nobody can use."""
+"""As long as helpers keep the keys that open a report: nobody can use an older one."""
 MAX_LEAP_DAYS = 30
 
 
 class Limits(Settings):
-    """How much an ad server takes from strangers at once: the `[limits]` table."""
+    """How much an ad server accepts from strangers at once: the `[limits]` table."""
 
     uploads: Annotated[int, Field(ge=1, le=1 << 16)] = Field(
         default=64, description="read at the same time; times body_bytes, it bounds memory: uploads = 64"
@@ -52,7 +52,7 @@ class Limits(Settings):
 
 
 class Config(PartyConfig):
-    """All that taking uploads and measuring need. Secrets stay in the key file."""
+    """The settings for taking uploads and measuring. Secrets stay in the key file."""
 
     origin: Origin = Field(description='whose reports it takes: origin = "ads.example"')
     database: DatabaseUrl = Field(
@@ -89,7 +89,7 @@ class Config(PartyConfig):
 
 
 def read(path: Path) -> Config:
-    """The settings in an `adserver.toml`. Run by the ad server's own people."""
+    """The settings in an `adserver.toml`. Run by the ad server's operator."""
     return config.read(path, Config)
 
 

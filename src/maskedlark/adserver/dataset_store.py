@@ -1,10 +1,9 @@
-"""The ad server's datasets: which reports each holds, where its chunks begin, and what helpers said of them.
+"""The ad server's datasets: which reports each holds, where its chunks begin, and how helpers answered them.
 
-A dataset is a selection that is over, so its chunks never change and are read again from where they begin.
+A dataset is a selection that has ended, so its chunks never change and can be read again from their starts.
 
-Beside them is the floor: reports that were received before it are being deleted, so no new dataset may begin
-below it. Who moves the floor, and who adds a dataset, holds the name "datasets" alone: each sees what the
-other has done.
+Reports received before the floor are being deleted, so no new dataset may begin below it. Moving the floor
+and adding a dataset exclude each other by the name "datasets", so each sees what the other has done.
 """
 
 import json
@@ -77,7 +76,7 @@ class Floor(NamedTuple):
 
     moment: int
     looked: int
-    """The greatest moment at which something was deleted."""
+    """The latest time at which something was deleted."""
 
 
 class DatasetState(StrEnum):
@@ -86,13 +85,13 @@ class DatasetState(StrEnum):
     FROZEN = "frozen"
     """Fixed, and perhaps sent in part."""
     SEALED = "sealed"
-    """Sealed at every helper: questions can be asked."""
+    """Sealed at every helper: it can be queried."""
     ABORTED = "aborted"
-    """Taken back everywhere: its reports are free for another."""
+    """Aborted everywhere: its reports are free for another."""
     LOST = "lost"
-    """Given up: some helper has sealed it and some has not, so its reports stay taken and answer nothing."""
+    """Given up: some helpers sealed it and some did not, so its reports stay taken and cannot be queried."""
     EXPIRED = "expired"
-    """A report of it is past its lifetime: helpers have let go of it."""
+    """A report of it is past its lifetime: helpers have dropped it."""
 
 
 @dataclass(frozen=True)
@@ -104,32 +103,32 @@ class Dataset:
     reports: int
     state: DatasetState
     digest: bytes | None = None
-    """Of a sealed one: by which helpers know it."""
+    """Names a sealed dataset at helpers."""
     records: int | None = None
-    """What all helpers accepted."""
+    """How many all helpers accepted."""
     opening: bytes = field(default=b"", compare=False)
-    """Random, of this freezing alone: by which helpers tell it from an aborted one of its name."""
+    """Random: tells this dataset from an aborted one of the same name."""
 
 
 def make(database: Database) -> None:
-    """Make the tables where they are missing. Run by a party at its start."""
+    """Create missing tables. Run by a party at its start."""
     prepare(database, "datasets", SCHEMA_VERSION, _TABLES)
     with database.write() as connection:
         database.insert_new(connection, _FLOOR, [(0, 0, 0)])
 
 
 def floor(connection: sa.Connection) -> Floor:
-    """Where the floor is now."""
+    """The current floor."""
     return Floor(*connection.execute(sa.select(_FLOOR.c.moment, _FLOOR.c.looked)).one())
 
 
 def put_floor(connection: sa.Connection, moment: int, looked: int) -> None:
-    """Where the floor is from now on. It may go down: a clock that was ahead must not hold up datasets."""
+    """Set the floor. It may go down: a clock that was ahead must not hold up datasets."""
     connection.execute(sa.update(_FLOOR).values(moment=moment, looked=looked))
 
 
 def unfinished(connection: sa.Connection) -> list[Selection]:
-    """What is selected and not yet sealed everywhere: its reports are still read."""
+    """Selections not yet sealed everywhere: their reports are still read."""
     query = sa.select(_DATASETS).where(_DATASETS.c.state == DatasetState.FROZEN.value)
     return [_dataset(row).selection for row in connection.execute(query)]
 
@@ -142,14 +141,14 @@ class Datasets:
         self._database, self._rng = database, rng or SystemRandomness()
 
     def add(self, name: str, selection: Selection, chunks: Sequence[ChunkStart]) -> None:
-        """Keep a new dataset, if none is in its way: of its name, or of the same time."""
+        """Store a new dataset. Refuses a name that is taken and an overlapping selection."""
         with self._database.write() as connection:
             self._database.alone(connection, "datasets")
             _check_free(connection, name, selection)
-            # Since its chunks were counted, reports below may have gone.
+            # Reports below may have been deleted since its chunks were counted.
             if (lowest := floor(connection).moment) > selection.start:
                 raise BelowFloor(f"reports from before second {lowest} are being deleted: begin later")
-            # An aborted one of its name lets go of it.
+            # It replaces an aborted dataset of the same name.
             for column in (_ANSWERS.c.dataset, _CHUNKS.c.dataset, _DATASETS.c.name):
                 connection.execute(sa.delete(column.table).where(column == name))
             opening, reports = self._rng.bytes(OPENING_BYTES), sum(chunk.size for chunk in chunks)
@@ -160,12 +159,12 @@ class Datasets:
             self._database.insert_new(connection, _CHUNKS, rows)
 
     def floor(self) -> int:
-        """What was received before is being deleted: no dataset begins there."""
+        """Reports received before this are being deleted: no dataset may begin below it."""
         with self._database.read() as connection:
             return floor(connection).moment
 
     def get(self, name: str) -> Dataset | None:
-        """The dataset of this name; none if there is none."""
+        """The dataset of this name, or None."""
         rows = self._database.rows(sa.select(_DATASETS).where(_DATASETS.c.name == name))
         return _dataset(rows[0]) if rows else None
 
@@ -175,12 +174,12 @@ class Datasets:
         return [_dataset(row) for row in self._database.rows(query)]
 
     def chunks(self, name: str) -> list[ChunkStart]:
-        """Where the chunks of a dataset begin, by their number."""
+        """Where the chunks of a dataset begin, by number."""
         query = sa.select(_CHUNKS.c.received, _CHUNKS.c.id, _CHUNKS.c.size).where(_CHUNKS.c.dataset == name)
         return [ChunkStart(*row) for row in self._database.rows(query.order_by(_CHUNKS.c.number))]
 
     def keep(self, name: str, number: int, helper: str, answer: ChunkAnswer) -> None:
-        """Keep what a helper said of a chunk, durably; a later answer takes the place of an earlier one."""
+        """Durably store a helper's answer to a chunk; a later answer replaces an earlier one."""
         key = (name, number, helper)
         row = (*key, answer.parts, answer.accepted, json.dumps(answer.refused))
         with self._database.write() as connection:
@@ -188,12 +187,12 @@ class Datasets:
             self._database.insert_new(connection, _ANSWERS, [row])
 
     def answered(self, name: str, helper: str) -> set[int]:
-        """The chunks of which a helper's answer is kept."""
+        """The chunks whose answer by this helper is stored."""
         query = sa.select(_ANSWERS.c.number).where(_ANSWERS.c.dataset == name, _ANSWERS.c.helper == helper)
         return {number for (number,) in self._database.rows(query)}
 
     def answers(self, name: str) -> Iterator[tuple[int, str, ChunkAnswer]]:
-        """What helpers said of every chunk: number, helper, answer, chunk by chunk."""
+        """All helpers' answers as (number, helper, answer), chunk by chunk."""
         query = sa.select(_ANSWERS).where(_ANSWERS.c.dataset == name).order_by(_ANSWERS.c.number)
         with self._database.read() as connection:
             for row in connection.execute(query):
@@ -201,7 +200,7 @@ class Datasets:
                 yield row.number, row.helper, answer
 
     def refusals(self, name: str) -> dict[str, dict[str, int]]:
-        """How many reports each helper refused, by the error's name."""
+        """How many reports each helper refused, by error name."""
         refusals: dict[str, Counter[str]] = {}
         for _, helper, answer in self.answers(name):
             refusals.setdefault(helper, Counter()).update(answer.refused)
@@ -212,12 +211,12 @@ class Datasets:
         self.mark(name, DatasetState.SEALED, digest=digest, records=records)
 
     def mark(self, name: str, state: DatasetState, **values: object) -> None:
-        """It was taken back, given up or sealed; or has expired since. What is so already may be so."""
+        """Set it aborted, lost, sealed or expired. A no-op if it is already in that state."""
         before = DatasetState.SEALED if state is DatasetState.EXPIRED else DatasetState.FROZEN
         wanted = {"state": state.value, **values}
         change = sa.update(_DATASETS).where(_DATASETS.c.name == name, _DATASETS.c.state == before.value)
         if not self._database.change(change.values(**wanted)):
-            # It does not stand where the caller saw it.
+            # Its state has changed since the caller looked.
             now = self.get(name)
             if now is None or any(getattr(now, column) != value for column, value in wanted.items()):
                 stands = "gone" if now is None else now.state
@@ -225,19 +224,19 @@ class Datasets:
 
 
 def name_taken(other: Dataset) -> NameTaken:
-    """The error of who wants the name of another dataset."""
+    """The error for a name that another dataset has."""
     return NameTaken(f"there is a dataset {other.name} already, and it is {other.state}: choose another name")
 
 
 def _check_free(connection: sa.Connection, name: str, selection: Selection) -> None:
-    """Ids of two datasets must differ, and a range of time holds each report once."""
+    """Refuse a taken name or an overlapping time range: no report may be in two datasets."""
     named = _DATASETS.c
     same = (named.purpose == selection.purpose.value) & (named.parameters == selection.parameters)
     overlapping = same & (named.start < selection.end) & (named.end > selection.start)
     query = sa.select(_DATASETS).where(
         named.state != DatasetState.ABORTED.value, (named.name == name) | overlapping
     )
-    # The name first: it is the plainer mistake.
+    # The name first: it is the simpler mistake.
     for row in connection.execute(query.order_by(named.name != name, named.start).limit(1)):
         other = _dataset(row)
         if other.name == name:

@@ -1,7 +1,4 @@
-"""Datasets: reports that were received in one span of time, and which datasets a query goes over.
-
-Run on the ad server's machine.
-"""
+"""Selects a dataset's reports by time received, and a query's datasets. Run on the ad server's machine."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -29,27 +26,27 @@ from maskedlark.wire.datasets import MAX_CHUNKS, PARTS, DatasetName
 from maskedlark.wire.hpke import OVERHEAD
 
 CHUNK_BYTES = 8 << 20
-"""A chunk stays below this: it is held in memory several times on both sides."""
+"""Upper bound on a chunk: both sides hold it in memory several times."""
 _NAME: TypeAdapter[str] = TypeAdapter(DatasetName)
 _AROUND = 512
-"""A part is at most so much larger than its sealed payload."""
+"""A part is at most this much larger than its sealed payload."""
 _ADVICE = {
     DatasetState.FROZEN: "`datasets send {}` first",
     DatasetState.EXPIRED: "a report of it is past its lifetime, and helpers have let go of it; "
     "ask newer ones",
 }
-"""What to do about a dataset of which nothing can be asked."""
+"""What to do about a dataset that cannot be queried."""
 _LOG = logging.getLogger(__name__)
 
 
 def select(
     datasets: Datasets, reports: Reports, clock: Clock, name: str, selection: Selection, document: Document
 ) -> Dataset:
-    """Fix which reports a dataset holds: from here on it never changes. Run by the ad server."""
+    """Fix which reports a dataset holds: it never changes afterwards. Run by the ad server."""
     _check_name(name)
     before = datasets.get(name)
     if before is not None and before.state is not DatasetState.ABORTED:
-        raise name_taken(before)  # First: it is the plainest mistake.
+        raise name_taken(before)  # First: it is the simplest mistake.
     if selection.end > clock.now():
         raise NotOver(
             f"{shown(selection.end)} UTC, the end of {name}, is not in the past, so reports may still come: "
@@ -57,7 +54,7 @@ def select(
         )
     if selection.start >= selection.end:
         raise EmptyDataset(f"{name} would end before it begins")
-    # Before it is read: from here on no clock can add to it.
+    # Before reading: from now on no clock can add to it.
     reports.end(selection.end)
     parts = _parts(document, selection.purpose)
     while True:
@@ -77,7 +74,7 @@ def select(
         try:
             datasets.add(name, kept, chunks)
         except BelowFloor:
-            continue  # What is old went meanwhile, which happens once an hour: it begins after that.
+            continue  # Hourly deletion has raised the floor meanwhile: begin above it.
         return known(datasets, name)
 
 
@@ -91,7 +88,7 @@ def known(datasets: Datasets, name: str) -> Dataset:
 
 
 def present(datasets: Datasets, name: str) -> Dataset:
-    """The dataset of this name, if it was not taken back."""
+    """The dataset of this name, if it was not aborted."""
     dataset = known(datasets, name)
     if dataset.state is DatasetState.ABORTED:
         raise UnknownDataset(f"{name} was aborted: freeze it again")
@@ -102,7 +99,7 @@ def present(datasets: Datasets, name: str) -> Dataset:
 
 @dataclass(frozen=True)
 class QueryableDatasets:
-    """The datasets of one origin that every helper has sealed, and which of them have expired meanwhile."""
+    """The datasets of one origin that every helper has sealed, and which of them have expired since."""
 
     origin: str
     datasets: Datasets
@@ -110,7 +107,7 @@ class QueryableDatasets:
     connections: Connections
 
     def choose(self, purpose: Purpose, names: Sequence[str] | None) -> tuple[Document, tuple[bytes, ...]]:
-        """The document and digests of these datasets, or of all that are sealed to this purpose."""
+        """The document and digests of these datasets, or of all sealed ones of this purpose."""
         chosen = self._sealed(purpose) if names is None else self._named(names)
         if len(chosen) > MAX_DATASETS:
             raise BadArguments(
@@ -121,7 +118,7 @@ class QueryableDatasets:
 
     @contextmanager
     def noticing_age(self, digests: Sequence[bytes]) -> Iterator[None]:
-        """If a helper says that something has expired, find out what: it is left out from then on."""
+        """If a helper reports that something has expired, find out what, and leave it out from then on."""
         try:
             yield
         except Expired as error:
@@ -139,7 +136,7 @@ class QueryableDatasets:
     def _has_expired(self, dataset: Dataset) -> bool:
         document = self.parameters.by_digest(dataset.selection.parameters)
         states = at_once([partial(each.state, dataset.name) for each in self.connections.helpers(document)])
-        # One is enough: a question needs all of them.
+        # One is enough: a query needs all helpers.
         return any(each.state == "expired" for each in states)
 
     def _named(self, names: Sequence[str]) -> list[Dataset]:
@@ -167,7 +164,7 @@ class QueryableDatasets:
 
 
 def _parts(document: Document, purpose: Purpose) -> int:
-    """How many parts a chunk has: fewer where payloads are large."""
+    """How many parts a chunk has: fewer when payloads are large."""
     size = document.payload_size(purpose) + OVERHEAD + _AROUND
     return max(1, min(PARTS, CHUNK_BYTES // size))
 

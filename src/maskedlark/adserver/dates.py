@@ -1,10 +1,10 @@
-"""Moments as people read them: in UTC, whatever the machine."""
+"""Times as people read them: in UTC, whatever the machine's time zone."""
 
 from datetime import UTC, datetime
 
 
 def shown(seconds: int) -> str:
-    """A moment, by the second."""
+    """A time, to the second."""
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError, OSError):
@@ -12,5 +12,5 @@ def shown(seconds: int) -> str:
 
 
 def iso(seconds: int) -> str:
-    """A moment for programs, as RFC 3339 has it."""
+    """A time for programs, in RFC 3339 form."""
     return f"{shown(seconds).replace(' ', 'T')}Z"

@@ -1,4 +1,4 @@
-"""What the ad server refuses, and what goes wrong when it measures. A message names no report's content."""
+"""What the ad server refuses, and errors while measuring. No message holds a report's content."""
 
 from maskedlark.errors import MaskedLarkError
 from maskedlark.web.errors import DatasetRefused

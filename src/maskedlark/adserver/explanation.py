@@ -1,4 +1,4 @@
-"""What a query would cost and how exact it would be, before anything is spent. Run by the ad server."""
+"""What a query would cost and how accurate it would be, before anything is spent. Run by the ad server."""
 
 import json
 import math
@@ -33,9 +33,9 @@ class Explained:
     records: int
     columns: tuple[ColumnNoise, ...]
     charged_epsilon: float | None
-    """None is without bound."""
+    """None: unbounded."""
     left_epsilon: float | None
-    """Of a source's budget, if it were asked; below 0 it would be refused."""
+    """What the query would leave of a source's budget; below 0 it would be refused."""
     noise_that_fits: float | None
 
     @property
@@ -61,12 +61,12 @@ class Explained:
         return f"It would cost ε = {charged}, which is more than is left; {fits}. Nothing was spent."
 
     def to_json(self) -> str:
-        """All of it, as one JSON object."""
+        """Everything, as one JSON object."""
         return json.dumps({**asdict(self), "fits": self.fits})
 
 
 def explained(spec: QuerySpec, noise: float, confidence: float, said: Sequence[Explanation]) -> Explained:
-    """What the helpers' words add up to: the dearest counts."""
+    """The helpers' explanations as one: the highest cost counts."""
     costs = [(-math.inf if each.cost.left_epsilon is None else each.cost.left_epsilon) for each in said]
     dearest = said[costs.index(min(costs))]
     fitting = [each.noise_that_fits for each in said if each.noise_that_fits is not None]

@@ -1,7 +1,7 @@
-"""Freezing a dataset at all helpers: of every chunk the reports that all accepted, under one digest.
+"""Freezes a dataset at all helpers: the reports of every chunk that all accepted, under one digest.
 
-Then the seed that the helpers of the dataset share is carried from the first to the others. Helpers call a
-frozen dataset sealed. Run on the ad server's machine; every call is safe to repeat.
+Then relays the dataset's shared seed from the first helper to the others. Helpers call a frozen dataset
+sealed. Run on the ad server's machine; every call is safe to repeat.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,11 +35,11 @@ def freeze(sending: Sending, receipts: ReceiptStore) -> None:
     accepted = tuple(_agreed(sending))
     if not any(bitmap.strip("0") for bitmap in accepted):
         raise EmptyDataset(f"no report of {dataset.name} was accepted by all helpers: {_why(sending)}")
-    # Computed here, from what was sent: a helper that finds another digest refuses, also the first one.
+    # Computed here from what was sent: a helper that computes another digest refuses, even the first one.
     agreed = _members(sending, accepted)
     digest = wire.digest(document.origin, document.digest, dataset.selection.purpose, agreed)
     sealing = Sealing(accepted=accepted, digest=digest.hex())
-    # One alone at first: if it refuses, nothing is sealed anywhere, and the dataset can be taken back.
+    # One helper first: if it refuses, nothing is sealed anywhere, and the dataset can be aborted.
     answers = [first.seal(dataset.name, sealing, dataset.opening)]
     answers += at_once([partial(helper.seal, dataset.name, sealing, dataset.opening) for helper in others])
     for helper, answer in zip(sending.helpers, answers, strict=True):
@@ -48,25 +48,22 @@ def freeze(sending: Sending, receipts: ReceiptStore) -> None:
                 f"{helper.name} sealed {dataset.name} with another digest than that of its reports"
             )
         _enter(sending, receipts, helper, answer)
-    # Nothing is answered before: masks on answers follow from it. Here it cannot be read.
+    # No query is answered before this: masks on answers derive from the seed. We cannot read it.
     message = first.make_seed(digest.hex())
     at_once([partial(helper.relay_seed, digest.hex(), message) for helper in others])
     sending.datasets.seal(dataset.name, digest, len(agreed))
 
 
 def abort(sending: Sending) -> None:
-    """Take a dataset back everywhere that is frozen nowhere."""
-    # All are asked before one lets go: what is sealed at one can only be finished.
+    """Abort a dataset that no helper has frozen, at all helpers."""
+    # Ask all before any aborts: what one helper has sealed can only be finished.
     begun = [helper for helper in sending.helpers if _is_there(helper, sending.dataset.name)]
     at_once([partial(_abort, helper, sending.dataset) for helper in begun])
     sending.datasets.mark(sending.dataset.name, DatasetState.ABORTED)
 
 
 def give_up(sending: Sending) -> list[str]:
-    """Let go of a dataset that cannot be finished; returns the helpers who keep it.
-
-    What is sealed at one helper stays there: the reports are taken, so they can be in no other dataset.
-    """
+    """Give up a dataset that cannot be finished; returns the helpers that may have sealed it."""
     let_go = at_once([partial(_lets_go, helper, sending.dataset) for helper in sending.helpers])
     keeping = [helper.name for helper, gone in zip(sending.helpers, let_go, strict=True) if not gone]
     sending.datasets.mark(sending.dataset.name, DatasetState.LOST if keeping else DatasetState.ABORTED)
@@ -74,7 +71,7 @@ def give_up(sending: Sending) -> list[str]:
 
 
 def _members(sending: Sending, accepted: Sequence[str]) -> NDArray[np.uint8]:
-    """What all helpers saw of the reports that all accepted: read again from what was stored."""
+    """What all helpers saw of the reports that all accepted, read again from storage."""
     members = []
     chunks = sending.datasets.chunks(sending.dataset.name)
     for number, (start, bitmap) in enumerate(zip(chunks, accepted, strict=True)):
@@ -89,7 +86,7 @@ def _members(sending: Sending, accepted: Sequence[str]) -> NDArray[np.uint8]:
 
 
 def _agreed(sending: Sending) -> Iterator[str]:
-    """A bitmap a chunk: what all helpers accepted of it."""
+    """One bitmap per chunk: what all helpers accepted."""
     helpers = [helper.name for helper in sending.helpers]
     for _, answers in groupby(sending.datasets.answers(sending.dataset.name), key=itemgetter(0)):
         said = {helper: answer for _, helper, answer in answers}
@@ -99,7 +96,7 @@ def _agreed(sending: Sending) -> Iterator[str]:
 
 
 def _enter(sending: Sending, receipts: ReceiptStore, helper: RemoteHelper, answer: Sealed) -> None:
-    """Keep a helper's receipt for what it says it has sealed."""
+    """Store a helper's receipt for the dataset it sealed."""
     signed, name = receipt.decode(answer.receipt), sending.dataset.name
     opened = receipts.open(helper, sending.document, signed)
     if not isinstance(opened, SealedReceipt):
@@ -111,7 +108,7 @@ def _enter(sending: Sending, receipts: ReceiptStore, helper: RemoteHelper, answe
 
 
 def _why(sending: Sending) -> str:
-    """How many each helper refused, and by which error."""
+    """How many reports each helper refused, by error."""
     refusals = sending.datasets.refusals(sending.dataset.name).items()
     said = [f"{helper} {reason} {count}" for helper, counts in refusals for reason, count in counts.items()]
     return "; ".join(said) or "each helper accepted others"
@@ -131,7 +128,7 @@ def _is_there(helper: RemoteHelper, name: str) -> bool:
 
 
 def _lets_go(helper: RemoteHelper, dataset: Dataset) -> bool:
-    """Whether the helper has nothing of a dataset any more. Of one that stays away, nobody knows."""
+    """Whether the helper no longer holds the dataset; False if that cannot be known."""
     try:
         if _is_there(helper, dataset.name):
             _abort(helper, dataset)
@@ -141,6 +138,6 @@ def _lets_go(helper: RemoteHelper, dataset: Dataset) -> bool:
 
 
 def _abort(helper: RemoteHelper, dataset: Dataset) -> None:
-    # It may be gone: an earlier try got through, and its answer did not.
+    # It may be gone: an earlier request got through, but its answer did not.
     with suppress(NotThere):
         helper.abort(dataset.name, dataset.opening)

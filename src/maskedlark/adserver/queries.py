@@ -1,7 +1,7 @@
-"""Asking queries: each is made durable, sent to all helpers at once, and shown when every receipt holds.
+"""Asks queries: each is made durable, sent to all helpers at once, and shown once every receipt is verified.
 
-A request that was begun stays pending until all answers are here. The same `QuerySpec`, or its id, finishes
-it with the same bytes: a helper that charged it answers again for nothing. Run on the ad server's machine.
+A request stays pending until all answers are here. The same `QuerySpec`, or its id, finishes it with the
+same bytes: a helper that charged it answers again at no cost. Run on the ad server's machine.
 """
 
 import hashlib
@@ -43,46 +43,46 @@ from maskedlark.release.messages import Answer, Request
 
 @dataclass(frozen=True)
 class QuerySpec:
-    """What a caller wants to know, before its noise is settled and an id is drawn."""
+    """What a caller asks, before its noise is set and an id is drawn."""
 
     function: Function
     arguments: Arguments
     document: Document
     datasets: tuple[bytes, ...]
-    """By digest, in their order: named in another order, it is the same spec."""
+    """Digests, sorted: naming the datasets in another order gives the same spec."""
     noise: float | None = None
-    """The scale in units of the sensitivity; none is the document's floor."""
+    """The scale in units of the sensitivity; None is the document's floor."""
     epsilon: float | None = None
-    """Or the most that it may cost."""
+    """Alternatively, the most that it may cost."""
 
     def digest(self) -> bytes:
-        """The same for the same spec; its first half, for one that may be of other datasets."""
+        """Equal for equal specs; the first half is also equal for specs that differ only in datasets."""
         said = [self.function.name, self.arguments, self.noise, self.epsilon]
         asked = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).digest()
         return asked + hashlib.sha256(b"".join(self.datasets)).digest()
 
     @cached_property
     def question(self) -> Query:
-        """The function with its arguments. Raises what is wrong with them, before anybody is asked."""
+        """The function with its arguments. Raises if they are wrong, before any helper is asked."""
         return self.function.ask(self.document, self.arguments)
 
     @property
     def mechanism(self) -> Mechanism:
-        """How noise is drawn, and the least of it."""
+        """How noise is drawn, and its floor."""
         return self.document.mechanisms[self.function.purpose.value]
 
 
 _REFUSALS = ReleaseRefused, FieldOverflow, Expired
-"""A helper that says so has charged nothing."""
+"""A helper that answers with one of these has charged nothing."""
 _LOG = logging.getLogger(__name__)
 _Verified = tuple[Answer, ReleaseReceipt]
-"""A helper's share, and its receipt that holds."""
+"""A helper's share and its verified receipt."""
 _Verify = Callable[[RemoteHelper, bytes], _Verified]
 
 
 @dataclass(frozen=True)
 class Queries:
-    """Asks helpers, and adds up their answers. Any thread may use it."""
+    """Queries helpers, and adds up their answers. Any thread may use it."""
 
     requests: Requests
     receipts: ReceiptStore
@@ -98,14 +98,14 @@ class Queries:
             _mention_alike(digest, pending)
             request, parameters = self.request(spec), spec.document.digest
             state = RequestState.PENDING.value
-            # The very bytes are kept: helpers charge their digest.
+            # Keep the exact bytes: helpers charge their digest.
             made = StoredRequest(request.id, self.clock.now(), digest, parameters, request.encode(), state)
             stored = self.requests.add(made)
         return self.finish(stored, spec)
 
     def request(self, spec: QuerySpec) -> Request:
-        """The request that a spec makes, with noise and a fresh id."""
-        spec.question  # noqa: B018 - what is wrong with it is raised before anybody is asked
+        """The request for a spec, with noise and a fresh id."""
+        spec.question  # noqa: B018 - raises if it is wrong, before any helper is asked
         try:
             return Request(
                 id=self.rng.bytes(16).hex(),
@@ -118,8 +118,8 @@ class Queries:
             raise BadArguments("; ".join(str(fault["msg"]) for fault in error.errors())) from None
 
     def finish(self, stored: StoredRequest, spec: QuerySpec) -> Answered:
-        """The answer to a request that was made durable. Asks only helpers whose answer is not here."""
-        # Before anybody is asked: one that was refused before may be charged now.
+        """The answer to a durable request. Asks only helpers whose answer is not stored."""
+        # Before any helper is asked: a request that was refused before may be charged now.
         self.requests.mark(stored.id, RequestState.PENDING)
         request, kept = messages.decode_request(stored.body), self.requests.answers(stored.id)
         helpers = self.connections.helpers(spec.document)
@@ -131,7 +131,7 @@ class Queries:
             answers = {name: answer for name, (answer, _) in zip(names, verified, strict=True)}
             tables = combine(spec.question.schemas, answers)
         except HelpersDiffer as error:
-            # One of them is wrong: when it is mended, asking again costs nothing.
+            # A helper is wrong: once it is fixed, asking again costs nothing.
             self.requests.drop_answers(stored.id)
             raise _pending(error, stored) from None
         self.requests.mark(stored.id, RequestState.ANSWERED)
@@ -151,7 +151,7 @@ class Queries:
         return noise
 
     def _noise_for(self, spec: QuerySpec, epsilon: float) -> float:
-        """The least noise with which the query costs at most this, beside what was asked before."""
+        """The least noise with which the query costs at most this, on top of earlier queries."""
         delta = Account(spec.document).delta(spec.question.tag)
         count = len(spec.question.columns)
         receipts = self._charged(spec.document, spec.question.tag)
@@ -167,7 +167,7 @@ class Queries:
         return max(least)
 
     def _charged(self, document: Document, tag: str | None) -> list[ReleaseReceipt]:
-        """What was charged under a document, by the receipts that are kept of the first helper."""
+        """What was charged under a document, from the stored receipts of the first helper."""
         claimed = [each.claimed() for each in self.receipts.receipts(document.helpers[0].name)]
         wanted = document.digest.hex(), tag
         releases = [each for each in claimed if isinstance(each, ReleaseReceipt)]
@@ -176,7 +176,7 @@ class Queries:
     def _attempt(
         self, stored: StoredRequest, verify: _Verify, kept: bytes | None, helper: RemoteHelper
     ) -> _Verified | MaskedLarkError:
-        """One helper's share, or why there is none: the others are heard too."""
+        """One helper's share, or the error, returned so that the others are still asked."""
         try:
             if kept is not None:
                 return verify(helper, kept)
@@ -215,7 +215,7 @@ class Queries:
     def _all_verified(
         self, stored: StoredRequest, outcomes: Sequence[_Verified | MaskedLarkError]
     ) -> list[_Verified]:
-        """Every helper's share. If one is missing, raises why, and what becomes of the request."""
+        """Every helper's share. If one is missing, raises why, and updates the request's state."""
         errors = [each for each in outcomes if isinstance(each, MaskedLarkError)]
         refused = [each for each in errors if isinstance(each, _REFUSALS)]
         if refused and len(refused) == len(outcomes):
@@ -227,7 +227,7 @@ class Queries:
 
 
 def _mention_alike(digest: bytes, pending: Sequence[StoredRequest]) -> None:
-    """Say which pending requests differ from a new one in their datasets alone: it is charged apart."""
+    """Log which pending requests differ from a new one only in datasets: it is charged separately."""
     alike = [each.id for each in pending if each.wish[:32] == digest[:32]]
     if alike:
         _LOG.warning(
@@ -238,7 +238,7 @@ def _mention_alike(digest: bytes, pending: Sequence[StoredRequest]) -> None:
 
 
 def _pending(error: MaskedLarkError, stored: StoredRequest) -> MaskedLarkError:
-    """The error, with the way on and the way out: some helper may have charged the request already."""
+    """The error, with how to resume or abandon the request: some helper may have charged it already."""
     error.args = (
         f"{error}. Request {stored.id} is pending: `maskedlark query --resume {stored.id}` finishes it when "
         "all helpers answer, and charges nothing twice; `--forget` lets go of it, and what was charged stays "

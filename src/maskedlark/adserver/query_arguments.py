@@ -1,4 +1,4 @@
-"""Plain Python -> the arguments of `sums`: values, groupings and filters as an analyst writes them."""
+"""Values, groupings and filters as an analyst writes them -> the arguments of `sums`."""
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from maskedlark.errors import BadArguments
 
 
 class Between(NamedTuple):
-    """Whole numbers from one to another, both included; None leaves an end open."""
+    """Integers in a range, both ends included; None leaves an end open."""
 
     least: int | None = None
     most: int | None = None
@@ -19,24 +19,24 @@ Grouping = str | list[str] | tuple[str, ...]
 """The keys of one table: one, several, or none for the total."""
 Groupings = list[list[str]] | list[tuple[str, ...]] | tuple[tuple[str, ...], ...]
 Where = Mapping[str, Entry | Sequence[Entry] | Between]
-"""By key: an entry, several of which one has to match, or a span of numbers."""
+"""By key: an entry, several entries of which one must match, or a range of numbers."""
 
 
 class Options(TypedDict, total=False):
-    """What a query may say besides its values, groupings and filters."""
+    """A query's options besides its values, groupings and filters."""
 
     datasets: Sequence[str] | None
-    """Over these, by name. Without: over all that are sealed, of the newest document that has any."""
+    """By name. Default: all sealed datasets of the newest document that has any."""
     noise: float | None
-    """The scale in units of the sensitivity. Without: the document's floor."""
+    """The scale in units of the sensitivity. Default: the document's floor."""
     epsilon: float | None
-    """Or as much noise as keeps the cost at this."""
+    """Alternatively, draw as much noise as keeps the cost at this."""
     confidence: float
-    """Of the intervals."""
+    """The confidence level of the intervals."""
 
 
 def sums(values: Sequence[str], by: Grouping | Groupings, where: Where | None) -> dict[str, Any]:
-    """The arguments of `sums`. What they name is checked against the document, by the function."""
+    """The arguments of `sums`. The function checks the names against the document."""
     if isinstance(values, str):
         values = [values]
     filters = [_filter(key, wanted) for key, wanted in (where or {}).items()]
@@ -53,7 +53,7 @@ def _groupings(by: Grouping | Groupings) -> list[list[str]]:
 
 
 def is_several(by: Grouping | Groupings) -> bool:
-    """Whether several tables are wanted: the keys are lists, not names."""
+    """Whether several tables are wanted: `by` holds lists, not names."""
     return not isinstance(by, str) and bool(by) and not isinstance(by[0], str)
 
 
@@ -70,7 +70,7 @@ def _filter(key: str, wanted: Entry | Sequence[Entry] | Between) -> dict[str, An
 
 
 def _entry(key: str, entry: object) -> object:
-    """A text, or a whole number of whatever library."""
+    """A string, or an integer of any library."""
     if isinstance(entry, str | bool):
         return entry
     try:

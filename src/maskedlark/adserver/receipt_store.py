@@ -1,7 +1,7 @@
-"""The receipts that the ad server keeps of every helper: one chain per helper, verified as it grows.
+"""The receipts that the ad server stores of every helper: one chain per helper, verified as it grows.
 
-A chain has no gaps but those that the helper declares itself, by a receipt that it lost some. A helper that
-shows two histories is caught here: a receipt that is kept never changes.
+The only gaps are those that a helper declares itself, by a receipt that it lost some. A helper that shows two
+histories is caught here: a stored receipt never changes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,21 +30,21 @@ _RECEIPTS = Table(
 
 
 class ReceiptStore:
-    """All receipts that were seen. Any thread may use it."""
+    """All receipts seen. Any thread may use it."""
 
     def __init__(self, database: Database, origin: str) -> None:
         prepare(database, "receipts", SCHEMA_VERSION, _TABLES)
         self._database, self._origin = database, origin
 
     def open(self, helper: RemoteHelper, document: Document, signed: SignedReceipt) -> Receipt:
-        """The receipt, if the helper made it for us under this document. Nothing is kept yet."""
+        """The receipt, if the helper made it for us under this document. Nothing is stored yet."""
         opened = _opened(helper, signed)
         if opened.origin != self._origin or opened.parameters != document.digest.hex():
             raise BadReceipt(f"{helper.name} gave a receipt of another origin or document")
         return opened
 
     def enter(self, helper: RemoteHelper, signed: SignedReceipt) -> None:
-        """Keep a receipt that was opened, in its place after the last one. What lies between is fetched."""
+        """Store an opened receipt after the last one, and fetch those between."""
         number, last = signed.claimed().number, self._last(helper.name)
         if number > last:
             self._append(helper.name, last, self._after(helper, last, signed))
@@ -55,11 +55,11 @@ class ReceiptStore:
             )
 
     def receipts(self, helper: str) -> list[SignedReceipt]:
-        """All that is kept of a helper, in order."""
+        """All stored receipts of a helper, in order."""
         return self._kept(_RECEIPTS.c.helper == helper)
 
     def receipt(self, helper: str, number: int) -> SignedReceipt | None:
-        """The one of that number; none if it was not seen."""
+        """The receipt of that number, or None if it was not seen."""
         return next(iter(self._kept(_RECEIPTS.c.helper == helper, _RECEIPTS.c.number == number)), None)
 
     def _kept(self, *where: ColumnElement[bool]) -> list[SignedReceipt]:
@@ -71,7 +71,7 @@ class ReceiptStore:
         return self._database.rows(query)[0][0] or 0
 
     def _after(self, helper: RemoteHelper, last: int, signed: SignedReceipt) -> list[SignedReceipt]:
-        """A receipt with those before it that other clients of ours, or an answer that was lost, left out."""
+        """A receipt and those before it that we lack, because of other clients of ours or a lost answer."""
         number = signed.claimed().number
         wanted = number - last
         if wanted == 1:
@@ -90,13 +90,13 @@ class ReceiptStore:
         return fetched
 
     def _append(self, helper: str, last: int, added: Sequence[SignedReceipt]) -> None:
-        """Keep receipts that follow each other and the last one. One transaction: all or none."""
+        """Store receipts that follow the last one and each other. One transaction: all or none."""
         new: dict[int, SignedReceipt] = {}
         for signed in added:
             claimed = signed.claimed()
             follows = (claimed.number, claimed.previous) == (last + 1, self._digest(helper, last, new))
             if isinstance(claimed, RecoveredReceipt) and claimed.number > last + 1:
-                # By this one the helper says that it lost some: it names the last that it kept.
+                # By this receipt the helper declares that it lost some: it names the last one it kept.
                 kept = self._digest(helper, claimed.kept, new)
                 follows = claimed.kept <= last and claimed.kept_digest == kept
             if not follows:
@@ -105,17 +105,17 @@ class ReceiptStore:
             new[last] = signed
         rows = [(helper, number, signed.encode()) for number, signed in new.items()]
         with self._database.write() as connection:
-            # Another process of ours may have kept some: they are compared when they are read again.
+            # Another process of ours may have stored some: they are compared when read again.
             self._database.insert_new(connection, _RECEIPTS, rows)
 
     def _digest(self, helper: str, number: int, new: Mapping[int, SignedReceipt]) -> str | None:
-        """Of a receipt that is about to be kept, or is; none of what is before the first."""
+        """The digest of a receipt that is stored or about to be; None before the first."""
         signed = new.get(number) or self.receipt(helper, number)
         return None if signed is None else signed.digest.hex()
 
 
 def _opened(helper: RemoteHelper, signed: SignedReceipt) -> Receipt:
-    """The receipt, if this helper made it: else it says whose it was to be."""
+    """The receipt, if this helper made it; the error names the helper it should be from."""
     try:
         return signed.open(helper.name, helper.identity)
     except MaskedLarkError as error:

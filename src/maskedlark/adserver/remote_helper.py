@@ -1,4 +1,4 @@
-"""A helper, as the ad server talks to it: typed messages, signed, tried again while it is away."""
+"""A helper as the ad server's client: typed messages, signed, retried while it is unavailable."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +43,7 @@ from maskedlark.wire.signatures import SigningKey, VerifyingKey
 from maskedlark.wire.steps import STEP_TYPE, Ranges, encode_ranges
 
 MAX_RECEIPTS = 1 << 20
-"""Read at a time, unless something else is wanted: a helper must not be able to fill our memory."""
+"""Default number read at a time: a helper must not be able to fill our memory."""
 T = TypeVar("T")
 Model = TypeVar("Model", bound=BaseModel)
 _CHUNK = Patience(timeout_s=120.0, within_s=300.0)
@@ -53,14 +53,14 @@ _RELEASE = Patience(MAX_ANSWER, timeout_s=600.0, within_s=900.0)
 
 @dataclass(frozen=True)
 class Retries:
-    """How often a helper that is away is tried, and how long in between: twice as long every time."""
+    """How often an unavailable helper is tried, and the wait in between, which doubles each time."""
 
     attempts: int = 6
     first_s: float = 0.5
     sleep: Callable[[float], None] = time.sleep
 
     def __call__(self, helper: str, ask: Callable[[], T]) -> T:
-        """What it answers at last. Every request is one that a helper may get twice."""
+        """The helper's answer. Every request is idempotent, so retrying is safe."""
         for attempt in range(self.attempts):
             if attempt:
                 self.sleep(self.first_s * 2 ** (attempt - 1))
@@ -69,7 +69,7 @@ class Retries:
             except ServiceAway as error:
                 away = error
             except MaskedLarkError as error:
-                error.args = (f"{helper}: {error}",)  # Whose word it is, with its type and facts as they are.
+                error.args = (f"{helper}: {error}",)  # Name the helper, and keep the error's type and facts.
                 raise
         raise HelperAway(
             f"{helper} stays away after {self.attempts} attempts ({away}); what was done stays: "
@@ -87,34 +87,34 @@ class RemoteHelper:
         self._remote, self._retries = remote, retries
 
     def open(self, name: str, parameters: bytes, purpose: Purpose, opening: bytes) -> State:
-        """Begin a dataset, or find the one that was begun by this opening."""
+        """Begin a dataset, or find the one begun with this opening."""
         wanted = Opening(opening=opening.hex(), parameters=parameters.hex(), purpose=purpose.value)
         return self._post(State.decode, _path(name), wanted.encode())
 
     def state(self, name: str) -> State:
-        """Where a dataset stands."""
+        """The state of a dataset."""
         return self._ask(lambda: State.decode(self._remote.get(_path(name))))
 
     def chunk(self, name: str, number: int, body: bytes, opening: bytes) -> ChunkAnswer:
-        """Send a chunk. What the answer says was accepted is durable at the helper."""
+        """Send a chunk. What the answer calls accepted is durable at the helper."""
         path = f"{_path(name)}/chunks/{number}"
         return self._post(ChunkAnswer.decode, path, body, CHUNK_TYPE, _query(opening), _CHUNK)
 
     def seal(self, name: str, sealing: Sealing, opening: bytes) -> Sealed:
-        """Freeze a dataset, or hear again how it was frozen."""
+        """Freeze a dataset. Idempotent."""
         path, body = f"{_path(name)}/seal", sealing.encode()
         return self._post(Sealed.decode, path, body, SEAL_TYPE, _query(opening), _SEAL)
 
     def abort(self, name: str, opening: bytes) -> None:
-        """Take a dataset back that is not frozen."""
+        """Abort a dataset that is not frozen."""
         self._ask(lambda: self._remote.delete(_path(name), _query(opening)))
 
     def release(self, body: bytes) -> bytes:
-        """Ask a question. The same bytes get the same answer, and are charged once."""
+        """Ask a query. The same bytes get the same answer, and are charged once."""
         return self._post(bytes, "/v1/releases", body, patience=_RELEASE)
 
     def explain(self, body: bytes) -> Explanation:
-        """What a question would cost; nothing is charged."""
+        """What a query would cost; nothing is charged."""
         return self._post(partial(_read, Explanation, "an explanation"), "/v1/explain", body)
 
     def counts(self, dataset: str) -> RecordCounts:
@@ -124,7 +124,7 @@ class RemoteHelper:
         )
 
     def make_seed(self, dataset: str) -> bytes:
-        """The seed that a dataset's helpers share, sealed to each by the first. Always the same."""
+        """A dataset's shared seed, sealed by the first helper to each other one. Idempotent."""
         return self._post(bytes, f"/v1/seeds/{dataset}", b"", NO_BODY_TYPE)
 
     def relay_seed(self, dataset: str, message: bytes) -> None:
@@ -132,14 +132,14 @@ class RemoteHelper:
         self._post(bytes, f"/v1/seeds/{dataset}/message", message)
 
     def open_session(self, body: bytes) -> SignedReceipt:
-        """Open a session, or hear again that it is open."""
+        """Open a session. Idempotent."""
         return self._post(receipt.decode, "/v1/sessions", body, patience=_RELEASE)
 
     def step(self, session: str, number: int, body: bytes, size: int, chosen: Ranges = ()) -> FieldArray:
-        """A share of a step: so many field elements. The same bytes get the same share."""
+        """A share of a step: `size` field elements. The same bytes get the same share."""
         path = f"/v1/sessions/{session}/steps/{number}"
         query: UrlQuery = {"records": encode_ranges(chosen)} if chosen else {}
-        # Also of the smallest model: a refusal has to be read whole to be told from a strange answer.
+        # Even for the smallest model, a refusal must be read whole to be told from a strange answer.
         most = max(problem.MAX_PROBLEM, field.BYTES * size)
         patience = Patience(most, timeout_s=600.0, within_s=900.0)
         share = field.from_bytes(self._post(bytes, path, body, STEP_TYPE, query, patience))
@@ -148,12 +148,12 @@ class RemoteHelper:
         return share
 
     def close_session(self, session: str) -> SignedReceipt:
-        """Close a session, or hear again how it was closed."""
+        """Close a session. Idempotent."""
         path = f"/v1/sessions/{session}/close"
         return self._post(receipt.decode, path, b"", NO_BODY_TYPE, patience=_RELEASE)
 
     def receipts(self, origin: str, after: int, most: int) -> list[SignedReceipt]:
-        """The receipts after the one of that number, so many at most."""
+        """The receipts after the one of that number, at most `most`."""
         return self._ask(lambda: list(fetch_receipts(self._remote, origin, after, most)))
 
     def _post(
@@ -173,7 +173,7 @@ class RemoteHelper:
 
 @dataclass
 class Connections:
-    """How the ad server reaches helpers: it signs as its origin, at the addresses that they publish."""
+    """How the ad server reaches helpers: at the addresses they publish, signing as its origin."""
 
     origin: str
     key: SigningKey
@@ -183,11 +183,11 @@ class Connections:
     retries: Retries = Retries()
 
     def helpers(self, document: Document) -> Sequence[RemoteHelper]:
-        """The helpers of a document, in its order: a helper's place is its share's."""
+        """The helpers of a document, in its order, which is also the order of shares."""
         return [self._helper(place, each) for place, each in enumerate(document.helpers)]
 
     def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         self.http.close()
 
     def _helper(self, place: int, named: HelperIdentity) -> RemoteHelper:
@@ -200,10 +200,7 @@ class Connections:
 def fetch_receipts(
     remote: Remote, origin: str, after: int = 0, most: int = MAX_RECEIPTS
 ) -> Iterator[SignedReceipt]:
-    """The receipts of an origin after the one of that number, so many at most. Run by anyone.
-
-    They are public, and none is verified here.
-    """
+    """An origin's public receipts after that number, at most `most`; none is verified here. Run by anyone."""
     more = True
     while more and most > 0:
         data = remote.get(f"/v1/origins/{quote(origin, safe='')}/receipts", {"after": after})
@@ -211,13 +208,13 @@ def fetch_receipts(
         yield from page.receipts[:most]
         before, more, most = after, page.more, most - len(page.receipts)
         after = page.receipts[-1].claimed().number if page.receipts else before
-        # A helper must not keep its reader going for ever.
+        # A helper must not keep its reader going forever.
         if more and after <= before:
             raise StrangeAnswer("a page of receipts says that more follow, and does not go on")
 
 
 def at_once(calls: Sequence[Callable[[], T]], pool: ThreadPoolExecutor | None = None) -> list[T]:
-    """The results of calls that run at the same time. Waits for all, then raises what went wrong first."""
+    """The results of concurrent calls. Waits for all, then raises the first error."""
     with nullcontext(pool) if pool else ThreadPoolExecutor(max(1, len(calls))) as running:
         futures = [running.submit(call) for call in calls]
         wait(futures)
@@ -225,7 +222,7 @@ def at_once(calls: Sequence[Callable[[], T]], pool: ThreadPoolExecutor | None = 
 
 
 def few_at_once(calls: Sequence[Callable[[], object]], most: int) -> None:
-    """Run calls, so many at a time. If one goes wrong, those under way end, and no other begins."""
+    """Run calls, at most `most` at a time. If one fails, those under way finish, and no other begins."""
     with ThreadPoolExecutor(most) as pool:
         done, _ = wait([pool.submit(call) for call in calls], return_when=FIRST_EXCEPTION)
         pool.shutdown(cancel_futures=True)
@@ -234,7 +231,7 @@ def few_at_once(calls: Sequence[Callable[[], object]], most: int) -> None:
 
 
 def _read(kind: type[Model], what: str, data: bytes) -> Model:
-    """A message of a helper that is JSON."""
+    """A helper's JSON message, decoded."""
     try:
         return kind.model_validate_json(data)
     except ValidationError:
@@ -242,7 +239,7 @@ def _read(kind: type[Model], what: str, data: bytes) -> Model:
 
 
 def _query(opening: bytes) -> UrlQuery:
-    """Signed with the rest: a request about an aborted dataset is nothing to the next of its name."""
+    """Signed with the rest: a request about an aborted dataset cannot affect the next of its name."""
     return {"opening": opening.hex()}
 
 

@@ -1,4 +1,4 @@
-"""The ad server's reports: each stored once by its id, as the bytes that came, and read in bounded memory."""
+"""The ad server's reports: each stored once by id, as the bytes received, and read in bounded memory."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ from maskedlark.wire.report import MAX_ORIGIN, PublicPart
 
 SCHEMA_VERSION = 1
 PAGE = 256
-"""Reports in memory at a time when many are read."""
+"""Reports held in memory at a time when many are read."""
 LOOKUP = 500
-"""Ids in one query: below the number of parameters that any database takes."""
+"""Ids in one query: below every database's limit on parameters."""
 
 _TABLES = sa.MetaData()
 _REPORTS = sa.Table(
@@ -32,7 +32,7 @@ _REPORTS = sa.Table(
     sa.Column("received", sa.BigInteger, nullable=False),
     sa.Column("data", sa.LargeBinary, nullable=False),
 )
-# Ids are random, so the order within a second is too: it tells nothing about who sent what with what.
+# Ids are random, so the order within a second is too: it does not tell which reports were sent together.
 sa.Index("reports_by_selection", *[_REPORTS.c[name] for name in ("purpose", "parameters", "received", "id")])
 _ORDER = _REPORTS.c.received, _REPORTS.c.id
 _OVER = sa.Table(
@@ -45,24 +45,24 @@ _MOMENT = str(sa.select(_OVER.c.moment))
 
 
 class Outcome(StrEnum):
-    """What became of a report that was handed in."""
+    """What became of an uploaded report."""
 
     STORED = "stored"
     DUPLICATE = "duplicate"
-    """The same bytes were here before: counted once, and as good as stored."""
+    """The same bytes are already stored; they count once."""
     CONFLICT = "conflict"
-    """Other bytes were here before under this id, and stay."""
+    """Other bytes are already stored under this id, and stay."""
 
 
 class Arrival(NamedTuple):
-    """A report whose form was checked: what its public part says, and all its bytes."""
+    """A report whose form was checked: its public part and all its bytes."""
 
     public: PublicPart
     data: bytes
 
 
 class StoredReport(NamedTuple):
-    """A report as the ad server keeps it: a row of its table."""
+    """A row of the table of reports."""
 
     id: bytes
     origin: str
@@ -98,11 +98,11 @@ class Selection:
 
     @property
     def kind(self) -> tuple[Purpose, bytes]:
-        """What its reports share, whatever its time."""
+        """What its reports share apart from time."""
         return self.purpose, self.parameters
 
     def where(self, after: Position | None = None) -> sa.ColumnElement[bool]:
-        """The condition, or that for what follows a report of this selection; the index answers both."""
+        """The SQL condition, optionally only for what follows a position; the index answers both."""
         named = _REPORTS.c
         begins = named.received >= self.start
         if after is not None:
@@ -112,21 +112,21 @@ class Selection:
 
 
 def check_used(database: Database) -> None:
-    """Refuse a database that no ad server has opened. Run by those who measure, before they make tables."""
+    """Refuse a database that no ad server has opened. Run by measuring clients before they create tables."""
     with database.read() as connection:
         if not sa.inspect(connection).has_table(_REPORTS.name):
             raise UnusedDatabase("no ad server has used this database: check its path in the configuration")
 
 
 def make(database: Database) -> None:
-    """Make the tables where they are missing. Run by a party at its start."""
+    """Create missing tables. Run by a party at its start."""
     prepare(database, "reports", SCHEMA_VERSION, _TABLES)
     with database.write() as connection:
         database.insert_new(connection, _OVER, [(0, 0)])
 
 
 def selections(connection: sa.Connection) -> Iterator[Selection]:
-    """All reports, by purpose and document. A step in the index each, not a scan."""
+    """All reports, by purpose and document. One index step each, not a scan."""
     named = _REPORTS.c.purpose, _REPORTS.c.parameters
     query = sa.select(*named).order_by(*named).limit(1)
     row = connection.execute(query).one_or_none()
@@ -157,8 +157,8 @@ class Reports:
         self._database, self._clock = database, clock
 
     def store(self, batch: Sequence[Arrival]) -> list[Outcome]:
-        """Store a batch in one transaction, durable when this returns. One outcome a report, in order."""
-        # The first of an id counts, so the last written here must be it.
+        """Store a batch in one transaction, durable when this returns. One outcome per report, in order."""
+        # The first report of an id counts, so it must be written into the dict last.
         first = {each[0].id: each for each in reversed(batch)}
         with self._database.write() as connection:
             before = self._add(connection, first)
@@ -169,8 +169,8 @@ class Reports:
     def _add(self, connection: sa.Connection, wanted: dict[bytes, Arrival]) -> dict[bytes, bytes]:
         """Insert what is new; returns what was there before under the same ids."""
         before: dict[bytes, bytes] = {}
-        # Nearly always all ids are new, and one INSERT does it. Where it skipped some, or where another
-        # process wins an id in between, it is taken back, and only what is not there is tried again.
+        # Nearly always all ids are new, and one INSERT is enough. If it skipped some, or if another process
+        # took an id in between, roll back and try again with only those that are missing.
         while names := sorted(wanted.keys() - before.keys()):
             with connection.begin_nested() as attempt:
                 if self._insert(connection, [wanted[name] for name in names]) == len(names):
@@ -180,8 +180,7 @@ class Reports:
         return before
 
     def _insert(self, connection: sa.Connection, arrivals: Sequence[Arrival]) -> int:
-        # The time is taken by the one who writes, and never lies before the end of a dataset: clocks step
-        # back, and those of two machines differ.
+        # Set by the writer, and never before the end of a dataset: clocks step back, and differ by machine.
         now = max(self._clock.now(), _over(connection))
         return self._database.insert_new(
             connection,
@@ -193,20 +192,20 @@ class Reports:
         )
 
     def count(self, selection: Selection | None = None) -> int:
-        """How many reports are selected, or how many there are."""
+        """How many reports are selected, or stored in all."""
         with self._database.read() as connection:
             return _count(connection, selection)
 
     def end(self, moment: int) -> None:
-        """Let everything before a moment be over, durably: whatever a clock says, nothing is added to it."""
+        """Durably end the time before a moment: whatever a clock says, no report is added to it."""
         self._database.change(sa.update(_OVER).where(_OVER.c.moment < moment).values(moment=moment))
-        # Who began to store before that was written may have an earlier time: it is waited for.
+        # Wait for writers that began before that was written: they may have an earlier time.
         self._database.settle()
 
     def chunks(self, selection: Selection, every: int) -> list[ChunkStart]:
         """Where each chunk of `every` reports begins, and how many it has: `page` reads it from there.
 
-        After `end` of the selection's end these never change. The index answers alone; no report is read.
+        They never change once `end` was called for the selection's end. Only the index is read, no report.
         """
         place = sa.func.row_number().over(order_by=_ORDER).label("place")
         numbered = sa.select(*_ORDER, place).where(selection.where()).subquery().c
@@ -214,22 +213,19 @@ class Reports:
         with self._database.read() as connection:
             total = _count(connection, selection)
             ends = sorted((row.received, row.id) for row in connection.execute(lasts))
-        # No id is empty, so this stands before the first report.
+        # No id is empty, so this sorts before the first report.
         starts = [(selection.start, b""), *ends]
         sizes = [min(every, total - before) for before in range(0, total, every)]
         return [ChunkStart(*start, size) for start, size in zip(starts, sizes, strict=False)]
 
     def read(self, selection: Selection, after: Position | None = None) -> Iterator[StoredReport]:
-        """All selected reports by time and id, or those after one that was read before.
-
-        No transaction is open between two pages, so a slow reader holds up nobody.
-        """
+        """Selected reports by time and id, or after a position. No transaction is open between two pages."""
         while page := self.page(selection, after, PAGE):
             yield from page
             after = page[-1]
 
     def page(self, selection: Selection, after: Position | None, limit: int) -> list[StoredReport]:
-        """The first reports of a selection, or the first after a position, at most `limit`."""
+        """At most `limit` reports of a selection, from its start or after a position."""
         query = sa.select(_REPORTS).where(selection.where(after)).order_by(*_ORDER).limit(limit)
         return [StoredReport(*row) for row in self._database.rows(query)]
 
@@ -239,12 +235,12 @@ class Reports:
 
 
 def _over(connection: sa.Connection) -> int:
-    """The moment before which nothing is added any more. Straight to the driver: every upload asks it."""
+    """The time before which nothing is added any more. Straight to the driver: every upload asks."""
     return int(connection.exec_driver_sql(_MOMENT).scalar_one())
 
 
 def _settle(settled: dict[bytes, bytes], name: bytes, data: bytes) -> Outcome:
-    """The outcome of the next report of a batch: the first under an id that was free is the stored one."""
+    """The outcome of the next report of a batch: the first under a free id is the stored one."""
     if name not in settled:
         settled[name] = data
         return Outcome.STORED
@@ -257,7 +253,7 @@ def _count(connection: sa.Connection, selection: Selection | None) -> int:
 
 
 def _lookup(connection: sa.Connection, ids: Sequence[bytes]) -> dict[bytes, bytes]:
-    """The bytes that are stored under these ids."""
+    """The bytes stored under these ids."""
     query, named = sa.select(_REPORTS.c.id, _REPORTS.c.data), _REPORTS.c.id
     parts = (query.where(named.in_(ids[start : start + LOOKUP])) for start in range(0, len(ids), LOOKUP))
     return {row.id: row.data for part in parts for row in connection.execute(part)}

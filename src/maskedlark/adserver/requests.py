@@ -1,4 +1,4 @@
-"""The questions that the ad server has asked: durable before they leave, so that none is charged twice."""
+"""The ad server's requests: durable before they are sent, so that none is charged twice."""
 
 from enum import StrEnum
 from typing import NamedTuple
@@ -32,45 +32,45 @@ _ANSWERS = sa.Table(
 
 
 class RequestState(StrEnum):
-    """What became of a question."""
+    """What became of a request."""
 
     PENDING = "pending"
-    """Some helper may have charged it, and not all answers are here."""
+    """Some helper may have charged it, and not all answers are stored."""
     ANSWERED = "answered"
     REFUSED = "refused"
-    """By every helper: nothing was charged."""
+    """Every helper refused it: nothing was charged."""
     FORGOTTEN = "forgotten"
-    """Let go of by its askers, before all answers were here: what was charged stays charged."""
+    """Abandoned before all answers were here: what was charged stays charged."""
 
 
 _IS_PENDING = _REQUESTS.c.state == RequestState.PENDING.value
 _PENDING = sa.select(_REQUESTS).where(_IS_PENDING).order_by(_REQUESTS.c.asked)
-"""Those that may be charged and are not answered, the oldest first."""
+"""Requests that may be charged and are not answered, the oldest first."""
 
 
 class StoredRequest(NamedTuple):
-    """A question as it was asked: a row of its table."""
+    """A row of the table of requests."""
 
     id: str
     asked: int
     """When, in seconds since 1970."""
     wish: bytes
-    """The digest of its `QuerySpec`: asked again, the same spec finds its request."""
+    """The digest of its `QuerySpec`, by which the same spec finds its request again."""
     parameters: bytes
     body: bytes
-    """The very bytes that every helper gets, however often."""
+    """The exact bytes that every helper gets, however often."""
     state: str
 
 
 class Requests:
-    """The table of questions in an open database. Any thread may use it."""
+    """The table of requests in an open database. Any thread may use it."""
 
     def __init__(self, database: Database) -> None:
         prepare(database, "requests", SCHEMA_VERSION, _TABLES)
         self._database = database
 
     def add(self, made: StoredRequest) -> StoredRequest:
-        """Keep a question, durable when this returns; or find what another has added meanwhile."""
+        """Durably store a request, or return the equal one that another process added meanwhile."""
         with self._database.write() as connection:
             self._database.alone(connection, "requests")
             before = connection.execute(_PENDING.where(_REQUESTS.c.wish == made.wish)).first()
@@ -80,31 +80,31 @@ class Requests:
         return made
 
     def get(self, name: str) -> StoredRequest:
-        """The question of this id."""
+        """The request of this id."""
         for row in self._database.rows(sa.select(_REQUESTS).where(_REQUESTS.c.id == name)):
             return StoredRequest(*row)
         raise UnknownRequest(f"no request {name!r} was asked from this database")
 
     def pending(self) -> list[StoredRequest]:
-        """Questions that may be charged and are not answered, the oldest first."""
+        """Requests that may be charged and are not answered, the oldest first."""
         return [StoredRequest(*row) for row in self._database.rows(_PENDING)]
 
     def mark(self, name: str, state: RequestState) -> None:
-        """What became of a question, or that it is asked again. One that was answered stays so."""
+        """Set a request's state. An answered one stays answered."""
         open_still = _REQUESTS.c.state != RequestState.ANSWERED.value
         change = sa.update(_REQUESTS).where(_REQUESTS.c.id == name, open_still)
         self._database.change(change.values(state=state.value))
 
     def answer(self, name: str, helper: str, data: bytes) -> None:
-        """Keep a helper's answer, whose receipt was verified."""
+        """Store a helper's answer, whose receipt was verified."""
         with self._database.write() as connection:
             self._database.insert_new(connection, _ANSWERS, [(name, helper, data)])
 
     def drop_answers(self, name: str) -> None:
-        """Let go of a question's answers: helpers give them again."""
+        """Delete a request's answers: helpers give them again."""
         self._database.change(sa.delete(_ANSWERS).where(_ANSWERS.c.request == name))
 
     def answers(self, name: str) -> dict[str, bytes]:
-        """What is kept of the answers, by helper."""
+        """The stored answers, by helper."""
         query = sa.select(_ANSWERS.c.helper, _ANSWERS.c.answer).where(_ANSWERS.c.request == name)
         return {row.helper: row.answer for row in self._database.rows(query)}

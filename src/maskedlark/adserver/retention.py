@@ -1,10 +1,10 @@
-"""Deleting reports that are past their time, a few at a time, and none of a dataset that is still being sent.
+"""Deletes old reports, a few at a time, but none of a dataset that is still being sent. Run by the ad server.
 
-First the floor is put where deleting will end, then what lies below it goes: a dataset that is selected from
-then on begins at the floor or above, and those that were selected before are left alone.
+First the floor is set to where deleting will end, then what lies below it is deleted: a dataset selected from
+then on begins at the floor or above, and those selected before are left alone.
 
-Only reports go. What is known of datasets, what was asked, answers and receipts stay: no report is in them,
-and they prove what was spent. Run by the ad server.
+Only reports go. Datasets' metadata, requests, answers and receipts stay: they hold no report, and they prove
+what was spent.
 """
 
 import logging
@@ -22,25 +22,25 @@ from maskedlark.storage.errors import refuse_leap
 
 DAY_S = 86_400
 AT_ONCE = 500
-"""Reports in one transaction: an upload waits for no more than these."""
+"""Reports deleted per transaction: an upload waits for at most this many."""
 EVERY_S = 3600.0
 PAUSE_S = 0.02
-"""Between two transactions: uploads that wait for the database go first."""
+"""Between two transactions, so that waiting uploads go first."""
 _LOG = logging.getLogger(__name__)
 
 
 class Retention:
-    """Forgets old reports of an open database. Several processes may, on one database."""
+    """Deletes old reports of an open database. Several processes may do so on one database."""
 
     def __init__(self, database: Database, keep_s: int, most_leap_s: int) -> None:
-        # Tables that measuring makes: whoever comes first does.
+        # Whoever comes first, this or measuring, creates the tables.
         report_store.make(database)
         dataset_store.make(database)
         self._database, self._keep_s, self._most_leap_s = database, keep_s, most_leap_s
 
     @contextmanager
     def running(self, clock: Clock, every_s: float = EVERY_S) -> Iterator[None]:
-        """While the block runs, a thread of its own deletes old reports: at the start, then every hour."""
+        """While the block runs, a thread deletes old reports: at the start, then every hour."""
         stop = threading.Event()
         thread = threading.Thread(target=self._run, args=(clock, every_s, stop), name="retention")
         thread.start()
@@ -51,10 +51,7 @@ class Retention:
             thread.join()
 
     def forget(self, now: int, pause: Callable[[], bool] = lambda: True) -> int:
-        """Delete what was received `keep_s` ago or earlier; returns how many that was.
-
-        Between two transactions it asks `pause`, and stops when that says no.
-        """
+        """Delete what was received `keep_s` ago or earlier, until `pause` returns False; returns how many."""
         before = now - self._keep_s
         kept = self._begin(now, before)
         gone = 0
@@ -79,7 +76,7 @@ class Retention:
             stop.wait(every_s)
 
     def _begin(self, now: int, before: int) -> Sequence[Selection]:
-        """Put the floor there; returns what must stay nevertheless."""
+        """Set the floor; returns what must stay nevertheless."""
         with self._database.write() as connection:
             self._database.alone(connection, "datasets")
             looked = dataset_store.floor(connection).looked or report_store.newest(connection)
@@ -88,7 +85,7 @@ class Retention:
             return dataset_store.unfinished(connection)
 
     def _spans(self, before: int, kept: Sequence[Selection]) -> Iterator[Selection]:
-        """What may go: of every purpose and document the times below the floor, around what must stay."""
+        """What may be deleted: for each purpose and document, times below the floor, less what must stay."""
         with self._database.read() as connection:
             every = [*report_store.selections(connection)]
         for each in every:
@@ -100,7 +97,7 @@ class Retention:
             yield replace(each, start=start, end=before)
 
     def _delete(self, span: Selection, before: int) -> int:
-        """Some reports of a span. None once another process, by its own clock, has put the floor lower."""
+        """Delete some reports of a span; none if another process, by its own clock, has lowered the floor."""
         with self._database.write() as connection:
             self._database.alone(connection, "datasets")
             if dataset_store.floor(connection).moment < before:

@@ -1,8 +1,7 @@
-"""Sending a dataset to all helpers at once: several chunks in flight to each, read page by page, resumable.
+"""Sends a dataset to all helpers at once, several chunks in flight to each. Run on the ad server's machine.
 
-Every answer is kept durably before the next chunk is sent. So after a crash only what is missing is sent: a
+Every answer is stored durably before the next chunk is sent. So after a crash only what is missing is sent: a
 chunk that a helper has not received, or whose answer did not arrive here (the helper gives the same again).
-Run on the ad server's machine.
 """
 
 import threading
@@ -23,18 +22,15 @@ from maskedlark.wire import report, uploads
 from maskedlark.wire.datasets import ChunkAnswer, State
 
 IN_FLIGHT = 4
-"""Chunks on their way to one helper at a time; they bound memory too."""
+"""Chunks on their way to one helper at a time; this also bounds memory."""
 
 
 Progress = Callable[[str, int, int], object]
-"""Told how far the sending to a helper is: so many of so many reports are there.
-
-Called by several threads, never by two at once.
-"""
+"""Called with helper, reports sent and reports in all: by several threads, never by two at once."""
 
 
 def silent(helper: str, sent: int, reports: int) -> None:
-    """Nobody wants to know."""
+    """Default progress callback: does nothing."""
 
 
 @dataclass
@@ -48,22 +44,22 @@ class Sending:
     helpers: Sequence[RemoteHelper]
     progress: Progress = silent
     _sent: Counter[str] = field(default_factory=Counter)
-    """Reports that are there, by helper."""
+    """Reports sent so far, by helper."""
     _telling: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self) -> None:
-        """Send what is missing everywhere. An error leaves all that was sent where it is."""
+        """Send what any helper lacks. After an error, what was sent stays."""
         chunks = self.datasets.chunks(self.dataset.name)
         at_once([partial(self._send, helper, chunks) for helper in self.helpers])
 
     def _send(self, helper: RemoteHelper, chunks: Sequence[ChunkStart]) -> None:
-        """All that one helper lacks. Others go on, whatever becomes of this one."""
+        """Send what one helper lacks. The others continue, whatever becomes of this one."""
         missing = self._missing(helper, len(chunks))
         self._tell(helper, self.dataset.reports - sum(chunks[number].size for number in missing))
         few_at_once([partial(self._chunk, helper, number, chunks[number]) for number in missing], IN_FLIGHT)
 
     def _missing(self, helper: RemoteHelper, chunks: int) -> list[int]:
-        """The chunks that the helper has not received, or whose answer is not kept here."""
+        """The chunks that the helper has not received, or whose answer is not stored here."""
         name, selection = self.dataset.name, self.dataset.selection
         state = helper.open(name, selection.parameters, selection.purpose, self.dataset.opening)
         _check_state(helper, self.dataset, state)
@@ -96,7 +92,7 @@ class Sending:
         return [each.data for each in page]
 
     def _tell(self, helper: RemoteHelper, more: int) -> None:
-        """So many more reports are there."""
+        """Report progress: `more` reports have arrived."""
         with self._telling:
             self._sent[helper.name] += more
             self.progress(helper.name, self._sent[helper.name], self.dataset.reports)

@@ -1,7 +1,7 @@
-"""A training session, as the ad server runs it: opened at all helpers, asked step by step, closed.
+"""A training session as the ad server runs it: opened at all helpers, asked step by step, closed.
 
-The request and every step are sent as the same bytes again when a helper was away: it answers the same, and
-charges nothing twice. Run on the ad server's machine.
+When a helper was unavailable, the request and every step are sent again as the same bytes: the answer is the
+same, and nothing is charged twice. Run on the ad server's machine.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from maskedlark.wire.steps import Ranges
 
 R = TypeVar("R", bound=Receipt)
 _SAME = "function", "tag", "datasets", "slots", "steps", "sampling"
-"""What a receipt says again as it was asked."""
+"""Fields that a receipt repeats from the request."""
 
 
 @dataclass
@@ -33,24 +33,24 @@ class Session:
 
     document: Document
     body: bytes
-    """The request, as it is sent: kept, it opens the same session again."""
+    """The encoded request: it opens the same session again."""
     helpers: Sequence[RemoteHelper]
     receipts: ReceiptStore
     _pool: ThreadPoolExecutor = field(init=False)
-    """Threads that last as long as the session: starting some for every step would cost it time."""
+    """Lives as long as the session: starting threads for every step would cost time."""
 
     def __post_init__(self) -> None:
         self._pool = ThreadPoolExecutor(len(self.helpers), "helper")
 
     @cached_property
     def request(self) -> SessionRequest:
-        """What is asked."""
+        """The decoded request."""
         return decode_session(self.body)
 
     def open(self) -> Mapping[str, OpenedReceipt]:
-        """Open it, or find it open: its receipt from every helper, verified and kept."""
+        """Open it, idempotently: every helper's receipt, verified and stored."""
         first, *others = self.helpers
-        # The first alone: if it refuses, for the budget's sake or the slots', nothing is charged anywhere.
+        # The first alone: if it refuses, because of budget or slots, nothing is charged anywhere.
         signed = [first.open_session(self.body)]
         signed += at_once([partial(helper.open_session, self.body) for helper in others], self._pool)
         opened = self._verified(signed, OpenedReceipt, self._is_of, "was asked for")
@@ -59,28 +59,28 @@ class Session:
         return opened
 
     def step(self, number: int, body: bytes, size: int, chosen: Ranges = ()) -> FieldArray:
-        """The sum of one step, with the noise of every helper: so many field elements."""
+        """The sum of one step, with every helper's noise: `size` field elements."""
         return sharing.combine(self.answers(number, body, size, chosen))
 
     def answers(self, number: int, body: bytes, size: int, chosen: Ranges = ()) -> list[FieldArray]:
-        """Every helper's answer of one step: only their sum means something."""
+        """Every helper's answer to one step: only their sum is meaningful."""
         step = [partial(each.step, self.request.id, number, body, size, chosen) for each in self.helpers]
         return at_once(step, self._pool)
 
     def close(self) -> Mapping[str, ClosedReceipt]:
-        """Give back what was not used. Again, the same receipts."""
+        """Refund what was not used. Idempotent: the same receipts."""
         name = self.request.id
         signed = at_once([partial(helper.close_session, name) for helper in self.helpers], self._pool)
         return self._verified(signed, ClosedReceipt, lambda closed: closed.request == name, "was closed")
 
     def stop(self) -> None:
-        """Let the threads go. The session stays as it is."""
+        """Stop the threads. The session stays as it is."""
         self._pool.shutdown(cancel_futures=True)
 
     def _verified(
         self, answers: Sequence[SignedReceipt], kind: type[R], is_of: Callable[[R], bool], what: str
     ) -> dict[str, R]:
-        """The receipts, by helper: each is kept, and of this session."""
+        """The receipts by helper, each stored and checked to be of this session."""
         verified: dict[str, R] = {}
         for helper, signed in zip(self.helpers, answers, strict=True):
             opened = self.receipts.open(helper, self.document, signed)

@@ -1,6 +1,6 @@
 """A table as an analyst sees it: estimates with their errors, what they cost, and what is not shown.
 
-Every number has the noise of all helpers in it, and its interval counts all of it.
+Every number has the noise of all helpers in it, and its interval accounts for all of it.
 """
 
 import html
@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of groups. Iterating gives one dict a row."""
+    """Rows of groups. Iterating gives one dict per row."""
 
     by: tuple[str, ...]
     values: tuple[str, ...]
@@ -55,7 +55,7 @@ class Table:
     helpers: int
     balance: Balance
     request: str
-    """By this id it can be seen again, for nothing."""
+    """The id by which the table can be shown again at no cost."""
     filtered: bool = False
 
     def __len__(self) -> int:
@@ -80,13 +80,13 @@ class Table:
     def to_pandas(self) -> "pd.DataFrame":
         """A DataFrame: a column for every key, and four for every value."""
         try:
-            import pandas as pd  # noqa: PLC0415 - only those who want it need it
+            import pandas as pd  # noqa: PLC0415 - needed here only
         except ImportError:
             raise NeedsPandas("pandas is not installed: pip install 'maskedlark[pandas]'") from None
         return pd.DataFrame(list(self), columns=self._names())
 
     def to_json(self) -> str:
-        """All of it, as one JSON object."""
+        """Everything, as one JSON object."""
         return json.dumps(
             {
                 "by": self.by,
@@ -102,7 +102,7 @@ class Table:
         )
 
     def notes(self) -> list[str]:
-        """What a reader has to know beside the numbers."""
+        """What a reader must know besides the numbers."""
         cost, rows = self.balance, [f"Groups of fewer than k = {self.k} records are not shown."]
         if not self.rows:
             rows = [f"No group has k = {self.k} records, so none is shown."]
@@ -118,7 +118,7 @@ class Table:
         ]
 
     def _names(self) -> list[str]:
-        """A name for every cell of a row, all different: a key may be called like a value."""
+        """A unique name for every cell of a row: a key may have a value's name."""
         wanted = [
             *self.by,
             *(f"{name}{end}" for name in self.values for end in ("", "_error", "_low", "_high")),
@@ -142,7 +142,7 @@ class Table:
 
 
 def check_confidence(confidence: float) -> None:
-    """Refuse one that no interval has. Run before a question is asked: a mistake must not cost anything."""
+    """Refuse an impossible confidence. Run before a query is asked: a mistake must not cost anything."""
     if not 0 < confidence <= 1 - intervals.MIN_DOUBT:
         raise BadArguments("a confidence is over 0 and below 1, as in 0.95")
 
@@ -159,7 +159,7 @@ def _table(answered: Answered, combined: Combined, confidence: float) -> Table:
     for column, numbers in zip(combined.plan.columns, combined.columns, strict=True):
         noise = (answered.kind, answered.noise, column.sensitivity, answered.helpers)
         error, width = intervals.standard_error(*noise), int(intervals.half_width(*noise, confidence))
-        # A vector is several numbers, which are numbered.
+        # The numbers of a vector are numbered.
         places = [""] if column.width == 1 else [f"[{place}]" for place in range(column.width)]
         names += [f"{column.name}{place}" for place in places]
         columns += [[Estimate(n, error, n - width, n + width) for n in each] for each in numbers.T.tolist()]
@@ -184,7 +184,7 @@ def _shown(number: Estimate) -> tuple[str, str, str]:
 
 
 def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
-    """Lines of one width a column: keys to the left, numbers to the right."""
+    """Lines with columns of equal width: keys left-aligned, numbers right-aligned."""
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     line = _GAP.join(f"{{:{'<' if place < left else '>'}{width}}}" for place, width in enumerate(widths))
     return [line.format(*row).rstrip() for row in rows]

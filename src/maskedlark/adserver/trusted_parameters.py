@@ -1,4 +1,4 @@
-"""Parameter documents under keys that somebody typed: one that does not verify says which keys to look at."""
+"""Parameter documents under keys that somebody typed: a failed verification names the keys to check."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from maskedlark.web.parameters import ParameterClient
 
 @contextmanager
 def naming_keys(service_key: str, origin_key: str) -> Iterator[None]:
-    """Name the two keys as the caller knows them, if a document does not verify."""
+    """If a document does not verify, name the two keys as the caller knows them."""
     try:
         yield
     except BadSignature as error:
@@ -19,12 +19,12 @@ def naming_keys(service_key: str, origin_key: str) -> Iterator[None]:
             f"{error}: check {service_key} and {origin_key}, one of them is another's"
         ) from None
     except CorruptCache as error:
-        # What is kept was verified with other keys, if it was not changed.
+        # Unless it was changed, the cache was verified with other keys.
         raise CorruptCache(f"{error}; or check {service_key} and {origin_key}") from None
 
 
 class TrustedParameters(ParameterClient):
-    """The parameter client of who reads its keys from `adserver.toml`."""
+    """The parameter client of a party whose keys are in `adserver.toml`."""
 
     def chain(self, origin: str) -> list[Document]:
         """Every document of an origin, the first first."""

@@ -1,8 +1,7 @@
 """Uploads: a batch comes in as bytes and goes out as one answer per report. Run by the ad server.
 
-Uploads that wait for the disk are stored together: a commit costs the disk about as much for a hundred
-uploads as for one, and SQLite has one at a time. So an upload that finds one under way waits, and the first
-to wake stores for all who wait.
+Waiting uploads are stored together: a commit of a hundred costs the disk about as much as one, and SQLite has
+one at a time. So an upload that finds one under way waits, and the first to wake stores for all that wait.
 """
 
 import logging
@@ -42,19 +41,19 @@ class UploadHandler:
         self._commits = GroupCommit(reports, limits.reports, limits.body_bytes)
 
     def accept(self, body: bytes) -> list[Answer]:
-        """Answers in the order of the reports; what is stored is durable. A bad one spoils no other."""
+        """Answers in the reports' order; what is stored is durable. A bad report does not affect others."""
         framed = uploads.decode_batch(body, self._limits.reports, self._limits.report_bytes)
         refused: dict[int, Answer] = {}
         arrivals = self._arrivals(framed, refused)
         stored = self._commits.store(arrivals) if arrivals else []
-        # Only here, after the commit, does anything say "stored": who hears it forgets the report.
+        # Say "stored" only here, after the commit: the browser then deletes the report.
         answers = [_ANSWERS[outcome] for outcome in stored]
         for place, answer in refused.items():
             answers.insert(place, answer)
         return answers
 
     def _arrivals(self, framed: Sequence[bytes], refused: dict[int, Answer]) -> list[Arrival]:
-        """The reports that are to be stored; of the others, why not, by their place."""
+        """The reports to store. Fills `refused` with the answers for the others, by place."""
         hour = hour_of(self._clock.now())
         first, last = hour - self._limits.hours_behind, hour + self._limits.hours_ahead
         arrivals = []
@@ -77,14 +76,14 @@ class _Upload:
         self.batch = batch
         self.bytes = sum(len(each.data) for each in batch)
         self.over = False
-        """Nobody else stores it any more. If nothing was heard, its caller does, alone."""
+        """No other thread will store it. If `heard` is still None, its caller stores it alone."""
         self.heard: list[Outcome] | StorageUnavailable | None = None
 
 
 class GroupCommit:
-    """Stores batches for many threads. Each hears what it would hear if they came one after the other.
+    """Stores batches for many threads, with the outcomes that they would get one after the other.
 
-    There is no thread of its own: who waits for longest is stored by whoever wakes first.
+    It has no thread of its own: the thread that wakes first stores for those that have waited longest.
     """
 
     def __init__(self, reports: Reports, most_reports: int, most_bytes: int) -> None:
@@ -95,20 +94,20 @@ class GroupCommit:
         self._changed = threading.Condition()
 
     def store(self, batch: Sequence[Arrival]) -> list[Outcome]:
-        """Store a batch, durable when this returns: as `Reports.store`, and raises what that would."""
+        """Store a batch, durable when this returns. Returns and raises as `Reports.store` does."""
         mine = _Upload(batch)
         with self._changed:
             self._waiting.append(mine)
         while group := self._turn(mine):
             self._store(group)
         if isinstance(mine.heard, StorageUnavailable):
-            # An error of its own: threads that raise the same one would write into each other's traceback.
+            # A new error: threads raising the same one would write into each other's traceback.
             raise StorageUnavailable(str(mine.heard)) from mine.heard
-        # One of the group may have been the reason why nothing was stored: it must spoil no other.
+        # One upload of the group may be why nothing was stored: it must not affect the others.
         return self._reports.store(batch) if mine.heard is None else mine.heard
 
     def _turn(self, mine: _Upload) -> list[_Upload]:
-        """Wait until somebody has stored ours, or nobody stores: then we do, the first in the row first."""
+        """Wait until ours is stored or nobody is storing; returns the group that we must store, if any."""
         with self._changed:
             self._changed.wait_for(lambda: mine.over or not self._storing)
             if mine.over:
@@ -117,7 +116,7 @@ class GroupCommit:
             return self._next()
 
     def _next(self) -> list[_Upload]:
-        """The first upload, and those after it that fit: no more than one upload alone may be."""
+        """The first upload, and those after it that fit into the limits of a single upload."""
         group = [self._waiting.popleft()]
         reports, size = len(group[0].batch), group[0].bytes
         while self._waiting:
@@ -129,15 +128,15 @@ class GroupCommit:
 
     def _store(self, group: Sequence[_Upload]) -> None:
         try:
-            # In the order in which they came: of reports with the same id the first is the stored one.
+            # In order of arrival: of reports with the same id the first is stored.
             outcomes = iter(self._reports.store([each for upload in group for each in upload.batch]))
             for upload in group:
                 upload.heard = list(islice(outcomes, len(upload.batch)))
         except StorageUnavailable as failure:
-            # Not again one by one: each would wait as long for a database that is away.
+            # Do not retry one by one: each would wait as long for an unavailable database.
             for upload in group:
                 upload.heard = failure
-        except Exception as error:  # noqa: BLE001 - whose it is, each finds out alone
+        except Exception as error:  # noqa: BLE001 - each upload finds out alone whose it is
             _LOG.warning("%d uploads cannot be stored together: %s", len(group), type(error).__name__)
         finally:
             with self._changed:

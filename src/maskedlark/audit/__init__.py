@@ -1,1 +1,1 @@
-"""Attacks on what each party sees, to be seen winning against naive designs and failing against ours."""
+"""Attacks on what each party sees, which win against naive designs and fail here. Run by auditors."""

@@ -1,12 +1,12 @@
-"""What the answers of single helpers give away about batches and labels. Run by who audits as the ad server.
+"""What single helpers' answers reveal about batches and labels. Run by an auditor acting as the ad server.
 
-The ad server gets each helper's answer by itself, not only their sum. A share is uniform in F_p where a
-record of the batch contributes to a number; where none does, an answer without a mask is noise alone, and
-small. So one answer tells who is in a batch, and a sum whose batch is known tells more of its labels than the
-charge for unknown batches allows. Under a mask every answer is uniform: only the sum is left to attack.
+The ad server gets each helper's answer, not only their sum. A share is uniform in F_p where a record of the
+batch contributes to a number; where none does, an unmasked answer is only noise, and small. So one answer
+would reveal who is in a batch, and a sum over a known batch reveals more about its labels than the charge for
+unknown batches allows. With a mask every answer is uniform: only the sum is left to attack.
 
 Canaries are those of `canaries`: each moves one number of the gradient that nobody else moves.
-Answers have the shape (steps, helpers, canaries). `tail`: what one helper's noise stays below.
+Answers have the shape (steps, helpers, canaries). `tail`: the bound on one helper's noise.
 """
 
 import math
@@ -24,28 +24,28 @@ from maskedlark.dp.session_charge import SessionCharge
 from maskedlark.errors import NotDeclared
 
 DEVIATIONS = 5
-"""Beyond so many standard errors guesses are no luck: one false alarm in 3.5 million figures."""
+"""This many standard errors above the allowed share are not luck: one false alarm in 3.5 million figures."""
 _FEWEST = 2
 
 
 @dataclass(frozen=True)
 class Guesses:
-    """How many of so many yes-or-no guesses were right, beside how many may be."""
+    """The share of yes-or-no guesses that were right, and the share allowed."""
 
     right: float
     allowed: float
-    """What the best attacker reaches to whom nothing is told that should not be."""
+    """The share that the best attacker reaches if nothing leaks."""
     error: float
-    """One standard error of such an attacker's figure."""
+    """The standard error of that attacker's share."""
 
     @property
     def most(self) -> float:
-        """More than so many are more than allowed."""
+        """The largest share that luck explains."""
         return self.allowed + DEVIATIONS * self.error
 
     @property
     def leaks(self) -> bool:
-        """Whether more were right than luck explains."""
+        """Whether more guesses were right than luck explains."""
         return self.right > self.most
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class Guesses:
 
 
 def guessed(guesses: Flags, truth: Flags, allowed: float) -> Guesses:
-    """How many guesses are right. `allowed`: the share that may be."""
+    """Compare guesses with the truth. `allowed`: the share that may be right."""
     error = math.sqrt(allowed * (1 - allowed) / truth.size)
     return Guesses(float((guesses == truth).mean()), allowed, error)
 
@@ -67,15 +67,15 @@ def base_rate(truth: Flags) -> float:
 
 
 def is_large(elements: FieldArray, tail: int) -> Flags:
-    """Which field elements are no noise: uniform ones all are, but for one in 2^60 / tail."""
+    """Which field elements are too large for noise: all uniform ones but one in 2^60 / tail."""
     return np.abs(field.to_signed(elements)) > tail
 
 
 def traces(answers: FieldArray) -> list[FieldArray]:
-    """Numbers (steps, n) that are noise alone where a helper that masks too little has no canary.
+    """Numbers (steps, n) that would be only noise without the canary, if a helper masked too little.
 
-    Each helper's answer by itself; less the next helper's; and less the middle one of its answers to all
-    steps, which is mostly one without the canary. Never the sum of all: that the ad server may know.
+    Each helper's answer; minus the next helper's; and minus its median answer over all steps, mostly one
+    without the canary. Never the sum of all, which the ad server may know.
     """
     single = [np.ascontiguousarray(answers[:, each]) for each in range(answers.shape[1])]
     between = [field.subtract(one, other) for one, other in pairwise(single)]
@@ -83,7 +83,7 @@ def traces(answers: FieldArray) -> list[FieldArray]:
 
 
 def _from_middle(answers: FieldArray) -> FieldArray:
-    """By how much answers (steps, n) differ from the middle one of all steps, and that one from the next."""
+    """The difference of answers (steps, n) from the median over steps, and of the median from the next."""
     signed, place = field.to_signed(answers), len(answers) // 2
     ordered = np.partition(signed, (place - 1, place), axis=0)
     other = np.where(signed == ordered[place], ordered[place - 1], ordered[place])
@@ -91,10 +91,7 @@ def _from_middle(answers: FieldArray) -> FieldArray:
 
 
 def in_batches(seen: Sequence[FieldArray], rate: float, tail: int) -> Flags:
-    """Who is guessed to be in each batch: whose trace is large. `seen`: traces.
-
-    Of several traces the one is believed that is large about as often as records are in a batch.
-    """
+    """Guess who is in each batch, by the trace that is large about as often as records are in one."""
     large = [is_large(each, 2 * tail) for each in seen]
     return min(large, key=lambda each: abs(float(each.mean()) - rate))
 
@@ -102,8 +99,8 @@ def in_batches(seen: Sequence[FieldArray], rate: float, tail: int) -> Flags:
 def membership(seen: Sequence[FieldArray], drawn: Flags, rate: float, tail: int) -> Guesses:
     """Guesses of who was in each batch, `drawn`, by the better of two attackers.
 
-    One goes by the size of the noise. The other is stronger than any real one: it is shown half of the
-    canaries' memberships, and learns what the top bit of a trace says of them.
+    One uses the size of the noise. The other is stronger than any real one: it is shown half of the
+    canaries' memberships, and learns how the top bit of a trace predicts them.
     """
     half = drawn.shape[1] // 2
     if half < _FEWEST:
@@ -114,9 +111,9 @@ def membership(seen: Sequence[FieldArray], drawn: Flags, rate: float, tail: int)
 
 
 def learned(seen: Sequence[Counts], truth: Flags) -> Flags:
-    """Guesses for the second half of the columns, by whichever number told most in the first half.
+    """Guesses for the second half of the columns, by the array that predicts the first half best.
 
-    `seen`: whole numbers from 0, of the truth's shape. Every number stands for what it mostly came with.
+    `seen`: arrays of integers from 0, of the truth's shape. Each integer predicts its most frequent truth.
     """
     half = truth.shape[-1] // 2
     known, rules = truth[..., :half], []
@@ -135,18 +132,18 @@ def _top_bits(elements: FieldArray) -> Counts:
 def scores(sums: Floats, inside: Flags, rate: float, noise: float) -> Floats:
     """Scores of labels, from sums (steps, n) in units of the sensitivity and guessed batches.
 
-    Nobody who is in a batch is guessed out of it, so that a canary guessed in is there with the chance rate /
-    (how often that is guessed): nearly 1 where answers tell, `rate` where everybody is guessed in.
+    Canaries in a batch are never guessed out of it, so one guessed in is there with probability rate / (share
+    guessed in): nearly 1 if answers reveal batches, `rate` if all are guessed in.
     """
     chance = min(1.0, rate / max(float(inside.mean()), rate))
     return canaries.without_batches(np.where(inside, sums, 0.0), chance, noise)
 
 
 def split_scores(sums: FieldArray, tail: int) -> Floats:
-    """Scores of labels, from sums (steps, n) over batches that differ between two helpers, weights alike.
+    """Scores of labels, from sums (steps, n) over batches that differ between two helpers, at equal weights.
 
-    Where a canary is in the batch of one helper alone, the sum is near that helper's share of it. There are
-    two such numbers a canary, and together they are its gradient: a label, under the noise of those sums.
+    Where a canary is in only one helper's batch, the sum is near that helper's share. The two shares of a
+    canary add up to its gradient, which shows the label under the noise of those sums.
     """
     large = is_large(sums, 2 * tail)
     one, near, share = _cluster(sums, large, tail)
@@ -156,7 +153,7 @@ def split_scores(sums: FieldArray, tail: int) -> Floats:
 
 
 def _cluster(sums: FieldArray, among: Flags, tail: int) -> tuple[FieldArray, Flags, Floats]:
-    """The first sum among these, by canary; which of these are near it; and how far off their mean is."""
+    """Per canary: the first of these sums, which of them are near it, and how far off their mean is."""
     reference = np.take_along_axis(sums, among.argmax(axis=0)[None], axis=0)[0]
     apart = field.to_signed(field.subtract(sums, reference))
     near: Flags = among & (np.abs(apart) <= 4 * tail)
@@ -165,7 +162,7 @@ def _cluster(sums: FieldArray, among: Flags, tail: int) -> tuple[FieldArray, Fla
 
 
 def labels(coins: Flags, scores: Floats, course: SessionCharge) -> Guesses:
-    """Guesses of labels, 1 where the score is over 0, beside what the ad server alone is charged for."""
+    """Guesses of labels, 1 where the score is positive, against what the ad server's charge allows."""
     known = most_advantage(course.noise, 1.0, course.batches) if course.batches else 0.0
     allowed = min(known, most_advantage(course.noise, course.rate, course.steps))
     return guessed(scores > 0, coins, (1 + allowed) / 2)
@@ -174,8 +171,8 @@ def labels(coins: Flags, scores: Floats, course: SessionCharge) -> Guesses:
 def bound_with_batches(
     coins: Flags, left: Floats, drawn: Flags, course: SessionCharge, confidence: float
 ) -> NoiseBound:
-    """The ε that labels guessed by a coalition refute. `left`: sums less the noise that colluders told."""
-    # Where a canary is in many batches, all are guessed right: that says nothing of how much noise there is.
+    """The ε that a coalition's label guesses refute. `left`: sums minus the colluders' noise."""
+    # Canaries in many batches are all guessed right, which says nothing about the amount of noise.
     some, largest = canaries.first(drawn, canaries.judged(course.noise)), int(drawn.sum(axis=0).max())
     guesses = canaries.with_batches(left, some)
     return canaries.bound_with_batches(

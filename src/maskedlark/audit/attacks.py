@@ -1,7 +1,7 @@
-"""Attacks on masks, and how much better than chance they do. Run by who audits what helpers see.
+"""Attacks on masks, and their advantage over chance. Run by anyone auditing what helpers see.
 
-A helper reads the truth off the sign or size of its own masks; a coalition of helpers learns from everything
-that it sees; and candidates that are not the whole label space give labels away without any mask.
+A helper reads the truth from the sign or size of its own masks; a coalition of helpers learns from everything
+it sees; and candidates that are not the whole label space reveal labels without any mask.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class Advantage:
 
     @property
     def deviations(self) -> float:
-        """How many standard deviations the advantage is away from 0."""
+        """The distance of the advantage from 0, in standard deviations."""
         return self.value / self.error
 
     def __str__(self) -> str:
@@ -56,27 +56,26 @@ def by_size(view: Rows) -> Flags:
 
 
 def as_signed(shares: FieldArray) -> Rows:
-    """Our masks as an attacker reads them that looks for signs: in [-1, 1]."""
+    """Masks scaled to [-1, 1], for an attacker that looks at signs."""
     return field.to_signed(shares).astype(np.float64) / field.HALF
 
 
 def as_uniform(shares: FieldArray) -> Rows:
-    """Our masks as an attacker reads them that looks for a generator's floats: in [0, 1)."""
+    """Masks scaled to [0, 1), for an attacker that looks for a generator's floats."""
     return np.ldexp((shares >> (field.BITS - 53)).astype(np.float64), -53)
 
 
 def labels(views: Sequence[View]) -> NDArray[np.int64]:
-    """The binary labels that all helpers' shares add up to: 1 where something happened. No party has them."""
+    """The binary labels that all shares add up to: 1 where something happened. No party knows them."""
     return field.to_signed(sharing.combine([view.shares for view in views]))[:, 1]
 
 
 def as_rows(views: Sequence[View]) -> Rows:
     """Everything that a coalition sees, for a learner.
 
-    That is order, size and public part of the reports, all bytes of the opened payloads, all shares.
-
-    Candidates, tags, features and seeds are bytes of the payloads. Shares are given as bits, each helper's
-    and their sum: what a coalition would try first, and what no learner finds by itself.
+    That is order, size and public part of the reports, all bytes of the decrypted payloads (candidates, tags,
+    features, seeds), and all shares as bits: each helper's and their sum, which a coalition would try first
+    and no learner finds by itself.
     """
     records = len(views[0].parts)
     together = sharing.combine([view.shares for view in views])
@@ -103,10 +102,9 @@ def bits(data: bytes, records: int) -> NDArray[np.uint8]:
 def learn(rows: Rows, truth: Flags) -> dict[str, Advantage]:
     """The advantage of a linear and of a tree-based learner on the half of the records not shown to them.
 
-    They are stronger than any real helper, which sees no label at all. What they cannot learn from so much
-    help, no fixed rule of their kind reads off without.
+    What they cannot learn, no fixed rule of their kind can read, nor a real helper, which sees no labels.
     """
-    try:  # Here: only who audits has it installed.
+    try:  # Here: only auditors have it installed.
         from sklearn.ensemble import HistGradientBoostingClassifier  # noqa: PLC0415
         from sklearn.linear_model import LogisticRegression  # noqa: PLC0415
         from sklearn.pipeline import make_pipeline  # noqa: PLC0415
@@ -139,8 +137,8 @@ class Leak:
 def pair_leak(prior: NDArray[np.float64], labels: NDArray[np.int64], candidates: NDArray[np.int64]) -> Leak:
     """The leak of `pair` for labels 0 … L-1 that occur as `prior` says. Run by a curious helper.
 
-    It sees two candidates, 0 and c. Either c happened, or nothing did and c was drawn at random. Where
-    conversions are skewed, a common c is likely the truth and a rare one likely a fake.
+    It sees two candidates, 0 and c. Either c happened, or nothing did and c was drawn at random. With skewed
+    conversions, a common c is likely the truth and a rare one likely a fake.
     """
     fakes = prior[0] / (len(prior) - 1)  # P(nothing happened, and this label was drawn as the fake)
     shown = candidates.max(axis=1)  # the other candidate is 0

@@ -1,6 +1,6 @@
-"""What a helper that colludes tells the ad server: the noise that it added, and who was in each batch.
+"""What a colluding helper can tell the ad server: the noise it added, and who was in each batch.
 
-Run by an auditor who plays that helper and has its folder. Against the noise of the others it is no help.
+Run by an auditor who has that helper's folder. It reveals nothing about the other helpers' noise.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ from maskedlark.release.parts import Batches
 from maskedlark.release.session import body_digest
 from maskedlark.storage.engine import open_database
 
-if TYPE_CHECKING:  # It needs torch, which who audits releases does without.
+if TYPE_CHECKING:  # It needs torch, which auditing releases does not.
     from maskedlark.functions.gradient import GradientQuery, GradientSteps
 
 Floats = NDArray[np.float64]
@@ -37,7 +37,7 @@ Floats = NDArray[np.float64]
 
 @contextmanager
 def reading(folder: Path) -> Iterator[Connection]:
-    """The helper's own database. It may run meanwhile, and is not asked."""
+    """Read the helper's database directly, even while the helper runs."""
     database = open_database(f"sqlite:///{folder / 'database' / 'helper.sqlite'}", make=False)
     try:
         with database.read() as connection:
@@ -49,7 +49,7 @@ def reading(folder: Path) -> Iterator[Connection]:
 def release_noise(
     folder: Path, document: Document, released: ReleaseReceipt, sensitivity: Sensitivity, size: int
 ) -> NDArray[np.int64]:
-    """What a helper added to the one column of a release."""
+    """The noise that a helper added to the only column of a release."""
     with reading(folder) as connection:
         query = text("SELECT seed FROM ledger_lines WHERE number = :number")
         stored = bytes(connection.execute(query, {"number": released.number}).scalar_one())
@@ -59,7 +59,7 @@ def release_noise(
 
 
 def shared_seed(folder: Path, document: Document, dataset: str) -> bytes:
-    """What batches and masks of a dataset follow from: every helper has the same."""
+    """The seed of a dataset's batches and masks, which all helpers share."""
     with reading(folder) as connection:
         query = select(SEEDS.c.message).where(SEEDS.c.dataset == bytes.fromhex(dataset))
         message = bytes(connection.execute(query).scalar_one())
@@ -71,7 +71,7 @@ def shared_seed(folder: Path, document: Document, dataset: str) -> bytes:
 def step_noise(
     folder: Path, document: Document, opened: OpenedReceipt, asked: "GradientSteps", bodies: Sequence[bytes]
 ) -> Floats:
-    """What a helper added to every step of a session, in reals: (steps, size)."""
+    """The noise that a helper added to every step of a session, in reals: (steps, size)."""
     assert opened.course is not None, "a session with noise has a course"
     session, noise = session_seed(folder, document, opened), []
     for number, body in enumerate(bodies):
@@ -86,7 +86,7 @@ def step_noise(
 def batches(
     folder: Path, document: Document, opened: OpenedReceipt, tag: str, count: int, size: int
 ) -> NDArray[np.bool_]:
-    """Which records of a session's one dataset, as they lie there, were in so many steps: (count, size)."""
+    """Which records of the session's only dataset, in stored order, each step used: (count, size)."""
     (dataset,), members = opened.datasets, np.zeros((count, size), np.bool_)
     drawn = Batches(opened.sampling, tag, [shared_seed(folder, document, dataset)], opened.slots, [size])
     for number in range(count):
@@ -96,13 +96,13 @@ def batches(
 
 
 def session_seed(folder: Path, document: Document, opened: OpenedReceipt) -> bytes:
-    """What a helper's noise of a whole session follows from."""
+    """The seed of a helper's noise in a session."""
     stored = stored_session_seed(folder, document, opened)
     return mechanisms.root(stored, [shared_seed(folder, document, each) for each in opened.datasets])
 
 
 def stored_session_seed(folder: Path, document: Document, opened: OpenedReceipt) -> bytes:
-    """What its ledger holds of that."""
+    """The part of that seed stored in the ledger."""
     with reading(folder) as connection:
         stored = session_rows.find(connection, document.origin, bytes.fromhex(opened.request)).seed
     assert stored is not None, "its datasets are still there"
@@ -110,7 +110,7 @@ def stored_session_seed(folder: Path, document: Document, opened: OpenedReceipt)
 
 
 def records(folder: Path, document: Document, dataset: str, tag: str) -> TrainingRecords:
-    """A dataset of the document as it lies at the helper, with its own shares."""
+    """A dataset as the helper stores it, with its own shares."""
     with reading(folder) as connection:
         row = connection.execute(select(DATASETS).where(DATASETS.c.digest == bytes.fromhex(dataset))).one()
     lying = folder / "columns" / str(row.number) / row.folder

@@ -1,11 +1,10 @@
 """Weights that fire on one record alone, so that a sum of gradients is that record's own (section 4.2.3).
 
-Run by an ad server that is not honest. It knows its records' features, and labels are all it lacks. For each
-target it sends one hidden ReLU whose weights point from the middle of all records to the target, and whose
-bias stops short of it: no other record gets through. Output weights are 0. So the one number of the gradient
-that belongs to that ReLU is the target's (1/2 - label) times something positive, clipped: its sign is the
-label. Without noise it is read off. With noise, it is the worst that any record can suffer: its row moves by
-all of the sensitivity.
+Run by a dishonest ad server, which knows its records' features but not their labels. For each target it
+sends one hidden ReLU whose weights point from the mean of all records to the target, and whose bias stops all
+other records. Output weights are 0. So the gradient of that ReLU's output weight is the target's
+(1/2 - label) times something positive, clipped: its sign reveals the label. With noise, it is the worst case
+for any record: its row moves by the full sensitivity.
 """
 
 import math
@@ -26,49 +25,49 @@ _OUTPUT = "w1"
 
 @dataclass(frozen=True, eq=False)
 class Crafted:
-    """One step's worth of the attack: a network, its weights, and the targets that they fire on."""
+    """One step of the attack: a network, its weights, and the targets that they fire on."""
 
     network: Network
     weights: Quantised
     alone: NDArray[np.bool_]
-    """Which targets no other known record fires with. A twin's label cannot be told from its twin's."""
+    """Targets whose ReLU no other known record fires. Labels of identical records cannot be told apart."""
 
     @cached_property
     def place(self) -> slice:
-        """Where the targets' own numbers lie in a gradient."""
+        """The position of the targets' numbers in a gradient."""
         return next(entry.place for entry in self.network.parameters if entry.name == _OUTPUT)
 
     def scores(self, gradient: NDArray[np.float64]) -> NDArray[np.float64]:
-        """One number a target, from a summed gradient: over 0 speaks for label 1."""
+        """One number per target, from a summed gradient: positive indicates label 1."""
         return -gradient[self.place]
 
 
 def network(features: int, targets: int) -> Network:
-    """One ReLU a target. No bias at the output: every record would have a part of its gradient."""
+    """One ReLU per target. No output bias: every record would contribute to its gradient."""
     hidden = Layer(Linear("w0", "b0", features, targets))
     return Network((hidden, Layer(Linear(_OUTPUT, None, targets, 1), Relu())), (BinaryCrossEntropy(),))
 
 
 def craft(records: Bytes, targets: NDArray[np.intp], bits: int = 8) -> Crafted:
-    """Weights that read the labels of these of all known records."""
+    """Weights that read the labels of these targets among all known records."""
     made, top = network(records.shape[1], len(targets)), (1 << (bits - 1)) - 1
     rows = _rows(records, targets, top)
     own, others = _reaches(records, targets, rows)
     biases = -((own + others) // 2)
-    # A bias is coarser than the sums that it is added to: it has as few bits, and more to reach.
+    # A bias has as few bits as a weight but a larger range, so it is coarser than the sums.
     coarse = max(0, math.ceil(math.log2(max(1, int(np.abs(biases).max())) / top)))
     biases >>= coarse
     fired = own + (biases << coarse)
     exponents, activation = _exponents(int(fired.max()), coarse)
     values = np.concatenate([rows.ravel(), biases, np.zeros(len(targets), np.int64)])
-    # What rounds to 0 fires as little as what is below it.
+    # What rounds to 0 does not fire.
     heard = fired * 2.0 ** (activation - exponents[0] - FEATURE_EXPONENT) >= 1
     alone = heard & (others + (biases << coarse) <= 0)
     return Crafted(made, Quantised(values.astype(np.int16), exponents, (activation,), bits), alone)
 
 
 def _rows(records: Bytes, targets: NDArray[np.intp], top: int) -> NDArray[np.int64]:
-    """From the middle of all records to each target, as long as weights can be."""
+    """From the mean of all records to each target, as long as weights allow."""
     apart = records[targets] - records.mean(axis=0)
     longest = np.maximum(np.abs(apart).max(axis=1, keepdims=True), 1.0)
     rows: NDArray[np.int64] = np.rint(apart * (top / longest)).astype(np.int64)
@@ -78,7 +77,7 @@ def _rows(records: Bytes, targets: NDArray[np.intp], top: int) -> NDArray[np.int
 def _reaches(
     records: Bytes, targets: NDArray[np.intp], rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How far each target itself gets, and the best of all others."""
+    """The sum of each target, and the largest sum of all other records."""
     sums = np.rint(rows.astype(np.float64) @ records.T.astype(np.float64)).astype(np.int64)
     each = np.arange(len(targets))
     own = sums[each, targets]
@@ -87,8 +86,8 @@ def _reaches(
 
 
 def _exponents(fired: int, coarse: int) -> tuple[tuple[int, ...], int]:
-    """Of weights, biases and output, and of the activations: as large as 8 bits hold what fires."""
-    # The sums' exponent may be any from `coarse` on: the bias's is less by that, and not under 0.
+    """The exponents of weights, biases and output, and the largest of the activations that fits in 8 bits."""
+    # The bias's exponent, that of the sums minus `coarse`, must not be negative.
     of_sums = max(coarse, FEATURE_EXPONENT, math.ceil(math.log2(max(2, fired))) - 7)
     activation = min(MAX_EXPONENT, math.floor(of_sums + math.log2((TOP - 1) / max(1, fired))))
     return (of_sums - FEATURE_EXPONENT, of_sums - coarse, 0), activation

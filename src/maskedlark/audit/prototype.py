@@ -1,15 +1,15 @@
-"""The paper's public prototype, and the attack that reads every label off the masks of its helper 0.
+"""The paper's public prototype, and an attack that reads every label from the masks of its helper 0.
 
 For each user the prototype draws a number u in [0, 1) for the fake label, shared as (u, -u), and another for
 the true label, shared as (u, 1 - u): floats, from numpy's legacy global generator, a Mersenne Twister. So
 helper 0 sees two uniform floats per user, one drawn for the fake label and then one for the true label, in
-the order of the labels. Which was drawn first is the secret. Every float shows the upper 26
-bits or more of two outputs of the generator, and outputs obey a recurrence that is linear over bits:
+the order of the labels. Which was drawn first is the secret. Every float reveals the upper 26 bits or more
+of two outputs of the generator, and outputs obey a recurrence that is linear over bits:
 
     x[k + 624] = x[k + 397] xor twist(upper bit of x[k], lower bits of x[k + 1])
 
-The six hidden bits of each word spoil some of the 32 equations; the others must hold. They do for the right
-order of a user's draws and fail for a wrong one, so a few hundred users give themselves away.
+The six hidden bits of each word make some of the 32 equations unusable. The others hold for the right order
+of a user's draws and fail for a wrong one, so a few hundred users reveal their labels.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ _HIDDEN_BITS = 6
 _UPPER, _LOWER = np.uint32(0x80000000), np.uint32(0x7FFFFFFF)
 _MATRIX = np.uint32(0x9908B0DF)
 _WORDS_A_USER = 4
-_NEAR, _FAR = MIDDLE // _WORDS_A_USER, WORDS // _WORDS_A_USER  # the users whose words the recurrence ties in
+_NEAR, _FAR = MIDDLE // _WORDS_A_USER, WORDS // _WORDS_A_USER  # the users whose words are in the recurrence
 
 Bits = NDArray[np.uint32]
 Masks = NDArray[np.float64]
@@ -46,7 +46,7 @@ def masks(labels: NDArray[np.int64], generator: np.random.RandomState) -> tuple[
 
 
 def generator(seed: int) -> np.random.RandomState:
-    """The prototype's generator: a Mersenne Twister. Here to be broken; no secret of ours touches it."""
+    """The prototype's generator, a Mersenne Twister: here only to be attacked."""
     return np.random.RandomState(seed)
 
 
@@ -67,20 +67,20 @@ def read_labels(view: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def recover(view: NDArray[np.float64]) -> np.random.RandomState:
-    """The generator itself, standing behind the last mask seen: it predicts every mask to come."""
+    """The generator in its state after the last mask seen: it predicts every later mask."""
     labels = read_labels(view)
     words = _known_words(view)
     stream = np.where((labels == 1)[:, None], words[0], words[1]).reshape(-1)
     state = _solve(stream)
     generator = np.random.RandomState()
     generator.set_state(("MT19937", state[-WORDS:], WORDS, 0, 0.0))
-    # The state ends where a relation last reached; the words behind it were seen, so they are skipped.
+    # The recovered state ends before the last words seen; skip those.
     generator.randint(0, 1 << 32, len(stream) - len(state) - 1, dtype=np.uint32)
     return generator
 
 
 def _known_words(view: NDArray[np.float64]) -> tuple[Bits, Bits]:
-    """The outputs behind the masks, hidden bits 0, drawn in the order of a label 1 and of a label 0."""
+    """The outputs that made the masks, hidden bits 0, in the order of a label 1 and of a label 0."""
     mantissa = np.ldexp(view, 53).astype(np.uint64)
     first = (mantissa >> np.uint64(26)).astype(np.uint32) << np.uint32(5)
     second = (mantissa & np.uint64((1 << 26) - 1)).astype(np.uint32) << np.uint32(6)
@@ -92,7 +92,7 @@ def _consistent(words: tuple[Bits, Bits], orders: tuple[int, ...], users: int) -
     """The users j for whom these labels of j, j + 99 and j + 156 satisfy the recurrence."""
     here, near, far = (words[1 - order] for order in orders)
     fits = np.ones(users, np.bool_)
-    for k in range(_WORDS_A_USER - 1):  # the fourth relation would tie in two more users
+    for k in range(_WORDS_A_USER - 1):  # the fourth relation would involve two more users
         residue = _relation(
             here[:users, k],
             here[:users, k + 1],
@@ -105,14 +105,14 @@ def _consistent(words: tuple[Bits, Bits], orders: tuple[int, ...], users: int) -
 
 
 def _relation(x0: Bits, x1: Bits, near: Bits, far: Bits) -> Bits:
-    """What the recurrence leaves over: 0 for true outputs, linear in every bit of every one of them."""
+    """The residue of the recurrence: 0 for true outputs, linear in every bit of them."""
     mixed = (_untemper(x0) & _UPPER) | (_untemper(x1) & _LOWER)
     twisted = (mixed >> np.uint32(1)) ^ (mixed & np.uint32(1)) * _MATRIX
     return _untemper(far) ^ _untemper(near) ^ twisted
 
 
 def _untemper(y: Bits) -> Bits:
-    """The state word behind an output."""
+    """The state word of an output."""
     y = y ^ y >> np.uint32(18)
     y = y ^ (y << np.uint32(15) & np.uint32(0xEFC60000))
     x = y
@@ -125,7 +125,7 @@ def _untemper(y: Bits) -> Bits:
 
 
 def _hidden() -> list[int]:
-    """What the hidden bits can do to a relation: those of x1 first, then those of the others."""
+    """The effect of each hidden bit on a relation: those of x1 first, then those of the others."""
     bits = np.uint32(1) << np.arange(_HIDDEN_BITS, dtype=np.uint32)
     none = np.zeros_like(bits)
     of_others = _relation(bits, none, none, none), _relation(none, none, none, bits)
@@ -152,7 +152,7 @@ def _solve(stream: Bits) -> Bits:
     outputs = stream[1 : last + 1].copy()
     own, others = _hidden()[:_HIDDEN_BITS], _hidden()[_HIDDEN_BITS:]
     for bit in range(_HIDDEN_BITS):
-        # A parity that only this hidden bit of x1 can make odd reads it off.
+        # A parity that only this hidden bit of x1 can make odd reveals it.
         rest = _orthogonal([*own[:bit], *own[bit + 1 :], *others])
         reader = next(mask for mask in rest if (mask & own[bit]).bit_count() % 2)
         outputs |= (np.bitwise_count(residue & np.uint32(reader)) % 2).astype(np.uint32) << np.uint32(bit)

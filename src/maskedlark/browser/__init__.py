@@ -1,4 +1,4 @@
-"""The browser: attributes conversions, waits, fakes and shares, so that nothing about a user shows."""
+"""The browser's part, run by each user: attributes conversions, and makes and uploads private reports."""
 
 from maskedlark.browser.browser import Browser
 from maskedlark.browser.reports import Parameters

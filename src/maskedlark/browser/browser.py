@@ -1,8 +1,8 @@
 """One user's browser: registers sources and triggers, and makes the reports that are due.
 
-What keeps a conversion from showing: which reports there will be, of what size, and when, is fixed when the
-source is registered, before any conversion can happen; a conversion only changes numbers inside them, which
-are shared and sealed. A page that registers a trigger is told nothing, not even whether it counted.
+A conversion does not show, because the number, sizes and times of reports are fixed when the source is
+registered, before any conversion can happen; a conversion only changes numbers inside them, which are shared
+and sealed. A page that registers a trigger learns nothing, not even whether it counted.
 """
 
 import logging
@@ -26,7 +26,7 @@ from maskedlark.wire.report import MAX_ORIGIN
 _LOG = logging.getLogger(__name__)
 
 MAX_SOURCES = 4096
-"""Of one origin, alive at the same time."""
+"""Per origin, alive at the same time."""
 
 
 class LimitReached(MaskedLarkError):
@@ -88,7 +88,7 @@ class Browser:
                 raise NotDeclared(f"model {tag} takes {wanted} features, one byte each, not {len(data)}")
 
     def _schedule(self, document: Document, source: Source, number: int) -> list[Scheduled]:
-        """All reports of a source, and fakes beside them, each with a moment of its own."""
+        """All reports of a source, and its fakes, each with its own time."""
         planned: list[Planned] = [(Purpose.AGGREGATE, None, number, None)] if document.values else []
         planned += [(Purpose.TRAIN, tag, number, None) for tag in source.features]
         if not planned:
@@ -103,11 +103,11 @@ class Browser:
         ]
 
     def register_trigger(self, origin: str, destination: str, values: Mapping[str, int]) -> None:
-        """A conversion happened here. Counts for one source or for none; the page is not told.
+        """A conversion happened here. It counts for one source or for none; the page is not told.
 
-        Nothing here depends on what the browser has seen, and nobody is asked for a document: neither the
-        page, by an error or by the time it takes, nor the parameter service, by a request, may learn whether
-        there is a source. So values are cut to the declared bounds later, when they are attributed.
+        Nothing here depends on what the browser has seen, and no document is fetched: neither the page, by an
+        error or by timing, nor the parameter service, by a request, may learn whether there is a source. So
+        values are clipped to the declared bounds later, when they are attributed.
         """
         _check_values(values)
         _check_destination(destination)
@@ -115,9 +115,9 @@ class Browser:
             self._store.add_trigger(origin, destination, self._clock.now(), values)
 
     def report_due(self) -> int:
-        """Make the reports whose moment has come; they wait to be sent then. Returns how many.
+        """Make the reports that are due, and put them in the outbox. Returns how many.
 
-        A report that cannot be made now (no key of a helper, say) stays scheduled and holds up no other.
+        A report that cannot be made now (a helper's key is missing, say) stays scheduled and blocks no other.
         """
         self._attribute()
         made = 0
@@ -129,7 +129,7 @@ class Browser:
         return made
 
     def _attribute(self) -> None:
-        """Let every conversion that waits count for its source, as things were when it happened."""
+        """Attribute every waiting conversion to its source, by the state when it happened."""
         with self._store.transaction():
             for trigger in self._store.take_triggers():
                 sources = self._store.sources_of(trigger.origin, trigger.destination)

@@ -1,7 +1,6 @@
-"""A table as the reports of as many browsers, all at once: what each would make, without store and clock.
+"""A table as the reports of as many browsers, made at once without store and clock. Run by simulations.
 
-Masks, quantisation, local noise and moments are drawn for the whole table; sealing, which is a call a
-payload, is shared among processes.
+All draws are made for the whole table; sealing, one call per payload, is distributed over processes.
 """
 
 import signal
@@ -29,7 +28,7 @@ from maskedlark.wire.columns import Key
 from maskedlark.wire.report import Recipient
 
 CHUNK = 1000
-"""Reports that a process makes at a time."""
+"""Reports per task of a process."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Population:
     """When the ads were seen; reports are made a window and a random delay later."""
     rng: Randomness
     pool: Executor | None = None
-    """The processes that share the sealing; none: this one does it."""
+    """The processes that seal; None: this process does."""
     progress: bool = False
 
     def train(
@@ -61,13 +60,13 @@ class Population:
     def train_columns(
         self, tag: str, features: NDArray[np.uint8], labels: Sequence[ArrayLike]
     ) -> tuple[NDArray[np.uint8], list[NDArray[np.int64]], FieldArray]:
-        """What these reports hold, fakes among them: features and candidates, both open; secret masks."""
+        """What these reports hold, fakes included: open features and candidates; secret masks."""
         model = self.document.trained(tag)
         wanted = model.features
         if features.ndim != 2 or features.shape[1] != wanted:
             raise NotDeclared(f"model {tag} takes {wanted} features a record, not {features.shape[1:]}")
         decoys = [bytes.fromhex(decoy.features or "") for decoy in self.document.decoys if decoy.tag == tag]
-        # A browser draws a fake for a purpose, and then one of all its decoys: this tag's part of them.
+        # A browser draws a fake per purpose, then one of all its decoys: this tag gets its fraction.
         tags = [decoy.tag for decoy in self.document.decoys if decoy.tag is not None]
         rate = self.document.fake_rate * len(decoys) / max(1, len(tags))
         order, real, drawn = self._with_fakes(len(features), len(decoys), rate)
@@ -81,7 +80,7 @@ class Population:
     def measure_columns(
         self, keys: Sequence[Sequence[Key]], values: Sequence[ArrayLike]
     ) -> tuple[list[list[Key]], FieldArray]:
-        """What these reports hold, fakes among them: keys, which are open; secret count and values."""
+        """What these reports hold, fakes included: open keys; secret count and values."""
         measure = self.document.measure
         decoys = [decoy.keys for decoy in self.document.decoys if decoy.keys is not None]
         count = np.shape([*values, *keys][0])[0]
@@ -96,13 +95,13 @@ class Population:
     def _with_fakes(
         self, count: int, decoys: int, rate: float
     ) -> tuple[NDArray[np.intp], NDArray[np.bool_], NDArray[np.int64]]:
-        """A random order of all records, fakes among them; which are real; and the fakes' decoys."""
+        """A random order of all records, fakes included; which are real; and the fakes' decoys."""
         fakes = int((self.rng.unit(count) < rate).sum()) if decoys else 0
         order = np.argsort(self.rng.below(1 << 62, count + fakes))
         return order, order < count, self.rng.below(max(decoys, 1), fakes)
 
     def _seal(self, purpose: Purpose, encoded: list[bytes], secrets: FieldArray) -> Iterator[list[bytes]]:
-        """Chunks of reports, in order, as they are made."""
+        """Yield chunks of reports, in order."""
         document = self.document
         size = document.payload_size(purpose)
         envelope = Envelope(document.origin, purpose, document.digest, self.recipients, size)
@@ -126,6 +125,6 @@ class Population:
 
 def processes(count: int) -> ProcessPoolExecutor:
     """Processes for a population: fresh interpreters, since a fork copies locks whose threads it lacks."""
-    # Ctrl-C reaches the whole group: who started the processes ends them, without a traceback from each.
+    # Ctrl-C reaches the whole group: the parent ends the processes, without a traceback from each.
     ignore = signal.SIGINT, signal.SIG_IGN
     return ProcessPoolExecutor(count, get_context("spawn"), signal.signal, ignore)

@@ -1,4 +1,4 @@
-"""What a browser puts into a report, and when: values, labels and features of a source, or a decoy."""
+"""What a browser puts into a report, and when it is due: the data of a source, or of a decoy."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -38,7 +38,7 @@ class Parameters(Protocol):
 
 
 def noised(model: TrainedModel, features: bytes, rng: Randomness) -> bytes:
-    """A source's features with the declared local noise on them."""
+    """A source's features with the declared local noise."""
     if model.feature_noise is None:
         return features
     rows = np.frombuffer(features, np.uint8).reshape(1, -1)
@@ -46,7 +46,7 @@ def noised(model: TrainedModel, features: bytes, rng: Randomness) -> bytes:
 
 
 def draw_fakes(document: Document, rng: Randomness) -> list[Planned]:
-    """The fakes that go with a source: for each purpose with the declared probability, of a random decoy."""
+    """A source's fakes: for each purpose, with the declared probability, one of a random decoy."""
     fakes: list[Planned] = []
     for purpose in document.purposes():
         tagged = purpose is Purpose.TRAIN
@@ -58,23 +58,23 @@ def draw_fakes(document: Document, rng: Randomness) -> list[Planned]:
 
 
 def draw_waits(delay: Delay, count: int, rng: Randomness) -> NDArray[np.int64]:
-    """Random waits in seconds after a source's end, from the declared distribution: none over `most_s`."""
+    """Random waits in seconds after a source's end, from the declared distribution: at most `most_s`."""
     unit = rng.unit(count)
     if delay.mean_s is None:
         return (unit * (delay.most_s + 1)).astype(np.int64)
-    # An exponential, cut off at most_s: the inverse of its distribution function.
+    # The inverse distribution function of an exponential truncated at most_s.
     within = -np.expm1(-delay.most_s / delay.mean_s)
     drawn: NDArray[np.float64] = np.minimum(-delay.mean_s * np.log1p(-unit * within), delay.most_s)
     return drawn.astype(np.int64)
 
 
 def merge(before: Mapping[str, int], values: Mapping[str, int]) -> dict[str, int]:
-    """All that is attributed to a source: values of one type add up."""
+    """A source's values after one more conversion: values of the same name add up."""
     return {name: before.get(name, 0) + values.get(name, 0) for name in {*before, *values}}
 
 
 def bounded(document: Document, source: Source | None) -> dict[str, int]:
-    """The values of a source, cut to the bounds that were declared; 0 without conversion, and for a fake."""
+    """A source's values, clipped to the declared bounds; 0 without conversion, and for a fake."""
     attributed = source.values if source else {}
     return {
         value.name: max(min(value.low, 0), min(attributed.get(value.name, 0), max(value.high, 0)))
@@ -91,7 +91,7 @@ def label_of(label: Label, values: Mapping[str, int], conversions: int) -> int:
 
 
 def recipients(document: Document, parameters: Parameters, now: int) -> tuple[Recipient, ...]:
-    """The document's helpers with the keys that they use now."""
+    """The document's helpers with their current keys."""
     identities = {helper.name: VerifyingKey(bytes.fromhex(helper.identity)) for helper in document.helpers}
     return tuple(Recipient(name, parameters.keys(name, key).current(now)) for name, key in identities.items())
 
@@ -104,7 +104,7 @@ def make(
     now: int,
     rng: Randomness,
 ) -> bytes:
-    """One report, sealed: of a source, or of a decoy when there is none."""
+    """One sealed report: of a source, or of a decoy if there is none."""
     purpose = scheduled.purpose
     envelope = Envelope(document.origin, purpose, document.digest, to, document.payload_size(purpose))
     real, values = np.array([source is not None]), bounded(document, source)
@@ -115,7 +115,7 @@ def make(
     else:
         assert scheduled.tag is not None
         model = document.trained(scheduled.tag)
-        # A decoy's features get the noise that a real record's have.
+        # A decoy's features get the same noise as a real record's.
         features = (
             source.features[model.tag]
             if source

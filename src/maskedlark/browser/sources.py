@@ -19,20 +19,20 @@ class Source:
     """An ad that was shown or clicked. All but `values` comes from the ad server, before any conversion."""
 
     number: int
-    """In the order of registration."""
+    """By registration."""
     origin: str
     parameters: bytes
-    """The digest of the document that was in force: everything about its reports follows that one."""
+    """The digest of the document then in force: its reports follow that one in everything."""
     kind: Kind
     destination: str
     keys: Mapping[str, Key]
     features: Mapping[str, bytes]
-    """Byte features by model tag, with local noise on them where it is declared."""
+    """Byte features by model tag, with local noise where declared."""
     registered: int
     ends: int
-    """Conversions before this moment count for it."""
+    """Conversions before this time count for it."""
     conversions: int = field(default=0, repr=False)
-    """How many were attributed to it so far. Secret, like their values."""
+    """How many were attributed so far. Secret, like their values."""
     values: Mapping[str, int] = field(default_factory=dict, repr=False)
 
 

@@ -1,7 +1,7 @@
-"""The browser's own durable store: sources, what is scheduled, and reports that wait to be sent.
+"""The browser's own durable store: sources, scheduled reports, and reports that wait to be sent.
 
-One SQLite file. Every change is a transaction, so a browser that is killed anywhere carries on: nothing that
-was registered is lost, and a report is either not made yet or made once, with its bytes kept for a resend.
+One SQLite file. Every change is a transaction, so a browser killed at any point can resume: nothing that was
+registered is lost, and a report is either not made yet or made once, with its bytes kept for a resend.
 """
 
 import json
@@ -45,7 +45,7 @@ _TRIGGER = "origin, destination, happened, last_source, carried"
 
 @dataclass(frozen=True)
 class Scheduled:
-    """A report to be made at its moment, drawn when a source was registered: of the source, or of a decoy."""
+    """A report to be made when due, drawn when a source was registered: of the source, or of a decoy."""
 
     due: int
     origin: str
@@ -70,14 +70,14 @@ class Trigger:
 
 
 class Store:
-    """What a browser remembers. The path may be ":memory:" for simulations that need no memory."""
+    """What a browser remembers. The path may be ":memory:" for simulations that need no durability."""
 
     SYNCHRONOUS = "FULL"
-    """Every transaction is on the disk before it counts."""
+    """Every transaction is on disk when it ends."""
 
     def __init__(self, path: Path | str) -> None:
         if str(path) != ":memory:":
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # what users did is nobody else's to read
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # nobody else may read what users did
         self._lock = threading.RLock()  # an uploader may run in a thread of its own
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._connection.execute("PRAGMA journal_mode = WAL")
@@ -85,12 +85,12 @@ class Store:
         self._connection.executescript(_SCHEMA)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._connection.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing, and nobody in between."""
+        """Atomic, and exclusive of other writers."""
         with self._lock:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -101,12 +101,12 @@ class Store:
                 raise
 
     def run(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        """One statement, in the transaction of this thread if it has one."""
+        """Run one statement, in this thread's transaction if it has one."""
         with self._lock:
             return self._connection.execute(statement, values).fetchall()
 
     def add_source(self, source: Source) -> int:
-        """A new source; returns its number."""
+        """Add a source; returns its number."""
         keys = json.dumps(dict(source.keys))
         features = json.dumps({tag: data.hex() for tag, data in source.features.items()})
         declared = source.origin, source.parameters, source.kind, source.destination, keys, features
@@ -123,7 +123,7 @@ class Store:
         return [_source(row) for row in rows]
 
     def source(self, number: int) -> Source | None:
-        """One source, with all that was attributed to it; none if all its reports were made meanwhile."""
+        """A source with everything attributed to it, or None if all its reports have been made."""
         rows = self.run("SELECT * FROM sources WHERE number = ?", number)
         return _source(rows[0]) if rows else None
 
@@ -133,38 +133,37 @@ class Store:
         return int(count)
 
     def add_trigger(self, origin: str, destination: str, happened: int, values: Mapping[str, int]) -> None:
-        """A conversion. Always the same write, whether or not there is a source that it will count for."""
+        """Add a conversion. The write is the same whether or not it will count for a source."""
         last = "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'sources'), 0)"
         added = f"INSERT INTO triggers ({_TRIGGER}) VALUES (?, ?, ?, {last}, ?)"  # noqa: S608
         self.run(added, origin, destination, happened, json.dumps(dict(values)))
 
     def take_triggers(self) -> list[Trigger]:
-        """The conversions that wait to be attributed, in their order; gone when the transaction ends."""
+        """The conversions that wait to be attributed, in order; deleted when the transaction ends."""
         rows = self.run(f"DELETE FROM triggers RETURNING number, {_TRIGGER}")  # noqa: S608
         return [Trigger(*(*row[1:-1], json.loads(row[-1]))) for row in sorted(rows)]
 
     def attributed(self, number: int, values: Mapping[str, int]) -> None:
-        """One more conversion counts for a source; these are its values by now."""
+        """Count one more conversion for a source, whose values are now these."""
         change = "UPDATE sources SET conversions = conversions + 1, attributed = ? WHERE number = ?"
         self.run(change, json.dumps(dict(values)), number)
 
     def schedule(self, reports: Iterable[Scheduled]) -> None:
-        """Remember reports to be made."""
+        """Store reports to be made."""
         for report in reports:
             *row, _ = astuple(report)
             self.run(f"INSERT INTO scheduled ({_SCHEDULED}) VALUES (?, ?, ?, ?, ?, ?, ?)", *row)  # noqa: S608
 
     def due(self, at: int) -> list[Scheduled]:
-        """The reports whose moment has come."""
+        """The reports that are due."""
         rows = self.run(f"SELECT {_SCHEDULED}, number FROM scheduled WHERE due <= ?", at)  # noqa: S608
         return [Scheduled(row[0], row[1], row[2], Purpose(row[3]), *row[4:]) for row in rows]
 
     def made(self, scheduled: Scheduled, report: bytes) -> bool:
-        """A report was made: it waits to be sent now. False if another thread or process was faster."""
+        """Put a report that was made in the outbox. False if another thread or process was faster."""
         if not self.run("DELETE FROM scheduled WHERE number = ? RETURNING number", scheduled.number):
             return False  # A second report would have another id, and count twice.
-        # Once one report is made nothing more counts for the source, even if the clock jumps back: its
-        # reports have to agree.
+        # Now nothing more counts for the source, even if the clock jumps back: its reports must agree.
         self.run("UPDATE sources SET ends = 0 WHERE number = ?", scheduled.source)
         self.run("INSERT INTO outbox (origin, report) VALUES (?, ?)", scheduled.origin, report)
         none_left = "NOT EXISTS (SELECT 1 FROM scheduled WHERE source = sources.number)"
@@ -183,8 +182,7 @@ def _source(row: tuple[Any, ...]) -> Source:
 class Outbox:
     """Reports that wait to be sent to one ad server, in a browser's store: `upload.Uploader` sends from here.
 
-    They are kept, byte for byte, until the ad server has them for good. Every change is durable when its
-    method returns.
+    Their bytes are kept until the ad server has stored them. Every change is durable when its method returns.
     """
 
     def __init__(self, store: Store, origin: str) -> None:
@@ -192,28 +190,28 @@ class Outbox:
         self._origin = origin
 
     def put(self, reports: Iterable[bytes]) -> None:
-        """Reports that were made elsewhere, for a population that shares one store."""
+        """Add reports made elsewhere, for a population that shares one store."""
         with self._store.transaction():
             for report in reports:
                 self._store.run("INSERT INTO outbox (origin, report) VALUES (?, ?)", self._origin, report)
 
     def batch(self, most: int) -> list[tuple[int, bytes]]:
-        """Up to so many that are neither acknowledged nor refused, by key, in random order."""
+        """At most `most` reports that are neither acknowledged nor refused, with keys, in random order."""
         waiting = "SELECT number, report FROM outbox WHERE origin = ? AND refused IS NULL"
         rows = self._store.run(f"{waiting} ORDER BY random() LIMIT ?", self._origin, most)
         return [(key, report) for key, report in rows]
 
     def acknowledge(self, keys: Sequence[int]) -> None:
-        """The ad server has stored these for good."""
+        """The ad server has durably stored these."""
         with self._store.transaction():
             for key in keys:
                 self._store.run("DELETE FROM outbox WHERE number = ?", key)
 
     def refuse(self, key: int, reason: str) -> None:
-        """The ad server will never take this one: it is kept aside, with the reason."""
+        """The ad server will never accept this one: set it aside, with the reason."""
         self._store.run("UPDATE outbox SET refused = ? WHERE number = ?", reason, key)
 
     def refused(self) -> list[tuple[bytes, str]]:
-        """What was kept aside, and why."""
+        """The reports that were set aside, and why."""
         aside = "SELECT report, refused FROM outbox WHERE origin = ? AND refused IS NOT NULL"
         return [(report, reason) for report, reason in self._store.run(aside, self._origin)]

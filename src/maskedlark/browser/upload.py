@@ -1,8 +1,8 @@
-"""Sending reports to the ad server: in the background, as often as it takes. Run by the browser.
+"""Sends reports to the ad server, in the background, as often as it takes. Run by the browser.
 
-A report leaves the outbox only when the ad server says that it has it for good. Until then the very
-same bytes are sent again, and the ad server counts them once, by id. Nothing that the ad server answers makes
-a browser show more of itself: no cookie is sent, no redirect followed.
+A report leaves the outbox only when the ad server confirms that it has durably stored it. Until then the same
+bytes are sent again, and the ad server counts them once, by id. No answer of the ad server makes a browser
+reveal more: no cookie is sent, no redirect followed.
 """
 
 import email.utils
@@ -28,9 +28,9 @@ from maskedlark.wire import uploads
 from maskedlark.wire.uploads import Answer, Verdict
 
 POOL_BATCHES = 4
-"""A batch is drawn from this many times its size: one that always fails does not block the others."""
+"""A batch is drawn from this many times its size, so one report that always fails does not block others."""
 MAX_ANSWER_BYTES = 256
-"""For one report."""
+"""Per report."""
 MAX_RETRY_AFTER_S = 24 * 3600
 _LOG = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Settings:
     first_wait_s: int = 2
     most_wait_s: int = 3600
     idle_s: float = 60.0
-    """Between two looks at a store in which nothing waits."""
+    """Between two checks of an empty outbox."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ Batch = Sequence[tuple[int, bytes]]
 
 
 class Uploader:
-    """Sends what waits in an outbox to the ad server at `url`. Any thread may use it."""
+    """Sends an outbox's reports to the ad server at `url`. Any thread may use it."""
 
     def __init__(
         self,
@@ -99,11 +99,11 @@ class Uploader:
         self._one_at_a_time = threading.Lock()
 
     def send_due(self) -> Progress:
-        """Send all that waits, until nothing does or an attempt fails. Returns what was settled."""
+        """Send until the outbox is empty or an attempt fails. Returns what was settled."""
         return sum(iter(self._step, None), Progress())
 
     def run(self, stop: threading.Event) -> None:
-        """Send in the background until told to stop. Does not give up, whatever fails."""
+        """Send until `stop` is set. Never gives up, whatever fails."""
         while not stop.is_set():
             try:
                 moved = self._step()
@@ -114,11 +114,11 @@ class Uploader:
                 stop.wait(self.wait_s() or self._settings.idle_s)
 
     def wait_s(self) -> int:
-        """Seconds until the next attempt after one that failed; 0 when there is nothing to wait for."""
+        """Seconds until the next attempt after one that failed; 0 if there is no need to wait."""
         if self._not_before is None:
             return 0
         left = self._not_before - self._clock.now()
-        # A clock that was put back must not make us wait for years.
+        # A clock that was set back must not make us wait for years.
         return left if 0 < left <= MAX_RETRY_AFTER_S + self._settings.most_wait_s else 0
 
     def _step(self) -> Progress | None:
@@ -139,7 +139,7 @@ class Uploader:
             return progress
 
     def _draw(self) -> Batch:
-        """The next batch, in random order: the order in which things happened is nobody's business."""
+        """The next batch, in random order: the order in which things happened must not show."""
         waiting = self._outbox.batch(POOL_BATCHES * self._size)
         order = np.argsort(self._rng.words(len(waiting)), kind="stable")
         shuffled = [waiting[place] for place in order.tolist()][: self._size]
@@ -148,7 +148,7 @@ class Uploader:
         return shuffled[: max(1, fitting)]
 
     def _send(self, batch: Batch) -> Progress:
-        """Send a batch until it is answered report by report; smaller, where it is too large."""
+        """Send a batch until every report is answered; in smaller pieces if it is too large."""
         try:
             answers = self._post([report for _, report in batch])
         except BodyTooLarge as error:
@@ -170,7 +170,7 @@ class Uploader:
         return Progress(len(taken), len(batch) - len(taken))
 
     def _post(self, reports: Sequence[bytes]) -> tuple[Answer, ...]:
-        """One upload. Whatever is not a full answer of the ad server's is a reason to try later."""
+        """One upload. Anything but a full answer of the ad server means: try later."""
         patience = Patience(MAX_ANSWER_BYTES * (len(reports) + 1), self._settings.timeout_s)
         end = time.monotonic() + patience.within_s
         batch = uploads.encode_batch(reports)
@@ -186,9 +186,9 @@ class Uploader:
             raise _TryLater(type(error).__name__) from error
 
     def _fail(self, failure: _TryLater) -> None:
-        """Wait before the next attempt: longer each time, at random, and as long as the ad server asks."""
+        """Set the wait before the next attempt: longer each time, random, at least what the server asks."""
         wait = min(self._settings.most_wait_s, self._settings.first_wait_s << min(self._failures, 30))
-        # Half of it random: browsers that failed together must not come back together.
+        # Half of it is random: browsers that failed together must not return together.
         wait = math.ceil(wait * (1 + float(self._rng.unit(1)[0])) / 2) + failure.wait_s
         self._failures += 1
         self._size = max(1, self._size // 2)
@@ -207,7 +207,7 @@ def _host(url: str) -> str:
 
 
 def retry_after_s(header: str, now: int) -> int:
-    """What a Retry-After header asks for, in seconds or as a date; 0 where it asks for nothing sensible."""
+    """The seconds that a Retry-After header, in seconds or a date, asks for; 0 if it makes no sense."""
     try:
         if header.isascii() and header.isdigit():
             seconds = int(header)

@@ -1,4 +1,4 @@
-"""The `maskedlark` command. What a command needs is imported when it is run: the others cost it no time."""
+"""The `maskedlark` command, run by all parties. Each subcommand is imported only when it is run."""
 
 from importlib import import_module
 from typing import Annotated, Any
@@ -25,9 +25,9 @@ experiment: Repeat an experiment of the paper, or one of ours. Needs a clone of 
 bench: Measure how fast one part is. Needs a clone of the repository.
 """
 _COMMANDS = dict(line.split(": ", 1) for line in _LIST.splitlines())
-"""What the list of commands says of each, in the order in which they are used."""
+"""The short help of each command, in the order of use."""
 _MODULES = {"evaluate": "train", "experiment": "bench"}
-"""Where a command is that has no module of its name."""
+"""Modules of commands that have another name."""
 EXIT_CODES = (
     "Exit codes: 0 done; 1 refused: the line says what to do; 2 the command line is wrong; 3 the budget does "
     "not allow it; 4 a service is away or busy: try again later; 130 interrupted."
@@ -35,24 +35,24 @@ EXIT_CODES = (
 
 
 class _Commands(TyperGroup):
-    """Commands by the names of their modules."""
+    """Commands, loaded by the names of their modules."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002
-        """In the order in which they are used."""
+        """In the order of use."""
         return list(_COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401, ARG002
-        """A command as the list shows it."""
+        """A command with its short help only."""
         return TyperCommand(cmd_name, help=_COMMANDS[cmd_name]) if cmd_name in _COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
-        """The command that is run, and what is left of the line."""
+        """The command that is run, and the rest of its arguments."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, command if name is None else load(name), rest
 
 
 def load(name: str) -> Any:  # noqa: ANN401
-    """The whole of a command: a group of its own, or one of those of its module."""
+    """The full command: its module's group, or one of its commands."""
     group = get_group(import_module(f"{__name__}.{_MODULES.get(name, name)}").app)
     if group.name != name:
         return group.commands[name]

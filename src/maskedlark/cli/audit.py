@@ -35,7 +35,7 @@ def masks(
 def canaries(
     count: Canaries = 8000,
     releases: Annotated[int, Option(min=1, max=20, help="Each is one more trial of every canary.")] = 10,
-    # Laplace noise for more would be below the 0.1 that the audited document declares.
+    # A larger ε needs less Laplace noise than the 0.1 that the audited document declares.
     epsilon: Annotated[float, Option(min=0.01, max=10, help="Of one release: declared, audited.")] = 1.0,
     kind: Annotated[Literal["laplace", "gaussian"], Option(help="Of the noise.")] = "laplace",
     as_json: Json = False,
@@ -80,13 +80,13 @@ def weights(
 
 
 def _audit(name: str) -> Any:  # noqa: ANN401 - a module
-    """By name: some need torch or scikit-learn."""
+    """Import an audit by name: some need torch or scikit-learn."""
     module = f"maskedlark.cli.audits.{name}"
     return import_extra(module, "this audit", "extras `train` and `audit`", NotDeclared)
 
 
 def _run(name: str, *settings: object) -> Any:  # noqa: ANN401
-    """Its findings. The services that it starts end with it, however it ends."""
+    """Run an audit. The services that it starts always end with it."""
     audit = _audit(name)
     with signals.as_interrupts():
         return audit.run(*settings, SystemRandomness())

@@ -1,4 +1,4 @@
-"""`maskedlark bench` and `experiment`: both need a clone of the repository, and are in no wheel."""
+"""`maskedlark bench` and `experiment`, which need a clone of the repository: the wheel has neither."""
 
 import os
 import subprocess
@@ -36,7 +36,7 @@ def bench(
     root = _root("benches")
     _check("bench", name, sorted({path.stem for path in (root / "benches").glob("*.py")} - _SHARED))
     line = [sys.executable, "-m", "benches", name, *(["--json"] if as_json else [])]
-    # A process of its own: how many threads there are is settled before numpy is loaded.
+    # A separate process, because the number of threads is fixed when numpy is loaded.
     done = subprocess.run(line, cwd=root, env={**os.environ, **_ONE_THREAD}, check=False)  # noqa: S603
     if done.returncode:
         raise typer.Exit(1)
@@ -56,7 +56,7 @@ def experiment(
     root, size = _root("experiments"), "quick" if quick else "full" if full else "default"
     for name in names:
         _check("experiment", name, [*_module(root, "experiments.figures").NAMES, "all"])
-    # The page is the default size's: a look does not replace it.
+    # Only the default size replaces the page.
     folder = out or (root / "docs/results" if size == "default" else root / f"build/results-{size}")
     main, sized = _module(root, "experiments.running").main, _module(root, "experiments.size").Size(size)
     with signals.as_interrupts():
@@ -72,7 +72,7 @@ def _check(kind: str, name: str, known: list[str]) -> None:
 
 
 def _root(package: str) -> Path:
-    """Where the repository is that holds this package: around our own files, or the current folder."""
+    """The repository that holds this package: around these files, or the current folder."""
     own = Path(maskedlark.__file__).resolve().parents[2]
     for place in (own, Path.cwd()):
         if (place / package / "__init__.py").exists() and (place / "src" / "maskedlark").exists():
@@ -84,9 +84,9 @@ def _root(package: str) -> Path:
 
 
 def _module(root: Path, name: str) -> Any:  # noqa: ANN401 - a module
-    """A module of the clone, by its whole name."""
+    """Import a module of the clone, by its full name."""
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))
-        # Processes that it starts find it too.
+        # So that child processes find it too.
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
     return import_module(name)

@@ -1,4 +1,4 @@
-"""An origin's chain of documents, trusted by the two public keys that a command line gives."""
+"""An origin's chain of documents, verified by two public keys given on the command line."""
 
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from maskedlark.web.parameters import ParameterClient
 def open_client(
     origin: str, service: str, service_key: str, origin_key: str, cache: Path | None = None
 ) -> Iterator[ParameterClient]:
-    """A client that trusts these two keys. Without a cache it forgets what it has seen."""
+    """A client that trusts these two keys. Without a cache it does not remember what it has seen."""
     key, pins = key_file.public(service_key), {origin: key_file.public(origin_key)}
     with (
         tempfile.TemporaryDirectory() as forgotten,
@@ -30,7 +30,7 @@ def open_client(
 
 
 def verify(signed: Sequence[Signed], origin: str, service_key: str, origin_key: str) -> list[Document]:
-    """Every document of a chain, of which there is at least one."""
+    """Verify a chain and return its documents, at least one."""
     with naming_keys("--service-key", "--origin-key"):
         documents = chain.verify(signed, origin, key_file.public(origin_key), key_file.public(service_key))
     if not documents:

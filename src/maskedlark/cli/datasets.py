@@ -82,7 +82,7 @@ def abort(
 
 @contextmanager
 def _bars() -> Iterator[sending.Progress]:
-    """A bar a helper, where someone is watching; they are no part of the output."""
+    """A progress bar per helper, on a terminal only; not part of the output."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     bars: dict[str, TaskID] = {}
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as shown:

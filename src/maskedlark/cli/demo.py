@@ -51,11 +51,11 @@ def demo(
 
 
 def check_writable(page: Path) -> None:
-    """Refuse, before anything is started, a page that could not be written in the end."""
+    """Refuse an unwritable page before anything is started."""
     if not page.absolute().parent.is_dir():
         raise typer.BadParameter(f"there is no folder {page.parent} to write the page in: make it first")
     try:
-        # Tried, not asked: permissions do not say that a disk is mounted to be read only.
+        # Tried, because permissions do not show a read-only mount.
         with page.open("ab") if page.exists() else tempfile.TemporaryFile(dir=page.absolute().parent):
             pass
     except OSError as error:
@@ -65,12 +65,12 @@ def check_writable(page: Path) -> None:
 
 
 def link(page: Path) -> str:
-    """The page as rich shows it: its name may look like markup, and is none."""
+    """A link to the page for rich, escaped because its name may look like markup."""
     return f"[link={page.absolute().as_uri()}]{escape(str(page))}[/link]"
 
 
 def run(console: Screen, users: int, helpers: int, rng: Randomness) -> DemoResults:
-    """All steps. What they start is stopped when this returns, however it does."""
+    """Run all steps. What they start is always stopped."""
     start, crowd = time.perf_counter(), simulated.people(users)
     encoder = simulated.encoder(crowd)
     console.print()
@@ -105,11 +105,11 @@ def run(console: Screen, users: int, helpers: int, rng: Randomness) -> DemoResul
 
 
 def train(console: Screen, client: Client, crowd: People, encoder: Encoder, rng: Randomness) -> Model | None:
-    """The step that needs torch: left out, and said so, where that is not installed."""
+    """The step that needs torch: skipped with a message if that is not installed."""
     if find_spec("torch") is None:
         console.say("No model is trained: `pip install maskedlark\\[train]` brings what that needs.")
         return None
-    # Here: torch takes seconds to load, and nobody waits for it to read the help.
+    # Here: torch takes seconds to load, and the help does not need it.
     from maskedlark.cli.demo_steps import training  # noqa: PLC0415
 
     return training.run(console, client, crowd, encoder, rng)

@@ -1,4 +1,4 @@
-"""How commands are declared, and how they fail: in one line that says what to do, with a code for scripts."""
+"""How commands are declared and how they fail: with one line that says what to do, and an exit code."""
 
 import traceback
 from collections.abc import Callable
@@ -25,11 +25,11 @@ CODES: dict[int, tuple[type[MaskedLarkError], ...]] = {
     OVER_BUDGET: (AccountClosed, BudgetExhausted, DeltaExhausted, OverCeiling),
     AWAY: (Busy, HelperAway, IngestInterrupted, ServiceAway, SlotTaken, StorageUnavailable),
 }
-"""A class that is not here takes the code of its nearest ancestor; without any, it is a refusal."""
+"""Other classes use the code of their nearest ancestor; without one, that of a refusal."""
 
 
 def group(name: str, example: str, note: str = "") -> typer.Typer:
-    """A group of commands. `maskedlark.cli` says what it is for."""
+    """A group of commands, described in `maskedlark.cli`."""
     epilog = "\n\n".join(filter(None, [f"Example: maskedlark {name} {example}", note]))
     return typer.Typer(name=name, epilog=epilog, no_args_is_help=True)
 
@@ -46,7 +46,7 @@ def command(app: typer.Typer, example: str) -> Callable[[Callable[Given, None]],
 
 
 def import_extra(module: str, what: str, extras: str, error: type[MaskedLarkError]) -> Any:  # noqa: ANN401
-    """A module by its name, when it is needed: those of extras take seconds to load, or are not installed."""
+    """Import a module of an extra when needed: it takes seconds to load, or is not installed."""
     try:
         return import_module(module)
     except ModuleNotFoundError as missing:
@@ -54,20 +54,20 @@ def import_extra(module: str, what: str, extras: str, error: type[MaskedLarkErro
 
 
 def exit_code(error: type[MaskedLarkError]) -> int:
-    """The exit code of an error of ours. 2 is the command line's own."""
+    """The exit code of a maskedlark error. 2 is reserved for invalid command lines."""
     named = (code for each in error.__mro__ for code, classes in CODES.items() if each in classes)
     return next(named, REFUSED)
 
 
 def report_errors(function: Callable[Given, None]) -> Callable[Given, None]:
-    """An error of ours is one clear line and an exit code, not a traceback."""
+    """Turn maskedlark errors into one clear line and an exit code, not a traceback."""
 
     @wraps(function)
     def run(*args: Given.args, **kwargs: Given.kwargs) -> None:
         try:
             function(*args, **kwargs)
         except (typer.Exit, typer.Abort, typer.BadParameter):
-            raise  # Typer's own words about a command line.
+            raise  # Typer reports invalid command lines itself.
         except KeyboardInterrupt as error:
             _fail("interrupted", signals.exit_code(error))
         except MaskedLarkError as error:
@@ -76,8 +76,8 @@ def report_errors(function: Callable[Given, None]) -> Callable[Given, None]:
             _fail(f"{error.filename or 'input or output'}: {error.strerror}", REFUSED)
         except Exception as error:
             if logs.is_configured():
-                raise  # A service's log says where it was.
-            # Where, and not what it said: nobody has checked that its words hold no key and no password.
+                raise  # The service's log shows where it happened.
+            # Where, but not the message, which might contain a key or a password.
             frames = "".join(traceback.format_tb(error.__traceback__))
             _fail(f"{frames}{type(error).__name__}: a mistake of ours; please report it", REFUSED)
 

@@ -198,7 +198,7 @@ def _publish(settings: Config) -> str:
 
 
 def _published_sequence(settings: Config, identity: VerifyingKey) -> int:
-    """How far the published configurations got: a helper that lost its keys must not begin at 1 again."""
+    """The last published sequence number: a helper that lost its keys must not start again at 1."""
     with Remote(settings.parameter_service) as remote:
         try:
             message = remote.get("/v1/keys", {"helper": settings.name})
@@ -208,7 +208,7 @@ def _published_sequence(settings: Config, identity: VerifyingKey) -> int:
 
 
 def _recovered(done: Recovered) -> Iterator[str]:
-    """What was done, a line each."""
+    """What was done, line by line."""
     for origin, count in done.put_back.items():
         yield f"{origin}: {count} receipts put back, {done.lost[origin]} datasets are lost"
     for origin, version in done.closed.items():

@@ -1,4 +1,4 @@
-"""Options that several commands have, and the `serve` of every service."""
+"""Options shared by several commands, and the `serve` command of every service."""
 
 import os
 from collections.abc import Callable
@@ -21,7 +21,6 @@ Noise = Annotated[float | None, Option(min=0, help="Or how much noise; else the 
 Several = list[str] | None
 """An option that may be repeated."""
 Text = str | None
-"""An option that may be left out."""
 NewFolder = Annotated[Path, Argument(help="The new folder for its settings and data.")]
 _ADDRESS = "The parameter service's address."
 Service = Annotated[str, Option("--service", help=_ADDRESS)]
@@ -34,12 +33,12 @@ Origins = Annotated[
     list[str], Option("--origin", help="NAME=KEY of an ad server's first document key. Repeat for more.")
 ]
 Listening = Callable[[Serving], Serving]
-"""The settings of where to listen, but for what the command line says."""
+"""Applies the command line to the settings of where to listen."""
 Serve = Callable[[Path, Listening], None]
 
 
 def serve_command(app: typer.Typer, party: str, example: str) -> Callable[[Serve], Serve]:
-    """Declare `serve` of a party: it gets the path of its settings, and where else it shall listen."""
+    """Declare a party's `serve`, called with the path of its settings and a `Listening`."""
 
     def add(run: Serve) -> Serve:
         def serve(
@@ -54,7 +53,7 @@ def serve_command(app: typer.Typer, party: str, example: str) -> Callable[[Serve
                 Option(case_sensitive=False, help="The least that is worth a line."),
             ] = "INFO",
         ) -> None:
-            # First thing of all: logs as every service has them, and files that are for their owner alone.
+            # First of all: the logs of every service, and files that only their owner can read.
             logs.configure(app.info.name or party, log_level)
             os.umask(0o077)
             changed = {name: value for name, value in (("host", host), ("port", port)) if value is not None}

@@ -1,4 +1,4 @@
-"""What a command prints when it is done: lines or a table for a reader, or one JSON object for a program."""
+"""What a command prints at the end: lines or a table for readers, or one JSON object for programs."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,21 +9,21 @@ from rich.table import Column, Table
 
 
 def print_result(fields: Mapping[str, object], as_json: bool, *lines: str) -> None:
-    """On standard output, and nothing else there."""
+    """Print the only output of a command to standard output."""
     for line in [json.dumps(fields, ensure_ascii=False)] if as_json else lines:
         typer.echo(line)
 
 
 class Screen(Console):
-    """Where the demo tells its story."""
+    """The console of the demo."""
 
     def say(self, text: str) -> None:
-        """A paragraph, however its lines are broken in the source, and an empty line."""
+        """Print a paragraph, whatever its line breaks in the source, and an empty line."""
         self.print(" ".join(text.split()) + "\n")
 
 
 def table(columns: Iterable[str], rows: Iterable[Sequence[str]], title: str | None = None) -> Table:
-    """Long cells are folded, never cut."""
+    """A table whose long cells are wrapped, never truncated."""
     folded = [Column(name, overflow="fold") for name in columns]
     made = Table(*folded, title=title, title_justify="left", title_style="bold")
     for row in rows:

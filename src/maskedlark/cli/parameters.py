@@ -185,14 +185,14 @@ def serve(config: Path, listening: Listening) -> None:
 
 
 def _declared(given: str | None) -> VerifyingKey | None:
-    """A public key, or that of the key in a file."""
+    """A public key, given directly or as the file of its key."""
     if given is None:
         return None
     return key_file.read(Path(given)).verifying if Path(given).exists() else key_file.public(given)
 
 
 def _handed(data: bytes, key: Path | None) -> Signed:
-    """What was signed elsewhere; or a draft, signed here."""
+    """A signed document, or a draft that is signed here."""
     if key is not None:
         return chain.sign(document.parse(data), key_file.read(key))
     try:
@@ -223,7 +223,7 @@ def _text(path: Path) -> str:
 
 
 def _deliver(out: Path | None, document: Document, data: bytes) -> None:
-    """Say what a document means, and write it: to a file, or to standard output with nothing else there."""
+    """Explain a document and write it: to a file, or as the only output on standard output."""
     _explain(Console(stderr=out is None, highlight=False), document)
     if out is None:
         sys.stdout.write(data.decode() + "\n")

@@ -69,14 +69,14 @@ def query(
 
 
 def _show(tables: Sequence[Table], as_json: bool) -> None:
-    # First, and apart: where the table cannot be written, its id is not lost, and it was paid for.
+    # First, and separately: the id of a paid query must not be lost if the table cannot be written.
     typer.echo(f"request {tables[0].request}", err=True)
     fields = {"tables": [json.loads(table.to_json()) for table in tables]}
     print_result(fields, as_json, "\n\n".join(map(str, tables)))
 
 
 def _list(pending: Sequence[StoredRequest], as_json: bool) -> None:
-    """Every pending question with what it asks; its datasets are those of when it was asked."""
+    """Every pending query, with the datasets of when it was made."""
     asked = [(kept, messages.decode_request(kept.body)) for kept in pending]
     fields, lines = [], []
     for kept, request in asked:
@@ -92,7 +92,7 @@ def _list(pending: Sequence[StoredRequest], as_json: bool) -> None:
 
 
 def parse_where(texts: list[str]) -> dict[str, list[Entry] | Between]:
-    """Filters as they stand on the command line."""
+    """Parse the filters of the command line."""
     filters: dict[str, list[Entry] | Between] = {}
     for text in texts:
         key, is_there, wanted = text.partition("=")
@@ -113,7 +113,7 @@ def _between(text: str, wanted: str) -> Between:
 
 
 def _among(wanted: str) -> list[Entry]:
-    """Every entry as text, and as a number where it is one: the command line cannot tell which was meant."""
+    """Every entry as text, and also as a number if possible: the command line cannot tell which is meant."""
     texts = wanted.split(",")
     short = [text for text in texts if len(text) <= 20 and text.removeprefix("-").isdecimal()]
     numbers = [int(text) for text in short if str(int(text)) == text]

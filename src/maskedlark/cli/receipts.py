@@ -113,7 +113,7 @@ def kept(
 
 
 def _fetch(client: ParameterClient, origin: str, helper: str, most: int) -> list[SignedReceipt]:
-    """From the helper itself, at the address that its identity signs, as the newest document names it."""
+    """Fetch from the helper, at the address signed by its identity in the newest document."""
     identities = {each.name: each.identity for document in client.chain(origin) for each in document.helpers}
     if helper not in identities:
         known = did_you_mean(helper, sorted(identities), "they name")
@@ -129,7 +129,7 @@ def _fetch(client: ParameterClient, origin: str, helper: str, most: int) -> list
 
 
 def read_lines(path: Path) -> list[SignedReceipt]:
-    """Receipts in a file, one a line. Nothing is verified."""
+    """Receipts in a file, one per line. Nothing is verified."""
     receipts = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
@@ -144,8 +144,8 @@ def _write(path: Path, receipts: Sequence[SignedReceipt]) -> None:
 
 
 def _fields(verified: Trail, documents: Sequence[Document]) -> dict[str, Any]:
-    """What was verified: every session with how many of its steps were used, if it is closed; and what a
-    source has cost under every document that has receipts, beside that by sums without noise."""
+    """What was verified: every session, with its used steps if closed; and, for every document with
+    receipts, the cost of a source, and separately that of sums without noise."""
     receipts, spent, local = verified.receipts, verified.spent(), verified.local()
     used = {each.request: each.used for each in receipts if isinstance(each, receipt.ClosedReceipt)}
     opened = [each for each in receipts if isinstance(each, receipt.OpenedReceipt)]

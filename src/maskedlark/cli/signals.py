@@ -1,7 +1,7 @@
-"""Signals that end a process: what a command has started ends with it, and the exit code names the signal.
+"""Signals that end a process: the services that a command started end with it.
 
-Run around commands that start services. Ctrl-C raises KeyboardInterrupt anyway; SIGTERM and SIGHUP do too
-here: else the services would outlive the command.
+Used by commands that start services. Ctrl-C raises KeyboardInterrupt anyway; here SIGTERM and SIGHUP do too,
+or else the services would outlive the command. The exit code names the signal.
 """
 
 import signal
@@ -14,18 +14,18 @@ _ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Terminated(KeyboardInterrupt):
-    """Another signal than Ctrl-C told this process to end: its number is the argument."""
+    """A signal other than Ctrl-C ended this process: its number is the argument."""
 
 
 def exit_code(error: KeyboardInterrupt) -> int:
-    """As shells have it: 130 after Ctrl-C, 143 after SIGTERM."""
+    """The exit code by shell convention: 130 after Ctrl-C, 143 after SIGTERM."""
     return 128 + int(error.args[0] if isinstance(error, Terminated) else signal.SIGINT)
 
 
 @contextmanager
 def as_interrupts() -> Iterator[None]:
-    """Signals to end raise, so that every `with` inside is left; afterwards they do what they did before."""
-    # One that is ignored stays so: whoever typed `nohup` wants it to run on.
+    """Make these signals raise, so that every `with` inside is left; afterwards restore their handlers."""
+    # Ignored signals stay ignored, as with `nohup`.
     handled = [each for each in _ENDS if signal.getsignal(each) not in (signal.SIG_IGN, None)]
     before = {each: signal.signal(each, _raise) for each in handled}
     try:

@@ -79,7 +79,7 @@ def simulate(
 
 
 def _wait(started: Simulation) -> None:
-    """Until somebody stops it, or a service ends by itself."""
+    """Wait until it is stopped, or a service ends by itself."""
     try:
         while not (ended := started.cluster.ended()):
             time.sleep(_LOOK_S)
@@ -90,7 +90,7 @@ def _wait(started: Simulation) -> None:
 
 
 def _listed(texts: Several) -> list[str]:
-    """Names, with commas between or by themselves."""
+    """Names, comma-separated or repeated."""
     return [name for text in texts or [] for name in text.split(",") if name]
 
 
@@ -122,7 +122,7 @@ def _fields(started: Simulation) -> dict[str, Any]:
 
 
 def hints(started: Simulation, folder: Path) -> Iterator[str]:
-    """What there is, and what to type in another terminal."""
+    """What is running, and what to type in another terminal."""
     sealed = ", ".join(f"{each.records} records in {each.name!r}" for each in started.sealed.values())
     yield f"Ready: a parameter service, an ad server and {len(started.cluster.helpers)} helpers are running."
     yield f"Sealed at every helper: {sealed}, fakes among them. Next, in another terminal:\n"

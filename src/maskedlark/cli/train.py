@@ -49,7 +49,7 @@ def train(
     charged = {name: each.model_dump() for name, each in balances.items()}
     line = f"{recipe.out}: trained {training.plan().steps} steps"
     if balances:
-        # What it cost, where most was charged, and what is left, where least is.
+        # The largest charge and the smallest remainder of all helpers.
         line += f"; charged ε = {max(each.charged_epsilon for each in balances.values()):.4g}"
         line += f", left {min(each.left_epsilon for each in balances.values()):.4g}"
     fields = {"plan": training.plan().figures(), "out": str(recipe.out), "charged": charged}
@@ -81,7 +81,7 @@ def evaluate(
 
 
 def _measures(label: object) -> dict[str, Any]:
-    """For programs: those that such a label has."""
+    """The measures of such a label, for programs."""
     measures = {name: getattr(label, name, None) for name in _MEASURES}
     return {name: asdict(each) for name, each in measures.items() if isinstance(each, Measure)}
 

@@ -1,1 +1,1 @@
-"""The pure mathematics of the protocol: no I/O, no codec, no service."""
+"""The pure mathematics of the protocol, used by every party: no I/O, no codec, no service."""

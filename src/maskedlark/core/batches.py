@@ -1,18 +1,17 @@
-"""Who is in a step's batch: drawn by helpers from a seed that they share, so that no ad server chooses it.
+"""Which records are in a step's batch: helpers draw it from a shared seed, so no ad server chooses it.
 
-A batch is a pseudo-random function of seed, model, slot and the record's place in its dataset, where records
-lie in the order of their ids at every helper. A *slot* is the number of a step in a dataset, and is used
-once, ever. Every draw is a stream of ChaCha20 under a key of its own: all helpers draw the same, and who has
-no seed cannot tell a draw from chance. Run by helpers.
+A batch is a pseudo-random function of seed, model, slot and the record's place in its dataset, where every
+helper sorts records by id. A *slot* is the number of a step in a dataset, and is used only once. Every draw
+is a ChaCha20 stream under its own key: all helpers draw the same; without the seed it looks random.
 
-Poisson batches take time in proportion to the batch. First its size is drawn from Binomial(n, q), then so
-many different records, each as likely as any other. A set of size m is thus drawn with probability
+Poisson batches take time proportional to the batch. First the size is drawn from Binomial(n, q), then that
+many distinct records uniformly. A set of size m is thus drawn with probability
 C(n, m) q^m (1-q)^(n-m) / C(n, m) = q^m (1-q)^(n-m): that of n independent coins. The size is found by
 comparing a word of 128 bits with the binomial distribution function, computed to 60 decimal digits by integer
 arithmetic, the same on every machine; so a batch is within 2^-100 of its law in total variation.
 
-A batch comes with others that fill it up to a size that everybody may know (`room`), so that work does not
-tell how large it is. A batch is larger than that with a probability below 2^-64; what is over is left out.
+Other rows pad a batch to a public size (`room`), so that the work does not reveal its size. A batch exceeds
+that with a probability below 2^-64; the excess is dropped.
 """
 
 import hashlib
@@ -31,11 +30,11 @@ from randomgen import ChaCha
 from maskedlark.errors import NotDeclared
 
 VERSION = 1
-"""Raised with every change of who is drawn, held out or left out, here or in `privacy.parts`: helpers of two
-versions must not be added up, nor one answer of each taken for the same."""
+"""Incremented with every change of which records are drawn, held out or left out, here or in `release.parts`:
+answers of two versions must not be added up, or taken for the same."""
 SEED_BYTES = 32
 EXCEEDS_BITS = 64
-"""A batch is larger than its room with a probability below 2 to minus this."""
+"""A batch exceeds its room with a probability below 2 to minus this."""
 Rows = NDArray[np.intp]
 """Places of records."""
 _LABEL = b"maskedlark v2 batch"
@@ -44,14 +43,14 @@ _WHOLE = 1 << 64
 _SIZE_BITS = 128
 _PRECISE = Context(prec=60, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
 _SPARSE = 64
-"""Where fewer than one in so many records is drawn, sorting is quicker than a place for every record."""
+"""If fewer than one record in this many is drawn, sorting is faster than an array of all records."""
 _NOTHING = Decimal(10) ** -50
-"""Sizes that are so much rarer than the likeliest are never drawn: all of them together have 2^-149."""
+"""Sizes this much rarer than the likeliest are never drawn: together they have probability 2^-149."""
 
 
 @dataclass(frozen=True, repr=False)
 class Draw:
-    """Rows of a dataset, and which of them are in the batch. Their number is no secret."""
+    """Rows of a dataset, and which of them are in the batch. The total row count is public."""
 
     rows: Rows
     taken: NDArray[np.bool_]
@@ -68,13 +67,13 @@ def everybody(records: int) -> Draw:
 
 
 def held_out(seed: bytes, tag: str, share: float, records: int) -> NDArray[np.bool_]:
-    """Which records are kept out of every batch, to evaluate with: each by itself, with this probability."""
+    """Which records are held out for evaluation: each independently, with this probability."""
     words: NDArray[np.uint64] = _stream(seed, "held out", tag, 0, records).random_raw(records)
     return words < _threshold(share)
 
 
 def poisson(seed: bytes, tag: str, slot: int, rate: float, records: int) -> Draw:
-    """A batch in which every record is by itself, with this probability, and rows that fill it up."""
+    """A batch with each record independently, with probability `rate`, and rows that pad it."""
     if rate == 1 or records == 0:
         return everybody(records)
     stream = _stream(seed, "poisson", tag, slot, records)
@@ -84,7 +83,7 @@ def poisson(seed: bytes, tag: str, slot: int, rate: float, records: int) -> Draw
     if 2 * most <= records:
         rows = _different(stream, most, records)
         return Draw(rows, np.arange(most) < size)
-    # A large batch is told by whom it lacks. So many are drawn whatever the size is.
+    # A large batch is drawn by its complement; the number of draws does not depend on the size.
     named = _different(stream, -(-records // 2), records)
     taken, few = np.zeros(records, np.bool_), 2 * size <= records
     taken[named[: size if few else records - size]] = True
@@ -92,33 +91,33 @@ def poisson(seed: bytes, tag: str, slot: int, rate: float, records: int) -> Draw
 
 
 def partition(seed: bytes, tag: str, slot: int, batches: int, records: int) -> list[Rows]:
-    """All batches of an epoch whose first step has this slot: every record is in exactly one of them."""
+    """All batches of an epoch whose first step has this slot: each record is in exactly one."""
     if batches < 1:
         raise NotDeclared(f"an epoch has 1 batch or more, not {batches}")
     words: NDArray[np.uint64] = _stream(seed, "partition", tag, slot, records).random_raw(records)
-    # Stable: of two equal words, which hardly ever come, all helpers put the same record first.
+    # Stable: for equal words, which are very rare, all helpers put the same record first.
     order = np.argsort(words, kind="stable")
     return [np.sort(part) for part in np.array_split(order, batches)]
 
 
 def room(rate: float, records: int) -> int:
-    """What a Poisson batch is larger than with a probability below 2^-64. Everybody can compute it."""
+    """The public size that a Poisson batch exceeds with a probability below 2^-64."""
     return records if rate == 1 or records == 0 else min(records, _sizes(rate, records).most)
 
 
 class _Sizes(NamedTuple):
-    """The distribution function of a batch's size, in 2^-128, from the least size on."""
+    """The distribution function of a batch's size, in units of 2^-128, from the least size on."""
 
     least: int
     ends: tuple[int, ...]
 
     def size(self, word: int) -> int:
-        """The size that a uniform number of 128 bits stands for."""
+        """The size for a uniform number of 128 bits."""
         return self.least + bisect_right(self.ends, word)
 
     @property
     def most(self) -> int:
-        """The least size that is exceeded with a probability below 2^-64."""
+        """The least size exceeded with a probability below 2^-64."""
         return self.least + bisect_left(self.ends, (1 << _SIZE_BITS) - (1 << (_SIZE_BITS - EXCEEDS_BITS)))
 
 
@@ -139,7 +138,7 @@ def _sizes(rate: float, records: int) -> _Sizes:
 
 
 def _weights(likeliest: int, by: int, ratio: Callable[[int], Decimal], records: int) -> Iterator[Decimal]:
-    """The weights of sizes on one side of the likeliest, which has 1, until they are next to nothing."""
+    """The weights of sizes on one side of the likeliest, which has 1, until they are negligible."""
     size, weight = likeliest, Decimal(1)
     while 0 <= size <= records and weight > _NOTHING:
         yield weight
@@ -148,8 +147,8 @@ def _weights(likeliest: int, by: int, ratio: Callable[[int], Decimal], records: 
 
 
 def _different(stream: ChaCha, count: int, records: int) -> Rows:
-    """So many different records, in the order in which a stream of words names them."""
-    # Words from here on would make the first records likelier than the last.
+    """`count` distinct records, in the order in which a stream of words names them."""
+    # Words beyond this would make the first records likelier than the last.
     last = _WHOLE // records * records - 1
     rows = np.empty(0, np.intp)
     while (missing := count - len(rows)) > 0:
@@ -160,7 +159,7 @@ def _different(stream: ChaCha, count: int, records: int) -> Rows:
 
 
 def _once(rows: Rows, records: int) -> Rows:
-    """Every row where it is named first."""
+    """Every row at its first occurrence."""
     if records > _SPARSE * len(rows):
         return rows[np.sort(np.unique(rows, return_index=True)[1])]
     places = np.arange(len(rows))
@@ -173,7 +172,7 @@ def _once(rows: Rows, records: int) -> Rows:
 def _threshold(probability: float) -> np.uint64:
     if not 0 <= probability < 1:
         raise NotDeclared(f"a share is at least 0 and less than 1, not {probability}")
-    # Exact: a float has 53 bits. So what is drawn is never more likely than what is accounted.
+    # Exact, since a float has 53 bits: a draw is never more likely than accounted for.
     return np.uint64(int(probability * _WHOLE))
 
 
@@ -185,5 +184,5 @@ def _stream(seed: bytes, kind: str, tag: str, slot: int, records: int) -> ChaCha
     key = hashlib.sha256(
         _LABEL + seed + bound + slot.to_bytes(8, "big") + records.to_bytes(8, "big")
     ).digest()
-    # The keystream of ChaCha20 under this key, block counter and nonce 0: eight bytes a word, low byte first.
+    # ChaCha20's keystream under this key, block counter and nonce 0, as little-endian 64-bit words.
     return ChaCha(key=int.from_bytes(key, "little"), rounds=_ROUNDS)

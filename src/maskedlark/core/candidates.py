@@ -1,8 +1,8 @@
-"""Candidate labels: what a helper is shown in place of the truth (section 4.1.1). Run by the browser.
+"""Candidate labels: what a helper sees instead of the true label (section 4.1.1). Run by the browser.
 
 `All` shows the whole label space in fixed order and so depends on nothing. `Pair` is the paper's true and
-fake label, and `Sample` its generalisation; both show the truth among few, so whoever knows how labels are
-distributed can guess better than chance. `docs/THREAT_MODEL.md` says by how much.
+fake label, and `Sample` its generalisation; both show the truth among few, so anyone who knows the labels'
+distribution can guess better than chance. `docs/THREAT_MODEL.md` states by how much.
 
 Masks are the one-hot truth among a record's candidates, or all zero for a fake one (section 4.1.2). After
 sharing, a true label's masks add up to 1 over the helpers and a fake label's to 0, and any N-1 helpers' masks
@@ -33,7 +33,7 @@ class CandidatePolicy(ABC):
         """The candidates of every record, the true label among them: (n, m)."""
 
     def allows(self, space: LabelSpace, shown: tuple[int, ...]) -> bool:
-        """Whether a record may show these. Checked by helpers."""
+        """Whether a record may show these. Run by helpers."""
         return len(shown) == self.count(space) and 0 in shown and space.members.issuperset(shown)
 
     def draw(
@@ -59,7 +59,7 @@ class All(CandidatePolicy):
         return len(space)
 
     def allows(self, space: LabelSpace, shown: tuple[int, ...]) -> bool:
-        """Nothing but the space in its order."""
+        """Only the space in its order."""
         return shown == space.values
 
     def show(self, space: LabelSpace, labels: NDArray[np.int64], rng: Randomness) -> NDArray[np.int64]:  # noqa: ARG002
@@ -79,7 +79,7 @@ class Pair(CandidatePolicy):
         return 2
 
     def show(self, space: LabelSpace, labels: NDArray[np.int64], rng: Randomness) -> NDArray[np.int64]:
-        """Beside 0: the conversion's label, or a uniform one where there was none."""
+        """0, and the conversion's label or a uniform one without conversion."""
         others = np.array([value for value in space.values if value != 0])
         fakes = others[rng.below(len(others), len(labels))]
         shown = np.stack([np.zeros_like(labels), np.where(labels == 0, fakes, labels)], axis=1)
@@ -89,7 +89,7 @@ class Pair(CandidatePolicy):
 
 @dataclass(frozen=True)
 class Sample(CandidatePolicy):
-    """The truth, 0, and as many uniform fakes as make m different labels, in random order."""
+    """The truth, 0, and uniform fakes up to m different labels, in random order."""
 
     m: int
 
@@ -98,7 +98,7 @@ class Sample(CandidatePolicy):
             raise NotDeclared(f"a sample shows at least 2 candidates, not {self.m}")
 
     def count(self, space: LabelSpace) -> int:
-        """m, or the whole space where that is smaller."""
+        """m, or the size of the space if that is smaller."""
         return min(self.m, len(space))
 
     def show(self, space: LabelSpace, labels: NDArray[np.int64], rng: Randomness) -> NDArray[np.int64]:
@@ -107,7 +107,7 @@ class Sample(CandidatePolicy):
         order = rng.below(1 << 62, records * len(values)).reshape(records, len(values))
         order[(values == 0) | (values == labels[:, None])] = -1
         first = np.argpartition(order, self.count(space) - 1, axis=1)[:, : self.count(space)]
-        # Which are first is defined; in what order a partition has them is not.
+        # A partition defines which are first, but not their order.
         chosen = np.sort(first, axis=1)
         shuffled = np.argsort(rng.below(1 << 62, chosen.size).reshape(chosen.shape), axis=1)
         return values[np.take_along_axis(chosen, shuffled, axis=1)]

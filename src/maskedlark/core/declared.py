@@ -1,7 +1,4 @@
-"""What an ad server declares in public before any report is made: its models and its values.
-
-Browsers make reports by it, helpers check reports against it.
-"""
+"""An ad server's public models and values: browsers make reports by them, helpers check reports by them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +22,7 @@ MAX_NAMES = 32
 """Keys, values, or labels of a model."""
 MAX_FEATURES = 1 << 16
 COUNT = "count"
-"""The name of the number of records in an answer, so the name of no value."""
+"""The name of the record count in answers; no value may have it."""
 
 
 def _check_names(what: str, names: Sequence[str]) -> None:
@@ -48,7 +45,6 @@ class Model:
     """A model to train: its tag, the number of byte features, its label spaces, how candidates are shown."""
 
     purpose: ClassVar = Purpose.TRAIN
-    """What its reports are for."""
     tag: str
     features: int
     labels: tuple[LabelSpace, ...] = (LabelSpace.binary(),)
@@ -72,9 +68,9 @@ class Model:
         rng: Randomness,
         response: RandomisedResponse | None = None,
     ) -> tuple[list[NDArray[np.int64]], FieldArray]:
-        """What users did, one column per label, as shown candidates and the secret one-hot. The browser.
+        """What users did, a column per label, as shown candidates and the secret one-hot. Run by the browser.
 
-        Labels are quantised, and then randomised by the response where one is declared.
+        Labels are quantised, then randomised if a response is declared.
         """
         if len(labels) != len(self.labels):
             raise NotDeclared(f"model {self.tag} declares {len(self.labels)} labels, not {len(labels)}")
@@ -83,7 +79,7 @@ class Model:
         for space, column in zip(self.labels, labels, strict=True):
             label = space.quantise(np.where(real, column, 0), rng)
             if response is not None:
-                # After quantising, and never before: a second time would move what it made between buckets.
+                # After quantising, never before: quantising again would move labels between buckets.
                 label = local_dp.labels(label, space, response, rng)
             drawn.append(self.policy.draw(space, label, real, rng))
         shown, masks = zip(*drawn, strict=True)
@@ -92,7 +88,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Value:
-    """A conversion value: its name and the integers that it may take. 0 is always possible."""
+    """A conversion value: its name and the range of its integers, which includes 0."""
 
     name: str
     low: int
@@ -118,10 +114,9 @@ class Value:
 
 @dataclass(frozen=True)
 class Measure:
-    """What is summed and by what: aggregation keys and conversion values (section 3.3)."""
+    """What is summed and how it is grouped: conversion values and aggregation keys (section 3.3)."""
 
     purpose: ClassVar = Purpose.AGGREGATE
-    """What its reports are for."""
     keys: tuple[str, ...]
     values: tuple[Value, ...]
 

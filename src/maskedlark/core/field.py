@@ -1,8 +1,8 @@
-"""Vectors over the prime field F_p, p = 2^61 - 1, one int64 a number.
+"""Vectors over the prime field F_p, p = 2^61 - 1, one int64 per element. Run by every party.
 
 It is the paper's ring Z/mZ with m prime (section 4.1.2). Everything secret lives here. An element is
-canonical: 0 <= x < p. Inside, numbers are viewed as uint64, where
-wrapping is defined and where 2^61 = 1 turns every reduction into a shift, a mask and a minimum.
+canonical: 0 <= x < p. Inside, numbers are viewed as uint64, where wrapping is defined and where 2^61 = 1
+turns every reduction into a shift, a mask and a minimum.
 """
 
 import math
@@ -15,7 +15,7 @@ from maskedlark.errors import FieldOverflow, NotInField, WrongLength
 BITS = 61
 P = (1 << BITS) - 1
 HALF = P // 2
-"""Signed integers up to this magnitude have a place of their own in the field."""
+"""Signed integers up to this magnitude have distinct field elements."""
 BYTES = 8
 """An element on the wire: fixed width, little-endian."""
 
@@ -30,7 +30,7 @@ _HALF_WORD = np.uint64(32)
 _MIDDLE_BITS = np.uint64(30)
 _MIDDLE = np.uint64((1 << 30) - 1)
 
-_CACHED = 1 << 15  # Long vectors are summed in blocks of so many numbers, which stay in a core's cache.
+_CACHED = 1 << 15  # Long vectors are summed in blocks of this length, which stay in a core's cache.
 
 
 def _words(a: FieldArray) -> Words:
@@ -86,8 +86,8 @@ def shift(a: FieldArray, bits: int) -> FieldArray:
 def total(a: FieldArray, axis: int = 0) -> FieldArray:
     """The sum over one axis, without overflow at any length below 2^32.
 
-    Two sums that cannot go wrong tell the third: all bits modulo 2^64, the upper ones exactly, and so,
-    by difference, the lower 32, whose sum is itself below 2^64.
+    Sums all bits modulo 2^64 and the upper ones exactly; the difference is the sum of the lower 32, which
+    itself is below 2^64.
     """
     rows = np.moveaxis(_words(a), axis, 0)
     columns = rows.reshape(len(rows), math.prod(rows.shape[1:]))
@@ -101,10 +101,7 @@ def total(a: FieldArray, axis: int = 0) -> FieldArray:
 
 
 def total_by(a: FieldArray, group: NDArray[np.intp], groups: int) -> FieldArray:
-    """The sum of every group: element i counts for group[i], one of 0 … groups - 1.
-
-    As `total` does it: all bits modulo 2^64 and the upper ones exactly, which tells the lower ones.
-    """
+    """The sum of every group, computed as in `total`: element i belongs to group[i], of 0 … groups - 1."""
     assert len(group) == len(a) < 1 << 32
     assert len(a) == 0 or 0 <= group.min() <= group.max() < groups
     everything, upper = np.zeros((2, groups), np.uint64)
@@ -121,7 +118,7 @@ def _joined(everything: Words, upper: Words) -> FieldArray:
 
 
 def from_signed(x: NDArray[np.int64]) -> FieldArray:
-    """Signed integers lifted into the field around 0."""
+    """Signed integers as field elements."""
     assert x.dtype == np.int64
     if x.size and (int(x.max()) > HALF or int(x.min()) < -HALF):
         raise FieldOverflow(f"only integers of magnitude up to {HALF} have a place in the field")
@@ -139,7 +136,7 @@ def to_bytes(a: FieldArray) -> bytes:
 
 
 def from_bytes(data: bytes) -> FieldArray:
-    """Elements off the wire. Anyone who decodes; refuses a broken length and values of p or more."""
+    """Elements off the wire. Refuses a wrong length and values of p or more."""
     if len(data) % BYTES:
         raise WrongLength(f"field elements take {BYTES} bytes each; {len(data)} bytes are no whole number")
     words = np.frombuffer(data, dtype="<u8").astype(np.uint64)

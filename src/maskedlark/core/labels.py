@@ -2,7 +2,7 @@
 
 A label is always an integer of a declared, finite space that holds 0, the label of a source that did not
 convert. A real-valued label is moved at random to a neighbouring bucket boundary, then to a neighbouring
-integer, each time so that its mean stays what it was.
+integer, each time preserving its mean.
 """
 
 import math
@@ -32,7 +32,7 @@ class Buckets:
             raise NotDeclared("bounds and number of buckets are whole numbers; declare labels in other units")
         if not (self.low <= 0 < self.high and 1 <= self.count < MAX_LABELS):
             raise NotDeclared(f"buckets need low <= 0 < high and 1 to {MAX_LABELS - 1} of them, not {self}")
-        # A source that did not convert has label 0 exactly, as fakes have: it must not be moved at random.
+        # A source without conversion has label 0 exactly, as fakes have: it must not be moved at random.
         if self.low * self.count % (self.high - self.low):
             step = (self.high - self.low) // math.gcd(self.low, self.high)
             raise NotDeclared(f"0 has to be a boundary between buckets: use a multiple of {step} buckets")
@@ -47,7 +47,7 @@ class Buckets:
         return tuple(sorted({n for whole, rest in parts for n in (whole, whole + (rest > 0))}))
 
     def quantise(self, labels: NDArray[np.float64], rng: Randomness) -> NDArray[np.int64]:
-        """Labels at random boundaries, then at random integers; the mean is kept at both steps."""
+        """Labels moved to random boundaries, then to random integers; both steps preserve the mean."""
         place = (labels - self.low) * self.count / (self.high - self.low)
         index = np.floor(place)
         index += rng.unit(len(labels)) < place - index
@@ -58,7 +58,7 @@ class Buckets:
 
 @dataclass(frozen=True)
 class LabelSpace:
-    """Every label that a helper may ever see for one label of a model, in fixed order."""
+    """All values that one label of a model can take, in fixed order."""
 
     values: tuple[int, ...]
     buckets: Buckets | None = None
@@ -80,7 +80,7 @@ class LabelSpace:
 
     @classmethod
     def categorical(cls, classes: int) -> "LabelSpace":
-        """One of so many classes, of which 0 means: did not convert."""
+        """One of `classes` classes, of which 0 means: did not convert."""
         return cls(tuple(range(classes)))
 
     @classmethod
@@ -90,33 +90,33 @@ class LabelSpace:
 
     @classmethod
     def reals(cls, low: int, high: int, buckets: int) -> "LabelSpace":
-        """Real numbers from low to high, quantised at random to so many evenly spaced buckets."""
+        """Real numbers from low to high, quantised at random to `buckets` evenly spaced buckets."""
         scale = Buckets(low, high, buckets)
         return cls(scale.integers(), scale)
 
     @cached_property
     def members(self) -> frozenset[int]:
-        """The labels, to look one up."""
+        """The labels as a set."""
         return frozenset(self.values)
 
     def __len__(self) -> int:
         return len(self.values)
 
     def quantise(self, labels: ArrayLike, rng: Randomness) -> NDArray[np.int64]:
-        """What users did, as labels of this space. Refuses what was not declared."""
+        """Raw labels as labels of this space. Refuses what was not declared."""
         if self.buckets is None:
             given = integers(labels, "label")
             self.index(given)
             return given
         reals = _reals(labels)
         low, high = self.buckets.low, self.buckets.high
-        # A not-a-number fails every comparison, so it is refused here too.
+        # NaN fails every comparison, so it is refused here too.
         if not ((low <= reals) & (reals <= high)).all():
             raise NotDeclared(f"a label is outside the declared range {low} … {high}")
         return self.buckets.quantise(reals, rng)
 
     def index(self, labels: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Where labels stand in the space. Refuses what is not there."""
+        """The labels' positions in the space. Refuses what is not in it."""
         values = np.array(self.values)
         index = np.minimum(np.searchsorted(values, labels), len(values) - 1)
         if (values[index] != labels).any():
@@ -127,12 +127,12 @@ class LabelSpace:
 def _reals(column: ArrayLike) -> NDArray[np.float64]:
     try:
         return np.asarray(column, np.float64)
-    except (TypeError, ValueError):  # whose message would hold the label
+    except (TypeError, ValueError):  # its message would contain the label
         raise NotDeclared("a label is not a number") from None
 
 
 def integers(column: ArrayLike, what: str) -> NDArray[np.int64]:
-    """A column of whole numbers. Refuses what a silent cast would change."""
+    """A column of integers. Refuses what a silent cast would change."""
     given = np.asarray(column)
     if given.dtype.kind in "bi":
         return given.astype(np.int64)

@@ -17,7 +17,7 @@ Entry = str | int
 
 
 def in_order(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """Numbers before texts: as helpers store them, and as answers list groups. Quick if it is so already."""
+    """Numbers before texts: the order of stored entries and of groups in answers. Fast if already sorted."""
     listed = list(entries)
     numbers = sorted(entry for entry in listed if isinstance(entry, int))
     return (*numbers, *sorted(entry for entry in listed if isinstance(entry, str)))
@@ -25,7 +25,7 @@ def in_order(entries: Iterable[Entry]) -> tuple[Entry, ...]:
 
 @dataclass(frozen=True, repr=False)
 class Coded:
-    """A column of keys: what there is of them, and for every record which one it has."""
+    """A dictionary-coded column of keys: its distinct entries, and each record's index into them."""
 
     codes: NDArray[np.int32]
     entries: tuple[Entry, ...]
@@ -50,7 +50,7 @@ class TrainingRecords:
     ids: ByteRows
     features: NDArray[np.uint8]
     candidates: tuple[NDArray[np.int64], ...]
-    """By label: (n, m), or (1, m) where all records show the same."""
+    """By label: (n, m), or (1, m) if all records show the same."""
     shares: FieldArray
 
     def __len__(self) -> int:

@@ -1,8 +1,8 @@
-"""Additive secret sharing: the paper's algorithm 1, for N helpers.
+"""Additive secret sharing, the paper's algorithm 1: browsers split, helpers compute, the ad server combines.
 
-Share 0 is explicit. Shares 1 … N-1 are expanded from 16-byte seeds, so a report is small for all helpers
-but one. Any N-1 shares are uniform whatever the secret is: without share 0 they are independent streams of
-SHAKE128, and with it the missing one still hides everything, as a one-time pad does.
+Share 0 is explicit. Shares 1 … N-1 are expanded from 16-byte seeds, so a report is small for all helpers but
+one. Any N-1 shares are uniform whatever the secret is: without share 0 they are independent SHAKE128 streams,
+and with it the missing one still hides everything, like a one-time pad.
 """
 
 import hashlib
@@ -25,12 +25,12 @@ MAX_HELPERS = 255
 _DOMAIN = b"maskedlark v1 share"
 
 ByteRows = NDArray[np.uint8]
-"""One row a record: report ids or seeds, 16 bytes each."""
+"""One row per record: report ids or seeds, 16 bytes each."""
 
 
 @dataclass(frozen=True, repr=False)
 class Shares:
-    """All shares of n secrets of c numbers each, as the browser makes them and hands them out."""
+    """All shares of n secrets of c numbers each, as the browser makes them."""
 
     explicit: FieldArray
     """Helper 0's: (n, c)."""
@@ -56,19 +56,19 @@ def split(secrets: FieldArray, ids: ByteRows, purpose: Purpose, helpers: int, rn
 
 
 def expand(seeds: ByteRows, ids: ByteRows, purpose: Purpose, helper: int, count: int) -> FieldArray:
-    """The shares that seeds stand for, many records at once: (n, count). Run by helpers 1 … N-1.
+    """The shares of seeds, many records at once: (n, count). Run by helpers 1 … N-1.
 
-    The label binds version, purpose, helper and report, so a seed that is replayed elsewhere expands to
-    something unrelated. Its parts have fixed width or a length before them: no two readings of one label.
+    The label binds version, purpose, helper and report, so a seed replayed elsewhere expands to
+    something unrelated. Its parts have fixed width or a length prefix, so a label has only one reading.
     """
     head = _DOMAIN + bytes([len(purpose)]) + purpose.encode() + bytes([helper])
     labels = np.concatenate([ids, seeds], axis=1).tobytes()
     width, size, shake = ID_BYTES + SEED_BYTES, field.BYTES * count, hashlib.shake_128
-    # The one loop over records: a hash is a call each.
+    # The only loop over records: a hash is one call each.
     streams = [shake(head + labels[i : i + width]).digest(size) for i in range(0, len(labels), width)]
     words = np.frombuffer(b"".join(streams), dtype="<u8").reshape(len(seeds), count) & np.uint64(field.P)
     shares = words.view(np.int64)
-    # A masked word equals p once in 2^61: then, and only then, the row needs more of its stream.
+    # A masked word equals p once in 2^61: only then does the row need more of its stream.
     for row in np.flatnonzero((shares == field.P).any(axis=1)):
         start = row * width
         shares[row] = _from_stream(head + labels[start : start + width], count)
@@ -76,7 +76,7 @@ def expand(seeds: ByteRows, ids: ByteRows, purpose: Purpose, helper: int, count:
 
 
 def _from_stream(label: bytes, count: int) -> list[int]:
-    """The first elements of a stream that are below p: rejection, one word after another."""
+    """The first elements of a stream that are below p, by rejection."""
     spare = 1
     while True:
         stream = hashlib.shake_128(label).digest(field.BYTES * (count + spare))
@@ -106,7 +106,7 @@ def random_rows(rows: int, width: int, rng: Randomness) -> ByteRows:
 
 
 def cut(data: bytes, width: int) -> list[bytes]:
-    """Bytes as pieces of a fixed width, one a record."""
+    """Bytes as pieces of a fixed width, one per record."""
     return [data[i : i + width] for i in range(0, len(data), width)]
 
 

@@ -1,11 +1,11 @@
-"""Names that a user may have meant: what a refusal says about one that is not known."""
+"""Names that a user may have meant, for errors about unknown names."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 def did_you_mean(name: str, known: Iterable[str], there: str = "there are") -> str:
-    """The nearest of the known names, if one is near, and all of them: the end of a message, for a reader."""
+    """The end of an error message: the nearest known name, if one is near, and all known names."""
     names = list(known)
     folded = {each.casefold(): each for each in names}
     near = get_close_matches(name.casefold(), folded, n=1)

@@ -1,1 +1,1 @@
-"""Differential privacy: noise on integers, accounting, calibration, intervals."""
+"""Noise on integers, privacy accounting, calibration, intervals. Run by helpers, planners and auditors."""

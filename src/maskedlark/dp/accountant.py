@@ -1,12 +1,12 @@
 """Releases -> (ε, δ), composed by `dp-accounting`. Neighbours differ in one record's secret, replaced.
 
 Laplace columns: the lesser of the sum of their pure ε, and what Rényi divergences give at δ. The noise is
-rounded Laplace, so the divergence of the continuous mechanism bounds its own. That is convex in ε and 0 at 0,
-so it is largest when a record moves one coordinate by all of the sensitivity.
+rounded Laplace, so the continuous mechanism's divergence bounds it. That is convex in ε and 0 at 0, so it is
+largest when a record moves one coordinate by all of the sensitivity.
 
 Gaussian columns: independent ones are exactly one of the multiplier 1 / √Σ(count / noise²), whose ε has a
-closed form (Balle and Wang, 2018) of a few milliseconds. `PLDAccountant` finds the same to eight digits, but
-takes a hundred times as long, and all memory for small multipliers; a test holds the two together.
+closed form (Balle and Wang, 2018) that takes milliseconds. `PLDAccountant` finds the same to eight digits,
+but takes a hundred times as long, and all memory for small multipliers; a test compares the two.
 
 Both: the pure ε of one and the (ε, δ) of the other add up.
 """
@@ -24,28 +24,28 @@ from maskedlark.errors import NotDeclared
 from maskedlark.parameters.settings import MAX_NUMBER, STRICT
 
 DIGITS = 4
-"""Multipliers that `noise_for` finds have so many significant digits."""
+"""The number of significant digits of the multipliers that `noise_for` finds."""
 _TENFOLD: int = 9 * 10 ** (DIGITS - 1)
-"""As many numbers of that many digits lie from one power of ten to the next."""
+"""How many numbers with that many digits lie between one power of ten and the next."""
 MAX_INDEX: int = round(math.log10(MAX_NOISE / MIN_NOISE)) * _TENFOLD
 _SLACK = 1e-9
 _SEARCHED = 2e-12
-"""The closed form is searched for ε: relatively and absolutely, so much covers where the search ends."""
+"""Error of the search for ε in the closed form, relative and absolute: added, so that ε is never too low."""
 _CLOSED = 1e-3, 1e3
-"""Between these multipliers the closed form keeps its digits."""
+"""Between these multipliers the closed form keeps its precision."""
 _RDP_NOISE = 1e4
-"""Above, Rényi divergences drown in rounding: less noise is taken instead, which costs more."""
+"""Above this, rounding swamps Rényi divergences: less noise is assumed instead, which costs more."""
 
 _ORDERS = tuple(1 + 2 ** (i / 2) for i in range(-4, 18))
-"""Of Rényi divergences. Who asks may choose noise by earlier answers, and so the order that is best in the
-end: the bound of each holds but for its part of δ, so that of the best does but for δ."""
+"""Orders of Rényi divergences. A caller may choose noise by earlier answers, and so which order is best in
+the end: each order's bound holds except with its part of δ, so the best one's holds except with δ."""
 
 _Merged = tuple[tuple[float, int], ...]
 
 
 @dataclass(frozen=True)
 class Charge:
-    """So many columns, each with noise of this kind and multiplier. Receipts hold it as it is."""
+    """A number of columns, each with noise of this kind and multiplier. Receipts hold it as it is."""
 
     __pydantic_config__: ClassVar = STRICT
 
@@ -60,7 +60,7 @@ class Charge:
 
 
 def epsilon(charges: Iterable[Charge], delta: float) -> float:
-    """The ε of all charges together at this δ; 0 for none. Run by helpers, and anyone who audits them."""
+    """The ε of all charges together at this δ; 0 if there are none. Run by helpers and their auditors."""
     if not 0 <= delta < 1:
         raise NotDeclared("a delta is from 0 to less than 1")
     merged: dict[Kind, Counter[float]] = {"laplace": Counter(), "gaussian": Counter()}
@@ -75,14 +75,11 @@ def epsilon(charges: Iterable[Charge], delta: float) -> float:
 
 
 _composed = epsilon
-"""Where a parameter has its name."""
+"""Alias for use where a parameter is called `epsilon`."""
 
 
 def noise_for(kind: Kind, count: int, epsilon: float, delta: float, before: Iterable[Charge] = ()) -> float:
-    """The least multiplier for so many more columns that keeps all within ε at δ. Anyone who plans.
-
-    Searched among numbers of four digits, so that what is returned has passed the check itself.
-    """
+    """The least four-digit multiplier with which `count` more columns stay within ε at δ. Run by planners."""
     charged = tuple(before)
 
     def fits(index: int) -> bool:
@@ -94,7 +91,7 @@ def noise_for(kind: Kind, count: int, epsilon: float, delta: float, before: Iter
 
 
 def multiplier(index: int) -> float:
-    """Numbers of four digits in order: the first is the least noise, that of `MAX_INDEX` the most."""
+    """Four-digit numbers in order: the first is the least noise, that of `MAX_INDEX` the most."""
     power, digits = divmod(index, _TENFOLD)
     exponent = round(math.log10(MIN_NOISE)) + power - (DIGITS - 1)
     return float(f"{digits + 10 ** (DIGITS - 1)}e{exponent}")
@@ -105,7 +102,7 @@ def _laplace(merged: _Merged, delta: float) -> float:
     pure = math.fsum(count / noise for noise, count in merged)
     if not merged or delta == 0:
         return pure
-    # Here and below: importing it takes seconds, which commands that account nothing need not wait for.
+    # Here and below: importing it takes seconds, which commands without accounting should not wait for.
     from dp_accounting import LaplaceDpEvent, NeighboringRelation  # noqa: PLC0415
     from dp_accounting.rdp import RdpAccountant  # noqa: PLC0415
 
@@ -124,7 +121,7 @@ def _one_multiplier(merged: _Merged) -> float:
 def _gaussian(noise: float, delta: float) -> float:
     from dp_accounting.gaussian_mechanism import get_epsilon_gaussian  # noqa: PLC0415
 
-    # What concentrated DP gives is larger: it serves where the closed form does not.
+    # The bound from concentrated DP is larger; it serves where the closed form does not.
     concentrated = 1 / (2 * noise * noise) + math.sqrt(2 * math.log(1 / delta)) / noise
     least, most = _CLOSED
     if noise < least:

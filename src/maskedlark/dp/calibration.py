@@ -1,4 +1,4 @@
-"""The least noise of a course that costs no more than one may spend. Run by who plans, and by a refusal."""
+"""The least noise with which a session stays within a budget. Run by planners, and to explain a refusal."""
 
 import math
 from bisect import bisect_left
@@ -9,10 +9,10 @@ from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, announ
 from maskedlark.errors import NotDeclared
 
 _WIDER = 4.0
-"""The noise that costs just enough is looked for between powers of this."""
+"""The search brackets the noise between powers of this."""
 _ALMOST = 1e-9
 _BESIDE = 8
-"""A figure takes a fraction of a second: the root is good to a few of the multipliers beside it."""
+"""Each evaluation takes a fraction of a second, so the root is only found to within this many multipliers."""
 
 
 def noise_for_session(
@@ -24,15 +24,15 @@ def noise_for_session(
     coalition: float = math.inf,
     batches: int | None = None,
 ) -> float:
-    """The least noise with which a course costs at most ε, and against a coalition at most that.
+    """The least noise with which a session costs at most ε, and at most `coalition` against a coalition.
 
-    `batches`, as in a course; left out, what a Poisson course announces, or all steps. Of four digits, and
-    what is returned has passed the check itself.
+    `batches`: as in `SessionCharge`; by default what a Poisson session announces, or all steps. The result
+    has four digits, and has itself passed the check.
     """
     from scipy.optimize import brentq  # noqa: PLC0415 - slow to import
 
     def over(noise: float) -> float:
-        """By what factor the dearer figure is over what it may be."""
+        """By what factor the figure that is further over its limit exceeds it."""
         course = planned(kind, noise, rate, steps, delta, batches)
         return max(adserver_epsilon(course) / epsilon, coalition_epsilon(course) / coalition)
 
@@ -45,7 +45,7 @@ def noise_for_session(
         if low == MIN_NOISE:
             return low
         low, high = max(low / _WIDER, MIN_NOISE), low
-    # Figures fall about as a power of noise: in logarithms that is nearly a line.
+    # Figures fall roughly as a power of the noise, which in logarithms is nearly a line.
     root = brentq(
         lambda x: math.log(max(over(math.exp(x)), _ALMOST)), math.log(low), math.log(high), xtol=1e-5
     )
@@ -57,6 +57,6 @@ def noise_for_session(
 def planned(
     kind: Kind, noise: float, rate: float, steps: int, delta: float, batches: int | None = None
 ) -> SessionCharge:
-    """A course as it can be known before a helper has drawn a batch. Run by who plans."""
+    """A session's charge as it is known before a helper has drawn a batch. Run by planners."""
     least = announced(kind, noise, rate, steps, delta) if rate < 1 else steps
     return SessionCharge(kind, noise, rate, steps, least if batches is None else batches, delta)

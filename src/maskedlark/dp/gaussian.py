@@ -1,23 +1,23 @@
-"""Gaussian noise on integers: 2^g times a rounded draw of at most 2^30 steps a deviation, and g uniform bits.
+"""Gaussian noise on integers: 2^g times a rounded draw of up to 2^30 steps per deviation, and g uniform bits.
 
 Why it is private: the sum of secret and uniform bits is 2^g h + l, where l is uniform whatever the secret is,
 and a record that moves a coordinate by x moves h by less than x / 2^g + 1. Where batches are sampled, each of
-the two neighbours is held against the record's absence, and rounding may move both away from it, to opposite
-sides. So the noise on h has to cover a sensitivity enlarged by twice 2^g a coordinate: 2 √d 2^g in L2. (Where
-the batch is known, half of that would do.) With g = 0 nothing is enlarged. Rounding what is added to an
-integer is rounding after the noise: post-processing.
+the two neighbours is compared with the record's absence, and rounding may move both away from it, in opposite
+directions. So the noise on h must cover a sensitivity enlarged by twice 2^g per coordinate: 2 √d 2^g in L2.
+(Where the batch is known, half of that would do.) With g = 0 nothing is enlarged. Rounding the noise before
+adding it to an integer equals rounding the sum: post-processing.
 
 What is left of the approximation: numpy's ziggurat has layers, each a grid of at most 3.66 times 2^-52, and
 beyond 3.65 deviations the logarithm of 53 bits.
 
-- Up to 2^10 steps a deviation, every integer has 2^40 points of each layer, one more or less, up to 3.65
+- Up to 2^10 steps per deviation, every integer has 2^40 points of each layer, one more or less, up to 3.65
   deviations: its probability is right within a factor of 1 ± 2^-40. None is left out before 12 deviations.
-- Above, one draw would be right within 1 ± 2^-20 only, too coarse for a gradient of 10^5 coordinates, and
+- Above, one draw would be right only within 1 ± 2^-20, too coarse for a gradient of 10^5 coordinates, and
   leave integers out from 8.3 deviations on (at 2^40 steps, from 6.5 on: 2^-33). So two draws are added, each
   rounded, of σ / √2. A grid's distribution function is within 2^-51 of the true one; summed by parts against
   the other draw's smooth law, that makes a factor of 1 ± 2^-48 e^(z²/2) at z deviations. None is left out
-  before 11 deviations. Two rounded draws have the law of one with a uniform variable added before it is
-  rounded (but for e^(-π² σ²), and here σ is over 2^10): post-processing too.
+  before 11 deviations. Two rounded draws have the law of one with a uniform variable added before rounding
+  (but for e^(-π² σ²), and here σ is over 2^10): post-processing too.
 
 The uniform bits are centred but for half a unit: with g > 0 the mean is -1/2, else 0.
 """
@@ -34,17 +34,17 @@ FINE_BITS = 30
 FINE = 1 << FINE_BITS
 """The most steps in a standard deviation."""
 _ONE_DRAW = 1 << 10
-"""Up to so many steps in a deviation, one draw of numpy's is fine enough."""
+"""Up to this many steps per deviation, one draw of numpy's is fine enough."""
 _MAX_COARSE = 40
 _SMALL = 2.0
-"""Below this deviation, what rounding adds to the variance is summed up, not taken for 1/12."""
+"""Below this deviation, the variance that rounding adds is summed exactly, not taken as 1/12."""
 _TAIL = 10
-"""A Gaussian variable is beyond so many deviations with a probability of 2^-75."""
+"""A Gaussian variable is beyond this many deviations with a probability of 2^-75."""
 
 
 @dataclass(frozen=True)
 class Gaussian:
-    """The noise of one helper: its standard deviation, and the bits below its steps."""
+    """The noise of one helper: its standard deviation, and the number of bits below its steps."""
 
     sigma: float
     coarse: int = 0
@@ -59,13 +59,13 @@ class Gaussian:
 
     @property
     def off(self) -> float:
-        """How far a draw may lie from the Gaussian variable that it was made of."""
+        """How far a draw may lie from the Gaussian variable that it was made from."""
         rounding = self._draws * 2.0**self.coarse / 2
         return rounding + (2.0**self.coarse / 2 if self.coarse else 0)
 
     @property
     def _steps(self) -> float:
-        """How many steps make a standard deviation."""
+        """The number of steps per standard deviation."""
         return math.ldexp(self.sigma, -self.coarse)
 
     @property
@@ -73,18 +73,18 @@ class Gaussian:
         return 1 if self._steps <= _ONE_DRAW else 2
 
     def tail(self, helpers: int) -> int:
-        """A bound on the sum of so many helpers' noise, which fails with a probability below 2^-75."""
+        """A bound on the sum of `helpers` helpers' noise, which fails with a probability below 2^-75."""
         return math.ceil(_TAIL * math.sqrt(helpers) * self.sigma + helpers * self.off)
 
     def draw(self, bits: np.random.BitGenerator, count: int) -> NDArray[np.int64]:
-        """So many draws. Run by helpers."""
+        """`count` draws. Run by helpers."""
         normal = np.random.Generator(bits).standard_normal((self._draws, count))
         normal *= self._steps / math.sqrt(self._draws)
         np.rint(normal, out=normal)
         steps: NDArray[np.int64] = normal.astype(np.int64).sum(axis=0)
         if self.coarse == 0:
             return steps
-        # In place: a gradient's noise is megabytes, and every copy of it takes as long as drawing a bit more.
+        # In place: a gradient's noise is megabytes, and copying it takes time.
         words: NDArray[np.uint64] = bits.random_raw(count)
         words >>= np.uint64(64 - self.coarse)
         steps <<= np.int64(self.coarse)
@@ -94,7 +94,7 @@ class Gaussian:
 
 
 def covering(noise: float, l2: float, touched: int) -> Gaussian:
-    """The noise that covers a sensitivity, with the fewest coarse bits. The enlarged sensitivity counts."""
+    """The noise that covers a sensitivity, with the fewest coarse bits. They enlarge the sensitivity."""
     if noise * l2 <= FINE:
         return Gaussian(noise * l2)
     for coarse in range(1, _MAX_COARSE):

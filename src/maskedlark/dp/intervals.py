@@ -1,7 +1,7 @@
-"""What users are shown beside an answer: how far the noise of all helpers may have moved it.
+"""The error shown with an answer: how far the noise of all helpers may have moved it.
 
-A sum of N Laplace variables is neither Laplace nor normal. Its density is a polynomial times e^-|t| with
-positive terms alone: so its tail is found without cancellation, however small it is.
+A sum of N Laplace variables is neither Laplace nor normal. Its density is a polynomial times e^-|t| with only
+positive terms, so its tail is computed without cancellation, however small it is.
 """
 
 import math
@@ -17,10 +17,10 @@ from maskedlark.errors import NotDeclared
 
 MIN_DOUBT = 1e-13
 _SUMMED = 10.0
-"""Up to this deviation the law of the rounded sum is summed up; above, rounding is small beside the noise."""
+"""Up to this deviation the law of the rounded sum is computed exactly; above, rounding is small."""
 _SUMMED_HELPERS = 16
 _FAR = 64
-"""A Laplace variable is beyond so many scales with a probability of e^-64."""
+"""A Laplace variable is beyond this many scales with a probability of e^-64."""
 _CLOSE = 1e-12
 
 
@@ -31,9 +31,9 @@ def standard_error(kind: Kind, noise: float, sensitivity: Sensitivity, helpers: 
 
 
 def half_width(kind: Kind, noise: float, sensitivity: Sensitivity, helpers: int, confidence: float) -> float:
-    """The truth is within so much of the answer, with this confidence or more. Anyone who shows an answer.
+    """The truth is within this of the answer, with this confidence or more. Anyone who shows an answer.
 
-    Never too narrow: rounding counts at its worst where its law is not summed up. A whole number.
+    A whole number, never too narrow: where its law is not computed exactly, rounding counts at its worst.
     """
     check_helpers(helpers)
     doubt = 1 - confidence
@@ -51,7 +51,7 @@ def half_width(kind: Kind, noise: float, sensitivity: Sensitivity, helpers: int,
 
 @lru_cache(maxsize=256)
 def _laplace_quantile(helpers: int, doubt: float) -> float:
-    """The t that |a sum of Laplace variables of scale 1| exceeds with that probability, from above."""
+    """The t that |a sum of Laplace variables of scale 1| exceeds with this probability, from above."""
     from scipy.optimize import brentq  # noqa: PLC0415 - slow to import
 
     far = float(_FAR + 2 * helpers)
@@ -74,18 +74,18 @@ def _laplace_tail(helpers: int, t: float) -> float:
 
 @lru_cache(maxsize=256)
 def _summed(found: Laplace | Gaussian, helpers: int, doubt: float) -> float:
-    """The least h that the rounded sum exceeds with at most that probability, by its exact law."""
+    """The least h that the rounded sum exceeds with at most this probability, by its exact law."""
     beyond = np.array([_beyond(found, n - 0.5) for n in range(1, found.tail(1) + 2)])
     side = beyond[:-1] - beyond[1:]
     one = np.concatenate([side[::-1], [1 - 2 * beyond[0]], side])
     total = reduce(np.convolve, [one] * helpers)
-    # From the far end on, so that small terms are added first.
+    # From the far end, so that small terms are added first.
     outside = 2 * np.cumsum(total[::-1])[: len(total) // 2 + 1]
     return float(len(total) // 2 - np.searchsorted(outside, doubt, side="right"))
 
 
 def _beyond(found: Laplace | Gaussian, x: float) -> float:
-    """P(one helper's noise exceeds x) before it is rounded."""
+    """P(one helper's noise exceeds x), before rounding."""
     if isinstance(found, Laplace):
         return math.exp(-x / found.scale) / 2
     return math.erfc(x / found.sigma / math.sqrt(2)) / 2

@@ -1,4 +1,4 @@
-"""Noise on integers, from a seed: what a helper adds to its share of an answer, and how large it can be.
+"""Noise on integers, from a seed: what a helper adds to its share of an answer, and its bounds.
 
 The scale is the multiplier `noise` times the sensitivity of a replaced secret. So a Laplace column costs
 ε = 1 / noise, and a Gaussian one is a Gaussian mechanism of that multiplier.
@@ -39,7 +39,7 @@ class Sensitivity:
     """How many coordinates one record can move: 1 by group, d for a gradient."""
 
     def __post_init__(self) -> None:
-        # Integers move by 1 at least, or not at all; a not-a-number fails the comparison.
+        # Integers move by at least 1, or not at all; NaN fails the comparison.
         if not (self.l1 >= 1 and 1 <= self.l2 < math.inf and self.touched >= 1):
             raise NotDeclared("a sensitivity is 1 or more in both norms, over 1 coordinate or more")
 
@@ -66,37 +66,34 @@ def deviation(kind: Kind, noise: float, sensitivity: Sensitivity) -> float:
 
 
 def tail(kind: Kind, noise: float, sensitivity: Sensitivity, helpers: int) -> int:
-    """A bound on the sum of so many helpers' noise, for the range check of the field.
-
-    It fails with a probability below 2^-63.
-    """
+    """A bound on the sum of all helpers' noise, for the field's range check. Fails with chance < 2^-63."""
     check_helpers(helpers)
     return law(kind, noise, sensitivity).tail(helpers)
 
 
 def engine(kind: Kind) -> str:
-    """What the same seed gives the same noise with. Another engine must not draw again for an old charge."""
-    # Laplace noise is made of whole numbers alone; Gaussian noise is numpy's, whose stream may change.
+    """The version under which a seed gives the same noise. No other may redraw it for an old charge."""
+    # Laplace noise is made of integers alone; Gaussian noise is numpy's, whose stream may change.
     return "laplace 1" if kind == "laplace" else f"gaussian 2, numpy {np.__version__}"
 
 
 def root(stored: bytes, shared: Sequence[bytes]) -> bytes:
-    """What noise follows from: the seed in a helper's ledger, and those that the datasets' helpers share.
+    """The root of a release's noise, from a helper's stored seed and those that the datasets' helpers share.
 
-    Only the helper has the first. The others are deleted with their datasets, and no copy of a ledger holds
-    them: an old copy takes no noise off a stored answer. Run by helpers, and by who audits them.
+    Only the helper has the first. The others are deleted with their datasets and are in no copy of a ledger,
+    so an old copy cannot remove the noise of a stored answer. Run by helpers and their auditors.
     """
     return hashlib.sha256(_ROOT + stored + b"".join(shared)).digest()
 
 
 def check_helpers(helpers: int) -> None:
-    """Refuse a number of helpers that adds no noise."""
+    """Refuse a number of helpers that is not positive."""
     if helpers < 1:
         raise NotDeclared("noise is that of 1 helper or more")
 
 
 def draw(kind: Kind, noise: float, sensitivity: Sensitivity, seed: bytes, count: int) -> NDArray[np.int64]:
-    """So many independent draws, the same for the same arguments. Run by helpers.
+    """`count` independent draws, the same for the same arguments. Run by helpers.
 
     A helper that answers twice under one charge draws the same noise from its seed, by the same `engine`.
     """
@@ -117,6 +114,6 @@ def _bits(
     named = f"{kind} {float(noise).hex()} {sensitivity.l1} {float(sensitivity.l2).hex()} "
     counted = f"{sensitivity.touched} {count}"
     key = hashlib.sha256(_LABEL + seed + (named + counted).encode()).digest()
-    # As `key`, not as `seed`: a seed would be stretched by a generator that is not cryptographic.
+    # As `key`, not as `seed`: a generator that is not cryptographic would stretch a seed.
     bits: np.random.BitGenerator = ChaCha(key=int.from_bytes(key, "little"), rounds=_ROUNDS)
     return bits

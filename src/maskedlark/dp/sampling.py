@@ -1,4 +1,4 @@
-"""How the batches of a session are drawn, as receipts say it, and the course that follows from it."""
+"""How a session's batches are drawn, as receipts state it, and the charge that follows from it."""
 
 from typing import Annotated, Literal
 
@@ -13,15 +13,15 @@ class Sampling(Settings):
     """Poisson batches at a rate; a fresh partition every epoch; the whole dataset; or the ad server's choice.
 
     Only batches that the ad server does not know amplify privacy against it, and of these only Poisson ones
-    are accounted so.
+    are accounted that way.
     """
 
     kind: Literal["poisson", "partition", "whole", "chosen"]
     rate: Annotated[float, Field(gt=0, le=1)] | None = None
     batches: Annotated[int, Field(ge=1, le=MAX_STEPS)] | None = None
-    """Of a partition: so many steps make an epoch."""
+    """For a partition: the number of steps per epoch."""
     held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """The share of records that is in no batch."""
+    """The fraction of records that is in no batch."""
 
     @model_validator(mode="after")
     def _fitting(self) -> "Sampling":
@@ -32,11 +32,11 @@ class Sampling(Settings):
         return self
 
     def uses(self, steps: int) -> int:
-        """How often one record may have been used in so many steps: once an epoch, else once a step."""
+        """How often one record may have been used in `steps` steps: once per epoch, else once per step."""
         return -(-steps // (self.batches or 1))
 
     def steps(self, uses: int) -> int:
-        """The steps of so many uses: the whole epochs of a partition."""
+        """The number of steps of `uses` uses: a partition's whole epochs."""
         return uses * (self.batches or 1)
 
 
@@ -50,10 +50,7 @@ def course(
     records: int,
     k: int,
 ) -> SessionCharge:
-    """The course of a session: what it is charged as. Run by helpers, and by who plans.
-
-    `records` and `k`: batches that may be below k amplify nothing.
-    """
+    """A session's charge. Run by helpers and planners. Batches that may be below `k` amplify nothing."""
     uses = sampling.uses(steps)
     if sampling.rate is None or sampling.rate == 1:
         return SessionCharge(kind, noise, 1.0, uses, uses, delta)
@@ -65,12 +62,12 @@ def course(
 
 
 def closed(sampling: Sampling, opened: SessionCharge, used: int) -> ClosedSessionCharge:
-    """A session's course after so many steps."""
+    """A session's charge when it is closed after `used` steps."""
     return opened.closed(sampling.uses(used), most_batches(sampling, opened, sampling.uses(used)))
 
 
 def most_batches(sampling: Sampling, opened: SessionCharge, used: int) -> int:
-    """The most batches that one record is in when so many uses are over. Helpers see to it."""
+    """The most batches that one record is in after `used` uses. Helpers enforce it."""
     kept = opened.kept(used)
     if sampling.rate is None or sampling.rate == 1:
         return kept

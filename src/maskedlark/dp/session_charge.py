@@ -1,20 +1,20 @@
-"""Courses: what a training session reserves, and the two figures of what it costs.
+"""Session charges: what a training session reserves, and the two figures of what it costs.
 
-A *course* is so many noisy sums, over batches that helpers draw. Its noise is in units of the full
+A session is a number of noisy sums, over batches that helpers draw. Its noise is in units of the full
 sensitivity of a replaced secret, S = 2ψ, as that of single releases. Two adversaries, two figures:
 
-- the ad server alone does not know the batches. At a Poisson rate q each sum is one of (1 - q) N(0, σ²) +
-  q N(±S/2, σ²), and steps compose. `dp-accounting` has that pair as REPLACE_ONE, in units of S/2: it is told
-  twice our noise.
-- who knows the batches, the ad server with all helpers but one, or a curious helper: as many plain Gaussian
-  releases as batches that a record is in, which have a closed form. The ad server's figure is never more.
+- The ad server alone does not know the batches. At a Poisson rate q each sum is one of
+  (1 - q) N(0, σ²) + q N(±S/2, σ²), and steps compose. `dp-accounting` has that pair as REPLACE_ONE, in units
+  of S/2: it is given twice our noise.
+- Anyone who knows the batches (the ad server with all helpers but one, or a curious helper) sees one plain
+  Gaussian release per batch that a record is in, which has a closed form. The first figure is never more.
 
 Laplace noise is not amplified here: both figures are those of the batches that a record is in.
 
-Of a course's δ, 13/16 are for its whole (12/16 with sampling). Each quarter at which it may be closed early
+Of a session's δ, 13/16 are for its whole (12/16 with sampling). Each quarter at which it may be closed early
 has 1/16: an end is chosen by what was seen, so each has to hold. A figure at an early end bounds the loss
-itself, so that it holds for sessions that run side by side: where (ε, δ) holds, P(loss > ε + t) is at most
-δ / (1 - e^-t). With sampling, 1/16 is for what batches themselves say: `announced` and `crowded`.
+itself, so it also holds for concurrent sessions: P(loss > ε + t) is at most δ / (1 - e^-t) where (ε, δ)
+holds. With sampling, 1/16 is for what the batches themselves reveal: `announced` and `crowded`.
 """
 
 import math
@@ -34,39 +34,35 @@ MAX_STEPS = 1 << 20
 """Composing more takes longer than a request should."""
 QUARTERS = 4
 _END = 1 / 16
-"""The part of δ for every earlier end, and for what batches say."""
+"""The part of δ for every earlier end, and for what batches reveal."""
 _WHOLE = 13 / 16
 _APART = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-"""The t of P(loss > ε + t): the best of them is taken."""
+"""The t of P(loss > ε + t): the best of them is used."""
 _POINTS = 1 << 17
-"""Losses are discretised to about so many: the estimate is from above, however many."""
+"""About this many points discretise the losses; the estimate is an upper bound for any number."""
 _LOST = 1e-12
-"""The transforms that compose losses err by less: so much of δ is left to them."""
+"""The part of δ set aside for the error of the transforms that compose losses."""
 _OVERFULL = 2.0**-50
-"""A step's batch has more records than its room (`core.batches`), so that some are left out, more rarely than
-this in any dataset or in all. Whether it does is up to the others in it, whatever the label: it costs so much
-of δ, and no more."""
+"""More rarely than this, in any dataset or in all, a step's batch exceeds its room (`core.batches`) and
+records are left out. That depends on the other records, not on the label, and costs only this much of δ."""
 _ROUNDED = 1e-6
 _UNHEARD = 2.0**-40
 
 
 @dataclass(frozen=True)
 class SessionCharge:
-    """So many steps with this noise, over batches that a record is in at this rate.
-
-    Receipts hold it as it is.
-    """
+    """Steps with this noise, over batches that a record is in at this rate. Receipts hold it as it is."""
 
     __pydantic_config__: ClassVar = STRICT
 
     mechanism: Kind
     noise: float
     rate: float
-    """The Poisson rate; 1 where nothing is amplified: partitions, whole datasets, batches that are known."""
+    """The Poisson rate; 1 where nothing is amplified: partitions, whole datasets, known batches."""
     steps: int
-    """How often one record may be used, as the ad server knows it. Partitions: epochs."""
+    """How often one record may be used, as far as the ad server knows. For partitions: epochs."""
     batches: int
-    """The most batches that one record is in. Partitions: epochs."""
+    """The most batches that one record is in. For partitions: epochs."""
     delta: float
     """Its own part of a model's δ."""
 
@@ -82,18 +78,18 @@ class SessionCharge:
             raise NotDeclared("a course has a delta below 1; with Gaussian noise, over 0")
 
     def kept(self, used: int) -> int:
-        """How many steps count when it is closed after so many: all quarters that were begun."""
+        """How many steps count when it is closed after `used` steps: all quarters that were begun."""
         quarters = -(-used * QUARTERS // self.steps)
         return -(-quarters * self.steps // QUARTERS)
 
     def closed(self, used: int, batches: int) -> "ClosedSessionCharge":
-        """As it counts when it is closed. `batches`: the most that a record is in, of the steps kept."""
+        """Its charge when it is closed. `batches`: the most that a record is in, of the steps kept."""
         return ClosedSessionCharge(self, self.kept(used), batches)
 
 
 @dataclass(frozen=True)
 class ClosedSessionCharge:
-    """A course that was closed: so many of its steps count."""
+    """The charge of a closed session: only some of its steps count."""
 
     course: SessionCharge
     steps: int
@@ -108,31 +104,31 @@ class ClosedSessionCharge:
 
     @property
     def delta(self) -> float:
-        """The δ that stays charged: of a course that was never used, nothing."""
+        """The δ that stays charged: none for a session that was never used."""
         return self.course.delta if self.steps else 0.0
 
 
 def _ends(steps: int) -> list[int]:
-    """Numbers of used steps, one for every end."""
+    """The number of used steps at every end."""
     return [quarter * steps // QUARTERS for quarter in range(QUARTERS + 1)]
 
 
 def adserver_epsilon(course: SessionCharge | ClosedSessionCharge) -> float:
-    """The ε against the ad server alone. Run by helpers, by who plans, and by anyone who audits them."""
+    """The ε against the ad server alone. Run by helpers, planners and auditors."""
     if isinstance(course, ClosedSessionCharge):
         return _at_end(course, adserver_epsilon, _unknown)
     return min(coalition_epsilon(course), _unknown(course, course.steps, course.batches, _sampled(course)))
 
 
 def coalition_epsilon(course: SessionCharge | ClosedSessionCharge) -> float:
-    """The ε against who knows the batches: the ad server with all helpers but one, or a curious helper."""
+    """The ε for known batches: against the ad server with all helpers but one, or a curious helper."""
     if isinstance(course, ClosedSessionCharge):
         return _at_end(course, coalition_epsilon, _known)
     return _known(course, course.steps, course.batches, _WHOLE * course.delta)
 
 
 _Figure = Callable[[SessionCharge, int, int, float], float]
-"""Of so many steps and batches of a course, at a δ."""
+"""The figure of this many steps and batches of a session, at a δ."""
 
 
 def _at_end(closed: ClosedSessionCharge, whole: Callable[[SessionCharge], float], figure: _Figure) -> float:
@@ -145,7 +141,7 @@ def _at_end(closed: ClosedSessionCharge, whole: Callable[[SessionCharge], float]
 
 
 def _loss_bound(closed: ClosedSessionCharge, figure: _Figure) -> float:
-    """What the loss itself stays below at an early end, but for the end's δ."""
+    """A bound on the loss itself at an early end, except with the end's δ."""
     course, delta = closed.course, _END * closed.course.delta
     if course.mechanism == "laplace":
         pure = _known(course, closed.steps, closed.batches, 0.0)
@@ -164,7 +160,7 @@ def _sampled(course: SessionCharge) -> float:
 
 
 def _unknown(course: SessionCharge, steps: int, batches: int, delta: float) -> float:
-    """The batches are not known: what sampling hides need not be paid for, where it is less."""
+    """The batches are unknown: the lower of the figures with sampling and without."""
     known = _known(course, steps, batches, delta)
     if course.mechanism == "laplace" or course.rate == 1:
         return known
@@ -172,13 +168,13 @@ def _unknown(course: SessionCharge, steps: int, batches: int, delta: float) -> f
 
 
 def _known(course: SessionCharge, steps: int, batches: int, delta: float) -> float:
-    """The batches are known: one release for every one that a record is in."""
+    """The batches are known: one release for every batch that a record is in."""
     return accountant.epsilon([Charge(course.mechanism, course.noise, min(steps, batches))], delta)
 
 
 @lru_cache(maxsize=4096)
 def sampled_epsilon(noise: float, rate: float, steps: int, delta: float) -> float:
-    """The ε of so many Gaussian sums over Poisson batches that nobody knows. A fraction of a second."""
+    """The ε of `steps` Gaussian sums over unknown Poisson batches. Takes a fraction of a second."""
     lost = _LOST + steps * _OVERFULL
     if delta <= lost:
         return math.inf
@@ -188,7 +184,7 @@ def sampled_epsilon(noise: float, rate: float, steps: int, delta: float) -> floa
 
 @lru_cache(maxsize=8)
 def _losses(noise: float, rate: float, steps: int) -> Any:  # noqa: ANN401 - a library without types
-    # Importing it takes seconds, which commands that account nothing need not wait for.
+    # Importing it takes seconds, which commands without accounting should not wait for.
     from dp_accounting import NeighboringRelation  # noqa: PLC0415
     from dp_accounting.pld import privacy_loss_distribution as losses  # noqa: PLC0415
 
@@ -203,7 +199,7 @@ def _losses(noise: float, rate: float, steps: int) -> Any:  # noqa: ANN401 - a l
 
 
 def _interval(noise: float, rate: float, steps: int) -> float:
-    """Between two losses: a power of 2, so that every machine takes the same."""
+    """The interval between two losses: a power of 2, so that every machine uses the same."""
     mean = rate * steps
     batches = min(steps, math.ceil(mean + 6 * math.sqrt(mean) + 6))
     widest = accountant.epsilon([Charge("gaussian", noise, batches)], 1e-9)
@@ -214,15 +210,14 @@ def _interval(noise: float, rate: float, steps: int) -> float:
 def announced(
     kind: Kind, noise: float, rate: float, steps: int, delta: float, kept: int | None = None
 ) -> int:
-    """The least `batches` of a Poisson course, or of the steps kept of it: everybody can compute it.
+    """The least `batches` of a Poisson session, or of the steps kept of it: anyone can compute it.
 
-    Saying the true number would say something of who is in which batch, and so spoil what sampling hides. A
-    record would be in more batches than these so rarely that leaving it out of the rest, which helpers do, is
-    paid for by 1/32 of δ, at any end.
+    The true number would reveal something of who is in which batch, and so spoil what sampling hides. Helpers
+    leave a record out of any batches beyond these; that is so rare that 1/32 of δ pays for it, at any end.
     """
     from scipy.stats import binom  # noqa: PLC0415 - slow to import
 
-    allowed = _UNHEARD  # Laplace noise is not amplified: nothing is hidden that could be spoiled.
+    allowed = _UNHEARD  # Laplace noise is not amplified: there is nothing hidden to spoil.
     if kind == "gaussian":
         allowed = _rare(delta, sampled_epsilon(noise, rate, steps, (_WHOLE - _END) * delta)) / QUARTERS
     draws = steps if kept is None else kept
@@ -230,11 +225,11 @@ def announced(
 
 
 def crowded(course: SessionCharge, records: int, k: int, held_out: float = 0.0) -> bool:
-    """Whether Poisson batches over so many records are hardly ever below k: else nothing is amplified.
+    """Whether Poisson batches over `records` records are hardly ever below k: else nothing is amplified.
 
-    A batch below k gives noise alone: where it would have k with a record and not without, that record
-    decides whether all others are in the sum, and cannot hide among them. That is paid for by 1/32 of δ where
-    it is rare enough; where not, the course's rate has to be 1.
+    A batch below k gives noise alone. Where one record makes the difference, it decides whether all others
+    are in the sum, and cannot hide among them. If that is rare enough, 1/32 of δ pays for it; if not, the
+    session's rate has to be 1.
     """
     from scipy.stats import binom  # noqa: PLC0415 - slow to import
 
@@ -245,5 +240,5 @@ def crowded(course: SessionCharge, records: int, k: int, held_out: float = 0.0) 
 
 
 def _rare(delta: float, epsilon: float) -> float:
-    """An event of this chance, by which a mechanism differs from one of that ε, costs 1/32 of δ."""
+    """The chance at which an event that breaks a mechanism of this ε costs 1/32 of δ."""
     return delta * _END / 2 / (1 + math.exp(min(epsilon, 700.0)))

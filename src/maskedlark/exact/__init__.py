@@ -1,4 +1,7 @@
-"""Networks in integers: the same masked gradient, bit for bit, on every machine. `docs/EXACT.md` says how."""
+"""Networks in integers: the same masked gradient, bit for bit, on every machine (`docs/EXACT.md`).
+
+Gradients and evaluations are run by helpers; models are read and weights quantised by the ad server.
+"""
 
 VERSION = 1
-"""Raised with every change of what comes out, to the bit: helpers of two versions must not be added up."""
+"""Raised with every change of the output, down to the bit: shares of two versions must not be added up."""

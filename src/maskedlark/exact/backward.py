@@ -1,4 +1,4 @@
-"""The way back for one label: clip every candidate in the clear, mask, and carry on in the field.
+"""The backward pass for one label: clip every candidate in the clear, mask, and continue in the field.
 
 Run by helpers. Clip before masking: helpers must scale a candidate's error identically, or masks do not
 cancel. Both routes end in one masked error per record and layer, whatever the number of candidates.
@@ -31,7 +31,7 @@ class Label:
 
 
 class Backward:
-    """One step's weights on a device, for the way back through every layer but the first."""
+    """One step's weights on a device, for the backward pass through every layer but the first."""
 
     def __init__(self, layout: StepLayout, device: torch.device) -> None:
         self.layout = layout
@@ -47,7 +47,7 @@ class Backward:
         )
 
     def weight(self, index: int, label: int) -> Tensor:
-        """A layer's weights; of the output layer, the rows that belong to a label."""
+        """A layer's weights; for the output layer, only the label's rows."""
         own = self.weights[index]
         return own[self.layout.network.columns[label]] if index == len(self.weights) - 1 else own
 
@@ -111,7 +111,7 @@ class Backward:
 
 
 def _sloped(limbs: Limbs, slope: Tensor, top: int) -> Limbs:
-    """Limbs times a slope; where slopes are 0 or 1, nothing grows and nothing has to be folded."""
+    """Limbs times a slope; where slopes are 0 or 1 nothing grows, so nothing is folded."""
     slope = slope.double()
     if top > 1:
         return products.scale(limbs, slope)

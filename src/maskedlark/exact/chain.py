@@ -1,4 +1,4 @@
-"""A chain of torch modules as a network of ours: what may follow what, said by the name of each part.
+"""A chain of torch modules, checked and converted to a `Network`. Errors name the offending module.
 
 Run by the ad server, for models that are traced (`training/network`) and for ONNX files (`onnx_model`).
 """
@@ -25,7 +25,7 @@ _KNOWN = "there are Linear, ReLU, LeakyReLU, ELU, Sigmoid, Tanh, Dropout, Flatte
 
 
 class Chain:
-    """Modules from the features up: linear layers, and what stands between them."""
+    """Modules in order, features first: linear layers, and the operations between them."""
 
     def __init__(self, features: int | None = None) -> None:
         self._features = features
@@ -35,7 +35,7 @@ class Chain:
         self._last = ""
 
     def add(self, name: str, module: nn.Module) -> None:
-        """The next module. Parameters of a Linear are called by its name, as torch calls them."""
+        """Append a module. Parameters of a Linear are named as in torch: after the module."""
         match module:
             case nn.Linear():
                 self._linear(f"{name}." if name else "", module)
@@ -53,12 +53,12 @@ class Chain:
                 raise ModelDoesNotFit(f"{name} ({type(module).__name__})", advice)
 
     def network(self, losses: Sequence[Loss]) -> Network:
-        """What was added, with the losses of its labels."""
+        """The network of the modules added, with one loss per label."""
         self.end(all(isinstance(loss, BinaryCrossEntropy) for loss in losses))
         return Network(tuple(self._layers), tuple(losses))
 
     def end(self, binary: bool) -> None:
-        """Refuse what stands after the last layer; for binary labels, a sigmoid is the loss's own."""
+        """Refuse anything after the last layer but a sigmoid for binary labels, which the loss includes."""
         if not self._layers:
             raise ModelDoesNotFit("the model", "has no linear layer; give it at least one")
         own = binary and isinstance(self._activation, Sigmoid)
@@ -98,8 +98,8 @@ class Chain:
 
 
 def _in_units(name: str, number: float, most: float) -> int:
-    """A slope or a rate in units of 1/256: the nearest that there is."""
-    if not 0 <= number <= most:  # A not-a-number fails this too.
+    """A slope or a rate, rounded to units of 1/256."""
+    if not 0 <= number <= most:  # NaN fails this too.
         raise ModelDoesNotFit(name, f"has {number:g}; choose a number of 0 … {most:.3g}")
     units = round(number * _UNITS)
     if number > 0 and units == 0:

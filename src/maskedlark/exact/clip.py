@@ -1,4 +1,4 @@
-"""The bound ψ that every row keeps, in L1 or in L2, and why it does. Set by the document, kept by helpers.
+"""The bound ψ on every row, in L1 or L2, and its proof. Set by the document, enforced by helpers.
 
 Proof for a loss with one output. The row is q · R, where R is the integer row of an error of one unit and
 q an integer. N >= ‖R‖, so |q| <= ψ 2^F / N keeps ‖q R‖ within ψ 2^F.
@@ -9,11 +9,11 @@ row is L(q) with q = trunc(c d 2^F), so q / 2^F = c d + ε with |ε_j| <= 2^-F. 
 outputs 2^-F Λ in L1, with Λ >= ‖L‖ from the norms of the weights. c = (ψ - E) / N, at most 1, keeps to ψ.
 N is the norm of L at a coarser error and with rounded errors in between; ω Λ bounds what that left out.
 
-With a depth, the layers from the output down to the entrance are clipped and truncated each by itself,
-which only shortens them; the argument then starts at the entrance. `docs/EXACT.md` has it in full.
+With a depth, each layer from the output down to the entrance is clipped and truncated separately, which
+only shortens it; the argument then starts at the entrance. `docs/EXACT.md` has it in full.
 
-Every float operation here errs by at most 2^-53 of its result; there are far fewer than 2^12 of them in a
-row, and the factor 1 + 2^-40 pays for all.
+Every float operation here has a relative error of at most 2^-53; a row takes far fewer than 2^12 of them,
+and the factor 1 + 2^-40 covers them all.
 """
 
 import math
@@ -28,9 +28,9 @@ from maskedlark.exact import device as devices
 
 SAFETY = 1.0 + 2.0**-40
 LEAST = 2.0**-100
-"""Below every norm but 0, so that nothing is divided by 0."""
+"""Smaller than any non-zero norm; avoids division by 0."""
 MAX_FACTOR = (1 << 31) - 1
-"""No clipped number is larger: a mask's limb times it has room in 62 bits."""
+"""The largest clipped number: a mask's limb times it fits in 62 bits."""
 
 
 class Norm(StrEnum):
@@ -40,7 +40,7 @@ class Norm(StrEnum):
     L2 = "l2"
 
     def of_ones(self, count: int) -> float:
-        """The norm of so many ones."""
+        """The norm of a vector of `count` ones."""
         return float(count) if self is Norm.L1 else math.sqrt(count)
 
     def power(self, numbers: Tensor) -> Tensor:
@@ -48,11 +48,11 @@ class Norm(StrEnum):
         return (numbers.abs() if self is Norm.L1 else numbers * numbers).sum(dim=-1, dtype=torch.float64)
 
     def scale(self, exponent: int) -> float:
-        """A power sum of integers in units of 2^-exponent, times this, is a power sum of reals."""
+        """The factor from a power sum of integers, in units of 2^-exponent, to one of reals."""
         return 2.0**-exponent if self is Norm.L1 else 4.0**-exponent
 
     def root(self, power: Tensor) -> Tensor:
-        """The norm that a power sum stands for."""
+        """The norm, from a power sum."""
         return power if self is Norm.L1 else devices.root(power)
 
 
@@ -64,10 +64,10 @@ class Clip:
     norm: Norm = Norm.L2
     fraction: int = 20
     depth: int = 0
-    """For softmax: through how many layers a candidate's error runs back in the clear before it is masked.
+    """For softmax: how many layers a candidate's error is propagated back in the clear before it is masked.
 
-    A masked error cannot be rounded, so every layer below adds to the gradient's exponent. Each layer in the
-    clear costs candidates times width instead, and lets models fit that would leave the field.
+    A masked error cannot be rounded, so every layer below adds to the gradient's exponent. A layer in the
+    clear costs candidates times width instead, and lets larger models stay within the field.
     """
 
     def __post_init__(self) -> None:
@@ -79,7 +79,7 @@ class Clip:
             raise NotDeclared(f"the depth is a number of layers, not {self.depth}")
 
     def factor_top(self, has_bias: bool) -> int:
-        """No clipped number is larger: with a bias at the output, a row is at least as long as its part."""
+        """The largest clipped number: with an output bias, a row is at least as long as the bias's part."""
         return math.ceil(self.psi * 2.0**self.fraction) if has_bias else MAX_FACTOR
 
     def share(self, labels: int) -> float:
@@ -87,12 +87,12 @@ class Clip:
         return self.psi / labels
 
     def largest_factor(self, norms: Tensor, labels: int) -> Tensor:
-        """The largest |q| for a row q · R, from ‖R‖, which is 0 only where the row is. One-output losses."""
+        """For one-output losses: the largest |q| for a row q · R, from ‖R‖, which is 0 only if R is."""
         whole = torch.full_like(norms, self.share(labels) * 2.0**self.fraction)
         return torch.div(whole, norms * SAFETY).floor_().clamp_(max=float(MAX_FACTOR))
 
     def factors(self, norms: Tensor, slack: Tensor, truncation: Tensor, labels: int) -> Tensor:
-        """c of every record and candidate (n, m). Softmax."""
+        """For softmax: c of every record and candidate (n, m)."""
         left = (self.share(labels) - truncation).clamp_(min=0.0)
         whole = ((norms + slack[:, None]) * SAFETY).clamp_(min=LEAST)
         return torch.div(left[:, None], whole).clamp_(max=1.0)

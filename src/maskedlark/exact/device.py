@@ -1,8 +1,8 @@
-"""Devices that compute exactly, or are refused. Run once a process and device, before the first product.
+"""Refuses devices that do not compute exactly. Run once per process and device, before the first product.
 
 TF32, emulated float64 and Strassen-like kernels break the bounds that exactness rests on; the first two
-are switched off, and the known-answer check finds the rest. `python -m maskedlark.exact.device cuda` runs
-the check by hand and needs torch and numpy alone.
+are switched off, and the known-answer check detects the rest. `python -m maskedlark.exact.device cuda` runs
+the check by hand; it needs only torch and numpy.
 """
 
 import math
@@ -23,13 +23,13 @@ _ROWS, _COLUMNS = 96, 80
 
 
 def ready(device: str | torch.device) -> torch.device:
-    """A device that passed the known-answer check."""
+    """The device, once it has passed the known-answer check; raises if it fails."""
     return _ready(torch.device(device))
 
 
 @contextmanager
 def exact(device: torch.device) -> Iterator[None]:
-    """What a caller has set up for its own training is off in here: autocast, TF32, autograd."""
+    """Switches off the caller's autocast, TF32 and autograd inside the block."""
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
@@ -53,7 +53,7 @@ def _ready(device: torch.device) -> torch.device:
 
 
 def failures(device: torch.device) -> dict[str, bool]:
-    """What the known-answer check looked at, and whether it went wrong."""
+    """Each part of the known-answer check, and whether it failed."""
     checks = {
         f"{dtype} products of {bits} bits over {length}": _product_is_wrong(device, dtype, bits, length)
         for dtype, bits, length in (
@@ -68,10 +68,10 @@ def failures(device: torch.device) -> dict[str, bool]:
 
 
 def _product_is_wrong(device: torch.device, dtype: torch.dtype, bits: int, length: int) -> bool:
-    """A product whose sums come within a factor of two of 2^bits; integers on the CPU know the answer."""
+    """Compare a product whose sums come within a factor of two of 2^bits with CPU integer arithmetic."""
     rng = np.random.default_rng(length)
     top = max(1, (1 << bits) // (255 * length) - 1)
-    # Odd numbers of one sign add up to the bound; a lost last bit shows.
+    # Odd numbers of one sign add up to the bound, and make a lost last bit visible.
     left = (rng.integers(top // 2, top + 1, (_ROWS, length)) | 1).clip(max=top)
     right = rng.integers(128, 256, (length, _COLUMNS)) * np.where(rng.random(_COLUMNS) < 0.5, -1, 1)
     answer = torch.from_numpy(left).to(device, dtype) @ torch.from_numpy(right).to(device, dtype)
@@ -79,7 +79,7 @@ def _product_is_wrong(device: torch.device, dtype: torch.dtype, bits: int, lengt
 
 
 def _elementwise_is_wrong(device: torch.device) -> bool:
-    """Roots, quotients and roundings, against IEEE's as Python computes them, number by number."""
+    """Compare roots, quotients and roundings with IEEE 754 results computed by Python, one by one."""
     rng = np.random.default_rng(1)
     a = rng.integers(1, 1 << 53, 4096).astype(np.float64)
     b = rng.integers(1, 1 << 40, 4096).astype(np.float64)
@@ -94,8 +94,8 @@ def _elementwise_is_wrong(device: torch.device) -> bool:
 
 
 def root(numbers: Tensor) -> Tensor:
-    """√x, correctly rounded. On a CPU torch asks a vector library that is off in the last place now and then
-    (27 of 4096 random integers, torch 2.13 with MKL); numpy asks the processor, which is right by IEEE 754.
+    """√x, correctly rounded. On CPUs numpy computes it: torch's vector library is sometimes off in the last
+    place (27 of 4096 random integers, torch 2.13 with MKL).
     """
     if numbers.device.type == "cpu":
         return torch.from_numpy(np.sqrt(numbers.numpy()))
@@ -103,9 +103,7 @@ def root(numbers: Tensor) -> Tensor:
 
 
 def tensor(array: NDArray[Any], device: torch.device) -> Tensor:
-    """An array on a device. Read-only arrays off the wire and turned-round views, which torch cannot take,
-    are copied.
-    """
+    """An array on a device; copies read-only arrays and reversed views, which torch does not accept."""
     fine = array.flags.writeable and min(array.strides, default=0) >= 0
     return torch.from_numpy(array if fine else np.array(array, order="C")).to(device)
 

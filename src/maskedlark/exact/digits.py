@@ -1,10 +1,10 @@
-"""Products of bytes, where a CPU has a fast one: eight signed digits instead of two float64 limbs.
+"""Byte products, for CPUs with fast ones: eight signed digits instead of two float64 limbs. Run by helpers.
 
-An 8-bit product with 32-bit sums is exact by itself, and on a processor that has it, eight of them are
-faster than two in float64. A field element's limbs become digits -128 … 127 by one addition and a change of
-type. Layers whose inputs are 0 … 255 can go this way, as inputs - 128 and a column of ones, whose product
-with the errors is the bias's gradient and corrects for the 128. Same integers, another road: a device takes
-it only after it has passed its known-answer check (processors without the instruction may saturate).
+An 8-bit product with 32-bit sums is exact, and on a processor that has it, eight are faster than two in
+float64. One addition and a change of type turn a field element's limbs into digits -128 … 127. Layers with
+inputs 0 … 255 can use it, as inputs - 128 and a column of ones, whose product with the errors is the bias's
+gradient and corrects for the 128. The result is the same integers; a device is used this way only after a
+known-answer check (processors without the instruction may saturate).
 """
 
 import sys
@@ -21,21 +21,21 @@ DIGITS = 8
 OFFSET = 128
 _EVERY_OFFSET = int.from_bytes(bytes([OFFSET] * DIGITS), "little", signed=True)
 _MIN_WORK = 1 << 16
-"""With fewer weights a layer is faster in float64."""
+"""Layers with fewer weights are faster in float64."""
 MAX_INPUTS = 1 << 16
-"""Sums of so many products of two bytes stay below 2^31."""
+"""Sums of this many products of two bytes stay below 2^31."""
 _JOINED_AT_ONCE = 1 << 15
-"""So many numbers are joined at a time: they stay in a core's cache."""
+"""This many numbers are joined at a time, so that they stay in a core's cache."""
 
 
 def worth_it(inputs: int, outputs: int, device: torch.device) -> bool:
-    """Whether a layer should go this way."""
+    """Whether byte products are available and faster for this layer."""
     return inputs * outputs >= _MIN_WORK and inputs < MAX_INPUTS and available(device)
 
 
 @cache
 def available(device: torch.device) -> bool:
-    """Whether the device multiplies bytes exactly; known answers at the largest magnitudes."""
+    """Whether the device multiplies bytes exactly: a known-answer check at the largest magnitudes."""
     if device.type != "cpu" or sys.byteorder != "little" or not hasattr(torch, "_int_mm"):
         return False
     rng = np.random.default_rng(5)
@@ -56,7 +56,7 @@ def multiply(left: Tensor, right: Tensor) -> Tensor:
 
 
 def with_ones(numbers: Tensor) -> Tensor:
-    """Inputs 0 … 255 of any type as signed bytes, less 128, and a column of ones: (n, width + 1)."""
+    """Inputs 0 … 255 of any type, minus 128, as signed bytes, and a column of ones: (n, width + 1)."""
     answer = torch.ones((len(numbers), numbers.shape[1] + 1), dtype=torch.int8, device=numbers.device)
     if numbers.dtype == torch.uint8:
         torch.bitwise_xor(numbers, OFFSET, out=answer.view(torch.uint8)[:, :-1])
@@ -75,9 +75,8 @@ def weight_with_zeros(weight: Tensor) -> Tensor:
 def digits(limbs: Limbs) -> Tensor:
     """Folded limbs as digits of base 256: (n, 8 width), int8, low limb first.
 
-    A folded limb is below 2^30 + 2^23 in magnitude and so has four digits of its own: nothing is carried
-    from the low limb to the high one. Adding 128 to every byte makes the carries, and flipping every byte's
-    first bit takes the 128 away again.
+    A folded limb is below 2^30 + 2^23 in magnitude, so it has four digits and nothing is carried from the
+    low limb to the high one. Adding 128 to every byte makes the carries; flipping its first bit undoes it.
     """
     words = limbs.high.long().bitwise_left_shift_(32).add_(limbs.low.long())
     words.add_(_EVERY_OFFSET).bitwise_xor_(_EVERY_OFFSET)

@@ -1,4 +1,4 @@
-"""What the exact engine refuses, before it computes anything."""
+"""Errors of the exact engine, raised before it computes anything."""
 
 from maskedlark.errors import FieldOverflow, MaskedLarkError, NotDeclared
 

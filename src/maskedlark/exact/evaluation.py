@@ -1,7 +1,7 @@
 """Evaluation rows: a one-hot of (score bucket, candidate label) per record, for the masked histogram.
 
-Run by helpers. The ad server adds the shares up and has, for every bucket of predicted score and every
-label, the number of records: calibration, accuracy, AUC and log-loss follow from it.
+Run by helpers. The ad server adds up the shares and gets the number of records per bucket of predicted
+score and label, from which calibration, accuracy, AUC and log-loss follow.
 """
 
 from collections.abc import Sequence
@@ -27,11 +27,10 @@ from maskedlark.exact.tables import PROBABILITY_BITS
 
 @dataclass(frozen=True)
 class Scale:
-    """How one label's scores are cut into buckets: so many of equal width from low to high.
+    """How one label's scores are divided into buckets of equal width from low to high.
 
-    Scores are sigmoid(z) for binary cross-entropy (0 to 1) and z for squared error; what lies outside counts
-    for the first or the last bucket. For softmax the bucket is the likeliest class, the first of equals,
-    and there are as many buckets as classes.
+    Scores are sigmoid(z) for binary cross-entropy (0 to 1) and z for squared error; scores outside count in
+    the first or last bucket. For softmax there is one bucket per class: the likeliest, the first if tied.
     """
 
     buckets: int
@@ -51,7 +50,7 @@ def buckets(
     *,
     device: str | torch.device = "cpu",
 ) -> list[NDArray[np.int64]]:
-    """The score bucket of every record, one array per label. Nothing is dropped out."""
+    """The score bucket of every record, one array per label. Without dropout."""
     if len(scales) != len(network.losses):
         raise RecordsDoNotFit(f"the network has {len(network.losses)} labels, not {len(scales)}")
     for loss, scale in zip(network.losses, scales, strict=True):
@@ -73,7 +72,7 @@ def _bucket(step: ForwardLayout, sums: torch.Tensor, label: int, scale: Scale) -
     own = sums[:, step.network.columns[label]]
     if isinstance(loss, SoftmaxCrossEntropy):
         best = own.amax(dim=1, keepdim=True)
-        # argmax may return any of several equals; the first one is the same everywhere.
+        # argmax may return any of several equal maxima; the first is the same everywhere.
         places = torch.arange(loss.classes, device=own.device).expand_as(own)
         return torch.where(own == best, places, loss.classes).amin(dim=1).cpu().numpy()
     if isinstance(loss, BinaryCrossEntropy):
@@ -100,7 +99,7 @@ def histogram(
 
 
 def _place(space: LabelSpace, labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where labels stand in their space. Refuses what is not there."""
+    """The positions of labels in their space. Refuses labels outside it."""
     values = np.array(space.values)
     place = np.minimum(np.searchsorted(values, labels), len(values) - 1)
     if (values[place] != labels).any():

@@ -23,7 +23,7 @@ _DOUBLE = 1 << 53
 
 @dataclass(frozen=True, repr=False)
 class Seed:
-    """The helpers' shared seed for dropout, 16 bytes or more, and the ids of the records (n, 16)."""
+    """The helpers' shared dropout seed, at least 16 bytes, and the record ids (n, 16)."""
 
     seed: bytes
     ids: NDArray[np.uint8]
@@ -33,7 +33,7 @@ class Seed:
         return Seed(self.seed, self.ids[start:stop])
 
     def kept(self, layer: int, width: int, k: int) -> NDArray[np.bool_]:
-        """What a layer's dropout keeps: byte j of the record's stream is k or more."""
+        """Which inputs dropout keeps: j if byte j of the record's stream is at least k."""
         head = _DROPOUT + len(self.seed).to_bytes(2, "big") + self.seed + layer.to_bytes(2, "big")
         streams = [hashlib.shake_128(head + row.tobytes()).digest(width) for row in self.ids]
         return np.frombuffer(b"".join(streams), np.uint8).reshape(len(self.ids), width) >= k
@@ -41,14 +41,14 @@ class Seed:
 
 @dataclass(frozen=True)
 class Trace:
-    """What the forward pass leaves for the way back."""
+    """What the forward pass keeps for the backward pass."""
 
     inputs: tuple[Tensor, ...]
     """The 8-bit input of every layer, float32."""
     slopes: tuple[Tensor, ...]
-    """The slope of what stands before every layer but the first, float32."""
+    """The slope of the operations before each layer but the first, float32."""
     signed: tuple[Tensor | None, ...]
-    """The same inputs as signed bytes, for the layers that go that way."""
+    """The same inputs as signed bytes, for layers that use byte products."""
     sums: Tensor
     """The output layer's sums, float64."""
 
@@ -65,7 +65,7 @@ class Forward:
         ]
 
     def __call__(self, features: Tensor, seed: Seed | None) -> Trace:
-        """Features (n, d), uint8, to the output's sums. Without a seed nothing is dropped: to evaluate."""
+        """Features (n, d), uint8, to the output's sums. Without a seed (evaluation) nothing is dropped."""
         numbers = sums = features.float()
         inputs, slopes = [], []
         signed: list[Tensor | None] = []
@@ -90,12 +90,12 @@ class Forward:
         return not negative and digits.worth_it(layer.linear.inputs, layer.linear.outputs, self._device)
 
     def _exponent(self, index: int) -> int:
-        """The exponent of what an activation gives, before a dropout lowers it."""
+        """The exponent of an activation's output, before dropout lowers it."""
         dropout = self._layout.network.layers[index].dropout
         return self._layout.layers[index].input_exponent + (dropout.raised if dropout else 0)
 
     def _wanted(self, index: int, sum_exponent: int) -> tuple[int, bool]:
-        """The unit in which a layer's activation wants its sums, and whether with 1/2 added."""
+        """The unit that a layer's activation expects its sums in, and whether 1/2 is added."""
         if index == len(self._layout.layers):
             return sum_exponent, False
         activation = self._layout.network.layers[index].activation
@@ -108,7 +108,7 @@ class Forward:
     ) -> tuple[Tensor, Tensor]:
         assert layer.dropout is not None
         if seed is None:
-            # To evaluate: as they are, in the exponent that follows, rounded.
+            # Evaluation: nothing is dropped; only rounded to the exponent that follows.
             return (numbers * 2.0**-layer.dropout.raised).add_(0.5).floor_(), torch.ones_like(numbers)
         if len(seed.ids) != len(numbers):
             raise RecordsDoNotFit("dropout needs the report id of every record")
@@ -118,7 +118,7 @@ class Forward:
 
 
 class _Linear:
-    """z = W a + b, in the unit that the next operation wants, in the narrowest type that is exact."""
+    """z = W a + b, in the unit that the next operation expects and the narrowest exact type."""
 
     def __init__(
         self, layer: LayerLayout, unit: int, half: bool, in_bytes: bool, device: torch.device
@@ -136,14 +136,14 @@ class _Linear:
         self._bias = bias.double().mul_(self._factor).add_(0.5 if half else 0.0).to(self._dtype)
 
     def __call__(self, numbers: Tensor, signed: Tensor | None) -> Tensor:
-        """Every partial sum is exact, so no kernel can change it."""
+        """Every partial sum is exact, so the result does not depend on the kernel."""
         if self._in_bytes and signed is not None:
             return digits.multiply(signed, self._weight).to(self._dtype).mul_(self._factor).add_(self._bias)
         return torch.addmm(self._bias, numbers.to(self._dtype), self._weight)
 
 
 def _check_room(activation: Activation, below: LayerLayout) -> None:
-    """Refuse sums that an activation would lengthen beyond float64."""
+    """Refuse sums that an activation would extend beyond float64's exact range."""
     bits = below.sum_top.bit_length() + activation.extra_bits
     if below.sum_top << activation.extra_bits > _DOUBLE:
         raise TooWide(f"{below.name}: {activation} after it would need {bits} bits; use 8-bit weights")

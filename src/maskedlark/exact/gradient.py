@@ -1,7 +1,7 @@
-"""The masked, clipped gradient of a batch, one helper's share of it (section 4.2.1). Run by helpers.
+"""One helper's share of the masked, clipped gradient of a batch (section 4.2.1). Run by helpers.
 
-The shares of all helpers add up, in the field, to the sum of the true labels' clipped gradients: lift it
-around 0, multiply by 2^-exponent, and it is the gradient in reals. Same inputs, same bits, on any machine.
+All shares add up, in the field, to the sum of the true labels' clipped gradients; lifted around 0 and
+multiplied by 2^-exponent, it is the gradient in reals. Same inputs, same bits, on any machine.
 """
 
 from collections.abc import Sequence
@@ -30,26 +30,26 @@ from maskedlark.exact.products import Limbs
 from maskedlark.exact.quantise import Quantised
 
 BLOCK = 4096
-"""Records per block, unless told otherwise: enough for the products, few enough for the memory."""
+"""Default records per block: enough for fast products, few enough for the memory."""
 _AT_ONCE = 1 << 24
 
 
 @dataclass(frozen=True, repr=False)
 class Records:
-    """A batch as one helper holds it: open columns, and its own shares of the masks."""
+    """A batch as one helper holds it: columns in the clear, and its own shares of the masks."""
 
     features: NDArray[np.uint8]
     """(n, d)."""
     candidates: Sequence[NDArray[np.int64]]
     """One (n, m) array per label."""
     masks: FieldArray
-    """(n, M): the shares of all labels' candidates, side by side."""
+    """(n, M): the shares of all labels' candidates, concatenated."""
     seed: Seed | None = None
     """For dropout: the helpers' shared seed and the report ids."""
 
     @classmethod
     def of(cls, records: TrainingRecords, seed: Seed | None = None) -> Self:
-        """What a helper holds; candidates that all records share become a row for each."""
+        """From what a helper stores; candidates that all records share are repeated per record."""
         shown = [np.broadcast_to(each, (len(records), each.shape[1])) for each in records.candidates]
         return cls(records.features, shown, records.shares, seed)
 
@@ -57,7 +57,7 @@ class Records:
         return len(self.features)
 
     def check(self, network: Network) -> None:
-        """Refuse what does not have the network's form."""
+        """Refuse records whose shapes or values do not match the network."""
         check_features(network, self.features)
         if len(self.candidates) != len(network.losses):
             raise RecordsDoNotFit(f"the network has {len(network.losses)} labels, not {len(self.candidates)}")
@@ -79,7 +79,7 @@ class Records:
 
 
 def check_features(network: Network, features: NDArray[np.uint8]) -> None:
-    """Refuse features that are not the network's."""
+    """Refuse features that do not match the network."""
     if features.dtype != np.uint8 or features.shape != (len(features), network.features):
         raise RecordsDoNotFit(f"features are bytes, {network.features} per record")
 
@@ -96,7 +96,7 @@ def gradient(
 ) -> FieldArray:
     """One helper's share of Σ clipped gradients, flat, in the order of `Network.parameters`.
 
-    `noise_tail` is the most that all helpers' noise adds to one number, in the gradient's integers.
+    `noise_tail` bounds what all helpers' noise adds to one number, in the gradient's integers.
     """
     step = step_layout(network, weights, clip)
     step.check_range(len(records), noise_tail)
@@ -120,7 +120,7 @@ class Engine:
         self._backward = Backward(step, device)
 
     def share(self, records: Records, block: int) -> FieldArray:
-        """The sum over blocks. Addition in the field is exact, so their size does not matter."""
+        """The sum over blocks. Field addition is exact, so the block size does not matter."""
         if not len(records):
             return np.zeros(self._layout.network.size, np.int64)
         rows = max(1, min(block, products.most_rows(TOP), self._most_rows(records)))
@@ -131,13 +131,13 @@ class Engine:
         return self._in_one_exponent(answer.cpu().numpy())
 
     def _most_rows(self, records: Records) -> int:
-        """How many records' candidate errors, one a layer's width each, the memory should hold at a time."""
+        """How many records to process at a time, so that their candidate errors fit in memory."""
         widest = max(layer.linear.outputs for layer in self._layout.network.layers)
         shown = max(int(column.shape[1]) for column in records.candidates)
         return _AT_ONCE // (widest * shown)
 
     def _in_one_exponent(self, answer: FieldArray) -> FieldArray:
-        """Every parameter's gradient brought to the exponent of the whole."""
+        """Every parameter's gradient, rescaled to the common exponent."""
         for entry, own in zip(self._layout.network.parameters, self._layout.parameter_exponents, strict=True):
             if own != self._layout.exponent:
                 answer[entry.place] = field.shift(answer[entry.place], self._layout.exponent - own)
@@ -161,7 +161,7 @@ class Engine:
         return errors[0] if len(errors) == 1 else self._merge(errors, len(trace.sums))
 
     def _merge(self, errors: list[list[Limbs]], rows: int) -> list[Limbs]:
-        """Several labels: add their errors in a common exponent; at the output they stand side by side."""
+        """Add several labels' errors in a common exponent; at the output they are concatenated."""
         network, common = self._layout.network, self._layout.masked_exponents
         merged = []
         for layer, exponent in enumerate(common):

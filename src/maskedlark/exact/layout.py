@@ -1,7 +1,7 @@
 """Exponents and bounds of one step, from the network, its weights and the clip alone. Run by every helper.
 
-Nothing here depends on a record. Every sum's bound is known before the first product; what float64 could
-not hold exactly, or the field could not hold with its noise, is refused here.
+Nothing here depends on a record. Every sum is bounded before the first product; sums that float64 could not
+hold exactly, or that with noise could leave the field, are refused here.
 """
 
 import math
@@ -25,11 +25,11 @@ from maskedlark.exact.tables import PROBABILITY_BITS
 EXACT_BITS = 52
 """Float64 holds every integer up to 2^53; one bit is kept for the rounding's half."""
 UNIT_EXPONENT = 16
-"""A one-output row's error has at most so many fractional bits."""
+"""The most fractional bits of a one-output row's error."""
 COARSE_BITS = 13
-"""The norm of a softmax row is taken at an error in units of 2^-13."""
+"""A softmax row's norm is computed from an error in units of 2^-13."""
 MAX_BITS = 21
-"""A 31-bit limb times such an error stays below 2^52."""
+"""A 31-bit limb times an error of this many bits stays below 2^52."""
 _MAX_REACH = 400
 """Scales between 2^-400 and 2^400 have squares inside float64."""
 
@@ -39,15 +39,15 @@ class LayerLayout:
     """One linear layer: its weights as (outputs, inputs), its exponents and the bounds of its sums."""
 
     name: str
-    """The weight's, for errors."""
+    """The weight's name, for error messages."""
     weight: NDArray[np.int16]
     bias: NDArray[np.int64]
-    """In units of the sums; zeros where there is none."""
+    """In units of the sums; zeros without a bias."""
     has_bias: bool
     weight_exponent: int
     input_exponent: int
     slope_bits: int
-    """Of activation and dropout before this layer."""
+    """The slope bits of activation and dropout before this layer."""
     slope_top: int
 
     def __post_init__(self) -> None:
@@ -62,7 +62,7 @@ class LayerLayout:
 
     @cached_property
     def sum_top(self) -> int:
-        """No sum of this layer, partial or whole, is larger."""
+        """The bound on every sum of this layer, partial or complete."""
         return TOP * sums(self.weight, axis=1) + int(np.abs(self.bias).max())
 
     @property
@@ -73,7 +73,7 @@ class LayerLayout:
 
 @dataclass(frozen=True)
 class ForwardLayout:
-    """What the forward pass needs; enough to evaluate."""
+    """What the forward pass needs; sufficient for evaluation."""
 
     network: Network
     layers: tuple[LayerLayout, ...]
@@ -81,10 +81,10 @@ class ForwardLayout:
 
 @dataclass(frozen=True)
 class LabelLayout:
-    """One label: its errors on their way back, one entry per layer, first layer first."""
+    """One label's errors in the backward pass, one entry per layer, first layer first."""
 
     exponents: tuple[int, ...]
-    """Of the errors in the clear."""
+    """The exponents of the errors in the clear."""
     shifts: tuple[int, ...]
     """By how many bits a layer's error is rounded."""
     masked_exponents: tuple[int, ...]
@@ -93,7 +93,7 @@ class LabelLayout:
     gains: tuple[float, ...] = ()
     """How much an error of norm 1 at the entrance can grow on its way back to each layer."""
     slack: float = 0.0
-    """ω: what the rounded norm may have left out, in units of Λ."""
+    """ω: how much the rounded norm may underestimate, in units of Λ."""
     truncation: float = 0.0
     """What truncation may add to a row, in units of Λ."""
 
@@ -112,7 +112,7 @@ class StepLayout(ForwardLayout):
 
     @cached_property
     def parameter_exponents(self) -> tuple[int, ...]:
-        """The exponent in which each parameter's gradient arises."""
+        """The exponent that each parameter's gradient is computed in."""
         exponents = []
         for layer, masked in zip(self.layers, self.masked_exponents, strict=True):
             exponents += [masked + layer.input_exponent, *([masked] if layer.has_bias else [])]
@@ -125,11 +125,11 @@ class StepLayout(ForwardLayout):
 
     @cached_property
     def row_top(self) -> int:
-        """No row has a larger norm, in the gradient's integers."""
+        """The bound on a row's norm, in the gradient's integers."""
         return math.ceil(Fraction(self.clip.psi) * (1 << self.exponent))
 
     def check_range(self, records: int, noise_tail: int = 0) -> None:
-        """Refuse a sum that could leave the field: so many rows, and noise up to a tail, both in integers."""
+        """Refuse a sum of `records` rows that, with noise up to `noise_tail`, could leave the field."""
         needed = records * self.row_top + noise_tail
         if needed > field.HALF:
             over = needed.bit_length() - field.HALF.bit_length() + 1
@@ -179,7 +179,7 @@ def step_layout(network: Network, weights: Quantised, clip: Clip) -> StepLayout:
     layers = forward_layout(network, weights).layers
     heads = []
     for loss, columns in zip(network.losses, network.columns, strict=True):
-        # As if the label was the only one: the output layer has its rows alone.
+        # As if the label were the only one: the output layer has only its rows.
         own = (*layers[:-1], replace(layers[-1], weight=layers[-1].weight[columns]))
         heads.append(_one_output(own, clip) if isinstance(loss, OneOutput) else _softmax(own, clip))
     return StepLayout(network, layers, clip, tuple(heads))
@@ -203,7 +203,7 @@ def _softmax(layers: tuple[LayerLayout, ...], clip: Clip) -> LabelLayout:
             slack += 2.0 ** -(exponents[layer] + 1) * width / gains[layer]
     truncation = clip.norm.of_ones(len(layers[entrance].weight)) * 2.0**-clip.fraction * SAFETY
     if clip.depth:
-        # In the layers that are masked themselves, truncation only makes numbers smaller.
+        # In layers that are masked directly, truncation only makes numbers smaller.
         gains = (*gains[:entrance], *[0.0] * (last + 1 - entrance))
     masked = [clip.fraction] * (last + 1 - entrance)
     for above in layers[entrance:0:-1]:
@@ -225,7 +225,7 @@ def _errors(
         top, exponent = product * layer.slope_top, exponent + layer.weight_exponent + layer.slope_bits
         if top >= 1 << EXACT_BITS:
             raise TooWide(f"{layer.name}: errors could reach 2^{top.bit_length()}; use 8-bit weights")
-        # So that the error has room.
+        # Rounded by this many bits, so that the error fits.
         shift = max(0, (max(top, 1) - 1).bit_length() - _room(layers, number - 1))
         if most_exponent is not None:
             shift = max(shift, exponent - most_exponent)
@@ -249,7 +249,7 @@ def _room(layers: tuple[LayerLayout, ...], number: int) -> int:
 
 
 def _gains(layers: tuple[LayerLayout, ...], entrance: int, norm: Norm) -> tuple[float, ...]:
-    """How much an error of norm 1 at the entrance can grow on its way back; for the entrance and below."""
+    """How much an error of norm 1 at the entrance can grow, for the entrance and every layer below."""
     gains = [1.0]
     for number in range(entrance, 0, -1):
         layer = layers[number]

@@ -1,7 +1,7 @@
-"""The losses, one entry each: the output's error for every candidate label, in integers. Run by helpers.
+"""The losses, one class each: the output's error for every candidate label, in integers. Run by helpers.
 
 A loss with one output gives D, the error of each candidate, in units of 2^-error_bits. Softmax gives its
-probabilities in units of 2^-20; a candidate's error is that vector, less one at the candidate's place.
+probabilities in units of 2^-20; a candidate's error is that vector, minus one at the candidate's position.
 """
 
 from abc import ABC, abstractmethod
@@ -21,20 +21,20 @@ LARGEST_LABEL = 1 << 31
 
 
 class Loss(ABC):
-    """One label's loss, and how many of the network's outputs it takes."""
+    """One label's loss."""
 
     @property
     @abstractmethod
     def outputs(self) -> int:
-        """How many outputs it takes."""
+        """How many of the network's outputs it uses."""
 
     @property
     @abstractmethod
     def label_range(self) -> tuple[int, int]:
-        """The smallest and the largest label that it has a meaning for."""
+        """The smallest and the largest valid label."""
 
     def check(self, candidates: NDArray[np.int64]) -> None:
-        """Refuse candidates that the loss has no meaning for."""
+        """Refuse candidates outside the label range."""
         low, high = self.label_range
         if candidates.size and (candidates.min() < low or candidates.max() > high):
             raise RecordsDoNotFit(
@@ -61,7 +61,7 @@ class BinaryCrossEntropy(OneOutput):
     label_range: ClassVar[tuple[int, int]] = (0, 1)
 
     def errors(self, sums: Tensor, exponent: int, candidates: Tensor) -> Tensor:
-        """The table's sigmoid, less the label."""
+        """The table's sigmoid minus the label."""
         return scores(sums, exponent) - candidates * float(1 << self.error_bits)
 
 
@@ -71,10 +71,10 @@ class SquaredError(OneOutput):
 
     error_bits: ClassVar[int] = 12
     label_range: ClassVar[tuple[int, int]] = (-LARGEST_LABEL, LARGEST_LABEL)
-    """What float64 subtracts exactly."""
+    """Labels that float64 subtracts exactly."""
 
     def errors(self, sums: Tensor, exponent: int, candidates: Tensor) -> Tensor:
-        """The output in units of 2^-12, less the label."""
+        """The output in units of 2^-12, minus the label."""
         output = (sums * 2.0 ** (self.error_bits - exponent)).add_(0.5).floor_()
         return output - candidates * float(1 << self.error_bits)
 

@@ -1,6 +1,6 @@
-"""A network as the engine sees it: linear layers, what stands between them, and the heads of its labels.
+"""The engine's network: linear layers, the operations between them, and one loss per label.
 
-No weights are in it. An ad server registers it once with every helper; a step then sends weights alone.
+It holds no weights. The ad server sends it once per session; each step then sends only weights.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from maskedlark.exact.losses import Loss
 from maskedlark.exact.operations import Activation, Dropout
 
 FEATURE_EXPONENT = 8
-"""A feature byte stands for byte / 256."""
+"""A feature byte represents byte / 256."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class Layer:
-    """One linear layer and what makes its 8-bit input out of the layer before: an activation, a dropout."""
+    """One linear layer, and the activation and dropout that make its 8-bit input from the layer before."""
 
     linear: Linear
     activation: Activation | None = None
@@ -41,7 +41,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A named tensor's place in the flat arrays that cross the wire."""
+    """A named tensor's position in the flat arrays that are sent."""
 
     name: str
     shape: tuple[int, ...]
@@ -49,13 +49,13 @@ class Parameter:
 
     @property
     def place(self) -> slice:
-        """Where it lies."""
+        """Its slice of the flat array."""
         return slice(self.start, self.start + prod(self.shape))
 
 
 @dataclass(frozen=True)
 class Network:
-    """Layers from the features up, and one loss for each label; labels split the outputs in order."""
+    """Layers, first to last, and one loss per label; labels divide the outputs in order."""
 
     layers: tuple[Layer, ...]
     losses: tuple[Loss, ...]
@@ -76,7 +76,7 @@ class Network:
 
     @property
     def has_dropout(self) -> bool:
-        """Whether a gradient needs a seed and the report ids."""
+        """Whether gradients need a seed and the report ids."""
         return any(layer.dropout for layer in self.layers)
 
     @cached_property
@@ -105,7 +105,7 @@ def _tensors(linear: Linear) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def _check_chain(layers: Sequence[Layer]) -> None:
-    """Refuse layers that do not follow each other, and tensors that are used twice."""
+    """Refuse layers whose sizes do not match, and tensors that are used twice."""
     if not layers:
         raise ModelDoesNotFit("the model", "has no linear layer; give it at least one Gemm or MatMul")
     if layers[0].activation is not None:

@@ -1,12 +1,11 @@
 """The norm of every candidate's row, without a row: ‖g‖² = Σ ‖δ‖² (‖a‖² + 1) over the layers.
 
-Run by helpers. In L2 the squares add up, in L1 the magnitudes. All sums are of integers and exact; what is
-rounded in between is either the row itself (one output) or paid for by the layout's slack (softmax).
+Run by helpers. In L2 the squares add up, in L1 the magnitudes. All sums are of integers and exact;
+rounding in between affects the row itself (one output) or is covered by the layout's slack (softmax).
 
-Where a network has one hidden layer, all candidates' squared norms come at once: there δ = (Wᵀ D) ∘ r for an
-output error D, so Σδ² = Dᵀ M D with M = Σ r² W Wᵀ, one small matrix per record. With D the probabilities P
-less one at the candidate y, that is PᵀMP - 2 (MP)_y + M_yy: no candidate needs an error of its own. The
-integers are those of the long way, and as exact.
+With one hidden layer, all candidates' squared norms are computed at once: δ = (Wᵀ D) ∘ r for an output error
+D, so Σδ² = Dᵀ M D with M = Σ r² W Wᵀ, one small matrix per record. With D the probabilities P minus one at
+the candidate y, that is PᵀMP - 2 (MP)_y + M_yy, the same exact integers without an error per candidate.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _SINGLE = 1 << 24
 def input_powers(layout: StepLayout, trace: Trace, *, always_one: bool = False) -> list[Tensor]:
     """‖a‖² + 1 (or ‖a‖ + 1 in L1) of every layer's input, float64, in reals.
 
-    The 1 is the bias's input. A layer without a bias has it where its own error has to stay within ψ.
+    The 1 is the bias's input. Layers without a bias get it too where their error itself must stay within ψ.
     """
     norm, powers = layout.clip.norm, []
     for layer, numbers in zip(layout.layers, trace.inputs, strict=True):
@@ -75,7 +74,7 @@ def softmax_factors(layout: StepLayout, trace: Trace, head: LabelLayout, powers:
 def coarse_powers(
     backward: Backward, trace: Trace, label: Label, head: LabelLayout, fine: Tensor
 ) -> list[Tensor]:
-    """Σδ² (or Σ|δ|) of every candidate's coarse error, (n, m) a layer, first layer first."""
+    """Σδ² (or Σ|δ|) of every candidate's coarse error, (n, m) per layer, first layer first."""
     probabilities = (fine * 2.0 ** (COARSE_BITS - PROBABILITY_BITS)).add_(0.5).floor_()
     place = label.candidates.long()
     if _fits_gram(backward.layout, head, label.index):
@@ -88,7 +87,7 @@ def coarse_powers(
 def errors_back(
     backward: Backward, trace: Trace, label: int, head: LabelLayout, error: Tensor
 ) -> Iterator[Tensor]:
-    """Every candidate's error on its way back in the clear, rounded: (n, m, width) a layer, output first."""
+    """Every candidate's rounded error, back through the layers in the clear: (n, m, width), output first."""
     yield error
     for index in range(len(trace.slopes), 0, -1):
         error = (error @ backward.weight(index, label)).mul_(trace.slopes[index - 1].double()[:, None, :])
@@ -98,19 +97,19 @@ def errors_back(
 
 
 def candidate_errors(probabilities: Tensor, place: Tensor, bits: int) -> Tensor:
-    """Probabilities less one at each candidate's place: (n, classes) and (n, m) to (n, m, classes)."""
+    """Probabilities minus one at each candidate's position: (n, classes) and (n, m) to (n, m, classes)."""
     error = probabilities[:, None, :].repeat(1, place.shape[1], 1)
     one = torch.tensor(-float(1 << bits), dtype=torch.float64, device=error.device)
     return error.scatter_add_(2, place[:, :, None], one.expand(*place.shape, 1))
 
 
 def _fits_gram(layout: StepLayout, head: LabelLayout, label: int) -> bool:
-    """Whether a label's norms can go this way: L2, one hidden layer, nothing rounded, all sums exact."""
+    """Whether `Gram` applies to a label: L2, one hidden layer, nothing rounded, all sums exact."""
     classes, deep = layout.network.losses[label].outputs, len(layout.layers) != 2
     if layout.clip.norm is not Norm.L2 or deep or head.shifts[0] or classes > _MAX_CLASSES:
         return False
     weight = layout.layers[1].weight[layout.network.columns[label]].astype(np.int64)
-    # No number of M is larger, by Cauchy and Schwarz.
+    # A bound on the entries of M, by Cauchy-Schwarz.
     largest = int((weight * weight).sum(axis=1).max()) * layout.layers[1].slope_top ** 2
     return largest * ((2 << COARSE_BITS) + classes) ** 2 < 1 << EXACT_BITS
 
@@ -121,7 +120,7 @@ class Gram:
 
     pairs: Tensor
     place: Tensor
-    """Where (j, k) stands among the columns: (classes, classes)."""
+    """The column of (j, k): (classes, classes)."""
 
     @classmethod
     def of(cls, weight: Tensor, slope_top: int) -> Gram:
@@ -142,7 +141,7 @@ def _gram_powers(gram: Gram, trace: Trace, place: Tensor, probabilities: Tensor)
     matrix = ((slope * slope) @ gram.pairs).double()[:, gram.place]
     image = (matrix @ probabilities[:, :, None])[:, :, 0]
     hidden = _quadratic(image, matrix.diagonal(dim1=1, dim2=2), probabilities, place)
-    # At the output, M is the unit matrix.
+    # At the output, M is the identity.
     return [hidden, _quadratic(probabilities, torch.ones_like(probabilities), probabilities, place)]
 
 

@@ -1,7 +1,4 @@
-"""The graph of an ONNX file: its nodes, its constants, and the one way from the features to an output.
-
-Run by the ad server. Whatever is malformed is refused by the name of its node.
-"""
+"""An ONNX file's nodes, constants, and path from the features to an output. Run by the ad server."""
 
 import math
 from typing import Any, NoReturn
@@ -37,7 +34,7 @@ class Graph:
                 self._constants[node.output[0]] = tensor
 
     def way(self, output: str | None) -> tuple[str, list[NodeProto]]:
-        """The input that an output, or the only one, comes from, and the nodes between them, input first."""
+        """The input that an output (default: the only one) comes from, and the nodes between, in order."""
         if output is None and len(self._outputs) != 1:
             names = ", ".join(self._outputs) or "none"
             raise ModelDoesNotFit(self._name, f"outputs: {names}; say which one to train")
@@ -53,7 +50,7 @@ class Graph:
         return name, nodes[::-1]
 
     def _numbers(self, node: NodeProto) -> str:
-        """The input that carries the records' numbers."""
+        """The node's input that depends on the records."""
         if node.op_type == "Add":
             return next((str(name) for name in node.input if not self.holds(name)), argument(node, 0))
         return str(node.input[-1]) if node.op_type == "Concat" and node.input else argument(node, 0)
@@ -76,7 +73,7 @@ class Graph:
         return name
 
     def constant(self, node: NodeProto, name: str) -> NDArray[Any]:
-        """A tensor that the file holds, for a node that needs it."""
+        """A tensor stored in the file, for a node that needs it."""
         if not self.holds(name):
             refuse(node, f"{name} is computed; make it a constant or a parameter")
         tensor = self._constants[self.behind(name)]
@@ -84,11 +81,11 @@ class Graph:
             raise ModelDoesNotFit(name, "is stored in another file; export with external_data=False")
         try:
             return numpy_helper.to_array(tensor)
-        except (KeyError, TypeError, ValueError) as error:  # A key: of a type that ONNX does not know.
+        except (KeyError, TypeError, ValueError) as error:  # KeyError: a type unknown to ONNX.
             raise ModelDoesNotFit(name, "is damaged; export the model again") from error
 
     def number(self, node: NodeProto, name: str) -> float:
-        """A constant of one number."""
+        """A scalar constant."""
         array = self.constant(node, name)
         if array.size != 1:
             refuse(node, f"{name} holds {array.size} numbers; give it one")
@@ -96,7 +93,7 @@ class Graph:
 
 
 def _held(node: NodeProto) -> TensorProto | None:
-    """What a Constant node holds, in any of its numeric forms."""
+    """The tensor of a Constant node, in any of its numeric forms."""
     for attribute in node.attribute:
         if attribute.name in _VALUES:
             value = onnx.helper.get_attribute_value(attribute)
@@ -105,7 +102,7 @@ def _held(node: NodeProto) -> TensorProto | None:
 
 
 def refuse(node: NodeProto, change: str) -> NoReturn:
-    """Refuse a model by the name of a node, with what to change."""
+    """Refuse a model, naming the node and what to change."""
     raise ModelDoesNotFit(name_of(node), f"{node.op_type}: {change}")
 
 
@@ -115,19 +112,19 @@ def name_of(node: NodeProto) -> str:
 
 
 def argument(node: NodeProto, place: int) -> str:
-    """The name of an input that the node must have."""
+    """The name of a required input."""
     if len(node.input) <= place or not node.input[place]:
         refuse(node, f"has no input {place}; export the model again")
     return str(node.input[place])
 
 
 def optional(node: NodeProto, place: int) -> str | None:
-    """The name of an input that the node may have."""
+    """The name of an optional input."""
     return str(node.input[place]) if len(node.input) > place and node.input[place] else None
 
 
 def attribute(node: NodeProto, name: str, default: float) -> float:
-    """A number among the node's attributes."""
+    """A numeric attribute of the node."""
     entry = next((entry for entry in node.attribute if entry.name == name), None)
     value = default if entry is None else onnx.helper.get_attribute_value(entry)
     if not isinstance(value, int | float) or not math.isfinite(value):

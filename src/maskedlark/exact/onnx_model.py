@@ -1,8 +1,8 @@
-"""ONNX in: a model from any framework as a chain of torch modules, to be trained on. Run by the ad server.
+"""Reads an ONNX model from any framework as a chain of torch modules, to be trained. Run by the ad server.
 
 torch writes Gemm with the weight as (outputs, inputs); Keras and scikit-learn write MatMul and Add with the
-weight as (inputs, outputs). What does not fit is refused by the name of its node, with what to change. `onnx`
-is imported here and in `onnx_graph` and `onnx_shapes` alone: helpers get the network, not the file.
+weight as (inputs, outputs). Models that do not fit are refused, naming the node and what to change.
+Only this, `onnx_graph` and `onnx_shapes` import `onnx`: helpers get the network, not the file.
 """
 
 from collections.abc import Sequence
@@ -30,16 +30,15 @@ _ADVICE = {
     "TreeEnsembleClassifier": "a tree has no gradient; train a network",
 }
 _ACTIVATIONS = {kind.__name__: kind.module for kind in ACTIVATIONS}
-"""Our names of them are ONNX's."""
+"""The class names are ONNX's."""
 _SLOPES = {"LeakyRelu": (0.01,), "Elu": (1.0,)}
-"""What a file leaves out."""
+"""Defaults of omitted attributes."""
 
 
 def read(model: bytes, losses: Sequence[str], output: str | None = None) -> nn.Sequential:
     """A model that fits, or an error that names the node. `output` picks one of several outputs.
 
-    Losses are bce, mse or softmax, one for each label. The model ends at the logits: a last Sigmoid or
-    Softmax is the loss's own and is left out.
+    Losses: bce, mse or softmax, one per label. A last Sigmoid or Softmax is dropped: the loss includes it.
     """
     graph = Graph(model)
     features, nodes = graph.way(output)
@@ -50,7 +49,7 @@ def read(model: bytes, losses: Sequence[str], output: str | None = None) -> nn.S
 
 
 class _Reader:
-    """Takes the nodes from the features up, one after the other."""
+    """Reads the nodes one by one, from the features on."""
 
     def __init__(self, graph: Graph, losses: Sequence[str], features: str) -> None:
         self._graph, self._losses, self._features = graph, tuple(losses), features
@@ -63,7 +62,7 @@ class _Reader:
         """A Softmax or a Concat, after which no number may change."""
 
     def model(self) -> nn.Sequential:
-        """What was read, up to its last linear layer."""
+        """The model read, up to its last linear layer."""
         chain = Chain()
         for name, module in self._modules:
             chain.add(name, module)
@@ -72,7 +71,7 @@ class _Reader:
         return nn.Sequential(*(modules if isinstance(modules[-1], nn.Linear) else modules[:-1]))
 
     def take(self, node: NodeProto) -> None:
-        """Take one node."""
+        """Read one node."""
         if node.op_type in shapes.MOVES:
             self._move(node)
             return
@@ -100,7 +99,7 @@ class _Reader:
         before, after = self._shapes.get(argument(node, 0)), self._shapes.get(node.output[0])
         if after is None and node.op_type != "ZipMap":
             refuse(node, shapes.MOVES[node.op_type])
-        if after != before:  # A bias added to another shape would be spread over another axis.
+        if after != before:  # A bias added in another shape would be broadcast over another axis.
             self._product = None
 
     def _linear(self, node: NodeProto) -> None:
@@ -126,7 +125,7 @@ class _Reader:
         self._product = None if gemm else linear
 
     def _add(self, node: NodeProto, product: nn.Linear | None) -> None:
-        """The bias of the MatMul just below."""
+        """Read the bias of the MatMul just before."""
         bias = next((name for name in node.input if self._graph.holds(name)), None)
         if product is None or bias is None:
             refuse(node, "is not a MatMul plus a constant; use Gemm")
@@ -150,13 +149,13 @@ class _Reader:
     def _dropout(self, node: NodeProto) -> None:
         name = optional(node, 1)
         ratio = attribute(node, "ratio", 0.5) if name is None else self._graph.number(node, name)
-        if not 0 <= ratio < 1 - 1 / 512:  # A not-a-number fails this too.
+        if not 0 <= ratio < 1 - 1 / 512:  # NaN fails this too.
             refuse(node, f"drops a part of {ratio}; choose a ratio of 0 … 0.996")
         if units := round(ratio * 256):
             self._modules.append((name_of(node), nn.Dropout(units / 256)))
 
     def _finish(self, node: NodeProto) -> None:
-        """A Softmax that is the one loss's own, or the two probabilities that scikit-learn writes."""
+        """Read a final Softmax of the only loss, or the two probabilities that scikit-learn writes."""
         row = len(self._shapes.get(node.input[-1], ())) == 1 and attribute(node, "axis", -1) in (-1, 1)
         if not row or len(self._losses) != 1 or not self._modules:
             refuse(node, "at the output alone, over its last axis, for one loss; remove it")
@@ -171,7 +170,7 @@ class _Reader:
         return isinstance(self._modules[-1][1], kind)
 
     def _is_both(self, node: NodeProto) -> bool:
-        """Whether a Concat puts 1 - p before p."""
+        """Whether a Concat is (1 - p, p)."""
         rest = self._graph.made(node.input[0]) if len(node.input) == 2 else None
         if rest is None or rest.op_type != "Sub" or list(rest.input[1:]) != [node.input[1]]:
             return False

@@ -1,7 +1,7 @@
-"""Nodes that move no number: a record is one row before and after, or the model is refused.
+"""Nodes that keep every number: a record must be one row before and after, or the model is refused.
 
-Run by the ad server. Shapes are ONNX's own inference, for batches of two sizes. What could move numbers from
-one record to another is refused, not guessed.
+Run by the ad server. Shapes come from ONNX's own inference, for batches of two sizes. A node that could move
+numbers from one record to another is refused.
 """
 
 from onnx import ModelProto, TensorProto, TensorShapeProto
@@ -18,10 +18,10 @@ MOVES = {
     "Squeeze": "could drop the batch; name an axis of size 1",
     "Unsqueeze": "could move the batch; leave axis 0 alone",
 }
-"""The nodes, and what to change where records do not stay rows."""
+"""The nodes, and what to change if records do not stay rows."""
 FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16}
 _BATCHES = (1, 7)
-"""What keeps these keeps any: a Squeeze drops a batch of 1, and a Reshape to a fixed size fits one alone."""
+"""A node that preserves both preserves any: Squeeze drops a batch of 1, a fixed Reshape fits one size."""
 Shape = tuple[int | None, ...]
 
 
@@ -32,10 +32,10 @@ def of_records(model: ModelProto, features: str) -> dict[str, Shape]:
 
 
 def _inferred(model: ModelProto, features: str, batch: int) -> set[tuple[str, Shape]]:
-    """The same for a batch of so many records, or of as many as the file fixes."""
+    """The same for a batch of this size, or of the size that the file fixes."""
     own = ModelProto()
     own.CopyFrom(model)
-    # What a file says itself of values other than its features is not relied on.
+    # Do not rely on what a file declares about values other than its features.
     del own.graph.value_info[:], own.graph.output[:]
     for node in own.graph.node:
         if node.op_type == "Dropout":
@@ -43,7 +43,7 @@ def _inferred(model: ModelProto, features: str, batch: int) -> set[tuple[str, Sh
     tensor = next(value.type.tensor_type for value in own.graph.input if value.name == features)
     if tensor.elem_type not in FLOATS:
         raise ModelDoesNotFit(features, "takes no floats; features are floats, byte / 256")
-    if not tensor.shape.dim:  # Then as helpers have them: a row of numbers per record.
+    if not tensor.shape.dim:  # Then as at helpers: a row of numbers per record.
         tensor.shape.dim.extend([TensorShapeProto.Dimension(), TensorShapeProto.Dimension()])
     rows = tensor.shape.dim[0].dim_value or batch
     tensor.shape.dim[0].dim_value = rows

@@ -1,11 +1,10 @@
-"""What may stand between two linear layers, one entry per operation: forward and backward. Run by helpers.
+"""The operations between two linear layers, a class each: forward and backward. Run by helpers.
 
-Forward: an entry takes the sums z of the layer below, as z · 2^(unit - exponent of z), a multiple of a power
-of two and exact, and gives 8-bit numbers: -255 … 255. Backward: it gives its slope at every number, an
-integer in units of 2^-slope_bits. A number at the end of its range counts as clamped, and its slope is 0.
+Forward: an operation takes the sums z of the layer before, as z · 2^(unit - exponent of z), a multiple of a
+power of two and exact, and returns numbers -255 … 255. Backward: it returns its slope at each, an integer in
+units of 2^-slope_bits. A number at the end of its range counts as clamped, and its slope is 0.
 
-To add an operation, add an entry here, in `chain`, in `onnx_model`, in the slow twin, and a line in
-`docs/EXACT.md`.
+To add one, add it here, in `chain`, `onnx_model`, the slow twin and `docs/EXACT.md`.
 """
 
 from abc import ABC, abstractmethod
@@ -28,24 +27,24 @@ _ONE = 1 << SLOPE_BITS
 
 @dataclass(frozen=True)
 class Activation(ABC):
-    """From sums to 8-bit numbers, with a slope."""
+    """Maps sums to 8-bit numbers, with a slope."""
 
     name: ClassVar[str]
-    """On the wire."""
+    """Its name on the wire."""
     module: ClassVar[type[nn.Module]]
-    """Torch's, which takes the slope, if there is one, as a real number."""
+    """Torch's class, which takes the slope, if any, as a real number."""
     fixed_exponent: ClassVar[int | None] = None
-    """The exponent of what comes out, where the operation fixes it; else the weights' sender chooses."""
+    """The output's exponent, if the operation fixes it; else the ad server chooses it."""
     rounded: ClassVar[bool] = True
-    """True where the sum comes with 1/2 already added, so that `floor` rounds it."""
+    """Whether 1/2 is already added to the sums, so that `floor` rounds them."""
     slope_bits: ClassVar[int] = SLOPE_BITS
     extra_bits: ClassVar[int] = 0
-    """By how many bits the operation lengthens a sum before it rounds."""
+    """How many bits the operation adds to a sum before it rounds."""
     signed: ClassVar[bool] = True
-    """False where nothing below 0 comes out."""
+    """Whether outputs can be negative."""
 
     def unit(self, exponent: int) -> int:
-        """The exponent in which the sums come in, for an output of that exponent."""
+        """The exponent that sums are passed in, for an output of that exponent."""
         return exponent
 
     @property
@@ -54,7 +53,7 @@ class Activation(ABC):
         return _ONE
 
     def in_floats(self, sums: Tensor) -> Tensor:
-        """By the vendor's function: close to the integers, not equal."""
+        """Torch's float function: close to the integers, not equal."""
         numbers: Tensor = self.module(*(k / _ONE for k in astuple(self)))(sums)
         return numbers
 
@@ -93,7 +92,7 @@ class Relu(Activation):
 
 @dataclass(frozen=True)
 class Identity(Activation):
-    """z: nothing stands between two linear layers but the rounding to 8 bits."""
+    """z: only the rounding to 8 bits."""
 
     name = "identity"
     module = nn.Identity
@@ -108,7 +107,7 @@ class Identity(Activation):
 
 @dataclass(frozen=True)
 class _Sloped(Activation):
-    """With a slope of its own below 0, in units of 1/256."""
+    """An activation with a separate slope below 0, in units of 1/256."""
 
     k: int
     rounded: ClassVar[bool] = False
@@ -118,11 +117,11 @@ class _Sloped(Activation):
 
     @property
     def slope_top(self) -> int:
-        """1, or the slope (just) below 0 where that is more."""
+        """The larger of 1 and the slope just below 0."""
         return max(_ONE, self.k)
 
     def apply(self, sums: Tensor, exponent: int) -> tuple[Tensor, Tensor]:
-        """Above 0 as it is."""
+        """Unchanged above 0."""
         exact = sums.double()
         above = exact > 0
         below, slope = self._below(exact, exponent)
@@ -131,7 +130,7 @@ class _Sloped(Activation):
 
     @abstractmethod
     def _below(self, exact: Tensor, exponent: int) -> tuple[Tensor, Tensor | float]:
-        """What comes out at 0 and below, exact but for the last rounding, and its slope."""
+        """The output at 0 and below, exact but for the last rounding, and its slope."""
 
 
 @dataclass(frozen=True)
@@ -205,9 +204,9 @@ class Elu(_Sloped):
 
 @dataclass(frozen=True)
 class Dropout:
-    """Drops a number with probability k / 256 and makes up for it: 256 / (256 - k) = 2^raised · scale / 256.
+    """Drops a number with probability k / 256 and rescales by 256 / (256 - k) = 2^raised · scale / 256.
 
-    What is dropped follows from the helpers' shared seed and the report's id: the same at every helper.
+    The helpers' shared seed and the report's id determine what is dropped: the same at every helper.
     """
 
     k: int
@@ -217,23 +216,23 @@ class Dropout:
 
     @property
     def raised(self) -> int:
-        """By how much the exponent falls, so that nothing has to be clamped."""
+        """How much the exponent is lowered, so that nothing has to be clamped."""
         return next(bits for bits in range(9) if (256 - self.k) << bits >= 256)
 
     @property
     def scale(self) -> int:
-        """What is left of the factor, in units of 1/256, rounded: 128 … 256, and 256 where it is 1."""
+        """The rest of the factor, in units of 1/256, rounded: 128 … 256, where 256 is 1."""
         wanted = (256 - self.k) << self.raised
         return (2 * 65536 + wanted) // (2 * wanted)
 
     @property
     def slope_bits(self) -> int:
-        """How the slope counts in the exponents of the way back."""
+        """The bits that the slope adds to exponents in the backward pass."""
         return (0 if self.scale == _ONE else SLOPE_BITS) - self.raised
 
     @property
     def slope_top(self) -> int:
-        """The slope of a number that is kept."""
+        """The slope of a kept number."""
         return 1 if self.scale == _ONE else self.scale
 
     def apply(self, numbers: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:

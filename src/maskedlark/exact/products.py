@@ -1,9 +1,9 @@
 """Products of field elements with small integers, exact in float64. Run by helpers, on CPU or GPU.
 
 An element is cut into two limbs, low + 2^31 high. Limbs times small integers add up below 2^53, so float64
-holds every partial sum and neither the order of a sum nor a fused multiply-add can change a bit: whatever
-is written here with `alpha` is exact. Modulo p = 2^61 - 1 a carry out of the high limb comes back at the
-bottom, because 2^31 · 2^30 = 2^61 = 1; so limbs are folded with shifts, and made canonical once, at the end.
+holds every partial sum, and neither the order of a sum nor a fused multiply-add (`alpha`) can change a bit.
+Modulo p = 2^61 - 1 a carry out of the high limb is added to the low one, because 2^31 · 2^30 = 2^61 = 1; so
+limbs are folded with shifts, and made canonical once, at the end.
 """
 
 from functools import reduce
@@ -19,7 +19,7 @@ HIGH_BITS = BITS - LOW_BITS
 EXACT = 1 << 52
 """Every sum stays below this."""
 LIMB_TOP = (1 << (LOW_BITS - 1)) + (1 << 23)
-"""No folded limb is larger."""
+"""The bound on a folded limb."""
 
 
 class Limbs(NamedTuple):
@@ -55,7 +55,7 @@ def join(raw: Limbs) -> Tensor:
 
 
 def canonical(elements: Tensor) -> Tensor:
-    """Any int64 numbers modulo p. Overwrites them. An arithmetic shift counts what is below 0 too."""
+    """Any int64 numbers modulo p. Overwrites them. The arithmetic shift handles negative numbers too."""
     carry = elements >> BITS
     elements.bitwise_and_(P).add_(carry)
     # Now within -4 … p + 3.
@@ -64,12 +64,12 @@ def canonical(elements: Tensor) -> Tensor:
 
 
 def add(a: Tensor, b: Tensor) -> Tensor:
-    """a + b of canonical elements."""
+    """a + b, for canonical elements."""
     return canonical(a + b)
 
 
 def rotate(elements: Tensor, bits: int) -> Tensor:
-    """Canonical elements times 2^bits: a rotation of 61 bits, canonical again."""
+    """Canonical elements times 2^bits, canonical: a rotation of 61 bits."""
     turn = bits % BITS
     if not turn:
         return elements
@@ -95,7 +95,7 @@ def _total(parts: list[Limbs]) -> Limbs:
 
 
 def _weigh(masks: Tensor, numbers: Tensor) -> Limbs:
-    """Sums of at most 2^62, folded as integers first: they are too long for float64."""
+    """Sums of at most 2^62, folded as integers first, since float64 cannot hold them."""
     masks = masks.reshape(masks.shape + (1,) * (numbers.ndim - 2))
     low = ((masks & ((1 << LOW_BITS) - 1)) * numbers).sum(dim=1)
     high = ((masks >> LOW_BITS) * numbers).sum(dim=1)
@@ -125,10 +125,7 @@ def most_rows(top: int) -> int:
 
 
 def contract(limbs: Limbs, inputs: Tensor, weight: Limbs, bias: Limbs, transposed: bool) -> None:
-    """Σ over records of error times input, and of the error itself, into limbs that are not folded.
-
-    For at most `most_rows` records.
-    """
+    """Σ of error times input and of the error, over at most `most_rows` records, into unfolded limbs."""
     for limb, of_weight, of_bias in zip(limbs, weight, bias, strict=True):
         left, right = (inputs, limb) if transposed else (limb, inputs)
         torch.mm(left.T, right, out=of_weight)

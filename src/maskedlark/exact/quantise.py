@@ -1,8 +1,8 @@
-"""Weights as they travel: small integers with a power-of-two exponent per tensor. Run by the ad server.
+"""Weights as they are sent: small integers with a power-of-two exponent per tensor. Run by the ad server.
 
-The ad server keeps float weights and sends quantised ones; gradients are taken at the quantised point. The
-exponents of the activations travel with the weights, because the ad server alone can choose them: it has a
-sample of features, and an exponent that followed the batch would make one record's row depend on another's.
+The ad server keeps float weights and sends quantised ones; gradients are taken at the quantised point. It
+also chooses the activations' exponents, from a sample of features: an exponent that depended on the batch
+would make one record's row depend on another's.
 """
 
 import math
@@ -29,19 +29,19 @@ FloatArrays = Mapping[str, NDArray[np.floating]]
 
 @dataclass(frozen=True, eq=False)
 class Quantised:
-    """One step's weights: what the ad server sends to every helper, and all that it sends."""
+    """One step's weights: all that the ad server sends to every helper."""
 
     values: NDArray[np.int16]
     """Flat, in the order of `Network.parameters`."""
     exponents: tuple[int, ...]
-    """One per parameter: a value v stands for v · 2^-exponent."""
+    """One per parameter: a value v represents v · 2^-exponent."""
     activations: tuple[int, ...]
-    """One for every layer but the first: the exponent of the 8-bit numbers that its activation gives."""
+    """One for every layer but the first: the exponent of its activation's 8-bit output."""
     bits: int = 8
 
     @property
     def top(self) -> int:
-        """The largest magnitude that a value may have."""
+        """The largest magnitude of a value."""
         return (1 << (self.bits - 1)) - 1
 
 
@@ -53,14 +53,14 @@ def quantise(
         raise WeightsDoNotFit(f"weights travel as 8-bit or 16-bit integers, not {bits}-bit")
     values, exponents = np.empty(network.size, np.int16), []
     inputs = input_exponents(network, activations)
-    spare = bits - 8  # Wider weights have as many more bits after the point.
+    spare = bits - 8  # Wider weights have that many more fractional bits.
     place = iter(network.parameters)
     for number, layer in enumerate(network.layers):
         entry = next(place)
         most = (cap if number else max(cap, FIRST_CAP)) + spare
         exponents.append(_quantise_into(values, entry, parameters, bits, most))
         if layer.linear.bias is not None:
-            # A bias is added to sums, so it may not be finer than they are; nor than a helper takes.
+            # A bias is added to sums, so it must not be finer than they are, nor finer than helpers accept.
             most, entry = min(MAX_EXPONENT, exponents[-1] + inputs[number]), next(place)
             exponents.append(_quantise_into(values, entry, parameters, bits, most))
     return Quantised(values, tuple(exponents), activations, bits)
@@ -75,7 +75,7 @@ def _quantise_into(
     tensor = np.asarray(parameters[name], np.float64).ravel()
     top = (1 << (bits - 1)) - 1
     largest = float(np.abs(tensor).max(initial=0.0))
-    if not largest <= top:  # A not-a-number fails this too.
+    if not largest <= top:  # NaN fails this too.
         raise WeightsDoNotFit(f"{name} holds {largest}; {bits}-bit weights reach {top}: rescale the model")
     # The largest exponent with largest · 2^exponent < top + 1/2, so that rounding stays within top.
     exponent = most if largest == 0 else min(most, math.ceil(math.log2((top + 0.5) / largest)) - 1)
@@ -84,7 +84,7 @@ def _quantise_into(
 
 
 def check(network: Network, weights: Quantised) -> None:
-    """Refuse weights that are not the network's or are out of range. Run by every helper, each step."""
+    """Refuse weights that do not match the network or are out of range. Run by every helper, each step."""
     values, counts = weights.values, (len(weights.exponents), len(weights.activations))
     if weights.bits not in (8, 16) or values.dtype != np.int16 or values.shape != (network.size,):
         raise WeightsDoNotFit(f"the network takes {network.size} integers of 8 or 16 bits, in an int16 array")
@@ -114,7 +114,7 @@ def input_exponents(network: Network, activations: tuple[int, ...]) -> list[int]
 
 
 def stand_in(features: int) -> NDArray[np.uint8]:
-    """Rows of equal bytes, to calibrate with where there is no public sample of features."""
+    """Rows of equal bytes, to calibrate with if there is no public sample of features."""
     return np.repeat(np.array([[0], [85], [170], [255]], np.uint8), features, axis=1)
 
 
@@ -123,8 +123,7 @@ def calibrate(
 ) -> tuple[int, ...]:
     """The activations' exponents for these weights, from a sample of features. Run by the ad server.
 
-    Each is the largest, 0 … most, at which the sample stays inside 8 bits. In floats, by the vendor's
-    functions: the choice is sent, so nobody else has to come to the same one.
+    Each is the largest, 0 … most, at which the sample fits in 8 bits. Floats suffice: the choice is sent.
     """
     numbers, exponents = torch.tensor(features, dtype=torch.float32) * 2.0**-FEATURE_EXPONENT, []
     for below, above in pairwise(network.layers):

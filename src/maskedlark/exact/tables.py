@@ -1,8 +1,7 @@
-"""The one table under sigmoid, tanh, ELU and softmax: e^-x in integers. The same on every machine.
+"""The table e^-x in integers, for sigmoid, tanh, ELU and softmax: the same on every machine. Run by helpers.
 
-No vendor's exp, log or tanh is on the path: they differ in the last place from one library to the next.
-The entries are the exact values rounded to the nearest integer, so the definition alone fixes them; here
-they are computed once, with integers, far more precisely than they are rounded.
+Libraries' exp, log and tanh are not used: they differ in the last place. The entries are the exact values
+rounded to the nearest integer; integer arithmetic computes them far more precisely than they are rounded.
 """
 
 from functools import cache
@@ -10,7 +9,7 @@ from functools import cache
 INDEX_BITS = 8
 """The table's step: x in units of 2^-8."""
 ENTRIES = 4096
-"""x from 0 to 16; beyond it the last entry stands."""
+"""x from 0 to 16; beyond it the last entry is used."""
 EXP_BITS = 30
 """An entry is e^-x in units of 2^-30."""
 PROBABILITY_BITS = 20

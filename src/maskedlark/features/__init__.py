@@ -1,4 +1,4 @@
-"""Columns of a table as byte features: fitted without labels, saved, used again at serving."""
+"""The ad server's encoder of columns as byte features: fitted without labels, saved, reused at serving."""
 
 from maskedlark.features.encoder import Encoder
 from maskedlark.features.kinds import Boolean, Hashed, OneHot

@@ -1,7 +1,7 @@
-"""One column of a table as its distinct values, and which of them every row has.
+"""One column of a table as its distinct values and each row's index into them.
 
-Kinds encode distinct values and the rows follow by one lookup: fast for many rows, and the very same path
-for one, so that training and serving cannot differ.
+Only distinct values are encoded: fast for many rows, and the same path for one, so that training and serving
+cannot differ.
 """
 
 import math
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from maskedlark.features.errors import ColumnDoesNotFit, TableDoesNotFit
 
 Value = Any
-"""A text, number, boolean, or one of the ways to say that there is none."""
+"""A text, number, boolean, or one of the forms of a missing value."""
 T = TypeVar("T")
 
 _UNREADABLE = (TypeError, ValueError, OverflowError)
@@ -29,7 +29,7 @@ class Column:
     name: str
     values: list[Value]
     places: NDArray[np.intp]
-    """Of every row, where its value stands in `values`."""
+    """Every row's index into `values`."""
 
     @classmethod
     def of(cls, name: str, cells: Any) -> "Column":  # noqa: ANN401 - whatever a table holds its columns in
@@ -47,7 +47,7 @@ class Column:
 
     @cached_property
     def absent(self) -> NDArray[np.bool_]:
-        """Which distinct values mean that there is none."""
+        """Which distinct values are missing."""
         return np.array([is_missing(value) for value in self.values], bool)
 
     @cached_property
@@ -56,7 +56,7 @@ class Column:
         return np.bincount(self.places, minlength=len(self.values))
 
     def present(self, read: Callable[[Value], T], change: str) -> list[T]:
-        """Every distinct value that is not missing, read; one that cannot be read is named by its row."""
+        """`read` of every distinct value that is not missing. Errors name the row of an unreadable value."""
         there = []
         for place in np.flatnonzero(~self.absent).tolist():
             try:
@@ -65,7 +65,7 @@ class Column:
                 break
         else:
             return there
-        # Raised out here: the cause would show the value, and where it stands is enough to find it.
+        # Raised out here: the cause would show the value, and its row is enough to find it.
         raise ColumnDoesNotFit(self.name, int(np.flatnonzero(self.places == place)[0]), change)
 
 
@@ -75,10 +75,7 @@ def texts(column: Column) -> list[str]:
 
 
 def text(value: Value) -> str:
-    """A category's text: the same whether a table holds 3, 3.0 or "3".
-
-    Data frames turn whole numbers into floats where one is missing; this undoes it.
-    """
+    """A category's text: the same for 3, 3.0 and "3", since data frames with missing values hold floats."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
@@ -89,7 +86,7 @@ def text(value: Value) -> str:
 
 
 def can_read(read: Callable[[Value], object], value: Value) -> bool:
-    """Whether a value can be read so."""
+    """Whether `read` accepts a value."""
     try:
         read(value)
     except _UNREADABLE:
@@ -98,21 +95,21 @@ def can_read(read: Callable[[Value], object], value: Value) -> bool:
 
 
 def is_missing(value: Value) -> bool:
-    """None, not-a-number, the empty text, and what pandas has for them."""
+    """None, NaN, the empty text, and pandas' forms of them."""
     if isinstance(value, float):
         return math.isnan(value)
     if isinstance(value, str):
         return not value
-    # pandas is not imported: its NA has no truth value, so it is known by its type's name.
+    # pandas is not imported: its NA has no truth value, so it is recognised by its type's name.
     return value is None or type(value).__name__ in ("NAType", "NaTType")
 
 
 def _plain(name: str, cells: Any) -> NDArray[Any] | list[Value]:  # noqa: ANN401
-    """Cells as a numpy array that holds exactly what they are, or else as a list."""
+    """Cells as a numpy array if it holds exactly the same values, otherwise as a list."""
     if hasattr(cells, "to_numpy"):
         cells = cells.to_numpy()
     if not isinstance(cells, np.ndarray):
-        # Not through numpy: it would turn [1.0, "a"] into texts, and large whole numbers into floats.
+        # Not through numpy: it would turn [1.0, "a"] into texts, and large integers into floats.
         return list(cells)
     if cells.ndim != 1:
         raise TableDoesNotFit(f"column {name!r} has {cells.ndim} dimensions, not one; are there two of it?")
@@ -125,7 +122,7 @@ def _plain(name: str, cells: Any) -> NDArray[Any] | list[Value]:  # noqa: ANN401
 
 
 def _distinct(name: str, cells: list[Value]) -> tuple[list[Value], NDArray[np.intp]]:
-    """Distinct values in order of appearance. 1, True and 1.0 are three: their types are looked at."""
+    """Distinct values in order of appearance. 1, True and 1.0 are three, because types count."""
     seen: dict[tuple[type, Value], int] = {}
     try:
         places = [seen.setdefault((type(cell), cell), len(seen)) for cell in cells]

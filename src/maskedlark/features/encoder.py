@@ -1,10 +1,10 @@
 """The encoder: a table's columns as byte features. Run by the ad server, for training and for serving.
 
-It is fitted without labels and never takes one. It is public: browsers and helpers see its bytes, and
-anyone may see its file. It is fitted on features that the ad server has anyway, but a public list of
-categories or the end of a public range could still tell about the few who are that rare: whatever stands for
-fewer than `least` rows is left out of it. That is a floor against accident, not differential privacy: fit on
-data that may be known, or declare ranges and use `Hashed` where that is not enough.
+It never takes a label. It is public: browsers and helpers see its bytes, and anyone may see its file. It is
+fitted on features that the ad server has anyway, but a public list of categories or the end of a public range
+could still reveal the few who are that rare: whatever stands for fewer than `least` rows is left out. That is
+a floor against accidents, not differential privacy: if it is not enough, fit on public data, or declare
+ranges and use `Hashed`.
 """
 
 import json
@@ -36,7 +36,7 @@ from maskedlark.features.scaled import Scaled, ScaledColumn, number
 from maskedlark.features.table import Table
 
 LEAST = 20
-"""Rows that anything public about a column stands for, at least."""
+"""The least number of rows behind anything public about a column."""
 MAX_ONE_HOT = 32
 BUCKETS = 32
 VERSION = 1
@@ -59,10 +59,10 @@ class Encoder:
         leave_out: Collection[str] = (),
         least: int = LEAST,
     ) -> "Encoder":
-        """Fit to every column of a table, by the kinds declared in `columns`, by `choice` for the others.
+        """Fit to every column of a table, by the kinds declared in `columns`, by `choose` for the others.
 
-        Name in `leave_out` what is no feature. Above all the label, if the table has it: it would be encoded
-        like any column, and features are in the open. The order of rows does not matter.
+        Name in `leave_out` what is not a feature: above all the label, if the table has it, because features
+        are public. The order of rows does not matter.
         """
         declared, left = dict(columns or {}), {leave_out} if isinstance(leave_out, str) else set(leave_out)
         check_whole(least, 1, 1 << 31, "`least`")
@@ -78,7 +78,7 @@ class Encoder:
         )
 
     def encode(self, features: Table) -> NDArray[np.uint8]:
-        """Rows as bytes: (n, d). Columns that it was not fitted to are not looked at. One row: `[row]`."""
+        """Rows as bytes: (n, d). Columns that it was not fitted to are ignored. One row: `[row]`."""
         there = table.read(features, [fitted.name for fitted in self.columns])
         return np.concatenate(
             [fitted.encode(column) for fitted, column in zip(self.columns, there, strict=True)], axis=1
@@ -93,14 +93,14 @@ class Encoder:
         return len(self.names)
 
     def to_json(self) -> str:
-        """As it is saved: the same encoder, the same text. Floats are in their shortest exact form."""
+        """As saved: equal encoders have equal texts. Floats are in their shortest exact form."""
         columns = [fitted.model_dump() for fitted in self.columns]
         document = {"format": "maskedlark encoder", "version": VERSION, "columns": columns}
         return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> "Encoder":
-        """From its text, strictly: it encodes to the byte as before, or is refused."""
+        """From its text, strictly: it encodes exactly the same bytes as before, or is refused."""
         try:
             document = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
         except (ValueError, RecursionError) as error:
@@ -138,10 +138,9 @@ def _check_kinds(declared: Mapping[str, Kind], left: set[str]) -> None:
 
 
 def choose(column: Column) -> Kind:
-    """The kind of a column whose user declares none. Run by the ad server.
+    """The default kind of a column: boolean, number (also as text), few categories by name, many by hash.
 
-    Booleans, numbers (texts of numbers too), few categories by name, many by hash. Whole numbers are numbers
-    here even where they are codes, such as a region's: declare those OneHot().
+    Integers are numbers here even if they are codes, such as a region's: declare those OneHot().
     """
     present = [value for value, absent in zip(column.values, column.absent, strict=True) if not absent]
     if not present:
@@ -154,12 +153,12 @@ def choose(column: Column) -> Kind:
 
 
 def _is_boolean(value: Value) -> bool:
-    # Not 0 and 1: as numbers they get the same bytes, and a later 2 is no error.
+    # Not 0 and 1: as numbers they get the same bytes, and a later 2 is not an error.
     return isinstance(value, bool | str) and str(value).strip().casefold() in ("true", "false")
 
 
 class _Saved(BaseModel):
-    """The JSON of a saved encoder: every key known, every type right, nothing twice."""
+    """The JSON of a saved encoder: known keys, right types, no duplicates."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

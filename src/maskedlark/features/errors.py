@@ -1,4 +1,4 @@
-"""What the encoder refuses. A message names column and row, never what stands there."""
+"""What the encoder refuses. A message names column and row, never the value."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -31,4 +31,4 @@ class ColumnDoesNotFit(NotDeclared):
 
 
 class NotAnEncoder(DecodeError):
-    """A file that is no JSON, or JSON that is not exactly an encoder. Says where, and what is wrong."""
+    """A file that is no JSON, or JSON of something else than an encoder."""

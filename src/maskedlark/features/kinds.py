@@ -1,4 +1,4 @@
-"""The kinds of columns: each is declared, fitted to a column without any label, and then encodes bytes.
+"""The kinds of columns: each is declared, fitted to a column without labels, and then encodes bytes.
 
 Numbers are in `scaled.py`. What is fitted is a pydantic model, as a saved encoder holds it.
 """
@@ -19,19 +19,19 @@ from maskedlark.features.column import Column, Value, text, texts
 Rows = NDArray[np.uint8]
 ON = 255
 MAX_BYTES = 1 << 12
-"""The most bytes that one column may become."""
+"""Bytes of one encoded column."""
 SALT = "maskedlark"
 MAX_SALT = 64
 """BLAKE2b's longest key, in bytes."""
 _PERSON = b"maskedlark hash1"
-"""Fixed at 16 bytes: what separates these hashes from any other use of BLAKE2b."""
+"""16 bytes that separate these hashes from any other use of BLAKE2b."""
 TEXTS = {"true": True, "yes": True, "t": True, "y": True, "1": True} | {
     "false": False, "no": False, "f": False, "n": False, "0": False,
 }  # fmt: skip
 NOT_BOOLEAN = "neither yes nor no (true/false, yes/no, t/f, y/n, 1/0); clean it, or declare OneHot()"
 
 Text = InstanceOf[str]
-"""Any text: pydantic's own refuses those that were read with errors="surrogateescape"."""
+"""Any text: pydantic's str refuses those read with errors="surrogateescape"."""
 
 
 class Fitted(BaseModel, ABC):
@@ -44,15 +44,15 @@ class Fitted(BaseModel, ABC):
     name: Text
     """The column's."""
     indicator: bool
-    """Whether a last byte says that the value is missing."""
+    """Whether a last byte marks missing values."""
 
     def own_names(self) -> list[str]:
-        """What its bytes stand for, the indicator apart: for one byte, the column's own name."""
+        """What its bytes stand for, without the indicator; by default the column's own name."""
         return [self.name]
 
     @abstractmethod
     def encode_distinct(self, column: Column) -> tuple[Rows, NDArray[np.bool_]]:
-        """The bytes of every distinct value (v, w), the indicator apart, and which values are missing."""
+        """The bytes of every distinct value (v, w), without the indicator, and which are missing."""
 
     def names(self) -> list[str]:
         """What its bytes stand for."""
@@ -71,7 +71,7 @@ class Kind(ABC):
     """What a user declares about a column before it is fitted."""
 
     indicator: bool | None = None
-    """Whether a byte says that the value is missing; None: where the fitted column has such values."""
+    """Whether a byte marks missing values; None: if the fitted column has any."""
 
     def __post_init__(self) -> None:
         if self.indicator is not None and not isinstance(self.indicator, bool):
@@ -79,21 +79,21 @@ class Kind(ABC):
 
     @abstractmethod
     def fit(self, column: Column, least: int) -> Fitted:
-        """Fit to a column; nothing public may stand for fewer than `least` rows. Run by the ad server."""
+        """Fit to a column; nothing public may stand for fewer than `least` rows."""
 
     def wants_indicator(self, absent: NDArray[np.bool_]) -> bool:
-        """As declared, or where anything is missing."""
+        """As declared, or if anything is missing."""
         return bool(absent.any()) if self.indicator is None else self.indicator
 
 
 def check_whole(value: object, low: int, high: int, what: str) -> None:
-    """Refuse what is not a whole number in its range."""
+    """Refuse what is not an integer in its range."""
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise NotDeclared(f"{what} is a whole number from {low} to {high}, not {value!r}")
 
 
 def _spread(present: NDArray[np.intp], absent: NDArray[np.bool_], if_absent: int, width: int) -> Rows:
-    """One-hot rows of distinct values: each at its place, a missing one at `if_absent` (below 0: nowhere)."""
+    """One-hot rows of distinct values; a missing one is on at `if_absent` (below 0: nowhere)."""
     places = np.full(len(absent), if_absent, np.intp)
     places[~absent] = present
     hot: NDArray[np.bool_] = places[:, None] == np.arange(width)
@@ -102,10 +102,10 @@ def _spread(present: NDArray[np.intp], absent: NDArray[np.bool_], if_absent: int
 
 @dataclass(frozen=True)
 class Boolean(Kind):
-    """Yes or no as one byte: 255 for yes, 0 for no and for what is missing."""
+    """Yes or no as one byte: 255 for yes, 0 for no and for missing."""
 
     def fit(self, column: Column, least: int) -> "BooleanColumn":  # noqa: ARG002 - it shows nothing
-        """Nothing to fit but the indicator; what is not boolean is refused now, not at serving."""
+        """Fits only the indicator; refuses non-booleans now, not at serving."""
         column.present(boolean, NOT_BOOLEAN)
         return BooleanColumn(name=column.name, indicator=self.wants_indicator(column.absent))
 
@@ -132,14 +132,14 @@ def boolean(value: Value) -> bool:
 
 @dataclass(frozen=True)
 class OneHot(Kind):
-    """One byte a category, for the `most` most frequent that at least `least` rows have; the rest are other.
+    """One byte per category, for the `most` most frequent with at least `least` rows; the rest are other.
 
-    The categories are public, so one that few rows have would tell about those few.
+    The categories are public, so a rare one would reveal something about the few who have it.
     """
 
     most: int = 32
     least: int | None = None
-    """None: what the encoder is fitted with."""
+    """None: the encoder's."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -148,7 +148,7 @@ class OneHot(Kind):
             check_whole(self.least, 1, 1 << 31, "the least rows of a category")
 
     def fit(self, column: Column, least: int) -> "OneHotColumn":
-        """The most frequent first, and by their texts where equally frequent: rows' order does not matter."""
+        """The most frequent first, ties by text, so that the order of rows does not matter."""
         count: Counter[str] = Counter()
         for category, rows in zip(texts(column), column.counts[~column.absent].tolist(), strict=True):
             count[category] += rows
@@ -159,7 +159,7 @@ class OneHot(Kind):
 
 
 class OneHotColumn(Fitted):
-    """Known categories. Every row has exactly one byte on, the indicator among them."""
+    """Known categories. Every row has exactly one byte on, counting the indicator."""
 
     kind: Literal["one-hot"] = "one-hot"
     # Not strict: JSON has lists, and no tuples.
@@ -173,11 +173,11 @@ class OneHotColumn(Fitted):
         return categories
 
     def own_names(self) -> list[str]:
-        """One a category, then the others'."""
+        """One per category, then the others'."""
         return [*(f"{self.name} = {category}" for category in self.categories), f"{self.name} is other"]
 
     def encode_distinct(self, column: Column) -> tuple[Rows, NDArray[np.bool_]]:
-        """What is missing counts as other where no indicator says so."""
+        """Missing values count as other if there is no indicator."""
         other = len(self.categories)
         place = {category: place for place, category in enumerate(self.categories)}
         present = np.array([place.get(category, other) for category in texts(column)], np.intp)
@@ -188,8 +188,8 @@ class OneHotColumn(Fitted):
 class Hashed(Kind):
     """A category's bucket by BLAKE2b, keyed with a declared salt: stable across runs, machines, releases.
 
-    Any number of categories, and no list of them in public. The salt is public and hides nothing: whoever
-    guesses a category can check its bucket. Another salt makes other categories collide.
+    Any number of categories, without a public list of them. The salt is public and hides nothing: anyone can
+    check a guessed category's bucket. Another salt makes other categories collide.
     """
 
     buckets: int
@@ -202,7 +202,7 @@ class Hashed(Kind):
             raise NotDeclared(f"a salt is a text of at most {MAX_SALT} bytes; declare a shorter one")
 
     def fit(self, column: Column, least: int) -> "HashedColumn":  # noqa: ARG002 - it shows no category
-        """Nothing to fit but the indicator; what cannot be hashed is refused now, not at serving."""
+        """Fits only the indicator; refuses what cannot be hashed now, not at serving."""
         texts(column)
         indicator = self.wants_indicator(column.absent)
         return HashedColumn(name=column.name, indicator=indicator, buckets=self.buckets, salt=self.salt)
@@ -227,16 +227,16 @@ class HashedColumn(Fitted):
         return salt
 
     def own_names(self) -> list[str]:
-        """One a bucket."""
+        """One per bucket."""
         return [f"{self.name} in bucket {bucket} of {self.buckets}" for bucket in range(self.buckets)]
 
     def encode_distinct(self, column: Column) -> tuple[Rows, NDArray[np.bool_]]:
-        """One hash a distinct category."""
+        """One hash per distinct category."""
         present = np.array(list(map(self.bucket, texts(column))), np.intp)
         return _spread(present, column.absent, -1, self.buckets), column.absent
 
     def bucket(self, category: str) -> int:
-        """The column's name is hashed too, its length first: columns do not collide alike."""
+        """The hash covers the column's name, length first, so that columns collide differently."""
         name = _octets(self.name)
         data = len(name).to_bytes(4, "big") + name + _octets(category)
         digest = blake2b(data, digest_size=8, key=_octets(self.salt), person=_PERSON).digest()
@@ -244,5 +244,5 @@ class HashedColumn(Fitted):
 
 
 def _octets(text: str) -> bytes:
-    # Texts that were read with errors="surrogateescape" have a hash too.
+    # Texts read with errors="surrogateescape" have a hash too.
     return text.encode("utf-8", "surrogatepass")

@@ -24,9 +24,9 @@ NOT_A_NUMBER = "not a number; clean it, or declare the column as OneHot() or Has
 class Scaled(Kind):
     """A number on a scale of 256 steps.
 
-    The range is that between two quantiles (0 and 1 for least and greatest), so that a few outliers do not
-    press all others into one byte. It is public, and each of its ends has at least `least` rows at or
-    beyond it. `low` and `high` declare it instead, from what everybody knows.
+    The range lies between two quantiles (0 and 1: minimum and maximum), so that a few outliers do not squeeze
+    all others into one byte. It is public, and each end has at least `least` rows at or beyond it. `low` and
+    `high` declare it instead, from public knowledge.
     """
 
     low: float | None = None
@@ -44,7 +44,7 @@ class Scaled(Kind):
             raise NotDeclared(f"quantiles are two ascending numbers from 0 to 1, not {self.quantiles}")
 
     def fit(self, column: Column, least: int) -> "ScaledColumn":
-        """Range, and the median, which stands in for what is missing."""
+        """Fit the range, and the median, which replaces missing values."""
         numbers = _numbers(column)
         finite = np.isfinite(numbers) & (np.abs(numbers) <= LARGEST)
         ordered = np.sort(np.repeat(numbers[finite], column.counts[finite]))
@@ -72,7 +72,7 @@ class Scaled(Kind):
                 "declare Scaled(low=…, high=…), leave it out, or lower `least`"
             )
             raise ColumnDoesNotFit(name, None, change)
-        # Where most rows have one value, quantiles meet there; then the widest range that is allowed.
+        # If most rows have one value, the quantiles meet there; then use the widest allowed range.
         widest = least - 1, count - least
         first = max(widest[0], math.floor(self.quantiles[0] * (count - 1)))
         last = min(widest[1], math.ceil(self.quantiles[1] * (count - 1)))
@@ -92,7 +92,7 @@ class ScaledColumn(Fitted):
 
     @model_validator(mode="after")
     def _ascending(self) -> Self:
-        # A not-a-number fails every comparison, so it is refused here too.
+        # NaN fails every comparison, so it is refused here too.
         if not -LARGEST <= self.low <= self.high <= LARGEST:
             raise ValueError(f"its ends are two ascending numbers of magnitude up to {LARGEST:g}")
         return self
@@ -108,7 +108,7 @@ class ScaledColumn(Fitted):
     def scale(self, numbers: NDArray[np.float64]) -> Rows:
         """Numbers, clipped to the range, at the nearest of 256 steps."""
         if self.low == self.high:
-            # A column that was constant: all that a byte can say is whether a number is beyond it.
+            # A constant column: a byte can only tell whether a number is above it.
             return (numbers > self.high) * np.uint8(ON)
         within = np.clip(numbers, self.low, self.high) - self.low
         return np.rint(within * ON / (self.high - self.low)).astype(np.uint8)
@@ -119,15 +119,15 @@ def _is_end(end: object) -> bool:
 
 
 def _numbers(column: Column) -> NDArray[np.float64]:
-    """Every distinct value as a number; what is missing as not-a-number."""
+    """Every distinct value as a number; missing ones as NaN."""
     numbers = np.full(len(column.values), np.nan)
     numbers[~column.absent] = column.present(number, NOT_A_NUMBER)
-    # Minus zero becomes zero: which of the two a column showed first must not show in the range.
+    # Minus zero becomes zero: which of the two came first must not show in the range.
     return numbers + 0.0
 
 
 def number(value: Value) -> float:
-    """A number, or a text of one. Python would also read 1_000, which no table means."""
+    """A number, or a text of one. Not 1_000, which Python would read and no table means."""
     if not isinstance(value, str | Real | Decimal):
         raise TypeError
     if isinstance(value, str) and "_" in value:

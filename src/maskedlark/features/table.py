@@ -1,7 +1,4 @@
-"""Any table as columns: a mapping of sequences, rows of mappings, a data frame, a structured array.
-
-Nothing is imported for it: a data frame is what names its columns and hands them out by name.
-"""
+"""Reads any table as columns. No library is imported: a data frame is anything that has named columns."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -15,7 +12,7 @@ Arrow table; a numpy structured array."""
 
 
 def read(table: Table, wanted: Sequence[str] | None = None, leave_out: Collection[str] = ()) -> list[Column]:
-    """The wanted columns in that order, or all but those left out. No other column's values are looked at."""
+    """The wanted columns in that order, or all but those left out. Other columns' values are not read."""
     source = _by_name(table, wanted)
     names = [name for name in (source if wanted is None else wanted) if name not in leave_out]
     if not all(isinstance(name, str) for name in names):

@@ -1,4 +1,4 @@
-"""The functions that helpers compute, one file each. A helper's operator may add others by their module."""
+"""The functions that helpers compute, one file each. Run by helpers; operators may add modules."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,15 +13,12 @@ ON_DEMAND = {
     "evaluation": ("maskedlark.functions.evaluation", "Evaluation"),
     "gradient": ("maskedlark.functions.gradient", "Gradient"),
 }
-"""They need torch, which takes seconds to start, and which a helper that only measures does without."""
+"""They need torch, which takes seconds to load and which helpers that only measure do not need."""
 _log = logging.getLogger(__name__)
 
 
 class Functions(Mapping[str, AnyFunction]):
-    """Functions by name: all built-in ones, and those of the modules named. Made by a helper at its start.
-
-    Those to train are imported when they are first asked for.
-    """
+    """Functions by name: built-in ones, imported on first use if for training, and those of these modules."""
 
     def __init__(self, modules: Iterable[str] = ()) -> None:
         self._loaded: dict[str, AnyFunction] = {Sums.name: Sums()}

@@ -1,7 +1,7 @@
-"""Evaluation: a masked histogram of (score bucket, label), from which every measure of a model follows.
+"""Evaluation: a masked histogram of (score bucket, label), from which all measures of a model follow.
 
-The row of V is the one-hot of (score bucket, candidate label); the secret is the one-hot truth. It is asked
-of all records, of those that are kept out of every batch, or of the others.
+The row of V is the one-hot of (score bucket, candidate label); the secret is the one-hot truth. It covers
+all records, those held out of every batch, or the others.
 """
 
 import base64
@@ -31,11 +31,11 @@ from maskedlark.parameters.document import Document
 from maskedlark.parameters.settings import Name, Settings
 
 MAX_CELLS = 1 << 16
-"""Of one label's histogram."""
+"""The most cells of one label's histogram."""
 
 
 class DescribedScale(Settings):
-    """How one label's scores are cut into buckets."""
+    """How one label's scores are divided into buckets."""
 
     buckets: Annotated[int, Field(ge=1, le=1 << 12)]
     low: Annotated[int, Field(ge=-(1 << 31), le=1 << 31)] = 0
@@ -43,12 +43,12 @@ class DescribedScale(Settings):
 
 
 class EvaluationArguments(Settings):
-    """A model with its weights, how scores are cut, and over which records."""
+    """A model, its weights, its score buckets, and which records to evaluate."""
 
     tag: Name
     model: DescribedModel
     weights: str
-    """As a step sends them, in base64."""
+    """Encoded as in a step, then base64."""
     scales: Annotated[tuple[DescribedScale, ...], Field(min_length=1, max_length=MAX_NAMES)]
     part: Literal["all", "held_out", "training"] = "all"
     held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -65,7 +65,7 @@ class EvaluationArguments(Settings):
         """The weights."""
         try:
             sent = base64.b64decode(self.weights, validate=True)
-        except ValueError:  # Also of a text that is not ASCII, which is no error of binascii's.
+        except ValueError:  # Not binascii.Error, which non-ASCII text does not raise.
             raise BadArguments("weights are base64") from None
         return weights.decode(self.model.network, sent)
 
@@ -80,21 +80,21 @@ class EvaluationQuery(ModelQuery):
 
     @cached_property
     def schemas(self) -> tuple[TableSchema, ...]:
-        """One row; a vector for every label: bucket by bucket, labels in their space's order."""
+        """One row, with a vector per label: bucket by bucket, labels in their space's order."""
         columns = []
         for number, (scale, space) in enumerate(zip(self.scales, self.spaces, strict=True)):
-            # Another label takes 1 out of one cell, and puts it into another.
+            # Another label moves 1 from one cell to another.
             sensitivity = Sensitivity(2, sqrt(2), touched=2)
             columns.append(Column(f"label {number}", sensitivity, 1, scale.buckets * len(space)))
         return (TableSchema((), tuple(columns)),)
 
     def try_out(self) -> None:
-        """Score one row: weights and scales that leave the numbers' range are refused before a charge."""
+        """Score one row, to refuse weights and scales out of range before anything is charged."""
         row = np.zeros((1, self.network.features), np.uint8)
         exact.buckets(self.network, self.weights, row, self.scales)
 
     def share_of(self, records: TrainingRecords) -> list[FieldArray]:
-        """A histogram for every label."""
+        """A histogram per label."""
         masked = gradient.Records.of(records)
         buckets = exact.buckets(self.network, self.weights, records.features, self.scales)
         return [
@@ -109,7 +109,7 @@ class Evaluation(ModelFunction, Function):
     name = "evaluation"
 
     def ask(self, document: Document, arguments: Arguments) -> Query:
-        """Refuses a network that is not the model's, and weights that are not the network's."""
+        """Refuses a network that does not match the model, and weights that do not match the network."""
         asked = parse(EvaluationArguments, arguments)
         asked.model.check(document, asked.tag)
         spaces = tuple(label.space() for label in document.trained(asked.tag).labels)

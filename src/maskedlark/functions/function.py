@@ -1,7 +1,7 @@
-"""What a function must say: its row, and how far one replaced secret can move its sum.
+"""The interface of a function: its row, and how far one replaced secret can move its sum. Run by helpers.
 
-A function is one small file. No service knows its name: it parses its own arguments, says what it will
-return, and computes a helper's share of it. What is below k, the charge and the noise are `release`'s.
+A function is one small file, unknown to the services: it parses its own arguments, declares the tables it
+returns, and computes a helper's share of them. k, the charge and the noise are handled by `release`.
 """
 
 import json
@@ -24,14 +24,14 @@ from maskedlark.parameters.settings import Settings, faults
 
 Group = tuple[Entry, ...]
 Arguments = Mapping[str, Any]
-"""A JSON object, as it came. The function refuses what it does not know."""
+"""A JSON object as received. The function refuses unknown keys."""
 S = TypeVar("S", bound=Settings)
 
 
 def parse(form: type[S], arguments: Arguments) -> S:
-    """A function's arguments as they came, in their form. Raises what is wrong with them."""
+    """Parse a function's arguments. Raises if they are invalid."""
     try:
-        # Through JSON, which has lists where Python has tuples: strict about everything else.
+        # Through JSON, where lists are valid tuples; everything else is strict.
         return form.model_validate_json(json.dumps(arguments))
     except ValidationError as error:
         raise BadArguments(faults(error)) from None
@@ -41,33 +41,33 @@ def parse(form: type[S], arguments: Arguments) -> S:
 
 @dataclass(frozen=True)
 class Column:
-    """One number, or one vector, of every row of a table. It gets noise of its own, and is charged once."""
+    """A number or vector in every row of a table. It gets its own noise, and is charged once."""
 
     name: str
     sensitivity: Sensitivity
-    """Of a row, when the secret of one of its records is replaced by any other."""
+    """The sensitivity of a row to replacing the secret of one of its records."""
     largest: int
-    """The most that one record adds to a coordinate, up or down."""
+    """The largest magnitude that one record adds to a coordinate."""
     width: int = 1
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some of a model's records: those that are kept out of all batches, or the others."""
+    """Part of a model's records: those held out of all batches, or the others."""
 
     which: Literal["held_out", "training"]
     held_out: float
-    """The share that is kept out."""
+    """The share held out."""
 
     @property
     def share(self) -> float:
-        """The share of all records that it has, as everybody knows it."""
+        """The part's share of all records, which is public."""
         return self.held_out if self.which == "held_out" else 1 - self.held_out
 
 
 @dataclass(frozen=True)
 class TableSchema:
-    """A table that will be returned: by which keys its rows differ, and its columns."""
+    """A table that will be returned: the keys of its rows, and its columns."""
 
     by: tuple[str, ...]
     columns: tuple[Column, ...]
@@ -83,12 +83,12 @@ class Table:
 
 
 class Query(ABC):
-    """A function with its arguments, checked against a document: known before any record is looked at."""
+    """A function with its arguments, checked against a document before any record is read."""
 
     tag: str | None = None
-    """The model whose records are asked for; none to aggregate."""
+    """The model whose records are queried; None to aggregate."""
     part: Part | None = None
-    """Which of the records are asked for; none for all."""
+    """Which of the records are queried; None for all."""
 
     @property
     @abstractmethod
@@ -99,8 +99,7 @@ class Query(ABC):
     def share(self, datasets: Sequence[Records], k: int) -> list[Table]:
         """A helper's share of every table, over the union of datasets. Linear in the records' shares.
 
-        The same rows in the same order at every helper. Rows of fewer than k records may be left out; if
-        they are not, `release` drops them.
+        The same rows and order at every helper. Rows below k may be left out; else `release` drops them.
         """
 
     @property
@@ -110,41 +109,41 @@ class Query(ABC):
 
 
 class AnyFunction(ABC):
-    """The paper's f, asked once or step by step. Its name stands in requests and receipts."""
+    """The paper's f, queried once or step by step. Requests and receipts contain its name."""
 
     name: ClassVar[str]
     purpose: ClassVar[Purpose]
     version: ClassVar[int] = 1
-    """Raised with every change of what it computes: an old question must not get a new answer."""
+    """Raised with every change of what it computes: an old query must not get a new answer."""
 
     @property
     def engine(self) -> str:
-        """What the same share is computed with, at every helper. Answers of two engines add up to nothing."""
+        """The engine that all helpers must share: answers of different engines do not add up."""
         return f"{self.name} {self.version}"
 
 
 class Function(AnyFunction):
-    """A function that is asked once, by a query."""
+    """A function that is queried once."""
 
     @abstractmethod
     def ask(self, document: Document, arguments: Arguments) -> Query:
-        """The question that these arguments make under a document. Raises what is wrong with them."""
+        """The query of these arguments under a document. Raises if they are invalid."""
 
 
 class Steps(ABC):
-    """A stepped function with what a session fixes: checked before the session is opened."""
+    """A stepped function with its session's arguments, checked before the session is opened."""
 
     @abstractmethod
     def at(self, body: bytes, shared: bytes) -> Query:
-        """The question of one step. Raises what is wrong with its body, before the step is taken.
+        """The query of one step. Raises if its body is invalid, before the step is claimed.
 
-        `shared` is a secret of all helpers, another for every step: what it makes random is the same at each.
+        `shared` is a secret of all helpers, different for every step, that makes their randomness the same.
         """
 
 
 class SteppedFunction(AnyFunction):
-    """A function that is asked again and again over batches: each step brings the rest of its arguments."""
+    """A function that is queried repeatedly over batches: each step brings the rest of its arguments."""
 
     @abstractmethod
     def begin(self, document: Document, tag: str, arguments: Arguments) -> Steps:
-        """What these arguments make under a document. Raises what is wrong with them."""
+        """The steps of these arguments under a document. Raises if they are invalid."""

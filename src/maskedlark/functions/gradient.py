@@ -1,4 +1,4 @@
-"""The masked, clipped gradient of a batch (the paper's section 4.2, algorithm 3). A session's step asks it.
+"""The masked, clipped gradient of a batch (section 4.2, algorithm 3). Run by helpers, once per step.
 
 The row of V is the clipped gradient of the loss at every candidate label; the secret is the one-hot truth.
 """
@@ -24,28 +24,28 @@ from maskedlark.parameters.document import Document
 
 @dataclass(frozen=True)
 class GradientQuery(ModelQuery):
-    """The gradient of one model at these weights, over whatever batch is given."""
+    """The gradient of one model at these weights, over the given batch."""
 
     clipping: Clip
     dropout_seed: bytes | None = None
 
     @cached_property
     def step(self) -> StepLayout:
-        """Every exponent and bound, from the weights alone."""
+        """Every exponent and bound, from the weights."""
         return step_layout(self.network, self.weights, self.clipping)
 
     @cached_property
     def schemas(self) -> tuple[TableSchema, ...]:
-        """One row, one vector: a number for every parameter."""
+        """One row with one vector: a number per parameter."""
         top, size = self.step.row_top, self.network.size
-        # Another label moves the sum from one row to another, each of the bound's length at most. What is
-        # clipped in L1 is no longer in L2; what is clipped in L2 is at most √d times as long in L1.
+        # Another label replaces one gradient by another, each at most as long as the bound. One clipped in
+        # L1 is not longer in L2; one clipped in L2 is at most √d times as long in L1.
         l1 = 2 * top * (1 if self.clipping.norm is Norm.L1 else isqrt(size - 1) + 1)
         sensitivity = Sensitivity(l1, float(2 * top), size)
         return (TableSchema((), (Column("gradient", sensitivity, top, size),)),)
 
     def share_of(self, records: TrainingRecords) -> list[FieldArray]:
-        """The sum over all records, whatever their number: `release` looks at k."""
+        """The sum over all records; `release` checks k."""
         seed = None if self.dropout_seed is None else Seed(self.dropout_seed, records.ids)
         batch = exact.Records.of(records, seed)
         batch.check(self.network)
@@ -58,7 +58,7 @@ class GradientQuery(ModelQuery):
 
 @dataclass(frozen=True)
 class GradientSteps(Steps):
-    """A network under a document, that waits for weights."""
+    """A network under a document, without weights."""
 
     tag: str
     network: Network
@@ -70,7 +70,7 @@ class GradientSteps(Steps):
         question = GradientQuery(
             self.tag, self.network, sent, self.clipping, shared if self.network.has_dropout else None
         )
-        question.schemas  # noqa: B018 - weights that leave the field are refused here, before a step is taken
+        question.schemas  # noqa: B018 - refuses weights that leave the field before the step is claimed
         return question
 
 

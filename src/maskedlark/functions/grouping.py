@@ -1,4 +1,4 @@
-"""Records by group: one number per record that says which, over the union of datasets, filters applied."""
+"""Groups records by keys, over the union of datasets, after filtering. Run by helpers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from maskedlark.core.records import AggregateRecords, Coded, Entry, in_order
 from maskedlark.functions.function import Group
 
 DENSE = 1 << 20
-"""Up to so many possible groups, each has a number; beyond, only those that there are."""
+"""Up to this many possible groups, each gets a number; beyond, only those that occur."""
 
 N = TypeVar("N", np.int32, np.int64)
 Filter = tuple[str, Callable[[Entry], bool]]
 
 
 class Keys:
-    """The keys of all records that pass every filter, coded alike over all datasets."""
+    """The keys of all records that pass every filter, with the same codes in all datasets."""
 
     def __init__(self, datasets: Sequence[AggregateRecords], filters: Sequence[Filter]) -> None:
         self._datasets = datasets
@@ -36,13 +36,13 @@ class Keys:
         )
 
     def selected(self, columns: Sequence[NDArray[N]]) -> NDArray[N]:
-        """A column of every dataset as one, of the records that pass."""
+        """One column over all datasets, for the records that pass."""
         pairs = zip(columns, self._passing, strict=True)
         parts = [column if passing is None else column[passing] for column, passing in pairs]
         return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts))
 
     def column(self, name: str) -> Coded:
-        """One key of every record that passes, its entries in order."""
+        """One key of every record that passes, its entries sorted."""
         coded = [records.keys[name] for records in self._datasets]
         entries = in_order(dict.fromkeys(entry for each in coded for entry in each.entries))
         return Coded(self.selected([_translated(each, entries) for each in coded]), entries)
@@ -50,7 +50,7 @@ class Keys:
 
 @dataclass(frozen=True, repr=False)
 class Groups:
-    """Groups of at least k records: their keys, their sizes, and which group every record is in."""
+    """Groups of at least k records: their keys, their sizes, and the group of every record."""
 
     rows: Sequence[Group]
     records: NDArray[np.int64]
@@ -59,22 +59,22 @@ class Groups:
     _groups: int
 
     def totals(self, share: FieldArray) -> FieldArray:
-        """The sum of a share over every group that is kept."""
+        """The sum of a share over each group."""
         return field.total_by(share, self._index, self._groups)[self._kept]
 
 
 def group(keys: Keys, by: Sequence[str], k: int) -> Groups:
-    """All records by these keys. The same groups in the same order at every helper."""
+    """Group all records by these keys: the same groups in the same order at every helper."""
     columns = [keys.column(name) for name in by]
     index, codes = _index(columns, keys.count)
     sizes = np.bincount(index, minlength=len(codes))
-    # An empty group is no group, however small k is.
+    # Empty groups are dropped even if k is 0.
     kept = np.flatnonzero(sizes >= max(k, 1))
     return Groups(_rows(columns, codes[kept]), sizes[kept].astype(np.int64), index, kept, len(codes))
 
 
 def _index(columns: Sequence[Coded], count: int) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-    """A number for every record, and the codes that each number stands for: (groups, keys)."""
+    """A group number per record, and the key codes of each number: (groups, keys)."""
     index = np.zeros(count, np.intp)
     codes = np.zeros((1, 0), np.int64)
     for column in columns:
@@ -96,7 +96,7 @@ def _rows(columns: Sequence[Coded], codes: NDArray[np.int64]) -> list[Group]:
 
 
 def _passing(records: AggregateRecords, filters: Sequence[Filter]) -> NDArray[np.bool_] | None:
-    """Which records pass; None if there is no filter. Asked once per entry, not once per record."""
+    """Which records pass; None without filters. Evaluated once per entry, not per record."""
     passing = None
     for name, allows in filters:
         coded = records.keys[name]
@@ -106,7 +106,7 @@ def _passing(records: AggregateRecords, filters: Sequence[Filter]) -> NDArray[np
 
 
 def _translated(column: Coded, entries: tuple[Entry, ...]) -> NDArray[np.int32]:
-    """A column's codes, for these entries instead of its own."""
+    """A column's codes, translated to these entries."""
     if column.entries == entries:
         return column.codes
     place = {entry: i for i, entry in enumerate(entries)}

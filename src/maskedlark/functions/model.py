@@ -1,6 +1,6 @@
-"""A network as it crosses the wire: layers, losses and clipping, without weights. Made by the ad server.
+"""A network on the wire: layers, losses and clipping, without weights. Made by the ad server.
 
-A helper takes no file that it would have to trust: it builds the network from these few settings.
+Helpers build the network from these few settings, so they need not trust a model file.
 """
 
 from abc import abstractmethod
@@ -32,7 +32,7 @@ from maskedlark.parameters.settings import Settings
 
 MAX_LAYERS = 64
 MAX_PARAMETERS = 1 << 22
-"""Numbers of a gradient: eight bytes each, of every step."""
+"""The most numbers of a gradient; every step sends eight bytes each."""
 _NORMS: dict[Kind, Norm] = {"laplace": Norm.L1, "gaussian": Norm.L2}
 """Laplace noise covers a bound in L1, Gaussian noise one in L2."""
 _ACTIVATIONS: dict[str, Callable[..., Activation]] = {kind.name: kind for kind in ACTIVATIONS}
@@ -40,16 +40,16 @@ _Slope = Annotated[int, Field(ge=0, le=1024)]
 
 
 class DescribedLayer(Settings):
-    """A linear layer, and what makes its input out of the layer before."""
+    """A linear layer, and the operations between it and the layer before."""
 
     outputs: Annotated[int, Field(ge=1, le=MAX_FEATURES)]
     bias: bool = True
     transposed: bool = False
-    """Whether the weight is (inputs, outputs): it decides in which order a gradient's numbers come."""
+    """Whether the weight is (inputs, outputs); sets the order of the gradient's numbers."""
     activation: str | None = None
-    """Before this layer, by its name; none before the first."""
+    """The activation before this layer, by name; None for the first."""
     slope: _Slope | None = None
-    """Of leaky_relu and elu, in units of 1/256."""
+    """The slope of leaky_relu and elu, in units of 1/256."""
     dropout: Annotated[int, Field(ge=1, le=255)] | None = None
     """The probability that an input is dropped, in units of 1/256."""
 
@@ -62,7 +62,7 @@ class DescribedLayer(Settings):
         return self
 
     def layer(self, number: int, inputs: int) -> Layer:
-        """As the engine knows it."""
+        """Converted to the engine's type."""
         bias = f"b{number}" if self.bias else None
         linear = Linear(f"w{number}", bias, inputs, self.outputs, self.transposed)
         slope = () if self.slope is None else (self.slope,)
@@ -83,14 +83,14 @@ class DescribedLoss(Settings):
         return self
 
     def loss(self) -> Loss:
-        """As the engine knows it."""
+        """Converted to the engine's type."""
         if self.classes is not None:
             return SoftmaxCrossEntropy(self.classes)
         return BinaryCrossEntropy() if self.kind == "bce" else SquaredError()
 
 
 class DescribedModel(Settings):
-    """A network, and how its rows are clipped beside the declared bound."""
+    """A network, and the clipping settings besides the declared bound."""
 
     features: Annotated[int, Field(ge=1, le=MAX_FEATURES)]
     layers: Annotated[tuple[DescribedLayer, ...], Field(min_length=1, max_length=MAX_LAYERS)]
@@ -98,7 +98,7 @@ class DescribedModel(Settings):
     fraction: Annotated[int, Field(ge=1, le=30)] = 20
     """Fractional bits of a clipped error."""
     depth: Annotated[int, Field(ge=0, le=MAX_LAYERS)] = 0
-    """For softmax: layers through which a candidate's error runs back in the clear before it is masked."""
+    """For softmax: how many layers a candidate's error passes in the clear before it is masked."""
 
     @model_validator(mode="after")
     def _bounded(self) -> "DescribedModel":
@@ -109,16 +109,16 @@ class DescribedModel(Settings):
 
     @cached_property
     def network(self) -> Network:
-        """As the engine knows it. Raises what does not fit together."""
+        """Converted to the engine's type. Raises if the parts do not fit together."""
         layers = [layer.layer(number, inputs) for number, (inputs, layer) in enumerate(self._with_inputs())]
         return Network(tuple(layers), tuple(loss.loss() for loss in self.losses))
 
     def _with_inputs(self) -> Iterator[tuple[int, DescribedLayer]]:
-        """Every layer, and how many numbers it takes: as many as the one before it gives."""
+        """Every layer with its number of inputs, which is the outputs of the one before."""
         return zip((self.features, *(layer.outputs for layer in self.layers)), self.layers, strict=False)
 
     def check(self, document: Document, tag: str) -> None:
-        """Refuse a network that is not made for the records of this model."""
+        """Refuse a network that does not match this model's records."""
         declared = document.trained(tag)
         if declared.features != self.features:
             raise BadArguments(f"{tag} has {declared.features} features, the network takes {self.features}")
@@ -134,26 +134,26 @@ class DescribedModel(Settings):
 
 
 class ModelFunction(AnyFunction):
-    """A function of a model and its records to train."""
+    """A function of a model and its training records."""
 
     purpose = Purpose.TRAIN
 
     @property
     def engine(self) -> str:
-        """The exact engine's version belongs to it."""
+        """Includes the exact engine's version."""
         return f"{super().engine}, exact {EXACT_VERSION}"
 
 
 @dataclass(frozen=True)
 class ModelQuery(Query):
-    """What is asked of one model at these weights: one row of vectors, each a sum over its records."""
+    """A query of one model at these weights: one row of vectors, each a sum over its records."""
 
     tag: str = dataclass_field()
     network: Network
     weights: Quantised
 
     def share(self, datasets: Sequence[Records], k: int) -> list[Table]:  # noqa: ARG002
-        """Over the union of datasets, whatever their number of records: `release` looks at k."""
+        """Over the union of datasets; `release` checks k."""
         trained = [records for records in datasets if isinstance(records, TrainingRecords)]
         assert len(trained) == len(datasets), "a model's records are reports to train"
         totals: list[FieldArray] = [np.zeros(column.width, np.int64) for column in self.columns]
@@ -174,14 +174,14 @@ def clip(document: Document, tag: str, fraction: int, depth: int) -> Clip:
 
 
 def decode(arguments: Arguments) -> DescribedModel:
-    """A description as it came. Run by helpers."""
+    """Parse a description. Run by helpers."""
     described = parse(DescribedModel, arguments)
-    described.network  # noqa: B018 - what does not fit together is refused here
+    described.network  # noqa: B018 - refuses parts that do not fit together
     return described
 
 
 def describe(network: Network, fraction: int = 20, depth: int = 0) -> DescribedModel:
-    """A network of the engine as it crosses. Run by the ad server."""
+    """Describe an engine network for the wire. Run by the ad server."""
     return DescribedModel(
         features=network.features,
         layers=tuple(map(_described_layer, network.layers)),

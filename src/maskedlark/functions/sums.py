@@ -1,4 +1,4 @@
-"""Sums and counts of conversion values, with filters, by any declared keys (the paper's section 3.3).
+"""Sums and counts of conversion values by declared keys, with filters (section 3.3). Run by helpers.
 
 The row of V is 1 in the record's group; the secret is the value, or 1 for a real record and 0 for a fake.
 """
@@ -28,7 +28,7 @@ _Key = KeyText | KeyNumber
 
 
 class Where(Settings):
-    """Which records count: those whose key is one of these, or within these bounds (both included)."""
+    """A filter: records whose key is one of these entries, or within these inclusive bounds."""
 
     key: Name
     among: Annotated[tuple[_Key, ...], Field(min_length=1, max_length=MAX_AMONG)] | None = None
@@ -47,7 +47,7 @@ class Where(Settings):
         return frozenset(self.among or ())
 
     def allows(self, entry: Entry) -> bool:
-        """Whether a record with this entry counts. Only whole numbers are in a range."""
+        """Whether a record with this entry passes. Only integers can be in a range."""
         if self.among is not None:
             return entry in self._members
         if not isinstance(entry, int):
@@ -64,7 +64,7 @@ class SumsArguments(Settings):
         tuple[Annotated[tuple[Name, ...], Field(max_length=MAX_NAMES)], ...],
         Field(min_length=1, max_length=MAX_GROUPINGS),
     ] = ((),)
-    """One table for each grouping; an empty one is the total."""
+    """One table per grouping; the empty grouping is the total."""
     where: Annotated[tuple[Where, ...], Field(max_length=MAX_NAMES)] = ()
 
     @model_validator(mode="after")
@@ -84,7 +84,7 @@ class SumsQuery(Query):
 
     @cached_property
     def schemas(self) -> tuple[TableSchema, ...]:
-        """A table for every grouping, a column for every value."""
+        """A table per grouping, a column per value."""
         columns = tuple(self._column(name) for name in self.arguments.values)
         return tuple(TableSchema(keys, columns) for keys in self.arguments.by)
 

@@ -1,4 +1,4 @@
-"""Quantised weights as they cross the wire: all that a step sends. Binary, one form, checked strictly.
+"""Quantised weights on the wire: all that a step sends. Binary, canonical, decoded strictly.
 
 weights = version 1 byte, bits 1 byte, parameters 2 bytes, layers 2 bytes,
           an exponent per parameter 1 byte each, an exponent per hidden layer 1 byte each,
@@ -20,19 +20,19 @@ _KINDS = {8: "i1", 16: "<i2"}
 
 
 def encode(weights: Quantised) -> bytes:
-    """For the wire. Run by the ad server."""
+    """Encode weights. Run by the ad server."""
     head = _HEAD.pack(_VERSION, weights.bits, len(weights.exponents), len(weights.activations))
     values = weights.values.astype(_KINDS[weights.bits])
     return head + bytes(weights.exponents) + bytes(weights.activations) + values.tobytes()
 
 
 def size(network: Network, bits: int) -> int:
-    """How many bytes a network's weights take."""
+    """The encoded size of a network's weights, in bytes."""
     return _HEAD.size + len(network.parameters) + len(network.layers) - 1 + network.size * bits // 8
 
 
 def decode(network: Network, data: bytes) -> Quantised:
-    """Weights of this network, and of no other. Run by helpers."""
+    """Decode weights; refuses those that do not match the network. Run by helpers."""
     if len(data) < _HEAD.size:
         raise WrongLength("weights are cut off in their head")
     version, bits, parameters, activations = _HEAD.unpack_from(data)

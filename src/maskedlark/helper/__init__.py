@@ -1,1 +1,1 @@
-"""The helper: reduces many reports to a share of a private answer. It is the only party that opens them."""
+"""The helper, run by its operator: opens reports, and reduces many to a share of a private answer."""

@@ -1,4 +1,4 @@
-"""Admission of requests: who speaks is known before a body is read, and only as much is read as has room."""
+"""Admission: a request's origin is verified before its body is read, and no more is read than has room."""
 
 import asyncio
 from collections import Counter
@@ -16,9 +16,9 @@ from maskedlark.web.errors import TooManyUploads, WrongContentType
 from maskedlark.web.request_signature import NO_BODY_TYPE, RequestVerifier
 
 VERIFYING = 32
-"""Threads that verify who speaks. One per origin may wait for its key; these must not be all."""
+"""Threads that verify callers. One per origin may wait for its key; that must not occupy them all."""
 HASHED_HERE = 1 << 15
-"""A body of so many bytes is hashed before a thread that would do it has begun."""
+"""Up to this many bytes, hashing a body here is faster than starting a thread for it."""
 
 
 class RequestAdmission:
@@ -41,16 +41,16 @@ class RequestAdmission:
     async def body(
         self, request: Request, media_type: str, most_bytes: int
     ) -> AsyncIterator[tuple[str, bytes]]:
-        """A request's origin, and its body as the origin signed it; the block keeps a place for it."""
-        # Not the decoded path: what was sent was signed. In threads for this alone: the origin's key may be
-        # fetched, and who needs none must not wait for that.
+        """A request's origin, and its body as the origin signed it; the block holds room for it."""
+        # The raw path, since that was signed. In a pool of its own: the origin's key may have to be fetched,
+        # and other work must not wait for that.
         sent = (request.scope[part] for part in ("method", "raw_path", "query_string", "headers"))
         loop = asyncio.get_running_loop()
         admitted = await loop.run_in_executor(self._verifying, self._verifier.verify, *sent)
-        request.state.origin = admitted.origin  # For logs and counts, which name nobody who did not sign.
+        request.state.origin = admitted.origin  # For logs and counts, which name only signers.
         if request.headers.get("content-type", "") != media_type:
             raise WrongContentType(f"send this as {media_type}")
-        # Only those who signed get a place: a stranger cannot fill the room.
+        # Only signed callers get room: a stranger cannot fill it.
         with self._place_of(admitted.origin), self._room.place() as place:
             data = await body.read(request, most_bytes, self._within_s, place)
             if len(data) <= HASHED_HERE:
@@ -61,7 +61,7 @@ class RequestAdmission:
 
     @contextmanager
     def _place_of(self, origin: str) -> Iterator[None]:
-        """One origin has half of the bodies at most. In the loop's thread alone, so nothing is locked."""
+        """One origin has at most half of the bodies. Only in the loop's thread, so nothing is locked."""
         if self._held[origin] >= self._share:
             raise TooManyUploads(f"{origin} has {self._share} bodies here already; try again later")
         self._held[origin] += 1

@@ -1,7 +1,7 @@
 """The anchor in files: how far each origin's receipts got, kept apart from the database. Run by a helper.
 
-A database that was put back from an old copy would answer again what was charged already. Whoever copies the
-one should not copy the other with it: put the anchor on another disk where there is one.
+A database restored from an old copy would answer again what was charged already. A copy of the one should not
+include the other: put the anchor on another disk if there is one.
 """
 
 from contextlib import suppress
@@ -18,7 +18,7 @@ from maskedlark.web import files
 
 
 class _Written(Settings):
-    """A mark as it stands in its file, with the origin whose it is."""
+    """A chain head as stored in its file, with its origin."""
 
     origin: Origin
     number: Annotated[int, Field(ge=0, le=1 << 53)]
@@ -32,11 +32,11 @@ class FileAnchor:
         self._folder = folder
 
     def origins(self) -> list[str]:
-        """All origins that have a mark."""
+        """All origins that have a chain head."""
         return sorted(self._read(path).origin for path in self._folder.glob("*.json"))
 
     def read(self, origin: str) -> ChainHead | None:
-        """The last mark of an origin."""
+        """The last chain head of an origin."""
         try:
             written = self._read(self._path(origin))
         except FileNotFoundError:
@@ -44,8 +44,8 @@ class FileAnchor:
         return ChainHead(written.number, bytes.fromhex(written.digest))
 
     def write(self, origin: str, mark: ChainHead) -> None:
-        """Remember a mark durably, before returning. Never goes back."""
-        # Alone: of two processes that write, the one with the older mark must not come last.
+        """Durably store a chain head before returning. It never moves back."""
+        # Locked: of two processes writing, the one with the older head must not write last.
         with files.locked(self._folder):
             before = self.read(origin)
             if before is not None and before.number >= mark.number:

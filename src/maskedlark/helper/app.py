@@ -1,4 +1,4 @@
-"""The helper over HTTP. All but health, keys and receipts, which are public, is for those who sign."""
+"""The helper over HTTP. Health, keys and receipts are public; all else requires a signature."""
 
 import asyncio
 import logging
@@ -51,13 +51,13 @@ Records = Annotated[str, Query(max_length=MAX_TEXT)]
 
 
 class SignedWork(NamedTuple):
-    """Long work for those who sign: admitted, then done in threads in which each origin has its turn."""
+    """Long work for signed requests: admitted, then run in threads in which origins take turns."""
 
     admission: RequestAdmission
     threads: FairScheduler
 
     async def run(self, request: Request, work: Callable[[str], bytes | None]) -> Response:
-        """What the work returns for the origin of a request without a body; nothing is 204."""
+        """What the work returns for the origin of a request without a body; None is 204."""
         origin = await self.admission.caller(request)
         return _response(await self.threads.run(origin, lambda: work(origin)))
 
@@ -85,7 +85,7 @@ def create_app(service: Service, forget_every_s: float = FORGET_EVERY_S) -> Fast
     )
     answers.install(app)
     counts = HelperCounts(service, metrics.install(app, "helper"))
-    # Threads of two kinds: the loop and short work never wait for them, nor questions for datasets.
+    # Two kinds of threads: the loop and short work never wait for them, nor queries for datasets.
     admission = RequestAdmission(service.request_verifier(), service.config.limits)
     ingesting = SignedWork(admission, FairScheduler(2 * service.config.workers, "ingesting"))
     answering = SignedWork(admission, FairScheduler(service.config.workers, "answering"))
@@ -99,7 +99,7 @@ def create_app(service: Service, forget_every_s: float = FORGET_EVERY_S) -> Fast
 
 @asynccontextmanager
 async def _forgetting(service: Service, every_s: float) -> AsyncIterator[None]:
-    """While the app runs, delete every now and then what is past its time."""
+    """While the app runs, regularly delete what has expired."""
     async with asyncio.TaskGroup() as tasks:
         forgetting = tasks.create_task(_forget(service, every_s))
         yield
@@ -111,12 +111,12 @@ async def _forget(service: Service, every_s: float) -> None:
         await asyncio.sleep(every_s)
         try:
             await run_in_threadpool(service.forget)
-        except Exception as error:  # noqa: BLE001 - the next hour must come, whatever it was
+        except Exception as error:  # noqa: BLE001 - the next hour must come, whatever happened
             _log.error("what is past its time could not be deleted: %s", type(error).__name__)
 
 
 def _add_public(app: FastAPI, service: Service) -> None:
-    """What anyone may ask: nothing of it is secret, and receipts are there to be verified."""
+    """Endpoints for anyone: nothing in them is secret, and receipts are there to be verified."""
 
     @app.get("/v1/keys")
     def keys() -> Response:
@@ -135,7 +135,7 @@ def _add_datasets(app: FastAPI, service: Service, signed: SignedWork, counts: He
 
     @app.post(path, openapi_extra=answers.taking(JSON_TYPE))
     async def begin(name: Name, request: Request) -> Response:
-        """Begin a dataset; again, say where it stands."""
+        """Begin a dataset. Idempotent: again it returns the dataset's state."""
 
         def opened(origin: str, body: bytes) -> bytes:
             return service.open_dataset(origin, name, Opening.decode(body)).encode()
@@ -144,7 +144,7 @@ def _add_datasets(app: FastAPI, service: Service, signed: SignedWork, counts: He
 
     @app.get(path)
     async def state(name: Name, request: Request) -> Response:
-        """Where a dataset stands."""
+        """A dataset's state."""
         return await signed.run(request, lambda origin: datasets.state(origin, name).encode())
 
     @app.post(path + "/chunks/{number}", openapi_extra=answers.taking(CHUNK_TYPE))
@@ -159,12 +159,12 @@ def _add_datasets(app: FastAPI, service: Service, signed: SignedWork, counts: He
 
     @app.get(path + "/chunks/{number}")
     async def answered(name: Name, number: Number, request: Request) -> Response:
-        """What was answered for a chunk, for an ad server that did not hear it."""
+        """What was answered for a chunk, for an ad server that missed it."""
         return await signed.run(request, lambda origin: datasets.chunk(origin, name, number).encode())
 
     @app.post(path + "/seal", openapi_extra=answers.taking(SEAL_TYPE))
     async def seal(name: Name, opening: Opened, request: Request) -> Response:
-        """Make the dataset of what all helpers accepted: it never changes again."""
+        """Make the dataset from what all helpers accepted: it never changes again."""
 
         def sealed(origin: str, body: bytes) -> bytes:
             return datasets.seal(origin, name, Sealing.decode(body), bytes.fromhex(opening)).encode()
@@ -173,16 +173,16 @@ def _add_datasets(app: FastAPI, service: Service, signed: SignedWork, counts: He
 
     @app.delete(path, status_code=204)
     async def abort(name: Name, opening: Opened, request: Request) -> Response:
-        """Give up a dataset that is not sealed: its reports may be sent in another."""
+        """Abort a dataset that is not sealed: its reports may be sent in another."""
         return await signed.run(request, lambda origin: datasets.abort(origin, name, bytes.fromhex(opening)))
 
 
 def _add_questions(app: FastAPI, service: Service, signed: SignedWork, counts: HelperCounts) -> None:
-    """Asking: the only way out for anything that depends on a secret."""
+    """Queries: the only way out for anything that depends on a secret."""
 
     @app.post("/v1/releases", openapi_extra=answers.taking(JSON_TYPE))
     async def release(request: Request) -> Response:
-        """A share of the answer to a question, and its receipt."""
+        """A share of the answer to a query, and its receipt."""
         return await signed.run_with_body(request, JSON_TYPE, MAX_QUESTION, released, CBOR_TYPE)
 
     def released(origin: str, body: bytes) -> bytes:
@@ -191,17 +191,17 @@ def _add_questions(app: FastAPI, service: Service, signed: SignedWork, counts: H
 
     @app.post("/v1/explain", openapi_extra=answers.taking(JSON_TYPE))
     async def explain(request: Request) -> Response:
-        """What a question would cost, and how exact its answer would be."""
+        """What a query would cost, and how exact its answer would be."""
         return await signed.run_with_body(request, JSON_TYPE, MAX_QUESTION, service.explain)
 
 
 def _add_training(app: FastAPI, service: Service, signed: SignedWork) -> None:
-    """Training: what it needs of a dataset first, then sessions and their steps."""
+    """Training: what it first needs from a dataset, then sessions and their steps."""
     releases, limits = service.releases, service.config.limits
 
     @app.get("/v1/records/{dataset}")
     async def records(dataset: Digest, request: Request) -> Response:
-        """How many records of each model a sealed dataset has, and from which slot on all are free."""
+        """How many records of each model a sealed dataset has, and the first free slot."""
         return await signed.run(request, lambda origin: service.records(origin, bytes.fromhex(dataset)))
 
     @app.post("/v1/seeds/{dataset}")
@@ -220,7 +220,7 @@ def _add_training(app: FastAPI, service: Service, signed: SignedWork) -> None:
 
     @app.post("/v1/sessions", openapi_extra=answers.taking(JSON_TYPE))
     async def begin(request: Request) -> Response:
-        """Open a session: all of its steps are charged, and its receipt says so."""
+        """Open a session: all of its steps are charged, as its receipt states."""
         return await signed.run_with_body(request, JSON_TYPE, MAX_QUESTION, service.open_session)
 
     @app.post("/v1/sessions/{session}/steps/{step}", openapi_extra=answers.taking(STEP_TYPE))
@@ -235,7 +235,7 @@ def _add_training(app: FastAPI, service: Service, signed: SignedWork) -> None:
 
     @app.post("/v1/sessions/{session}/close")
     async def close(session: Session, request: Request) -> Response:
-        """Close a session: what it did not use comes back."""
+        """Close a session: what it did not use is refunded."""
         opened = bytes.fromhex(session)
         return await signed.run(request, lambda origin: releases.close_session(origin, opened).encode())
 

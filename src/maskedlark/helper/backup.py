@@ -1,13 +1,13 @@
-"""A backup of a running helper, and putting it back. Run by its operator.
+"""Backing up a running helper, and restoring it. Run by its operator.
 
-In it: the manifest, which lists all files with their digests; the database, the columns of sealed datasets,
-the parameter documents that were seen; the keys if they are asked for. The database is copied first and
-columns after it: they are written before the row that names them, never change, and go only when that row
-says that their time is over. So every sealed dataset of the copy finds its columns. Chunks of open datasets
-are not in it: a recovery aborts those.
+A backup holds the manifest, which lists all files with their digests; the database; the columns of sealed
+datasets; the parameter documents seen; and the keys if requested. The database is copied before the columns.
+Columns are written before the row that names them, never change, and are deleted only once that row states
+their expiry. So every sealed dataset of the copy finds its columns. Chunks of open datasets are left out: a
+recovery aborts those.
 
-Not in it, ever: the anchor. It says how far receipts got, and is there to notice an old ledger; put back with
-the ledger it would agree with it. And the copied ledger says itself that it is one (`ledger.rows`).
+The anchor is never in it. It exists to notice an old ledger; restored with the ledger, it would agree with
+it. The copied ledger itself is marked as a copy (`ledger.rows`).
 """
 
 import hashlib
@@ -40,24 +40,24 @@ DATABASE = "database/helper.sqlite"
 MANIFEST = "manifest.json"
 _KEYS = f"keys/{keyring.NAME}"
 _SEEN = "seen"
-"""Of a cached chain: how many documents there are. Copied before them, so that none is missed."""
+"""The number of documents of a cached chain. Copied before them, so that none is missed."""
 
 
 class Copied(Settings):
-    """A file as it was copied."""
+    """A copied file's size and digest."""
 
     size: Annotated[int, Field(ge=0)]
     sha256: Hex32
 
 
 class Manifest(Settings):
-    """Whose backup it is, of which moment, and its files by their paths in it."""
+    """Whose backup it is, its time, and its files by path."""
 
     format: Literal[1] = 1
     helper: Name
     taken: Seconds
     database: Literal["sqlite", "server"]
-    """A server's is not in it: its own tools make its backup."""
+    """A server's database is not in it: its own tools back it up."""
     files: Mapping[Annotated[str, StringConstraints(pattern=r"^[!-.0-~]+(/[!-.0-~]+)*$")], Copied]
 
 
@@ -69,9 +69,9 @@ def back_up(
     dumped: bool = False,
     earlier: Path | None = None,
 ) -> Manifest:
-    """Copy a helper, which may run, into a new folder. It is there as a whole, or not at all.
+    """Copy a helper, which may be running, into a new folder, completely or not at all.
 
-    `dumped` says that a server's database was dumped before; `earlier` is a backup on the same disk, whose
+    `dumped` states that a server's database was dumped before; `earlier` is a backup on the same disk, whose
     columns are linked where they are the same.
     """
     is_server = file_of(config.database_url) is None
@@ -102,9 +102,9 @@ def back_up(
 
 
 def put_back(config: Config, source: Path) -> Manifest:
-    """Put a backup's files where the helper has them, each checked. Refuses where there is a database.
+    """Restore a backup's files, each checked; refuses where there is a database.
 
-    The database comes last: a helper that was put back in part does not start.
+    The database comes last: a partly restored helper does not start.
     """
     manifest = read_manifest(source, config.name)
     with only_process(config.folder):
@@ -118,7 +118,7 @@ def put_back(config: Config, source: Path) -> Manifest:
             if kind not in ("columns", "parameters", "keys", "database") or not rest:
                 raise BadBackup(f"the backup has a file that no helper has: {name}")
             place = config.folder / name
-            # Keys that are there were made since, and are the ones that are published.
+            # Keys that are there were made since then: they are the published ones.
             if name != DATABASE and not (name == _KEYS and place.exists()):
                 _replace(source / name, place, wanted)
         if database is not None:
@@ -133,10 +133,7 @@ def _copy_columns(
     folder: Path,
     before: Mapping[tuple[str, Copied], Path],
 ) -> dict[str, Copied]:
-    """The files of one sealed dataset, linked where an earlier backup has them: columns never change.
-
-    None if the dataset's time was over meanwhile.
-    """
+    """One sealed dataset's files, linked where `before` has them. Empty if it expired meanwhile."""
     place, copied = f"columns/{row.number}/{row.folder}", {}
     try:
         for name, stored in Contents.model_validate_json(row.contents).files.items():
@@ -156,7 +153,7 @@ def _copy_columns(
 
 @contextmanager
 def _whole(target: Path) -> Iterator[Path]:
-    """A folder that has its name when everything in it is durable."""
+    """A folder that gets its name once everything in it is durable."""
     if target.exists():
         raise BadBackup(f"{target} is there already: name a new folder")
     with ExitStack() as undo:
@@ -172,7 +169,7 @@ def _whole(target: Path) -> Iterator[Path]:
 
 
 def _copy_database(database: Database, path: Path, now: int) -> Sequence[DatasetRow]:
-    """The copy says of itself that it is one. Returns the sealed datasets in it."""
+    """Copy the database and mark the copy as one. Returns the sealed datasets in it."""
     path.parent.mkdir(0o700)
     storage.copy(database, path)
     with closing(open_database(f"sqlite:///{path}", make=False)) as copy:
@@ -190,7 +187,7 @@ def _sealed(database: Database) -> Sequence[DatasetRow]:
 
 
 def _copy_parameters(source: Path, folder: Path) -> dict[str, Copied]:
-    """What was seen of documents and keys of others. Hidden files are locks, and what is being written."""
+    """The cached documents and keys of others. Hidden files are locks or are being written."""
     seen = [path for path in source.rglob("*") if path.is_file() and not path.name.startswith(".")]
     copied = {}
     for path in sorted(seen, key=lambda path: (path.name != _SEEN, path)):
@@ -200,7 +197,7 @@ def _copy_parameters(source: Path, folder: Path) -> dict[str, Copied]:
 
 
 def _replace(source: Path, place: Path, wanted: Copied) -> None:
-    """One file, checked, under its name when it is whole."""
+    """Copy one file, checked; it gets its name once it is whole."""
     beside = place.with_name(f".{place.name}-restoring")
     _copy(source, beside, wanted)
     beside.replace(place)
@@ -208,7 +205,7 @@ def _replace(source: Path, place: Path, wanted: Copied) -> None:
 
 
 def read_manifest(folder: Path, helper: str) -> Manifest:
-    """The list in a backup of this helper. Nothing that it lists was looked at yet."""
+    """The manifest of this helper's backup. The files that it lists are not checked yet."""
     try:
         manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
     except FileNotFoundError:
@@ -223,7 +220,7 @@ def read_manifest(folder: Path, helper: str) -> Manifest:
 
 
 def _link(earlier: Path | None, target: Path) -> bool:
-    """Link a file of an earlier backup, if there is one, and it can be."""
+    """Link a file of an earlier backup, if there is one and linking works."""
     _make_folder(target.parent)
     with suppress(OSError):
         if earlier is not None:
@@ -233,7 +230,7 @@ def _link(earlier: Path | None, target: Path) -> bool:
 
 
 def _copy(source: Path, target: Path, wanted: Copied | None = None) -> Copied:
-    """Copy a file, ours alone, durably but for its name. Refuses one that is not what is wanted."""
+    """Copy a file privately and durably, except for its name. Refuses content other than `wanted`."""
     _make_folder(target.parent)
     handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with ExitStack() as undo:
@@ -250,12 +247,12 @@ def _copy(source: Path, target: Path, wanted: Copied | None = None) -> Copied:
 
 
 def _make_folder(folder: Path) -> None:
-    """A folder and those above it, as far as they are new: ours alone, all of them."""
+    """Create a folder and its missing parents, all private."""
     for each in reversed((folder, *folder.parents)):
         each.mkdir(0o700, exist_ok=True)
 
 
 def _copied(path: Path) -> Copied:
-    """A file that is in its place already."""
+    """The record of a file already in its place."""
     with path.open("rb") as file:
         return Copied(size=path.stat().st_size, sha256=hashlib.file_digest(file, "sha256").hexdigest())

@@ -1,7 +1,7 @@
-"""The file of a chunk: what was opened of it, until the dataset is frozen. Run by a helper.
+"""The file of a chunk: what was decrypted of it, until the dataset is frozen. Run by a helper.
 
-An uncompressed zip of arrays, whose checksums tell damage. It holds everything that could be opened; which
-of it is accepted is in the chunk's row, since it depends on what other chunks hold.
+An uncompressed zip of arrays, whose checksums detect damage. It holds everything that could be decrypted; the
+chunk's row states what is accepted, since that depends on other chunks.
 """
 
 import json
@@ -29,15 +29,12 @@ from maskedlark.wire.decrypt import Opened
 PREFIX = "chunk-"
 _FAULTS = OSError, EOFError, LookupError, RuntimeError, ValueError
 _DAMAGE = *_FAULTS, struct.error, zlib.error, zipfile.BadZipFile
-"""What a changed zip or array ends in. A runtime error: a version, cipher or packing not known.
-
-The zip's checksums are of contents: a damaged name is an array that is not there.
-"""
+"""What damage raises: RuntimeError by an unknown cipher or packing, LookupError by a name (no checksum)."""
 Array = NDArray[Any]
 
 
 def write(folder: Path, opened: Opened) -> str:
-    """Write a new file, durable when this returns; its name is of no other file."""
+    """Write a new file under a unique name, durable when this returns."""
     handle, path = tempfile.mkstemp(dir=folder, prefix=PREFIX)  # 0600
     with os.fdopen(handle, "wb") as file:
         np.savez(file, allow_pickle=False, **_arrays(opened))
@@ -77,12 +74,12 @@ class KeptRecords(NamedTuple):
     records: AggregateRecords | dict[str, TrainingRecords]
     """To aggregate: all of them. To train: by tag."""
     members: ByteRows
-    """What the dataset's digest is made of."""
+    """What the dataset's digest is computed from."""
     hours: NDArray[np.uint32]
 
 
 def read(path: Path, kept: NDArray[np.bool_], models: Mapping[str, Model]) -> KeptRecords:
-    """The records of a chunk's kept parts. Refuses a file that is not what was written."""
+    """The records of a chunk's kept parts. Refuses a file that is not as written."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return _kept(path.name, dict(arrays), kept, models)
@@ -122,7 +119,7 @@ def _of_model(
     return TrainingRecords(
         arrays["ids"][rows[mine]],
         arrays[f"{place}-features"][mine],
-        # Where a model shows all candidates, one row of them stands for every record.
+        # Where a model shows all candidates, one row stands for every record.
         tuple(shown if isinstance(model.policy, All) else [each[mine] for each in shown]),
         arrays[f"{place}-shares"][mine],
     )

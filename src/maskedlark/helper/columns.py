@@ -1,10 +1,8 @@
-"""Columns on disk: the records of a frozen dataset, one file per array, mapped into memory. Run by a helper.
+"""Columns on disk: the records of a frozen dataset, one file per array, memory-mapped. Run by a helper.
 
-Records lie in the order of their report ids, however they were sent: what depends on a record's place is then
-the same at every helper.
-
-What a folder must hold is in the dataset's row: every file with its shape and its digest. A file that is
-not exactly that is damaged, and nothing is computed from it.
+Records are in the order of their report ids, however they were sent, so that what depends on a record's place
+is the same at every helper. The dataset's row states every file with its shape and digest. A file that
+differs is damaged, and nothing is computed from it.
 """
 
 import hashlib
@@ -36,7 +34,7 @@ _BLOCK = 1 << 16
 
 
 class Stored(Settings):
-    """A file as it was written."""
+    """A written file's type, shape and digest."""
 
     dtype: Kind
     shape: tuple[Annotated[int, Field(ge=0)], ...]
@@ -44,19 +42,19 @@ class Stored(Settings):
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
+        """The file's size in bytes."""
         return np.dtype(self.dtype).itemsize * int(np.prod(self.shape, dtype=np.int64))
 
 
 class Contents(Settings):
-    """What freezing made: files by name, and records by tag (to aggregate, by the empty one)."""
+    """What freezing made: files by name, and records by tag (for aggregation, the empty tag)."""
 
     files: dict[str, Stored]
     records: dict[str, int]
 
 
 class ColumnWriter:
-    """One array, written piece after piece along its records, in bounded memory."""
+    """One array, written in pieces along its records, in bounded memory."""
 
     def __init__(self, path: Path, dtype: Kind, *rest: int) -> None:
         self.name, self.records = path.name, 0
@@ -64,7 +62,7 @@ class ColumnWriter:
         path.touch(0o600, exist_ok=False)
 
     def append(self, rows: Array) -> None:
-        """The next records."""
+        """Append records."""
         assert rows.shape[1:] == self._rest
         data = np.ascontiguousarray(rows, self._dtype)
         if data.size:
@@ -74,7 +72,7 @@ class ColumnWriter:
         self.records += len(rows)
 
     def translate(self, table: Array) -> None:
-        """Replace every number by what the table has for it."""
+        """Replace every number by its entry in the table."""
         if self.records:
             mapped = np.memmap(self._path, self._dtype, "r+")
             for start in range(0, len(mapped), _BLOCK):
@@ -82,10 +80,7 @@ class ColumnWriter:
             mapped.flush()
 
     def close(self, order: Order | None = None, turned: bool = False) -> Stored:
-        """Durable when this returns; the records in this order, if one is given.
-
-        Turned, one value of all records lies together.
-        """
+        """Make it durable, records in `order` if given. `turned`: one value of all records lies together."""
         shape = (self.records, *self._rest)
         if order is not None:
             rows = self._mapped()
@@ -95,7 +90,7 @@ class ColumnWriter:
         return Stored(dtype=self._dtype, shape=shape[::-1] if turned else shape, digest=_digest(self._path))
 
     def in_order(self) -> Order:
-        """The order of the records by what is written here: of ids, that of a dataset."""
+        """The order that sorts the records by what is written here: for ids, the dataset's."""
         rows = self._mapped()
         return np.argsort(np.ascontiguousarray(rows).view(f"S{rows.shape[1]}").ravel())
 
@@ -104,7 +99,7 @@ class ColumnWriter:
 
 
 class MeasuredWriter:
-    """The records of a dataset to aggregate."""
+    """Writes the records of a dataset to aggregate."""
 
     def __init__(self, folder: Path, measure: Measure) -> None:
         self._ids = ColumnWriter(folder / "ids", _U1, ID_BYTES)
@@ -114,7 +109,7 @@ class MeasuredWriter:
         self._known: dict[str, dict[Entry, int]] = {name: {} for name in measure.keys}
 
     def append(self, records: AggregateRecords | Mapping[str, TrainingRecords]) -> None:
-        """The next records. Their codes become those of the whole dataset."""
+        """Append records. Their codes become those of the whole dataset."""
         assert isinstance(records, AggregateRecords), "records to aggregate have no tag"
         self._ids.append(records.ids)
         self._shares.append(records.shares)
@@ -122,7 +117,7 @@ class MeasuredWriter:
             writer.append(_merged(records.keys[name], self._known[name]))
 
     def close(self) -> Contents:
-        """Durable when this returns, but for the folder's own name."""
+        """Durable when this returns, except for the folder's own name."""
         order = self._ids.in_order()
         ordered = [in_order(known) for known in self._known.values()]
         for known, entries, writer in zip(self._known.values(), ordered, self._codes.values(), strict=True):
@@ -135,7 +130,7 @@ class MeasuredWriter:
 
 
 class TrainedWriter:
-    """The records of a dataset to train: of every model of its document, where there are any."""
+    """Writes the records of a dataset to train, for every model of its document that has any."""
 
     def __init__(self, folder: Path, models: Mapping[str, Model]) -> None:
         self._models = models
@@ -145,7 +140,7 @@ class TrainedWriter:
         }
 
     def append(self, by_tag: AggregateRecords | Mapping[str, TrainingRecords]) -> None:
-        """The next records of some models."""
+        """Append records of some models."""
         assert not isinstance(by_tag, AggregateRecords), "records to train have a tag"
         for tag, records in by_tag.items():
             shown = [] if isinstance(self._models[tag].policy, All) else records.candidates
@@ -154,7 +149,7 @@ class TrainedWriter:
                 writer.append(array)
 
     def close(self) -> Contents:
-        """Durable when this returns, but for the folder's own name."""
+        """Durable when this returns, except for the folder's own name."""
         files: dict[str, Stored] = {}
         for ids, *others in self._writers.values():
             order = ids.in_order()
@@ -163,7 +158,7 @@ class TrainedWriter:
 
 
 def read_measured(folder: Path, contents: Contents, measure: Measure) -> AggregateRecords:
-    """The records of a dataset to aggregate, mapped. Checks every file."""
+    """The records of a dataset to aggregate, memory-mapped. Checks every file."""
     parsed = json.loads(_open(folder, contents, _ENTRIES).tobytes())
     keys = {
         name: Coded(_open(folder, contents, f"codes-{i}"), tuple(parsed[i]))
@@ -173,7 +168,7 @@ def read_measured(folder: Path, contents: Contents, measure: Measure) -> Aggrega
 
 
 def read_trained(folder: Path, contents: Contents, models: Mapping[str, Model], tag: str) -> TrainingRecords:
-    """The records of one model, mapped. Checks every file."""
+    """The records of one model, memory-mapped. Checks every file."""
     ids, features, shares, *shown = (_open(folder, contents, name) for name in _trained_columns(models, tag))
     model = models[tag]
     if isinstance(model.policy, All):
@@ -182,7 +177,7 @@ def read_trained(folder: Path, contents: Contents, models: Mapping[str, Model], 
 
 
 def _trained_columns(models: Mapping[str, Model], tag: str) -> dict[str, tuple[Kind, int]]:
-    """The files of a model, ids first. Its place among all stands for its tag, which may hold any letters."""
+    """The files of a model, ids first. Named by the model's index: a tag may hold any characters."""
     place, model = list(models).index(tag), models[tag]
     labels = [] if isinstance(model.policy, All) else model.labels
     kinds = {"ids": (_U1, ID_BYTES), "features": (_U1, model.features), "shares": (_I8, model.secrets())}
@@ -191,14 +186,14 @@ def _trained_columns(models: Mapping[str, Model], tag: str) -> dict[str, tuple[K
 
 
 def _merged(coded: Coded, known: dict[Entry, int]) -> NDArray[np.int32]:
-    """Codes of one dictionary as codes of another, which learns the entries that occur."""
+    """Codes of one dictionary converted to another, which learns the entries that occur."""
     used, codes = np.unique(coded.codes, return_inverse=True)
     numbers = [known.setdefault(coded.entries[code], len(known)) for code in used.tolist()]
     return np.array(numbers, np.int32)[codes]
 
 
 def _reorder(path: Path, arrays: Sequence[Array], order: Order) -> None:
-    """Write a file anew from arrays that it holds, one after the other, the records of each in this order."""
+    """Rewrite a file from the arrays in it, one after another, each with its records in this order."""
     ordered = path.with_name(f"{path.name}.ordered")
     ordered.touch(0o600, exist_ok=False)
     with ordered.open("r+b") as file:
@@ -214,7 +209,7 @@ def _digest(path: Path) -> str:
 
 
 def _open(folder: Path, contents: Contents, name: str) -> Array:
-    """One array, mapped: read-only, and exactly what was written."""
+    """One array, memory-mapped read-only, exactly as written."""
     stored, path = contents.files[name], folder / name
     try:
         whole = path.stat().st_size == stored.size and _digest(path) == stored.digest
@@ -227,5 +222,5 @@ def _open(folder: Path, contents: Contents, name: str) -> Array:
 
 def _map(path: Path, dtype: Kind, shape: tuple[int, ...]) -> Array:
     if 0 in shape:
-        return np.empty(shape, dtype)  # Nothing cannot be mapped.
+        return np.empty(shape, dtype)  # An empty file cannot be mapped.
     return np.memmap(path, dtype, "r", shape=shape).view(np.ndarray)

@@ -1,7 +1,4 @@
-"""`helper.toml`: all that a helper's operator decides.
-
-`maskedlark helper init` writes one with every key. Read in one place, frozen, and closed to unknown keys.
-"""
+"""`helper.toml`: all that a helper's operator decides. `helper init` writes one; unknown keys are refused."""
 
 import json
 import os
@@ -27,7 +24,7 @@ FILE = "helper.toml"
 
 
 class Limits(Settings):
-    """How much a helper takes at once. Times each other, bodies and their size bound its memory."""
+    """How much a helper accepts at once. The number of bodies times their size bounds its memory."""
 
     chunk_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 30)] = Field(
         default=16 << 20, description="the largest chunk of a dataset: chunk_bytes = 16777216"
@@ -51,7 +48,7 @@ class Limits(Settings):
 
 
 class Config(PartyConfig):
-    """A helper's settings. What each `description` says follows an error about that key."""
+    """A helper's settings. An error about a key is followed by the key's `description`."""
 
     name: Name = Field(description='the helper\'s name, as documents name it: name = "helper-0"')
     folder: Path = Field(
@@ -119,7 +116,7 @@ class Config(PartyConfig):
 
     @property
     def anchor_folder(self) -> Path:
-        """Where it is written how far the receipts got."""
+        """Where the anchor stores how far the receipts got."""
         return self.anchor or self.folder / "anchor"
 
     @property
@@ -129,12 +126,12 @@ class Config(PartyConfig):
 
     @property
     def parameters_folder(self) -> Path:
-        """Where it is remembered which documents were seen."""
+        """Where the documents seen are cached."""
         return self.folder / "parameters"
 
     @property
     def database_url(self) -> str:
-        """The database that was named, or the one in the folder."""
+        """The configured database, or the one in the folder."""
         return self.database or f"sqlite:///{self.folder / 'database' / 'helper.sqlite'}"
 
     @property
@@ -155,7 +152,7 @@ def read(path: Path) -> Config:
 
 @dataclass(frozen=True)
 class InitOptions:
-    """What an operator says on the command line about a helper that is to be set up. Refuses nonsense."""
+    """An operator's command-line options for a new helper. Refuses nonsense."""
 
     name: str
     address: str
@@ -173,7 +170,7 @@ class InitOptions:
             config.check("--trust", PublicKey, identity)
 
     def skeleton_text(self, own: str | None) -> str:
-        """A `helper.toml` to be filled in, which trusts this helper's own identity if it was made."""
+        """A `helper.toml` to fill in, which trusts this helper's own identity if there is one."""
         trusted = [f'    "{own}",  # its own'] if own else []
         trusted += [f'    "{each}",' for each in self.trusted if each != own]
         if not self.trusted:

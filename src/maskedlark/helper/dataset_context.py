@@ -1,7 +1,7 @@
-"""What all who work on a helper's datasets share: database, folders, ids and documents, and the time there.
+"""What all code for a helper's datasets shares: database, folders, ids, documents and the clock.
 
-Run by a helper. Everything that matters is in the database. A file is written first and its row after it, so
-a file that no row names is nothing, and is removed; a row that is there is true, however the helper ended.
+Run by a helper. The database is authoritative. A file is written before its row, so a file that no row names
+is garbage and removed, and every row is true, however the helper ended.
 """
 
 import shutil
@@ -37,7 +37,7 @@ _decoded = lru_cache(documents.decode)
 
 
 class DatasetContext:
-    """The folder of datasets, one for each by its number, and their rows. Threads may share it."""
+    """The folder of datasets, one subfolder per number, and their rows. Threads may share it."""
 
     def __init__(
         self, folder: Path, database: Database, helper: str, clock: Clock, most_leap_s: int = MAX_LEAP_S
@@ -53,16 +53,16 @@ class DatasetContext:
         self._writers: Counter[int] = Counter()
 
     def now(self) -> int:
-        """The moment, never before one at which ids were pruned."""
+        """The current time, never before a time at which ids were pruned."""
         return max(self.clock.now(), self.ids.watermark())
 
     def row(self, origin: str, name: str, opening: bytes) -> DatasetRow:
-        """A dataset as it is now, of this opening."""
+        """The current row of a dataset of this opening."""
         with self.database.read() as connection:
             return tables.by_name(connection, origin, name, opening)
 
     def document(self, row: DatasetRow) -> Document:
-        """Under which a dataset was opened."""
+        """The document under which a dataset was opened."""
         return _decoded(row.document)
 
     def folder(self, number: int, make: bool = False) -> Path:
@@ -74,7 +74,7 @@ class DatasetContext:
 
     @contextmanager
     def writing(self, number: int) -> Iterator[None]:
-        """Somebody may write files of the dataset that no row names yet."""
+        """While the block runs, files of the dataset that no row names are not removed."""
         with self._lock:
             self._writers[number] += 1
         try:
@@ -84,8 +84,8 @@ class DatasetContext:
                 self._writers[number] -= 1
 
     def expire(self, now: int) -> None:
-        """A sealed dataset goes when its first report is past its lifetime, an open one when a chunk is."""
-        # Not when all are: whoever sends a chunk more now and then would keep the first one for ever.
+        """Expire sealed datasets with their first report, and open ones with their first chunk."""
+        # Not with the last: anyone sending another chunk now and then would keep the first for ever.
         first = select(func.min(CHUNKS.c.expires)).where(CHUNKS.c.dataset == DATASETS.c.number)
         end = func.coalesce(first.scalar_subquery(), DATASETS.c.expires)
         with self.database.write() as connection:
@@ -114,7 +114,7 @@ class DatasetContext:
     def sweep(self, number: int) -> None:
         """Remove the files of a dataset that no row names."""
         folder = self.folder(number)
-        # In this order: what was there before, and is neither being written nor named, is nothing.
+        # In this order: what existed before, and is neither being written nor named, is garbage.
         present = [*folder.iterdir()] if folder.exists() else []
         with self._lock:
             if self._writers[number]:
@@ -134,6 +134,6 @@ class DatasetContext:
 
 
 def _make(folder: Path) -> None:
-    """A folder that is ours alone; its name is durable when this returns."""
+    """Create a private folder; its name is durable when this returns."""
     folder.mkdir(0o700, parents=True, exist_ok=True)
     files.sync(folder.parent)

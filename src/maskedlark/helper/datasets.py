@@ -1,7 +1,4 @@
-"""A helper's datasets: received in chunks, agreed upon, frozen once, and gone when their time is over.
-
-Run by a helper. `ingest` receives chunks, `freezing` freezes, and all share one `dataset_context`.
-"""
+"""A helper's datasets: received by `ingest`, frozen by `freezing`, deleted on expiry. Run by a helper."""
 
 import json
 from collections import Counter
@@ -40,7 +37,7 @@ from maskedlark.wire.datasets import ChunkAnswer, Sealed, Sealing, State
 from maskedlark.wire.hpke import OpeningKey
 
 ABORTED_S = 3600
-"""How long an aborted opening is remembered: longer than a signed request can be sent again."""
+"""How long an aborted opening is remembered: longer than a signed request can be replayed."""
 
 
 class Datasets:
@@ -59,13 +56,13 @@ class Datasets:
         self._loaded: dict[tuple[str, bytes], FrozenDataset] = {}
 
     def open(self, document: Document, name: str, purpose: Purpose, opening: bytes) -> State:
-        """Begin a dataset, or find it as it is. Refuses a name in use for anything else."""
+        """Begin a dataset, or find it as it is. Refuses a name used for anything else."""
         while (state := self._open(document, name, purpose, opening)) is None:
             self._context.finish_aborts()
         return state
 
     def _open(self, document: Document, name: str, purpose: Purpose, opening: bytes) -> State | None:
-        """None while another dataset of this name is on its way out."""
+        """None while another dataset of this name is being removed."""
         with self._context.database.write() as connection:
             self._context.database.alone(connection, "datasets")
             named = DATASETS.c.origin == document.origin, DATASETS.c.name == name
@@ -95,7 +92,7 @@ class Datasets:
             return _state(row, tables.chunks(connection, row.number))
 
     def add(self, origin: str, name: str, number: int, body: bytes, opening: bytes) -> ChunkAnswer:
-        """Open a chunk, and claim the ids of what opened. Durable when this returns, and done once."""
+        """Decrypt a chunk and claim the ids of its valid reports. Durable when this returns. Idempotent."""
         return self._ingest.ingest(origin, name, number, body, opening)
 
     def chunk(self, origin: str, name: str, number: int) -> ChunkAnswer:
@@ -107,38 +104,38 @@ class Datasets:
         return tables.answer(row)
 
     def state(self, origin: str, name: str) -> State:
-        """Where a dataset stands."""
+        """A dataset's state."""
         with self._context.database.read() as connection:
             row = tables.by_name(connection, origin, name)
             return _state(row, tables.chunks(connection, row.number))
 
     def seal(self, origin: str, name: str, sealing: Sealing, opening: bytes) -> Sealed:
-        """Make what all helpers accepted a dataset that never changes. The same seal gets the same answer."""
+        """Freeze what all helpers accepted. The same seal gets the same answer."""
         return self._freezer.freeze(origin, name, sealing, opening)
 
     def abort(self, origin: str, name: str, opening: bytes) -> None:
-        """Give up a dataset that is not frozen: its reports may be in another."""
-        # Not while it is being frozen: who reads its files would find them gone.
+        """Abort a dataset that is not frozen: its reports may be in another."""
+        # Not while it is being frozen: the reader of its files would find them gone.
         with self._freezer.alone(), self._context.database.write() as connection:
             row = tables.by_name(connection, origin, name, opening, lock=True)
             if row.state != OPEN:
                 raise AlreadySealed(f"dataset {name!r} is {row.state} and never changes")
             this = update(DATASETS).where(DATASETS.c.number == row.number)
             connection.execute(this.values(state=ABORTED))
-            # Who saw its requests may send them again: they must not open it, and claim its ids, anew.
+            # Its requests may be replayed: they must not open it again and claim its ids.
             until = self._context.clock.now() + ABORTED_S
             self._context.database.insert_new(connection, ABORTED_OPENINGS, [(origin, opening, until)])
         self._context.finish_aborts()
 
     def find(self, origin: str, digest: bytes) -> Dataset:
-        """A frozen dataset of an origin, as long as no report in it is past its lifetime."""
+        """A frozen dataset of an origin, until any report in it has expired."""
         dataset = self._loaded.get((origin, digest)) or self._load(origin, digest)
         if dataset.expires <= self._context.now():
             raise _over(digest)
         return self._loaded.setdefault((origin, digest), dataset)
 
     def forget(self) -> None:
-        """Delete what is past its lifetime, and what no row names. Run at the start, and every hour."""
+        """Delete what has expired and files that no row names. Run at the start, and every hour."""
         self._context.ids.prune(self._context.clock.now())
         now = self._context.now()
         self._context.expire(now)
@@ -175,7 +172,6 @@ def _over(digest: bytes) -> Expired:
 
 
 def _state(row: DatasetRow, chunks: Sequence[ChunkRow]) -> State:
-    """Where a dataset stands."""
     refused = sum((Counter(json.loads(each.refused)) for each in chunks), Counter[str]())
     parts = sum(each.parts for each in chunks)
     return State(

@@ -1,4 +1,4 @@
-"""What is wrong with a helper's files and keys, and what it refuses that no other service does."""
+"""Errors of a helper's files and keys, and refusals that no other service has."""
 
 from maskedlark.errors import MaskedLarkError, Refused
 from maskedlark.ledger.errors import LedgerBehind
@@ -48,9 +48,9 @@ class DamagedAnchor(CorruptCache):
 
 problem.register(
     {
-        # Not 503: to ask again later is of no use until somebody has put the newest ledger back.
+        # Not 503: retrying is no use until somebody restores the newest ledger.
         LedgerBehind: 500,
-        # These are for the operator to mend, and asking again later is right.
+        # The operator must fix these; retrying later is right.
         NoReceiptKey: 503,
         Busy: 503,
         DamagedDataset: 503,

@@ -1,4 +1,4 @@
-"""What a question would cost and how exact its answer would be. Nothing here looks at a record."""
+"""What a query would cost and how exact its answer would be. Nothing here looks at a record."""
 
 import math
 
@@ -18,7 +18,7 @@ CONFIDENCE = 0.95
 
 
 def encode(explained: Explained) -> bytes:
-    """For the ad server, before it asks in earnest. Run by a helper."""
+    """For the ad server, before it really asks. Run by a helper."""
     checked, cost, document = explained.query, explained.cost, explained.query.scope.document
     return Explanation(
         function=checked.request.function,
@@ -61,5 +61,5 @@ def _column(checked: CheckedQuery, column: Column) -> ExplainedColumn:
 
 
 def _finite(number: float) -> float | None:
-    """JSON has no infinity: a cost without bound is null."""
+    """JSON has no infinity: an unbounded cost is null."""
     return number if math.isfinite(number) else None

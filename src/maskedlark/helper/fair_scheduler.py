@@ -1,4 +1,4 @@
-"""Threads for long work: each origin has its turn, however much another has waiting."""
+"""Threads for long work: origins take turns, however much work one has waiting."""
 
 import asyncio
 import threading
@@ -11,27 +11,26 @@ T = TypeVar("T")
 
 
 _Job = tuple[Future[Any], Callable[[], Any]]
-"""What is answered when the work is done, and the work."""
+"""The future to complete, and the work."""
 
 
 class FairScheduler:
     """Threads for one kind of work. Run by a helper.
 
-    A free thread works for the origin that has the fewest at work; equals go round. One origin has at most
-    `workers` of the threads, and there is one more: who has none at work waits for nobody, unless two others
-    have all of them.
+    A free thread serves the origin with the fewest running; ties rotate. One origin has at most `workers` of
+    the threads, and there is one more: an origin with none running waits only if two others have them all.
     """
 
     def __init__(self, workers: int, name: str) -> None:
         self._most = workers
         self._pool = ThreadPoolExecutor(workers + 1, name)
         self._waiting: dict[str, deque[_Job]] = {}
-        """By origin; the one whose turn it was is the last."""
+        """By origin; the one served last is at the end."""
         self._working: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     async def run(self, origin: str, work: Callable[[], T]) -> T:
-        """What the work returns, once it had its turn."""
+        """What the work returns, after waiting for its turn."""
         answer: Future[T] = Future()
         with self._lock:
             self._waiting.setdefault(origin, deque()).append((answer, work))
@@ -39,15 +38,15 @@ class FairScheduler:
         return await asyncio.wrap_future(answer)
 
     def _work(self) -> None:
-        """As long as it is anyone's turn: what waits for a turn is found by the thread that ends one."""
+        """Work while any is waiting: the thread that ends one job finds the next."""
         origin = None
         while (turn := self._next(origin)) is not None:
             origin, (answer, work) = turn
             if not answer.set_running_or_notify_cancel():
-                continue  # Nobody waits for it any more.
+                continue  # The caller has gone.
             try:
                 answer.set_result(work())
-            except BaseException as error:  # noqa: BLE001 - whoever asked is told, whatever it is
+            except BaseException as error:  # noqa: BLE001 - the caller gets any error, whatever it is
                 answer.set_exception(error)
             del answer, work, turn  # Else its body would be held until this thread has more to do.
 

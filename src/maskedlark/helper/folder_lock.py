@@ -12,7 +12,7 @@ _FILE = ".running"
 
 @contextmanager
 def only_process(folder: Path) -> Iterator[None]:
-    """Hold the folder for as long as the block runs. A process that ends, however it ends, lets go of it."""
+    """Hold the folder while the block runs. A process that ends, however it ends, releases it."""
     folder.mkdir(0o700, parents=True, exist_ok=True)
     with (folder / _FILE).open("w") as file:
         try:

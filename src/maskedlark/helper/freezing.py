@@ -1,7 +1,7 @@
 """Freezing: what all helpers accepted of every chunk becomes a dataset that never changes. Run by a helper.
 
-The ad server asks for it with a seal, the list of what all accepted. `agree` and `merge` say what is in the
-dataset; `Freezer` makes it true, in one transaction with its receipt.
+The ad server requests it with a seal, the list of what all accepted. `agree` and `merge` determine the
+dataset; `Freezer` commits it, in one transaction with its receipt.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ from maskedlark.wire.datasets import Sealed, Sealing
 
 @dataclass(eq=False)
 class FrozenDataset:
-    """As questions see it: columns are mapped when they are first asked for. Threads may share it."""
+    """A frozen dataset for queries: columns are mapped on first use. Threads may share it."""
 
     digest: bytes
     document: Document
@@ -59,7 +59,7 @@ class FrozenDataset:
     _mapped: dict[str | None, Records] = field(default_factory=dict)
 
     def size(self, tag: str | None) -> int:
-        """How many records it has, of this model. No file is touched."""
+        """The number of records, of this model. Touches no file."""
         return self.contents.records.get(tag or "", 0)
 
     def records(self, tag: str | None) -> Records:
@@ -76,7 +76,7 @@ class FrozenDataset:
 
 
 class AgreedChunk(NamedTuple):
-    """A chunk that was received: its file, which of its parts we accepted, and which all helpers did."""
+    """A received chunk: its file, which of its parts we accepted, and which all helpers did."""
 
     number: int
     file: str
@@ -85,7 +85,7 @@ class AgreedChunk(NamedTuple):
 
 
 class Merged(NamedTuple):
-    """The columns of a dataset that is about to be frozen."""
+    """The columns of a dataset about to be frozen."""
 
     digest: bytes
     records: int
@@ -94,7 +94,7 @@ class Merged(NamedTuple):
 
 
 def agree(chunks: Sequence[ChunkRow], sealing: Sealing, k: int) -> list[AgreedChunk]:
-    """What is kept of every chunk. Refuses a seal that is not over what we have, or over fewer than k."""
+    """What is kept of every chunk. Refuses a seal that does not match what we have, or over fewer than k."""
     numbers, wanted = [chunk.number for chunk in chunks], range(len(sealing.accepted))
     if numbers != [*wanted]:
         missing = sorted(set(wanted) - set(numbers))
@@ -117,14 +117,14 @@ def agree(chunks: Sequence[ChunkRow], sealing: Sealing, k: int) -> list[AgreedCh
 
 
 def fingerprint(sealing: Sealing) -> bytes:
-    """By which a seal that is sent again is known."""
+    """The digest by which a repeated seal is recognised."""
     return hashlib.sha256("\n".join(sealing.accepted).encode()).digest()
 
 
 def merge(
     source: Path, target: Path, document: Document, purpose: Purpose, agreed: Sequence[AgreedChunk]
 ) -> Merged:
-    """Write the columns, by report id, durably, its name too. `target` is a new and empty folder."""
+    """Durably write the columns by report id, and the folder's name. `target` is a new, empty folder."""
     members, oldest = [], []
     measured, models = purpose is Purpose.AGGREGATE, document.declared_models
     writer = MeasuredWriter(target, document.measure) if measured else TrainedWriter(target, models)
@@ -144,14 +144,14 @@ def merge(
 
 
 class Freezer:
-    """Freezes datasets, one at a time: each reads and writes all of a dataset. Threads may share it."""
+    """Freezes one dataset at a time: each reads and writes all of a dataset. Threads may share it."""
 
     def __init__(self, context: DatasetContext, ledger: Ledger) -> None:
         self._context, self._ledger = context, ledger
         self._busy = threading.Lock()
 
     def freeze(self, origin: str, name: str, wanted: Sealing, opening: bytes) -> Sealed:
-        """Make what all helpers accepted a dataset that never changes. The same seal gets the same answer."""
+        """Freeze what all helpers accepted. The same seal gets the same answer."""
         with self.alone():
             row = self._context.row(origin, name, opening)
             if row.state == OPEN:
@@ -159,13 +159,13 @@ class Freezer:
                     with self._context.writing(row.number):
                         self._freeze(row, wanted)
                 finally:
-                    self._context.sweep(row.number)  # Chunks, or columns that were not needed after all.
+                    self._context.sweep(row.number)  # Removes chunks, or columns not needed after all.
                 row = self._context.row(origin, name, opening)
         return self._answer(row, wanted)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Nobody waits here: whoever waited would keep a thread from those who need none of this."""
+        """Fail rather than block, so that waiting requests do not hold worker threads."""
         if not self._busy.acquire(blocking=False):
             raise Busy("another dataset is being sealed; come again")
         try:
@@ -191,19 +191,19 @@ class Freezer:
                 undo.pop_all()
         except OSError as error:
             raise StorageUnavailable("the columns cannot be written now; seal it again later") from error
-        # From here on the folder stays: if the database goes away, it may have the seal all the same.
+        # From here on the folder stays: if the database fails now, it may still have stored the seal.
         self._commit(row, fingerprint(wanted), agreed, target.name, merged)
 
     def _commit(
         self, row: DatasetRow, agreed_on: bytes, agreed: list[AgreedChunk], folder: str, merged: Merged
     ) -> None:
-        """In one transaction: sealed, with its receipt, and the ids of what is not in it free again."""
+        """In one transaction: the seal, its receipt, and the release of the ids of what is left out."""
         with self._context.database.write() as connection:
             now = tables.by_name(connection, row.origin, row.name, lock=True)
             if now.number != row.number:
                 raise UnknownDataset(f"dataset {row.name!r} was aborted, and another has its name")
             if now.state != OPEN:
-                return  # Another process was first; its seal is the one that counts.
+                return  # Another process was first; its seal counts.
             if len(tables.chunks(connection, row.number)) != len(agreed):
                 raise ChunksMissing("a chunk came while the dataset was being sealed: name all of them")
             cursor = self._context.ids.lock(connection)
@@ -233,19 +233,19 @@ class Freezer:
         if row.agreed != fingerprint(wanted) or wanted.digest not in (None, digest):
             raise AlreadySealed(f"dataset {row.name!r} is sealed with other content, and never changes")
         signed = receipt.decode(row.receipt)
-        # Before it leaves, every time: the helper may have ended right after the transaction.
+        # Before it leaves, every time: the helper may have crashed right after the transaction.
         self._ledger.advance_anchor(row.origin, signed)
         return Sealed(digest=digest, records=row.records, receipt=signed.encode().decode())
 
 
 def _drop_others(connection: Connection, dataset: int, agreed: Sequence[AgreedChunk]) -> ByteRows:
-    """Let chunks claim no more than what all helpers accepted; returns the ids that are free now."""
+    """Limit chunks' claims to what all helpers accepted; returns the ids freed."""
     gone = [tables.ids_in()]
     for chunk in agreed:
         if (chunk.kept == chunk.accepted).all():
             continue
         this = CHUNKS.c.dataset == dataset, CHUNKS.c.number == chunk.number
-        # In the order of the accepted parts; none if they were pruned.
+        # In the order of the accepted parts; None if they were pruned.
         ids = tables.ids_in(connection.scalar(select(CHUNKS.c.ids).where(*this)))
         if len(ids):
             stays = chunk.kept[chunk.accepted]

@@ -1,9 +1,9 @@
-"""The ids of all reports that are in a dataset: a report is in one at most. Run by a helper.
+"""The ids of all reports in datasets: a report is in at most one. Run by a helper.
 
-Rows of chunks hold them durably (see `tables`); here they are in sorted runs, in which many are found at
-once. Who claims holds the one row of `ids_mark`, and first reads what others claimed since: processes that
-share a database agree. Sixteen bytes per id; long runs are files without a name, mapped, and die with us.
-Ids that were freed stay in their runs, and in a run of their own, until half of all are such.
+Rows of chunks hold them durably (see `tables`); here they are in sorted runs, for fast batch lookups. A
+claimer locks the one row of `ids_mark`, and first reads what others claimed since, so that processes sharing
+a database agree. Each id takes sixteen bytes; long runs are mapped files without a name, which end with the
+process. Freed ids stay in their runs, and in a run of their own, until they are half of all.
 """
 
 import tempfile
@@ -22,20 +22,20 @@ from maskedlark.storage.errors import refuse_leap
 from maskedlark.storage.schema import prepare
 
 Names = NDArray[np.bytes_]
-"""One number of 16 bytes per id. Never read as Python bytes: these would lose zeros at their end."""
+"""One 16-byte number per id. Never read as Python bytes: that would strip trailing zeros."""
 MERGED = 8
-"""Runs of a size are merged when there are so many."""
+"""Runs of one size are merged when there are this many."""
 MAPPED = 1 << 20
-"""A run of so many ids goes to a file."""
+"""A run of this many ids goes to a file."""
 MAX_LEAP_S = 30 * 86_400
 FREED = 64
-"""Chunks of which the ids are freed in one transaction."""
+"""Chunks whose ids are freed in one transaction."""
 _ONLY = 1
 _NONE: Names = np.empty(0, f"S{ID_BYTES}")
 
 
 class IdCursor(NamedTuple):
-    """How many claims there were, how often ids were freed, and until when ids may have been pruned."""
+    """The number of claims, how often ids were freed, and the time up to which ids may be pruned."""
 
     claims: int
     freed: int
@@ -62,25 +62,25 @@ class Ids:
             database.insert_new(connection, MARK, [(_ONLY, 0, 0, 0)])
 
     def watermark(self) -> int:
-        """The greatest moment at which ids were pruned: what was too old then is refused for ever."""
+        """The latest time at which ids were pruned: what was too old then is refused for ever."""
         with self._database.read() as connection:
             return int(connection.scalars(select(MARK.c.watermark)).one())
 
     def floor(self, connection: Connection) -> int:
-        """The hour up to which ids may have been lost: reports of it, or of before, are refused. Often -1."""
+        """The hour up to which ids may have been lost: its reports and earlier ones are refused. Often -1."""
         return int(connection.scalars(select(func.coalesce(func.max(FLOOR.c.hour), -1))).one())
 
     def raise_floor(self, connection: Connection, hour: int) -> None:
-        """Accept no report any more that may have been in a dataset which was lost. Run by a recovery."""
+        """Refuse from now on every report that may have been in a lost dataset. Run by a recovery."""
         self._database.insert_new(connection, FLOOR, [(hour,)])
 
     def lock(self, connection: Connection) -> IdCursor:
-        """Hold the one row until the transaction ends: nobody else claims, frees or prunes."""
+        """Lock the one row until the transaction ends: nobody else claims, frees or prunes."""
         row = connection.execute(select(MARK).with_for_update()).one()
         return IdCursor(row.claims, row.freed, row.watermark)
 
     def are_claimed(self, connection: Connection, cursor: IdCursor, ids: ByteRows) -> NDArray[np.bool_]:
-        """Which of these are claimed, or repeat one before them. Under the lock."""
+        """Which of these are claimed, or repeat an earlier one. Under the lock."""
         wanted = names(ids)
         repeated = np.ones(len(wanted), np.bool_)
         repeated[np.unique(wanted, return_index=True)[1]] = False
@@ -92,12 +92,12 @@ class Ids:
             return repeated | claimed & ~_among(wanted, self._gone)
 
     def claim(self, connection: Connection, cursor: IdCursor) -> int:
-        """The number of a new claim. The row of a chunk that has it holds the ids. Under the lock."""
+        """The number of a new claim. The chunk row with this number holds the ids. Under the lock."""
         connection.execute(update(MARK).values(claims=cursor.claims + 1))
         return cursor.claims + 1
 
     def claimed(self, cursor: IdCursor, ids: ByteRows) -> None:
-        """Tell that a claim at that cursor is durable. What is not told is read when it is needed."""
+        """Report that a claim at that cursor is durable. Unreported claims are read when needed."""
         with self._lock:
             # Not if ids were freed since: these may be among them.
             if (cursor.claims, cursor.freed) == (self._claims, self._freed):
@@ -105,14 +105,14 @@ class Ids:
                 self._claims += 1
 
     def free(self, connection: Connection, cursor: IdCursor, ids: ByteRows) -> int:
-        """Count that rows lost ids, if they did. Under the lock; `freed` comes after it."""
+        """Count that rows lost ids, if they did. Under the lock; call `freed` afterwards."""
         if not len(ids):
             return cursor.freed
         connection.execute(update(MARK).values(freed=cursor.freed + 1))
         return cursor.freed + 1
 
     def freed(self, freed: int, ids: ByteRows) -> None:
-        """Tell which ids were freed, when that is durable."""
+        """Report which ids were freed, once that is durable."""
         with self._lock:
             if len(ids) and freed == self._freed + 1:
                 self._gone = np.union1d(self._gone, names(ids))
@@ -121,23 +121,23 @@ class Ids:
                     self._sweep()
 
     def prune(self, now: int) -> None:
-        """Forget ids of reports that are past their lifetime, once all of their chunk are."""
+        """Forget ids of expired reports, once all of their chunk have expired."""
         with self._database.write() as connection:
             before = self.lock(connection).watermark
             refuse_leap(before, now, self._most_leap_s, "helper.toml")
             moment = max(now, before)
-            # Before ids go: a clock that is put back must not bring one of them to life.
+            # Before ids are deleted: a clock that is set back must not revive one of them.
             connection.execute(update(MARK).values(watermark=moment))
         past = CHUNKS.c.expires <= moment, CHUNKS.c.ids.is_not(None)
         self.free_chunks(update(CHUNKS).values(ids=None), *past)
 
     def free_chunks(self, change: Update | Delete, *which: ColumnElement[bool]) -> None:
-        """Free the ids of chunks by a change after which these hold none, some at a time."""
+        """Free the ids of chunks by a change that removes them, some at a time."""
         while self._free_some(change, *which):
             pass
 
     def _free_some(self, change: Update | Delete, *which: ColumnElement[bool]) -> int:
-        """Returns how many chunks that was."""
+        """Returns the number of chunks freed."""
         some = select(CHUNKS.c.claim, CHUNKS.c.ids).where(*which).limit(FREED)
         with self._database.write() as connection:
             cursor = self.lock(connection)
@@ -149,7 +149,7 @@ class Ids:
         return len(rows)
 
     def _refresh(self, connection: Connection, cursor: IdCursor) -> None:
-        """Read what was claimed since; all of it, if some was freed that we were not told of."""
+        """Read what was claimed since; everything, if some was freed without a report to us."""
         if self._freed != cursor.freed:
             self._runs, self._gone, self._claims, self._freed = [], _NONE, 0, cursor.freed
         if self._claims < cursor.claims:
@@ -160,7 +160,7 @@ class Ids:
             self._claims = cursor.claims
 
     def _add(self, new: Names) -> None:
-        """A sorted run more. Runs of about one size become one, so that there are few."""
+        """Add a sorted run. Runs of similar size are merged, so that there are few."""
         new = np.sort(new)
         if len(self._gone):
             self._gone = self._gone[~_among(self._gone, new)]
@@ -170,7 +170,7 @@ class Ids:
             self._runs[-MERGED:] = [self._mapped(merged)]
 
     def _sweep(self) -> None:
-        """Write the runs anew, without what was freed. Seldom: it takes as long as there are ids."""
+        """Rewrite the runs without freed ids. Rare: it takes time proportional to all ids."""
         self._runs = [self._mapped(run[~_among(run, self._gone)]) for run in self._runs]
         self._gone = _NONE
 

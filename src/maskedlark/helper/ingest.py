@@ -1,7 +1,7 @@
-"""Ingest: chunks are opened, and the ids of what opened are claimed. Run by a helper.
+"""Ingest: decrypts chunks and claims the ids of their reports. Run by a helper.
 
-HPKE takes nearly all of a helper's time, and one Python process uses one core of it. So chunks go to worker
-processes, which open them and write what they hold; the process that asked claims the ids and answers.
+HPKE takes nearly all of a helper's time, and a Python process uses only one core. So worker processes decrypt
+chunks and write what they hold; the requesting process claims the ids and answers.
 """
 
 import hashlib
@@ -41,19 +41,19 @@ from maskedlark.wire.hpke import OpeningKey
 
 
 class OpenedChunk(NamedTuple):
-    """What could be opened of a chunk: nothing is claimed yet."""
+    """What could be decrypted of a chunk: nothing is claimed yet."""
 
     file: str
     accepted: NDArray[np.bool_]
-    """One truth value per part."""
+    """One boolean per part."""
     refused: dict[str, int]
     ids: ByteRows
-    """Of the accepted ones, as the hours."""
+    """The accepted parts' ids, in the order of `hours`."""
     hours: NDArray[np.uint32]
 
 
 def open_chunk(opener: DatasetOpener, body: bytes, folder: Path) -> OpenedChunk:
-    """Open a chunk and write its file into the dataset's folder, durably. Run by a worker."""
+    """Decrypt a chunk and durably write its file into the dataset's folder. Run by a worker."""
     parts = uploads.decode_batch(body, MAX_PARTS, MAX_BYTES)
     opened = decrypt_parts(opener, parts)
     file = chunk_file.write(folder, opened)
@@ -62,7 +62,7 @@ def open_chunk(opener: DatasetOpener, body: bytes, folder: Path) -> OpenedChunk:
 
 
 class ChunkWorkers:
-    """Processes that open chunks, started when they are needed. Threads may share it."""
+    """Processes that decrypt chunks, started on demand. Threads may share it."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
@@ -70,7 +70,7 @@ class ChunkWorkers:
         self._lock, self._only = threading.Lock(), threading.Lock()
 
     def open(self, opener: DatasetOpener, body: bytes, folder: Path) -> OpenedChunk:
-        """Open a chunk; returns when its file is durable. With one worker, this thread is it."""
+        """Decrypt a chunk; returns when its file is durable. With one worker, this thread does it."""
         if self._workers == 1:
             with self._only:
                 return open_chunk(opener, body, folder)
@@ -80,7 +80,7 @@ class ChunkWorkers:
         except BrokenProcessPool:
             with self._lock:
                 if self._pool is pool:
-                    self._pool = None  # The next chunk has new workers.
+                    self._pool = None  # The next chunk gets new workers.
             pool.shutdown(wait=False)
             raise IngestInterrupted("the process that opened this chunk has ended; send it again") from None
 
@@ -101,8 +101,8 @@ class ChunkWorkers:
 
 
 def _follow_the_parent() -> None:
-    """A helper that is killed leaves no worker, which holds its keys. Run by a worker."""
-    # Ctrl-C reaches the whole group. The helper answers what is under way first, and then ends its workers.
+    """A killed helper leaves no worker behind, which would hold its keys. Run by a worker."""
+    # Ctrl-C reaches the whole group. The helper first finishes its requests, then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None, "a worker was started by somebody"
@@ -124,7 +124,7 @@ class ChunkIngest:
         self._workers = ChunkWorkers(workers)
 
     def ingest(self, origin: str, name: str, number: int, body: bytes, opening: bytes) -> ChunkAnswer:
-        """Open a chunk, and claim the ids of what opened. Durable when this returns, and done once."""
+        """Decrypt a chunk and claim the ids of its valid reports. Durable when this returns. Idempotent."""
         if not 0 <= number < wire.MAX_CHUNKS:
             raise OutOfRange(f"chunks have numbers from 0 to {wire.MAX_CHUNKS - 1}")
         digest = hashlib.sha256(body).digest()
@@ -148,12 +148,12 @@ class ChunkIngest:
             folder = self._context.folder(row.number, make=True)
             return self._workers.open(self._opener(row), body, folder)
         except OSError as error:
-            # Was it aborted, and its folder with it? Then that is what is said.
+            # If it was aborted, and its folder with it, report that.
             self._context.row(row.origin, row.name, row.opening)
             raise StorageUnavailable("the chunk cannot be written now; send it again later") from error
 
     def _claim(self, row: DatasetRow, number: int, body: bytes, opened: OpenedChunk) -> ChunkAnswer:
-        """In one transaction: which of the opened reports are new, and the chunk."""
+        """In one transaction: decide which of the opened reports are new, and store the chunk."""
         lifetime = self._context.document(row).report_lifetime_s
         expires = (opened.hours.astype(np.int64) + 1) * SECONDS_AN_HOUR + lifetime
         with self._context.database.write() as connection:
@@ -164,11 +164,11 @@ class ChunkIngest:
                 raise AlreadySealed(f"dataset {row.name!r} is {row.state}: it takes no more chunks")
             cursor = self._context.ids.lock(connection)
             before = tables.chunk(connection, row.number, number)
-            if before is not None:  # Somebody sent it at the same time, and was first.
+            if before is not None:  # A concurrent request was first.
                 (self._context.folder(row.number) / opened.file).unlink(missing_ok=True)
                 return tables.answer(before, body)
             past = expires <= cursor.watermark
-            # After a disk was lost it is not known which ids lived in a dataset: all of before may have.
+            # After a disk loss it is unknown which ids were in a dataset: all earlier ones may have been.
             early = opened.hours.astype(np.int64) <= self._context.ids.floor(connection)
             replayed = self._context.ids.are_claimed(connection, cursor, opened.ids)
             answer = _answer(opened, {PastLifetime: past, BeforeRecovery: early, Replayed: replayed})
@@ -203,7 +203,7 @@ class ChunkIngest:
 
 
 def _answer(opened: OpenedChunk, why: Mapping[type[Refused], NDArray[np.bool_]]) -> ChunkAnswer:
-    """What is accepted of a chunk: some of its opened reports are refused now, each for the first reason."""
+    """What is accepted of a chunk: some opened reports are now refused, each for its first reason."""
     refused, new = Counter(opened.refused), np.ones(len(opened.ids), np.bool_)
     for error, which in why.items():
         refused[error.__name__] += int((which & new).sum())

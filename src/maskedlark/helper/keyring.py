@@ -1,8 +1,7 @@
-"""A helper's keys: what its identity has signed, and the secrets to it. The identity itself is elsewhere.
+"""A helper's keys: what its identity has signed, with the secrets. The identity itself is elsewhere.
 
-Everything is in one file, which only its owner may read, written durably and atomically. So a rotation
-happened or it did not, and no key is ever published whose secret is not on the disk. A running service sees a
-rotation without being started again.
+Everything is in one private file, written durably and atomically. So a rotation happened or it did not, and
+no key is ever published whose secret is not on disk. A running service notices a rotation without a restart.
 """
 
 import stat
@@ -33,20 +32,20 @@ DAY_S = 86_400
 KEEP_S = 180 * DAY_S
 """How long a secret key opens reports after browsers have stopped sealing to it."""
 SLOW_CLOCK_S = 3600
-"""A key begins so much before now: a browser or an auditor whose clock is behind finds it valid too."""
+"""A key begins this long before now, so that browsers and auditors with slow clocks accept it."""
 Stamp = tuple[int, int, int]
-"""Which file it is, when it was written, and its size: all three change together with what is in it."""
+"""The file's inode, time and size, which change whenever its contents do."""
 Secret = Annotated[Hex32, Field(repr=False)]
 
 
 class Span(NamedTuple):
-    """How long keys live: `valid_s` until they should be replaced, `overlap_s` more in which they can be."""
+    """How long keys live: `valid_s` until they should be replaced, then `overlap_s` in which they can be."""
 
     valid_s: int = 30 * DAY_S
     overlap_s: int = 30 * DAY_S
 
     def of(self, now: int) -> tuple[int, int]:
-        """The time of a key that is made now: from its beginning until its end."""
+        """The start and end of a key made now."""
         return max(0, now - SLOW_CLOCK_S), now + self.valid_s + self.overlap_s
 
 
@@ -59,24 +58,24 @@ class ReportKey(Settings):
 
     @cached_property
     def key(self) -> OpeningKey:
-        """As it opens reports."""
+        """The key that opens reports."""
         return OpeningKey(bytes.fromhex(self.secret))
 
 
 class ReceiptKey(Settings):
-    """A key that signs receipts, and the identity's certificate of it."""
+    """A key that signs receipts, and its certificate by the identity."""
 
     secret: Secret
     certificate: SignedCertificate
 
     @cached_property
     def key(self) -> SigningKey:
-        """As it signs."""
+        """The key that signs."""
         return SigningKey(bytes.fromhex(self.secret))
 
 
 class KeyFile(Settings):
-    """Everything that a helper's file holds, the newest keys last. Nearly all of it is secret."""
+    """Everything in a helper's key file, the newest keys last. Nearly all of it is secret."""
 
     format: Literal[1] = 1
     helper: Name
@@ -118,19 +117,19 @@ class Keyring:
 
     @property
     def identity(self) -> VerifyingKey:
-        """Who signed it."""
+        """The key that signed it."""
         return self._stored().published.identity
 
     def opening_keys(self, now: int) -> Mapping[bytes, OpeningKey]:
-        """Every key that reports may still be sealed to, by its id. Run where reports are opened."""
+        """Every key that reports may still be sealed to, by id. Run where reports are opened."""
         return {each.key.key_id: each.key for each in self._stored().opening if self._is_kept(each, now)}
 
     def sealing_key(self, now: int) -> SealingKey:
-        """What others seal to us with, now."""
+        """The key that others seal to us with now."""
         return self._stored().published.current(now)
 
     def current(self, now: int) -> tuple[SigningKey, SignedCertificate]:
-        """The newest key that signs receipts at that moment, and the identity's certificate of it."""
+        """The newest key that signs receipts at that moment, and its certificate by the identity."""
         for each in reversed(self._stored().writing):
             claimed = each.certificate.claimed()
             if claimed.not_before <= now < claimed.not_after:
@@ -156,7 +155,7 @@ class Keyring:
         span: Span | None = None,
         least_sequence: int = 0,
     ) -> KeyConfiguration:
-        """Make new keys and publish them beside those that are still valid. Run where the identity is."""
+        """Make new keys and publish them with those still valid. Run where the identity is."""
         self._folder.mkdir(0o700, parents=True, exist_ok=True)
         with files.locked(self._folder):
             reports, receipts, published, sequence = self._before(identity)
@@ -167,7 +166,7 @@ class Keyring:
                 helper=self.helper, key=key.verifying.public.hex(), not_before=not_before, not_after=not_after
             )
             signed = ReceiptKey(secret=secret.hex(), certificate=receipt.certify(certificate, identity))
-            # The new key after those that browsers may still seal to: whoever looks finds one.
+            # The new key after those that browsers may still seal to, so that there is always one.
             valid = [each for each in published if now < each.not_after]
             listed = (*valid, PublishedKey(opening.key.sealing, not_before, not_after))[-MAX_KEYS:]
             sequence = max(sequence + 1, least_sequence)
@@ -183,7 +182,7 @@ class Keyring:
         return made
 
     def forget(self, now: int) -> int:
-        """Delete secrets that nothing needs any more, and say how many. Run by the service, every hour."""
+        """Delete secrets that nothing needs any more; returns how many. Run by the service, every hour."""
         with files.locked(self._folder):
             before = read(self._folder, self.helper)
             kept = self._needed(before, now)
@@ -193,12 +192,12 @@ class Keyring:
         return gone
 
     def _needed(self, file: KeyFile, now: int) -> KeyFile:
-        """The same without secrets that no late report and no receipt needs any more."""
+        """The same without secrets that no late report and no receipt needs."""
         # Whatever the clock says, browsers seal to what is published.
         listed = {each.key.key_id for each in file.published.keys}
         opening = [each for each in file.opening if each.key.key_id in listed or self._is_kept(each, now)]
         writing = [each for each in file.writing if now < each.certificate.claimed().not_after]
-        # The last one stays: a clock that is wrong once must not cost what only a rotation brings back.
+        # The last one stays: one wrong clock must not cost what only a rotation brings back.
         kept = {"opening": tuple(opening), "writing": tuple(writing) or file.writing[-1:]}
         return file.model_copy(update=kept)
 
@@ -206,12 +205,12 @@ class Keyring:
         return now < opening.not_after + self._keep_s
 
     def _write(self, file: KeyFile) -> None:
-        """Replace the file, durably, before returning. Run under the folder's lock."""
-        # Its mode is 0600 from the beginning: a temporary file is made so.
+        """Durably replace the file before returning. Run under the folder's lock."""
+        # Its mode is 0600 from the beginning, as that of every temporary file.
         files.write(self._folder / NAME, file.model_dump_json().encode())
 
     def _stored(self) -> KeyFile:
-        """What is on the disk now. Read again only when it has changed."""
+        """What is on disk now. Read again only if it has changed."""
         with self._lock:
             now = stamp(self._folder)
             if self._seen is None or self._seen[0] != now:
@@ -221,7 +220,7 @@ class Keyring:
     def _before(
         self, identity: SigningKey
     ) -> tuple[tuple[ReportKey, ...], tuple[ReceiptKey, ...], tuple[PublishedKey, ...], int]:
-        """Keys that open reports, that sign receipts, that are published; and the sequence of the last."""
+        """Keys that open reports, that sign receipts, and that are published; and the last sequence."""
         try:
             file = read(self._folder, self.helper)
         except NoKeys:
@@ -235,7 +234,7 @@ class Keyring:
 
 
 def stamp(folder: Path) -> Stamp:
-    """Whether the file is another one than before. Refuses one that others may read."""
+    """The file's stamp, which shows whether it was replaced. Refuses a file that others may read."""
     path = folder / NAME
     try:
         status = path.stat()
@@ -249,7 +248,7 @@ def stamp(folder: Path) -> Stamp:
 
 
 def read(folder: Path, helper: str) -> KeyFile:
-    """What the file holds, verified: everything was signed by the identity that it names."""
+    """The file's contents, verified: the identity that it names signed everything."""
     stamp(folder)
     path = folder / NAME
     try:

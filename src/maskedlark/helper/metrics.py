@@ -1,9 +1,9 @@
-"""What a helper counts, beside its requests. Run by a helper.
+"""What a helper counts besides its requests. Run by a helper.
 
-Why none of it is a secret: how many parts were taken or refused, and why, is in the answer that an ad server
-gets; so is every refusal of a question. Datasets and lines of the ledger are in receipts, which are public,
-and so are the ends of keys. Times are those of answers. No value, share, budget or id is counted, and no
-label comes from a body unless it is a name that this helper knows.
+Why none of it is secret: an ad server's answers state how many parts were accepted or refused, and why, and
+every refusal of a query. Datasets, ledger entries (in receipts) and the ends of keys are public. Times are
+those of answers. No value, share, budget or id is counted, and no label comes from a body unless it is a name
+that this helper knows.
 """
 
 from collections.abc import Callable, Iterator
@@ -50,7 +50,7 @@ class HelperCounts:
         _shown(service, registry)
 
     def ingested(self, ingest: Callable[[], ChunkAnswer]) -> ChunkAnswer:
-        """Ingest a chunk, and count what became of its parts."""
+        """Ingest a chunk, and count the outcomes of its parts."""
         with self._ingest.time():
             answer = ingest()
         accepted = int(unpack(answer.accepted, answer.parts).sum())
@@ -61,7 +61,7 @@ class HelperCounts:
 
     @contextmanager
     def answering(self, body: bytes) -> Iterator[None]:
-        """Count how a question ends."""
+        """Count how a query ends."""
         outcome = UNKNOWN
         try:
             yield
@@ -81,7 +81,7 @@ class HelperCounts:
 
 
 def _shown(service: Service, registry: CollectorRegistry) -> None:
-    """What is looked up when the page is asked for."""
+    """Values looked up when the page is requested."""
 
     def datasets() -> dict[Labels, float]:
         query = select(DATASETS.c.state, func.count().label("datasets")).group_by(DATASETS.c.state)

@@ -1,13 +1,13 @@
-"""Recovery: a ledger that was put back from a backup is brought up to what was signed. Run by the operator.
+"""Recovery: bring a ledger restored from a backup up to what was signed. Run by the operator.
 
-A budget is never reset. What was charged since the backup is in receipts, which others hold; the anchor says
-how far they got. With all of them, everything is counted: their questions are answered no more, because their
-noise is lost, and the datasets that they sealed are lost. Without some of them, what those cost is not known,
-and every account that they may have been about is closed (`ledger.rows`).
+A budget is never reset. What was charged since the backup is in receipts, which others hold; the anchor
+states how far they got. With all of them, everything is counted: their queries are no longer answered,
+because their noise is lost, and so are the datasets that they sealed. If some are missing, what they cost is
+unknown, and every account that they may concern is closed (`ledger.rows`).
 
-Which reports were in the lost datasets is not known either. A report that was, sent again into a new dataset,
-would have a whole budget there. So no report is accepted any more that could have been accepted before: none
-of an hour up to now and the hours by which clocks may be ahead.
+Which reports were in the lost datasets is unknown too. Such a report, sent again into a new dataset, would
+have a whole budget there. So no report is accepted that could have been accepted before: none of an hour up
+to now plus the hours by which clocks may be ahead.
 """
 
 import tempfile
@@ -40,7 +40,7 @@ from maskedlark.wire.acceptance import MAX_HOURS_AHEAD
 from maskedlark.wire.signatures import VerifyingKey
 
 Published = Callable[[str], Sequence[Document]]
-"""All documents of an origin, asked for now; none if it never published any."""
+"""All documents of an origin, fetched now; empty if it never published any."""
 
 
 _PUT_BACK = (
@@ -50,16 +50,16 @@ _PUT_BACK = (
 
 
 class RecoveryOptions(NamedTuple):
-    """What the operator says of what cannot be had."""
+    """What the operator states about what is lost."""
 
     anchor_lost: bool = False
-    """The anchor is lost too, or an old copy itself."""
+    """The anchor is lost too, or is itself an old copy."""
     close: Collection[str] = ()
     """Receipts for these origins are missing, and nobody has them."""
 
 
 class ReceiptChain(NamedTuple):
-    """An origin's chain: where the ledger ends, what was handed in after that, and the anchor's mark."""
+    """An origin's chain: the ledger's end, the supplied receipts after it, and the anchor's head."""
 
     origin: str
     end: ChainHead
@@ -68,29 +68,29 @@ class ReceiptChain(NamedTuple):
 
     @property
     def reached(self) -> ChainHead:
-        """The last receipt that is there, in the ledger or handed in."""
+        """The last receipt present, in the ledger or supplied."""
         return _head(self.later[-1]) if self.later else self.end
 
     @property
     def has_gap(self) -> bool:
-        """Whether something was signed that is not there, or was lost before and is not there."""
+        """Whether a signed receipt is missing, now or since an earlier recovery."""
         earlier = any(isinstance(each.claimed(), RecoveredReceipt) for each in self.later)
         return earlier or self.signed.number > self.reached.number
 
     @property
     def signed(self) -> ChainHead:
-        """The last receipt that is known to have been signed."""
+        """The last receipt known to have been signed."""
         return self.mark if self.mark and self.mark.number > self.reached.number else self.reached
 
 
 @dataclass
 class Recovered:
-    """What a recovery did, by origin: receipts put back, datasets that are lost, accounts that are closed."""
+    """What a recovery did, by origin: receipts restored, datasets lost, accounts closed."""
 
     put_back: dict[str, int] = field(default_factory=dict)
     lost: dict[str, int] = field(default_factory=dict)
     closed: dict[str, int] = field(default_factory=dict)
-    """The newest version that is closed."""
+    """The newest closed version."""
     aborted: int = 0
     floor: int | None = None
     """Reports up to this hour are refused."""
@@ -104,7 +104,7 @@ def recover(
     clock: Clock,
     rng: Randomness,
 ) -> Recovered:
-    """Bring the ledger in the helper's database up to what was signed. All of it is done, or nothing."""
+    """Bring the ledger in the helper's database up to what was signed, completely or not at all."""
     keyring = Keyring(config.keys_folder, config.name, config.keep_days * DAY_S)
     handed = _by_origin(receipts, config.name, keyring.identity)
     keyring.current(clock.now())
@@ -115,15 +115,15 @@ def recover(
         origins = sorted({*config.origins, *anchor.origins(), *handed, *ledger.origins()})
         with database.read() as connection:
             chains = [_chain(connection, anchor, each, handed.get(each, {})) for each in origins]
-            # A server's dump cannot say of itself that it is one: who runs this has put it back.
+            # A server's dump cannot be marked as a copy: the operator who runs this has restored it.
             is_copy = rows.is_copy(connection) or file_of(config.database_url) is None
         _refuse_gaps(chains, options)
         incomplete = [each for each in chains if options.anchor_lost or each.has_gap]
         documents = {each.origin: newest for each in incomplete if (newest := _newest(each, published))}
         if not (is_copy or documents or any(each.later for each in chains)):
-            return Recovered()  # It is no copy and lacks nothing: its open datasets are not aborted for that.
+            return Recovered()  # Not a copy, and complete: do not abort its open datasets.
         done = _write(ledger, ids, clock.now(), chains, documents)
-        # After it: the ledger holds now what the anchor will say.
+        # Afterwards: the ledger now holds what the anchor will state.
         ledger.reset_anchors()
     return done
 
@@ -149,7 +149,7 @@ def _write(
         unsealed = update(DATASETS).where(DATASETS.c.state == OPEN)
         done.aborted = connection.execute(unsealed.values(state=ABORTED)).rowcount
         if done.put_back or done.closed:
-            # The last hour of which this helper may have accepted a report, by its clock as it was and is.
+            # The last hour whose reports this helper may have accepted, by its clock then and now.
             times = [each.claimed().time for chain in chains for each in chain.later]
             watermark = ids.lock(connection).watermark
             done.floor = hour_of(max(now, watermark, *times)) + MAX_HOURS_AHEAD
@@ -174,7 +174,7 @@ def _by_origin(
 def _chain(
     connection: Connection, anchor: Anchor, origin: str, handed: Mapping[int, SignedReceipt]
 ) -> ReceiptChain:
-    """What was handed in, after the ledger's end, as far as it hangs together."""
+    """The supplied receipts after the ledger's end, as far as they are consecutive."""
     end = last = rows.end(connection, origin)
     for number, signed in handed.items():
         if number <= end.number and rows.digest_at(connection, origin, number) not in (None, signed.digest):
@@ -185,7 +185,7 @@ def _chain(
         last = _head(following)
     mark = anchor.read(origin)
     if mark is not None and 0 < mark.number <= last.number:
-        # What the anchor knows is the same receipt here.
+        # The anchor's receipt must be the same one here.
         known = dict(map(_head, later))
         digest = known.get(mark.number) or rows.digest_at(connection, origin, mark.number)
         if digest != mark.digest:
@@ -194,7 +194,7 @@ def _chain(
 
 
 def _following(handed: Mapping[int, SignedReceipt], last: ChainHead) -> SignedReceipt | None:
-    """The next receipt: by its number, or one that says itself that those between were lost."""
+    """The next receipt: by number, or one that states that those in between were lost."""
     digest = last.digest.hex() if last.number else None
     if (following := handed.get(last.number + 1)) is not None:
         claimed = following.claimed()
@@ -213,7 +213,7 @@ def _head(signed: SignedReceipt) -> ChainHead:
 
 
 def _refuse_gaps(chains: Sequence[ReceiptChain], options: RecoveryOptions) -> None:
-    """Refuse where it is not known what was charged, unless the operator lets it count as spent."""
+    """Refuse where it is unknown what was charged, unless the operator lets it count as spent."""
     if options.anchor_lost:
         return
     if all(each.mark is None for each in chains):
@@ -245,13 +245,13 @@ def _forked(origin: str, number: int) -> BadReceipt:
 
 
 def shown_by(config: Config, clock: Clock) -> Published:
-    """The documents that the parameter service shows now: it has to answer, and not to have gone back."""
+    """The documents that the parameter service shows now: it must answer, and not have gone back."""
 
     def chain(origin: str) -> Sequence[Document]:
         service = config.parameter_service, config.service_key_public
         documents: Sequence[Document] = []
         with tempfile.TemporaryDirectory() as empty:
-            # Without a memory first: with one, a service that is away would not be noticed.
+            # First without a cache, which would hide that the service is unavailable.
             for folder in (Path(empty), config.parameters_folder):
                 with ParameterClient(*service, folder, clock, config.pinned) as client, suppress(NotThere):
                     documents = max(documents, client.chain(origin), key=len)

@@ -1,4 +1,4 @@
-"""Which key an origin signs its requests with now. Asked for every request, before anything is verified."""
+"""The key with which an origin signs requests now. Looked up for every request before verifying it."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -11,7 +11,7 @@ from maskedlark.web.errors import ServiceAway, UnknownOrigin
 from maskedlark.wire.signatures import VerifyingKey
 
 FAILED_S = 5
-"""How long a failure is answered from memory: anyone may ask, and must not make us ask others each time."""
+"""How long a failure is cached: requests from strangers must not make us ask others each time."""
 
 WAIT_S = 2.0
 """How long others wait for the first answer about an origin."""
@@ -19,7 +19,7 @@ WAIT_S = 2.0
 
 @dataclass
 class _Known:
-    """What was found of one origin, a key or what is wrong, and when. Whoever holds the lock asks."""
+    """The last result for one origin, a key or an error, and its time. The lock's holder asks."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     asked: int = 0
@@ -27,14 +27,14 @@ class _Known:
 
 
 class RequestKeys:
-    """The request key of every pinned origin, asked for again when it is `fresh_s` old.
+    """The request key of every pinned origin, fetched again when it is `fresh_s` old.
 
-    While one thread asks, the others go on with what was found before; where that is nothing, they wait for a
-    moment. So a parameter service that hangs holds up one thread per origin.
+    While one thread fetches, the others use the last result; if there is none, they wait briefly. So a
+    parameter service that hangs holds up one thread per origin.
 
-    It is the one that the newest verified document declares, also when that document has expired: its reports
-    and datasets live longer than it does, and their ad server must be able to ask about them. Only a newer
-    document ends a key. While the parameter service is away, what was verified last stays.
+    The newest verified document declares the key, even if that document has expired: its reports and datasets
+    outlive it, and their ad server must be able to ask about them. Only a newer document ends a key. While
+    the parameter service is unavailable, the last verified key stays.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class RequestKeys:
         self._wait_s = wait_s
 
     def key_of(self, origin: str) -> VerifyingKey:
-        """The key, or what is wrong with the origin."""
+        """The origin's key; raises what is wrong with the origin."""
         if origin not in self._known:
             raise UnknownOrigin(f"no key is pinned here for {origin}; ask the operator of this helper")
         known = self._known[origin]

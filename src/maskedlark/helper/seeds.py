@@ -1,7 +1,7 @@
 """The seeds that helpers share, one per dataset: made by the document's first helper, accepted by others.
 
-Run by a helper. A seed is written once and never changes: another would draw who was in a batch anew. It is
-stored as it was sealed to us, and goes when its dataset expires.
+Run by a helper. A seed is written once and never changes: another would redraw the batches. It is stored as
+sealed to us, and deleted when its dataset expires.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ SEEDS = Table(
     Column("message", LargeBinary, nullable=False),
 )
 Recipients = Callable[[Document], Mapping[str, SealingKey]]
-"""The keys, now, of the document's helpers by name."""
+"""The current keys of the document's helpers, by name."""
 
 
 class Seeds:
@@ -53,7 +53,7 @@ class Seeds:
         self._unsealed: dict[tuple[str, bytes], bytes] = {}
 
     def make(self, document: Document, dataset: bytes) -> bytes:
-        """The message for all helpers: the same bytes always. Run by the document's first helper."""
+        """The message for all helpers, always the same bytes. Run by the document's first helper."""
         if document.helpers[0].name != self._signer.helper:
             raise BadSeed(f"seeds are made by {document.helpers[0].name}: ask it, and relay the answer")
         if (before := self._stored(document, dataset)) is not None:
@@ -65,7 +65,7 @@ class Seeds:
         return self._keep(document.origin, dataset, made.encode())
 
     def accept(self, document: Document, dataset: bytes, message: bytes) -> None:
-        """Keep the seed that the first helper made. The same message again changes nothing."""
+        """Keep the seed that the first helper made. Idempotent."""
         self._unseal(document, dataset, message)
         if self._keep(document.origin, dataset, message) != message:
             raise BadSeed("this dataset has another seed already: it is never changed")
@@ -80,7 +80,7 @@ class Seeds:
         return seed
 
     def expire(self) -> None:
-        """Delete the seeds of datasets that have expired: answers of theirs could be unmasked."""
+        """Delete the seeds of expired datasets: they could unmask answers."""
         gone = select(DATASETS.c.digest).where(
             DATASETS.c.origin == SEEDS.c.origin, DATASETS.c.state == EXPIRED
         )
@@ -96,7 +96,7 @@ class Seeds:
         return shared_seed.unseal(message, document, dataset, self._signer.helper, self._keys())
 
     def _keep(self, origin: str, dataset: bytes, message: bytes) -> bytes:
-        """Write a message down unless there is one; return the one that is there then."""
+        """Store a message unless there is one; returns the stored one."""
         with self._database.write() as connection:
             self._database.insert_new(connection, SEEDS, [(origin, dataset, message)])
             return connection.scalars(_message(origin, dataset)).one()

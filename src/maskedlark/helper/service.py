@@ -38,7 +38,7 @@ from maskedlark.wire.hpke import OpeningKey, SealingKey
 from maskedlark.wire.signatures import VerifyingKey
 
 MAX_COMMAS = 1 << 14
-"""Of a question: as many datasets, values, groupings and filters as any function takes have fewer."""
+"""Per query: more than the datasets, values, groupings and filters of any function need."""
 _log = logging.getLogger(__name__)
 
 
@@ -50,7 +50,7 @@ class Service:
     ) -> None:
         self.config, self.clock = config, clock
         self.keyring = Keyring(config.keys_folder, config.name, config.keep_days * DAY_S)
-        self.keyring.current(clock.now())  # Before anything else: without keys there is nothing to serve.
+        self.keyring.current(clock.now())  # First: without keys there is nothing to serve.
         functions = Functions(config.functions)
         stack.enter_context(only_process(config.folder))
         self.database = stack.enter_context(closing(open_database(_made(config.database_url))))
@@ -69,21 +69,18 @@ class Service:
         self.releases = Release(config.name, self.ledger, functions, self.seeds.of, self.find, kept)
 
     def request_verifier(self) -> RequestVerifier:
-        """Who may speak: the pinned origins, each with the key that it declares now."""
+        """The allowed callers: the pinned origins, each with the key that it declares now."""
         config = self.config
         keys = RequestKeys(config.origins, self.parameters.chain, config.fresh_s, self.clock)
         return RequestVerifier(config.name, keys.key_of, self.clock)
 
     def check(self) -> None:
-        """Return if questions can be answered now: database, ledger, anchor, a key to sign receipts with.
-
-        Not whether the parameter service is there: documents and keys that were seen are kept.
-        """
+        """Return if database, ledger, anchor and receipt key work; the parameter service need not."""
         self.ledger.check()
         self.keyring.current(self.clock.now())
 
     def open_dataset(self, origin: str, name: str, opening: Opening) -> State:
-        """Begin a dataset under a document of the caller's, if this helper may work by it."""
+        """Begin a dataset under a document of the caller's that this helper accepts."""
         document = self.parameters.by_digest(bytes.fromhex(opening.parameters))
         self._check(origin, document)
         purpose = Purpose(opening.purpose)
@@ -92,15 +89,15 @@ class Service:
         return self.datasets.open(document, name, purpose, bytes.fromhex(opening.opening))
 
     def release(self, origin: str, body: bytes) -> bytes:
-        """A share of the answer to a question. The same question gets the same bytes."""
+        """A share of the answer to a query. The same query gets the same bytes."""
         return self.releases.answer(origin, body, question(body)).encode()
 
     def explain(self, origin: str, body: bytes) -> bytes:
-        """What a question would cost and how exact it would be. Charges nothing."""
+        """What a query would cost and how exact it would be. Charges nothing."""
         return explanation.encode(self.releases.explain(origin, question(body)))
 
     def open_session(self, origin: str, body: bytes) -> bytes:
-        """Open a training session: its receipt. The same request gets the same one."""
+        """Open a training session; returns its receipt. Idempotent."""
         _check_commas(body)
         return self.releases.open_session(origin, body, messages.decode_session(body)).encode()
 
@@ -113,7 +110,7 @@ class Service:
         self.seeds.accept(self.find(origin, dataset).document, dataset, message)
 
     def records(self, origin: str, dataset: bytes) -> bytes:
-        """How many records a sealed dataset has, of each model, and from which slot on all are free."""
+        """How many records of each model a sealed dataset has, and the first free slot."""
         named = self.find(origin, dataset)
         records = {tag: named.size(tag) for tag in named.document.declared_models}
         free_slot = self.releases.free_slot(origin, dataset)
@@ -122,24 +119,24 @@ class Service:
     def receipts(self, origin: str, after: int) -> bytes:
         """The receipts after this number, as many as fit into a page, and whether more follow."""
         receipts = self.ledger.receipts(origin, after)
-        # Of a full page of the ledger the last one is left for the next: so it is known that there is a next.
+        # The last of a full ledger page is left for the next one, which shows that there is a next one.
         count = pages.fitting(len(each.encode()) for each in receipts[: PAGE - 1])
         return ReceiptPage(receipts=tuple(receipts[:count]), more=count < len(receipts)).encode()
 
     def find(self, origin: str, digest: bytes) -> Dataset:
-        """A dataset of the caller's, under a document that still passes the policy of today."""
+        """A dataset of the caller's, under a document that passes today's policy."""
         dataset = self.datasets.find(origin, digest)
         self._check(origin, dataset.document)
         return dataset
 
     def forget(self) -> None:
-        """Delete datasets and keys that are past their time. Run at the start, and every hour."""
+        """Delete expired datasets and keys. Run at the start, and every hour."""
         try:
             self.datasets.forget()
         except ClockLeapt as error:
             _log.error("%s", error)
             return
-        # What stored answers could be unmasked with, or freed of noise, goes with the datasets.
+        # What could unmask stored answers, or remove their noise, is deleted with the datasets.
         now = self.clock.now()
         self.seeds.expire()
         self.ledger.forget(now)
@@ -148,7 +145,7 @@ class Service:
             _log.info("%d old keys were deleted", gone)
 
     def _check(self, origin: str, document: Document) -> None:
-        """Refuse to work by a document that is not the caller's, not within our policy, or not for us."""
+        """Refuse a document that is not the caller's, not within our policy, or not for us."""
         if document.origin != origin:
             raise DocumentOfAnother(f"the document is of another origin than {origin}, which signed this")
         name, identity = self.config.name, self.keyring.identity.public.hex()
@@ -162,7 +159,7 @@ class Service:
         return self.keyring.opening_keys(self.clock.now())
 
     def _sealing_keys(self, document: Document) -> dict[str, SealingKey]:
-        """What a shared seed is sealed to: the keys of a document's helpers, as they are now."""
+        """The keys to seal a shared seed to: the current keys of a document's helpers."""
         ours, now = self.config.name, self.clock.now()
         others = {each.name: each.identity for each in document.helpers if each.name != ours}
         theirs = {
@@ -176,7 +173,7 @@ class Service:
 def open_service(
     config: Config, clock: Clock, rng: Randomness, http: httpx.Client | None = None
 ) -> Iterator[Service]:
-    """A helper that is ready to answer. Refuses a ledger that is behind its receipts. Run at the start."""
+    """A helper that is ready to answer. Refuses a ledger that lacks receipts. Run at the start."""
     with ExitStack() as stack:
         service = Service(config, clock, rng, http, stack)
         service.forget()
@@ -184,21 +181,21 @@ def open_service(
 
 
 def question(body: bytes) -> Request:
-    """What is asked. Says what is wrong with it and where, never what stood there."""
+    """The query in a request. Errors state what is wrong and where, never the values."""
     _check_commas(body)
     return messages.decode_request(body)
 
 
 def _check_commas(body: bytes) -> None:
-    # Before it is parsed: of a list of wrong things an error each would be made.
+    # Before parsing: every wrong item of a list would make an error.
     if body.count(b",") > MAX_COMMAS:
         raise BadArguments(f"a question has at most {MAX_COMMAS} commas: ask less at once")
 
 
 def _made(url: str) -> str:
-    """The URL, its file made if it is one of SQLite: ours alone, since seeds of noise are in it."""
+    """The URL, its SQLite file created privately if it has one, since seeds of noise are in it."""
     path = file_of(url)
     if path is not None:
         path.parent.mkdir(0o700, parents=True, exist_ok=True)
-        path.touch(0o600)  # One that is there keeps its mode. SQLite gives its other files the same.
+        path.touch(0o600)  # An existing file keeps its mode. SQLite gives its other files the same.
     return url

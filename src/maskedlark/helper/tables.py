@@ -1,9 +1,9 @@
-"""The tables of a helper's datasets, and the rows that everybody reads. Run by a helper.
+"""The tables of a helper's datasets, and queries for common rows. Run by a helper.
 
-What rows say is the truth; files without a row are nothing. A claimed id is in the row of the chunk that
-claimed it, sixteen bytes after the other. Ids are random, so a table of them would touch a page of the disk
-for each; a chunk's row is written in one piece, and `ids.Ids` finds in memory what all rows hold. `ids_mark`
-is the lock under which ids are claimed, and counts them.
+Rows are authoritative; files without a row are garbage. A claimed id is in the row of the chunk that claimed
+it, concatenated with the chunk's others. Ids are random, so a table of them would touch a disk page for each;
+a chunk's row is written in one piece, and `ids.Ids` finds in memory what all rows hold. `ids_mark` is the
+lock under which ids are claimed, and counts them.
 """
 
 import json
@@ -34,14 +34,14 @@ from maskedlark.wire.datasets import MAX_DATASET_NAME, ChunkAnswer
 from maskedlark.wire.report import MAX_ORIGIN
 
 OPEN, SEALED, EXPIRED, ABORTED = "open", "sealed", "expired", "aborted"
-"""States of a dataset. Aborted ones are on their way out: nobody sees them."""
+"""States of a dataset. Aborted ones are being removed: nobody sees them."""
 SCHEMA_VERSION = 3
 TABLES = MetaData()
 
 DATASETS = Table(
     "datasets",
     TABLES,
-    # Never used again, even if the dataset is aborted: a late writer meets no other dataset's files.
+    # Never reused, even after an abort: a late writer meets no other dataset's files.
     Column("number", Integer, primary_key=True, autoincrement=True),
     Column("origin", String(MAX_ORIGIN), nullable=False),
     Column("name", String(MAX_DATASET_NAME), nullable=False),
@@ -52,7 +52,7 @@ DATASETS = Table(
     Column("expires", BigInteger, nullable=False),
     Column("digest", LargeBinary, nullable=True),
     Column("records", BigInteger, nullable=True),
-    # What freezing made: the digest of what was agreed, the folder of columns, and what is in it.
+    # Made by freezing: the digest of what was agreed, the folder of columns, and its contents.
     Column("agreed", LargeBinary, nullable=True),
     Column("folder", String(64), nullable=True),
     Column("contents", Text, nullable=True),
@@ -88,7 +88,7 @@ ABORTED_OPENINGS = Table(
     Column("until", BigInteger, nullable=False),
 )
 FLOOR = Table("ids_floor", TABLES, Column("hour", BigInteger, primary_key=True))
-"""Reports of the greatest of these hours, and of all before it, may have been in a dataset that was lost."""
+"""Reports of the latest of these hours, or earlier, may have been in a lost dataset."""
 LOST = Table(
     "lost_datasets",
     TABLES,
@@ -112,7 +112,7 @@ ChunkRow = Row[Any]
 def by_name(
     connection: Connection, origin: str, name: str, opening: bytes | None = None, lock: bool = False
 ) -> DatasetRow:
-    """A dataset that was opened, by that opening. The lock keeps its state until the transaction ends."""
+    """A dataset by name and opening. The lock keeps its state until the transaction ends."""
     query = select(DATASETS).where(DATASETS.c.origin == origin, DATASETS.c.name == name)
     row = connection.execute(query.with_for_update() if lock else query).one_or_none()
     if row is None or row.state == ABORTED:
@@ -123,7 +123,7 @@ def by_name(
 
 
 def chunk(connection: Connection, dataset: int, number: int) -> ChunkRow | None:
-    """A chunk that was received."""
+    """A received chunk; None if there is none."""
     query = select(*_ALL_BUT_IDS).where(CHUNKS.c.dataset == dataset, CHUNKS.c.number == number)
     return connection.execute(query).one_or_none()
 
@@ -135,12 +135,12 @@ def chunks(connection: Connection, dataset: int) -> Sequence[ChunkRow]:
 
 
 def answer(row: ChunkRow, body: bytes | None = None) -> ChunkAnswer:
-    """What was answered for a chunk. Refuses one of another body, where its digest is given."""
+    """What was answered for a chunk. Refuses a different body, if its digest is given."""
     if body is not None and row.body != body:
         raise ChunkConflict(f"chunk {row.number} was received with other bytes, and stays")
     return ChunkAnswer(parts=row.parts, accepted=row.accepted.hex(), refused=json.loads(row.refused))
 
 
 def ids_in(*rows: bytes | None) -> ByteRows:
-    """The ids that rows of chunks hold, one after the other; none of a row whose ids were pruned."""
+    """The ids in rows of chunks, concatenated; none from a row whose ids were pruned."""
     return np.frombuffer(b"".join(row or b"" for row in rows), np.uint8).reshape(-1, ID_BYTES)

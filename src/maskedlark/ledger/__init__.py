@@ -1,1 +1,1 @@
-"""Durable charges, receipts, recovery and anchors."""
+"""Durable charges, receipts and sessions, run by helpers; and the verification of receipts, run by anyone."""

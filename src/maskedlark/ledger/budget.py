@@ -1,13 +1,13 @@
-"""The life budget of a source, and what is left of it. Pure: ledgers and those who audit them run the same.
+"""The lifetime budget of a source, and what is left of it. Pure: ledgers and auditors run the same code.
 
 A source makes one report to aggregate and one for each of its models, all under one document, and each report
-is in one dataset. Helpers cannot tell which reports are of one source. So what a source has cost is at most
-the sum, over its *streams* (aggregate, and every model), of the dearest dataset of the stream.
+is in one dataset. Helpers cannot tell which reports are of one source. So a source has cost at most the sum,
+over its *streams* (aggregation, and every model), of the stream's most expensive dataset.
 
-There are two figures of it: against the ad server alone, and against who knows the batches. They differ by
-the courses of training sessions alone. In a dataset, single releases compose, and each course adds its own ε
-and δ: sessions are opened by what was seen before, and run side by side, and for sums that does not matter.
-Half of a model's δ is for single releases, half for courses.
+There are two figures: against the ad server alone, and against anyone who knows the batches. Only training
+sessions make them differ. In a dataset, single releases compose, and each session's charge (its *course*)
+adds its own ε and δ, even if sessions are concurrent or opened by what was seen before. Half of a model's δ
+is for single releases, half for courses.
 """
 
 import math
@@ -32,21 +32,21 @@ from maskedlark.ledger.errors import BudgetExhausted, DeltaExhausted
 from maskedlark.parameters.document import Document
 
 Stream = str | None
-"""The tag of a model; None stands for the one report to aggregate."""
+"""The tag of a model; None for the report to aggregate."""
 
 
 class Spent(NamedTuple):
-    """What one source may have cost, at most: ε, and the δ at which that ε was computed."""
+    """The most that one source may have cost: ε, and the δ at which it was computed."""
 
     epsilon: float
     """Against the ad server alone."""
     delta: float
     coalition: float
-    """The ε against the ad server with all helpers but one, or a curious helper: they know the batches."""
+    """The ε for known batches: against the ad server with all helpers but one, or a curious helper."""
 
 
 class Cost(NamedTuple):
-    """What a release changes: spent before it and with it, and what would be left then."""
+    """What a release changes: spent before and after it, and what would be left."""
 
     before: Spent
     after: Spent
@@ -54,37 +54,37 @@ class Cost(NamedTuple):
 
 
 class EpsilonPair(NamedTuple):
-    """An ε against the ad server alone, and one against who knows the batches."""
+    """An ε against the ad server alone, and one against an adversary who knows the batches."""
 
     adserver: float
     coalition: float
 
     def within(self, most: "EpsilonPair") -> bool:
-        """Whether neither is more."""
+        """Whether neither exceeds the other pair's."""
         return self.adserver <= most.adserver and self.coalition <= most.coalition
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A release or a session, as the budget sees it: over these datasets, of this stream."""
+    """A release or a session's charge: over these datasets, of this stream."""
 
     stream: Stream
     datasets: tuple[bytes, ...]
     charge: Charge | SessionCharge
     session: bytes = b""
-    """Of a course: by which it is closed."""
+    """The session's id, by which it is closed."""
 
 
 @dataclass(frozen=True)
 class SessionRefund:
-    """A session was closed: its course counts as this from now on."""
+    """A session was closed: it counts as this charge from now on."""
 
     session: bytes
     course: ClosedSessionCharge
 
 
 class _Place(NamedTuple):
-    """A dataset, as far as one stream is in it."""
+    """One stream's part of a dataset."""
 
     stream: Stream
     dataset: bytes
@@ -107,7 +107,7 @@ class _Charged:
 
     @property
     def delta(self) -> float:
-        """What its courses have of δ."""
+        """The δ of its courses."""
         return math.fsum(course.delta for course in self.courses.values())
 
 
@@ -115,24 +115,24 @@ class Account:
     """All releases and sessions under one document of one origin. One thread at a time changes it."""
 
     def __init__(self, document: Document, slack: float = 0.0) -> None:
-        """`slack`: who audits a helper's figures allows for another machine's rounding."""
+        """`slack`: the tolerance for another machine's rounding, when auditing a helper's figures."""
         self._document = document
         self._slack = slack
         self._charged: dict[_Place, _Charged] = {}
         self._figures: dict[_Place, EpsilonPair] = {}
 
     def copy(self) -> "Account":
-        """As it is now, for somebody who takes time to look at it."""
+        """A snapshot, for long computations."""
         copied = Account(self._document, self._slack)
         copied._charged, copied._figures = dict(self._charged), dict(self._figures)
         return copied
 
     def spent(self) -> Spent:
-        """What a source has cost until now."""
+        """What a source has cost so far."""
         return self._total(self._costs())
 
     def cost(self, change: Entry | SessionRefund | None) -> Cost:
-        """What a release, an opening or a closing would change, whether it fits or not."""
+        """What a release, an opening or a closing would change, whether or not it fits."""
         after = self._total(self._costs(change))
         return Cost(self.spent(), after, self._document.budget.epsilon - after.epsilon)
 
@@ -144,7 +144,7 @@ class Account:
         return spent and training.within(self._ceilings()) and self._delta_fits(entry)
 
     def refusal(self, entry: Entry) -> ReleaseRefused:
-        """Why a release does not fit: what it would cost, what is left, and what would fit. Takes time."""
+        """Why a release does not fit: its cost, what is left, and what would fit. Slow."""
         if not self._delta_fits(entry):
             left = self._delta_left(entry.stream, entry.datasets)
             return DeltaExhausted(
@@ -162,14 +162,14 @@ class Account:
         return BudgetExhausted(left, wanted, noise, of="what training may cost against a coalition")
 
     def add(self, changes: Iterable[Entry | SessionRefund]) -> None:
-        """Count releases and sessions. Their check is the caller's: what was released is counted anyway."""
+        """Count releases and sessions. The caller checks them: what was released counts in any case."""
         for change in changes:
             for place, charged in self._changed(change).items():
                 self._charged[place] = charged
                 self._figures.pop(place, None)
 
     def noise_that_fits(self, entry: Entry) -> float | None:
-        """The least noise with which the same question would fit; none if nothing does."""
+        """The least noise with which the same query would fit; None if none does."""
         room, found = self._room(entry.stream), []
         for dataset in entry.datasets:
             charged = self._charged.get(_Place(entry.stream, dataset), _Charged())
@@ -193,17 +193,17 @@ class Account:
         return accountant.noise_for(charge.mechanism, charge.columns, left_epsilon, delta, charged.charges)
 
     def delta(self, stream: Stream) -> float:
-        """The δ that the ε of a stream's single releases is computed at: of a model's, half."""
+        """The δ at which the ε of a stream's single releases is computed: half of a model's."""
         return self._delta(stream) - self.courses_delta(stream)
 
     def courses_delta(self, stream: Stream) -> float:
-        """What all courses of a stream may have of δ, in one dataset: half, and nothing to aggregate."""
+        """The δ that all courses of a stream share in one dataset: half, and none for aggregation."""
         return self._delta(stream) / 2 if stream is not None else 0.0
 
     def _delta(self, stream: Stream) -> float:
-        """All that a stream has: training's is shared evenly by the models.
+        """A stream's whole δ: the models share training's evenly.
 
-        A stream that the document does not declare has none: a made-up model would add to what δ sums up to.
+        An undeclared stream has none: a made-up model would add to the sum of δ.
         """
         if stream is None:
             return self._document.delta(Purpose.AGGREGATE)
@@ -218,12 +218,12 @@ class Account:
     def _delta_fits(self, entry: Entry) -> bool:
         if not isinstance(entry.charge, SessionCharge):
             return True
-        # A course that has all that is left, found by subtraction, may be over by a rounding.
+        # A course may ask for exactly what is left, found by subtraction, and be over by a rounding error.
         left = self._delta_left(entry.stream, entry.datasets)
         return entry.charge.delta <= left + _ROUNDING * self.courses_delta(entry.stream)
 
     def _changed(self, change: Entry | SessionRefund) -> dict[_Place, _Charged]:
-        """The datasets that a change is about, as they are then."""
+        """The datasets that a change concerns, as they are after it."""
         if isinstance(change, SessionRefund):
             found = {p: c for p, c in self._charged.items() if change.session in c.courses}
             return {place: charged.closed(change) for place, charged in found.items()}
@@ -231,7 +231,7 @@ class Account:
         return {place: self._charged.get(place, _Charged()).with_(change) for place in places}
 
     def _costs(self, change: Entry | SessionRefund | None = None) -> dict[_Place, EpsilonPair]:
-        """What every dataset has cost, with one more change or without."""
+        """What every dataset has cost, optionally with one more change."""
         for place in self._charged.keys() - self._figures.keys():
             self._figures[place] = self._figure(place.stream, self._charged[place])
         costs = dict(self._figures)
@@ -256,7 +256,7 @@ class Account:
         return Spent(total.adserver, delta, total.coalition)
 
     def _room(self, stream: Stream) -> EpsilonPair:
-        """The most that one dataset of a stream may cost, beside what the other streams have cost."""
+        """The most that one dataset of a stream may cost, given what the other streams have cost."""
         others = {name: cost for name, cost in _dearest_by_stream(self._costs()).items() if name != stream}
         room = self._document.budget.epsilon - _sum(others.values()).adserver
         if stream is None:
@@ -281,7 +281,7 @@ _ROUNDING = 1e-12
 
 
 def _sum(figures: Iterable[EpsilonPair]) -> EpsilonPair:
-    """Rounded once: in whatever order, every helper finds the same."""
+    """Rounded once: every helper finds the same, in any order."""
     found = list(figures)
     return EpsilonPair(
         math.fsum(each.adserver for each in found), math.fsum(each.coalition for each in found)
@@ -289,7 +289,7 @@ def _sum(figures: Iterable[EpsilonPair]) -> EpsilonPair:
 
 
 def _dearest(figures: Iterable[EpsilonPair]) -> EpsilonPair:
-    """The larger of each figure: they need not be of one dataset."""
+    """The larger of each figure, possibly of different datasets."""
     found = [_NOTHING, *figures]
     return EpsilonPair(max(each.adserver for each in found), max(each.coalition for each in found))
 
@@ -302,7 +302,7 @@ def _dearest_by_stream(costs: Mapping[_Place, EpsilonPair]) -> dict[Stream, Epsi
 
 
 def _merged(charges: Iterable[Charge]) -> tuple[Charge, ...]:
-    """As few charges as say the same: a thousand questions with one noise are one charge."""
+    """The fewest equivalent charges: a thousand queries with the same noise become one."""
     counts: Counter[tuple[Kind, float]] = Counter()
     for charge in charges:
         counts[charge.mechanism, charge.noise] += charge.columns

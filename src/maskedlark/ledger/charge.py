@@ -1,7 +1,4 @@
-"""A query as it is charged: by which id, over which datasets, with what noise. Made by `release`.
-
-A session is charged like a query, once and whole. What it has besides is its `SessionTerms`.
-"""
+"""A query, or a whole session, to be charged: its id, datasets and noise. Made by `release`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,30 +22,29 @@ class SessionTerms:
     """The steps of a session, and the slots that they reserve."""
 
     slots: tuple[int, ...]
-    """Of its first step, in every dataset."""
+    """The slot of its first step, in every dataset."""
     steps: int
     sampling: Sampling
     body: bytes
-    """The request's bytes, kept: steps are answered by it."""
+    """The bytes of the request: steps are answered by it."""
 
 
 @dataclass(frozen=True)
 class QueryCharge:
-    """A query to be charged: checked in every other way already."""
+    """A query to be charged, which has passed all other checks."""
 
     request: bytes
-    """Its id; the session's, where one is opened."""
+    """Its id; for a session, the session's id."""
     request_digest: bytes
-    """The digest of the request's bytes."""
     function: str
     computed: str
-    """The function's engine: what another would answer is not what was charged."""
+    """The function's engine: another one's answer is not what was charged."""
     tag: str | None
     datasets: tuple[bytes, ...]
     charge: Charge | SessionCharge | None
     """None where labels were randomised in the browser: nothing is charged."""
     expires: int
-    """When the first of the datasets is gone: nothing is answered then, and the noise's seed goes too."""
+    """When the first of the datasets expires: nothing is answered then, and the noise's seed is deleted."""
     session: SessionTerms | None = None
 
     @property
@@ -57,13 +53,13 @@ class QueryCharge:
         return engine(self.charge, self.computed)
 
     def entry(self) -> Entry | None:
-        """As the budget sees it; none where nothing is charged."""
+        """The equivalent budget entry; None where nothing is charged."""
         if self.charge is None:
             return None
         return Entry(self.tag, self.datasets, self.charge, self.request if self.session else b"")
 
     def receipt(self, place: Mapping[str, Any], cost: Cost) -> ReleaseReceipt | OpenedReceipt:
-        """What the helper signs. `place`: whose receipt it is, and where it stands in its chain."""
+        """What the helper signs. `place`: the receipt's helper, origin and place in the chain."""
         common = {
             **place,
             "request": self.request.hex(),
@@ -91,7 +87,7 @@ def engine(charge: Charge | SessionCharge | None, computed: str) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Charged:
-    """A query that was charged: its receipt, and the seed of its noise."""
+    """A charged query: its receipt, and the seed of its noise."""
 
     receipt: SignedReceipt
     seed: bytes

@@ -1,4 +1,4 @@
-"""What a ledger refuses, and what a ledger or a receipt can be wrong about. Run by helpers and auditors."""
+"""Errors of ledgers and receipts. Raised by helpers and auditors."""
 
 from collections.abc import Mapping
 

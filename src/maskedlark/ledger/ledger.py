@@ -1,9 +1,9 @@
 """The ledger: a durable budget, charged before anything is released. Run by a helper.
 
-It holds the helper's receipts, one chain per origin, each with what only the helper may know: the seed of its
-noise. A charge is one transaction, which first checks the budget; once it is there, the same request always
-gets the same receipt and seed, and so the same noise. An *anchor* outside the database remembers how far the
-chain got: a ledger that was put back from an old copy is behind it, and answers nothing.
+It holds the helper's receipts, one chain per origin, each with a secret of the helper: the seed of its noise.
+A charge is one transaction, which first checks the budget. After it, the same request always gets the same
+receipt and seed, and so the same noise. An *anchor* outside the database remembers how far each chain got: a
+ledger restored from an old copy is behind it, and answers nothing.
 """
 
 import threading
@@ -42,29 +42,29 @@ PAGE = 1000
 
 
 class Anchor(Protocol):
-    """What a helper remembers outside its database: the last receipt of every origin that may have left."""
+    """What a helper stores outside its database: the last receipt of every origin that may have left."""
 
     def origins(self) -> list[str]:
-        """All origins that have a mark."""
+        """All origins that have a chain head."""
 
     def read(self, origin: str) -> ChainHead | None:
-        """The last mark of an origin."""
+        """The last chain head of an origin."""
 
     def write(self, origin: str, mark: ChainHead) -> None:
-        """Remember a mark durably, before returning. Never goes back."""
+        """Durably store a chain head before returning. It never moves back."""
 
 
 class Signer(Protocol):
-    """What receipts are signed with, at this moment: keys are rotated."""
+    """What receipts are signed with now: keys are rotated."""
 
     helper: str
 
     def current(self, now: int) -> tuple[SigningKey, SignedCertificate]:
-        """The key, and the identity's certificate of it."""
+        """The key, and its certificate by the identity."""
 
 
 class _Known(NamedTuple):
-    """An account, and up to which receipt it counts."""
+    """An account, and the last receipt that it counts."""
 
     number: int
     account: Account
@@ -77,32 +77,32 @@ class ChainTransaction:
     connection: Connection
     document: Document
     number: int
-    """Of the last receipt."""
+    """The last receipt's number."""
     last: SignedReceipt | None
     signer: Signer
     clock: Clock
 
     def place(self) -> dict[str, Any]:
-        """What the next receipt says of itself and of its place in the chain."""
+        """The next receipt's helper, origin and place in the chain."""
         last = self.last.claimed().time if self.last else 0
         return {
             "helper": self.signer.helper,
             "origin": self.document.origin,
             "number": self.number + 1,
             "previous": self.last.digest.hex() if self.last else None,
-            "time": max(self.clock.now(), last),  # A clock that is put back does not break the chain.
+            "time": max(self.clock.now(), last),  # A clock that is set back does not break the chain.
             "parameters": self.document.digest.hex(),
         }
 
     def append(self, made: Receipt, **secret: bytes | str | int) -> SignedReceipt:
-        """Sign a receipt and write it after the last one, with what only the helper knows of it."""
+        """Sign a receipt and write it after the last one, with the helper's secrets about it."""
         signed = receipt.sign(made, *self.signer.current(made.time))
         rows.append(self.connection, signed, **secret)
         return signed
 
 
 class Ledger:
-    """Durable, and safe to share: threads and processes that write to one origin's chain take turns."""
+    """Durable. Threads and processes may share it: writers to one origin's chain take turns."""
 
     def __init__(
         self, database: Database, anchor: Anchor, signer: Signer, clock: Clock, rng: Randomness
@@ -117,10 +117,10 @@ class Ledger:
         self._known: dict[tuple[str, bytes], _Known] = {}
 
     def charge(self, document: Document, query: QueryCharge) -> Charged:
-        """The charge of this query or session: the one that is there, or a new one if it fits the budget."""
+        """The charge of this query or session: the existing one, or a new one if it fits the budget."""
         self.preload_account(document)
         if isinstance(query.charge, SessionCharge):
-            # Out here: figures take a while, and others wait to write.
+            # Outside the transaction: figures are slow, and others wait to write.
             adserver_epsilon(query.charge), coalition_epsilon(query.charge)
         charged, entry = None, query.entry()
         with self.transaction(document) as chain:
@@ -132,10 +132,10 @@ class Ledger:
                     charged = self._charge(chain, query, account.cost(entry))
                 else:
                     account = account.copy()
-        if charged is None:  # Out here again: what would fit takes a while to find.
+        if charged is None:  # Outside the transaction again: finding what would fit is slow.
             assert entry is not None, "what costs nothing fits"
             raise account.refusal(entry)
-        # Before anything is sent: a receipt that left is one that the anchor knows.
+        # Before anything is sent: the anchor must know every receipt that left.
         self.advance_anchor(document.origin, charged.receipt)
         return charged
 
@@ -167,7 +167,7 @@ class Ledger:
         return account.cost(entry), account.noise_that_fits(entry)
 
     def preload_account(self, document: Document) -> None:
-        """Compute what sessions have cost, where nobody waits: after a start a figure takes a while."""
+        """Compute what sessions have cost while nobody waits: after a start that is slow."""
         name = document.origin, document.digest
         if name in self._known:
             return
@@ -182,19 +182,19 @@ class Ledger:
 
     @contextmanager
     def transaction(self, document: Document) -> Iterator[ChainTransaction]:
-        """The origin's chain for one writer alone; what it writes is durable when the block ends."""
+        """Exclusive access to the origin's chain; what is written is durable when the block ends."""
         with self.database.write() as connection:
             yield self._locked(connection, document)
 
     def account(self, chain: ChainTransaction) -> Account:
-        """All that was charged under a document, up to this moment. What is not committed never counts."""
+        """All that was charged under a document until now. Only committed charges count."""
         document, number = chain.document, chain.number
         with self._lock:
             name = document.origin, document.digest
             known = self._known.get(name)
             if known is None or known.number > number:
                 known = _Known(0, Account(document))
-            # All read before the first is counted: a read that breaks off must not count some of them twice.
+            # Read all before counting any: an interrupted read must not count some of them twice.
             known.account.add(list(rows.entries(chain.connection, document, known.number, number)))
             self._known[name] = _Known(number, known.account)
             return known.account
@@ -202,14 +202,14 @@ class Ledger:
     def freeze(
         self, connection: Connection, document: Document, purpose: Purpose, dataset: bytes, records: int
     ) -> SignedReceipt:
-        """Write down that a dataset is frozen, in the transaction that freezes it; then `advance_anchor`."""
+        """Record that a dataset is frozen, in the transaction that freezes it. Call `advance_anchor` next."""
         chain = self._locked(connection, document)
         return chain.append(
             SealedReceipt(**chain.place(), purpose=purpose.value, dataset=dataset.hex(), records=records)
         )
 
     def advance_anchor(self, origin: str, signed: SignedReceipt) -> None:
-        """Anchor a receipt that is durable, before it leaves."""
+        """Anchor a durable receipt, before it leaves."""
         with self._lock:
             mark = ChainHead(signed.claimed().number, signed.digest)
             before = self._anchor.read(origin)
@@ -219,7 +219,7 @@ class Ledger:
     def receipts(self, origin: str, after: int = 0) -> list[SignedReceipt]:
         """The next page of an origin's chain, after the receipt of that number.
 
-        Only what the anchor knows: a receipt that was seen outside must never be made again otherwise.
+        Only what the anchor knows: a receipt that was seen outside must never be remade differently.
         """
         mark = self._anchor.read(origin)
         with self.database.read() as connection:
@@ -235,7 +235,7 @@ class Ledger:
                 rows.check_anchor(connection, origin, mark)
 
     def reset_anchors(self) -> list[str]:
-        """Anchor every chain where it stands: for an operator who lost the anchor, not the ledger."""
+        """Anchor every chain where it ends: for an operator who lost the anchor, not the ledger."""
         with self.database.read() as connection:
             rows.refuse_copy(connection)
         origins = self.origins()
@@ -246,12 +246,12 @@ class Ledger:
         return origins
 
     def forget(self, now: int) -> None:
-        """Delete the seeds of noise of answers over datasets that have expired. Run every hour."""
+        """Delete the noise seeds of answers over expired datasets. Run every hour."""
         with self.database.write() as connection:
             rows.expire(connection, now)
 
     def restore_receipts(self, connection: Connection, origin: str, lost: Sequence[SignedReceipt]) -> None:
-        """Write receipts of ours, which were lost and handed in, after the last one. Run by a recovery."""
+        """Append receipts of ours that were lost and then supplied. Run by a recovery."""
         self.database.insert_new(connection, rows.HEADS, [(origin, 0)])
         for signed in lost:
             rows.put_back(connection, signed)
@@ -259,9 +259,9 @@ class Ledger:
                 session_rows.reserve_again(connection, made)
 
     def close(self, connection: Connection, document: Document, before: ChainHead) -> SignedReceipt:
-        """Go on after receipts that are lost: what they may have cost counts as spent. Run by a recovery.
+        """Continue after lost receipts: what they may have cost counts as spent. Run by a recovery.
 
-        `before` is the last receipt that is known to have been signed; `document` the origin's newest.
+        `before` is the last receipt known to have been signed; `document` the origin's newest.
         """
         self.database.insert_new(connection, rows.HEADS, [(document.origin, 0)])
         kept = rows.end(connection, document.origin)
@@ -279,14 +279,14 @@ class Ledger:
             return list(connection.scalars(select(rows.HEADS.c.origin)))
 
     def _locked(self, connection: Connection, document: Document) -> ChainTransaction:
-        """The end of an origin's chain. Holds its lock: nobody else writes until the transaction ends."""
+        """The end of an origin's chain, locked: nobody else writes until the transaction ends."""
         origin = document.origin
         self.database.insert_new(connection, rows.HEADS, [(origin, 0)])
         query = select(rows.HEADS.c.number).where(rows.HEADS.c.origin == origin).with_for_update()
         number = connection.execute(query).scalar_one()
         mark = self._anchor.read(origin)
         if number == 0 and mark is None:
-            # Before the first receipt: from then on a chain without an anchor is one whose anchor was lost.
+            # Before the first receipt: from then on, a chain without an anchor has lost it.
             self._anchor.write(origin, ChainHead(0, rows.NOTHING))
         else:
             rows.check_anchor(connection, origin, mark)
@@ -295,7 +295,7 @@ class Ledger:
 
 
 def _before(connection: Connection, origin: str, query: QueryCharge) -> Charged | None:
-    """What was charged under this id before. Refuses another question, and what cannot be made again."""
+    """What was charged under this id before. Refuses another query, and what cannot be made again."""
     row, name = rows.find(connection, origin, query.request, query.request_digest), query.request.hex()
     if row is None:
         return None
@@ -312,7 +312,7 @@ def _before(connection: Connection, origin: str, query: QueryCharge) -> Charged 
     signed = receipt.decode(row.receipt)
     before = signed.claimed()
     assert isinstance(before, ReleaseReceipt | OpenedReceipt), "only queries and sessions have a request"
-    # The old noise under a new answer would cancel out against the old one. A session's steps see to it.
+    # Old noise under a new answer would cancel out against the old one. For sessions, each step checks this.
     if not query.session and (row.engine != query.engine or before.entry() != query.entry()):
         raise CannotRepeat(
             f"request {name} was answered by another version ({row.engine}), whose answer cannot be made "

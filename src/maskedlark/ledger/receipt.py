@@ -1,9 +1,8 @@
 """Receipts: what a helper has answered, signed and chained, so that anyone can add up what it cost.
 
-A helper's receipts for one origin form a chain by hash. Five kinds: a dataset was sealed; a question was
-answered; a session was opened, and closed; receipts were lost. None says who is in a dataset or in a batch.
-They are signed by a key that the helper's identity certifies, so that the identity itself can stay off the
-machine that answers.
+A helper's receipts for one origin form a hash chain. Five kinds: a dataset was sealed; a query was answered;
+a session was opened, or closed; receipts were lost. None reveals who is in a dataset or in a batch. A key
+that the helper's identity certifies signs them, so that the identity can stay off the machine that answers.
 """
 
 import hashlib
@@ -32,13 +31,13 @@ S = TypeVar("S", bound="OfHelper")
 
 
 class OfHelper(Canonical):
-    """What a helper says and signs."""
+    """A statement that a helper signs."""
 
     helper: Name
 
 
 class _Placed(OfHelper):
-    """Whose receipt it is, for whom, and its place in their chain."""
+    """A receipt's helper, origin, and place in their chain."""
 
     format: Literal[1] = 1
     origin: Origin
@@ -63,13 +62,13 @@ class Balance(Settings):
     charged_epsilon: Annotated[float, Field(ge=0)]
     spent_epsilon: Annotated[float, Field(ge=0)]
     spent_coalition_epsilon: Annotated[float, Field(ge=0)]
-    """Against who knows the batches of sessions: the ad server with all helpers but one."""
+    """Against an adversary who knows the batches of sessions: the ad server with all helpers but one."""
     spent_delta: Annotated[float, Field(ge=0)]
     left_epsilon: float
 
     @classmethod
     def of(cls, cost: Cost) -> "Balance":
-        """What a receipt says of its cost."""
+        """A cost as a receipt states it."""
         return cls(
             charged_epsilon=max(0.0, cost.after.epsilon - cost.before.epsilon),
             spent_epsilon=cost.after.epsilon,
@@ -80,7 +79,7 @@ class Balance(Settings):
 
 
 class ReleaseReceipt(_Placed):
-    """A question was answered."""
+    """A query was answered."""
 
     kind: Literal["release"] = "release"
     request: Hex16
@@ -90,11 +89,11 @@ class ReleaseReceipt(_Placed):
     tag: Name | None
     datasets: Annotated[tuple[Hex32, ...], Field(min_length=1)]
     released: Charge
-    """How much noise the answer has, and what it was charged as: so many columns of this kind and noise."""
+    """The answer's noise, and what was charged: this many columns of this kind and noise."""
     balance: Balance
 
     def entry(self) -> Entry:
-        """As the budget sees it."""
+        """The equivalent budget entry."""
         return Entry(self.tag, tuple(bytes.fromhex(dataset) for dataset in self.datasets), self.released)
 
 
@@ -103,14 +102,14 @@ class OpenedReceipt(_Placed):
 
     kind: Literal["opened"] = "opened"
     request: Hex16
-    """The session's name from here on."""
+    """The session's id from here on."""
     question: Hex32
     """The digest of the whole request."""
     function: Name
     tag: Name
     datasets: Annotated[tuple[Hex32, ...], Field(min_length=1)]
     slots: Annotated[tuple[Annotated[int, Field(ge=0, le=MAX_NUMBER)], ...], Field(min_length=1)]
-    """In each dataset, the slot of its first step: with other slots, helpers would draw other batches."""
+    """In each dataset, the slot of its first step: helpers with other slots would draw other batches."""
     steps: Annotated[int, Field(ge=1, le=MAX_STEPS)]
     sampling: Sampling
     course: SessionCharge | None
@@ -118,7 +117,7 @@ class OpenedReceipt(_Placed):
     balance: Balance
 
     def entry(self) -> Entry | None:
-        """As the budget sees it; none where nothing is charged."""
+        """The equivalent budget entry; None where nothing is charged."""
         if self.course is None:
             return None
         datasets = tuple(bytes.fromhex(dataset) for dataset in self.datasets)
@@ -126,29 +125,29 @@ class OpenedReceipt(_Placed):
 
 
 class RefundBasis(Settings):
-    """What is kept of a course that was closed."""
+    """What stays charged of a closed session."""
 
     steps: Annotated[int, Field(ge=0, le=MAX_STEPS)]
     batches: Annotated[int, Field(ge=0, le=MAX_STEPS)]
 
 
 class ClosedReceipt(_Placed):
-    """A session was closed: what it did not use is given back."""
+    """A session was closed: what it did not use is refunded."""
 
     kind: Literal["closed"] = "closed"
     request: Hex16
-    """The session's."""
+    """The session's id."""
     used: Annotated[int, Field(ge=0, le=MAX_STEPS)]
-    """Steps up to the last one that was taken."""
+    """The number of steps claimed."""
     digest: Hex32
-    """Over the steps that were taken and the digests of their bodies, in order."""
+    """Over the claimed steps and the digests of their bodies, in order."""
     course: SessionCharge | None
-    """As it was opened."""
+    """The charge at its opening."""
     kept: RefundBasis | None
     balance: Balance
 
     def entry(self) -> SessionRefund | None:
-        """As the budget sees it; none where nothing was charged."""
+        """The equivalent budget entry; None where nothing was charged."""
         if self.course is None or self.kept is None:
             return None
         closed = ClosedSessionCharge(self.course, self.kept.steps, self.kept.batches)
@@ -156,14 +155,14 @@ class ClosedReceipt(_Placed):
 
 
 class RecoveredReceipt(_Placed):
-    """The helper lost its receipts between one that it kept and this one: it says so itself.
+    """The helper states that it lost its receipts between one that it kept and this one.
 
     From here on nothing is answered under the document that it names, nor under an earlier one.
     """
 
     kind: Literal["recovered"] = "recovered"
     kept: Annotated[int, Field(ge=0, le=MAX_NUMBER)]
-    """The number of the last receipt before those that were lost; 0 if there is none."""
+    """The number of the last receipt before the lost ones; 0 if there is none."""
     kept_digest: Hex32 | None
 
 
@@ -172,7 +171,7 @@ _RECEIPT: TypeAdapter[Receipt] = TypeAdapter(Annotated[Receipt, Field(discrimina
 
 
 class Certificate(OfHelper):
-    """A helper's identity says: this key signs my receipts, from one moment to another."""
+    """A helper's identity states: this key signs my receipts, from one moment to another."""
 
     format: Literal[1] = 1
     key: PublicKey
@@ -199,13 +198,13 @@ class SignedCertificate(Settings):
         identity: VerifyingKey,
         helper: str,
     ) -> tuple[S, "Certificate"]:
-        """What this helper signed with the key of this certificate, and the certificate."""
+        """What this helper signed with the certificate's key, and the certificate."""
         certificate = self.open(helper, identity)
         key = VerifyingKey(bytes.fromhex(certificate.key))
         return _opened(read, text, label, signature, key, helper), certificate
 
     def claimed(self) -> Certificate:
-        """What it says: for one's own."""
+        """The certificate, unverified: for one's own."""
         try:
             return Certificate.model_validate_json(self.certificate)
         except ValidationError:
@@ -232,7 +231,7 @@ class SignedReceipt(Settings):
 
     @property
     def digest(self) -> bytes:
-        """By which the next receipt names it."""
+        """The digest by which the next receipt names it."""
         return hashlib.sha256(self.receipt.encode()).digest()
 
     def open(self, helper: str, identity: VerifyingKey) -> Receipt:
@@ -244,7 +243,7 @@ class SignedReceipt(Settings):
         return receipt
 
     def claimed(self) -> Receipt:
-        """What it says: for one's own, or to know whom to ask for a key."""
+        """The receipt, unverified: for one's own, or to find out whose key to ask for."""
         try:
             return _RECEIPT.validate_json(self.receipt)
         except (ValidationError, NotDeclared):
@@ -259,7 +258,7 @@ def sign(receipt: Receipt, key: SigningKey, certificate: SignedCertificate) -> S
 
 
 def decode(data: bytes | str) -> SignedReceipt:
-    """A signed receipt off the wire. Nothing is verified yet."""
+    """A signed receipt off the wire, not yet verified."""
     try:
         return SignedReceipt.model_validate_json(data)
     except ValidationError:
@@ -269,7 +268,7 @@ def decode(data: bytes | str) -> SignedReceipt:
 def _opened(
     read: Callable[[], S], text: str, label: str, signature: str, key: VerifyingKey, helper: str
 ) -> S:
-    """What this key signed under a label, if it is this helper's and in its one form."""
+    """What this key signed under a label, if it is this helper's and in canonical form."""
     try:
         key.verify(label, text.encode(), bytes.fromhex(signature))
     except BadSignature as error:

@@ -1,9 +1,9 @@
-"""The ledger as it is stored: receipts, each with the seed of its noise, and what was lost. Run by a helper.
+"""The stored ledger: receipts, each with the seed of its noise, and what was lost. Run by a helper.
 
-A backup's ledger says that it is one: put back, it answers nothing until it was recovered, whatever the
-anchor says. Where receipts are missing for good, nobody knows what they cost. So the accounts that they may
-have been about count as spent, all of them: an account is of one document, and those up to the newest one
-that there was are closed. A later document's sources are others, and begin with its whole budget.
+A backup's ledger is marked as one: once restored, it answers nothing until it is recovered, whatever the
+anchor says. Where receipts are missing for good, nobody knows what they cost. So every account that they may
+concern counts as spent: each account is of one document, and all up to the newest one known are closed. A
+later document has other sources, and begins with its whole budget.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ from maskedlark.wire.report import MAX_ORIGIN
 
 SCHEMA_VERSION = 3
 NOTHING = bytes(32)
-"""The digest in the mark of a chain that has no receipt yet."""
+"""The digest in the head of a chain without receipts."""
 
 TABLES = MetaData()
 HEADS = Table(
@@ -68,14 +68,14 @@ _CLOSED = Table(
 
 
 class ChainHead(NamedTuple):
-    """A place in an origin's chain: the number of a receipt, and its digest."""
+    """A place in an origin's chain: a receipt's number and digest."""
 
     number: int
     digest: bytes
 
 
 def check_anchor(connection: Connection, origin: str, mark: ChainHead | None) -> None:
-    """Refuse a chain that lacks what left, or whose anchor is not there to tell."""
+    """Refuse a chain that lacks receipts that left, or whose anchor is missing."""
     if mark is None and receipt_at(connection, origin, 1) is not None:
         raise LedgerBehind(
             f"there are receipts for {origin}, but nothing says how far they got: put the anchor back. "
@@ -93,7 +93,7 @@ def check_anchor(connection: Connection, origin: str, mark: ChainHead | None) ->
 
 
 def digest_at(connection: Connection, origin: str, number: int) -> bytes | None:
-    """The digest of the receipt of that number; of one that was lost, as the next one names it."""
+    """The digest of the receipt of that number; for a lost one, as the next one states it."""
     if signed := receipt_at(connection, origin, number):
         return signed.digest
     following = receipt_at(connection, origin, number + 1)
@@ -109,13 +109,13 @@ def end(connection: Connection, origin: str) -> ChainHead:
 
 
 def expire(connection: Connection, now: int) -> None:
-    """Delete the seeds of noise that no answer needs any more: with it, stored answers have none."""
+    """Delete noise seeds that no answer needs: with them, noise could be removed from stored answers."""
     over = update(RECEIPTS).where(RECEIPTS.c.expires <= now, RECEIPTS.c.seed.is_not(None))
     connection.execute(over.values(seed=None))
 
 
 def append(connection: Connection, signed: SignedReceipt, **secret: bytes | str | int) -> None:
-    """Put a receipt after the last one, with what only the helper knows of it. Under the chain's lock."""
+    """Append a receipt with the helper's secrets about it. Under the chain's lock."""
     made = signed.claimed()
     line = {
         "origin": made.origin,
@@ -128,7 +128,7 @@ def append(connection: Connection, signed: SignedReceipt, **secret: bytes | str 
 
 
 def put_back(connection: Connection, signed: SignedReceipt) -> None:
-    """A receipt that was lost and handed in: it counts, but its question is answered no more."""
+    """Append a receipt that was lost and then supplied: it counts, but its query is no longer answered."""
     made, named = signed.claimed(), {}
     if isinstance(made, ReleaseReceipt | OpenedReceipt):
         named = {"request": bytes.fromhex(made.request), "question": bytes.fromhex(made.question)}
@@ -138,21 +138,21 @@ def put_back(connection: Connection, signed: SignedReceipt) -> None:
 
 
 def receipt_at(connection: Connection, origin: str, number: int) -> SignedReceipt | None:
-    """The receipt of that number; none if there is none."""
+    """The receipt of that number; None if there is none."""
     query = select(RECEIPTS.c.receipt).where(RECEIPTS.c.origin == origin, RECEIPTS.c.number == number)
     stored = connection.scalar(query)
     return None if stored is None else receipt.decode(stored)
 
 
 def receipts(connection: Connection, origin: str, after: int, until: int, most: int) -> list[SignedReceipt]:
-    """Those of an origin's chain after one number and up to another, so many at most."""
+    """At most `most` receipts of an origin's chain, after one number and up to another."""
     here = (RECEIPTS.c.origin == origin, RECEIPTS.c.number > after, RECEIPTS.c.number <= until)
     query = select(RECEIPTS.c.receipt).where(*here).order_by(RECEIPTS.c.number).limit(most)
     return [receipt.decode(each) for each in connection.scalars(query)]
 
 
 def find(connection: Connection, origin: str, request: bytes, question: bytes) -> Row[Any] | None:
-    """The row of a query that was charged before. Refuses another question under its id."""
+    """The row of a query that was charged before. Refuses another query under its id."""
     query = select(RECEIPTS).where(RECEIPTS.c.origin == origin, RECEIPTS.c.request == request)
     row = connection.execute(query).one_or_none()
     if row is not None and row.question != question:
@@ -163,7 +163,7 @@ def find(connection: Connection, origin: str, request: bytes, question: bytes) -
 def entries(
     connection: Connection, document: Document, after: int, until: int
 ) -> Iterator[Entry | SessionRefund]:
-    """The releases, and the sessions, under a document between two places of its origin's chain."""
+    """The releases and sessions under a document between two places of its origin's chain."""
     query = select(RECEIPTS.c.receipt).where(
         RECEIPTS.c.origin == document.origin,
         RECEIPTS.c.parameters == document.digest,
@@ -179,22 +179,22 @@ def entries(
 
 
 def is_copy(connection: Connection) -> bool:
-    """Whether this ledger was put back from a backup, and not recovered yet."""
+    """Whether this ledger was restored from a backup and not yet recovered."""
     return connection.execute(select(_COPIES).limit(1)).first() is not None
 
 
 def mark_copy(connection: Connection, taken: int) -> None:
-    """Let a backup's ledger say that it is one. Never on the ledger itself."""
+    """Mark a backup's ledger as a copy. Never call it on the ledger itself."""
     connection.execute(insert(_COPIES).values(taken=taken))
 
 
 def unmark(connection: Connection) -> None:
-    """It was recovered: it is the ledger now."""
+    """Remove the mark: the ledger was recovered."""
     connection.execute(delete(_COPIES))
 
 
 def refuse_copy(connection: Connection) -> None:
-    """Refuse a ledger that is a copy. What was answered since it was made is not in it."""
+    """Refuse a ledger that is a copy: it lacks what was answered after it was made."""
     if is_copy(connection):
         raise LedgerBehind(
             "this ledger was put back from a backup, which lacks what was answered since: run "
@@ -203,7 +203,7 @@ def refuse_copy(connection: Connection) -> None:
 
 
 def close(connection: Connection, document: Document) -> None:
-    """Nothing is charged any more under this document of its origin, nor under an earlier one."""
+    """Refuse all further charges under this document of its origin, or an earlier one."""
     if not is_closed(connection, document):
         connection.execute(insert(_CLOSED).values(origin=document.origin, version=document.version))
 

@@ -1,8 +1,8 @@
-"""Sessions and the slots of datasets, as they are stored. Run by a helper.
+"""Sessions and the slots of datasets, as stored. Run by a helper.
 
-A *slot* is the number of a step in a dataset. A session's request names those that it reserves, as many as it
-has steps, in each of its datasets, and no other session ever gets them: not even those that it did not use.
-They are named and not assigned, so that a request has the same batches at every helper.
+A *slot* is the number of a step in a dataset. A session's request names the slots that it reserves, one per
+step in each of its datasets. No other session ever gets them, even if they stay unused. They are named and
+not assigned, so that a request has the same batches at every helper.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ from maskedlark.ledger.rows import RECEIPTS, TABLES
 from maskedlark.wire.report import MAX_ORIGIN
 
 LOST = 0
-"""Closed by no receipt: its steps were lost. A session that counts whole."""
+"""Closed without a receipt because its steps were lost: the whole session counts."""
 _SESSIONS = Table(
     "ledger_sessions",
     TABLES,
@@ -58,25 +58,25 @@ _SLOTS = Table(
 
 @dataclass(frozen=True, repr=False)
 class StoredSession:
-    """A session's row: the numbers of its receipts, its steps, and what its noise is made with."""
+    """A session's row: its receipts' numbers, its steps, and what its noise is made with."""
 
     opened: int
     closed: int | None
-    """The closing receipt's number; none while it is open."""
+    """The closing receipt's number; None while it is open."""
     steps: int
     used: int
-    """Steps that were taken: the next has this number."""
+    """Steps claimed so far: the next has this number."""
     taken: bytes
-    """The digest of the body that has taken the last of them."""
+    """The digest of the body that claimed the last of them."""
     digest: bytes
     """Over all of them, in order."""
     seed: bytes | None
-    """Of its noise; none once its datasets are gone."""
+    """The seed of its noise; None once its datasets have expired."""
     engine: str
 
 
 def free_slot(connection: Connection, origin: str, dataset: bytes) -> int:
-    """The first slot of a dataset after all that sessions have."""
+    """The first slot of a dataset after all reserved ones."""
     query = select(func.max(_SLOTS.c.end)).where(_SLOTS.c.origin == origin, _SLOTS.c.dataset == dataset)
     return int(connection.scalar(query) or 0)
 
@@ -84,7 +84,7 @@ def free_slot(connection: Connection, origin: str, dataset: bytes) -> int:
 def reserve(
     connection: Connection, origin: str, datasets: Sequence[bytes], firsts: Sequence[int], steps: int
 ) -> None:
-    """Let nobody else have so many slots from these on. Refuses what somebody has. Under the chain's lock."""
+    """Reserve `steps` slots from each first slot; raises SlotTaken on overlap. Under the chain's lock."""
     for dataset, first in zip(datasets, firsts, strict=True):
         here = (_SLOTS.c.origin == origin, _SLOTS.c.dataset == dataset)
         end = first + steps
@@ -96,18 +96,18 @@ def reserve(
 
 
 def reserve_again(connection: Connection, opened: OpenedReceipt) -> None:
-    """Let nobody have the slots of a session that was lost. Run by a recovery."""
+    """Keep the slots of a lost session reserved. Run by a recovery."""
     datasets = [bytes.fromhex(dataset) for dataset in opened.datasets]
     reserve(connection, opened.origin, datasets, opened.slots, opened.steps)
 
 
 def add(connection: Connection, origin: str, request: bytes, opened: int, steps: int, body: bytes) -> None:
-    """A new session, without a step taken, and the request that opened it. `opened`: its receipt's number."""
+    """Store a new session and the request that opened it. `opened`: its receipt's number."""
     row = {"origin": origin, "request": request, "opened": opened, "steps": steps, "body": body}
     connection.execute(insert(_SESSIONS).values(**row, used=0, taken=b"", digest=bytes(32)))
 
 
-# Made once: what SQLAlchemy does to make a statement costs every step as much as its commit.
+# Made once: SQLAlchemy takes as long to build a statement as a step's commit takes.
 _HERE = and_(_SESSIONS.c.origin == bindparam("of"), _SESSIONS.c.request == bindparam("named"))
 _FIND = (
     select(
@@ -127,7 +127,7 @@ _TAKE = (
 
 
 def find(connection: Connection, origin: str, session: bytes, *, lock: bool = False) -> StoredSession:
-    """A session. With the lock nobody closes it or takes a step of it until this is over."""
+    """A session. With the lock, nobody closes it or claims a step of it until the transaction ends."""
     row = connection.execute(_LOCK if lock else _FIND, {"of": origin, "named": session}).one_or_none()
     if row is None:
         raise NoSuchSession(f"no session {session.hex()} was opened here")
@@ -135,7 +135,7 @@ def find(connection: Connection, origin: str, session: bytes, *, lock: bool = Fa
 
 
 def body(connection: Connection, origin: str, session: bytes) -> bytes:
-    """The request that opened a session: after a restart its steps are answered as before."""
+    """The request that opened a session: after a restart its steps are answered from it."""
     query = select(_SESSIONS.c.body).where(_HERE)
     return bytes(connection.execute(query, {"of": origin, "named": session}).scalar_one())
 
@@ -143,18 +143,18 @@ def body(connection: Connection, origin: str, session: bytes) -> bytes:
 def take_step(
     connection: Connection, origin: str, session: bytes, stored: StoredSession, body: bytes
 ) -> None:
-    """Let the next step be this body's for ever. Under the session's lock."""
+    """Assign the next step to this body for good. Under the session's lock."""
     digest = hashlib.sha256(stored.digest + stored.used.to_bytes(8, "big") + body).digest()
     now = {"used_now": stored.used + 1, "taken_now": body, "digest_now": digest}
     connection.execute(_TAKE, {"of": origin, "named": session, **now})
 
 
 def close(connection: Connection, origin: str, session: bytes, number: int) -> None:
-    """No step is taken any more. `number`: of the closing receipt."""
+    """Allow no more steps. `number`: the closing receipt's."""
     connection.execute(update(_SESSIONS).where(_HERE).values(closed=number), {"of": origin, "named": session})
 
 
 def end_recovery(connection: Connection) -> None:
-    """A copy is the ledger now. Steps of its open sessions may be lost: they are over, and count whole."""
+    """A copy becomes the ledger. Its open sessions may have lost steps: they end, and count as a whole."""
     rows.unmark(connection)
     connection.execute(update(_SESSIONS).where(_SESSIONS.c.closed.is_(None)).values(closed=LOST))

@@ -1,8 +1,7 @@
-"""Sessions in the ledger, once they are charged: steps, one after the other, and the close. Run by a helper.
+"""Sessions in the ledger once they are charged: their steps, in order, and the close. Run by a helper.
 
-A step is one small durable commit: it is taken by one body, ever, and the noise of its answer follows from
-the session's seed, the step and that body. Closing gives back what the quarters that were not begun would
-have cost.
+A step is one small durable commit. Each step can be claimed by only one request body, and the noise of its
+answer follows from the session's seed, the step and that body. Closing refunds the quarters not begun.
 """
 
 import hashlib
@@ -35,14 +34,14 @@ _LABEL = b"maskedlark v1 step noise"
 
 @dataclass(frozen=True)
 class OpenSession:
-    """A session: its receipt, and how far it got."""
+    """A session: its receipt, and its progress."""
 
     receipt: SignedReceipt
     opened: OpenedReceipt
     body: bytes
     """The request that opened it."""
     used: int
-    """Steps that were taken: the next has this number."""
+    """Steps claimed so far: the next has this number."""
     closed: bool
 
 
@@ -53,12 +52,12 @@ class Sessions:
         self._ledger, self._database = ledger, ledger.database
 
     def free_slot(self, origin: str, dataset: bytes) -> int:
-        """The first slot of a dataset after all that sessions have."""
+        """The first slot of a dataset after all reserved ones."""
         with self._database.read() as connection:
             return session_rows.free_slot(connection, origin, dataset)
 
     def find(self, origin: str, session: bytes) -> OpenSession:
-        """A session, as it is now."""
+        """A session's current state."""
         with self._database.read() as connection:
             stored = session_rows.find(connection, origin, session)
             signed, opened = _opened(connection, origin, stored)
@@ -68,10 +67,10 @@ class Sessions:
     def claim_step(
         self, origin: str, session: bytes, step: int, body: bytes, engine: str, shared: Sequence[bytes] = ()
     ) -> bytes:
-        """Let a step be this body's, durably, and return the seed of its noise. `body` is a digest.
+        """Durably assign this step to the given body (a digest), and return the seed of its noise.
 
-        The next step, or the last one again by the same body. Run before a step is answered. `shared`: the
-        seeds of the session's datasets.
+        It must be the next step, or the last one with the same body. Run before a step is answered. `shared`:
+        the seeds of the session's datasets.
         """
         with self._database.write() as connection:
             stored = session_rows.find(connection, origin, session, lock=True)
@@ -89,7 +88,7 @@ class Sessions:
         return noise_seed(mechanisms.root(stored.seed, shared), step, body)
 
     def close(self, document: Document, session: bytes) -> SignedReceipt:
-        """Close a session and give back what it did not use. Again: the same receipt."""
+        """Close a session and refund what it did not use. Idempotent: again it returns the same receipt."""
         origin = document.origin
         self._ledger.preload_account(document)
         kept = self._kept(origin, session)
@@ -110,7 +109,7 @@ class Sessions:
         return signed
 
     def _kept(self, origin: str, session: bytes) -> RefundBasis | None:
-        """What would be kept of a session now. Outside of the transaction: figures take a while."""
+        """What would stay charged if it closed now. Outside the transaction: figures are slow."""
         session_now = self.find(origin, session)
         opened = session_now.opened
         if opened.course is None:
@@ -126,7 +125,7 @@ class Sessions:
         if opened.course is not None and kept is not None:
             course = opened.course
             if kept.steps != course.kept(opened.sampling.uses(stored.used)):
-                # A step of a later quarter was taken meanwhile: nothing is given back.
+                # A step of a later quarter was claimed meanwhile: nothing is refunded.
                 kept = RefundBasis(steps=course.steps, batches=course.batches)
             closing = SessionRefund(session, ClosedSessionCharge(course, kept.steps, kept.batches))
         made = ClosedReceipt(
@@ -143,16 +142,16 @@ class Sessions:
 
 
 def noise_seed(seed: bytes, step: int, body: bytes) -> bytes:
-    """What one helper's noise of one step follows from. `seed`: the session's root; `body`: its digest.
+    """The seed of one helper's noise for one step. `seed`: the session's root; `body`: its digest.
 
-    Run by helpers, and by who audits them with a helper's folder.
+    Run by helpers, and by anyone auditing them with a helper's folder.
     """
     # The body too: were a step ever answered for a second body, its noise would not cancel out.
     return hashlib.sha256(_LABEL + seed + step.to_bytes(8, "big") + body).digest()
 
 
 def _is_next(stored: StoredSession, step: int, body: bytes) -> bool:
-    """Whether this is the next step; no if it is the last one again. Raises if it is neither."""
+    """Whether this is the next step, not the last one again. Raises if it is neither."""
     if not 0 <= step < stored.steps:
         raise NoSuchStep(f"the session has {stored.steps} steps, numbered from 0: there is no {step}")
     if step > stored.used:

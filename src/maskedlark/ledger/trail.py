@@ -1,8 +1,8 @@
 """Verifying a helper's receipts from public documents alone. Run by anyone.
 
-The same arithmetic as the helper's ledger: every charge is computed again, and the chain has to say the same.
-The number of batches that a record is in comes from a secret seed. A Poisson session says the most that
-helpers allow, which everybody can compute; all others say exactly how often a record is used.
+Every charge is computed again, as by the helper's ledger, and must equal what the chain states. How many
+batches a record is in follows from a secret seed. A Poisson session states the most that helpers allow, which
+anyone can compute; all others state exactly how often a record is used.
 """
 
 import math
@@ -30,14 +30,14 @@ from maskedlark.parameters.document import Document
 from maskedlark.wire.signatures import VerifyingKey
 
 _CLOSE, _ABSOLUTE = 1e-9, 1e-9
-"""Figures may differ by so much: accountants of two machines need not round alike."""
+"""The tolerance for figures: accountants of two machines need not round alike."""
 _ROUNDED = 1e-4
-"""Those of courses by so much: what their transforms lose is small, but beside a small δ."""
+"""The tolerance for sessions' figures: their transforms lose little, but not compared with a small δ."""
 
 
 @dataclass
 class Trail:
-    """What a verified chain adds up to."""
+    """The totals of a verified chain."""
 
     origin: str
     helper: str
@@ -45,30 +45,30 @@ class Trail:
     """By digest, in hexadecimal."""
     receipts: list[Receipt] = field(default_factory=list)
     lost: int = 0
-    """Receipts that are in no place of the chain: the helper says that it lost them."""
+    """The number of receipts that the helper states it lost: they are not in the chain."""
     _digests: dict[int, str | None] = field(default_factory=lambda: {0: None})
-    """By number: of nothing, and of every receipt that was followed."""
+    """The digest of every receipt followed, by number; None for number 0."""
     _closed: int = 0
     """Nothing may be answered under documents up to this version."""
     _accounts: dict[str, Account] = field(default_factory=dict)
     _sealed: dict[str, SealedReceipt] = field(default_factory=dict)
     _requests: set[str] = field(default_factory=set)
     _sessions: dict[str, OpenedReceipt] = field(default_factory=dict)
-    """Those that are open."""
+    """The open ones."""
     _slots: dict[str, list[range]] = field(default_factory=dict)
-    """By dataset: those that sessions have."""
+    """The slots that sessions have, by dataset."""
 
     def spent(self) -> dict[str, Spent]:
         """What a source has cost under each document that receipts name."""
         return {digest: account.spent() for digest, account in self._accounts.items()}
 
     def local(self) -> dict[str, float]:
-        """What sums without noise tell of a source's labels beside that, under documents that had some."""
+        """What sums without noise reveal of a source's labels besides, under documents that had some."""
         bare = [each for each in self.receipts if isinstance(each, OpenedReceipt) and each.course is None]
         return {each.parameters: randomised.epsilon(self.documents[each.parameters]) for each in bare}
 
     def follow(self, signed: SignedReceipt) -> None:
-        """Take the next receipt, or raise what is wrong with it."""
+        """Add the next receipt, or raise what is wrong with it."""
         document = self._document(signed.claimed())
         identities = {helper.name: helper.identity for helper in document.helpers}
         if self.helper not in identities:
@@ -89,7 +89,7 @@ class Trail:
         self._digests[receipt.number] = signed.digest.hex()
 
     def _number(self) -> int:
-        """Of the last receipt."""
+        """The last receipt's number."""
         return self.receipts[-1].number if self.receipts else 0
 
     def _document(self, receipt: Receipt) -> Document:
@@ -103,7 +103,7 @@ class Trail:
         last = self._number()
         follows = (receipt.number, receipt.previous) == (last + 1, self._digests[last])
         if isinstance(receipt, RecoveredReceipt):
-            # Whoever holds some of those that were lost goes on from them; the others are in nobody's chain.
+            # A holder of some of the lost receipts continues after them; nobody's chain has the others.
             kept = receipt.kept <= last and self._digests.get(receipt.kept, "") == receipt.kept_digest
             follows = kept and (follows or receipt.number > last + 1)
         if not follows:
@@ -139,7 +139,7 @@ class Trail:
             self._sessions[receipt.request] = receipt
 
     def _check_slots(self, receipt: OpenedReceipt) -> None:
-        """Two sessions that share a slot have batches in common."""
+        """Refuse shared slots: the sessions would have batches in common."""
         for dataset, first in zip(receipt.datasets, receipt.slots, strict=True):
             end, before = first + receipt.steps, self._slots.setdefault(dataset, [])
             if any(first < each.stop and each.start < end for each in before):
@@ -166,7 +166,7 @@ class Trail:
         for each in sealed:
             if each is None or (each.parameters, each.purpose) != (receipt.parameters, purpose):
                 raise BadReceipt(f"receipt {receipt.number} answers over a dataset that was not sealed so")
-        # Of one model there may be fewer: this much can be seen from outside.
+        # One model may have fewer: this is what can be seen from outside.
         records = sum(each.records for each in sealed if each)
         if records < document.k or (purpose == "aggregate" and records > document.most_records):
             raise BadReceipt(f"receipt {receipt.number} answers over {records} records, which is not allowed")
@@ -174,9 +174,9 @@ class Trail:
 
 
 def _check_opening(receipt: OpenedReceipt, document: Document, records: int) -> None:
-    """Refuse an opening with other noise than is declared, or with a course that its sampling does not have.
+    """Refuse an opening with undeclared noise, or with a charge that does not follow from its sampling.
 
-    `records`: of all its datasets. Of the model there may be fewer.
+    `records`: of all its datasets. The model may have fewer.
     """
     if len(receipt.slots) != len(receipt.datasets):
         raise BadReceipt(f"receipt {receipt.number} has not one slot for each dataset")
@@ -194,7 +194,7 @@ def _check_opening(receipt: OpenedReceipt, document: Document, records: int) -> 
 
 
 def _follows(receipt: OpenedReceipt, course: SessionCharge) -> bool:
-    """Whether rate and batches are those of the sampling."""
+    """Whether rate and batches follow from the sampling."""
     rate = receipt.sampling.rate
     if rate is None or rate == 1:
         return course.rate == 1 and course.batches == course.steps
@@ -203,7 +203,7 @@ def _follows(receipt: OpenedReceipt, course: SessionCharge) -> bool:
 
 
 def _check_closing(receipt: ClosedReceipt, opened: OpenedReceipt) -> None:
-    """Refuse a closing that keeps less of a course than was used."""
+    """Refuse a closing that keeps less of a charge than was used."""
     if receipt.used > opened.steps or receipt.course != opened.course:
         raise BadReceipt(f"receipt {receipt.number} closes another session than was opened")
     if (receipt.kept is None) != (opened.course is None):
@@ -226,7 +226,7 @@ def _check_noise(receipt: ReleaseReceipt, document: Document) -> None:
 
 def _check_balance(receipt: ReleaseReceipt | OpenedReceipt | ClosedReceipt, cost: Cost) -> None:
     ours, theirs = Balance.of(cost), receipt.balance
-    # Only where sampled courses count do the figures of two adversaries differ.
+    # The figures of two adversaries differ only where sampled sessions count.
     exact = ours.spent_epsilon == ours.spent_coalition_epsilon and isinstance(receipt, ReleaseReceipt)
     apart = max(_ABSOLUTE, 0 if exact else _ROUNDED * max(1.0, ours.spent_epsilon))
     close = partial(math.isclose, rel_tol=_CLOSE if exact else _ROUNDED, abs_tol=apart)

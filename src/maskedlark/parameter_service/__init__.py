@@ -1,1 +1,1 @@
-"""The parameter service: publishes what ad servers declare and helpers' keys, signed and never changed."""
+"""The parameter service: publishes ad servers' documents and helpers' keys, signed and never changed."""

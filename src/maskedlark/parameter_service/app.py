@@ -1,4 +1,4 @@
-"""The parameter service over HTTP. Everything that it holds is public; what is handed in is signed."""
+"""The parameter service over HTTP. Everything it holds is public; everything it is sent is signed."""
 
 from typing import Annotated
 
@@ -15,7 +15,7 @@ from maskedlark.wire.report import MAX_ORIGIN
 from maskedlark.wire.signatures import SigningKey
 
 JSON, CBOR = "application/json", "application/cbor"
-# A proxy that shows yesterday's newest version would look like a service that goes back.
+# A proxy that shows yesterday's newest version would look like a rollback by the service.
 _CHANGES = {"cache-control": "no-store"}
 _NEVER_CHANGES = {"cache-control": "public, max-age=31536000, immutable"}
 

@@ -1,4 +1,4 @@
-"""`parameters.toml`: what the parameter service signs with, where it keeps things, whom it vouches for.
+"""`parameters.toml`: the parameter service's signing key, storage, and the keys it vouches for.
 
 `maskedlark parameters init` writes one with every key. Read in one place, frozen, and closed to unknown keys.
 """

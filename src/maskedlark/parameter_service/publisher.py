@@ -1,4 +1,4 @@
-"""Publishing documents and keys that were handed in: what is accepted, and what is refused."""
+"""Which submitted documents and keys are published, and which are refused. Run by the parameter service."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,10 +16,7 @@ from maskedlark.wire.signatures import SigningKey, VerifyingKey
 
 @dataclass(frozen=True)
 class Pinned:
-    """Whom the operator vouches for: public keys by name.
-
-    An origin's key signs its first document; later document keys are in the chain.
-    """
+    """Public keys that the operator vouches for, by name. An origin's signs its first document."""
 
     origins: Mapping[str, VerifyingKey] = field(default_factory=dict)
     helpers: Mapping[str, VerifyingKey] = field(default_factory=dict)
@@ -27,7 +24,7 @@ class Pinned:
 
 @dataclass(frozen=True)
 class Publisher:
-    """Everything that the parameter service needs to publish. `added` in answers: it was not there before."""
+    """Publishes documents and key configurations."""
 
     store: Store
     service_key: SigningKey
@@ -37,14 +34,13 @@ class Publisher:
     def publish(self, handed: Signed) -> tuple[Signed, bool]:
         """The countersigned document and whether it is new, if it is the next one of its origin's chain.
 
-        The same document again is answered with the stored one: its ad server may not have got the answer.
+        Idempotent: the same document again gets the stored one, as its ad server may have missed the answer.
         """
-        # Anyone may hand in anything: it is decoded only once its signature is verified.
+        # Anyone may send anything: decode only once the signature is verified.
         origin, version = handed.names()
         if origin not in self.pinned.origins:
             raise UnknownOrigin(f"no key is pinned for {origin}; ask the operator of this service")
-        # Between reading the end of the chain and adding to it nobody else writes: of two documents
-        # for one version exactly one gets in.
+        # One transaction, so that of two documents for one version exactly one gets in.
         with self.store.writing() as view:
             before = self._before(view, origin, version)
             opened = chain.follow(handed, before, self.pinned.origins[origin])
@@ -78,7 +74,7 @@ class Publisher:
         return True
 
     def _before(self, view: View, origin: str, version: int) -> Document | None:
-        """The stored version before the claimed one; the newest, where it claims to skip some."""
+        """The stored version before the claimed one; the newest if it skips some."""
         try:
             newest = view.latest(origin)
         except UnknownOrigin:
@@ -90,7 +86,7 @@ class Publisher:
         return view.version(origin, version - 1).claimed()
 
     def _stored(self, view: View, opened: Document) -> Signed:
-        """What is published as this version. Refuses a second document for it."""
+        """The published document of this version. Refuses a second one."""
         stored = view.version(opened.origin, opened.version)
         if stored.body != opened.encode():
             raise Forked(

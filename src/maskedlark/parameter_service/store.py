@@ -1,4 +1,4 @@
-"""What the parameter service has published. Only ever added to, which the database itself sees to."""
+"""What the parameter service has published. Append-only, which the database itself enforces."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,7 +71,7 @@ FOR EACH STATEMENT EXECUTE FUNCTION maskedlark_refuse()
 
 
 def _forbid_changes() -> None:
-    """Once the tables are made, nobody changes a row: no mistake of ours, and no operator by hand."""
+    """Make rows immutable once the tables exist: for mistakes of ours, and for operators by hand."""
     _then(_POSTGRESQL_REFUSES, "postgresql")
     for table in metadata.tables:
         for deed in ("UPDATE", "DELETE"):
@@ -168,7 +168,7 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[View]:
-        """A transaction that excludes every other writer from its first read on; durable when it ends."""
+        """A transaction that excludes other writers from its first read on; durable when it ends."""
         with self._database.write() as connection:
             self._database.alone(connection, "parameters")
             yield View(connection)
@@ -186,5 +186,5 @@ class Store:
             return {(kind,): connection.scalar(count) or 0 for kind, count in counts.items()}
 
     def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         self._database.close()

@@ -1,1 +1,1 @@
-"""The declared settings: document, chain, policy, drafting."""
+"""The parameter document: settings, chain, policy, drafting. Run by every party."""

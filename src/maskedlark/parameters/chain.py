@@ -1,8 +1,7 @@
-"""Signed documents and the chain that they form: each signed by the document key of the one before it.
+"""Signed documents and the chain that they form: each is signed by the previous one's document key.
 
-The first is signed by the document key that the operator of the parameter service pinned for the origin. The
-key that signs requests signs no document. The service countersigns, so that it cannot later deny what it
-published.
+The first is signed by the document key that the parameter service's operator pinned for the origin. The
+request key signs no document. The service countersigns, so that it cannot later deny what it published.
 """
 
 import json
@@ -24,7 +23,7 @@ _FIELDS = {"document", "origin_signature", "service_signature"}
 
 
 class _Names(BaseModel):
-    """What a document calls itself; the rest of it is not looked at."""
+    """A document's own origin and version; the rest is ignored."""
 
     model_config = ConfigDict(strict=True)
 
@@ -33,21 +32,21 @@ class _Names(BaseModel):
 
 
 class _Format(BaseModel):
-    """The format that a document says it has."""
+    """The format that a document states."""
 
     format: int
 
 
 @dataclass(frozen=True)
 class Signed:
-    """A document in its canonical bytes, signed by its origin and, once published, by the service."""
+    """A document in canonical bytes, signed by its origin and, once published, by the service."""
 
     body: bytes
     origin_signature: bytes
     service_signature: bytes | None = None
 
     def encode(self) -> bytes:
-        """JSON for the wire: the document as text, so that its very bytes are what is verified."""
+        """JSON for the wire: the document as text, so that exactly these bytes are verified."""
         message = {
             "document": self.body.decode(),
             "origin_signature": self.origin_signature.hex(),
@@ -63,7 +62,7 @@ class Signed:
         return found
 
     def names(self) -> tuple[str, int]:
-        """Origin and version as it claims them: to know whose key to check with, at little cost."""
+        """The claimed origin and version, decoded cheaply to find the key to verify with."""
         try:
             found = _Names.model_validate_json(self.body)
         except ValidationError:
@@ -71,7 +70,7 @@ class Signed:
         return found.origin, found.version
 
     def claimed(self) -> Document:
-        """What it says. To decode is work: for what is one's own, or was verified before."""
+        """The document, unverified. Decoding is costly: for one's own, or what was verified before."""
         return document.decode(self.body)
 
     def published(self, service_key: VerifyingKey) -> None:
@@ -89,7 +88,7 @@ def sign(drafted: Document, document_key: SigningKey) -> Signed:
 
 
 def _refuse_request_key(found: Document, signer: VerifyingKey) -> None:
-    """Refuse a signer that is online, whatever the document before says."""
+    """Refuse a signer that is online, whatever the previous document says."""
     if signer.public.hex() == found.request_key:
         raise BadSignature("this is the request key, which signs no documents: sign with the document key")
 
@@ -101,7 +100,7 @@ def countersign(signed: Signed, service_key: SigningKey) -> Signed:
 
 
 def decode(data: bytes) -> Signed:
-    """A signed document off the wire. Nothing is verified yet."""
+    """A signed document off the wire, not yet verified."""
     try:
         item = json.loads(data)
     except (ValueError, RecursionError):
@@ -125,7 +124,7 @@ def _text(item: str) -> bytes:
 
 
 def _refuse_format_1(body: bytes) -> None:
-    """Say so before its signatures, which are for other labels, do not verify."""
+    """Name the old format as the reason, before its signatures under other labels fail to verify."""
     with suppress(ValidationError):
         if _Format.model_validate_json(body).format == 1:
             raise InvalidDocument(FORMAT_1)
@@ -142,7 +141,7 @@ def _signature(item: object) -> bytes:
 
 
 def follow(signed: Signed, before: Document | None, pinned: VerifyingKey) -> Document:
-    """The document, if it is the very next one of its chain. Run by the service before it publishes."""
+    """The document, if it is the next one of its chain. Run by the service before it publishes."""
     key = pinned if before is None else VerifyingKey(bytes.fromhex(before.document_key))
     found = signed.open(key)
     if before is None:
@@ -165,7 +164,7 @@ def follow(signed: Signed, before: Document | None, pinned: VerifyingKey) -> Doc
 def verify(
     chain: Sequence[Signed], origin: str, pinned: VerifyingKey, service_key: VerifyingKey
 ) -> list[Document]:
-    """Every document of an origin, from the first on. Run by browsers, helpers and anyone who audits."""
+    """Every document of an origin, from the first on. Run by browsers, helpers and auditors."""
     documents: list[Document] = []
     for signed in chain:
         signed.published(service_key)

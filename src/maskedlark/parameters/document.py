@@ -1,6 +1,6 @@
 """The parameter document: all that an ad server declares in public, signed, versioned, chained by hash.
 
-Browsers make reports by it and helpers answer by it, each after checking it against a policy of its own.
+Browsers make reports by it and helpers answer by it, each after checking it against its own policy.
 """
 
 import hashlib
@@ -54,25 +54,25 @@ class Document(Canonical):
     origin: Origin
     version: Annotated[int, Field(ge=1, le=1 << 31)]
     previous: Hex32 | None
-    """The digest of the version before; none for the first."""
+    """The digest of the previous version; None for the first."""
     not_after: Seconds
     document_key: PublicKey
     """It signs the next document and nothing else, so that it can stay offline."""
     request_key: PublicKey
-    """It signs requests to helpers, and no document: who steals it cannot declare anything."""
+    """It signs requests to helpers, and no document: a thief of it cannot declare anything."""
     helpers: Annotated[tuple[HelperIdentity, ...], Field(min_length=2, max_length=16)]
     k: Annotated[int, Field(ge=1, le=1 << 31)]
     budget: Budget
     training: Ceilings | None = None
     mechanisms: dict[Literal["aggregate", "train"], Mechanism]
     most_records: Annotated[int, Field(ge=1, le=1 << 31)] = 1 << 26
-    """The most records of one release: it keeps sums inside the field."""
+    """The most records per release: it keeps sums inside the field."""
     keys: Annotated[tuple[Name, ...], Field(max_length=MAX_NAMES)] = ()
     values: Annotated[tuple[ConversionValue, ...], Field(max_length=MAX_NAMES)] = ()
     models: Annotated[tuple[TrainedModel, ...], Field(max_length=64)] = ()
     decoys: Annotated[tuple[Decoy, ...], Field(max_length=256)] = ()
     fake_rate: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """The probability that a source is accompanied by a fake report, for each purpose."""
+    """The probability that a fake report accompanies a source, for each purpose."""
     attribution_window_s: Annotated[int, Field(ge=1, le=1 << 30)]
     delay: Delay
     report_lifetime_s: Annotated[int, Field(ge=3600, le=1 << 30)]
@@ -151,7 +151,7 @@ class Document(Canonical):
         self._check_delta()
 
     def _check_delta(self) -> None:
-        """Gaussian noise has no pure epsilon: what it serves needs a delta."""
+        """Gaussian noise has no pure epsilon, so its purpose needs a delta."""
         for purpose in self.purposes():
             if self.mechanisms[purpose.value].kind == "gaussian" and self.delta(purpose) == 0:
                 raise ValueError(
@@ -160,7 +160,7 @@ class Document(Canonical):
                 )
 
     def _check_range(self) -> None:
-        """No sum of values, and no count, leaves the field, noise of all helpers included."""
+        """No sum of values and no count leaves the field, including the noise of all helpers."""
         for name, width in [("records", 1), *((value.name, value.width()) for value in self.values)]:
             floor = self.mechanisms["aggregate"].noise_floor if self.values else 1.0
             noise = TAIL * floor * width * len(self.helpers)
@@ -209,12 +209,12 @@ class Document(Canonical):
 
     @cached_property
     def measure(self) -> Measure:
-        """Keys and values, as the core knows them."""
+        """Keys and values, converted to the core's type."""
         return Measure(self.keys, tuple(value.declared() for value in self.values))
 
     @cached_property
     def declared_models(self) -> dict[str, Model]:
-        """Models by tag, as the core knows them."""
+        """Models by tag, converted to the core's type."""
         return {model.tag: model.declared() for model in self.models}
 
     def trained(self, tag: str) -> TrainedModel:
@@ -226,15 +226,15 @@ class Document(Canonical):
         return found[0]
 
     def delta(self, purpose: Purpose) -> float:
-        """The δ that a purpose is accounted at: training has its ceiling's, aggregation what that leaves.
+        """The δ that a purpose is accounted at: training has its ceiling's, aggregation the rest.
 
-        Fixed here, and not by what is asked, so that δ never adds up to more than the budget's.
+        Fixed here and not per query, so that δ never adds up to more than the budget's.
         """
         train = self.training.adserver.delta if self.models and self.training else 0.0
         return train if purpose is Purpose.TRAIN else self.budget.delta - train
 
     def payload_size(self, purpose: Purpose) -> int:
-        """The one size of all payloads of a purpose."""
+        """The common size of all payloads of a purpose."""
         return self._payload_sizes[purpose]
 
     @cached_property
@@ -247,12 +247,12 @@ class Document(Canonical):
 
     @cached_property
     def digest(self) -> bytes:
-        """The name of this document: every report made under it carries it."""
+        """This document's identifier: every report made under it carries it."""
         return hashlib.sha256(self.encode()).digest()
 
 
 def decode(data: bytes) -> Document:
-    """A document from its canonical form, and from no other."""
+    """A document from its canonical form only."""
     document = parse(data)
     if document.encode() != data:
         raise InvalidDocument("the document is not in its canonical form (RFC 8785, every setting present)")
@@ -260,8 +260,8 @@ def decode(data: bytes) -> Document:
 
 
 def parse(data: bytes | str) -> Document:
-    """A document from any JSON: for drafts. Says what is wrong, and where."""
-    # Before it is parsed: of a list of a million wrong things a million errors would be made.
+    """A document from any JSON, for drafts. Errors state what is wrong, and where."""
+    # Before parsing: a list of a million wrong things would make a million errors.
     text = data if isinstance(data, bytes) else data.encode(errors="replace")
     if text.count(b",") > MAX_COMMAS:
         raise InvalidDocument(f"more than {MAX_COMMAS} commas: no document declares so much")

@@ -54,13 +54,13 @@ def draft(
     before: Document | None,
     moment: int,
 ) -> Document:
-    """The next document behind `before`, or the first. Says what is missing or does not fit.
+    """The next document after `before`, or the first. Errors state what is missing or does not fit.
 
-    A key that is not given stays what it was in the document before.
+    A key that is not given stays as it was in the previous document.
     """
     try:
         given = tomllib.loads(toml)
-    except ValueError as error:  # Also of a number with more digits than Python reads.
+    except ValueError as error:  # Also a number with more digits than Python reads.
         raise InvalidDocument(f"the settings are no TOML: {error}") from None
     except RecursionError:
         raise InvalidDocument("the settings are nested deeper than any document") from None
@@ -77,7 +77,7 @@ def draft(
 
 
 def _by_purpose(given: dict[str, Any]) -> dict[str, Any]:
-    """Mechanisms and ceilings for what is declared, and for nothing else."""
+    """Mechanisms and ceilings for the declared purposes only."""
     declared = {
         purpose for purpose, what in {"aggregate": "values", "train": "models"}.items() if given.get(what)
     }
@@ -93,7 +93,7 @@ def _place(before: Document | None) -> dict[str, Any]:
 
 
 def _not_after(settings: dict[str, Any], moment: int) -> Any:  # noqa: ANN401 - what it is, `document.parse` checks
-    """The last moment: as given, or so many days from now."""
+    """The last moment: as given, or a number of days from now."""
     days = settings.pop("valid_days", None)
     if days is not None and "not_after" in settings:
         raise InvalidDocument("valid_days and not_after say the same: give one of them")
@@ -125,5 +125,5 @@ def _json(settings: dict[str, Any]) -> str:
         return json.dumps(settings)
     except TypeError:
         raise InvalidDocument("a date or time has no place in the settings: give numbers") from None
-    except (ValueError, RecursionError):  # A whole number in hexadecimal may have more digits than text may.
+    except (ValueError, RecursionError):  # A hexadecimal number may have more digits than text may.
         raise InvalidDocument("the settings hold a number or a list that no document has") from None

@@ -1,4 +1,4 @@
-"""What a document means, in plain words: for those who draft one, and those who are asked to trust it."""
+"""What a document means, in plain words, for its author and for those asked to trust it."""
 
 import math
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from maskedlark.parameters.settings import Budget, Delay, TrainedModel
 Line = tuple[str, str]
 WARNING = "warning"
 MAX_DATED = 1 << 37
-"""Documents may name moments that calendars here do not reach."""
+"""Documents may name moments beyond what calendars here reach."""
 
 
 def meaning(document: Document) -> list[Line]:
-    """One line per setting: what it is about, and what it says."""
+    """One line per setting: its subject, and what it says."""
     parts = (_who, _protection, _measured, _models, _together, _reports)
     return [line for part in parts for line in part(document)]
 
@@ -72,7 +72,7 @@ def _models(document: Document) -> Iterator[Line]:
 
 
 def _local(model: TrainedModel) -> list[str]:
-    """Local noise, and what it promises for everything that one source reveals under this tag."""
+    """Local noise, and what it guarantees for everything that one source reveals under this tag."""
     noise, promised, lines = model.feature_noise, model.promised(), []
     if noise is not None:
         lines.append(
@@ -88,7 +88,7 @@ def _local(model: TrainedModel) -> list[str]:
 
 
 def _together(document: Document) -> Iterator[Line]:
-    """Local noise is drawn for every source and tag: what a source reveals under several tags adds up."""
+    """Local noise is drawn per source and tag: what a source reveals under several tags adds up."""
     models = document.models
     if len(models) < 2 or not any(model.feature_noise or model.randomised_response for model in models):
         return

@@ -1,6 +1,6 @@
 """Local policy: what a browser or a helper accepts, whatever an ad server declares.
 
-Who guards the guards: an ad server cannot name its own sock-puppets as helpers, or declare a million as ε.
+It keeps an ad server from naming its own sock-puppets as helpers, or declaring an ε of a million.
 """
 
 import math
@@ -40,7 +40,7 @@ class BudgetOverCeiling(OutsidePolicy):
 
 
 class Policy(Settings):
-    """A party's own ceilings. Held by every browser and every helper."""
+    """A party's own limits. Held by every browser and every helper."""
 
     # Identities, not names: a name can be taken.
     trusted_helpers: tuple[Hex32, ...] = Field(
@@ -69,7 +69,7 @@ class Policy(Settings):
     )
 
     def check(self, document: Document) -> None:
-        """Return if the document is acceptable; raise what it breaks first."""
+        """Return if the document is acceptable; raise the first violation."""
         for helper in document.helpers:
             if helper.identity not in self.trusted_helpers:
                 raise UntrustedHelper(
@@ -89,7 +89,7 @@ class Policy(Settings):
 
 
 class Bound(NamedTuple):
-    """The most that a source may cost: ε by what it is for, and δ."""
+    """The most that a source may cost: ε by purpose, and δ."""
 
     parts: Mapping[str, float]
     delta: float
@@ -114,19 +114,19 @@ def against_adserver(document: Document) -> Bound:
 def against_coalition(document: Document) -> Bound:
     """What it may cost against the ad server with all helpers but one, all purposes together. Anyone.
 
-    Training has a ceiling of its own. Aggregation costs a coalition what it costs the ad server, and may have
+    Training has a ceiling of its own. Aggregation costs a coalition what it costs the ad server, and may use
     the whole budget: training over batches that the ad server does not know may leave nearly all of it.
     """
     purposes = {"to aggregate": document.budget} if document.values else {}
     if document.models and document.training:
         purposes["to train"] = document.training.coalition
-    # δ does not add up: the budget's is shared out among purposes (`Document.delta`), against whom it may be.
+    # δ does not add up: the budget's is divided among purposes (`Document.delta`), against any adversary.
     delta = max(budget.delta for budget in purposes.values())
     return Bound({what: budget.epsilon for what, budget in purposes.items()} | _local(document), delta)
 
 
 def _local(document: Document) -> dict[str, float]:
-    """What local noise alone lets through, on top: no budget is charged for that."""
+    """What local noise alone reveals, on top: no budget is charged for it."""
     local = randomised.epsilon(document)
     return {"for sums without noise over randomised records": local} if local else {}
 

@@ -1,8 +1,8 @@
-"""Labels that were randomised in the browser: sums without noise, that are the truth's on average.
+"""Labels randomised in the browser: sums without noise, unbiased estimates of the truth.
 
-Randomised response makes a · one-hot + b of a one-hot label, on average (`core.local_dp`). Helpers undo that
-in the masks, before a function sees them: it is linear, so that each does it with its own shares, and the sum
-comes out right for every function and every number of labels. Coefficients are whole numbers in `UNIT`s.
+Randomised response turns a one-hot label into a · one-hot + b on average (`core.local_dp`). Helpers undo that
+in the masks, before a function sees them. This is linear, so each does it with its own shares, and the sum
+comes out right for every function and number of labels. Coefficients are integers in `UNIT`s.
 """
 
 import math
@@ -17,18 +17,18 @@ from maskedlark.parameters.document import Document
 from maskedlark.parameters.settings import TrainedModel
 
 UNIT = 1 << 16
-"""What the ad server divides a sum by: coefficients are whole multiples of its inverse."""
+"""The ad server divides a sum by this: coefficients are multiples of its inverse."""
 
 
 def missing(document: Document, tag: str) -> str | None:
-    """What keeps a model's records from being private by themselves; none if nothing does. Anyone."""
+    """What keeps a model's records from being private by themselves; None if nothing does. Anyone."""
     declared = document.trained(tag)
     if declared.randomised_response is None:
         return f"labels of {tag} are not randomised"
     if declared.feature_noise is None:
         return f"features of {tag} have no noise of their own"
     if document.fake_rate > 0:
-        # A fake's masks are all 0: randomised response hides a label, not who is a fake.
+        # A fake's masks are all 0: randomised response hides a label, not which records are fakes.
         return "there are fakes, which only noise hides"
     if declared.candidates != "all":
         return f"records of {tag} do not show all labels"
@@ -36,9 +36,9 @@ def missing(document: Document, tag: str) -> str | None:
 
 
 def epsilon(document: Document) -> float:
-    """What sums without noise tell of a source's labels, under all models that allow them together. Anyone.
+    """What sums without noise reveal of a source's labels, over all models that allow them. Anyone.
 
-    No budget holds it: such sums are asked as often as one likes, and are charged nothing.
+    No budget limits it: such sums can be asked any number of times, and are charged nothing.
     """
     alone = [model for model in document.models if missing(document, model.tag) is None]
     return math.fsum(model.promised().labels for model in alone)
@@ -51,9 +51,9 @@ def check(document: Document, tag: str) -> None:
 
 
 def unbiased(records: TrainingRecords, declared: TrainedModel, helpers: int) -> TrainingRecords:
-    """One helper's shares of masks (one-hot - b) / a, in units: all helpers' add up to them."""
+    """One helper's shares of the masks (one-hot - b) / a, in units: all helpers' shares add up to them."""
     kept, off = _coefficients(declared)
-    # Everybody takes off the same part: in the field any number of helpers divides.
+    # Every helper subtracts the same part: the field can divide by any number of helpers.
     part = np.array([int(each) * pow(helpers, -1, field.P) % field.P for each in off], np.int64)
     scaled = field.multiply(records.shares, np.broadcast_to(kept, records.shares.shape))
     shares = field.subtract(scaled, np.broadcast_to(part, scaled.shape))
@@ -61,7 +61,7 @@ def unbiased(records: TrainingRecords, declared: TrainedModel, helpers: int) -> 
 
 
 def growth(declared: TrainedModel) -> int:
-    """How many times as large as before a record's part of a sum can be."""
+    """By what factor a record's part of a sum can grow."""
     kept, off = _coefficients(declared)
     sizes = [len(label.space()) for label in declared.labels]
     ends = np.cumsum([0, *sizes])
@@ -69,14 +69,14 @@ def growth(declared: TrainedModel) -> int:
 
 
 def _coefficients(declared: TrainedModel) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For every mask: what it is multiplied by, and what is taken off."""
+    """For every mask: its factor, and what is subtracted."""
     response = declared.randomised_response
     assert response is not None, "who is unbiased was randomised"
     kept, off = [], []
     for label in declared.labels:
         a, b = response.declared().unbiasing(label.space())
         size, taken = len(label.space()), round(UNIT * b / a)
-        # 1 / a = 1 + size · b / a: made of the same rounded number, what all candidates share stays exact.
+        # 1 / a = 1 + size · b / a: from the same rounded number, so what all candidates share stays exact.
         kept += [UNIT + size * taken] * size
         off += [taken] * size
     return np.array(kept, np.int64), np.array(off, np.int64)

@@ -1,4 +1,4 @@
-"""The parts of a parameter document, each a frozen value that refuses unknown and senseless settings."""
+"""The parts of a parameter document: frozen values that refuse unknown and senseless settings."""
 
 import json
 import re
@@ -25,19 +25,19 @@ from maskedlark.wire.columns import MAX_KEY_TEXT
 from maskedlark.wire.signatures import VerifyingKey
 
 MAX_SHOWN = 1024
-"""The most candidates that a record may show: each is eight bytes of every report to helper 0."""
+"""The most candidates that a record may show: each adds eight bytes to every report to helper 0."""
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME, pattern=r"^[A-Za-z0-9_.:/ -]+$")]
 KeyText = Annotated[str, StringConstraints(max_length=MAX_KEY_TEXT)]
 MAX_NUMBER = (1 << 53) - 1
-"""Canonical JSON has no larger whole numbers."""
+"""Canonical JSON has no larger integers."""
 KeyNumber = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
 Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 MAX_FAULTS, MAX_COUNTED, MAX_SAID = 3, 1000, 500
-"""Faults that are said, and that are looked at; letters of what is said."""
+"""How many faults are reported, how many are examined, and how many characters a report has."""
 
 
 def _strong(public: str) -> str:
@@ -54,42 +54,42 @@ STRICT = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=Fals
 
 
 class Settings(BaseModel):
-    """Frozen, strict, and closed: a key that is not known is refused."""
+    """Frozen, strict, and closed: an unknown key is refused."""
 
     model_config = STRICT
 
 
 class Canonical(Settings):
-    """A value with one form of bytes: canonical JSON (RFC 8785)."""
+    """A value with one encoding: canonical JSON (RFC 8785)."""
 
     def encode(self) -> bytes:
-        """What is signed, hashed and published."""
+        """The bytes that are signed, hashed and published."""
         return rfc8785.dumps(json.loads(self.model_dump_json()))
 
 
 def faults(error: ValidationError) -> str:
-    """What is wrong, and where: names and rules, never what stood there. The first few, and not long."""
-    if error.error_count() > MAX_COUNTED:  # To look at each would cost more than it cost to make them.
+    """What is wrong, and where: names and rules, never the values. The first few, in short."""
+    if error.error_count() > MAX_COUNTED:  # Examining each would cost more than creating them did.
         return f"{error.error_count()} things are wrong"
     found = error.errors(include_url=False, include_context=False, include_input=False)[:MAX_FAULTS]
     return "; ".join(map(_fault, found))[:MAX_SAID]
 
 
 def _fault(fault: ErrorDetails) -> str:
-    # An author of a draft needs to see a name that is not known; of others' only a plain word is said again.
+    # A draft's author needs to see an unknown name; from others, only plain words are repeated.
     place = [name for name in fault["loc"] if isinstance(name, int) or _PLAIN.fullmatch(name)]
     return ": ".join(filter(None, [".".join(map(str, place)), fault["msg"].removeprefix("Value error, ")]))
 
 
 class HelperIdentity(Settings):
-    """A helper by who it is: its keys and address are in its own key configuration."""
+    """A helper's identity: its keys and address are in its own key configuration."""
 
     name: Name
     identity: PublicKey
 
 
 class Budget(Settings):
-    """What may be learned of one source, over its whole life."""
+    """What may be learned of one source over its lifetime."""
 
     epsilon: Annotated[float, Field(gt=0, le=1e6)]
     delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -109,7 +109,7 @@ class Ceilings(Settings):
 
 
 class Mechanism(Settings):
-    """How noise is drawn, and the least of it: its scale in units of the sensitivity."""
+    """How noise is drawn, and its minimum: the scale in units of the sensitivity."""
 
     kind: Literal["laplace", "gaussian"]
     noise_floor: Annotated[float, Field(ge=1e-3, le=1e9)]
@@ -135,7 +135,7 @@ class ConversionValue(Settings):
         return max(self.high, 0) - min(self.low, 0)
 
     def declared(self) -> Value:
-        """As the core knows it."""
+        """Converted to the core's type."""
         return Value(self.name, self.low, self.high)
 
 
@@ -144,9 +144,8 @@ class Label(Settings):
 
     kind: Literal["binary", "categorical", "integers", "reals"]
     of: Name | None = None
-    """The conversion value that it is taken from, cut to the label's bounds; a binary one: was it over 0.
-
-    A binary label of nothing says whether there was any conversion at all."""
+    """The conversion value that it is taken from, clipped to the label's bounds; for a binary one, whether it
+    was over 0. If None, a binary label states whether there was any conversion at all."""
     classes: Annotated[int, Field(ge=2, le=MAX_LABELS)] | None = None
     low: int | None = None
     high: int | None = None
@@ -168,7 +167,7 @@ class Label(Settings):
         return self
 
     def space(self) -> LabelSpace:
-        """As the core knows it. Raises if there is no such space."""
+        """Converted to the core's type. Raises if there is no such space."""
         return self._space
 
     @cached_property
@@ -188,13 +187,13 @@ class Label(Settings):
 
 
 class FeatureNoise(Settings):
-    """Local DP: Laplace(sensitivity / epsilon) on every byte feature, once a source."""
+    """Local DP: Laplace(sensitivity / epsilon) on every byte feature, once per source."""
 
     epsilon: Annotated[float, Field(ge=local_dp.MIN_EPSILON, le=local_dp.MAX_EPSILON)]
     sensitivity: Annotated[float, Field(ge=1, le=local_dp.LARGEST)]
 
     def declared(self) -> local_dp.FeatureNoise:
-        """As the core knows it."""
+        """Converted to the core's type."""
         return local_dp.FeatureNoise(self.epsilon, self.sensitivity)
 
 
@@ -204,12 +203,12 @@ class RandomisedResponse(Settings):
     epsilon: Annotated[float, Field(ge=local_dp.MIN_EPSILON, le=local_dp.MAX_EPSILON)]
 
     def declared(self) -> local_dp.RandomisedResponse:
-        """As the core knows it."""
+        """Converted to the core's type."""
         return local_dp.RandomisedResponse(self.epsilon)
 
 
 class TrainedModel(Settings):
-    """A model: its tag, features, labels, candidates, the bound on a gradient, local DP where wanted."""
+    """A model: its tag, features, labels, candidates, the gradient bound, and optional local DP."""
 
     tag: Name
     features: Annotated[int, Field(ge=1, le=MAX_FEATURES)]
@@ -243,21 +242,21 @@ class TrainedModel(Settings):
         return ALL if self.candidates == "all" else Pair()
 
     def response(self) -> local_dp.RandomisedResponse | None:
-        """How labels are randomised, as the core knows it."""
+        """How labels are randomised, converted to the core's type."""
         return self.randomised_response.declared() if self.randomised_response else None
 
     def promised(self) -> local_dp.Guarantee:
-        """What local noise alone promises a source for all that it reveals under this tag."""
+        """What local noise alone guarantees a source for all that it reveals under this tag."""
         noise = self.feature_noise.declared() if self.feature_noise else None
         return local_dp.guarantee(self.features, noise, [self.response()] * len(self.labels))
 
     def declared(self) -> Model:
-        """As the core knows it."""
+        """Converted to the core's type."""
         return Model(self.tag, self.features, tuple(label.space() for label in self.labels), self.policy())
 
 
 class Decoy(Settings):
-    """A public row that fakes are made of: keys to aggregate by, or a model's tag and features."""
+    """A public row that fakes are made from: keys to aggregate by, or a model's tag and features."""
 
     keys: dict[Name, KeyText | KeyNumber] | None = None
     tag: Name | None = None
@@ -275,7 +274,7 @@ class Delay(Settings):
 
     kind: Literal["uniform", "exponential"]
     most_s: Annotated[int, Field(ge=1, le=1 << 30)]
-    """No wait is longer; a uniform wait is spread up to it."""
+    """The longest wait; a uniform wait is spread up to it."""
     mean_s: Annotated[int, Field(ge=1, le=1 << 30)] | None = None
 
     @model_validator(mode="after")

@@ -1,7 +1,4 @@
-"""What every query and session has to satisfy beside the budget, before anything is charged. Run by a helper.
-
-Nothing here looks at a record.
-"""
+"""What queries and sessions must satisfy besides the budget. Looks at no record. Run by a helper."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,7 +30,7 @@ class Dataset(Protocol):
     expires: int
 
     def size(self, tag: str | None) -> int:
-        """How many records it has, of this model."""
+        """The number of records, of this model."""
 
     def records(self, tag: str | None) -> Records:
         """Its columns and shares."""
@@ -54,12 +51,12 @@ class Scope:
 
     @property
     def document(self) -> Document:
-        """Under which all of them were made."""
+        """The document of all datasets."""
         return self.datasets[0].document
 
     @property
     def purpose(self) -> Purpose:
-        """For which all of them were made."""
+        """The purpose of all datasets."""
         return self.datasets[0].purpose
 
     @property
@@ -69,17 +66,17 @@ class Scope:
 
     @property
     def digests(self) -> tuple[bytes, ...]:
-        """The datasets' names."""
+        """The datasets' digests."""
         return tuple(each.digest for each in self.datasets)
 
     @property
     def expires(self) -> int:
-        """When the first of the datasets is gone."""
+        """When the first of the datasets expires."""
         return min(each.expires for each in self.datasets)
 
     @cached_property
     def seeds(self) -> tuple[bytes, ...]:
-        """Those that the datasets' helpers share. Raises if one is not here: nothing is answered then."""
+        """The seeds that the datasets' helpers share. Raises if one is missing: nothing is answered then."""
         return tuple(self.find_seed(each.document, each.digest) for each in self.datasets)
 
     def sizes(self, tag: str | None) -> list[int]:
@@ -100,7 +97,7 @@ class Scope:
             raise NoiseTooSmall(f"noise {noise:g} is below the declared {self.mechanism.noise_floor:g}")
 
     def check_size(self, records: int) -> None:
-        """Refuse fewer records than k, and more than the document allows at once."""
+        """Refuse fewer records than k, or more than the document allows per release."""
         document = self.document
         if records < document.k:
             raise TooFewRecords(f"fewer than k = {document.k} records: nothing is released over so few")
@@ -108,7 +105,7 @@ class Scope:
             raise TooManyRecords(f"a release is over at most {document.most_records} records: ask over fewer")
 
     def check_range(self, column: Column, noise: float | None, records: int, growth: int = 1) -> None:
-        """No sum over so many records, with the noise of all helpers, may leave the field."""
+        """Refuse a column whose sum over these records, with all helpers' noise, could leave the field."""
         tail, largest = 0, column.largest * growth
         if noise is not None:
             helpers = len(self.document.helpers)
@@ -121,7 +118,7 @@ class Scope:
 
 
 def most_bytes(query: Query, rows: int) -> int:
-    """What an answer of so many rows per table can take, beside its receipt."""
+    """The most bytes of an answer with this many rows per table, without its receipt."""
     return sum(
         rows * (sum(8 * column.width for column in schema.columns) + len(schema.by) * (MAX_KEY_TEXT + 2) + 9)
         for schema in query.schemas
@@ -129,7 +126,7 @@ def most_bytes(query: Query, rows: int) -> int:
 
 
 def check_answer(query: Query, rows: int) -> None:
-    """An answer that nobody could read is not worth its budget."""
+    """Refuse an answer too large for any ad server to read: it would waste budget."""
     size = most_bytes(query, rows)
     if size > MAX_ANSWER - MAX_REQUEST:
         raise AnswerTooLarge(

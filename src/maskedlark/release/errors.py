@@ -1,4 +1,4 @@
-"""What a helper refuses to release."""
+"""Errors of releases. Raised by helpers."""
 
 from maskedlark.errors import MaskedLarkError, ReleaseRefused
 

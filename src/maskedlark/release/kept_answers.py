@@ -1,10 +1,9 @@
-"""Answers over records that the ad server does not know are kept, and not computed twice. Run by a helper.
+"""Answers over records unknown to the ad server are kept, and not computed twice. Run by a helper.
 
-How long a batch takes to compute may tell something of it, and who asks the same thing again and again could
-measure that as often as it likes. So an answer is kept until the next step of its session, or until its
-dataset expires, and is computed again only after a crash that lost it. One file for a session or request; it
-need not survive a crash of the machine, so nothing waits for the disk. Room for it is made before anything is
-computed: an answer that could not be kept would be computed again.
+The time to compute a batch may reveal something about it, and repeated requests could measure it repeatedly.
+So an answer is kept until the next step of its session, or until its dataset expires, and computed again only
+if a crash lost it. There is one file per session or request. It need not survive a crash of the machine, so
+nothing waits for the disk. Its room is reserved first: an answer that cannot be kept would be computed again.
 """
 
 import hashlib
@@ -22,7 +21,7 @@ from maskedlark.storage.errors import StorageUnavailable
 
 _WRITING = ".writing-"
 _HEAD = struct.Struct(">QQI32s")
-"""When it expires, its length and checksum, and what was asked: a file that broke off is no answer."""
+"""Expiry, length, checksum, and digest of the request: a truncated file is no answer."""
 
 
 class KeptAnswers:
@@ -37,9 +36,8 @@ class KeptAnswers:
 
     @contextmanager
     def room(self, origin: str, request: bytes, size: int) -> Iterator[Path]:
-        """A file with room for so many bytes; one at a time for a session or request.
-
-        Who asks twice at once must not be answered by two.
+        """A file with room for `size` bytes. One caller at a time per request, so that none computes it
+        twice.
         """
         with self._lock:
             busy = self._busy.setdefault(_name(origin, request), threading.Lock())
@@ -51,7 +49,7 @@ class KeptAnswers:
                 found.unlink(missing_ok=True)  # If it was not filled.
 
     def read(self, origin: str, request: bytes, asked: bytes) -> bytes | None:
-        """The answer to what was asked last, if it is this; `asked` is a digest."""
+        """The kept answer, if it is to this request; `asked` is a digest."""
         try:
             data = (self._folder / _name(origin, request)).read_bytes()
         except FileNotFoundError:
@@ -65,7 +63,7 @@ class KeptAnswers:
     def write(
         self, room: Path, origin: str, request: bytes, asked: bytes, answer: bytes, expires: int
     ) -> None:
-        """Keep an answer in place of the one before."""
+        """Keep an answer in place of the previous one."""
         try:
             with room.open("r+b", buffering=0) as file:
                 file.write(_HEAD.pack(expires, len(answer), zlib.crc32(answer), asked))
@@ -76,11 +74,11 @@ class KeptAnswers:
             raise _unavailable() from error
 
     def remove(self, origin: str, request: bytes) -> None:
-        """The session is closed: nothing of it is answered again."""
+        """Remove a closed session's answer: nothing of it is answered again."""
         (self._folder / _name(origin, request)).unlink(missing_ok=True)
 
     def expire(self, now: int) -> None:
-        """Remove what is past its time. Run at the start, and every hour."""
+        """Remove expired answers. Run at the start, and every hour."""
         for path in self._folder.glob("[!.]*"):
             with suppress(FileNotFoundError):  # Its session was closed meanwhile.
                 self._expire(path, now)
@@ -99,7 +97,7 @@ class KeptAnswers:
             try:
                 if hasattr(os, "posix_fallocate"):
                     os.posix_fallocate(handle, 0, size)
-                else:  # Where there is none, as on macOS.
+                else:  # For systems without it, such as macOS.
                     os.write(handle, bytes(size))
             except BaseException:
                 Path(path).unlink()

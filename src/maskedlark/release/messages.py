@@ -1,10 +1,10 @@
-"""Questions to a helper, and its answers.
+"""Queries to a helper, and its answers. Made and read by helpers and the ad server.
 
     request = {"id", "datasets", "function", "arguments", "noise"}            JSON; its digest is charged
     answer  = version, {tables: [{rows, columns}, …], receipt}                CBOR
     rows    = [[key, …], …]       columns = one byte string each: field elements, row after row
 
-An answer is one helper's share: it says nothing until all are added up, and then only a private answer.
+An answer is one helper's share: it reveals nothing until all are added up, and then only a private answer.
 """
 
 import json
@@ -30,7 +30,7 @@ from maskedlark.wire.codec import Fields, Reader
 
 MAX_DATASETS = 366
 MAX_REQUEST = 1 << 22
-"""Room for the weights of a model that is evaluated."""
+"""Room for the weights of a model to evaluate."""
 MAX_ANSWER = 64 << 20
 MAX_TABLES = 64
 MAX_COLUMNS = 1 << 10
@@ -44,20 +44,20 @@ _TABLE = Fields("rows", "columns")
 
 
 class Request(Settings):
-    """A function with arguments, over datasets, with so much noise. Made by the ad server."""
+    """A function with arguments, over datasets, with noise. Made by the ad server."""
 
     format: Literal[1] = 1
     id: Hex16
-    """Random: the same id is the same question, charged once."""
+    """Random: the same id is the same query, charged once."""
     datasets: Annotated[tuple[Hex32, ...], Field(min_length=1, max_length=MAX_DATASETS)]
-    """By digest, as they were sealed."""
+    """By digest, as sealed."""
     function: Name
     arguments: dict[str, Any]
     noise: Annotated[float, Field(ge=MIN_NOISE, le=MAX_NOISE)]
     """Its scale, in units of the sensitivity: at least the document's floor."""
 
     def encode(self) -> bytes:
-        """JSON for the wire. Sent again, it is sent as these very bytes."""
+        """JSON for the wire. A retry sends exactly these bytes."""
         return self.model_dump_json().encode()
 
 
@@ -70,14 +70,14 @@ def decode_request(body: bytes) -> Request:
 
 
 class SessionRequest(Settings):
-    """A stepped function over batches of a model's records: so many steps. Made by the ad server."""
+    """A stepped function over batches of a model's records, for `steps` steps. Made by the ad server."""
 
     format: Literal[2] = 2
     id: Hex16
     """Random: the same id is the same session."""
     datasets: Annotated[tuple[Hex32, ...], Field(min_length=1, max_length=MAX_DATASETS)]
     slots: Annotated[tuple[Slot, ...], Field(min_length=1, max_length=MAX_DATASETS)]
-    """In every dataset, the slot of its first step: none of them may be another session's."""
+    """In every dataset, the slot of its first step: none of its slots may be another session's."""
     function: Name
     tag: Name
     arguments: dict[str, Any]
@@ -95,7 +95,7 @@ class SessionRequest(Settings):
         return self
 
     def encode(self) -> bytes:
-        """JSON for the wire. Sent again, it is sent as these very bytes."""
+        """JSON for the wire. A retry sends exactly these bytes."""
         return self.model_dump_json().encode()
 
 
@@ -105,7 +105,7 @@ def decode_session(body: bytes) -> SessionRequest:
         return SessionRequest.model_validate_json(body)
     except ValidationError as error:
         said = faults(error)
-        if said.startswith("format: "):  # The first field: of an older version nothing else has to be said.
+        if said.startswith("format: "):  # The first field: for an older format, report nothing else.
             said = "this session is of another format: begin a new run with this version"
         raise BadArguments(said) from None
 
@@ -138,7 +138,7 @@ class Answer:
 
 
 def decode_answer(data: bytes) -> Answer:
-    """Run by the ad server. Form alone: the receipt is not verified yet."""
+    """Run by the ad server. Checks only the form: the receipt is not verified yet."""
     reader = Reader.message(data, MAX_ANSWER)
     tables_key, receipt_key = reader.map(_ANSWER)
     tables = [_table(reader) for _ in reader.items(tables_key, 1, MAX_TABLES)]
@@ -180,7 +180,7 @@ class RecordCounts(Settings):
     records: dict[Name, _Number]
     """By model."""
     free_slot: _Number
-    """The first slot after all that sessions have."""
+    """The first slot after all reserved ones."""
 
     def encode(self) -> bytes:
         """JSON for the wire."""
@@ -188,7 +188,7 @@ class RecordCounts(Settings):
 
 
 class ReceiptPage(Settings):
-    """Some receipts of a helper in their order, and whether more follow. Made by a helper, for anyone."""
+    """Some of a helper's receipts in order, and whether more follow. Made by a helper, for anyone."""
 
     receipts: tuple[SignedReceipt, ...]
     more: bool
@@ -199,7 +199,7 @@ class ReceiptPage(Settings):
 
 
 class _Explained(BaseModel):
-    """Part of an explanation. Its reader takes one that says more: nothing is charged by it."""
+    """Part of an explanation. Its reader ignores unknown fields: nothing is charged by it."""
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
@@ -208,19 +208,19 @@ class ExplainedSpending(_Explained):
     """What a source has cost."""
 
     epsilon: _Cost | None
-    """None is without bound: JSON has no infinity."""
+    """None if unbounded: JSON has no infinity."""
     delta: _Cost
 
 
 class ExplainedCost(_Explained):
-    """What a question would change."""
+    """What a query would change."""
 
     before: ExplainedSpending
     after: ExplainedSpending
     charged_epsilon: _Cost | None
     charged_delta: _Cost
     left_epsilon: float | None
-    """Below 0 it would be refused."""
+    """Negative if it would be refused."""
     left_delta: float
 
 
@@ -241,7 +241,7 @@ class ExplainedTable(_Explained):
 
 
 class Explanation(_Explained):
-    """What a question would cost, and how exact its answer would be. Made by a helper; nothing is charged."""
+    """What a query would cost, and how exact its answer would be. Made by a helper; nothing is charged."""
 
     function: str
     records: int

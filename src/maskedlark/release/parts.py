@@ -1,7 +1,7 @@
-"""Some of a model's records: a batch, or what is kept out of all batches. Run by a helper.
+"""Some of a model's records: a batch, or what is held out of all batches. Run by a helper.
 
-What the ad server does not know must not be told by the work either. So as many records are computed over as
-everybody may know, over all datasets together; those that do not count have shares of 0.
+The amount of work must not reveal what the ad server does not know. So the number of records computed over,
+across all datasets, is public; those that do not count have shares of 0.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,26 +18,26 @@ from maskedlark.dp.sampling import Sampling
 from maskedlark.functions.function import Part
 from maskedlark.wire.steps import Ranges
 
-# All steps of an epoch have its order in common, and all steps of a session who is held out.
+# All steps of an epoch share its order; all steps of a session share the held-out records.
 _partition = lru_cache(maxsize=4)(batches.partition)
 _held_out = lru_cache(maxsize=16)(batches.held_out)
 
 
 @dataclass(frozen=True, repr=False)
 class Work:
-    """What is computed over: rows of every dataset, and which of them count."""
+    """The rows of every dataset to compute over, and which of them count."""
 
     rows: tuple[Rows, ...]
-    """By dataset. So many in all as everybody may know."""
+    """By dataset. The total row count is public."""
     counted: NDArray[np.bool_]
-    """For all rows, dataset after dataset."""
+    """For all rows, in the order of the datasets."""
 
     def at_least(self, k: int) -> "Work":
-        """The same work, in which nobody counts if fewer than k do."""
+        """The same work, in which no row counts if fewer than k do."""
         return Work(self.rows, self.counted & (np.count_nonzero(self.counted) >= k))
 
     def gather(self, datasets: Sequence[Records]) -> TrainingRecords:
-        """All rows as one, in this order, with their shares."""
+        """All rows as one set of records, in this order, with their shares."""
         found = [take(records, rows) for records, rows in zip(datasets, self.rows, strict=True)]
         return found[0] if len(found) == 1 else _joined(found)
 
@@ -59,8 +59,8 @@ def of_part(part: Part, seeds: Sequence[bytes], tag: str, sizes: Sequence[int]) 
 class Batches:
     """The batches of one session's steps. One thread at a time uses it.
 
-    No record is in more batches than its course says: once it is, it is left out of those that follow. That
-    depends on the seed alone, and hardly ever happens (`course.announced`).
+    A record is left out of all batches beyond those that its session's charge states. That depends on the
+    seed alone, and hardly ever happens (`session_charge.announced`).
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Batches:
         sizes: Sequence[int],
         most: Callable[[int], int] | None = None,
     ) -> None:
-        """`firsts`: the slot of the first step in every dataset. `most`: batches of a record, by step."""
+        """`firsts`: the slot of the first step in every dataset. `most`: a record's batches, by step."""
         self._sampling, self._tag = sampling, tag
         self._most = None if sampling.rate in (None, 1.0) else most
         self._seeds, self._firsts, self._sizes = seeds, firsts, sizes
@@ -80,7 +80,7 @@ class Batches:
         self._next = 0
 
     def work(self, step: int, chosen: Ranges = ()) -> Work:
-        """Who is in a step's batch, and who fills its work up. Steps before it are drawn if they were not."""
+        """The rows of a step's batch and those that pad it. Draws earlier steps if necessary."""
         drawn = self._allowed(step)
         out = self._sampling.held_out
         if out:
@@ -93,11 +93,11 @@ class Batches:
         return _filled(drawn, self._room(drawn))
 
     def most(self, step: int) -> int:
-        """The most batches that a record may have been in with this one; 0 where there is no limit."""
+        """The most batches that a record may have been in, including this one; 0 if unlimited."""
         return 0 if self._most is None else self._most(step)
 
     def _allowed(self, step: int) -> list[Draw]:
-        """A step's batch without those that were in too many before."""
+        """A step's batch without records that were in too many before."""
         if self._most is None:
             return self._drawn(step)
         if step < self._next or not self._seen:
@@ -105,7 +105,7 @@ class Batches:
         while self._next <= step:
             drawn, most = self._drawn(self._next), self._most(self._next)
             for seen, each in zip(self._seen, drawn, strict=True):
-                seen[each.rows] += each.taken  # All of them: time must not tell how many are taken.
+                seen[each.rows] += each.taken  # All of them: time must not reveal how many are in the batch.
             self._next += 1
         return [
             Draw(each.rows, each.taken & (seen[each.rows] <= most))
@@ -126,7 +126,7 @@ class Batches:
         return batches.everybody(size)
 
     def _chosen(self, drawn: Sequence[Draw], chosen: Ranges) -> list[Draw]:
-        """The records that a step names, numbered over all datasets."""
+        """The records that a step names, numbered across all datasets."""
         named = np.zeros(sum(self._sizes), np.bool_)
         for start, stop in chosen:
             named[start:stop] = True
@@ -135,7 +135,7 @@ class Batches:
         return [Draw(each.rows[own], each.taken[own]) for each, own in zip(drawn, wanted, strict=True)]
 
     def _room(self, drawn: Sequence[Draw]) -> int:
-        """How many are computed over. Where batches are not Poisson: as many as with those held out."""
+        """The number of rows to compute over; for batches that are not Poisson it includes those held out."""
         rate = self._sampling.rate
         if rate is None:
             return sum(len(each.rows) for each in drawn)
@@ -143,20 +143,20 @@ class Batches:
 
 
 def forget() -> None:
-    """Let go of drawn orders, which hold seeds. Run by a helper, every hour."""
+    """Drop drawn orders, which hold seeds. Run by a helper, every hour."""
     _partition.cache_clear()
     _held_out.cache_clear()
 
 
 def take(records: Records, rows: Rows | range) -> TrainingRecords:
-    """These records alone, in order."""
+    """Only these records, in order."""
     assert isinstance(records, TrainingRecords), "only records to train have parts"
     shown = tuple(each if len(each) == 1 else each[rows] for each in records.candidates)
     return TrainingRecords(records.ids[rows], records.features[rows], shown, records.shares[rows])
 
 
 def _filled(drawn: Sequence[Draw], most: int) -> Work:
-    """So many rows in all, those that are taken first: what is over hardly ever is, and left out by all."""
+    """`most` rows in all, taken ones first: a surplus is rare, and every helper leaves it out alike."""
     taken = np.concatenate([each.taken for each in drawn])
     order = np.sort(np.argsort(~taken, kind="stable")[:most])
     ends = np.cumsum([0, *(len(each.rows) for each in drawn)])
@@ -168,7 +168,7 @@ def _filled(drawn: Sequence[Draw], most: int) -> Work:
 
 
 def _joined(found: Sequence[TrainingRecords]) -> TrainingRecords:
-    """Records of several datasets as those of one."""
+    """Records of several datasets as one."""
     sizes = [len(records) for records in found]
     return TrainingRecords(
         np.concatenate([records.ids for records in found]),
@@ -179,7 +179,7 @@ def _joined(found: Sequence[TrainingRecords]) -> TrainingRecords:
 
 
 def _shown(candidates: Sequence[NDArray[np.int64]], sizes: Sequence[int]) -> NDArray[np.int64]:
-    """One label's candidates: a row, if all records show the same, else a row for every record."""
+    """One label's candidates: one row if all records show the same, else one row per record."""
     if all(len(each) == 1 and np.array_equal(each, candidates[0]) for each in candidates):
         return candidates[0]
     wide = zip(candidates, sizes, strict=True)

@@ -1,13 +1,13 @@
 """Release: the only way out for anything that depends on a secret. Run by a helper.
 
-A query and a step of a session go the same way, in this order: all that can be refused is refused; the
-charge with its receipt, durable, in one transaction (a session is charged whole when it is opened, and a step
-is taken by one body, ever); the function's share; what is below k dropped; noise; a mask, so that the answer
-is uniform by itself. The same request gets the same bytes, for one charge: after a crash everything is
-computed again from the stored seed, and all of it is exact.
+A query and a step of a session take the same path, in this order: all checks; the durable charge with its
+receipt, in one transaction (a session is charged as a whole when opened, and each step can be claimed by only
+one request body); the function's share; rows below k dropped; noise; a mask, so that the answer alone is
+uniform. The same request gets the same bytes, for one charge: after a crash everything is computed again from
+the stored seed, exactly.
 
-Where the ad server does not know which records are asked for (a batch, a held-out part), work is of a size
-that everybody may know, noise alone is left below k, and the answer is kept and not computed twice.
+Where the ad server does not know which records are used (a batch, a held-out part), the amount of work is
+public, below k only noise is left, and the answer is kept and not computed twice.
 """
 
 import hashlib
@@ -50,13 +50,13 @@ from maskedlark.release.session import Session, batches_of, body_digest
 from maskedlark.wire.steps import Ranges
 
 MAX_SESSIONS = 64
-"""Sessions whose networks and datasets are kept in memory."""
+"""Sessions whose networks and datasets stay in memory."""
 F = TypeVar("F", bound=AnyFunction)
 
 
 @dataclass(frozen=True, repr=False)
 class CheckedQuery:
-    """A query that this helper may answer, budget aside."""
+    """A query that this helper may answer, apart from the budget."""
 
     scope: Scope
     request: Request
@@ -64,7 +64,7 @@ class CheckedQuery:
     computed: str
     """What the same share is computed with: the function's engine, and how parts are drawn."""
     records: int
-    """As everybody may know it: of a part, the share of all records that it has."""
+    """The public number of records: for a part, its share of all records."""
 
     def charge(self, body: bytes) -> QueryCharge:
         """Every column of every table is a release of its own, and they compose."""
@@ -91,28 +91,28 @@ class Explained:
 
 @dataclass(frozen=True, repr=False)
 class _Job:
-    """A query or a step that passed every check: all in which the two differ."""
+    """A query or a step that passed every check: everything in which the two differ."""
 
     origin: str
     request: bytes
     """The query's id, or the session's."""
     asked: bytes
-    """A digest of what is asked: by which a kept answer is known again."""
+    """A digest of the request, by which a kept answer is found again."""
     scope: Scope
     seeds: tuple[bytes, ...]
     query: Query
     noise: float | None
     is_hidden: bool
-    """Whether the ad server does not know which records are asked for."""
+    """Whether the ad server does not know which records are used."""
     charge: Callable[[], Callable[[int, int], bytes]]
-    """Charge it, or take the step, durably. Returns the seed of the noise by table and column."""
+    """Durably charge it, or claim the step. Returns the seed of the noise by table and column."""
     records: Callable[[], Sequence[Records]]
     mask_context: Callable[[Sequence[FieldArray]], Sequence[bytes | Sequence[bytes]]]
-    """What the masks on these columns are mask_context to, besides the seeds."""
+    """What the masks on these columns are bound to, besides the seeds."""
 
 
 class Release:
-    """Where queries are answered, sessions opened, and their steps answered. Threads may share it."""
+    """Answers queries, opens sessions, and answers their steps. Threads may share it."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Release:
         self._open: dict[tuple[str, bytes], Session] = {}
 
     def answer(self, origin: str, body: bytes, request: Request) -> Answer:
-        """A share of a query's answer. `body` is the request as it came: its digest is what is charged."""
+        """A share of a query's answer. `body` is the request as it came: its digest is charged."""
         checked = self.check(origin, request)
         scope, query = checked.scope, checked.query
         charge, seeds, receipts = checked.charge(body), scope.seeds, []
@@ -169,7 +169,7 @@ class Release:
         for dataset in scope.datasets:
             self._find(origin, dataset.digest)  # It may have expired since the session was opened.
         session.check_chosen(chosen)
-        # Before the step is taken: what is wrong with a body must not use a step up.
+        # Before the step is claimed: a bad body must not use up a step.
         query = session.steps.at(body, session.shared(step))
         (column,) = query.columns
         growth = 1 if request.noise else randomised.growth(scope.document.trained(request.tag))
@@ -211,7 +211,7 @@ class Release:
         return table.columns[0].ravel()
 
     def _run(self, job: _Job) -> list[AnswerTable]:
-        """The pipeline: charge, compute, drop below k, noise, mask. What is hidden is computed once."""
+        """The pipeline: charge, compute, drop below k, noise, mask. Over hidden records it computes once."""
         if not job.is_hidden:
             # Charge first: a crash after this line wastes budget, but never hides a release.
             return self._compute(job, job.charge())
@@ -236,12 +236,12 @@ class Release:
         return list(_cut(masked, shapes))
 
     def explain(self, origin: str, request: Request) -> Explained:
-        """What the answer would cost, without spending anything."""
+        """What the answer would cost, without charging it."""
         checked = self.check(origin, request)
         return Explained(checked, *self._ledger.explain(checked.scope.document, checked.charge(b"")))
 
     def check(self, origin: str, request: Request) -> CheckedQuery:
-        """All that a query has to satisfy beside the budget. Looks at no record."""
+        """All that a query must satisfy besides the budget. Looks at no record."""
         scope = self._scope(origin, request)
         function = self._function(request.function, Function, scope.purpose)  # type: ignore[type-abstract]
         query = function.ask(scope.document, request.arguments)
@@ -257,7 +257,7 @@ class Release:
         return CheckedQuery(scope, request, query, computed, records)
 
     def open_session(self, origin: str, body: bytes, request: SessionRequest) -> SignedReceipt:
-        """Charge a session whole. The same request gets the same receipt."""
+        """Charge a whole session. The same request gets the same receipt."""
         scope = self._scope(origin, request)
         function = self._function(request.function, SteppedFunction, scope.purpose)  # type: ignore[type-abstract]
         function.begin(scope.document, request.tag, request.arguments)
@@ -276,18 +276,18 @@ class Release:
         return self._ledger.charge(scope.document, charge).receipt
 
     def close_session(self, origin: str, session_id: bytes) -> SignedReceipt:
-        """Give back what was not used."""
+        """Close a session and refund what was not used."""
         signed = self._sessions.close(self.session(origin, session_id).scope.document, session_id)
         self._kept.remove(origin, session_id)
         self._drop(lambda name, _: name == (origin, session_id))
         return signed
 
     def free_slot(self, origin: str, dataset: bytes) -> int:
-        """The first slot of a dataset after all that sessions have."""
+        """The first slot of a dataset after all reserved ones."""
         return self._sessions.free_slot(origin, dataset)
 
     def forget(self, now: int) -> None:
-        """Let go of what expired: seeds and columns of it must not stay in memory. Run every hour."""
+        """Drop what has expired: its seeds and columns must not stay in memory. Run every hour."""
         self._drop(lambda _, session: session.scope.expires <= now)
         self._kept.expire(now)
         parts.forget()
@@ -300,7 +300,7 @@ class Release:
         """All that the steps of a session need: made once, kept, and made again after a restart."""
         with self._lock:
             if (kept := self._open.pop((origin, session_id), None)) is not None:
-                self._open[origin, session_id] = kept  # The last one to go.
+                self._open[origin, session_id] = kept  # Move to the end (least recently used goes first).
                 return kept
         made = self._session(origin, session_id)
         with self._lock:
@@ -341,7 +341,7 @@ class Release:
 
 
 def _session_charge(request: SessionRequest, scope: Scope) -> SessionCharge | None:
-    """What a session is charged as; none where labels were randomised in the browser."""
+    """A session's charge; None where labels were randomised in the browser."""
     records, document = scope.size(request.tag), scope.document
     scope.check_size(records)
     if request.noise is None:
@@ -353,7 +353,7 @@ def _session_charge(request: SessionRequest, scope: Scope) -> SessionCharge | No
 
 
 def _records(query: Query, scope: Scope, seeds: Sequence[bytes]) -> Sequence[Records]:
-    """All records of a query; of a part, as many as everybody may know, of which only the part counts."""
+    """All records of a query; for a part, a public number of rows, of which only the part counts."""
     records, part, tag = scope.records(query.tag), query.part, query.tag
     if part is None:
         return records
@@ -370,9 +370,9 @@ def _drawn(function: AnyFunction) -> str:
 def _noised(
     job: _Job, tables: Sequence[Table], seed_of: Callable[[int, int], bytes]
 ) -> Iterator[AnswerTable]:
-    """The tables without rows below k, every column with noise of its own."""
+    """The tables without rows below k, every column with its own noise."""
     for number, (schema, table) in enumerate(zip(job.query.schemas, tables, strict=True)):
-        # Of what is hidden no row may be missing: there it is the records that do not count.
+        # For secret record sets every row is returned; below k the records were already zeroed.
         least = 0 if job.is_hidden else job.scope.document.k
         kept = np.flatnonzero(table.records >= least)
         columns = []
@@ -395,12 +395,12 @@ def _flat(tables: Sequence[AnswerTable]) -> FieldArray:
 
 
 def _fixed_form(query: Query, flat: FieldArray) -> Iterator[AnswerTable]:
-    """Numbers as the answer over hidden records that they are: a row per table, whoever is in it."""
+    """Numbers as an answer over hidden records: one row per table, whatever the records."""
     return _cut(flat, [([()], [column.width for column in schema.columns]) for schema in query.schemas])
 
 
 def _cut(flat: FieldArray, shapes: Sequence[tuple[Sequence[Group], Sequence[int]]]) -> Iterator[AnswerTable]:
-    """Numbers one after the other, as the tables that they belong to: rows, and widths of columns."""
+    """Cut consecutive numbers into tables, by rows and column widths."""
     start = 0
     for rows, widths in shapes:
         columns = []
@@ -411,9 +411,10 @@ def _cut(flat: FieldArray, shapes: Sequence[tuple[Sequence[Group], Sequence[int]
 
 
 def column_seed(seed: bytes, table: int, column: int) -> bytes:
-    """A seed for every column: no two draws of one release share their noise.
+    """A seed for every column: no two draws of one release share noise. `seed`: the root of the release's
+    noise.
 
-    Run by helpers, and by who audits them with a helper's folder. `seed`: the root of the release's noise.
+    Run by helpers, and by anyone auditing them with a helper's folder.
     """
     return hashlib.sha256(
         b"maskedlark v1 noise" + seed + table.to_bytes(4, "big") + column.to_bytes(4, "big")

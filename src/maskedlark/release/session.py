@@ -1,4 +1,4 @@
-"""A session that is open, with all that its steps need: made again after a restart. Run by a helper."""
+"""An open session with all that its steps need: made again after a restart. Run by a helper."""
 
 import hashlib
 from collections.abc import Sequence
@@ -20,11 +20,10 @@ _SHARED = b"maskedlark v2 step randomness"
 
 @dataclass(frozen=True, repr=False)
 class Session:
-    """What a session's request fixed, over the datasets that it named."""
+    """What a session's request fixes, over the datasets that it names."""
 
     request: SessionRequest
     request_digest: bytes
-    """The digest of the request's bytes."""
     scope: Scope
     steps: Steps
     batches: Batches
@@ -35,7 +34,7 @@ class Session:
 
     @property
     def records(self) -> int:
-        """Of the model, in all datasets."""
+        """The model's records in all datasets."""
         return self.scope.size(self.request.tag)
 
     def slots(self, step: int) -> bytes:
@@ -43,18 +42,18 @@ class Session:
         return b"".join((first + step).to_bytes(8, "big") for first in self.request.slots)
 
     def shared(self, step: int) -> bytes:
-        """A secret of all helpers for one step: what a function makes random is the same at each."""
+        """A secret of all helpers for one step, so that a function draws the same randomness at each."""
         return hashlib.sha256(_SHARED + b"".join(self.scope.seeds) + self.slots(step)).digest()
 
     def check_chosen(self, chosen: Ranges) -> None:
-        """Refuse records that are named where they must not be, or that are not there."""
+        """Refuse records named where they must not be, or that do not exist."""
         if bool(chosen) != (self.request.sampling.kind == "chosen"):
             raise BadArguments("records are named by steps of sessions that choose them, and by no others")
         if any(not 0 <= start < stop <= self.records for start, stop in chosen):
             raise BadArguments(f"records are numbered from 0 to {self.records}")
 
     def batch(self, step: int, chosen: Ranges) -> list[Records]:
-        """A step's records; below k nobody counts, after the same work: time must not tell what is hidden."""
+        """A step's records. Below k none counts, after the same work: time must not reveal what is hidden."""
         document, tag = self.scope.document, self.request.tag
         work = self.batches.work(step, chosen).at_least(document.k)
         gathered = work.gather(self.scope.records(tag))
@@ -78,6 +77,6 @@ def batches_of(
 
 
 def body_digest(body: bytes, chosen: Ranges) -> bytes:
-    """Of all that a step brings. Run by helpers, and by who audits them with a helper's folder."""
+    """The digest of all that a step sends. Run by helpers, and by anyone auditing one with its folder."""
     named = b"".join(start.to_bytes(8, "big") + stop.to_bytes(8, "big") for start, stop in chosen)
     return hashlib.sha256(len(named).to_bytes(8, "big") + named + body).digest()

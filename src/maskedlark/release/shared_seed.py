@@ -1,10 +1,9 @@
-"""The seed that the helpers of a dataset share: made once by the first of them, and sealed to each.
+"""The seed that a dataset's helpers share: made once by the first of them, and sealed to each.
 
-Batches follow from it, and the masks on answers. The ad server carries the message. It cannot read the seed,
-which is sealed to each helper, nor replace it: the first helper signs who it is for, and over which dataset.
-Whoever knew the seed would know who is in a batch and what one helper's answer says: sampling would hide
-nobody. The message is all that a helper keeps. So the seed is gone, from every copy of its database too, when
-the key is that opens it.
+Batches and the masks on answers follow from it. The ad server relays the message. It cannot read the seed,
+which is sealed to each helper, nor replace it: the first helper signs its recipients and dataset. Anyone who
+knew the seed would know who is in a batch and what one helper's answer says: sampling would hide nobody. A
+helper stores only the message, so deleting the key deletes the seed, in every copy of its database too.
 """
 
 from collections.abc import Mapping
@@ -27,7 +26,7 @@ _SEALED_DIGITS = 2 * (SEED_BYTES + OVERHEAD)
 
 
 class SealedSeed(Settings):
-    """The seed, as one helper can open it."""
+    """The seed, sealed to one helper."""
 
     key: Hex16
     """The id of the key that it is sealed to."""
@@ -43,7 +42,7 @@ class SeedMessage(OfHelper):
     dataset: Hex32
     time: Seconds
     sealed: Annotated[dict[Name, SealedSeed], Field(min_length=2, max_length=16)]
-    """By the name of the helper that it is for."""
+    """By the recipient's name."""
 
 
 class SignedSeed(Settings):
@@ -58,7 +57,7 @@ class SignedSeed(Settings):
         return self.model_dump_json().encode()
 
     def claimed(self) -> SeedMessage:
-        """What it says."""
+        """The message, unverified."""
         try:
             return SeedMessage.model_validate_json(self.message)
         except ValidationError:
@@ -73,7 +72,7 @@ def make(
     signer: tuple[SigningKey, SignedCertificate],
     now: int,
 ) -> SignedSeed:
-    """Run by the first helper, once a dataset."""
+    """Run by the first helper, once per dataset."""
     sealed = {
         name: SealedSeed(key=key.key_id.hex(), seed=key.seal(seed, _info(document, dataset, name, key)).hex())
         for name, key in recipients.items()
@@ -134,13 +133,13 @@ def _decode(data: bytes) -> SignedSeed:
         found = SignedSeed.model_validate_json(data)
     except ValidationError:
         raise BadSeed("no signed seed") from None
-    # One form alone: whoever relays it must not be able to make two messages of one.
+    # Only one form: a relay must not be able to make two messages of one.
     if found.encode() != data:
         raise BadSeed("a signed seed that is not in its one form: relay it as it came")
     return found
 
 
 def _info(document: Document, dataset: bytes, helper: str, key: SealingKey) -> bytes:
-    """Everything that the seed is bound to, each part with its length before it."""
+    """Everything that the seed is bound to, each part preceded by its length."""
     parts = (LABEL.encode(), document.origin.encode(), document.digest, dataset, helper.encode(), key.key_id)
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)

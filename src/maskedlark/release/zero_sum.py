@@ -1,9 +1,9 @@
-"""Masks that add up to zero over all helpers: with its mask, a helper's answer is uniform by itself.
+"""Masks that add up to zero over all helpers: with its mask, a helper's answer alone is uniform.
 
-The ad server receives every helper's answer by itself, and a share is uniform only where a record
-contributes: without a mask one answer would tell who is in a batch. So what leaves a helper is share, noise
-and mask. The masks come from seeds that the helpers of a dataset share, under a key that binds all that
-decides the answer: helpers that differ in any of it return numbers that add up to nothing. Run by helpers.
+The ad server receives every helper's answer separately, and a share is uniform only where a record
+contributes: without a mask one answer would reveal who is in a batch. So a helper sends share plus noise plus
+mask. The masks come from the seeds that a dataset's helpers share, under a key that binds all that decides
+the answer: if helpers differ in any of it, the sum of their numbers is meaningless. Run by helpers.
 """
 
 import hashlib
@@ -19,13 +19,13 @@ from maskedlark.core.field import FieldArray
 
 _KEY, _STREAM = b"maskedlark v2 answer mask key", b"maskedlark v2 answer mask"
 _BLOCK = 1 << 13
-"""So many numbers at a time stay in a core's cache: fresh memory would cost more than the cipher."""
+"""This many numbers at a time stay in a core's cache: fresh memory would cost more than the cipher."""
 
 
 def key(seeds: Sequence[bytes], *bound: bytes | Sequence[bytes]) -> bytes:
     """The key of one answer's masks: the same at every helper that answers the same.
 
-    `seeds`: of all its datasets, in order. One key for all of them: masks of two datasets are never added.
+    `seeds`: of all its datasets, in order. One key for all: masks of two datasets are never added.
     """
     found = hashlib.sha256(_KEY)
     for part in (seeds, *bound):
@@ -34,7 +34,7 @@ def key(seeds: Sequence[bytes], *bound: bytes | Sequence[bytes]) -> bytes:
 
 
 def masked(answer: FieldArray, of: bytes, place: int, helpers: int) -> FieldArray:
-    """An answer with this helper's mask on it. Helper i adds mask i, helper 0 subtracts them all."""
+    """An answer plus this helper's mask. Helper i adds mask i, helper 0 subtracts them all."""
     masks = [Mask(of, place)] if place else [Mask(of, other) for other in range(1, helpers)]
     change, found = field.add if place else field.subtract, np.empty_like(answer)
     for start in range(0, len(answer), _BLOCK):
@@ -63,5 +63,5 @@ class Mask:
 
 
 def _framed(part: bytes) -> bytes:
-    """A part with its length before it: no two lists of parts make the same bytes."""
+    """A part preceded by its length: no two lists of parts make the same bytes."""
     return len(part).to_bytes(8, "big") + part

@@ -1,4 +1,4 @@
-"""Populations of browsers: how experiments, load tests and the demo get their data; and one's own table."""
+"""Simulated browsers and local services, for the demo, experiments, load tests, and a user's own table."""
 
 from maskedlark.browser.population import Population, processes
 from maskedlark.simulate.simulation import Simulation, start

@@ -1,6 +1,6 @@
-"""All four parties on one machine, each service a process of its own: for the demo, tests and benches.
+"""All four parties on one machine, each service its own process: for the demo, tests and benches.
 
-In life the helpers are on machines of their own, and nobody holds all of these keys.
+In production the helpers run on separate machines, and nobody holds all of these keys.
 """
 
 import json
@@ -39,15 +39,15 @@ ORIGIN = "ads.example"
 DAY_S = 86_400
 MOST = Budget(epsilon=100, delta=1e-3)
 MAX_COALITION = Budget(epsilon=200, delta=1e-3)
-"""As much to train, on top of as much to aggregate."""
+"""The same for training, on top of as much to aggregate."""
 _PORTS, _SETTINGS = "ports.json", "settings.toml"
 _UPLOAD = Patience(timeout_s=60, within_s=120)
-"""On a busy machine an ad server takes long over a large batch."""
+"""On a busy machine an ad server may need long for a large batch."""
 
 
 @dataclass(frozen=True)
 class RunningHelper:
-    """One helper: its identity, where its files are, and its process."""
+    """One helper: its identity, its settings file and its process."""
 
     name: str
     identity: SigningKey
@@ -56,11 +56,11 @@ class RunningHelper:
 
     @property
     def folder(self) -> Path:
-        """Where it keeps keys, columns and, unless told otherwise, its database."""
+        """The folder of its keys, columns and, by default, its database."""
         return self.config.parent / "state"
 
     def publish(self, service: str, rng: Randomness) -> None:
-        """The keys that there are, once more, which changes nothing; or new ones beside them, if need be."""
+        """Publish its keys (idempotent), after rotating them if they are not valid now."""
         keyring, now = Keyring(self.folder / "keys", self.name), SystemClock().now()
         if not self._is_known(keyring, now):
             keyring.rotate(self.identity, self.process.address, now, rng)
@@ -68,7 +68,7 @@ class RunningHelper:
             remote.post("/v1/keys", keyring.configuration, "application/cbor", {"helper": self.name})
 
     def _is_known(self, keyring: Keyring, now: int) -> bool:
-        """Whether it has keys that browsers may use now, signed for the address that it has now."""
+        """Whether it has keys that are valid now and signed for its current address."""
         try:
             message = keyring.configuration
         except NoKeys:
@@ -79,14 +79,14 @@ class RunningHelper:
 
 @dataclass
 class LocalCluster:
-    """Running services of one origin, and the keys that its owner has."""
+    """The running services of one origin, and all keys."""
 
     folder: Path
     origin: str
     document_keys: Mapping[str, SigningKey]
-    """What this origin, and others that helpers know, sign documents with."""
+    """The document keys of this origin, and of others that helpers know."""
     request_keys: Mapping[str, SigningKey]
-    """What they sign requests with."""
+    """Their request keys."""
     service: Process
     service_key: SigningKey
     adserver: Process
@@ -98,7 +98,7 @@ class LocalCluster:
 
     @property
     def document(self) -> Document:
-        """The newest."""
+        """The newest document."""
         return self.documents[-1]
 
     @property
@@ -107,17 +107,17 @@ class LocalCluster:
         return self.folder / "adserver.toml"
 
     def ended(self) -> list[str]:
-        """Services that have ended by themselves, by name."""
+        """The names of services that ended by themselves."""
         parties = {"the parameter service": self.service, "the ad server": self.adserver}
         parties |= {helper.name: helper.process for helper in self.helpers}
         return [name for name, process in parties.items() if process.has_ended]
 
     def client(self) -> TrainingClient:
-        """The ad server's own hands."""
+        """The ad server's client."""
         return TrainingClient.from_config(self.config)
 
     def publish(self, settings: str, origin: str | None = None) -> Document:
-        """The next version of the origin's document, or the first of another's, with our helpers in it."""
+        """Publish the next document of the origin, or the first of another, with these helpers."""
         origin = origin or self.origin
         signed = chain.sign(self.draft(settings, origin), self.document_keys[origin])
         with Remote(self.service.address) as remote:
@@ -128,7 +128,7 @@ class LocalCluster:
         return latest
 
     def draft(self, settings: str, origin: str) -> Document:
-        """The whole document of these settings and our keys, after the one before."""
+        """The full document from these settings and keys, following the previous one."""
         before = self.documents[-1] if self.documents and origin == self.origin else None
         text = f'origin = "{origin}"\n{settings}\n[helpers]\n{_listed(self.identities)}\n'
         keys = self.document_keys[origin].verifying, self.request_keys[origin].verifying
@@ -136,24 +136,24 @@ class LocalCluster:
 
     @property
     def identities(self) -> dict[str, SigningKey]:
-        """The helpers', by name."""
+        """The helpers' identity keys, by name."""
         return {each.name: each.identity for each in self.helpers}
 
     def recipients(self) -> tuple[Recipient, ...]:
-        """The helpers, as browsers see them now."""
+        """The helpers as browsers see them now."""
         now = SystemClock().now()
         keys = [self.parameters.keys(each.name, each.identity.verifying) for each in self.helpers]
         return tuple(Recipient(each.helper, each.current(now)) for each in keys)
 
     def signed(self, place: int, origin: str | None = None, key: SigningKey | None = None) -> SignedRemote:
-        """A helper, as this or another origin talks to it: for those who do not keep to the client."""
+        """A signed connection to a helper, as this or another origin, for use without the client."""
         name, helper = origin or self.origin, self.helpers[place]
         signs = key or self.request_keys[name]
         return SignedRemote(helper.process.address, helper.name, name, signs, SystemClock(), self.http)
 
     def upload(self, batches: Iterable[Sequence[bytes]]) -> int:
-        """Hand reports in over HTTP, batch by batch. Returns how many were stored."""
-        # Not closed: the connection is the cluster's, and serves the next upload too.
+        """Upload reports over HTTP, batch by batch. Returns how many were stored."""
+        # Not closed: the cluster owns the connection and reuses it.
         remote, stored = Remote(self.adserver.address, self.http, _UPLOAD), 0
         for batch in batches:
             answer = remote.post("/reports", uploads.encode_batch(batch), uploads.CONTENT_TYPE)
@@ -164,15 +164,15 @@ class LocalCluster:
         return stored
 
     def freeze(self, client: Client, names: Mapping[Purpose, str]) -> None:
-        """Datasets of all reports that were handed in until now and are in no other, a name a purpose."""
+        """Freeze all reports received until now that are in no other dataset, one dataset per purpose."""
         end = SystemClock().now() + 1
-        while SystemClock().now() < end:  # Only a second that is over gets no more reports.
+        while SystemClock().now() < end:  # Only a second that has ended gets no more reports.
             time.sleep(0.05)
         for purpose, name in names.items():
             client.freeze(name, 0, end, purpose)
 
     def seal(self, client: Client, names: Mapping[Purpose, str]) -> dict[Purpose, Dataset]:
-        """The same, and sent: sealed at every helper."""
+        """Freeze and send the datasets: sealed at every helper."""
         self.freeze(client, names)
         return {purpose: client.send(name) for purpose, name in names.items()}
 
@@ -189,11 +189,11 @@ def local_cluster(
     log_level: str = "WARNING",
     serving: str = "",
 ) -> Iterator[LocalCluster]:
-    """Make keys, start every service, publish; stop what was started in the end.
+    """Make keys, start every service and publish; stop the services at the end.
 
-    `settings` is the TOML of `maskedlark parameters draft`, without origin and helpers; `others` are origins
-    that all services know as well, and that have published nothing yet. `serving` is each one's table of that
-    name. Services log to standard error. Over a folder that was used before it carries on with what is there.
+    `settings` is the TOML of `maskedlark parameters draft`, without origin and helpers; `others` are further
+    origins known to all services, without documents. `serving` is the `[serving]` table of every service.
+    Services log to standard error. A folder that was used before is reused with its contents.
     """
     names = [f"helper-{place}" for place in range(helpers)]
     ports = _ports(folder, ["parameters", "adserver", *names])
@@ -222,14 +222,14 @@ def local_cluster(
         made = LocalCluster(
             folder, ORIGIN, origins, requests, service, service_key, adserver, running, parameters, http, rng
         )
-        made.draft(settings, ORIGIN)  # What is refused is so before anything starts.
+        made.draft(settings, ORIGIN)  # Invalid settings are refused before anything starts.
         _write_configs(made, database or "sqlite:///reports.sqlite", helper_settings, serving)
         stack.enter_context(service)
         stack.enter_context(adserver)
         for each in running:
             each.publish(service.address, rng)
         for each in running:
-            # Held before it answers: if publishing fails, it is stopped too.
+            # Registered before it answers, so that it is stopped if publishing fails.
             stack.push(each.process.launch())
         _published(made, settings)
         for each in running:
@@ -242,9 +242,9 @@ def _key(path: Path, rng: Randomness) -> SigningKey:
 
 
 def _ports(folder: Path, names: Sequence[str]) -> dict[str, int]:
-    """Of services that ran here before, where nobody else listens now: other programs know their address."""
+    """A port per service: its previous one if free, since other programs know its address."""
     path, kept = folder / _PORTS, {}
-    with suppress(OSError, ValueError):  # Without it, they are reached at other ports.
+    with suppress(OSError, ValueError):  # Without the file, new ports are used.
         kept = json.loads(path.read_text())
     ports = {name: kept[name] if name in kept and is_free(kept[name]) else free_port() for name in names}
     files.write(path, json.dumps(ports).encode())
@@ -252,7 +252,7 @@ def _ports(folder: Path, names: Sequence[str]) -> dict[str, int]:
 
 
 def _published(made: LocalCluster, settings: str) -> None:
-    """The document of these settings: the newest, if it was made from the very same; else another version."""
+    """Publish a new version of the document, unless the newest was made from the same settings."""
     path = made.folder / _SETTINGS
     with suppress(NotThere):
         made.documents += made.parameters.chain(made.origin)

@@ -1,8 +1,8 @@
-"""What a simulation writes for its user: the document's settings, and files to train a model with.
+"""What a simulation writes for its user: the document's settings, and an encoder, a model and a recipe.
 
-Settings are made before any service is started, by defaults that suit the table's size. Decoys are public
-rows that fakes are made of: made-up people, drawn from the ranges and categories of the encoder, which is
-public too; and keys that many rows have. The files are an encoder, a model, and a recipe that trains it.
+Settings are made before any service starts, with defaults for the table's size. Decoys are public rows that
+fakes are made of: features drawn from the ranges and categories of the encoder, which is public too, and
+keys that many rows have.
 """
 
 import json
@@ -69,29 +69,26 @@ momentum = 0.9
 """
 K, MIN_K = 100, 10
 ENOUGH = 1000
-"""From so many rows on, k is 100; of fewer it is a tenth."""
+"""From this many rows on, k is 100; below, a tenth of the rows."""
 DECOYS = 8
-"""At most, of each purpose."""
+"""The most decoys per purpose."""
 NOISE_FLOOR = 2.0
-"""Of training: an evaluation that names no noise gets this, and leaves something of the budget."""
+"""For training: evaluations without a given noise use it, which leaves part of the budget."""
 
 
 @dataclass(frozen=True)
 class Declared:
-    """The few settings that a user may want to choose."""
+    """The settings that a user may choose."""
 
     k: int
     epsilon: float
     delta: float
-    """Of a training session; a source's whole budget has twice as much."""
+    """The δ of a training session; a source's whole budget has twice as much."""
     fake_rate: float
 
 
 def chosen(size: int, k: int | None, epsilon: float, fake_rate: float) -> Declared:
-    """What is declared, k and δ by the number of users where they are not given.
-
-    Refuses what cannot be asked, or what the helpers of a simulation do not allow.
-    """
+    """The settings, with k and δ from the number of users by default. Refuses what cannot be queried."""
     least = k if k is not None else K if size >= ENOUGH else max(MIN_K, size // 10)
     if size < least:
         raise BadSimulation(
@@ -138,7 +135,7 @@ def settings(users: Users, values: Mapping[str, Bounds], label: str | None, tag:
 
 
 def _keys(users: Users, k: int) -> list[str]:
-    """What many rows have: it says nothing of anybody."""
+    """Keys that many rows have, which reveal nothing about anyone."""
     rows = Counter(zip(*users.keys.values(), strict=True)) if users.keys else Counter({(): users.size})
     common: list[tuple[Key, ...]] = [row for row, count in rows.most_common(DECOYS) if count >= k]
     decoys = []
@@ -149,14 +146,14 @@ def _keys(users: Users, k: int) -> list[str]:
 
 
 def made_up(encoder: Encoder) -> NDArray[np.uint8]:
-    """Rows of nobody: the same for the same encoder."""
+    """Made-up rows: the same for the same encoder."""
     rng = FixedRandomness(encoder.to_json().encode())
     rows = encoder.encode({fitted.name: _cells(fitted, rng) for fitted in encoder.columns})
     return np.unique(rows, axis=0)
 
 
 def _cells(fitted: Fitted, rng: Randomness) -> list[Any]:
-    """A column of what such a column may hold."""
+    """Random values that such a column may hold."""
     drawn = rng.unit(DECOYS).tolist()
     match fitted:
         case ScaledColumn():
@@ -171,12 +168,12 @@ def _cells(fitted: Fitted, rng: Randomness) -> list[Any]:
 
 
 def _toml(value: object) -> str:
-    """A text, number or list as TOML has it."""
+    """A text, number or list in TOML."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def hand_over(folder: Path, document: Document, tag: str, records: int, delta: float, encoder: str) -> None:
-    """Write what is not there yet: what its user has changed stays."""
+    """Write the missing files; existing ones, which the user may have changed, stay."""
     assert document.training is not None
     epsilon = document.training.adserver.epsilon / 3
     held_out = HELD_OUT if records * HELD_OUT >= 2 * document.k else 0.0
@@ -201,7 +198,7 @@ def hand_over(folder: Path, document: Document, tag: str, records: int, delta: f
 
 
 def _batches(records: int, k: int, held_out: float, delta: float) -> str:
-    """Batches that are hardly ever below k; where the users is too small for that, all of it."""
+    """Batches that hardly ever fall below k; all records where there are too few for that."""
     rate = min(RATE, MAX_BATCH / records)
     if crowded(SessionCharge("gaussian", 4.0, rate, STEPS, STEPS, delta), records, k, held_out):
         return f"sampling_rate = {rate:.3g}"

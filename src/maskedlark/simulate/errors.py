@@ -1,4 +1,4 @@
-"""What a simulation of one's own table refuses."""
+"""Errors of simulations."""
 
 from maskedlark.errors import MaskedLarkError, NotDeclared
 

@@ -1,7 +1,7 @@
-"""The users' browsers report, once; then a dataset for each purpose, sealed at every helper.
+"""The users' browsers report once; then a dataset per purpose is sealed at every helper.
 
-What was made is kept on disk until it is sealed. So whatever is cut off, the same bytes are sent again, and
-the ad server counts them once.
+Reports are kept on disk until they are sealed: after an interruption the same bytes are sent again, and the
+ad server counts them once.
 """
 
 import shutil
@@ -26,13 +26,13 @@ from maskedlark.wire import uploads
 DATASETS = {Purpose.AGGREGATE: "measured", Purpose.TRAIN: "trained"}
 _SPOOL = "reports"
 _MOST = 1000
-"""Reports of a batch, at most."""
+"""The most reports per batch."""
 _MANY = 5000
 
 
 @dataclass(frozen=True)
 class Reporting:
-    """The browsers of a table at one cluster."""
+    """The browsers of a table, reporting to one cluster."""
 
     cluster: LocalCluster
     users: Users
@@ -41,7 +41,7 @@ class Reporting:
     progress: bool = False
 
     def run(self, client: Client) -> dict[Purpose, Dataset]:
-        """Everything that is not done yet. Again, it carries on."""
+        """Upload and seal. Idempotent: calling it again resumes."""
         there = {each.name: each for each in client.datasets()}
         purposes = self.cluster.document.purposes()
         missing = {purpose: DATASETS[purpose] for purpose in purposes if DATASETS[purpose] not in there}
@@ -61,7 +61,7 @@ class Reporting:
                 advance(1)
 
     def _made(self, purpose: Purpose) -> list[Path]:
-        """All reports of a purpose, in files: those of before, or new ones."""
+        """The files with all reports of a purpose, made if there are none yet."""
         whole = self.cluster.folder / _SPOOL / purpose.value
         if not whole.exists():
             part = whole.with_suffix(".part")
@@ -69,12 +69,12 @@ class Reporting:
             part.mkdir(parents=True)
             for place, batch in enumerate(self._batches(purpose)):
                 (part / f"{place:06}").write_bytes(uploads.encode_batch(batch))
-            part.rename(whole)  # Only a whole one is ever sent: a person is in it once.
+            part.rename(whole)  # Only a complete folder is sent, so that nobody reports twice.
         return sorted(whole.iterdir())
 
     def _batches(self, purpose: Purpose) -> Iterator[Sequence[bytes]]:
         seen = SystemClock().now() - 8 * DAY_S - 3600
-        # Fresh interpreters take a second to start, in which one makes thousands of reports.
+        # A new interpreter takes a second to start, in which one process makes thousands of reports.
         users, cluster = self.users, self.cluster
         several = self.processes > 1 and users.size >= _MANY
         with processes(self.processes) if several else nullcontext() as pool:
@@ -90,7 +90,7 @@ class Reporting:
         dataset = next(each for each in client.datasets() if each.name == name)
         if dataset.state is DatasetState.SEALED:
             return dataset
-        if dataset.state is not DatasetState.FROZEN:  # Nothing will be answered from it.
+        if dataset.state is not DatasetState.FROZEN:  # It cannot be queried.
             raise OtherSimulation(f"dataset {name} is {dataset.state}: give another folder")
         with self._bar(f"helpers open {name}", dataset.reports * len(self.cluster.helpers)) as advance:
             before: dict[str, int] = {}
@@ -103,7 +103,7 @@ class Reporting:
 
     @contextmanager
     def _bar(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
-        """On standard error, where someone is watching."""
+        """A bar on standard error, if `progress` is set."""
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         console = Console(stderr=True)
         with Progress(*columns, console=console, transient=True, disable=not self.progress) as shown:

@@ -1,4 +1,4 @@
-"""A service of ours as a process of its own: started, announced, stopped, killed, started again."""
+"""A service as its own process, which can be started, stopped, killed and restarted."""
 
 import os
 import socket
@@ -13,7 +13,7 @@ STOPS_WITHIN_S = 30
 
 
 class Process:
-    """One running service. Its port stays the same when it is started again."""
+    """One service. It keeps its port when it is restarted."""
 
     def __init__(self, arguments: Sequence[object], port: int | None = None) -> None:
         self.port = port or free_port()
@@ -23,28 +23,28 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Of the process that runs now."""
+        """The id of the running process."""
         return self._started().pid
 
     @property
     def has_ended(self) -> bool:
-        """Whether it was started, and has ended by itself."""
+        """Whether it was started and has ended by itself."""
         return self._running is not None and self._running.poll() is not None
 
     def launch(self, **environment: str) -> Self:
-        """Start it, and do not wait: several that start at once are ready sooner."""
+        """Start it without waiting: several services start faster at the same time."""
         assert self._running is None, "it runs already"
         self._running = subprocess.Popen(  # noqa: S603
             self._command,
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, **environment},
-            process_group=0,  # Ctrl-C is for who started it: that one stops it in good order.
+            process_group=0,  # Ctrl-C goes only to the parent, which stops it in order.
         )
         return self
 
     def start(self, **environment: str) -> Self:
-        """Start it, and return when it answers. What goes wrong before that it says on standard error."""
+        """Start it, and return when it answers. Its errors go to standard error."""
         return self.launch(**environment).wait()
 
     def wait(self) -> Self:
@@ -57,12 +57,12 @@ class Process:
         return self
 
     def stop(self) -> int:
-        """Let it finish what it does, as an operator would. Returns its exit code."""
+        """Stop it gracefully, as an operator would. Returns its exit code."""
         self._started().terminate()
         return self._end()
 
     def kill(self) -> None:
-        """End it at once, as a power cut would."""
+        """Kill it, as a power cut would."""
         self._started().kill()
         self._end()
 
@@ -72,7 +72,7 @@ class Process:
 
     def _end(self) -> int:
         running, self._running = self._started(), None
-        with running:  # It closes what we read from it.
+        with running:  # Closes its pipe.
             try:
                 return running.wait(STOPS_WITHIN_S)
             except subprocess.TimeoutExpired:
@@ -88,14 +88,14 @@ class Process:
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """A port that nobody listens on."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port: int = listening.getsockname()[1]
         return port
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens on this port now."""
+    """Whether nobody listens on this port."""
     try:
         socket.create_server(("127.0.0.1", port)).close()
     except OSError:

@@ -1,11 +1,11 @@
-"""The whole workflow on a table of one's own: real services, reports over HTTP, two sealed datasets.
+"""The whole workflow on a user's own table: real services, reports over HTTP, two sealed datasets.
 
     with simulate.start(table, keys=["campaign"], values={"bought": (0, 1)}, label="bought") as simulation:
         with simulation.client() as client:
             print(client.query(["bought"], by="campaign"))
 
-Run by whoever wants to see what measuring and training would give on data like theirs. Nothing here is
-private from its user, who has the whole table and everybody's keys.
+Run by anyone who wants to try measuring and training on data like theirs. Nothing here is private from that
+user, who has the whole table and all keys.
 """
 
 import atexit
@@ -45,7 +45,7 @@ Say = Callable[[str], None]
 
 @dataclass(eq=False)
 class Simulation:
-    """Running services with the users' reports in them. Stops at the end of a `with`, or by `stop`."""
+    """Running services that hold the users' reports. Stopped at the end of a `with`, or by `stop`."""
 
     cluster: LocalCluster
     encoder: Encoder | None
@@ -54,7 +54,7 @@ class Simulation:
 
     @property
     def folder(self) -> Path:
-        """Where everything is."""
+        """The folder of all files."""
         return self.cluster.folder
 
     @property
@@ -64,7 +64,7 @@ class Simulation:
 
     @property
     def document(self) -> Document:
-        """What the ad server has declared in public."""
+        """The ad server's public document."""
         return self.cluster.document
 
     @property
@@ -73,11 +73,11 @@ class Simulation:
         return {purpose: each.name for purpose, each in self.sealed.items()}
 
     def client(self) -> Client:
-        """The ad server's own hands: to query, to train, to evaluate."""
+        """The ad server's client: to query, to train, to evaluate."""
         return self.cluster.client()
 
     def stop(self) -> None:
-        """Stop every service. A folder that was given stays; one of our own is deleted."""
+        """Stop every service. A given folder stays; a temporary one is deleted."""
         atexit.unregister(self.stop)
         self._until.close()
 
@@ -110,9 +110,9 @@ def start(
 ) -> Simulation:
     """Start a parameter service, helpers and an ad server; let each row's browser report; seal two datasets.
 
-    `values` are whole numbers with their public bounds; `label` is 0 or 1; features are the other columns,
-    unless they are named or left out. k is 100, and less for fewer than 1,000 rows. `epsilon` is what a
-    source may cost in its life. Over a folder of before it carries on, and nothing is reported twice.
+    `values` are integers with their public bounds; `label` is 0 or 1; features are the other columns, unless
+    named or left out. By default k is 100, and less below 1,000 rows. `epsilon` is the lifetime budget of a
+    source. With a folder used before it resumes, and nothing is reported twice.
     """
     wanted = ColumnRoles(
         tuple([keys] if isinstance(keys, str) else keys),
@@ -131,7 +131,7 @@ def start(
         _same(place, now)
         _tell(people, said, say)
         running = stack.enter_context(local_cluster(place, text, rng or SystemRandomness(), helpers))
-        # Only now: settings that are refused do not keep the folder from those that are mended.
+        # Only now: after refused settings, the folder can be used with corrected ones.
         files.write(place / _SIMULATION, json.dumps(now).encode())
         with running.client() as client:
             sealed = Reporting(running, people, tag, processes, shown).run(client)
@@ -144,7 +144,7 @@ def start(
 
 
 def _whole(name: str, bounds: Bounds) -> Bounds:
-    """Bounds of whatever library's numbers."""
+    """Bounds as Python integers, from any library's numbers."""
     try:
         low, high = map(operator.index, bounds)
     except (TypeError, ValueError):
@@ -153,10 +153,10 @@ def _whole(name: str, bounds: Bounds) -> Bounds:
 
 
 def _tell(people: Users, said: Declared, say: Say | None) -> None:
-    """Where nobody listens, a leak is a warning, and the rest is not said."""
+    """Pass notes and leaks to `say`; without it, only warn about leaks."""
     if say is None:
         for leak in people.leaks:
-            warnings.warn(leak, stacklevel=3)  # It names the line that called `start`.
+            warnings.warn(leak, stacklevel=3)  # Names the line that called `start`.
         return
     for line in _said(people, said):
         say(line)
@@ -174,7 +174,7 @@ def _said(people: Users, said: Declared) -> Iterator[str]:
 
 
 def _place(folder: str | Path | None, stack: ExitStack) -> Path:
-    """The folder, held: no other process runs a simulation in it."""
+    """The folder, locked: no other process runs a simulation in it."""
     if folder is None:
         return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="maskedlark-")))
     place = Path(folder).absolute()
@@ -188,7 +188,7 @@ def _place(folder: str | Path | None, stack: ExitStack) -> Path:
 
 
 def _same(place: Path, now: Mapping[str, object]) -> None:
-    """Refuse a folder of another simulation: its reports are sealed, and stay."""
+    """Refuse a folder of another simulation, whose reports are already sealed."""
     path = place / _SIMULATION
     if not path.exists():
         return

@@ -1,7 +1,7 @@
-"""A table of one's own, a row for every person: keys to count by, values to add up, a label, features.
+"""A user's own table, a row per person: keys to count by, values to add up, a label, features.
 
-Run by whoever tries the whole workflow on data of their own, before any service is started. In life nobody
-has such a table: keys and features are the ad server's, values and labels are the browsers' own.
+Read before any service is started. In production nobody has such a table: the ad server knows keys and
+features, only browsers know values and labels.
 """
 
 import csv
@@ -30,7 +30,7 @@ from maskedlark.wire.columns import MAX_KEY_TEXT, Key
 
 Bounds = tuple[int, int]
 TELLING = 0.95
-"""An AUC of one feature alone beyond which its owner is told."""
+"""Features whose AUC is above this are reported to the user."""
 _SEPARATORS = ",;\t"
 _NAME = re.compile(r"[A-Za-z0-9_.:/ -]{1,64}")
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,14}")
@@ -40,17 +40,17 @@ _NOT_A_NUMBER = "no number; a value is one, or true/false, or empty where there 
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """Which column is what."""
+    """The role of each column."""
 
     keys: tuple[str, ...]
     values: Mapping[str, Bounds]
     label: str | None
     features: tuple[str, ...] | None = None
-    """None: every column that is nothing else, and not left out."""
+    """None: every column without another role that is not left out."""
     leave_out: tuple[str, ...] = ()
 
     def check(self) -> None:
-        """Refuse what says nothing, or two things at once."""
+        """Refuse missing or contradictory roles."""
         if fault := next(self._faults(), None):
             raise BadSimulation(fault)
 
@@ -62,7 +62,7 @@ class ColumnRoles:
         for name in (*self.keys, *self.values):
             if not _NAME.fullmatch(name):
                 yield f"column {name!r} cannot be declared: rename it, to letters, digits, spaces and _.:/-"
-        # What browsers keep to themselves is nothing that helpers read.
+        # Helpers read keys and features, so secrets must be neither.
         open_columns = dict.fromkeys(self.features or (), "feature") | dict.fromkeys(self.keys, "key")
         for name, what in open_columns.items():
             if name in self.values or name == self.label:
@@ -74,7 +74,7 @@ class ColumnRoles:
                 yield f"value {name!r} is from {low} to {high}: give bounds from low to high"
 
     def check_encoder(self, encoder: Encoder) -> None:
-        """Of one that was fitted before: helpers read its columns too."""
+        """Refuse a given encoder that has a secret column: helpers read its columns."""
         secret = {*self.values, self.label}
         if both := [column.name for column in encoder.columns if column.name in secret]:
             raise BadSimulation(
@@ -85,23 +85,23 @@ class ColumnRoles:
 
 @dataclass(frozen=True)
 class Users:
-    """One row a person."""
+    """The table, one row per person."""
 
     keys: Mapping[str, list[Key]]
     values: Mapping[str, NDArray[np.int64]]
-    """Only their browsers know these, and the label."""
+    """Only browsers know these and the label."""
     label: NDArray[np.int64] | None
     encoder: Encoder | None
     features: NDArray[np.uint8] | None
     size: int
     notes: tuple[str, ...]
-    """What its owner should know about how the table was read."""
+    """What the user should know about how the table was read."""
     leaks: tuple[str, ...]
-    """Features that may tell what they should not: their owner must know."""
+    """Warnings about features that may reveal secrets."""
 
     @property
     def digest(self) -> str:
-        """Of all that its browsers report: another table has another."""
+        """A digest of all that browsers report, to recognise the table."""
         columns = [np.asarray(column, "U").tobytes() for column in self.keys.values()]
         numbers = [*self.values.values(), *(each for each in (self.label, self.features) if each is not None)]
         parts = [*columns, *(np.ascontiguousarray(each).tobytes() for each in numbers)]
@@ -109,9 +109,9 @@ class Users:
 
 
 def read_users(table: Table, wanted: ColumnRoles, encoder: Encoder | None = None) -> Users:
-    """Everybody in a table. Says which column or row does not fit."""
+    """Read a table. Errors name the column or row."""
     wanted.check()
-    # Rows that can be read only once are kept; any other table is read where it is.
+    # Store rows that can be read only once; any other table is read in place.
     everything = list(table) if isinstance(table, Iterator) else table
     named = [*wanted.keys, *wanted.values, *([wanted.label] if wanted.label is not None else [])]
     read = {column.name: column for column in tables.read(everything, list(dict.fromkeys(named)))}
@@ -132,7 +132,7 @@ def read_users(table: Table, wanted: ColumnRoles, encoder: Encoder | None = None
 
 
 def _fitted(table: Table, wanted: ColumnRoles, least: int, leaks: list[str]) -> Encoder:
-    """An encoder of the features that were named, or of every column that is nothing else."""
+    """An encoder of the named features, or of every column without another role."""
     if wanted.features is not None:
         columns = tables.read(table, wanted.features)
     else:
@@ -150,7 +150,7 @@ def _fitted(table: Table, wanted: ColumnRoles, least: int, leaks: list[str]) -> 
 
 
 def _telling(encoder: Encoder, features: NDArray[np.uint8], label: NDArray[np.int64]) -> list[str]:
-    """Features that give the label away: mostly known only afterwards, and helpers would read them."""
+    """Features that reveal the label to helpers, mostly because they are known only after the fact."""
     telling, byte = [], 0
     for fitted in encoder.columns:
         width = len(fitted.names())
@@ -165,14 +165,14 @@ def _telling(encoder: Encoder, features: NDArray[np.uint8], label: NDArray[np.in
 
 
 def _auc(byte: NDArray[np.uint8], label: NDArray[np.int64]) -> float:
-    """How often one byte is larger where the label is 1; equal bytes count half."""
+    """How often the byte is larger where the label is 1; ties count half."""
     ones, zeros = (np.bincount(byte[label == each], minlength=256) for each in (1, 0))
     below = np.cumsum(zeros) - zeros / 2
     return float(ones @ below / (ones.sum() * zeros.sum()))
 
 
 def _amounts(column: Column, bounds: Bounds, notes: list[str]) -> NDArray[np.int64]:
-    """Whole numbers within the bounds; who has none has 0."""
+    """Integers within the bounds; 0 where a cell is empty."""
     distinct = np.zeros(len(column.values))
     distinct[~column.absent] = column.present(_amount, _NOT_A_NUMBER)
     whole = np.rint(distinct)
@@ -193,7 +193,7 @@ def _amount(value: Value) -> float:
 
 
 def _binary(column: Column) -> NDArray[np.int64]:
-    """Whether each converted; where nothing stands, nothing happened."""
+    """Whether each person converted; an empty cell is 0."""
     distinct = np.zeros(len(column.values), np.int64)
     distinct[~column.absent] = column.present(_either, _NOT_BINARY)
     labels = distinct[column.places]
@@ -207,7 +207,7 @@ def _either(value: Value) -> int:
 
 
 def _entries(column: Column) -> list[Key]:
-    """Texts, or numbers where all are whole: those can be asked for by ranges."""
+    """Texts, or integers if all are: those can be filtered by range."""
     texts = [
         "" if absent else text(value) for value, absent in zip(column.values, column.absent, strict=True)
     ]
@@ -219,14 +219,14 @@ def _entries(column: Column) -> list[Key]:
 
 
 def read_csv(path: Path) -> dict[str, list[str]]:
-    """Columns by name, as the first line names them. Says which line does not fit."""
+    """Columns by name, from the first line. Errors name the line."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError:
         raise TableDoesNotFit(f"{path} is no text in UTF-8: save it as CSV in UTF-8") from None
-    # Not `splitlines`, which also cuts at form feeds and at separators of Unicode, inside cells.
+    # Not `splitlines`, which also splits at form feeds and Unicode separators inside cells.
     first = next(io.StringIO(text, newline=""), "")
-    separator = max(_SEPARATORS, key=first.count)  # Of equally many the comma, which stands first.
+    separator = max(_SEPARATORS, key=first.count)  # Ties go to the comma, which is first.
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
         header = next(reader, [])

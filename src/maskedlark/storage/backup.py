@@ -1,4 +1,4 @@
-"""A copy of a database as it is at one moment, while others write to it. Run by an operator."""
+"""A copy of a database at one moment, while others write to it. Run by an operator."""
 
 import os
 import sqlite3
@@ -12,7 +12,7 @@ from maskedlark.storage.sqlite import SQLite
 
 
 def copy(database: Database, path: Path) -> None:
-    """Write a copy of one state to a new file, ours alone. Writers do not wait. `finish` comes after it."""
+    """Write a copy of one state to a new private file. Writers do not wait. Call `finish` afterwards."""
     if not isinstance(database, SQLite):
         raise UnsupportedDatabase("this database is a server's: make its copy with pg_dump")
     path.touch(0o600, exist_ok=False)
@@ -21,14 +21,14 @@ def copy(database: Database, path: Path) -> None:
         with _named(), closing(sqlite3.connect(path)) as target:
             driver = reading.driver_connection
             assert isinstance(driver, sqlite3.Connection)
-            # All pages at once, from one state: page by page it would begin anew whenever somebody writes.
+            # All pages at once, from one state: a copy page by page starts over whenever somebody writes.
             driver.backup(target, pages=-1)
     finally:
         reading.close()
 
 
 def finish(path: Path) -> None:
-    """Make a copy one whole file, durable: what is copied on from here must not lack its journal."""
+    """Make the copy one whole, durable file: a copy of this file must not lack a journal."""
     with _named(), closing(sqlite3.connect(path)) as target:
         target.execute("PRAGMA journal_mode = DELETE")
         if target.execute("PRAGMA quick_check").fetchone() != ("ok",):

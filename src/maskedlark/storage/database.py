@@ -1,6 +1,5 @@
-"""An open database as its callers see it: transactions that read, transactions that write, and waiting.
-
-`sqlite.py` and `postgresql.py` say how each kind does it; one suite of tests holds both to it.
+"""An open database: transactions and waiting. `sqlite.py` and `postgresql.py` implement it; one suite tests
+both.
 """
 
 import logging
@@ -16,12 +15,12 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from maskedlark.storage.errors import StorageUnavailable, UnsupportedDatabase
 
 BUSY_TIMEOUT_S = 30
-"""How long a transaction waits for another before it."""
+"""How long a transaction waits for an earlier one."""
 _LOG = logging.getLogger(__name__)
 
 
 class Database(ABC):
-    """An open database. Any thread may use it; every transaction has a connection of its own."""
+    """An open database. Threads may share it; every transaction has its own connection."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -29,49 +28,49 @@ class Database(ABC):
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """A transaction that may write: durable when the block ends, and gone if it raises.
+        """A transaction that may write: durable when the block ends, rolled back if it raises.
 
-        What it decides by what it read, it must have locked: rows with `select(...).with_for_update()`, or
-        all at once with `alone`. SQLite has one writer at a time and needs neither.
+        It must lock whatever it reads to decide by: rows with `select(...).with_for_update()`, or everything
+        with `alone`. SQLite has one writer at a time and needs neither.
         """
         with self._named(), self._writing() as connection:
             yield connection
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A transaction that only reads, sees one state of the database, and waits for no writer."""
+        """A read-only transaction: it sees one state of the database and waits for no writer."""
         with self._named(), self._reading() as connection:
             yield connection
 
     def change(self, statement: UpdateBase) -> int:
-        """One statement in a transaction of its own: how many rows it has changed, durably."""
+        """Execute one statement in its own transaction; returns the number of rows changed, durably."""
         with self.write() as connection:
             return connection.execute(statement).rowcount
 
     def rows(self, query: Select[Any]) -> Sequence[Any]:
-        """All that a query finds, in a transaction of its own."""
+        """All rows that a query finds, in its own transaction."""
         with self.read() as connection:
             return connection.execute(query).all()
 
     @abstractmethod
     def insert_new(self, connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> int:
-        """Insert rows, and leave out those whose primary key is taken; returns how many were inserted.
+        """Insert rows, skipping those whose primary key exists; returns how many were inserted.
 
-        Values are in the order of the columns. Give the rows in the order of their keys: two transactions
-        that take the same keys in different orders could wait for each other.
+        Values are in column order. Give the rows in key order: two transactions that insert the same keys in
+        different orders could wait for each other.
         """
 
     @abstractmethod
     def alone(self, connection: Connection, name: str) -> None:
-        """Wait until no other writing transaction has this name, and keep it until this one ends."""
+        """Wait until no other writing transaction holds this name, and hold it until this one ends."""
 
     @abstractmethod
     def settle(self) -> None:
-        """Wait until every write that began before has ended: what is read then holds what they stored."""
+        """Wait until every write that began earlier has ended, so that later reads see what it stored."""
 
     @contextmanager
     def beginning(self) -> Iterator[None]:
-        """While a party starts: what no second try would mend says what it is, in one line."""
+        """While a party starts: an error that no retry would fix is raised with a one-line explanation."""
         self._beginning = True
         try:
             yield
@@ -87,33 +86,33 @@ class Database(ABC):
 
     @abstractmethod
     def is_refusal(self, words: str) -> bool:
-        """Whether an error's words mean that the database will not have us, not that it is away."""
+        """Whether an error's text means that the database refuses us, rather than being unavailable."""
 
     def check(self) -> None:
         """Return if the database answers; raise if not."""
         self.rows(select(1))
 
     def close(self) -> None:
-        """Let go of every connection."""
+        """Close every connection."""
         self.engine.dispose()
 
     @abstractmethod
     def _writing(self) -> AbstractContextManager[Connection]:
-        """A transaction of its own that commits when the block ends."""
+        """Its own transaction, which commits when the block ends."""
 
     @abstractmethod
     def _reading(self) -> AbstractContextManager[Connection]:
-        """A transaction of its own that sees one state."""
+        """Its own transaction, which sees one state."""
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """A database that fails is one error of ours; a statement that is wrong is our own mistake."""
+        """Raise one error of ours where the database fails; a wrong statement is a bug and passes through."""
         try:
             yield
         except (IntegrityError, ProgrammingError):
             raise
         except DBAPIError as error:
-            # For the operator alone: strangers see the message of ours. A refusal at the start says so.
+            # For the operator only: clients see our own message. `beginning` reports refusals at the start.
             if not (self._beginning and self.is_refusal(str(error.orig))):
                 _LOG.warning("the database cannot answer: %s", _words(error))
             raise StorageUnavailable("the database cannot answer; try again later") from error
@@ -122,11 +121,11 @@ class Database(ABC):
 
 
 def _words(error: DBAPIError) -> str:
-    """What the database says of itself; of what is wrong with a value the class alone, lest it is quoted."""
+    """The database's own message; for errors about a value only the class, because messages quote values."""
     return _line(error) if isinstance(error, OperationalError) else type(error).__name__
 
 
 def _line(error: DBAPIError) -> str:
-    """What the database says, without the hosts that were tried and without the statement."""
+    """The database's message, without the hosts that were tried and without the statement."""
     words = str(error.orig).partition("FATAL:")
     return (words[2] or words[0]).strip().partition("\n")[0]

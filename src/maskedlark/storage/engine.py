@@ -1,7 +1,6 @@
-"""A database by URL: SQLite or PostgreSQL; another is a case in `open_database`; callers do not change.
+"""Opens a database by URL: SQLite or PostgreSQL. Another kind would be one more case in `open_database`.
 
-Callers see transactions alone: `write()` and `read()`. Parameters of a statement are hidden from errors and
-logs, whatever they hold.
+Callers see only transactions: `write()` and `read()`. Errors and logs never show a statement's parameters.
 """
 
 from pathlib import Path
@@ -16,7 +15,7 @@ __all__ = ["Database", "beside", "file_of", "open_database", "parse"]
 
 
 def parse(url: str | URL) -> URL:
-    """The parts of a URL. What is wrong with one is not said: it may hold a password."""
+    """The parts of a URL. Errors do not quote a bad one: it may hold a password."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
@@ -29,7 +28,7 @@ def parse(url: str | URL) -> URL:
 
 
 def file_of(url: str | URL) -> Path | None:
-    """The file that a URL of SQLite names; none for any other."""
+    """The file that an SQLite URL names; None for any other URL."""
     parsed = parse(url)
     if parsed.get_backend_name() != "sqlite" or parsed.database in (None, "", ":memory:"):
         return None
@@ -37,7 +36,7 @@ def file_of(url: str | URL) -> Path | None:
 
 
 def beside(url: str, folder: Path) -> str:
-    """The same URL, a file of SQLite relative to this folder. For configurations, whose paths all are."""
+    """The same URL, with an SQLite file taken relative to this folder, as all paths in configurations are."""
     file = file_of(url)
     if file is None:
         return url
@@ -45,10 +44,7 @@ def beside(url: str, folder: Path) -> str:
 
 
 def open_database(url: str | URL, make: bool = True) -> Database:
-    """Open the database that a URL names, and make it durable. Run by a party at its start.
-
-    Without `make`, one that is not there is an error.
-    """
+    """Open a URL's database, durably; without `make`, it must exist. Run by a party at its start."""
     parsed = parse(url)
     match parsed.get_backend_name():
         case "sqlite":
@@ -58,7 +54,7 @@ def open_database(url: str | URL, make: bool = True) -> Database:
         case "postgresql":
             from maskedlark.storage.postgresql import open_postgresql  # noqa: PLC0415
 
-            database = open_postgresql(parsed)  # A server has it, or has not.
+            database = open_postgresql(parsed)  # The server has the database or not: we never create it.
         case other:
             raise UnsupportedDatabase(f"no {other}: here; give a URL that begins with sqlite: or postgresql:")
     try:

@@ -1,4 +1,4 @@
-"""What storing refuses."""
+"""Errors of storage."""
 
 from maskedlark.errors import MaskedLarkError
 
@@ -16,7 +16,7 @@ class ClockLeapt(MaskedLarkError):
 
 
 def refuse_leap(before: int, now: int, most_leap_s: int, settings: str) -> None:
-    """Refuse a clock that is far ahead of a moment before: what is deleted by it does not come back."""
+    """Refuse to delete by a clock that leapt: what it deletes wrongly does not come back."""
     if before and now - before > most_leap_s:
         days = (now - before) // 86_400
         raise ClockLeapt(
@@ -28,8 +28,8 @@ def refuse_leap(before: int, now: int, most_leap_s: int, settings: str) -> None:
 class StorageUnavailable(MaskedLarkError):
     """The database cannot answer now. Nothing of the transaction is known to be stored: ask again.
 
-    Where the connection broke during the commit itself, all of it may be there; what is stored under an id is
-    stored once, so asking again is safe.
+    If the connection broke during the commit, all of it may be stored. Whatever is stored under an id is
+    stored once, so trying again is safe.
     """
 
 

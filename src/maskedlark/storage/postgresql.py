@@ -1,4 +1,4 @@
-"""PostgreSQL through psycopg: many writers at a time, who lock what they decide by."""
+"""PostgreSQL through psycopg: many writers at a time, each of which locks what it decides by."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -17,17 +17,17 @@ from maskedlark.storage.errors import UnsupportedDatabase
 
 CONNECT_TIMEOUT_S = 10
 FEW = 32
-"""Rows for which COPY does not pay: where a key is taken it fails first, and the server's log says so."""
+"""Up to this many rows COPY does not pay: it fails where a key exists, and the server logs the failure."""
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
 _DRIVERS = ("postgresql", "postgresql+psycopg")
 _PASSES = ("starting up", "shutting down", "recovery", "too many", "connection slots", "terminating")
-"""Words of a server that refuses now, and will not later."""
+"""Words in the messages of a server that refuses only for now."""
 _VALUES = ("22", "23")
-"""Classes of SQLSTATE whose messages quote values: bad data, and broken constraints."""
+"""SQLSTATE classes whose messages quote values: bad data and broken constraints."""
 
 
 def open_postgresql(url: URL) -> Database:
-    """The database of a server. The server must have it already; our tables are made where they miss."""
+    """A database of a server. The database must exist; missing tables are created."""
     if url.drivername not in _DRIVERS:
         raise UnsupportedDatabase(f"no {url.drivername}: here; begin the URL with postgresql:")
     try:
@@ -35,7 +35,7 @@ def open_postgresql(url: URL) -> Database:
             url.set(drivername="postgresql+psycopg"),
             hide_parameters=True,
             isolation_level="READ COMMITTED",
-            pool_pre_ping=True,  # a server that was away is noticed before it spoils a transaction
+            pool_pre_ping=True,  # notice a restarted server before it spoils a transaction
             connect_args={"connect_timeout": CONNECT_TIMEOUT_S},
         )
     except ImportError:
@@ -53,7 +53,7 @@ class PostgreSQL(Database):
         self._reader = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
     def insert_new(self, connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> int:
-        """Many by COPY, the fastest way in, but all or nothing; a few, or where a key is taken, by INSERT."""
+        """Many rows by COPY, which is fastest but all or nothing; a few rows, or existing keys, by INSERT."""
         if len(rows) > FEW:
             try:
                 with connection.begin_nested():
@@ -66,16 +66,16 @@ class PostgreSQL(Database):
         return connection.exec_driver_sql(_statements(table)[2], columns).rowcount if rows else 0
 
     def alone(self, connection: Connection, name: str) -> None:
-        """A lock of the server's that lasts as long as the transaction."""
+        """Take a server lock that lasts as long as the transaction."""
         connection.execute(select(func.pg_advisory_xact_lock(_lock(name))))
 
     def settle(self) -> None:
-        """Every writer shares a lock; who wants it alone waits for those that have it."""
+        """Every writer shares a lock; taking it exclusively waits for all of them."""
         with self._named(), self.engine.begin() as connection:
             self.alone(connection, "writers")
 
     def is_refusal(self, words: str) -> bool:
-        """It answered, and will have neither this user, database or option."""
+        """Whether the server answered and refused the user, the database or an option."""
         return "FATAL:" in words and not any(each in words for each in _PASSES)
 
     @contextmanager
@@ -89,18 +89,18 @@ class PostgreSQL(Database):
 
 
 def _set_up(connection: Any, _record: object) -> None:  # noqa: ANN401
-    """What is committed is on the disk before commit returns; nobody waits for ever."""
+    """Commits are on disk before they return, and no wait is endless."""
     from psycopg.types.string import BytesBinaryDumper  # noqa: PLC0415 - psycopg is installed where it is used
 
     if connection.execute("SHOW fsync").fetchone() != ("on",):
         connection.close()
         raise UnsupportedDatabase("this server is not durable: set fsync = on in its configuration")
     (mode,) = connection.execute("SHOW synchronous_commit").fetchone()
-    if mode not in ("on", "remote_apply"):  # The second waits for more than the first.
+    if mode not in ("on", "remote_apply"):  # remote_apply waits for even more than on does.
         connection.execute("SET synchronous_commit = on")
     connection.execute(f"SET lock_timeout = '{database.BUSY_TIMEOUT_S}s'")
     connection.commit()
-    # COPY takes what was registered last for a type: for bytes, else, a slow one.
+    # COPY uses the dumper registered last for a type, which for bytes would be a slow one.
     connection.adapters.register_dumper(bytes, BytesBinaryDumper)
 
 
@@ -114,7 +114,7 @@ def _copy(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]])
             for row in rows:
                 copy.write_row(row)
     except driver.Error as error:
-        # SQLAlchemy has no COPY, so what it does to the errors of its own statements is done here.
+        # SQLAlchemy knows no COPY, so its error handling for its own statements is repeated here.
         _hide(error)
         raise DBAPIError.instance(
             None, None, error, driver.Error, hide_parameters=True, dialect=connection.dialect
@@ -123,7 +123,7 @@ def _copy(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]])
 
 @lru_cache
 def _statements(table: Table) -> tuple[str, list[str], str]:
-    """COPY into a table with its columns' types, without their lengths; and INSERT of what is new."""
+    """COPY into a table, its columns' types without lengths, and the INSERT of new rows."""
     name = _DIALECT.identifier_preparer.format_table(table)
     types = [column.type.compile(dialect=_DIALECT).lower().partition("(")[0] for column in table.columns]
     columns = ", ".join(f"%s::{kind}[]" for kind in types)
@@ -132,7 +132,7 @@ def _statements(table: Table) -> tuple[str, list[str], str]:
 
 
 def _lock(name: str) -> int:
-    """The number of a lock: ours and of this name, whatever else the server's locks are used for."""
+    """The number of a named lock, distinct from any other use of the server's locks."""
     digest = hashlib.sha256(b"maskedlark " + name.encode()).digest()
     return int.from_bytes(digest[:8], "big", signed=True)
 
@@ -143,7 +143,7 @@ def _hide_values(context: ExceptionContext) -> None:
 
 
 def _hide(error: BaseException) -> bool:
-    """SQLAlchemy hides parameters, but the server quotes them: the fault's name takes its words' place."""
+    """SQLAlchemy hides parameters, but the server quotes them: replace its message by the error's name."""
     if (getattr(error, "sqlstate", None) or "")[:2] not in _VALUES:
         return False
     error.args = (f"{type(error).__name__}: constraint {error.diag.constraint_name}",)  # type: ignore[attr-defined]

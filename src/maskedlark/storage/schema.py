@@ -1,4 +1,4 @@
-"""Tables, made once and known by a version: a database of another version is refused, not guessed at."""
+"""Tables are created once and carry a version: a database of another version is refused, not guessed at."""
 
 from sqlalchemy import Column, Integer, MetaData, String, Table, insert, select
 
@@ -14,14 +14,14 @@ _VERSIONS = Table(
 
 
 def prepare(database: Database, name: str, version: int, tables: MetaData) -> None:
-    """Make the tables of this name where they are missing. Run by a party at its start."""
-    # One transaction, alone: two processes that start at once, or one that dies here, leave all or nothing.
+    """Create the missing tables of this name. Run by a party at its start."""
+    # One exclusive transaction: two processes starting at once, or one dying here, leave all or nothing.
     with database.beginning(), database.write() as connection:
         database.alone(connection, "schema")
         _VERSIONS.create(connection, checkfirst=True)
         known = connection.scalar(select(_VERSIONS.c.version).where(_VERSIONS.c.name == name))
         if known is None:
-            # Where there are tables without a version, they are of the first one: it was not written then.
+            # Tables without a version are of the first one, which did not record it.
             tables.create_all(connection, checkfirst=True)
             connection.execute(insert(_VERSIONS).values(name=name, version=version))
         elif known != version:

@@ -21,7 +21,7 @@ _REFUSALS = ("readonly", "unable to open", "not a database")
 
 
 def open_sqlite(url: URL, make: bool = True) -> Database:
-    """The database in a file; made if there is none, unless it has to be there."""
+    """The database in a file. It is created if missing, unless it must exist."""
     if url.database in (None, "", ":memory:"):
         raise UnsupportedDatabase("memory is not durable; name a file, as in sqlite:///reports.db")
     path = Path(str(url.database))
@@ -35,33 +35,32 @@ def open_sqlite(url: URL, make: bool = True) -> Database:
 
 
 class SQLite(Database):
-    """A file. A writing transaction excludes every other, so there is nothing else to lock."""
+    """A file. A writing transaction excludes every other, so nothing else needs locking."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._writer = threading.Lock()
 
     def insert_new(self, connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> int:
-        """Straight to the driver: what SQLAlchemy does to each small row costs as much as storing it."""
+        """Straight to the driver: SQLAlchemy's work on each small row costs as much as storing it."""
         return connection.exec_driver_sql(_insert(table), list(rows)).rowcount if rows else 0
 
     def alone(self, connection: Connection, name: str) -> None:
-        """Every writer is."""
+        """A no-op: every writer is alone."""
 
     def settle(self) -> None:
-        """The lock of the writer is free when those before have ended."""
+        """The writer's lock is free once the earlier writes have ended."""
         with self.write():
             pass
 
     def is_refusal(self, words: str) -> bool:
-        """The file is not ours to write, or no database."""
+        """Whether the file is not writable or not a database."""
         return any(each in words for each in _REFUSALS)
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
         with self._turn(), self.engine.begin() as connection:
-            # A writer takes the lock at once: one that first reads and then writes could find its view
-            # outdated.
+            # Take the lock at once: a writer that reads first could find its view outdated.
             _begin(connection, "BEGIN IMMEDIATE")
             yield connection
 
@@ -73,7 +72,7 @@ class SQLite(Database):
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Threads queue up here: SQLite lets waiting writers sleep and try again, which starves some."""
+        """Threads queue here: SQLite's waiting writers sleep and retry, which starves some of them."""
         if not self._writer.acquire(timeout=database.BUSY_TIMEOUT_S):
             raise StorageUnavailable("other writers keep the database busy; try again later")
         try:
@@ -83,9 +82,9 @@ class SQLite(Database):
 
 
 def _set_up(connection: Any, _record: object) -> None:  # noqa: ANN401
-    # Python's driver would begin transactions by itself, late and never for DDL: we begin them.
+    # Python's driver would begin transactions late, and never for DDL: we begin them ourselves.
     connection.isolation_level = None
-    # Readers do not wait for the writer; what is committed is on the disk before commit returns.
+    # Readers do not wait for the writer; commits are on disk before they return.
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise UnsupportedDatabase(f"SQLite keeps its journal as {mode} there; use a local file system")
@@ -94,7 +93,7 @@ def _set_up(connection: Any, _record: object) -> None:  # noqa: ANN401
 
 
 def _begin(connection: Connection, words: str) -> None:
-    """Straight to the driver, without an event of SQLAlchemy's: one costs every statement some time."""
+    """Straight to the driver, without an SQLAlchemy event: one would slow every statement."""
     driver: Any = connection.connection.driver_connection
     try:
         driver.execute(words)

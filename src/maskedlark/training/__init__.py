@@ -1,7 +1,7 @@
-"""The PyTorch side of the ad server: a user's model and loop, gradients from helpers, labels with nobody.
+"""PyTorch training on labels that nobody holds: the user's model and loop, gradients from helpers.
 
-`Client` is the ad server's with `client.training(...)`, which returns a `Training`, and
-`client.evaluate(...)`; `load` and `Predictor` are for who serves a trained model.
+Run by the ad server. `Client` is its client plus `client.training(...)`, which returns a `Training`, and
+`client.evaluate(...)`; `load` and `Predictor` are for serving a trained model.
 """
 
 from importlib import import_module
@@ -29,7 +29,7 @@ __all__ = ["Client", "Predictor", "Step", "Training", "TrainingPlan", "begin", "
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has that name
-    # When it is asked for: torch takes seconds to start, and metrics do without it.
+    # Imported on first use: torch takes seconds to load, and metrics do not need it.
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

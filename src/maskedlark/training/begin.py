@@ -1,4 +1,4 @@
-"""Beginning a run: what a caller wants becomes a plan, a session's request, and a loop over its steps."""
+"""Turns the caller's options into a plan, a session request and a `Training`. Run by the ad server."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -55,12 +55,11 @@ def begin(
     fraction: int = 20,
     depth: int = 0,
 ) -> Training:
-    """A run of so many steps over sealed datasets, or all of them. Nothing is charged until it is iterated.
+    """A run over these sealed datasets (default: all). Nothing is charged until it is iterated.
 
-    `home` is where datasets and helpers are: the ad server's client, or a run in memory.
-
-    Batches: `sampling_rate` draws each record by itself; `batches` splits all records anew every so many
-    steps; `sampling="whole"` takes all, `"chosen"` what each step names. `folder` makes it survive a kill.
+    `home` gives access to datasets and helpers: the ad server's client, or a run in memory. `sampling_rate`
+    draws each record independently; `batches` splits all records into that many, anew after each pass;
+    `sampling="whole"` uses all, `"chosen"` those that each step names. A `folder` makes the run resumable.
     """
     plans.refuse(
         (not 1 <= steps <= MAX_STEPS, f"steps={steps}: a run has 1 to {MAX_STEPS}"),
@@ -119,7 +118,7 @@ def begin(
 
 
 def _check_weights(made: Training) -> None:
-    """As helpers do, who have charged by then: weights that do not fit cost nothing."""
+    """Check as helpers do, but before they charge: weights that do not fit cost nothing."""
     for name, parameter in made.model.named_parameters():
         if not bool(parameter.isfinite().all()):
             raise WeightsDoNotFit(f"{name} holds what is no number: rescale the model, or make it anew")
@@ -127,7 +126,7 @@ def _check_weights(made: Training) -> None:
 
 
 def _of_folder(folder: Path, request: SessionRequest) -> bytes:
-    """The request of the run that was begun there, which is this one but for id and slots; or this one."""
+    """The request stored in the folder, which must equal this one except for id and slots; else this one."""
     body = checkpoint.kept(folder)
     if body is None:
         return request.encode()
@@ -137,7 +136,7 @@ def _of_folder(folder: Path, request: SessionRequest) -> bytes:
         raise OtherRun(
             f"{folder} holds a run of an older version, or a damaged one: begin a new run in another folder"
         ) from None
-    # As they cross: JSON has lists where Python has tuples.
+    # Compared as decoded: JSON has lists where Python has tuples.
     asked = decode_session(request.encode())
     if kept.model_copy(update={"id": asked.id, "slots": asked.slots}) != asked:
         raise OtherRun(

@@ -1,8 +1,7 @@
-"""A run on disk: its session's request, and, after every few steps, model and optimiser as they were.
+"""A run on disk: its session's request, and checkpoints of model and optimiser. Run by the ad server.
 
-A run that was killed anywhere is begun again over the same folder. It opens the same session, loads the last
-checkpoint and goes through the steps after it again, by the answers that it kept: helpers answer the last
-step again for the same weights, and none before it.
+A run that was killed resumes from its folder: it reopens the session, loads the last checkpoint and repeats
+the steps after it with the stored answers. Helpers repeat only the last step's answer, for the same weights.
 """
 
 import fcntl
@@ -28,50 +27,47 @@ UNREADABLE = (
     RuntimeError, pickle.UnpicklingError, LookupError, TypeError, ValueError, EOFError, AttributeError,
     AssertionError, OSError, MemoryError, OverflowError,
 )  # fmt: skip
-"""What torch ends in where a file is none of its own, or holds something else."""
+"""What torch raises for files that are not its own or hold something else."""
 
 
 class Stateful(Protocol):
-    """What torch's optimisers, schedulers and modules are."""
+    """The interface of torch's optimisers, schedulers and modules."""
 
     def state_dict(self) -> dict[str, Any]:
         """All of its state."""
 
     def load_state_dict(self, state: dict[str, Any], /) -> object:
-        """Be as it was."""
+        """Restore the state."""
 
 
 def read_saved(path: Path) -> Any:  # noqa: ANN401 - whatever was saved
-    """What torch has saved, as data: nothing in it is run. Of torch's formats only the newest is read."""
+    """Load what torch saved, as data: nothing in it is executed. Only torch's newest format is read."""
     data = path.read_bytes()
     if not data.startswith(_ZIP):
         raise NotAModel(f"{path} is no file that torch has saved")
     try:
-        with warnings.catch_warnings(action="ignore"):  # About files that are none of ours: they are refused.
+        with warnings.catch_warnings(action="ignore"):  # About invalid files, which are refused.
             return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except UNREADABLE as error:
         raise NotAModel(f"{path} is no file that torch has saved: {type(error).__name__}") from None
 
 
 def kept(folder: Path) -> bytes | None:
-    """The request of the session that was begun in a folder; none if none was."""
+    """The stored request of the folder's session; None if there is none."""
     path = folder / _REQUEST
     return path.read_bytes() if path.exists() else None
 
 
 @dataclass(eq=False)
 class Run:
-    """The folder of a run. One process at a time uses it."""
+    """The folder of a run, used by one process at a time."""
 
     folder: Path
     request: bytes
-    """Of its session."""
+    """The session request."""
 
     def begin(self) -> None:
-        """Hold the folder, and keep the request, before it is sent.
-
-        An id that was charged and forgotten would be charged again.
-        """
+        """Lock the folder and store the request before it is sent: a lost id would be charged again."""
         self._hold()
         if kept(self.folder) is None:
             files.write(self.folder / _REQUEST, self.request)
@@ -79,7 +75,7 @@ class Run:
             raise OtherRun(f"another run was begun in {self.folder} meanwhile: begin again, or elsewhere")
 
     def replace(self, request: bytes) -> None:
-        """Go on with another request: nobody was charged for the one before."""
+        """Replace the request, whose predecessor was not charged."""
         files.write(self.folder / _REQUEST, request)
         self.request = request
 
@@ -90,11 +86,11 @@ class Run:
         return from_bytes(data[len(asked) :]) if data.startswith(asked) else None
 
     def keep_answer(self, step: int, asked: bytes, total: FieldArray) -> None:
-        """Keep a step's sum, durably, before the next is asked."""
+        """Store a step's sum durably, before the next step is requested."""
         files.write(self.folder / f"{_ANSWER}{step}", asked + to_bytes(total))
 
     def save(self, step: int, kept: Sequence[Stateful]) -> None:
-        """Everything as it is before this step, durably: the old file or the new one, never half of each."""
+        """Durably and atomically save the state before this step."""
         held = io.BytesIO()
         states = [(type(each).__name__, each.state_dict()) for each in kept]
         torch.save({"step": step, "kept": states}, held)
@@ -103,7 +99,7 @@ class Run:
             path.unlink()
 
     def load(self, kept: Sequence[Stateful]) -> int | None:
-        """Put everything back as it was, and return the step that comes next; none if nothing was saved."""
+        """Restore the state and return the next step; None if nothing was saved."""
         path = self.folder / _STATE
         if not path.exists():
             return None
@@ -129,12 +125,12 @@ class Run:
         return step
 
     def _hold(self) -> None:
-        """Keep other processes out, for as long as this is there: they would ask other steps."""
+        """Lock out other processes while this object exists: they would request other steps."""
         self.folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         weakref.finalize(self, os.close, handle)
         try:
-            # A lock of the process: whoever begins again in the same one is let in.
+            # The lock is per process: beginning again in the same process succeeds.
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise RunInUse(

@@ -1,7 +1,4 @@
-"""The ad server's client for those who train: also begins training runs, and evaluates models.
-
-Run on the ad server's machine. torch is loaded by the first call that needs it.
-"""
+"""The ad server's client with training and evaluation, which load torch on first use."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +10,11 @@ if TYPE_CHECKING:
 
 
 class Client(client.Client):
-    """Measuring and training for one origin."""
+    """Measures and trains for one origin."""
 
     def training(self, model: Any, **options: Any) -> "Training":  # noqa: ANN401 - torch's, not loaded here
         """A training run over sealed datasets: see `maskedlark.training.begin.begin`. Needs torch."""
-        from maskedlark.training.begin import begin  # noqa: PLC0415 - whoever only measures needs no torch
+        from maskedlark.training.begin import begin  # noqa: PLC0415 - measuring needs no torch
 
         return begin(self, model, **options)
 

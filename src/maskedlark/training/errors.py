@@ -1,4 +1,4 @@
-"""What a training run can be wrong about."""
+"""Errors of training runs."""
 
 from maskedlark.errors import BadArguments, DecodeError, MaskedLarkError
 

@@ -1,4 +1,4 @@
-"""How good a model is, on labels that nobody holds: one private question, and measures with error bars.
+"""How good a model is, on labels that nobody holds: one private query, and measures with error bars.
 
 evaluated = client.evaluate(training, part="held_out")
 print(evaluated)                     AUC, log-loss, accuracy of every label, and how far noise puts them off
@@ -24,7 +24,7 @@ from maskedlark.functions import model as described
 from maskedlark.functions import weights
 from maskedlark.functions.evaluation import DescribedScale, Evaluation, EvaluationArguments
 from maskedlark.training import network as networks
-from maskedlark.training.metrics import AggregateRecords, Binary, Classes, Floats, Values
+from maskedlark.training.metrics import Binary, Classes, Floats, LabelMeasures, Values
 from maskedlark.training.predictor import Predictor
 from maskedlark.training.training import Training
 
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 
 BUCKETS = 20
 BITS = 16
-"""Weights of an evaluation: closer to the model's own than those of a step need to be."""
+"""Evaluations use wider weights than steps, closer to the model's own."""
 
 Which = Literal["all", "held_out", "training"]
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """What an evaluation says, label by label, and what it cost."""
+    """The result of an evaluation, label by label, and its cost."""
 
-    labels: tuple[AggregateRecords, ...]
+    labels: tuple[LabelMeasures, ...]
     """Binary for bce, Classes for softmax, Values for mse."""
     answered: Answered
 
@@ -69,7 +69,7 @@ def evaluate(
 ) -> Evaluated:
     """Ask helpers for histograms of (score bucket, label), and measure. Charged as one release per label.
 
-    A run or a saved model brings its loss and tag, a run also its held-out share; a bare module needs them.
+    A run or a saved model has its own loss and tag, a run also its held-out share; a bare module needs them.
     """
     asked, share, rows = _asked(model, loss, tag)
     document, _ = client.sealed_to_train(datasets)
@@ -92,7 +92,7 @@ def evaluate(
 def _asked(
     model: Training | Predictor | nn.Module, loss: str | Sequence[str] | None, tag: str | None
 ) -> tuple[Predictor, float, NDArray[np.uint8] | None]:
-    """What is evaluated, the share that its run held out, and public rows that it was scaled by."""
+    """The model, the share that its run held out, and the public rows that scale its activations."""
     if isinstance(model, nn.Module):
         if loss is None or tag is None:
             raise BadArguments("a bare module does not say what it was trained for: give loss and tag")
@@ -110,7 +110,7 @@ def _share(part: Which, held_out: float) -> float:
 
 
 def _scale(loss: Loss, space: LabelSpace, buckets: int) -> DescribedScale:
-    """One bucket per class for softmax; probabilities from 0 to 1; values over the label's own range."""
+    """One bucket per class for softmax; probabilities from 0 to 1; values over the label's range."""
     if isinstance(loss, SoftmaxCrossEntropy):
         return DescribedScale(buckets=loss.classes)
     if isinstance(loss, BinaryCrossEntropy):
@@ -120,9 +120,9 @@ def _scale(loss: Loss, space: LabelSpace, buckets: int) -> DescribedScale:
 
 def _measured(
     network: Network, spaces: Sequence[LabelSpace], scales: Sequence[DescribedScale], answered: Answered
-) -> tuple[AggregateRecords, ...]:
+) -> tuple[LabelMeasures, ...]:
     (table,) = answered.tables
-    measured: list[AggregateRecords] = []
+    measured: list[LabelMeasures] = []
     for place, (loss, space, scale) in enumerate(zip(network.losses, spaces, scales, strict=True)):
         sensitivity = table.plan.columns[place].sensitivity
         deviation = intervals.standard_error(answered.kind, answered.noise, sensitivity, answered.helpers)
@@ -138,7 +138,7 @@ def _measured(
 
 
 def _square(counts: Floats, space: LabelSpace, classes: int) -> Floats:
-    """One column per class, also for those that no label can have."""
+    """One column per class, even for classes that no label can have."""
     square = np.zeros((classes, classes))
     square[:, list(space.values)] = counts
     return square

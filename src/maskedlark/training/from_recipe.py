@@ -1,4 +1,4 @@
-"""Making what a recipe names: the torch model, its optimiser, its scheduler. Run by the ad server."""
+"""Makes what a recipe names: the torch model, its optimiser, its scheduler. Run by the ad server."""
 
 import importlib.util
 from pathlib import Path
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def training(recipe: Recipe, home: "Client | Workflow") -> tuple[Training, list[Any]]:
-    """The run, and what its loop steps: the optimiser, and the scheduler if there is one."""
+    """The run, and what its loop steps: the optimiser, and the scheduler if any."""
     made = model(recipe)
     run = begin(home, made, encoder=encoder(recipe), **recipe.training)
     steppers = [_made(torch.optim, "optimizer", torch.optim.Optimizer, recipe.optimizer, made.parameters())]
@@ -34,17 +34,17 @@ def training(recipe: Recipe, home: "Client | Workflow") -> tuple[Training, list[
 
 
 def trained(recipe: Recipe) -> Predictor:
-    """What the run has saved."""
+    """The predictor that the run saved."""
     return predictor.load(recipe.out, model(recipe))
 
 
 def encoder(recipe: Recipe) -> Encoder | None:
-    """Of the model's features."""
+    """The encoder of the model's features, if the recipe names one."""
     return None if recipe.encoder is None else Encoder.load(recipe.encoder)
 
 
 def model(recipe: Recipe) -> nn.Module:
-    """The model as it is before the first step: the same every time, by the recipe's seed."""
+    """The model before the first step: always the same, from the recipe's seed."""
     torch.manual_seed(recipe.seed)
     path, _, name = recipe.model.rpartition(":")
     if recipe.model.endswith(".onnx"):
@@ -58,7 +58,7 @@ def model(recipe: Recipe) -> nn.Module:
 
 
 def _built(path: Path, name: str) -> object:
-    """What a function in a user's file returns."""
+    """Call a function in a user's file."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None, "a name that ends in .py has a loader"
     assert spec.loader is not None
@@ -67,12 +67,12 @@ def _built(path: Path, name: str) -> object:
         spec.loader.exec_module(module)
         return getattr(module, name)()
     except Exception as error:
-        # Their own code, and their own words about it.
+        # The user's own code, so its own message is shown.
         raise BadRun(f"{path} could not make its model: {type(error).__name__}: {error}") from error
 
 
 def _made(home: Any, what: str, kind: type, options: Options, *given: Any) -> Any:  # noqa: ANN401 - torch's
-    """A class of torch's by its name, made with the options that stand beside it."""
+    """Instantiate a torch class by name, with its options."""
     name = options["name"]
     cls = getattr(home, name, None)
     if not (isinstance(cls, type) and issubclass(cls, kind)):

@@ -1,7 +1,7 @@
-"""What a noisy histogram of (score bucket, label) says of a model, and how far noise and buckets put it off.
+"""Measures of a model from a noisy histogram of (score bucket, label), with error bars.
 
-Run by the ad server. Error bars are standard errors of the noise of all helpers, carried through each measure
-to first order (AUC: to second), and, apart, how far buckets can hide where in them a score lies.
+Run by the ad server. Error bars are standard errors from the noise of all helpers, propagated to first order
+(AUC: second), and, separately, the uncertainty from not knowing where in its bucket a score lies.
 """
 
 import math
@@ -15,14 +15,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Measure:
-    """A number, the standard error that noise gives it, and how far buckets may put it off."""
+    """A number, its standard error from noise, and its likely error from buckets."""
 
     value: float
     error: float
     coarse: float = 0.0
 
     def within(self, truth: float, errors: float = 3.0) -> bool:
-        """Whether the truth lies within so many standard errors, and what buckets hide."""
+        """Whether the truth lies within `errors` standard errors plus the error from buckets."""
         return abs(self.value - truth) <= errors * self.error + self.coarse
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class _Histogram:
         return max(float(self.counts.sum()), 1.0)
 
     def _mean(self, of_cell: Floats, coarse: float = 0.0) -> Measure:
-        """The mean over records of a number that depends on their cell alone."""
+        """The mean over records of a number that depends only on their cell."""
         value = float((self.counts * of_cell).sum()) / self._total
         slope = (of_cell - value) / self._total
         return Measure(value, self.deviation * math.sqrt(float((slope * slope).sum())), coarse)
@@ -50,22 +50,19 @@ class _Histogram:
 
 @dataclass(frozen=True, eq=False)
 class Binary(_Histogram):
-    """A binary label: how many records of label 0 and 1 lie in each bucket of predicted probability.
-
-    Counts are (buckets, 2).
-    """
+    """A binary label: records of label 0 and 1 per bucket of predicted probability; counts (buckets, 2)."""
 
     def __str__(self) -> str:
         return f"AUC {self.auc}, log-loss {self.log_loss}, accuracy {self.accuracy}"
 
     @property
     def edges(self) -> Floats:
-        """Where buckets begin and end: one more than there are buckets."""
+        """The bucket edges, one more than buckets."""
         return np.linspace(0, 1, len(self.counts) + 1)
 
     @property
     def records(self) -> Measure:
-        """How many records there were."""
+        """The number of records."""
         return Measure(float(self.counts.sum()), self.deviation * math.sqrt(self.counts.size))
 
     @property
@@ -79,18 +76,18 @@ class Binary(_Histogram):
 
     @property
     def log_loss(self) -> Measure:
-        """The mean negative logarithm of what was predicted for the true label, scores spread in buckets."""
+        """The mean negative log-probability of the true label, with scores spread evenly in buckets."""
         low, high = self.edges[:-1], self.edges[1:]
         inner = np.stack([low + (high - low) * part for part in (np.arange(16) + 0.5) / 16])
         losses = -np.log(np.stack([1 - inner, inner], axis=2))
         spread = losses.std(axis=0)
-        # Inside a bucket a score may be anywhere; that all are at the same side is the worst that is likely.
+        # A score may be anywhere in its bucket; all on the same side is the worst likely case.
         coarse = float((np.clip(self.counts, 0, None) * spread).sum() / self._total)
         return self._mean(losses.mean(axis=0), coarse)
 
     @property
     def auc(self) -> Measure:
-        """How often a record of label 1 has a higher score than one of label 0; equals count half."""
+        """How often a record of label 1 has a higher score than one of label 0; ties count half."""
         zeros, ones = self.counts[:, 0], self.counts[:, 1]
         below, above = np.cumsum(zeros) - zeros / 2, ones[::-1].cumsum()[::-1] - ones / 2
         pairs = max(float(zeros.sum()), 1.0) * max(float(ones.sum()), 1.0)
@@ -104,7 +101,7 @@ class Binary(_Histogram):
         return Measure(value, math.hypot(first, second), ties)
 
     def calibration(self, least: float = 0.0) -> list[tuple[float, Measure]]:
-        """For every bucket of at least so many records: its middle, and how many of them had label 1."""
+        """For every bucket of at least `least` records: its middle, and the share of label 1."""
         buckets = []
         for low, high, (zero, one) in zip(self.edges, self.edges[1:], self.counts, strict=False):
             total = float(zero + one)
@@ -117,7 +114,7 @@ class Binary(_Histogram):
 
 @dataclass(frozen=True, eq=False)
 class Classes(_Histogram):
-    """A categorical label: how many records of each class were taken for each class: (predicted, true)."""
+    """A categorical label: the confusion matrix (predicted, true)."""
 
     def __str__(self) -> str:
         return f"accuracy {self.accuracy}"
@@ -130,13 +127,10 @@ class Classes(_Histogram):
 
 @dataclass(frozen=True, eq=False)
 class Values(_Histogram):
-    """A label that is a number: how many records of each value lie in each bucket of predicted value.
-
-    Counts are (buckets, values).
-    """
+    """A numeric label: records of each value per bucket of predicted value; counts (buckets, values)."""
 
     edges: Floats
-    """Where buckets begin and end; a prediction outside counts for the first or the last."""
+    """The bucket edges; predictions outside count in the first or last bucket."""
     values: Floats
 
     def __str__(self) -> str:
@@ -144,7 +138,7 @@ class Values(_Histogram):
 
     @property
     def squared_error(self) -> Measure:
-        """The mean of (prediction - value)^2, a prediction taken for the middle of its bucket."""
+        """The mean of (prediction - value)^2, taking the middle of the bucket as the prediction."""
         apart = np.abs(self._middles[:, None] - self.values[None, :])
         coarse = self._mean(self._half * (2 * apart + self._half))
         return self._mean(apart**2, max(coarse.value, 0.0))
@@ -164,5 +158,5 @@ class Values(_Histogram):
         return float(self.edges[1] - self.edges[0]) / 2
 
 
-AggregateRecords = Binary | Classes | Values
-"""What an evaluation says of one label."""
+LabelMeasures = Binary | Classes | Values
+"""The result of an evaluation for one label."""

@@ -1,6 +1,6 @@
-"""A torch model as a network of ours: traced, so that it may be written as people write models.
+"""Traces a torch model into a `Network`, so that models can be written as usual. Run by the ad server.
 
-Parameters keep their names, so that a gradient finds its way back into `param.grad`.
+Parameters keep their names, by which gradients are put into `param.grad`.
 """
 
 from collections.abc import Sequence
@@ -24,13 +24,13 @@ _TRACED: dict[type[nn.Module], tuple[object, ...]] = {
     nn.Tanh: (torch.tanh, functional.tanh, "tanh"),
     nn.Flatten: (torch.flatten, "flatten", "view", "reshape", "squeeze"),
 }
-"""Modules, and the functions and methods, by name, that do the same."""
+"""Modules, and the functions and methods, by name, that are equivalent."""
 
 
 def network(model: nn.Module, losses: Sequence[Loss], features: int) -> Network:
-    """What helpers compute for this model. Raises what they cannot, by its name. Run by the ad server."""
+    """The network that helpers compute for this model. Refuses operations they cannot compute, by name."""
     chain = Chain(features)
-    if isinstance(model, nn.Linear):  # A logistic regression: there is nothing in it to be traced.
+    if isinstance(model, nn.Linear):  # A logistic regression: nothing to trace.
         chain.add("", model)
         return chain.network(losses)
     try:
@@ -60,7 +60,7 @@ def _add(chain: Chain, model: nn.Module, node: fx.Node) -> None:
 
 
 def names(loss: str | Sequence[str]) -> tuple[str, ...]:
-    """The names of losses as we write them, one per label."""
+    """The names of losses, normalised, one per label."""
     losses_named = tuple(_OTHER_NAMES.get(name, name) for name in ([loss] if isinstance(loss, str) else loss))
     for name in losses_named:
         if name not in ("bce", "mse", "softmax"):
@@ -71,13 +71,13 @@ def names(loss: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def losses(loss: str | Sequence[str], model: nn.Module) -> tuple[Loss, ...]:
-    """Losses by their names: bce, mse, or softmax, which takes all outputs of the last layer."""
+    """Losses by name: bce, mse, or softmax, which uses all outputs of the last layer."""
     simple = {"bce": BinaryCrossEntropy(), "mse": SquaredError()}
     return tuple(simple.get(name) or SoftmaxCrossEntropy(_outputs(model)) for name in names(loss))
 
 
 def parameters(network: Network, model: nn.Module) -> dict[str, NDArray[np.float64]]:
-    """The model's weights as they are now, by name."""
+    """The model's current weights, by name."""
     named = dict(model.named_parameters())
     return {
         entry.name: named[entry.name].detach().to("cpu", torch.float64).numpy()
@@ -86,13 +86,13 @@ def parameters(network: Network, model: nn.Module) -> dict[str, NDArray[np.float
 
 
 def quantised(network: Network, model: nn.Module, sample: NDArray[np.uint8] | None, bits: int) -> Quantised:
-    """The model's weights as they travel; public rows of features scale its activations, if there are any."""
+    """The model's quantised weights; a public sample of features, if any, scales the activations."""
     named, rows = parameters(network, model), stand_in(network.features) if sample is None else sample
     return quantise(network, named, calibrate(network, named, rows), bits)
 
 
 def fill(network: Network, model: nn.Module, gradient: NDArray[np.float64]) -> None:
-    """Put a flat gradient into `param.grad`, added to what is there as `backward` does."""
+    """Add a flat gradient to `param.grad`, as `backward` does."""
     named = dict(model.named_parameters())
     for entry in network.parameters:
         parameter = named[entry.name]

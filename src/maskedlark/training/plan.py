@@ -1,4 +1,4 @@
-"""What a training run will cost and how noisy it will be, before anybody is asked. Run by the ad server."""
+"""The cost and noise of a training run, before any request. Run by the ad server."""
 
 import math
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from maskedlark.parameters.document import Document
 from maskedlark.training.errors import OverCeiling
 
 _ASKING_S = 0.015
-"""What a step takes beside its sums: two commits, two signatures, HTTP."""
+"""Seconds per step besides its sums: two commits, two signatures, HTTP."""
 _PER_SECOND = 2e9
-"""Multiplications a second of the engine on one core, about: forward, backward and norms are counted."""
+"""The engine's approximate multiplications per second on one core, counting forward, backward and norms."""
 _ROUNDED = 1e-9
 _AGAINST = ("adserver", "coalition")
 
 
 @dataclass(frozen=True)
 class PrivacyTarget:
-    """What a run may cost, or how noisy it shall be."""
+    """What a run may cost, or its noise."""
 
     noise: float | None = None
     epsilon: float | None = None
@@ -35,45 +35,45 @@ class PrivacyTarget:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A run, as it will be charged."""
+    """A run as it will be charged."""
 
     course: SessionCharge | None
-    """None where labels were randomised in the browser."""
+    """None if labels were randomised in the browser."""
     sampling: Sampling
     steps: int
     records: int
-    """Of the model, fakes included."""
+    """The model's records, including fakes."""
     bound: float
-    """ψ: no record's gradient is longer."""
+    """ψ: the bound on a record's gradient."""
     size: int
-    """Parameters."""
+    """Number of parameters."""
     helpers: int
     bytes_a_step: int
-    """Up and down, all helpers together."""
+    """Sent and received, all helpers together."""
 
     @property
     def noise(self) -> float | None:
-        """The multiplier, in units of 2 ψ."""
+        """The noise multiplier, in units of 2 ψ."""
         return None if self.course is None else self.course.noise
 
     @property
     def epsilon(self) -> float:
-        """Against the ad server alone."""
+        """The ε against the ad server alone."""
         return 0.0 if self.course is None else adserver_epsilon(self.course)
 
     @property
     def coalition_epsilon(self) -> float:
-        """Against the ad server with all helpers but one, or a curious helper: they know the batches."""
+        """The ε against the ad server with all helpers but one, or a curious helper, who know the batches."""
         return 0.0 if self.course is None else coalition_epsilon(self.course)
 
     @property
     def batch(self) -> float:
-        """Records that a step is expected to use."""
+        """The expected number of records in a step."""
         return expected_batch(self.sampling, self.records)
 
     @property
     def deviation(self) -> float:
-        """Of the noise of all helpers, in one number of a step's mean gradient."""
+        """The standard deviation of all helpers' noise in one number of a step's mean gradient."""
         if self.course is None:
             return 0.0
         scale = math.sqrt(2) if self.course.mechanism == "laplace" else 1.0
@@ -81,16 +81,16 @@ class TrainingPlan:
 
     @property
     def signal(self) -> float:
-        """How long a step's mean gradient can be at most, over how long its noise is."""
+        """The largest norm of a step's mean gradient, divided by the norm of its noise."""
         return math.inf if self.course is None else self.bound / (self.deviation * math.sqrt(self.size))
 
     @property
     def seconds(self) -> float:
-        """About how long it takes, with a core at every helper."""
+        """The approximate duration, with one core per helper."""
         return self.steps * (_ASKING_S + 6 * self.batch * self.size / _PER_SECOND)
 
     def figures(self) -> dict[str, Any]:
-        """For programs."""
+        """The plan's figures, for programs."""
         return {
             "steps": self.steps,
             "records": self.records,
@@ -138,7 +138,7 @@ class TrainingPlan:
 def drawn(
     rate: float | None = None, batches: int | None = None, kind: str | None = None, held_out: float = 0.0
 ) -> Sampling:
-    """How batches are made, as a caller says it: exactly one of these."""
+    """How batches are drawn: exactly one of these must be given."""
     given = sum(each is not None for each in (rate, batches, kind))
     refuse(
         (given != 1, "say how batches are made: sampling_rate, batches, or sampling='whole' or 'chosen'"),
@@ -152,14 +152,14 @@ def drawn(
 
 
 def refuse(*wrong: tuple[bool, str]) -> None:
-    """Say the first of these that is true of what a caller asks for."""
+    """Raise the message of the first condition that is true."""
     for is_true, text in wrong:
         if is_true:
             raise BadArguments(text)
 
 
 def expected_batch(drawn: Sampling, records: int) -> float:
-    """How many records a step is expected to use: what a sum is divided by to be a mean."""
+    """The expected number of records in a step, by which a sum is divided to get the mean."""
     left = records * (1 - drawn.held_out)
     return max(1.0, left / (drawn.batches or 1) if drawn.rate is None else left * drawn.rate)
 
@@ -167,7 +167,7 @@ def expected_batch(drawn: Sampling, records: int) -> float:
 def course(
     document: Document, tag: str, drawn: Sampling, steps: int, target: PrivacyTarget, records: int
 ) -> SessionCharge | None:
-    """What a session will be charged as: from the noise, or from what it may cost. Checks both ceilings."""
+    """The session's charge, from its noise or from the ε it may cost. Checks both ceilings."""
     if target.noise is None and target.epsilon is None and randomised.missing(document, tag) is None:
         return None
     open_, other = (target.noise is None) == (target.epsilon is None), target.against not in _AGAINST
@@ -177,7 +177,7 @@ def course(
     )
     ceilings, mechanism = document.training, document.mechanisms[Purpose.TRAIN.value]
     assert ceilings is not None, "a document with models has ceilings"
-    # Of a model's δ, half is for sessions.
+    # Half of a model's δ is for sessions.
     delta = ceilings.adserver.delta / len(document.models) / 2 if target.delta is None else target.delta
     try:
         noise = target.noise
@@ -195,7 +195,7 @@ def course(
 def _check(
     course: SessionCharge, drawn: Sampling, target: PrivacyTarget, document: Document, records: int
 ) -> None:
-    """Refuse what costs more than was asked for, or than the document allows."""
+    """Refuse a charge above the target, or above what the document allows."""
     ceilings = document.training
     assert ceilings is not None
     alone, together = adserver_epsilon(course), coalition_epsilon(course)

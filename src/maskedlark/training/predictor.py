@@ -1,4 +1,4 @@
-"""A trained model with the encoder of its features: saved, loaded, and asked with the table's own columns.
+"""A trained model with the encoder of its features. Run by anyone who serves it.
 
 The same encoder made the bytes that browsers sent, so training and serving see the same numbers.
 """
@@ -26,7 +26,7 @@ from maskedlark.web import files
 
 
 class _Said(Settings):
-    """What stands in a file beside the weights."""
+    """What a file holds besides the weights."""
 
     format: Literal[1] = 1
     losses: Annotated[tuple[Literal["bce", "mse", "softmax"], ...], Field(min_length=1, max_length=MAX_NAMES)]
@@ -36,19 +36,16 @@ class _Said(Settings):
 
 @dataclass(frozen=True)
 class Predictor:
-    """A model, ready to be asked."""
+    """A model ready to predict."""
 
     model: nn.Module
     loss: str | Sequence[str]
-    """bce, mse or softmax: what makes a prediction of an output. Several, for a model of several labels."""
+    """bce, mse or softmax: how outputs become predictions; one per label."""
     tag: str
     encoder: Encoder | None = None
 
     def predict(self, table: Any) -> NDArray[np.float64]:  # noqa: ANN401 - a table, or bytes (n, d)
-        """Probabilities (bce) or values (mse), one per row of the table; softmax: one per class.
-
-        With several labels: a column each.
-        """
+        """Per row, probabilities (bce; softmax: of every class) or values (mse); a column per label."""
         features = self._features(table)
         was_training = self.model.training
         self.model.eval()
@@ -81,7 +78,7 @@ class Predictor:
         return scaled
 
     def save(self, path: str | Path) -> None:
-        """Model, encoder and what they are for, in one file."""
+        """Save weights, encoder, losses and tag in one file."""
         held = io.BytesIO()
         encoder = None if self.encoder is None else self.encoder.to_json()
         said = _Said(losses=networks.names(self.loss), tag=self.tag, encoder=encoder)  # type: ignore[arg-type]
@@ -90,7 +87,7 @@ class Predictor:
 
 
 def load(path: str | Path, model: nn.Module) -> Predictor:
-    """A predictor as it was saved. `model` is one of the same shape: its weights are replaced."""
+    """Load a saved predictor. `model` must have the same shape; its weights are replaced."""
     saved = read_saved(Path(path))
     try:
         said = _Said.model_validate_json(saved["said"])

@@ -1,7 +1,7 @@
-"""A bar of a run's steps on a terminal, with what the run costs. Nothing where nobody looks.
+"""A progress bar of a run's steps and cost; only on a terminal.
 
-A session is charged whole when it is opened; what it did not use comes back by quarters when it is closed. So
-the bar shows two figures of each ε: what would stay charged if the run was closed now, and what is reserved.
+A session is charged in full when opened; unused quarters are refunded when it is closed. So the bar shows two
+figures per ε: what would stay charged if the run were closed now, and what is reserved.
 """
 
 import sys
@@ -17,7 +17,7 @@ from maskedlark.training.plan import TrainingPlan
 
 
 class Bar:
-    """The bar of one run, told of every step that is done."""
+    """The bar of one run."""
 
     def __init__(self, progress: Progress, plan: TrainingPlan, done: int) -> None:
         self._progress, self._plan, self._done = progress, plan, done
@@ -26,19 +26,19 @@ class Bar:
         )
 
     def advance(self) -> None:
-        """One more."""
+        """Count one more step."""
         self._done += 1
         self._progress.update(self._task, advance=1, cost=cost(self._plan, self._done))
 
     def show(self, figures: Mapping[str, float]) -> None:
-        """Figures of the caller's, until there are others. To three digits: a bar is narrow."""
+        """Show the caller's figures, to three digits, until replaced."""
         text = " ".join(f"{name} {value:.3g}" for name, value in figures.items())
         self._progress.update(self._task, figures=text)
 
 
 @contextmanager
 def bar(plan: TrainingPlan, first: int, console: Console | None = None) -> Iterator[Bar | None]:
-    """A bar on standard error, if that is a terminal, or on a console that is given; none elsewhere."""
+    """A bar on the given console, or on standard error if that is a terminal; else None."""
     if console is None and not sys.stderr.isatty():
         yield None
         return
@@ -51,9 +51,9 @@ def bar(plan: TrainingPlan, first: int, console: Console | None = None) -> Itera
 
 
 def cost(plan: TrainingPlan, used: int) -> str:
-    """Both figures of a run after so many steps: what stays charged if it is closed now, and is reserved.
+    """Both figures of a run after `used` steps: what stays charged if it is closed now, and what is reserved.
 
-    It changes with quarters alone, and so is computed four times per run: an ε takes a fraction of a second.
+    It changes only each quarter, so it is computed four times per run: an ε takes a fraction of a second.
     """
     if plan.course is None:
         return "nothing charged"

@@ -1,4 +1,4 @@
-"""A run as a TOML describes it: what `maskedlark train` and `maskedlark evaluate` read.
+"""A run described in TOML, read by `maskedlark train` and `maskedlark evaluate`. Run by the ad server.
 
 adserver = "adserver.toml"              # paths are relative to the file
 datasets = ["2026-11-14"]               # left out: all that are sealed
@@ -9,7 +9,7 @@ steps = 500
 sampling_rate = 0.02                    # or batches = 50, or sampling = "whole"
 epsilon = 2.0                           # or noise
 delta = 1e-6
-folder = "run"                          # checkpoints: a run that was killed carries on from there
+folder = "run"                          # checkpoints: a run that was killed resumes from there
 out = "model.pt"
 
 [optimizer]
@@ -29,7 +29,7 @@ Options = dict[str, Any]
 
 
 class Recipe(PartyConfig):
-    """All that a run needs. What is left out is as in `client.training`."""
+    """All settings of a run. Defaults are those of `client.training`."""
 
     adserver: Path = Field(description='the ad server\'s own file: adserver = "adserver.toml"')
     tag: str = Field(description='the declared model: tag = "ConversionModel11005"')
@@ -70,16 +70,16 @@ class Recipe(PartyConfig):
         return value
 
     def beside(self, folder: Path) -> Self:
-        """The same with absolute paths: relative ones are relative to this folder."""
+        """The same with absolute paths, resolved against this folder."""
         return super().beside(folder).model_copy(update={"model": str(folder / self.model)})
 
     @property
     def training(self) -> dict[str, Any]:
-        """The options of `client.training`, which have the same names here: all but the recipe's own."""
+        """The options of `client.training`, which have the same names: all but the recipe's own."""
         own = {"adserver", "model", "optimizer", "scheduler", "out", "encoder", "seed"}
         return self.model_dump(exclude=own)
 
 
 def read(path: Path) -> Recipe:
-    """The recipe in a file. Run by the ad server's own people."""
+    """The recipe in a file."""
     return config.read(path, Recipe)

@@ -1,4 +1,4 @@
-"""Training through helpers: the user keeps model, optimiser and loop; `step.backward()` asks the helpers.
+"""Training through helpers: the user keeps model, optimiser and loop; `step.backward()` queries the helpers.
 
 training = client.training(model, loss="bce", datasets=["2026-11-14"], tag="ConversionModel11005",
                            sampling_rate=0.02, steps=500, epsilon=2.0, delta=1e-6, against="adserver")
@@ -7,7 +7,7 @@ for step in training:
     optimizer.zero_grad()
     step.backward()
     optimizer.step()
-    training.show(loss=mine())  # beside the bar, if you have people of your own to judge by
+    training.show(loss=mine())  # next to the bar, if you have labelled records of your own
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ CHECKPOINT_EVERY = 10
 
 @dataclass(eq=False)
 class Training:
-    """One run. Iterate over it once: a step is one body's, ever. Other weights in it are refused."""
+    """One run. Iterate over it once: a step answers only one request body, so other weights are refused."""
 
     model: nn.Module
     network: Network
@@ -54,32 +54,32 @@ class Training:
     loss: str | Sequence[str]
     tag: str
     sample: NDArray[np.uint8] | None
-    """Public rows of features, by which activations get their scale; without, by equal bytes."""
+    """Public rows of features that scale the activations; rows of equal bytes if None."""
     bits: int = 8
     encoder: Encoder | None = None
     run: Run | None = None
     every: int = CHECKPOINT_EVERY
     renewed: Callable[[], tuple[bytes, Session]] | None = None
-    """The same session under another id, over slots that are free now: its request, and who is asked."""
+    """Makes the same session with a new id and slots that are free now: its request, and the session."""
     console: Console | None = None
-    """Where a bar is shown; standard error, if that is a terminal."""
+    """Where a bar is shown; default: standard error, if that is a terminal."""
     receipts: Mapping[str, OpenedReceipt] = field(default_factory=dict)
     _kept: list[Stateful] = field(default_factory=list)
     _bar: Bar | None = None
 
     def plan(self) -> TrainingPlan:
-        """Both ε figures, noise, expected signal and bytes. Nothing was charged yet."""
+        """Both ε figures, noise, expected signal and bytes. Charges nothing."""
         return self.planned
 
     def keep(self, *others: Stateful) -> Self:
-        """What belongs to the run beside the model: optimiser, scheduler. Call it before iterating."""
+        """Add optimiser, scheduler etc. to the checkpoints. Call it before iterating."""
         self._kept.extend(others)
         return self
 
     def show(self, **figures: float) -> None:
-        """Figures beside the bar, as `training.show(loss=0.43)`, until there are others.
+        """Show figures next to the bar, as in `training.show(loss=0.43)`, until replaced.
 
-        They are the caller's own: helpers' answers hold no loss. It takes people whose labels are known.
+        They are the caller's own, from records with known labels: helpers' answers contain no loss.
         """
         if self._bar is not None:
             self._bar.show(figures)
@@ -102,7 +102,7 @@ class Training:
                     self.run.save(number + 1, kept)
 
     def _opened(self) -> Mapping[str, OpenedReceipt]:
-        """Open the session; if another was faster over the same slots, the same over later ones."""
+        """Open the session; if another session has taken its slots, use later ones."""
         try:
             return self.sums.open()
         except SlotTaken:  # Nothing was charged.
@@ -115,17 +115,17 @@ class Training:
         return self.sums.open()
 
     def _first(self, kept: Sequence[Stateful]) -> int:
-        """The step to begin with: 0, or where the checkpoint was made."""
+        """The first step: 0, or the checkpoint's."""
         if self.run is None:
             return 0
         first = self.run.load(kept)
         if first is None:
-            # Before the first step: its weights may be drawn by chance, and it is asked with no others.
+            # Save random initial weights too: step 0 can only be repeated with the same ones.
             self.run.save(0, kept)
         return first or 0
 
     def quantised(self) -> Quantised:
-        """The model's weights, as they travel."""
+        """The model's weights, quantised as they are sent."""
         return networks.quantised(self.network, self.model, self.sample, self.bits)
 
     def gradient(self, number: int, chosen: Ranges = ()) -> NDArray[np.float64]:
@@ -137,7 +137,7 @@ class Training:
         return lift(self.network, quantised, self.clip, total) / (size * unit)
 
     def _sum(self, number: int, body: bytes, chosen: Ranges) -> FieldArray:
-        """A step's sum; of one that was answered before, as it was kept: helpers keep the last alone."""
+        """A step's sum, from disk if it was answered before: helpers keep only the last answer."""
         if self.run is None:
             return self.sums.step(number, body, self.network.size, chosen)
         asked = body_digest(body, chosen)
@@ -148,7 +148,7 @@ class Training:
         return total
 
     def predictor(self) -> Predictor:
-        """The model as it is, with the encoder of its features."""
+        """The current model, with the encoder of its features."""
         return Predictor(self.model, self.loss, self.tag, self.encoder)
 
     def save(self, path: str | Path) -> None:
@@ -156,7 +156,7 @@ class Training:
         self.predictor().save(path)
 
     def close(self) -> Mapping[str, ClosedReceipt]:
-        """End the session early: what its last quarters would have cost comes back."""
+        """Close the session early: unused quarters are refunded."""
         return self.sums.close()
 
     def __enter__(self) -> Self:
@@ -174,9 +174,6 @@ class Step:
     number: int
 
     def backward(self, chosen: Ranges = ()) -> None:
-        """Fill `param.grad` with the private gradient, added to what is there as torch's own does.
-
-        `chosen`: the batch's records, for a run whose batches the caller chooses.
-        """
+        """Add the private gradient to `param.grad`. `chosen`: the batch, if the caller chooses batches."""
         gradient = self.training.gradient(self.number, chosen)
         networks.fill(self.training.network, self.training.model, gradient)

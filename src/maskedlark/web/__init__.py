@@ -1,1 +1,1 @@
-"""What the services share on the web: problem documents, bounded bodies and answers, the parameter client."""
+"""What all parties share: HTTP, TLS, configuration, key files, durable files, logs and metrics."""

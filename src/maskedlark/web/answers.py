@@ -1,4 +1,4 @@
-"""What every service does around its endpoints: bounded bodies, problem documents, silence on mistakes."""
+"""What every service does around its endpoints: bounded bodies, problem documents, bare 500s for bugs."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -19,23 +19,23 @@ MAX_BODY = 1 << 20
 BODY_WITHIN_S = 60.0
 """From the first to the last byte of a body."""
 BODIES = 64
-"""Held at the same time; times the size of a body, it bounds memory."""
+"""Bodies held at the same time; times the size of a body, this bounds memory."""
 RETRY_AFTER_S = 5
 
 _log = logging.getLogger(__name__)
 
 
 async def read_body(request: Request) -> AsyncIterator[bytes]:
-    """The request's body, within the limits. A dependency: its place is free again after the endpoint."""
+    """The request's body, within the limits. A dependency: its room is free again after the endpoint."""
     with request.app.state.room.place() as place:
         yield await body.read(request, MAX_BODY, BODY_WITHIN_S, place)
 
 
 def install(app: FastAPI) -> None:
-    """Let the app answer every error with a problem document. Run by every service, once."""
+    """Make the app answer every error with a problem document. Run once by every service."""
     app.state.room = body.Room(BODIES * MAX_BODY)
     app.state.draining = False
-    # Nobody here follows a redirect, and to make one the query is decoded, which may be no text.
+    # No client of ours follows redirects, and making one decodes the query, which may not be text.
     app.router.redirect_slashes = False
     app.add_exception_handler(MaskedLarkError, _ours)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -44,13 +44,13 @@ def install(app: FastAPI) -> None:
 
 
 def taking(media_type: str) -> dict[str, Any]:
-    """For an endpoint's `openapi_extra`: it reads its body itself, and this is its kind."""
+    """For an endpoint's `openapi_extra`: the content type of a body that the endpoint reads itself."""
     content = {media_type: {"schema": {"type": "string", "format": "binary"}}}
     return {"requestBody": {"required": True, "content": content}}
 
 
 def _answer(request: Request, document: Problem, headers: dict[str, str] | None = None) -> Response:
-    # Else the server goes on reading, and throwing away, what is left of the body: it may have no end.
+    # Otherwise the server would read and discard the rest of the body, which may be endless.
     closing = {"connection": "close"} if body.is_left(request) else {}
     request.state.problem = document.name
     return Response(document.encode(), document.status, (headers or {}) | closing, MEDIA_TYPE)
@@ -62,14 +62,14 @@ async def _ours(request: Request, error: Exception) -> Response:
     if document is problem.UNEXPECTED:
         _report(error)
     elif document.status == 500:
-        # For the operator to mend, and its words are ours.
+        # For the operator to fix; the message is our own, so it may be logged.
         _log.error("%s: %s", type(error).__name__, error)
     return _answer(request, document, {"retry-after": str(RETRY_AFTER_S)} if document.status == 503 else {})
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    # Names and rules only: what stood there is the caller's, and may be secret elsewhere.
+    # Names and rules only: the values are the caller's, and may be secret elsewhere.
     places = (f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
     return _answer(request, problem.of(BadRequest("; ".join(places))))
 
@@ -81,7 +81,7 @@ async def _plain(request: Request, error: Exception) -> Response:
 
 
 def _report(error: Exception) -> None:
-    """Say where it happened, not what it said: a message that nobody checked may hold a secret."""
+    """Log where it happened, not its message, which nobody checked and which may hold a secret."""
     _log.error("an unexpected %s at %s", type(error).__name__, logs.place(error))
 
 
@@ -101,7 +101,7 @@ class _Quiet:
 
         try:
             await self._app(scope, receive, sending)
-        except Exception as error:  # noqa: BLE001 - whatever it is, its message must not get out
+        except Exception as error:  # noqa: BLE001 - its message must not get out
             _report(error)
             if scope["type"] == "http" and not begun:
                 await _answer(Request(scope), problem.UNEXPECTED)(scope, receive, send)

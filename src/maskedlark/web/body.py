@@ -1,4 +1,4 @@
-"""Reading a stranger's body: never more than the limit, never for longer, never too many at once."""
+"""Reads a stranger's body: bounded in size, in time, and in the number read at once."""
 
 import asyncio
 import time
@@ -10,23 +10,21 @@ from starlette.requests import ClientDisconnect, Request
 from maskedlark.web.errors import BodyCutOff, BodyTooLarge, BodyTooSlow, TooManyUploads, WrongContentType
 
 GRACE_S = 2.0
-"""For so long a body may come in peace, however many others want its room."""
+"""A body that began less than this ago never gives way to others."""
 
 
 class Room:
-    """Room for bodies, in bytes: what was not sent takes none. It bounds what strangers make us hold.
+    """Room for bodies, in bytes received: it bounds what strangers make us hold. Used by one loop's thread.
 
-    Of one loop's thread.
-
-    When none is left, the body that has been coming for longest gives way: who sends a little now and then,
-    or stops before the end, cannot keep out those who send and go.
+    When none is left, the body that has been coming for longest gives way: a sender that is slow, or stops
+    before the end, cannot keep out the others.
     """
 
     def __init__(self, most_bytes: int, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._free = most_bytes
         self._coming: dict[Place, None] = {}
-        """In the order in which they began."""
+        """In order of arrival."""
 
     @contextmanager
     def place(self) -> Iterator["Place"]:
@@ -39,7 +37,7 @@ class Room:
             self._empty(place)
 
     def take(self, place: "Place", size: int) -> None:
-        """So many bytes more. Raises if it gave way, or if there is no room and nobody who should."""
+        """Reserve `size` more bytes. Raises if it gave way, or if there is no room and none can be made."""
         while self._free < size and (longest := self._longest(place)) is not None:
             self._empty(longest)
             longest.give_way()
@@ -49,7 +47,7 @@ class Room:
         place.held += size
 
     def came(self, place: "Place") -> None:
-        """The body is whole: it keeps its room, and gives way to nobody."""
+        """The body is complete: it keeps its room, and no longer gives way."""
         self._coming.pop(place, None)
 
     def _longest(self, taker: "Place") -> "Place | None":
@@ -73,13 +71,13 @@ class Place:
         self.gave_way = False
 
     def give_way(self) -> None:
-        """Stop to read it: others need the room."""
+        """Stop reading it: others need the room."""
         self.gave_way = True
         if self._clock is not None:
             self._clock.reschedule(0)
 
     async def fill(self, chunks: AsyncIterable[bytes], most_bytes: int, within_s: float) -> bytes:
-        """What comes, once all is there."""
+        """The whole body, once it has all arrived."""
         body = bytearray()
         async with asyncio.timeout(within_s) as self._clock:
             async for chunk in chunks:
@@ -93,10 +91,10 @@ class Place:
 
 async def read(request: Request, most_bytes: int, within_s: float, place: Place) -> bytes:
     """The request's body. Run by every service."""
-    # What a header promises is refused before a byte is read; what it does not promise, while it comes.
+    # If the header states a size, refuse before a byte is read; if not, while reading.
     if _promised(request) > most_bytes:
         raise _too_large(most_bytes)
-    # A few bytes would become many, at our cost.
+    # Decompressing would turn a few bytes into many, at our cost.
     if request.headers.get("content-encoding", "identity") != "identity":
         raise WrongContentType("send it as it is, not compressed")
     try:
@@ -113,10 +111,10 @@ async def read(request: Request, most_bytes: int, within_s: float, place: Place)
 
 
 def is_left(request: Request) -> bool:
-    """Whether some of the request's body may not have been read: a server would read it, to no end."""
+    """Whether some of the body may not have been read yet: the server would go on reading it."""
     if getattr(request.state, "body_ended", False):
         return False
-    # Of other methods nobody expects a body, and one that comes is announced.
+    # These methods have no body unless a header announces one.
     unsaid = "0" if request.method in ("GET", "HEAD", "DELETE", "OPTIONS") else "unknown"
     return "transfer-encoding" in request.headers or request.headers.get("content-length", unsaid) != "0"
 

@@ -1,7 +1,7 @@
-"""What a browser or a helper has seen, on disk: one origin's chain, one helper's keys. Both only go forward.
+"""What a client has seen, on disk: one origin's chain, one helper's keys. Both only go forward.
 
-Everything is verified again whenever it is read, and stored durably before it is used. Evidence of a fork
-stays beside it, and its signer is refused until a person has removed it.
+Everything is verified whenever it is read, and stored durably before it is used. Evidence of a fork is kept
+too, and its signer is refused until a person removes it. Run by browsers, helpers and the ad server.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from maskedlark.wire.signatures import VerifyingKey
 
 
 class _Cache:
-    """A folder of what one party has signed, and of proof against it."""
+    """A folder with what one party has signed, and with proof against it."""
 
     def __init__(self, folder: Path, accusation: str) -> None:
         self.folder = folder
@@ -36,7 +36,7 @@ class _Cache:
         self._evidence = folder / "evidence"
 
     def refuse_forked(self) -> None:
-        """Refuse a party that has signed two things where there can be one."""
+        """Refuse a party that has signed two things where there can only be one."""
         if any(self._evidence.glob("[!.]*")):
             raise Forked(
                 f"{self._accusation}; both are in {self._evidence}: "
@@ -44,7 +44,7 @@ class _Cache:
             )
 
     def _accuse(self, proofs: Mapping[str, bytes]) -> None:
-        """Keep the proofs, by file name, and raise."""
+        """Store the proofs, by file name, and raise."""
         for name, proof in proofs.items():
             files.write(self._evidence / name, proof)
         self.refuse_forked()
@@ -53,8 +53,7 @@ class _Cache:
 class ChainCache(_Cache):
     """What was seen of one origin: verified documents, the newest last. A file per version, never replaced.
 
-    `seen` holds the highest version, written after it, so that a lost file is noticed and not taken for an
-    older chain.
+    `seen` holds the highest version, written after it: a lost file is noticed, not taken for an older chain.
     """
 
     def __init__(self, root: Path, origin: str, pinned: VerifyingKey, service_key: VerifyingKey) -> None:
@@ -66,7 +65,7 @@ class ChainCache(_Cache):
         self._service_key = service_key
 
     def load(self) -> None:
-        """Read what this or another process has stored since."""
+        """Read what this or another process has stored since the last call."""
         while (path := self._path(len(self.signed) + 1)).exists():
             with _intact(path):
                 signed = chain.decode(path.read_bytes())
@@ -104,9 +103,9 @@ class ChainCache(_Cache):
         return document
 
     def accuse(self, theirs: Signed) -> None:
-        """Keep the proof and raise, if the origin signed this beside another document of the same version.
+        """Store the proof and raise, if the origin signed this besides another document of the same version.
 
-        Returns if it is the very document that we have. Raises what is wrong with it if it proves nothing.
+        Returns if it is the document that we have. If it proves nothing, raises what is wrong with it.
         """
         _, version = theirs.names()
         ours = self.signed[version - 1]
@@ -124,7 +123,7 @@ class KeyCache(_Cache):
     """What was seen of one helper's keys: the newest configuration."""
 
     def __init__(self, root: Path, helper: str, identity: VerifyingKey) -> None:
-        # By identity too: a name that changes hands begins anew.
+        # By identity too: if a name gets another identity, its cache starts afresh.
         super().__init__(
             root / f"{files.named(helper)}-{identity.public.hex()[:16]}",
             f"{helper} signed two key configurations with one sequence number",
@@ -134,7 +133,7 @@ class KeyCache(_Cache):
         self._path = self.folder / "keys.cbor"
 
     def load(self) -> KeyConfiguration | None:
-        """The newest that was seen, verified again; none if there is none."""
+        """The newest one seen, verified again, or None."""
         return self._load()[1]
 
     def accept(self, message: bytes) -> KeyConfiguration:
@@ -159,7 +158,7 @@ class KeyCache(_Cache):
 
 @contextmanager
 def _intact(path: Path) -> Iterator[None]:
-    """What is read of a file was verified before it was written: it must be so again."""
+    """Turn a failed check into `CorruptCache`: the file was verified before it was written."""
     try:
         yield
     except (BadSignature, BrokenChain, DecodeError, InvalidDocument, WeakKey, ValueError) as error:

@@ -1,4 +1,4 @@
-"""TLS: the certificate of a service, and connections that have not proved yet that they speak it."""
+"""TLS: the certificate of a service, and connections before their handshake is done. Run by services."""
 
 import asyncio
 import math
@@ -11,7 +11,7 @@ from maskedlark.web.errors import BadCertificate
 
 
 def context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """What a service shows to who connects: TLS 1.2 and later. Raises if the files are of no use."""
+    """A service's TLS settings: 1.2 and later. Raises if the files cannot be used."""
     for path in (certificate, key):
         try:
             path.open("rb").close()
@@ -19,10 +19,10 @@ def context(certificate: Path, key: Path) -> ssl.SSLContext:
             raise BadCertificate(f"{path} cannot be read: {error.strerror}") from None
     made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     made.minimum_version = ssl.TLSVersion.TLSv1_2
-    # Else a stranger could ask for new keys all the time, at our cost.
+    # Otherwise a stranger could renegotiate all the time, at our cost.
     made.options |= ssl.OP_NO_RENEGOTIATION
     try:
-        # A password that is wrong rather than none: OpenSSL would ask for it on the terminal.
+        # A wrong password rather than none: without one OpenSSL would prompt on the terminal.
         made.load_cert_chain(certificate, key, password="")
     except ssl.SSLError as error:
         reason = f"{certificate} and {key} are no certificate and key in PEM, the key without password"
@@ -33,7 +33,7 @@ def context(certificate: Path, key: Path) -> ssl.SSLContext:
 
 
 class Handshake(SSLProtocol):
-    """A connection from its first byte: asyncio shows it to what is inside only after the handshake."""
+    """A TLS connection from its first byte: asyncio tells the inner protocol only after the handshake."""
 
     def __init__(
         self, inside: Connection, secured: ssl.SSLContext, limiter: ConnectionLimiter, within_s: float
@@ -51,13 +51,13 @@ class Handshake(SSLProtocol):
         self._inside = inside
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """It is there, and owes us a handshake."""
+        """Begin to wait for the handshake."""
         super().connection_made(transport)
         self._inside.unsecured = transport
         self._limiter.add(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """It is gone, in the middle or in the end."""
+        """It was closed, during the handshake or later."""
         if self._inside.unsecured is not None:
             self._limiter.remove(self._inside.unsecured)
         super().connection_lost(exc)

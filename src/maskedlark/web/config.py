@@ -1,8 +1,8 @@
-"""A party's one TOML file: read in one place, closed to unknown keys. What is wrong says what to write.
+"""A party's one TOML file: read in one place, closed to unknown keys. Errors say what to write.
 
-No web framework is imported here: who only measures reads the same file without one.
-Every field of a party's model has a description that ends in an example: it follows each error about that
-key, and `skeleton` and the tables of docs/OPERATIONS.md are made of it.
+No web framework is imported here: measuring clients read the same file without one.
+Every field of a party's model has a description that ends in an example: it is appended to each error about
+that key, and `skeleton` and the tables of docs/OPERATIONS.md are made from it.
 """
 
 import json
@@ -39,14 +39,14 @@ def _database(text: str) -> str:
 
 Address = Annotated[str, Field(max_length=MAX_ADDRESS), AfterValidator(_address)]
 DatabaseUrl = Annotated[str, AfterValidator(_database)]
-"""It may hold a password: give its field repr=False."""
+"""May contain a password: give its field repr=False."""
 
 
 class PartyConfig(Settings):
-    """What every party's model is, and the tables in it: paths are relative to the file that they are in."""
+    """Base of every party's model and of the tables in it. Paths are relative to the settings file."""
 
     def beside(self, folder: Path) -> Self:
-        """The same with absolute paths: relative ones are relative to this folder."""
+        """A copy with absolute paths, resolved against this folder."""
         changes: dict[str, object] = {}
         for name, value in self:
             if isinstance(value, Path):
@@ -63,7 +63,7 @@ Wait = Annotated[float, Field(ge=0, le=3600)]
 
 
 class Serving(PartyConfig):
-    """The `[serving]` table of every party: where it listens, to how many, and how it stops."""
+    """The `[serving]` table of every party: where it listens, its limits, and how it stops."""
 
     host: str = Field(default="127.0.0.1", description='the address to listen on: host = "127.0.0.1"')
     port: Port = Field(default=0, description="0 is any free one: port = 8000")
@@ -115,7 +115,7 @@ def read(path: Path, form: type[Form]) -> Form:
     except RecursionError:
         raise BadConfig(f"{path} is nested deeper than any settings") from None
     try:
-        # Through JSON, which has lists where Python has tuples: strict about everything else.
+        # Through JSON, so that lists are read as tuples; everything else is strict.
         return form.model_validate_json(json.dumps(table)).beside(path.parent.absolute())
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
@@ -124,12 +124,12 @@ def read(path: Path, form: type[Form]) -> Form:
         raise BadConfig(f"{path}: a date or time has no place here") from None
     except MaskedLarkError as error:
         raise BadConfig(f"{path}: {error}") from None
-    except (ValueError, RecursionError):  # A whole number in hexadecimal may have more digits than text may.
+    except (ValueError, RecursionError):  # A hexadecimal integer may exceed the limit on decimal digits.
         raise BadConfig(f"{path} holds a number or a list that no setting takes") from None
 
 
 def check(what: str, form: Any, text: str | None) -> None:  # noqa: ANN401 - a type, as pydantic takes it
-    """Refuse a text, if one is given, that no setting of this form could be. Run before it is written."""
+    """Refuse a string, if given, that is no valid setting of this type. Run before writing it to a file."""
     try:
         TypeAdapter(form | None).validate_python(text, strict=True)
     except ValidationError as error:
@@ -146,7 +146,7 @@ def _fault(form: type[BaseModel], fault: Any) -> str:  # noqa: ANN401 - pydantic
 
 
 def _known(form: type[BaseModel], place: tuple[str | int, ...]) -> str:
-    """What there is in the table, of tables in tables, where a key is not known."""
+    """The known keys of the (nested) table that holds an unknown key."""
     *tables, last = place
     for name in tables:
         inner = form.model_fields[str(name)].annotation

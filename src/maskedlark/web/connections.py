@@ -1,9 +1,9 @@
-"""Connections of strangers: a bounded number at once, and none that keeps us waiting for ever.
+"""Connections of strangers: a bounded number, and none that keeps us waiting forever. Run by services.
 
 A connection keeps us waiting from when it was made, or its last answer was sent, until the head of its next
-request is whole; while its request's body comes; and while it does not read an answer. Each byte that it
-sends gives it no more time. When there are too many, the one that keeps us waiting longest is cut off: a
-newcomer who asks at once is answered, however many others sit there and say nothing.
+request is complete; while its request's body arrives; and while it does not read an answer. Sending single
+bytes gains no time. When there are too many, the one that has kept us waiting longest is cut off: a newcomer
+that sends its request at once is answered, however many idle ones there are.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 READ_WITHIN_S = 60.0
-"""For an answer to be read: its bytes are in our memory until then. Our clients wait no longer either."""
+"""For an answer to be read: we hold its bytes until then. Our own clients wait no longer either."""
 ASKS_WITHIN_S = 1.0
-"""When the service stops: for who has just come, and has not said anything yet."""
+"""When the service stops: for new connections that have sent nothing yet."""
 MAX_UNREAD = 256 << 20
-"""Of all answers together that are not read yet, in bytes."""
+"""Bytes of all unread answers together."""
 
 
 class Awaited(Enum):
@@ -30,14 +30,14 @@ class Awaited(Enum):
 
     HEAD = auto()
     BODY = auto()
-    """How long that may take is for who reads it to say."""
+    """Its time limit is set by whoever reads the body."""
     READING = auto()
 
 
 class ConnectionLimiter:
-    """The connections that we wait for, in the order in which the waiting began. Of one loop's thread.
+    """The connections that we wait for, in the order in which the waiting began. Used by one loop's thread.
 
-    A connection is known by its transport; once it is secured, a new one takes the place of the first.
+    A connection is identified by its transport; once TLS is established, by the new one.
     """
 
     def __init__(self, most: int, idle_s: float, now: Callable[[], float] = time.monotonic) -> None:
@@ -48,20 +48,20 @@ class ConnectionLimiter:
         self._since: dict[asyncio.Transport, tuple[Awaited, float]] = {}
 
     def __len__(self) -> int:
-        """How many connections there are, those that we work for included."""
+        """The number of connections, including those whose request is being answered."""
         return len(self._there)
 
     def add(self, connection: asyncio.Transport) -> None:
-        """A new one: it gets a place, if need be that of who keeps us waiting longest."""
+        """Admit a connection, if need be in place of the one that has kept us waiting longest."""
         while len(self) >= self.most and (longest := next(iter(self._since), None)) is not None:
             self._end(longest)
-        # If we work for all the others it is one too many, and is told so when it asks. It goes when the
-        # next one comes, so there never are many of those.
+        # If all others are being answered it is one too many, and gets a 503. The next newcomer replaces it,
+        # so there are never many of those.
         self._there.add(connection)
         self.wait(connection, Awaited.HEAD)
 
     def wait(self, connection: asyncio.Transport, awaited: Awaited | None) -> None:
-        """From now it owes us this; nothing if it is our turn. The clock runs on if it owed that before."""
+        """Set what it owes us; None if it is our turn. If it owed that before, the clock keeps running."""
         owed, _ = self._since.get(connection, (None, 0.0))
         if connection in self._there and owed is not awaited:
             self._since.pop(connection, None)
@@ -74,7 +74,7 @@ class ConnectionLimiter:
         self._since.pop(connection, None)
 
     def sweep(self) -> None:
-        """End those that took too long, and those that make us hold too much. Run every second."""
+        """End those that took too long, and those whose unread answers fill our memory. Run every second."""
         now = self._now()
         for connection, (awaited, since) in list(self._since.items()):
             if now - since > self._within_s.get(awaited, float("inf")):
@@ -88,7 +88,7 @@ class ConnectionLimiter:
                 total -= size
 
     def _end(self, connection: asyncio.Transport) -> None:
-        """End it at once. Not `close`: that waits for a reader who may never read."""
+        """Abort it. Not `close`: that waits for a reader that may never read."""
         self.remove(connection)
         connection.abort()
 
@@ -104,7 +104,7 @@ class Connection(H11Protocol):
         self._one_too_many = False
         self._is_leaving = False
         self.unsecured: asyncio.Transport | None = None
-        """What stood for it before it was secured."""
+        """The transport that identified it before TLS was established."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """It is there."""
@@ -121,37 +121,37 @@ class Connection(H11Protocol):
         self._unset_keepalive_if_required()
 
     def handle_events(self) -> None:
-        """Take what came."""
+        """Handle what was received."""
         self._one_too_many = self._one_too_many and len(self._limiter) > self._limiter.most
-        # By this uvicorn decides whether to answer 503 instead of asking the app: always, or never.
+        # By this uvicorn decides whether to answer 503 instead of calling the app: always, or never.
         self.limit_concurrency = 0 if self._one_too_many else None
         super().handle_events()
         self._limiter.wait(self.transport, self._awaited())
 
     def on_response_complete(self) -> None:
-        """The answer is written, if not yet read."""
+        """The answer is written, though perhaps not yet read."""
         super().on_response_complete()
         self._limiter.wait(self.transport, self._awaited())
 
     def pause_writing(self) -> None:
-        """The answer is not read as fast as it is written."""
+        """The peer reads the answer more slowly than we write it."""
         super().pause_writing()
         self._limiter.wait(self.transport, self._awaited())
 
     def resume_writing(self) -> None:
-        """It is read."""
+        """The peer has caught up."""
         super().resume_writing()
         self._limiter.wait(self.transport, self._awaited())
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP; in the middle of another answer there is nothing to say."""
+        """Answer what is not HTTP, unless another answer is being sent."""
         try:
             super().send_400_response(msg)
         except h11.LocalProtocolError:
             self.transport.abort()
 
     def shutdown(self) -> None:
-        """End it, once a request that is about to come, or has begun to, is answered: its last."""
+        """End it after answering one last request, if one is arriving or about to."""
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None and not self._is_leaving:
             self._is_leaving = True

@@ -1,7 +1,4 @@
-"""What goes wrong between parties that talk over HTTP, and with the files that they keep.
-
-Those of a service are here and not with the service, because its clients raise them again.
-"""
+"""Errors over HTTP, and of parties' files. A service's are here because its clients raise them again."""
 
 from maskedlark.errors import MaskedLarkError
 

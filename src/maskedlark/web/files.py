@@ -1,4 +1,4 @@
-"""Files that survive a crash whole: the old bytes or the new ones, never half of each."""
+"""Atomic file writes: after a crash a file has the old bytes or the new ones. Run by every party."""
 
 import fcntl
 import hashlib
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """A disk that is full, or away, is an error of ours: ask again later."""
+    """Turn a full or unavailable disk into an error of ours that says to try again later."""
     try:
         yield
     except OSError as error:
@@ -26,7 +26,7 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Put the bytes at the path, durably, before returning."""
+    """Durably write the bytes to the path."""
     with _named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
@@ -43,7 +43,7 @@ def write(path: Path, data: bytes) -> None:
 
 
 def sync(folder: Path) -> None:
-    """The new name is durable only when its folder is."""
+    """Sync a folder: a new file name is durable only then."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -53,7 +53,7 @@ def sync(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Alone in the folder, among all processes that ask the same way."""
+    """Hold the folder's lock, among all processes that use this function."""
     with _named(folder):
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / ".lock").open("w")
@@ -63,5 +63,5 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def named(text: str) -> str:
-    """A file name for a text from outside: readable, never a path, different for different texts."""
+    """A file name for an untrusted string: readable, never a path, unique per string."""
     return f"{quote(text, safe='')[:48]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"

@@ -1,4 +1,4 @@
-"""`/health`: the process answers. `/ready`: it can do its work now. For machines that restart and route."""
+"""`/health`: the process answers. `/ready`: it can do its work now. For orchestrators and load balancers."""
 
 import logging
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def router(check: Callable[[], None]) -> APIRouter:
         except (MaskedLarkError, OSError) as error:
             if isinstance(error, MaskedLarkError) and problem.of(error).status == 503:
                 raise
-            # Whatever is wrong is 503 here. What only the operator should read, as a path, is in the log.
+            # Every fault is a 503 here. Details for the operator alone, such as paths, are in the log.
             _log.error("not ready: %s: %s", type(error).__name__, error)
             raise NotReady(f"this service cannot do its work now: {type(error).__name__}") from error
         return {"status": "ready"}

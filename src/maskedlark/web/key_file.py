@@ -1,4 +1,4 @@
-"""A signing key in a file that only its owner can read."""
+"""A signing key in a file that only its owner can read. Run by every party that signs."""
 
 import os
 import re
@@ -14,7 +14,7 @@ _FILE = re.compile(f"{_HEAD}({_KEY.pattern})\n?")
 
 
 def create(path: Path, rng: Randomness) -> SigningKey:
-    """A fresh key in a new file. Run by whoever needs an identity; never overwrites one."""
+    """A fresh key in a new file; never overwrites one. Run by whoever needs an identity."""
     secret = rng.bytes(32)
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -30,7 +30,7 @@ def create(path: Path, rng: Randomness) -> SigningKey:
 
 
 def read(path: Path) -> SigningKey:
-    """The key in a file. Refuses one that others may read, and never says what stands in it."""
+    """The key in a file. Refuses a file that others may read, and never shows its content."""
     try:
         if path.stat().st_mode & 0o077:
             raise BadKeyFile(f"{path} is open to others: chmod 600 it, and make a new key if it was read")

@@ -1,13 +1,13 @@
-"""Logs: one JSON object a line, on standard error. What may stand in one is listed here.
+"""Logs: one JSON object per line, on standard error. Everything that may be in one is listed here.
 
     time      UTC, to the millisecond            level     DEBUG … CRITICAL
-    service   helper, adserver, parameters       logger    who says it
-    message   our own words                      at        where in the code, for what nobody expected
-    error     the class of an exception; its words only if it is one of ours, whose words are checked
+    service   helper, adserver, parameters       logger    the module that logs
+    message   our own words                      at        where in the code, for unexpected errors
+    error     the class of an exception; its message only if the class is ours, since ours are checked
     and of a request: route, method, status, ms, bytes_in, bytes_out, origin, dataset, reason, count
 
-A library's words are nobody's to check: they may hold an address, a URL with its query, a statement, a body.
-Of its lines, from WARNING on, the place alone is written; of uvicorn's the sentence too, nothing filled in.
+Libraries' messages cannot be checked: they may hold an address, a URL with its query, a statement, a body. Of
+their lines, from WARNING on, only the place is written; of uvicorn's also the unformatted message.
 """
 
 import json
@@ -24,23 +24,23 @@ from maskedlark.errors import MaskedLarkError
 FIELDS = (
     "route", "method", "status", "ms", "bytes_in", "bytes_out", "origin", "dataset", "reason", "count",
 )  # fmt: skip
-"""What `extra` may bring. Anything else that it brings is not written."""
+"""The keys of `extra` that are written. All others are dropped."""
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 MAX_TEXT = 1000
-"""Letters of one text in a line."""
+"""Characters of one string in a line."""
 OURS = "maskedlark"
 _SENTENCES = "uvicorn"
 _log = logging.getLogger(__name__)
 
 
 def configure(service: str, level: str = "INFO") -> None:
-    """Write this process's logs, and what nobody caught, as said above. Run by every service, first thing."""
+    """Write this process's logs and uncaught exceptions as described above. Run by every service, first."""
     assert level in LEVELS, f"a level is one of {', '.join(LEVELS)}"
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Formatter(service))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger(OURS).setLevel(level)
-    # What cannot be written is lost, and not shown in another form.
+    # A line that cannot be written is lost, not shown in another form.
     logging.raiseExceptions = False
     logging.captureWarnings(True)
     sys.excepthook = _uncaught
@@ -51,7 +51,7 @@ def configure(service: str, level: str = "INFO") -> None:
 
 
 def is_configured() -> bool:
-    """Whether this process writes its logs so."""
+    """Whether `configure` was called in this process."""
     return sys.excepthook is _uncaught
 
 
@@ -63,7 +63,7 @@ class Formatter(logging.Formatter):
         self._service = service
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line: fixed fields, and those of `FIELDS` that the record brings."""
+        """The line: fixed fields, and those of `FIELDS` that the record has."""
         moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line: dict[str, object] = {
             "time": moment.removesuffix("+00:00") + "Z",
@@ -81,13 +81,13 @@ class Formatter(logging.Formatter):
 
 
 def told(error: BaseException) -> dict[str, object]:
-    """What may be said of an exception: its class, its place, and its words if they are ours."""
+    """What may be logged of an exception: its class, its place, and its message if it is ours."""
     said: dict[str, object] = {"error": type(error).__name__, "at": place(error)}
     return said | ({"reason": str(error)[:MAX_TEXT]} if isinstance(error, MaskedLarkError) else {})
 
 
 def place(error: BaseException) -> str:
-    """Where it was raised, as module:line; after the place in our code that led there."""
+    """Where it was raised, as module:line, preceded by the place in our code that led there."""
     trace = traceback.walk_tb(error.__traceback__)
     frames = [(frame.f_globals.get("__name__", "?"), line) for frame, line in trace]
     ours = [each for each in frames if _is_of(each[0], OURS)][-1:]
@@ -107,13 +107,13 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _sentence(record: logging.LogRecord) -> str:
-    """What uvicorn says before it fills anything in. It also hands on whole tracebacks, which have lines."""
+    """uvicorn's message without its arguments; tracebacks, which have several lines, are dropped."""
     said = record.msg.strip() if _is_of(record.name, _SENTENCES) and isinstance(record.msg, str) else ""
     return "" if "\n" in said else said[:MAX_TEXT]
 
 
 def _plain(value: object) -> object:
-    """A value as it may be shown: of others' errors their class, of bytes their number."""
+    """A value as it may be shown: of foreign errors only the class, of bytes only the length."""
     if isinstance(value, BaseException) and not isinstance(value, MaskedLarkError):
         return type(value).__name__
     if isinstance(value, bytes | bytearray | memoryview):

@@ -1,12 +1,11 @@
-"""Metrics of a service, for Prometheus: a registry of its own for every app, read where the operator says.
+"""Prometheus metrics of a service, with one registry per app. Run by every service.
 
-`/metrics` is no route of an app: who may send reports or ask questions has no business there. `serving` opens
-a listener of its own for it, on this machine alone unless it is told otherwise.
+`/metrics` is not a route of an app: senders of reports and queries have no business there. `serving` opens a
+separate listener for it, on this machine alone by default.
 
-Every request also becomes a line in the log. Of its path only the template is kept, of its sender only who
-signed: no address, no query, no byte of a body. Nothing that is counted is a secret: routes, methods,
-statuses, sizes, times and kinds of problems are seen by whoever sends requests, and on the line. They depend
-on what is public, which tests of side channels hold the services to.
+Every request also becomes a log line, with the template of its path and the origin that signed it: no
+address, no query, no byte of a body. No count is secret: senders, and anyone on the line, see routes,
+methods, statuses, sizes, times and problems. They depend on what is public; side-channel tests check that.
 """
 
 import logging
@@ -39,10 +38,10 @@ from maskedlark.errors import MaskedLarkError
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 OTHER = "other"
-"""The route and the method of whatever we do not have: a stranger can add nothing to what is counted."""
+"""Stands for unknown routes and methods: a stranger cannot add labels."""
 METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 QUIET = frozenset({"/health", "/ready"})
-"""Asked every few seconds, by machines: only what goes wrong there is worth a line."""
+"""Asked every few seconds, by machines: only failures are worth a log line."""
 UNANSWERED = "none"
 
 Labels = tuple[str, ...]
@@ -51,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 def install(app: FastAPI, service: str) -> CollectorRegistry:
-    """Count what the app does. Run by every service, after `answers.install`: it must see all answers."""
+    """Count the app's requests. Run by every service, after `answers.install`: it must see all answers."""
     registry = CollectorRegistry(auto_describe=True)
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=registry)
@@ -88,7 +87,7 @@ class RequestCounts:
 
 @dataclass
 class ObservedRequest:
-    """One request, and what was answered."""
+    """One request and its answer."""
 
     scope: Scope
     begun: float
@@ -98,8 +97,8 @@ class ObservedRequest:
 
     @property
     def route(self) -> str:
-        """The path as it is declared, with the names of its parts in the place of what stood there."""
-        # Of an included router FastAPI keeps the whole path here; releases before that had it in the route.
+        """The path's template, with names in place of values."""
+        # For included routers FastAPI keeps the whole path here; earlier releases had it in the route.
         effective = self.scope.get("fastapi", {}).get("effective_route_context")
         return getattr(effective or self.scope.get("route"), "path", None) or OTHER
 
@@ -111,7 +110,7 @@ class RequestObserver:
         self._app, self._counts = app, counts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the request through, and look at it when it is over, however it ended."""
+        """Pass the request on, and record it when it has ended, however it ended."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -137,7 +136,7 @@ class RequestObserver:
     def _note(self, seen: ObservedRequest, took_s: float) -> None:
         route, status = seen.route, seen.status or UNANSWERED
         method = seen.scope["method"] if seen.scope["method"] in METHODS else OTHER
-        # What the service found out while it answered.
+        # Set by the service while it answered.
         origin, reason = map(seen.scope["state"].get, ("origin", "problem"))
         counts = self._counts
         counts.requests.labels(route, method, str(status)).inc()
@@ -158,7 +157,7 @@ class RequestObserver:
             "bytes_in": seen.bytes_in,
             "bytes_out": seen.bytes_out,
             "origin": origin,
-            # Of those who signed alone: what a stranger writes there is not worth keeping.
+            # Only of signed requests: what a stranger writes there is not worth keeping.
             "dataset": seen.scope.get("path_params", {}).get("name") if origin else None,
             "reason": reason,
         }
@@ -166,7 +165,7 @@ class RequestObserver:
 
 
 class LazyGauge(Collector):
-    """Gauges that are looked up when somebody asks for them. What cannot be known then is left out."""
+    """Gauges that are computed when they are read. What cannot be computed then is left out."""
 
     def __init__(
         self,
@@ -181,11 +180,11 @@ class LazyGauge(Collector):
         registry.register(self)
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
-        """The name alone: nothing is looked up."""
+        """The name alone: nothing is computed."""
         return [self._family()]
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """One value per label; none while a database or file is away: the page must come all the same."""
+        """One value per label; none while a database or file is unavailable, so that the page still loads."""
         family = self._family()
         with suppress(MaskedLarkError, OSError):
             for labels, value in sorted(self._find().items()):
@@ -194,7 +193,7 @@ class LazyGauge(Collector):
 
 
 def ready(check: Callable[[], None], registry: CollectorRegistry) -> None:
-    """Show what `/ready` would say, draining aside."""
+    """Show what `/ready` would answer, apart from draining."""
 
     def find() -> dict[Labels, float]:
         with suppress(MaskedLarkError, OSError):
@@ -206,7 +205,7 @@ def ready(check: Callable[[], None], registry: CollectorRegistry) -> None:
 
 
 def disk(folder: Path, registry: CollectorRegistry) -> None:
-    """Show how much room is left where a service writes."""
+    """Show how much disk space is left where a service writes."""
     room = "Room that is left where the service keeps its data."
     usage = partial(shutil.disk_usage, folder)
     LazyGauge("maskedlark_disk_free_bytes", room, (), lambda: {(): float(usage().free)}, registry)

@@ -1,4 +1,4 @@
-"""Chains of signed documents as they cross HTTP: page by page. Strict, and nothing is verified here."""
+"""Chains of signed documents over HTTP, page by page. Strict; signatures are not verified here."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -10,9 +10,9 @@ from maskedlark.parameters import chain
 from maskedlark.parameters.chain import Signed
 
 MAX_PAGE = 64
-"""The most documents of one page."""
+"""Documents in one page."""
 MAX_PAGE_BYTES = 1 << 20
-"""A page ends before the item that would take it beyond this, but holds at least one."""
+"""A page ends before the item that would exceed this, but holds at least one."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Page:
 
 
 def page(documents: Sequence[Signed]) -> Page:
-    """As many of them as fit into one page. Run by the parameter service."""
+    """The first documents, as many as fit into one page. Run by the parameter service."""
     count = fitting(len(signed.body) for signed in documents[:MAX_PAGE])
     return Page(tuple(documents[:count]), count < len(documents))
 
@@ -55,7 +55,7 @@ def decode_chain(data: bytes) -> tuple[Signed, ...]:
 
 
 def encode_chain(documents: Sequence[Signed]) -> bytes:
-    """A whole chain as a list, to be kept or handed on."""
+    """A whole chain as a list, to be stored or passed on."""
     return b"[" + b",\n".join(signed.encode() for signed in documents) + b"]\n"
 
 

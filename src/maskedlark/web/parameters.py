@@ -1,8 +1,8 @@
 """The parameter client: how browsers and helpers get documents and keys, and what they never accept.
 
 Everything is verified against pinned keys, stored before it is used, and never goes back: not to an older
-version, not to another document of a version, not after a restart. When the service is away, what was stored
-serves until its last moment. Split views, shown to clients that never compare, are not noticed.
+version, not to another document of a version, not after a restart. When the service is unavailable, stored
+documents serve until they expire. Split views, shown to clients that never compare, are not noticed.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from maskedlark.wire.signatures import VerifyingKey
 class ParameterClient(ClosesOnExit):
     """Documents and key configurations, verified and remembered. Run by browsers and helpers.
 
-    `fresh_s` is how long an answer is used without asking again; threads and processes may share a folder.
+    `fresh_s`: how long an answer is used without asking again. Threads and processes may share a folder.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ParameterClient(ClosesOnExit):
         return newest
 
     def chain(self, origin: str) -> list[Document]:
-        """Every document of an origin, the first first, at least one; also those that have expired."""
+        """Every document of an origin, oldest first, including expired ones; at least one."""
         with self._lock:
             known = self._known(origin)
             known.refuse_forked()
@@ -79,21 +79,21 @@ class ParameterClient(ClosesOnExit):
             return list(known.documents)
 
     def signed_chain(self, origin: str) -> list[Signed]:
-        """The same with their signatures: what anyone else needs to verify it."""
+        """The same with signatures, so that anyone else can verify it."""
         with self._lock:
             self.chain(origin)
             return list(self._known(origin).signed)
 
     def by_digest(self, digest: bytes) -> Document:
-        """The document of this digest, also one that has expired: reports made under it may still come."""
+        """The document of this digest, even if expired: reports made under it may still come."""
         with self._lock:
-            # What was verified before is found without a look at the disk: helpers ask for every dataset.
+            # Verified documents are found without reading the disk: helpers ask for every dataset.
             cached = (_in(known, digest) for known in self._chains.values())
             stored = (_in(self._known(origin), digest) for origin in self._chains)
             return next(filter(None, chained(cached, stored)), None) or self._fetch(digest)
 
     def keys(self, helper_name: str, identity: VerifyingKey) -> KeyConfiguration:
-        """A helper's key configuration, if it holds a key that has not expired."""
+        """A helper's key configuration, if it has a key that has not expired."""
         with self._lock:
             configuration = self._keys(KeyCache(self._keys_folder, helper_name, identity))
         if all(published.not_after <= self._clock.now() for published in configuration.keys):
@@ -101,7 +101,7 @@ class ParameterClient(ClosesOnExit):
         return configuration
 
     def close(self) -> None:
-        """Let the connections go; what was stored stays."""
+        """Close the connections; what was stored stays."""
         self._remote.close()
 
     def _known(self, origin: str) -> ChainCache:
@@ -111,7 +111,7 @@ class ParameterClient(ClosesOnExit):
         return self._chains[origin]
 
     def _advance(self, known: ChainCache) -> None:
-        """Follow the service to its newest document, or say how its chain differs from ours."""
+        """Follow the service to its newest document, or raise how its chain differs from ours."""
         newest = self._newest(known)
         _, version = newest.names()
         try:
@@ -154,7 +154,7 @@ class ParameterClient(ClosesOnExit):
             try:
                 page = self._page(known.origin, at)
             except ServiceAway:
-                break  # It has shown something wrong already: being away now does not hide it.
+                break  # It has already shown a fault: being unavailable now does not hide it.
             for theirs in page.documents[: len(known.documents) - at]:
                 at += 1
                 if theirs.names()[1] != at:
@@ -164,7 +164,7 @@ class ParameterClient(ClosesOnExit):
         raise fault
 
     def _fetch(self, digest: bytes) -> Document:
-        """A document that no chain of ours has: bring its origin's chain up to it."""
+        """Fetch a document that no chain of ours has, and bring its origin's chain up to it."""
         signed = chain.decode(self._remote.get(f"/v1/documents/{digest.hex()}"))
         if hashlib.sha256(signed.body).digest() != digest:
             raise StrangeAnswer("the service answered with another document than the one asked for")

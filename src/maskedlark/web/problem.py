@@ -1,12 +1,11 @@
-"""Problem documents (RFC 9457): how an error of ours crosses HTTP, in both directions.
+"""Problem documents (RFC 9457): how an error of ours crosses HTTP. Run by services and their clients.
 
 A class is its own type: `BadSignature` is `/problems/bad-signature`, titled by its docstring's first line.
-Only its status is listed here, and a class without one takes that of its nearest ancestor. An error that has
-none at all is a mistake of ours: it crosses as a bare 500, because nobody has checked what it says.
+`STATUS` lists the statuses for this package and those below it; a package above registers its own. A class
+without one takes that of its nearest ancestor. An error that has none at all is a mistake of ours: it crosses
+as a bare 500, because nobody has checked its message.
 
-Errors of this package and of those below it have their statuses in `STATUS`; a package above registers its
-own.
-What `facts` returns crosses as extension members (RFC 9457, 3.2) and is what `facts` returns over there.
+What `facts` returns crosses as extension members (RFC 9457, 3.2), and `facts` returns it at the client.
 """
 
 import inspect
@@ -27,17 +26,17 @@ from maskedlark.web import errors as web_errors
 
 MEDIA_TYPE = "application/problem+json"
 MAX_PROBLEM = 1 << 16
-"""Bytes of a problem document that a client reads; a longer one says nothing to it."""
+"""Bytes of a problem document that a client reads; it ignores longer ones."""
 MAX_DETAIL = 500
-"""Letters of a text in it that a client keeps."""
+"""Characters of a string in it that a client keeps."""
 MAX_FACTS = 32
 MAX_DEPTH = 3
-"""Lists and objects inside each other, in one fact."""
+"""Nesting of lists and objects in one fact."""
 _TYPES = "/problems/"
 _RESERVED = frozenset({"type", "title", "status", "detail", "instance"})
 _FACT = re.compile(r"[a-z][a-z0-9_]{2,63}")
 _NUMBER_BELOW = 1 << 63
-"""What arithmetic, and other languages, can hold."""
+"""What arithmetic, and other languages, can represent."""
 
 STATUS: dict[type[MaskedLarkError], int] = {
     errors.DecodeError: 400,
@@ -81,7 +80,7 @@ STATUS: dict[type[MaskedLarkError], int] = {
 
 
 def register(statuses: Mapping[type[MaskedLarkError], int]) -> None:
-    """Let a package's own errors cross. Run once, where it is imported, by packages above this one."""
+    """Let a package's own errors cross. Run once, on import, by packages above this one."""
     for cls, status in statuses.items():
         assert STATUS.get(cls, status) == status, f"{cls.__name__} has another status already"
         assert _classes().get(slug(cls), cls) is cls, f"another error crosses as {slug(cls)}"
@@ -90,7 +89,7 @@ def register(statuses: Mapping[type[MaskedLarkError], int]) -> None:
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem document: what kind, what it is called, what this one says, and facts for programs."""
+    """A problem document: type, title, status, this instance's detail, and facts for programs."""
 
     type: str
     title: str
@@ -105,7 +104,7 @@ class Problem:
 
     @property
     def name(self) -> str:
-        """The last part of its type, for logs and counts; of one without a type, its status."""
+        """The last part of its type, for logs and counts; its status if it has no type."""
         return self.type.removeprefix(_TYPES) if self.type.startswith(_TYPES) else f"status-{self.status}"
 
     def encode(self) -> bytes:
@@ -133,18 +132,18 @@ def _status(cls: type[MaskedLarkError]) -> int | None:
 
 
 def slug(cls: type[MaskedLarkError]) -> str:
-    """The last part of a class's type: its name, in small letters with hyphens."""
+    """The last part of a class's type: its name in lower case with hyphens."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", cls.__name__).lower()
 
 
 def error_of(status: int, body: bytes) -> MaskedLarkError:
-    """The typed error that a problem document stands for. Run by every client, on answers not trusted.
+    """The typed error of an untrusted problem document. Run by every client.
 
     Its message and its `facts` are what the service claims: cut, cleaned, and true only if the service is.
     """
     problem = _decode(body)
     error = _restored(status, problem)
-    # Not through its __init__, which makes facts of parts that are not here: these are made already.
+    # Not through __init__, which would make facts from parts that are not here.
     vars(error)["facts"] = partial(dict, _facts(problem))
     return error
 
@@ -155,13 +154,13 @@ def _restored(status: int, problem: dict[str, object]) -> MaskedLarkError:
     if known is None and status >= 500:
         return web_errors.ServiceAway(f"the service answered {status}; try again later")
     if known is None:
-        # Parties do not import each other's errors: of one that is known there alone, the words are left.
+        # Parties do not import each other's errors: of a class known only there, the message is left.
         unknown = f"the service answered {status} without a problem that is known here"
         return web_errors.StrangeAnswer(f"{unknown}: {detail}")
     if _status(known) == 503 and not issubclass(known, web_errors.ServiceAway):
-        # Their database is away, not ours: to a client that is the service.
+        # Their database is unavailable, not ours: to a client, the service is.
         return web_errors.ServiceAway(detail)
-    # Not its __init__: some classes make their message of several parts, and here it is made already.
+    # Not through __init__: some classes make their message from parts, and here it is complete.
     return known.__new__(known, detail)
 
 
@@ -179,7 +178,7 @@ def _facts(problem: dict[str, object]) -> dict[str, object]:
 
 
 def _clean(value: object, depth: int) -> object:
-    """A JSON value with nothing in it that would harm a terminal, a log or arithmetic; else None."""
+    """A JSON value that cannot harm a terminal, a log or arithmetic; otherwise None."""
     match value:
         case str():
             return _line(value)
@@ -187,19 +186,19 @@ def _clean(value: object, depth: int) -> object:
             return [_clean(each, depth - 1) for each in value]
         case dict() if depth:
             return {_line(name): _clean(each, depth - 1) for name, each in value.items()}
-        # Neither infinite nor NaN is below.
+        # False for infinities and NaN.
         case int() | float() if abs(value) < _NUMBER_BELOW:
             return value
     return None
 
 
 def _line(text: object, otherwise: str = "") -> str:
-    """Another party's words, fit for our terminal and log: one line, no control characters, not long."""
+    """Another party's text, safe for our terminal and log: one short line, no control characters."""
     line = (text if isinstance(text, str) else otherwise)[:MAX_DETAIL]
     return "".join(letter if letter.isprintable() else " " for letter in line)
 
 
 def _classes(roots: Iterable[type[MaskedLarkError]] = STATUS) -> dict[str, type[MaskedLarkError]]:
-    """These and all below them, by the last part of their type: those of `STATUS` are all that may cross."""
+    """These classes and their subclasses, by slug: those of `STATUS` are all that may cross."""
     classes = {slug(cls): cls for cls in roots}
     return classes | {name: cls for root in roots for name, cls in _classes(root.__subclasses__()).items()}

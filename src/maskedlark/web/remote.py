@@ -1,6 +1,6 @@
-"""One service, as its clients see it: bounded answers, typed errors, one for all ways of being away.
+"""A service as its clients see it: bounded answers, typed errors, one for all ways of being unavailable.
 
-Nothing is tried again here. A caller may try again after `ServiceAway`, and after no other error.
+Nothing is retried here. A caller may retry after `ServiceAway`, and after no other error.
 """
 
 import time
@@ -21,7 +21,7 @@ from maskedlark.wire.signatures import SigningKey
 MAX_ANSWER = 8 << 20
 TIMEOUT_S = 10.0
 CONNECT_S = 10.0
-"""To be let in: nobody thinks meanwhile, so who does not answer then is away."""
+"""To connect: no work is done meanwhile, so a service that takes longer is unavailable."""
 ANSWER_WITHIN_S = 60.0
 _HEADERS = {"user-agent": "maskedlark", "accept-encoding": "identity"}
 
@@ -30,18 +30,18 @@ UrlQuery = dict[str, str | int]
 
 @dataclass(frozen=True)
 class Patience:
-    """How much a client reads, and how long it waits."""
+    """How much of an answer a client reads, and how long it waits."""
 
     most_bytes: int = MAX_ANSWER
-    """Of one answer."""
+    """Per answer."""
     timeout_s: float = TIMEOUT_S
-    """Without a byte from the service that let us in: also what it may take to think before it answers."""
+    """Without a byte from a connected service, so also how long it may compute before it answers."""
     within_s: float = ANSWER_WITHIN_S
-    """From the request to the last byte of the answer: one that drips would hold its reader for ever."""
+    """From the request to the last byte of the answer: a slow drip would hold its reader forever."""
 
 
 class ClosesOnExit(ABC):
-    """What is closed at the end of a `with` block."""
+    """Something that is closed at the end of a `with` block."""
 
     @abstractmethod
     def close(self) -> None:
@@ -55,7 +55,7 @@ class ClosesOnExit(ABC):
 
 
 class Remote(ClosesOnExit):
-    """A service by its address. Run by its clients; `http` is given by those who share connections."""
+    """A service by its address. Run by its clients; pass `http` to share connections."""
 
     def __init__(self, url: str, http: httpx.Client | None = None, patience: Patience | None = None) -> None:
         self._url = url.rstrip("/")
@@ -63,7 +63,7 @@ class Remote(ClosesOnExit):
         self._patience = patience or Patience()
 
     def get(self, path: str, query: UrlQuery | None = None, patience: Patience | None = None) -> bytes:
-        """What stands at this path."""
+        """The resource at this path."""
         return self._ask("GET", path, query, patience)
 
     def post(
@@ -74,7 +74,7 @@ class Remote(ClosesOnExit):
         query: UrlQuery | None = None,
         patience: Patience | None = None,
     ) -> bytes:
-        """What the service answers to this body."""
+        """The service's answer to this body."""
         return self._ask("POST", path, query, patience, body, media_type)
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class Remote(ClosesOnExit):
         media_type: str | None = None,
         query: UrlQuery | None = None,
     ) -> Iterator[httpx.Response]:
-        """What the service answers, its body not read yet. No redirect is followed."""
+        """The service's answer, its body not read yet. No redirect is followed."""
         try:
             request = self._http.build_request(
                 method,
@@ -120,32 +120,29 @@ class Remote(ClosesOnExit):
             )
         except (httpx.InvalidURL, ValueError):
             raise self._no_address() from None
-        request.headers.pop("cookie", None)  # It would tie all requests of a browser together.
+        request.headers.pop("cookie", None)  # It would link all requests of a browser.
         self._sign(request)
         try:
             with closing(self._http.send(request, stream=True, auth=None, follow_redirects=False)) as answer:
                 yield answer
         except (httpx.UnsupportedProtocol, httpx.LocalProtocolError):
-            # Nothing was sent, and no second try would mend it.
+            # Nothing was sent, and retrying would not help.
             raise self._no_address() from None
         except httpx.RequestError as error:
             raise ServiceAway(f"{self._url} cannot be reached ({type(error).__name__}); try again") from None
         except (httpx.InvalidURL, ValueError):
-            # httpx reads where a redirect leads, also when it is not to be followed.
+            # httpx parses a redirect's target even if it is not to be followed.
             raise StrangeAnswer(f"{self._url} answered with a redirect to what is no address") from None
 
     def _sign(self, request: httpx.Request) -> None:
-        """Nothing here. Those who sign do it now: all that is sent is settled."""
+        """A hook for subclasses that sign: everything that is sent is final now."""
 
     def _no_address(self) -> StrangeAnswer:
         return StrangeAnswer(f"{self._url!r} is no address; give one like http://127.0.0.1:8000")
 
 
 class SignedRemote(Remote):
-    """A helper by its address and name. Run by the ad server, which signs as `origin` with its declared key.
-
-    A request that is tried again is signed again: its time is part of what is signed.
-    """
+    """A helper by its address and name. Run by the ad server, which signs each attempt anew as `origin`."""
 
     def __init__(
         self,
@@ -164,11 +161,11 @@ class SignedRemote(Remote):
         self._clock = clock
 
     def delete(self, path: str, query: UrlQuery | None = None, patience: Patience | None = None) -> bytes:
-        """What the service answers when what stands at this path is to go."""
+        """Delete the resource at this path; returns the service's answer."""
         return self._ask("DELETE", path, query, patience)
 
     def _sign(self, request: httpx.Request) -> None:
-        # As it was built: the path and query that are sent are signed, however they were written.
+        # Sign the path and query as they are sent, however they were written.
         signed = request_signature.sign(
             request.method,
             request.url.raw_path.decode("ascii"),

@@ -7,12 +7,12 @@
     Signature-Input: sig1=("@method" …);created=…;keyid="…";alg="ed25519";tag="maskedlark-v1"
     Signature: sig1=:…:
 
-The formats allow much; here every header stands once and in one form, so that there is nothing to interpret.
-Every request carries all six, also one without a body: its digest is that of no bytes.
+The RFCs allow many forms; here every header occurs once and in one form, so nothing is left to interpret.
+Every request carries all six, even one without a body: its digest is that of no bytes.
 
-A helper verifies it before a byte of the body is read. Within the window a request can be sent again by
-whoever saw it. So every request must be one that does no harm twice: the signature says who asks, and the
-request id or dataset inside says whether it was asked before.
+A helper verifies it before a byte of the body is read. Within the window anyone who saw a request can send it
+again. So every request must be idempotent: the signature tells who asks, and the request id or dataset inside
+tells whether it was asked before.
 """
 
 import base64
@@ -44,17 +44,17 @@ COMPONENTS = (
     "maskedlark-origin",
     "maskedlark-helper",
 )
-"""What is signed, in this order. Not the host: a helper is meant by its name, whatever its address is."""
+"""What is signed, in this order. Not the host: a helper is identified by its name, not its address."""
 NO_BODY_TYPE = "application/octet-stream"
 """The content type of a request without a body."""
 WINDOW_S = 300
 """How far the ad server's clock may be from a helper's."""
 _HEADERS = (*COMPONENTS[3:], "signature-input", "signature")
 _TEXT = re.compile(r"[!-~](?:[ -~]*[!-~])?")
-"""Printable ASCII without spaces around it: no line of the base can be made to look like two."""
+"""Printable ASCII without spaces around it: one line of the base cannot be made to look like two."""
 _LISTED = "(" + " ".join(f'"{name}"' for name in COMPONENTS) + ")"
 _SAID = ';created={};keyid="{}";alg="ed25519";tag="maskedlark-v1"'
-"""With `_LISTED` the signature parameters (RFC 9421, 2.3): which components, and what is said of it."""
+"""With `_LISTED`, the signature parameters (RFC 9421, 2.3): components and metadata."""
 _INPUT = re.compile("sig1=" + re.escape(_LISTED) + _SAID.format("(0|[1-9][0-9]{0,14})", "([0-9a-f]{64})"))
 _SIGNATURE = re.compile(r"sig1=:([A-Za-z0-9+/]+=*):")
 _DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/]+=*):")
@@ -68,10 +68,10 @@ def signature_base(components: Iterable[tuple[str, str]], parameters: str) -> by
 
 @dataclass(frozen=True)
 class SignedRequest:
-    """What a request's signature covers, and what it says of itself. Nothing of it is verified yet."""
+    """What a request's signature covers, and its metadata. Nothing is verified yet."""
 
     values: tuple[str, ...]
-    """Of the components, in their order."""
+    """The components' values, in order."""
     created: int
     keyid: str
     digest: bytes
@@ -89,7 +89,7 @@ class SignedRequest:
 
     @property
     def parameters(self) -> str:
-        """As they stand in the header, after the label, and in the base."""
+        """As in the header after the label, and in the base."""
         return _LISTED + _SAID.format(self.created, self.keyid)
 
     @property
@@ -124,7 +124,7 @@ def sign(
 def read(
     method: str, path: bytes, query: bytes, headers: Iterable[tuple[bytes, bytes]]
 ) -> tuple[SignedRequest, bytes]:
-    """What the headers say, and the signature; path and query as sent. Strict. Run by a helper."""
+    """The headers' signed request, and the signature; path and query as sent. Strict. Run by a helper."""
     given = _once(headers)
     named = _ascii("the method", method.encode("latin-1", "replace"))
     values = (named, _ascii("the path", path), _ascii("the query", b"?" + query), *given[:4])
@@ -137,7 +137,7 @@ def read(
 
 @dataclass(frozen=True)
 class VerifiedRequest:
-    """A request that its origin signed for us. Its body is checked when it has come."""
+    """A request that its origin signed for us. Its body is checked once it is read."""
 
     origin: str
     digest: bytes
@@ -149,10 +149,10 @@ class VerifiedRequest:
 
 
 class RequestVerifier:
-    """Tells what an ad server signed for this helper from all else. Run by a helper.
+    """Accepts only requests that an ad server signed for this helper. Run by a helper.
 
-    `key_of` gives the request key that an origin declares now, and raises its own error for one that it does
-    not know. It is asked for origins that nobody has verified yet: it must not cost much.
+    `key_of` gives the request key that an origin declares now, and raises its own error for an unknown
+    origin. It is called for unverified origins, so it must be cheap.
     """
 
     def __init__(self, helper: str, key_of: Callable[[str], VerifyingKey], clock: Clock) -> None:
@@ -163,7 +163,7 @@ class RequestVerifier:
     def verify(
         self, method: str, path: bytes, query: bytes, headers: Iterable[tuple[bytes, bytes]]
     ) -> VerifiedRequest:
-        """Who signed it, and the digest of the body to come; path and query as they were sent."""
+        """Who signed it, and the digest of the body to come; path and query as sent."""
         signed, signature = read(method, path, query, headers)
         if signed.helper != self._helper:
             raise NotForUs(f"the request was signed for another helper; this is {self._helper}")
@@ -216,7 +216,7 @@ def _bytes(form: re.Pattern[str], text: str, length: int) -> bytes:
         data = base64.b64decode(match[1], validate=True) if match else b""
     except binascii.Error:
         data = b""
-    # Base64 has several texts for some bytes, which differ in bits that do not count.
+    # Base64 has several encodings of some bytes, which differ in unused bits.
     if match is None or len(data) != length or _text(data) != match[1]:
         raise UnsignedRequest("a signature is sig1=:…: and a content-digest sha-256=:…:, in plain base64")
     return data

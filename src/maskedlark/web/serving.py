@@ -1,4 +1,4 @@
-"""Running a service: on a socket of its own, announced when it answers, stopped without losing a request."""
+"""Runs a service: listens, announces its address when it answers, and stops without losing a request."""
 
 import asyncio
 import logging
@@ -27,13 +27,13 @@ __all__ = ["Serving", "serve"]
 
 BACKLOG = 2048
 MAX_HEAD = 1 << 14
-"""Bytes of a request's first line and headers that are kept until it is whole."""
+"""Bytes of a request's first line and headers that are buffered until they are complete."""
 OTHER_FILES = 256
-"""That a service has open beside its connections: databases, columns, the processes that work for it."""
+"""Files that a service has open besides its connections: databases, columns, pipes to its processes."""
 LET_IN_TURNS = 2
-"""Of the loop: more than asyncio takes from accepting a connection to making it."""
+"""Turns of the loop: more than asyncio takes from accepting a connection to creating its protocol."""
 ENDS_WITHIN_S = 5.0
-"""After `stop_within_s`: for what the caller closes."""
+"""After `stop_within_s`, for what the caller closes."""
 
 _log = logging.getLogger(__name__)
 
@@ -42,14 +42,14 @@ def serve(app: FastAPI, settings: Serving) -> None:
     """Serve until SIGINT or SIGTERM; requests under way are answered. Run by every service, last."""
     with _listen(settings.host, settings.port) as listening:
         server = _Server(app, settings)
-        # To be told to stop before it has started is reason enough to end at once, and no failure.
+        # A signal to stop before it has started ends it at once, and is no failure.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: sys.exit(0))
         server.run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):
-    """Says where it listens once it does: whoever started it reads the port there."""
+    """Prints its address once it listens: whoever started it reads the port there."""
 
     def __init__(self, app: FastAPI, settings: Serving) -> None:
         super().__init__(_config(app, settings))
@@ -73,12 +73,12 @@ class _Server(uvicorn.Server):
             print(f"metrics on http://{_name(self._metrics)}", flush=True)
 
     def handle_exit(self, sig: int, _frame: FrameType | None) -> None:
-        """Told to stop: drain first. Told again: end, as a power cut would; nothing durable is lost."""
+        """First signal: drain. Second: end at once, as in a power cut; nothing durable is lost."""
         if self._stop_at < math.inf:
             os._exit(128 + sig)
         self._stop_at = time.monotonic() + self._settings.drain_s
         self._state.draining = True
-        # From now every answer says that it is the last on its connection: who has more looks elsewhere.
+        # From now on every answer closes its connection: clients with more requests go elsewhere.
         self.config.encoded_headers = [*self.config.encoded_headers, CLOSE_HEADER]
         self.server_state.default_headers = [*self.server_state.default_headers, CLOSE_HEADER]
         threading.Thread(target=self._end_anyway, name="ending", daemon=True).start()
@@ -91,9 +91,9 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop to listen; answer what is under way; end."""
-        # First nobody more is let in, and who was is made known to the server: else it would be closed in
-        # between, and asyncio would forget that connection as it is, neither answered nor closed.
+        """Stop listening; answer what is under way; end."""
+        # First stop accepting, and let the server register what was accepted: if it closed in between,
+        # asyncio would drop that connection, neither answered nor closed.
         for each in sockets or []:
             asyncio.get_running_loop().remove_reader(each)
         for _ in range(LET_IN_TURNS):
@@ -107,7 +107,7 @@ class _Server(uvicorn.Server):
         return Handshake(made, self._secured, self._limiter, self._settings.idle_s)
 
     def _end_anyway(self) -> None:
-        """A thread that computes cannot be stopped, and Python would wait for it. As in a power cut."""
+        """Exit as in a power cut: a computing thread cannot be stopped, and Python would wait for it."""
         time.sleep(self._settings.drain_s + self._settings.stop_within_s + ENDS_WITHIN_S)
         _log.error("work did not end within stop_within_s: it is given up; who asked may ask again")
         os._exit(1)
@@ -115,7 +115,7 @@ class _Server(uvicorn.Server):
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Named as TCP: only then does asyncio send small answers at once, instead of up to 40 ms later.
+    # Name TCP explicitly: only then does asyncio send small answers at once, not up to 40 ms later.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -128,7 +128,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _show_metrics(app: FastAPI, settings: Serving) -> socket.socket | None:
-    """Where they are shown, by a thread of its own: also while the loop has much to do."""
+    """The metrics' socket, served by a thread of its own so that it answers while the loop is busy."""
     if settings.metrics_port is None:
         return None
     try:
@@ -143,7 +143,7 @@ def _cannot_listen(host: str, port: int, error: OSError) -> CannotListen:
 
 
 def _places(wanted: int) -> int:
-    """As many connections as may be open here, if that is less than wanted."""
+    """The wanted number of connections, or the most that may be open here."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if hard == resource.RLIM_INFINITY or wanted + OTHER_FILES <= hard:
@@ -165,7 +165,7 @@ def _config(app: FastAPI, settings: Serving) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
-        # Named, so that what else is installed does not decide which parser strangers talk to.
+        # Named, so that installed packages do not decide which parser strangers talk to.
         http="h11",
         ws="none",
         h11_max_incomplete_event_size=MAX_HEAD,

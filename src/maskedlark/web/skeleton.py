@@ -1,6 +1,6 @@
-"""A party's TOML to be filled in, made from its model: every key, its description beside it.
+"""A party's TOML to be filled in, made from its model: every key with its description.
 
-Run by `init` of every party. What the operator has not said is a comment: `#!` before what has to be filled
+Run by `init` of every party. What the operator has not given is a comment: `#!` before what must be filled
 in, `#` before what may be, with its default or an example.
 """
 
@@ -19,25 +19,25 @@ from maskedlark.web.errors import BadConfig
 
 KEY = "64 hexadecimal digits"
 AS_SHOWN = ""
-"""Said of a key: the example of its description may stand there as it is."""
+"""As a key's value: use the example of its description."""
 _WIDTH, _COMMENT = 110, 51
 
 
 def text(whose: str, form: type[BaseModel], said: Mapping[str, str | None]) -> str:
-    """The settings. `said` has values as TOML writes them, by key; those of tables by `table.key`."""
+    """The settings. `said`: values in TOML syntax, by key; those in tables by `table.key`."""
     first = f"# The settings of {whose}. Paths are relative to this file. Fill in what begins with #!."
     return "\n".join([first, *_lines(form, said, "")]) + "\n"
 
 
 def described(name: str, field: FieldInfo) -> tuple[str, str]:
-    """What a key is for, and an example of its value (of a table, of a line in it)."""
+    """What a key is for, and an example of its value (for a table, of a line in it)."""
     why, key, example = (field.description or "").rpartition(f"[{name}]" if is_table(field) else f"{name} = ")
     assert key, f"{name} has a description that ends in an example"
     return why.rstrip(": "), example.strip()
 
 
 def is_table(field: FieldInfo) -> bool:
-    """Whether it has a heading of its own."""
+    """Whether the field is a TOML table with its own heading."""
     return _model(field) is not None or getattr(field.annotation, "__origin__", None) is dict
 
 
@@ -45,12 +45,12 @@ def _model(field: FieldInfo) -> type[BaseModel] | None:
     form = field.annotation
     if not (isinstance(form, type) and issubclass(form, BaseModel)):
         return None
-    # A budget is written in one line: it has no descriptions of its own.
+    # A budget is written on one line: its fields have no descriptions.
     return form if all(inner.description for inner in form.model_fields.values()) else None
 
 
 def _lines(form: type[BaseModel], said: Mapping[str, str | None], table: str) -> Iterator[str]:
-    """Keys first, of which required ones come first; then tables, since a table goes on until the next."""
+    """Required keys, then other keys, then tables, since a table extends to the next heading."""
     order = sorted(form.model_fields.items(), key=lambda each: (is_table(each[1]), not each[1].is_required()))
     for name, field in order:
         why, example = described(name, field)
@@ -66,7 +66,7 @@ def _lines(form: type[BaseModel], said: Mapping[str, str | None], table: str) ->
 
 
 def _explained(line: str, why: str) -> list[str]:
-    """A line with what it is for beside it, or above it where there is no room."""
+    """A line with its description after it, or above it where there is no room."""
     beside = f"{line:<{_COMMENT}} # {why}"
     if "\n" not in line and len(beside) <= _WIDTH:
         return [beside]
@@ -75,7 +75,7 @@ def _explained(line: str, why: str) -> list[str]:
 
 
 def quoted(value: str | None) -> str | None:
-    """What was said, as TOML writes it."""
+    """A string in TOML syntax."""
     return None if value is None else json.dumps(value)
 
 
@@ -85,7 +85,7 @@ def pins(table: Mapping[str, str]) -> str:
 
 
 def pinned(option: str, said: list[str], form: Any) -> dict[str, str]:  # noqa: ANN401 - a type, as pydantic takes it
-    """Public keys by name, from NAME=KEY as an option of the command line has them."""
+    """Public keys by name, from NAME=KEY options of the command line."""
     keys = {}
     for each in said:
         name, _, key = each.partition("=")
@@ -96,7 +96,7 @@ def pinned(option: str, said: list[str], form: Any) -> dict[str, str]:  # noqa: 
 
 
 def place(folder: Path, name: str) -> Path:
-    """Where new settings go, in a folder that is made. Refuses one that has some."""
+    """The path of new settings, in a folder that is created. Refuses one that has settings."""
     path = folder / name
     if path.exists():
         raise BadConfig(f"{path} exists already: change it, or name another folder")
@@ -105,5 +105,5 @@ def place(folder: Path, name: str) -> Path:
 
 
 def write(path: Path, text: str) -> None:
-    """The settings, durable, for their owner alone: a database's URL in them may hold a password."""
+    """Durably write the settings, readable by their owner alone: a database URL may contain a password."""
     files.write(path, text.encode())

@@ -1,1 +1,1 @@
-"""What crosses a line between parties: strict messages, sealed payloads, signed keys."""
+"""What parties send each other: strict messages, sealed payloads, signed keys. Run by every party."""

@@ -1,4 +1,4 @@
-"""Which parts of reports a helper accepts into a dataset, by its terms, and what it says of every part."""
+"""Which parts of reports a helper accepts into a dataset, and its verdict on each. Run by a helper."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -12,23 +12,22 @@ from maskedlark.wire.columns import HASH_BYTES
 from maskedlark.wire.report import ID_BYTES, Opener, PublicPart
 
 MAX_HOURS_AHEAD = 48
-"""Clocks differ, by less than two days."""
+"""Clocks differ by less than two days."""
 MIN_LIFE_S = 86_400
-"""A report has so much of its lifetime left when it comes, or a quarter of it if that is less.
-
-A dataset ends with its oldest report: one that is nearly past its lifetime would end all the others."""
+"""A report must have this much of its lifetime left, or a quarter of it if that is less: a dataset expires
+with its oldest report."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """The ad server and the document that a dataset is of, the lifetime of its reports, and the moment."""
+    """A dataset's ad server, document and report lifetime, and the current time."""
 
     origin: str
     parameters: bytes
     """The digest of the parameter document."""
     lifetime_s: int
     now: int
-    """Seconds since 1970. One moment for all parts of a dataset, so that order decides nothing."""
+    """Seconds since 1970. One time for all parts of a dataset, so that their order does not matter."""
 
     @property
     def least_life_s(self) -> int:
@@ -36,7 +35,7 @@ class Terms:
         return min(MIN_LIFE_S, self.lifetime_s // 4)
 
     def check(self, public: PublicPart) -> None:
-        """Refuse a report that does not belong here, or not any more."""
+        """Refuse a report of another dataset, or one that is too old."""
         if public.origin != self.origin:
             raise OtherOrigin("a report for another ad server than the dataset's")
         if public.parameters != self.parameters:
@@ -50,40 +49,40 @@ class Terms:
 
 @dataclass(frozen=True)
 class DatasetOpener(Opener):
-    """What a helper opens its parts of one dataset with. Refuses reports that are not under its terms."""
+    """Opens a helper's parts of one dataset. Refuses reports that do not meet its terms."""
 
     terms: Terms
 
     def check(self, public: PublicPart) -> None:
-        """The purpose first, then the dataset's terms."""
+        """Check the purpose, then the dataset's terms."""
         super().check(public)
         self.terms.check(public)
 
     @cached_property
     def example(self) -> PublicPart:
-        """All public parts are like this one but for id, hour and column hash."""
+        """A public part from which all others differ only in id, hour and column hash."""
         return PublicPart(
             bytes(ID_BYTES), 0, self.terms.origin, self.purpose, self.terms.parameters, bytes(HASH_BYTES)
         )
 
 
 class Verdicts:
-    """What a helper says of every part that it was sent, in their order: accepted, or the error's name."""
+    """A helper's verdict on every part that it was sent, in order: accepted, or the error's name."""
 
     def __init__(self, parts: int) -> None:
         self.accepted = np.ones(parts, np.bool_)
-        """One truth value a part: true until it is refused."""
+        """One boolean per part: True until it is refused."""
         self._errors: dict[int, str] = {}
 
     def refuse(self, part: int, error: Exception) -> None:
-        """Record why a part is not used. The first reason stays the only one: nobody looks at it again."""
+        """Record why a part is not used; only the first reason counts."""
         self.accepted[part], self._errors[part] = False, type(error).__name__
 
     @property
     def refused(self) -> Counter[str]:
-        """How many, by the name of the error."""
+        """How many were refused, by error name."""
         return Counter(self._errors.values())
 
     def __getitem__(self, part: int) -> str | None:
-        """The name of the error, or none for a part that is accepted."""
+        """The name of the error, or None for an accepted part."""
         return self._errors.get(part)

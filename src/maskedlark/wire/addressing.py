@@ -1,7 +1,7 @@
-"""The first stage of opening many parts: whose they are, and what their public parts say. Run by a helper.
+"""The first stage of opening many parts: for whom they are, and their public parts. Run by a helper.
 
-The parts of a dataset differ in key id, report id, hour, column hash and payload alone. What has this layout
-is read as columns of an array; all else goes to `Opener.address`, which also says what is wrong with it.
+The parts of a dataset differ only in key id, report id, hour, column hash and payload. Those of this layout
+are read as columns of an array; others go to `Opener.address`, which also names what is wrong with them.
 """
 
 from collections.abc import Sequence
@@ -21,16 +21,16 @@ from maskedlark.wire.report import ID_BYTES, Addressed, Opener, PublicPart, Repo
 
 _HOUR, _OTHER_HOUR = 0x01010101, 0xFEFEFEFE
 Envelope = tuple[OpeningKey, bytes, bytes]
-"""What is needed to open one part: our key, what is sealed to it, and the `info` that binds it."""
+"""What is needed to open one part: our key, the sealed bytes, and the `info` that binds them."""
 _MIN_HOUR = 1 << 16
-"""From here on an hour takes four bytes, as it does since 1977. A smaller one has another encoding."""
+"""Hours since 1977 take four bytes. Smaller ones have another encoding."""
 
 
 class PartForm(NamedTuple):
-    """Where everything stands in the parts of a dataset."""
+    """Where each field is in the parts of a dataset."""
 
     layout: Layout
-    """Of all that comes before the sealed payload, which is last."""
+    """Of everything before the sealed payload, which is last."""
     length: int
     key_id: slice
     public: slice
@@ -42,7 +42,7 @@ class PartForm(NamedTuple):
 
 @lru_cache(maxsize=64)
 def part_form(example: PublicPart, size: int) -> PartForm:
-    """The form of parts whose public parts are like the example's, as the encoder makes them."""
+    """The form of parts with public parts like the example, as the encoder makes them."""
 
     def part(key_id: bytes, public: bytes, sealed: bytes) -> bytes:
         return Report(public, ((key_id, sealed),)).part(0)
@@ -72,7 +72,7 @@ class Addressing:
         self.column_hashes = np.zeros((len(parts), HASH_BYTES), np.uint8)
         self._keys = list(opener.keys.items())
         self._holder: NDArray[np.intp] = np.full(len(parts), -1, np.intp)
-        """Which of our keys a part that was read by its form is sealed to."""
+        """By part that was read by form: which of our keys it is sealed to."""
         self._form = part_form(opener.example, opener.size) if opener.example else None
         self._strict: dict[int, Addressed] = {}
         if self._form:
@@ -81,7 +81,7 @@ class Addressing:
             self._read_strictly(part)
 
     def envelopes(self, parts: Sequence[int]) -> list[Envelope]:
-        """What is needed to open these parts, each of them accepted so far."""
+        """What is needed to open these parts, all accepted so far."""
         helper, place, form = self._opener.helper, self._opener.place, self._form
         holders, made = self._holder[parts].tolist(), []
         for part, holder in zip(parts, holders, strict=True):
@@ -94,7 +94,7 @@ class Addressing:
         return made
 
     def _read(self, form: PartForm) -> None:
-        """All parts that have the form."""
+        """Read all parts that have the form."""
         lengths = np.fromiter(map(len, self._parts), np.intp, len(self._parts))
         parts = np.flatnonzero(lengths == form.length)
         start = form.sealed.start
@@ -114,7 +114,7 @@ class Addressing:
         return holder
 
     def _check_hours(self, parts: NDArray[np.intp]) -> None:
-        """Public parts of one form differ in nothing else that is checked: ask once for every hour."""
+        """Check each hour once: public parts of one form differ in nothing else that is checked."""
         assert self._opener.example is not None
         for hour in np.unique(self.hours[parts]).tolist():
             try:

@@ -1,7 +1,6 @@
-"""Many reports at once, made by a population of browsers. (A helper opens many in `decrypt.py`.)
+"""Makes many reports at once, for a population of browsers. (A helper opens many in `decrypt.py`.)
 
-All arithmetic on masks and values is done for the whole batch; what is left in the loop over records is
-encoding and one HPKE call a payload.
+Arithmetic is done for the whole batch; only encoding and one HPKE call per payload loop over records.
 """
 
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from maskedlark.wire.report import ID_BYTES, PublicPart, Recipient
 
 @dataclass(frozen=True)
 class Envelope:
-    """What all reports of a batch have in common: under which document, for whom, of what size."""
+    """What all reports of a batch have in common: document, recipients, size."""
 
     origin: str
     purpose: Purpose
@@ -67,7 +66,7 @@ def aggregate_columns(measure: Measure, keys: Sequence[Sequence[Key]], records: 
 
 
 def check_records(counts: Sequence[int], records: int) -> None:
-    """Refuse columns that are not as long as each other."""
+    """Refuse columns of different lengths."""
     if any(count != records for count in counts):
         raise NotDeclared("the columns differ in length: each has one entry per record")
 
@@ -75,7 +74,7 @@ def check_records(counts: Sequence[int], records: int) -> None:
 def seal(
     envelope: Envelope, encoded: Sequence[bytes], secrets: FieldArray, hours: Sequence[int], rng: Randomness
 ) -> list[bytes]:
-    """Reports of many records: share, encode, seal. Run by browsers, one record in each."""
+    """Reports of many records: share, encode, seal. Run by a population of browsers."""
     if not len(encoded) == len(secrets) == len(hours):
         raise NotDeclared("every record has columns, a secret and an hour; they differ in number")
     purpose, records = envelope.purpose, len(secrets)
@@ -103,5 +102,5 @@ Chunk = tuple[Envelope, list[bytes], FieldArray, list[int]]
 
 
 def seal_apart(chunk: Chunk) -> list[bytes]:
-    """In another process, with the operating system's randomness: a copied generator would repeat itself."""
+    """`seal` for another process, with system randomness: a copied generator would repeat itself."""
     return seal(*chunk, SystemRandomness())

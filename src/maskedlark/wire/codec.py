@@ -1,8 +1,8 @@
 """Strict deterministic CBOR (RFC 8949, section 4.2.1): one value, one encoding, nothing else decodes.
 
-Our messages are made of whole numbers, byte strings, texts, lists, and maps from text: no floats, no tags.
-The reader knows the next key that must come, so a message is checked as it is read, in one pass; only when
-something is wrong does it look again to name the fault. Tests hold it against cbor2, which shares no code.
+Our messages are made of integers, byte strings, texts, lists, and maps from text: no floats, no tags.
+The reader knows the next key that must come, so a message is checked as it is read, in one pass; only if
+something is wrong does it look again to name the fault. Tests compare it with cbor2, which shares no code.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ MAX_DIAGNOSED = 1 << 14
 MAX_DEPTH = 6
 
 Item = Any
-"""An int, bytes, str, list of items, or dict from str to item: all that our messages are made of."""
+"""An int, bytes, str, list of items, or dict from str to item."""
 
 _UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _LIST, _MAP = range(6)
 _KINDS = ("number", "negative number", "byte string", "text", "list", "map", "tag", "float or simple value")
@@ -49,7 +49,7 @@ def _head(major: int, argument: int) -> bytes:
 
 def number(value: int) -> bytes:
     """A whole number, encoded."""
-    value = index(value)  # The cache of heads would take 27.0 for 27.
+    value = index(value)  # The cache of heads would treat 27.0 as 27.
     if not -(1 << 64) <= value < 1 << 64:
         raise OutOfRange("a number in a message has at most 64 bits")
     return _head(_UNSIGNED, value) if value >= 0 else _head(_NEGATIVE, -1 - value)
@@ -72,13 +72,13 @@ def listed(items: Sequence[bytes]) -> bytes:
 
 
 def mapped(items: Mapping[str, bytes]) -> bytes:
-    """A map to encoded items, its keys in their one order: bytewise as encoded, so shorter ones first."""
+    """A map to encoded items, its keys in canonical order: bytewise as encoded, so shorter ones first."""
     pairs = sorted((text(key), value) for key, value in items.items())
     return _head(_MAP, len(pairs)) + b"".join([key + value for key, value in pairs])
 
 
 class Fields:
-    """The keys of one kind of map, known beforehand."""
+    """The keys of one kind of map, known in advance."""
 
     def __init__(self, *names: str) -> None:
         self.names = names
@@ -92,7 +92,7 @@ class Fields:
 
 
 class Reader:
-    """Reads one message from front to back. Every method takes the key that must stand before the value."""
+    """Reads one message from front to back. Every method takes the key that must precede the value."""
 
     __slots__ = ("_at", "_data", "_fields", "_start")
 
@@ -106,7 +106,7 @@ class Reader:
 
     @classmethod
     def message(cls, data: bytes, most: int = MAX_BYTES) -> "Reader":
-        """A reader behind the version byte. Refuses a version that we do not speak."""
+        """A reader positioned after the version byte. Refuses an unknown version."""
         if not data:
             raise Truncated("an empty message")
         if data[0] != VERSION:
@@ -114,13 +114,13 @@ class Reader:
         return cls(data, 1, most)
 
     def map(self, fields: Fields) -> tuple[bytes, ...]:
-        """The head of a map with these fields; returns their keys, in the order to read them in."""
+        """The head of a map with these fields; returns their keys, in reading order."""
         self._start, self._fields = self._at, fields
         self._expect(fields.head)
         return fields.keys
 
     def octets(self, key: bytes, size: int | None = None) -> bytes:
-        """A byte string, of exactly this size where one is given."""
+        """A byte string, of exactly this size if one is given."""
         count = self._argument(key, _BYTES)
         if size is not None and count != size:
             raise WrongLength(f"expected {size} bytes, found {count}")
@@ -141,7 +141,7 @@ class Reader:
         return found
 
     def integer(self, most: int) -> int:
-        """An item of a list: a whole number of either sign, of magnitude up to `most`."""
+        """An item of a list: an integer of magnitude up to `most`."""
         major, argument = self._any_head()
         if major > _NEGATIVE:
             raise WrongType(f"expected a number, found a {_KINDS[major]}")
@@ -151,26 +151,26 @@ class Reader:
         return found
 
     def items(self, key: bytes, least: int, most: int) -> range:
-        """The head of a list; its items follow, one for every number of the range."""
+        """The head of a list; its items follow, one per number of the range."""
         count = self._argument(key, _LIST)
         if not least <= count <= most:
             raise WrongLength(f"expected a list of {least} to {most} items, found {count}")
         return range(count)
 
     def item(self, key: bytes) -> Item:
-        """Whatever value follows: for the parts whose shape is not known beforehand."""
+        """Whatever value follows, for parts whose shape is not known in advance."""
         self._expect(key)
         return self._item(1)
 
     def rest(self, key: bytes) -> bytes:
-        """All that follows the last key, to be read apart."""
+        """Everything after the last key, to be read separately."""
         self._expect(key)
         rest = self._data[self._at :]
         self._at = len(self._data)
         return rest
 
     def end(self) -> None:
-        """Refuse anything behind the message."""
+        """Refuse anything after the message."""
         if self._at != len(self._data):
             raise TrailingBytes(f"{len(self._data) - self._at} bytes follow the message")
 
@@ -180,10 +180,10 @@ class Reader:
         self._at += len(key)
 
     def _argument(self, key: bytes, major: int) -> int:
-        """The number or length of an item that must be of this type, behind this key."""
+        """The number or length of an item that must be of this type, after this key."""
         self._expect(key)
         data, at = self._data, self._at
-        # The two short forms first, in line: nearly every item of a report has one of them.
+        # The two short forms first, inlined: nearly every item of a report has one of them.
         argument = (data[at] if at < len(data) else 255) - (major << 5)
         if 0 <= argument < 24:
             self._at = at + 1
@@ -238,7 +238,7 @@ class Reader:
             return self._take(argument)
         if major == _TEXT:
             return self._utf8(argument)
-        if argument > len(self._data) - self._at:  # Every item takes a byte: no memory for what cannot be.
+        if argument > len(self._data) - self._at:  # Every item takes a byte: allocate no more than can be.
             raise Truncated("the message ends too early")
         if major == _LIST:
             return [self._item(depth + 1) for _ in range(argument)]
@@ -263,8 +263,8 @@ class Reader:
     def _wrong_key(self) -> NoReturn:
         """Name what is wrong with a map that does not have the keys it should.
 
-        Only for messages of a usual size: nobody makes us read a megabyte to say what is wrong with it. What
-        was found stays unsaid, since it may be a payload's.
+        Only for messages of a usual size: strangers must not make us read a megabyte again. Content is never
+        named, since it may be a payload's.
         """
         if len(self._data) > MAX_DIAGNOSED:
             raise UnknownKey("other keys than this message's")

@@ -1,7 +1,6 @@
-"""The open columns of a record: what every helper sees of it, the same at each.
+"""The open columns of a record, which every helper sees. Made by browsers, decoded by helpers.
 
-Encoded apart from the secret, so that the public part can bind them by a salted hash and no two helpers can
-be fed different ones.
+Encoded apart from the secret: the public part binds them by a salted hash, so all helpers get the same.
 """
 
 import hashlib
@@ -29,11 +28,11 @@ _AGGREGATE = Fields("keys", "values")
 _TRAIN = Fields("tag", "features", "candidates")
 
 Key = str | int
-"""The value of an aggregation key: a text, or a number that queries may take ranges of."""
+"""The value of an aggregation key: a text, or an integer that queries may filter by range."""
 
 
 class AggregateColumns(NamedTuple):
-    """Keys to query and group by; the names of the values, whose shares follow the count's."""
+    """Keys to filter and group by; the names of the values, whose shares follow the count's."""
 
     keys: Mapping[str, Key]
     values: tuple[str, ...]
@@ -70,7 +69,7 @@ class TrainColumns(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _encode_candidates(candidates: tuple[tuple[int, ...], ...]) -> bytes:
-    """Most records show the same candidates: these are encoded once."""
+    """Cached: most records show the same candidates."""
     return codec.listed([codec.listed([codec.number(label) for label in labels]) for labels in candidates])
 
 
@@ -96,7 +95,7 @@ def _aggregate(reader: Reader) -> AggregateColumns:
 
 
 def check_keys(keys: Mapping[str, codec.Item]) -> None:
-    """Refuse keys that no record may have. Run by browsers before they seal, and by helpers."""
+    """Refuse invalid keys. Run by browsers before they seal, and by helpers."""
     if len(keys) > MAX_NAMES:
         raise WrongLength(f"a record has at most {MAX_NAMES} keys")
     for name, key in keys.items():
@@ -116,7 +115,7 @@ def _train(reader: Reader) -> TrainColumns:
     if len(decoded_features) > MAX_FEATURES:
         raise WrongLength(f"a record has at most {MAX_FEATURES} features")
     rest = reader.rest(candidates)
-    # Most records show the same few candidates: these are read once. Long ones would fill the memory.
+    # Most records show the same few candidates, so short ones are cached; long ones would fill memory.
     labels = _remembered_candidates(rest) if len(rest) <= _MAX_REMEMBERED else _candidates(rest)
     return TrainColumns(decoded_tag, decoded_features, labels)
 
@@ -140,12 +139,12 @@ def _shown(reader: Reader) -> tuple[int, ...]:
 
 
 def digest(columns: bytes, salt: bytes, purpose: Purpose) -> bytes:
-    """What the public part shows of the columns. The salt keeps the ad server from guessing them."""
+    """The column hash in the public part. The salt keeps the ad server from guessing the columns."""
     return hashlib.sha256(_DOMAINS[purpose] + salt + columns).digest()
 
 
 def largest(declared: Measure | Model) -> Columns:
-    """The longest columns that a declaration allows: they give all its reports their one size."""
+    """The longest columns that a declaration allows: they set the size of all its reports."""
     if isinstance(declared, Measure):
         names = tuple(value.name for value in declared.values)
         return AggregateColumns(dict.fromkeys(declared.keys, "x" * MAX_KEY_TEXT), names)
@@ -156,11 +155,11 @@ def largest(declared: Measure | Model) -> Columns:
 
 
 Declared = Measure | Model | Mapping[str, Model]
-"""What the reports of a dataset may be: of one measure, of one model, or of several by tag."""
+"""What the reports of a dataset may be for: one measure, one model, or several models by tag."""
 
 
 def models_of(declared: Declared) -> dict[str, Model]:
-    """The models that reports may be for, by tag: none to aggregate."""
+    """The declared models by tag; empty for a measure."""
     if isinstance(declared, Measure):
         return {}
     models = [declared] if isinstance(declared, Model) else declared.values()
@@ -168,7 +167,7 @@ def models_of(declared: Declared) -> dict[str, Model]:
 
 
 class Shape:
-    """What open columns look like under a declaration. A helper holds every record to it."""
+    """The shape of open columns under a declaration. Helpers check every record against it."""
 
     def __init__(self, declared: Declared) -> None:
         self._measure = declared if isinstance(declared, Measure) else None
@@ -176,7 +175,7 @@ class Shape:
         self._fitting: set[tuple[str, tuple[tuple[int, ...], ...]]] = set()
 
     def check(self, columns: Columns) -> None:
-        """Refuse a record that would not line up with the others."""
+        """Refuse a record of another shape."""
         fits = self._measured(columns) if isinstance(columns, AggregateColumns) else self._trained(columns)
         if not fits:
             raise NotAsDeclared("open columns of another tag or shape than declared")

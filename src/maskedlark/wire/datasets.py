@@ -1,8 +1,8 @@
-"""What crosses the line between ad server and helper while a dataset is sent, agreed and sealed.
+"""Messages between ad server and helper while a dataset is sent, agreed and sealed.
 
-A dataset is sent in chunks, numbered from 0, each a batch of parts (framed as uploads are). A helper answers
-a chunk when what it took is durable; sent again, a chunk gets the same answer. The ad server keeps of every
-chunk what all helpers accepted, and seals with that. Everything but chunks and seals is JSON.
+A dataset is sent in chunks, numbered from 0, each a batch of parts (framed like uploads). A helper answers a
+chunk when what it accepted is durable; sent again, a chunk gets the same answer. The ad server seals what all
+helpers accepted of every chunk. Everything but chunks and seals is JSON.
 
     accepted = a bitmap, one bit per part, the first the highest of the first byte; zeros fill the last byte
     seal     = version, length of the digest (0 or 32), digest, (length (2 bytes, big-endian), bitmap)…
@@ -26,7 +26,7 @@ MAX_CHUNKS = 1 << 16
 MAX_PARTS = 1 << 14
 """Parts of one chunk."""
 PARTS = 2048
-"""Parts of a chunk, unless something else is wanted."""
+"""Parts of a chunk by default."""
 CHUNK_TYPE = "application/vnd.maskedlark.parts"
 SEAL_TYPE = "application/vnd.maskedlark.seal"
 JSON_TYPE = "application/json"
@@ -52,7 +52,7 @@ Count = Annotated[int, Field(ge=0, le=1 << 53)]
 class _Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     most_commas: ClassVar[int] = 64
-    """More than any message of its kind has."""
+    """More than any valid message has."""
 
     def encode(self) -> bytes:
         """JSON for the wire."""
@@ -60,8 +60,8 @@ class _Message(BaseModel):
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Off the wire. Says what is wrong and where, never what stood there."""
-        # Before it is parsed: of a list of a million wrong things a million errors would be made.
+        """Decode. Errors name what is wrong and where, never the content."""
+        # Before parsing: a list of a million wrong items would make a million errors.
         if data.count(b",") > cls.most_commas:
             raise WrongType(f"more than {cls.most_commas} commas: that is no {cls.__name__.lower()}")
         try:
@@ -71,7 +71,7 @@ class _Message(BaseModel):
 
     @classmethod
     def _faults(cls, error: ValidationError) -> str:
-        """The first few. A name that is not ours is not said again."""
+        """The first few faults. Unknown names are not repeated."""
         faults = error.errors(include_url=False, include_context=False, include_input=False)[:_MAX_FAULTS]
         places = [fault["loc"][0] if fault["loc"] else "" for fault in faults]
         return "; ".join(
@@ -84,7 +84,7 @@ class Opening(_Message):
     """A new dataset: reports of one purpose, made under one document. Sent by the ad server."""
 
     opening: Hex16
-    """Random. Chunks, seal and abort name it, so that one of an aborted dataset is nothing to the next."""
+    """Random. Chunks, seal and abort name it, so that those of an aborted dataset do not affect the next."""
     parameters: Hex32
     purpose: Literal["aggregate", "train"]
 
@@ -100,7 +100,7 @@ class ChunkAnswer(_Message):
 
 
 class State(_Message):
-    """Where a dataset stands at a helper."""
+    """The state of a dataset at a helper."""
 
     most_commas = MAX_CHUNKS + _MAX_REASONS
 
@@ -110,12 +110,12 @@ class State(_Message):
     purpose: Literal["aggregate", "train"]
     state: Literal["open", "sealed", "expired"]
     chunks: Annotated[tuple[Count, ...], FailFast()]
-    """The numbers of those that were received, while it is open."""
+    """The numbers of received chunks, while it is open."""
     received: Count
     accepted: Count
     refused: dict[str, Count]
     digest: Hex32 | None = None
-    """Of a sealed one: the same at every helper."""
+    """Once it is sealed: the same at every helper."""
     records: Count | None = None
 
 
@@ -124,19 +124,19 @@ class Sealing:
     """What all helpers accepted, chunk by chunk: the dataset is these records and no others."""
 
     accepted: tuple[str, ...]
-    """Bitmaps, in hexadecimal as a chunk's answer has them."""
+    """Bitmaps, in hexadecimal as in a chunk's answer."""
     digest: str | None = None
-    """What another helper found: this one must find the same."""
+    """The digest that this helper must compute too."""
 
     def encode(self) -> bytes:
-        """Bytes, not JSON: it is the one long message, and a helper reads it without making objects."""
+        """Binary, not JSON: it is the one long message, and a helper reads it without making objects."""
         digest = bytes.fromhex(self.digest or "")
         bitmaps = [bytes.fromhex(bitmap) for bitmap in self.accepted]
         return bytes([VERSION, len(digest)]) + digest + uploads.framed(bitmaps, _LENGTH_BYTES)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Off the wire: a digest or none, and bitmaps of at most as many chunks as a dataset may have."""
+        """Decode an optional digest and the bitmaps, of at most as many chunks as a dataset may have."""
         if len(data) < 2 or len(data) < 2 + data[1]:
             raise Truncated("a seal ends within its head")
         if data[0] != VERSION:
@@ -150,7 +150,7 @@ class Sealing:
 
 
 class Sealed(_Message):
-    """A sealed dataset, and the receipt that says so."""
+    """A sealed dataset and its receipt."""
 
     digest: Hex32
     records: Count
@@ -163,7 +163,7 @@ def pack(accepted: NDArray[np.bool_]) -> str:
 
 
 def unpack(bitmap: str, parts: int) -> NDArray[np.bool_]:
-    """The parts that a bitmap names. Refuses one of another length."""
+    """The parts that a bitmap marks. Refuses one of another length."""
     data = np.frombuffer(bytes.fromhex(bitmap), np.uint8)
     if len(data) != -(-parts // 8):
         raise WrongLength(f"a bitmap of {len(data)} bytes for {parts} parts")
@@ -174,16 +174,16 @@ def unpack(bitmap: str, parts: int) -> NDArray[np.bool_]:
 
 
 def members(ids: ByteRows, hours: NDArray[np.uint32], column_hashes: ByteRows) -> ByteRows:
-    """What all helpers must have seen alike of reports: id, hour and column hash, a row each."""
+    """What all helpers must agree on: id, hour and column hash, one row per report."""
     return np.concatenate([ids, hours.astype(">u4")[:, None].view(np.uint8), column_hashes], axis=1)
 
 
 def digest(origin: str, parameters: bytes, purpose: Purpose, reports: ByteRows) -> bytes:
-    """The name of a dataset: whose it is, what for, and exactly which reports it holds, in any order."""
+    """A dataset's digest, of its origin, document, purpose and exactly its reports, in any order."""
     hashed = hashlib.sha256(_DOMAIN)
     for part in (origin.encode(), parameters, purpose.encode()):
         hashed.update(len(part).to_bytes(4, "big") + part)
-    # No id is there twice, so their order is the order of all.
+    # Ids are unique, so they define the order.
     order = np.argsort(np.ascontiguousarray(reports[:, :ID_BYTES]).view(f"S{ID_BYTES}").ravel())
     hashed.update(reports[order].tobytes())
     return hashed.digest()

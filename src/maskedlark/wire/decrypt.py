@@ -1,7 +1,7 @@
-"""Decrypting many parts of reports at once, into columns. Run by a helper on what the ad server sent it.
+"""Decrypts many parts of reports at once, into columns. Run by a helper on what the ad server sent it.
 
-Stage by stage, not report by report: one HPKE call after the other finds its code in the processor's cache.
-All but HPKE and hashes is done on arrays. `Opener.open` does it for one part; tests hold the two together.
+Stage by stage, not report by report: consecutive HPKE calls find their code in the processor's cache. All but
+HPKE and hashes is done on arrays. `Opener.open` does the same for one part; tests compare the two.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,31 +25,31 @@ from maskedlark.wire.payloads import Index, Payloads
 from maskedlark.wire.report import Opener
 
 _BLOCK = 1024
-"""So many HPKE calls follow each other with nothing between them. More would only hold more bytes twice."""
+"""Consecutive HPKE calls with nothing between them. More would only hold more bytes twice."""
 _UNREADABLE = -1
 
 
 @dataclass(frozen=True, repr=False)
 class Opened:
-    """What a helper holds of the parts that it accepted, in their order, and why it refused the others."""
+    """What a helper holds of the parts that it accepted, in order, and why it refused the others."""
 
     verdicts: Verdicts
-    """Over all parts that came."""
+    """On all parts."""
     ids: ByteRows
-    """(n, 16), of the accepted ones, as all that follows."""
+    """(n, 16); these and all that follow are of the accepted parts."""
     hours: NDArray[np.uint32]
     column_hashes: ByteRows
     """(n, 32)."""
     records: AggregateRecords | Mapping[str, TrainingRecords]
-    """To aggregate: all of them. To train: by tag, for those tags that occur."""
+    """To aggregate: all. To train: by tag, for tags that occur."""
     places: Mapping[str, Index]
-    """To train: which of the accepted ones are a tag's records. Empty to aggregate."""
+    """To train: the indices of a tag's records among the accepted. Empty to aggregate."""
 
 
 def decrypt_parts(opener: Opener, parts: Sequence[bytes]) -> Opened:
-    """Open, check and expand many parts. A bad one spoils no other.
+    """Open, check and expand many parts. A bad one does not affect others.
 
-    Takes about twice the bytes of the parts while it runs: give it some thousands at a time.
+    Needs memory for about twice the bytes of the parts: pass some thousands at a time.
     """
     verdicts = Verdicts(len(parts))
     public = Addressing(opener, parts, verdicts)
@@ -70,7 +70,7 @@ def decrypt_parts(opener: Opener, parts: Sequence[bytes]) -> Opened:
 
 
 def _unseal(public: Addressing, verdicts: Verdicts) -> list[bytes]:
-    """The payloads of all parts that open. A loop over records: HPKE is a call each."""
+    """The payloads of all parts that open. Loops over records: HPKE is one call each."""
     padded, parts = [], np.flatnonzero(verdicts.accepted).tolist()
     for start in range(0, len(parts), _BLOCK):
         block = parts[start : start + _BLOCK]
@@ -94,7 +94,7 @@ def _read_measured(opener: Opener, measure: Measure, payloads: Payloads, ids: By
             rows = payloads.take(form)
             kinds[rows] = [seen.kind(payloads.padded[row][form.columns]) for row in rows.tolist()]
             secrets[rows] = payloads.rows[rows, form.secret]
-    payloads.left |= kinds == _UNREADABLE  # The strict decoder says why.
+    payloads.left |= kinds == _UNREADABLE  # The strict decoder names the reason.
     for row, payload in payloads.strict():
         kinds[row] = seen.kind(payload.columns.encode())
         secrets[row] = np.frombuffer(payload.secret, np.uint8)
@@ -105,10 +105,7 @@ def _read_measured(opener: Opener, measure: Measure, payloads: Payloads, ids: By
 
 
 class _SeenColumns:
-    """The different columns of many records. They are few, since records are to be grouped by them.
-
-    Each is decoded once; a record is then only the number of its kind.
-    """
+    """The distinct columns of many records, few since records are grouped by them. Each is decoded once."""
 
     def __init__(self, opener: Opener, measure: Measure) -> None:
         self._shape, self._names = opener.shape, measure.keys
@@ -116,7 +113,7 @@ class _SeenColumns:
         self.kind = cache(self._decode)
 
     def _decode(self, encoded: bytes) -> int:
-        """The kind of one record. Strict: columns that are not as declared are of none."""
+        """The kind of one record. Strict: columns that are not as declared have none."""
         try:
             decoded = columns.decode(encoded, Purpose.AGGREGATE)
             self._shape.check(decoded)
@@ -132,7 +129,7 @@ class _SeenColumns:
 
 
 def _coded(of_kinds: Sequence[Key], kinds: Index) -> Coded:
-    """A dictionary-coded column, its entries in the order in which records show them."""
+    """A dictionary-coded column, its entries in order of first appearance."""
     numbers: dict[Key, int] = {}
     number = np.array([numbers.setdefault(key, len(numbers)) for key in of_kinds], np.intp)
     entries, first, codes = np.unique(number[kinds], return_index=True, return_inverse=True)
@@ -144,14 +141,11 @@ def _coded(of_kinds: Sequence[Key], kinds: Index) -> Coded:
 
 
 _Placed = tuple[Index, TrainingRecords]
-"""The records of one tag, and which payloads they are in."""
+"""The payload indices of one tag's records, and the records."""
 
 
 def _read_trained(opener: Opener, payloads: Payloads, ids: ByteRows) -> dict[str, _Placed]:
-    """The records to train, of all payloads that are as declared, by tag, with the payloads they are in.
-
-    `ids` has one per payload. Tags without a record are left out.
-    """
+    """The records to train, of all payloads that are as declared, by tag that occurs; one id per payload."""
     models = opener.shape.models
     by_tag = {tag: _by_form(opener, model, payloads, ids) for tag, model in models.items()}
     one_by_one: dict[str, list[tuple[int, TrainColumns, bytes]]] = {}
@@ -165,7 +159,7 @@ def _read_trained(opener: Opener, payloads: Payloads, ids: ByteRows) -> dict[str
 
 
 def _by_form(opener: Opener, model: Model, payloads: Payloads, ids: ByteRows) -> _Placed | None:
-    """The records of a model that shows all candidates: these never vary, so one row of them is kept."""
+    """The records of a model that shows all candidates: these never vary, so one row is stored."""
     form = payload_form.trained(model, opener.place, opener.size)
     if form is None:
         return None

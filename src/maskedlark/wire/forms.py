@@ -1,7 +1,7 @@
-"""Forms: reports of one document, purpose and hour differ in id, column hash and sealed bytes alone.
+"""Reads many reports of an upload fast: those of one document, purpose and hour have one form.
 
-So one report of an upload is read strictly, and those like it are told by comparing all other bytes. What is
-like none before it is read strictly too: `strict` is the slow twin, and names what is wrong.
+They differ only in id, column hash and sealed bytes. So the first of a form is read strictly, and the others
+are recognised by comparing all other bytes. `strict` is the slow twin, and names what is wrong.
 """
 
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ _BEFORE = len(codec.VERSION_BYTE + _FIELDS.head + _FIELDS.keys[0])
 
 
 def strict(data: bytes) -> PublicPart:
-    """The public part of a report, all of whose form is checked. Run by the ad server."""
+    """The public part of a report, whose whole form is checked. Run by the ad server."""
     return report.decode_public(report.decode(data).public)
 
 
 def public_parts(reports: Sequence[bytes]) -> list[PublicPart | DecodeError]:
-    """What `strict` returns or raises for every report, and faster. Run by the ad server."""
+    """What `strict` returns or raises for every report, faster. Run by the ad server."""
     found: list[PublicPart | DecodeError] = []
     forms: dict[int, _Forms] = {}
     for data in reports:
@@ -40,7 +40,7 @@ def public_parts(reports: Sequence[bytes]) -> list[PublicPart | DecodeError]:
 
 
 class _Forms:
-    """The forms of reports that are cut in the same places."""
+    """The forms of reports that are split at the same places."""
 
     def __init__(self, layout: str) -> None:
         self.layout = layout
@@ -54,7 +54,7 @@ class _Forms:
         self._common[self._fixed(self._cut(data))] = public[1:-1]
 
     def read(self, data: bytes) -> PublicPart | None:
-        """The public part of a report of a form that is known, or none."""
+        """The public part of a report of a known form, or None."""
         parts = self._cut(data)
         common = self._common.get(self._fixed(parts))
         return None if common is None else PublicPart._make((parts[1], *common, parts[3]))
@@ -72,9 +72,9 @@ def _learn(data: bytes, forms: dict[int, _Forms]) -> PublicPart:
 
 
 def _layout(length: int, whole: Report) -> str:
-    """Where to cut a report: its id, its column hash and all between, without what is sealed.
+    """Where to split a report: id, column hash and everything else that is not sealed.
 
-    What is compared holds every length and every key id: what is the same there has the same form.
+    What is compared includes every length and key id, so reports that are equal there have the same form.
     """
     key_id, sealed = whole.payloads[0]
     size, more = len(sealed), len(whole.payloads) - 1

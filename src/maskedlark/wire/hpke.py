@@ -1,6 +1,6 @@
-"""HPKE (RFC 9180) as reports use it: base mode, X25519, HKDF-SHA256, AES-128-GCM, one message a key.
+"""HPKE (RFC 9180) as reports use it: base mode, X25519, HKDF-SHA256, AES-128-GCM, one message per context.
 
-Everything public about a report is bound through `info`: a payload opens only with the very public part,
+Everything public about a report is bound through `info`: a payload opens only with exactly the public part,
 helper and key that it was sealed for.
 """
 
@@ -29,9 +29,9 @@ _KEY_ID_DOMAIN = b"maskedlark v1 hpke key"
 
 @dataclass(frozen=True, repr=False)
 class SealingKey:
-    """A helper's public key, by which anyone seals to it. Its id is a hash, so it names just one key.
+    """A helper's public key, with which anyone seals to it. Its id is a hash, so it names only one key.
 
-    A key in another encoding than its one, or of small order (whose shared secret anyone knows), is refused.
+    Refuses a non-canonical encoding and keys of small order (whose shared secret anyone knows).
     """
 
     public: bytes
@@ -84,10 +84,7 @@ class OpeningKey:
             ) from None
 
     def __reduce__(self) -> tuple[type["OpeningKey"], tuple[bytes]]:
-        """Travels as its secret bytes, so only between processes of one helper on one machine.
-
-        Nobody else may be sent a pickle of it, and none may be stored: a key lives in its key file.
-        """
+        """Pickled as its secret bytes: only between processes of one helper on one machine, never stored."""
         return OpeningKey, (self._key.private_bytes_raw(),)
 
     def __repr__(self) -> str:

@@ -24,25 +24,25 @@ _CONFIGURATION = Fields("keys", "helper", "address", "identity", "sequence")
 
 @dataclass(frozen=True)
 class PublishedKey:
-    """One public key and the time in which browsers may seal to it: from not_before until not_after."""
+    """One public key, and when browsers may seal to it: from not_before until not_after."""
 
     key: SealingKey
     not_before: int
     not_after: int
 
     def encode(self) -> bytes:
-        """Public key, beginning, end."""
+        """Public key, start, end."""
         parts = [codec.octets(self.key.public), codec.number(self.not_before), codec.number(self.not_after)]
         return codec.listed(parts)
 
     def valid_at(self, seconds: int) -> bool:
-        """Whether a browser may seal to it at that moment."""
+        """Whether a browser may seal to it at that time."""
         return self.not_before <= seconds < self.not_after
 
 
 @dataclass(frozen=True)
 class KeyConfiguration:
-    """What a helper publishes: who it is, where it answers, and its keys. `sequence` only ever grows."""
+    """What a helper publishes: its name, its address and its keys. `sequence` only ever grows."""
 
     helper: str
     identity: VerifyingKey
@@ -51,7 +51,7 @@ class KeyConfiguration:
     keys: tuple[PublishedKey, ...]
 
     def current(self, seconds: int) -> SealingKey:
-        """The key to seal to at that moment: of the valid ones, the one that came last."""
+        """The key to seal to at that time: of the valid ones, the newest."""
         valid = [published for published in self.keys if published.valid_at(seconds)]
         if not valid:
             raise NoValidKey(
@@ -84,10 +84,7 @@ def _signed(body: bytes, signature: bytes) -> bytes:
 
 
 def verify(message: bytes, helper: str, identity: VerifyingKey, least_sequence: int = 0) -> KeyConfiguration:
-    """The configuration that this helper's identity signed, not older than one that was seen.
-
-    Run by browsers, helpers and the parameter service.
-    """
+    """The configuration that this helper signed, if not rolled back. Run by every party that reads keys."""
     reader = Reader.message(message)
     body_key, signature_key = reader.map(_SIGNED)
     body, signature = reader.octets(body_key), reader.octets(signature_key, SIGNATURE_BYTES)

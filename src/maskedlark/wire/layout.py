@@ -1,7 +1,7 @@
-"""Layouts: messages of one kind differ in a few spans of bytes alone, so many are recognised at once.
+"""Layouts: messages of one kind differ only in a few spans of bytes, so many are recognised at once.
 
-A layout is made by the encoder itself: it encodes a message again with one field changed, and where the bytes
-differ is where the field stands. What has the same bytes everywhere else is in its one encoding.
+A layout is made with the encoder itself: where a message's bytes differ when one field is changed, there the
+field is. A message with the same bytes everywhere else is in its canonical encoding. Run by helpers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,14 +25,14 @@ def inverted(data: bytes) -> bytes:
 
 
 def spans(make: Callable[..., bytes], usual: Mapping[str, bytes]) -> dict[str, slice]:
-    """Where each field stands in the message that is made of them: what changes when all its bytes do."""
+    """Where each field is in the message made of them: the bytes that change with it."""
     message = make(**usual)
     return {name: span(message, make(**{**usual, name: inverted(data)})) for name, data in usual.items()}
 
 
 @dataclass(frozen=True, repr=False)
 class Layout:
-    """The bytes that all messages of a kind have in common, and which these are."""
+    """The bytes that all messages of a kind have in common, and where they are."""
 
     message: NDArray[np.uint8]
     fixed: NDArray[np.uint8]

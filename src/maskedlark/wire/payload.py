@@ -1,4 +1,4 @@
-"""Payloads: what one helper finds in a report once it is opened.
+"""Payloads: what one helper finds in a report once it is opened. Made by browsers, read by helpers.
 
 payload = version, length, body, zeros            all payloads of a purpose have one size
 body    = {salt, secret, columns}
@@ -32,12 +32,12 @@ MAX_SIZE = 1 << 17
 _HEAD = struct.Struct(">BI")
 HEAD_BYTES = _HEAD.size
 LENGTH = slice(1, HEAD_BYTES)
-"""Where a payload says how long its body is: a big-endian number."""
+"""Where a payload states the length of its body, big-endian."""
 _BODY = Fields("salt", "secret", "columns")
 
 
 class Payload(NamedTuple):
-    """The open columns, and this helper's share or the seed of it."""
+    """The open columns, and this helper's share or its seed."""
 
     columns: Columns
     secret: bytes
@@ -47,12 +47,12 @@ class Payload(NamedTuple):
 
 
 def body(salt: bytes, secret: bytes, encoded_columns: bytes) -> bytes:
-    """A payload before padding. Run by the browser, once per helper: they differ in the secret alone."""
+    """A payload before padding. Run by the browser, once per helper: only the secret differs."""
     return _BODY.write(codec.octets(salt), codec.octets(secret), codec.octets(encoded_columns))
 
 
 def decode(data: bytes, purpose: Purpose, place: int, column_hash: bytes) -> Payload:
-    """A payload that is whole and whose columns are those of the public part. Run by the helper."""
+    """A valid payload whose columns are those of the public part. Run by the helper."""
     reader = Reader(data)
     salt_key, secret_key, columns_key = reader.map(_BODY)
     salt, secret = reader.octets(salt_key, SALT_BYTES), reader.octets(secret_key)
@@ -69,13 +69,13 @@ def _check_secret(secret: bytes, place: int, count: int) -> None:
     expected = field.BYTES * count if place == 0 else sharing.SEED_BYTES
     if len(secret) != expected:
         raise WrongLength(f"the secret of helper {place} has {expected} bytes here, not {len(secret)}")
-    # Plain integers: for a handful of shares they are faster than an array.
+    # Plain integers: faster than an array for a handful of shares.
     if place == 0 and max(struct.unpack(f"<{count}Q", secret)) >= field.P:
         raise NotInField("a share is p or more")
 
 
 def size(declared: Sequence[Measure | Model]) -> int:
-    """The one size of all payloads of a purpose: that of the largest record declared for it."""
+    """The size of all payloads of a purpose: that of the largest record declared for it."""
     longest = max(_HEAD.size + _longest_body(each) for each in declared)
     if longest > MAX_SIZE:
         raise NotDeclared(f"a record would take {longest} bytes, more than {MAX_SIZE}: show fewer candidates")
@@ -88,7 +88,7 @@ def _longest_body(declared: Measure | Model) -> int:
 
 
 def pad(data: bytes, to: int) -> bytes:
-    """Version, length, body, zeros: every payload of a purpose has the same size."""
+    """Version, length, body, zeros: to the size of all payloads of the purpose."""
     room = to - _HEAD.size - len(data)
     if room < 0:
         raise DoesNotFit(f"a record takes {-room} bytes more than the declared size of {to}")

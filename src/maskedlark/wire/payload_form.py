@@ -1,4 +1,4 @@
-"""Forms of payloads: where salt, secret and columns stand in all payloads of one kind."""
+"""Forms of payloads: where salt, secret and columns are in all payloads of one kind. Run by helpers."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -17,12 +17,12 @@ class PayloadForm(NamedTuple):
 
     layout: Layout
     length: int
-    """Of the body, as a payload says before it."""
+    """Of the body."""
     salt: slice
     secret: slice
     columns: slice
     free: slice
-    """What varies of the columns."""
+    """The columns' varying bytes."""
 
 
 def secret_bytes(declared: Measure | Model, place: int) -> int:
@@ -32,7 +32,7 @@ def secret_bytes(declared: Measure | Model, place: int) -> int:
 
 @lru_cache(maxsize=64)
 def trained(model: Model, place: int, size: int) -> PayloadForm | None:
-    """The one form of a model's payloads: features vary. None where candidates do, or where none fit."""
+    """The form of a model's payloads: features vary. None if candidates do too, or if none fit."""
     if not isinstance(model.policy, All):
         return None
     candidates = tuple(space.values for space in model.labels)
@@ -46,8 +46,8 @@ def trained(model: Model, place: int, size: int) -> PayloadForm | None:
 
 @lru_cache(maxsize=1024)
 def measured(measure: Measure, place: int, length: int, size: int) -> PayloadForm | None:
-    """The form of payloads with bodies of this length: all columns vary. None where there can be no such."""
-    if length > size - payload.HEAD_BYTES:  # before so many bytes are made: a payload may claim anything
+    """The form of payloads with bodies of this length: all columns vary. None if there can be none."""
+    if length > size - payload.HEAD_BYTES:  # before allocating: a payload may claim any length
         return None
     secret = secret_bytes(measure, place)
     without = len(payload.body(bytes(SALT_BYTES), bytes(secret), b"")) - 1
@@ -59,7 +59,7 @@ def measured(measure: Measure, place: int, length: int, size: int) -> PayloadFor
 
 
 def _form(secret: int, columns: bytes, other: bytes, size: int) -> PayloadForm:
-    """As the encoder makes it, from columns and the same with all bytes changed that may vary."""
+    """The encoder's form, from columns and the same with all varying bytes changed."""
 
     def padded(salt: bytes, secret: bytes, columns: bytes) -> bytes:
         return payload.pad(payload.body(salt, secret, columns), size)

@@ -1,7 +1,7 @@
 """The third stage of opening many parts: payloads as rows of bytes, read by their form. Run by a helper.
 
-Only the column hash is a call a record. What has no known form is left to `Opener.read`, the strict decoder,
-which reads the candidates of `pair` and of samples, and says what is wrong with all that is wrong.
+Only the column hash is one call per record. Payloads of no known form are left to `Opener.read`, the strict
+decoder, which reads the candidates of `pair` and of samples, and names what is wrong with bad ones.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ Index = NDArray[np.intp]
 
 
 class Payloads:
-    """Unsealed payloads, a row each. Rows that were taken are done with; the others are left."""
+    """Unsealed payloads, one per row. Rows that were taken are done; the others are left."""
 
     def __init__(
         self, opener: Opener, padded: Sequence[bytes], parts: Index, hashes: ByteRows, verdicts: Verdicts
@@ -35,7 +35,7 @@ class Payloads:
         self._opener, self._hashes, self._verdicts = opener, hashes, verdicts
 
     def take(self, form: PayloadForm) -> Index:
-        """The rows of this form that are whole: bound by their hashes, their shares below p."""
+        """The valid rows of this form: columns match their hashes, shares are below p."""
         index = np.flatnonzero(self.left & (self.lengths == form.length))
         index = index[form.layout.matches(self.rows[index])]
         index = index[self._bound(form, index)]
@@ -45,7 +45,7 @@ class Payloads:
         return index
 
     def strict(self) -> Iterator[tuple[int, Payload]]:
-        """What is left, one by one. Refuses what cannot be read."""
+        """The rows that are left, one by one. Refuses what cannot be read."""
         for row in np.flatnonzero(self.left).tolist():
             try:
                 found = self._opener.read(self.padded[row], self._hashes[row].tobytes())
@@ -56,10 +56,10 @@ class Payloads:
             yield row, found
 
     def _bound(self, form: PayloadForm, index: Index) -> NDArray[np.bool_]:
-        """Whose columns are those of the public part."""
+        """Which rows' columns are those of the public part."""
         digest, purpose, shown, salt = columns.digest, self._opener.purpose, form.columns, form.salt
         payloads = [self.padded[row] for row in index.tolist()]
-        # A loop over records: a hash is a call each.
+        # Loops over records: a hash is one call each.
         digests = b"".join([digest(data[shown], data[salt], purpose) for data in payloads])
         found = sharing.byte_rows(digests, HASH_BYTES)
         bound: NDArray[np.bool_] = np.all(found == self._hashes[index], axis=1)
@@ -67,7 +67,7 @@ class Payloads:
 
 
 def _in_field(secrets: ByteRows) -> NDArray[np.bool_]:
-    """Whose shares are all below p."""
+    """Which rows' shares are all below p."""
     words = np.ascontiguousarray(secrets).view("<u8")
     below: NDArray[np.bool_] = np.all(words < np.uint64(field.P), axis=1)
     return below

@@ -4,7 +4,7 @@
     public = version, {id, hour, origin, purpose, parameters, column_hash}
     part   = version, {key_id, public, sealed}                              what one helper is sent of it
 
-The public part travels as bytes: `info` binds exactly these, with the helper's name, place and key id.
+The public part is sent as bytes: `info` binds exactly these, with the helper's name, place and key id.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ _PURPOSES = {str(purpose): purpose for purpose in Purpose}
 
 
 class PublicPart(NamedTuple):
-    """What the ad server can read of a report: nothing that depends on what the user did."""
+    """What the ad server can read of a report: nothing in it depends on what the user did."""
 
     id: bytes
     hour: int
@@ -62,10 +62,7 @@ class PublicPart(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _frame(hour: int, origin: str, purpose: Purpose, parameters: bytes) -> tuple[bytes, bytes]:
-    """All of a public part but its id and its column hash, which stand first and last and have fixed length.
-
-    Reports of one hour, purpose and document have it in common, so it is encoded once.
-    """
+    """A public part without its first and last fields, id and column hash. Cached: many reports share it."""
     encoded = codec.VERSION_BYTE + _PUBLIC.write(
         codec.octets(bytes(ID_BYTES)),
         codec.number(hour),
@@ -90,7 +87,7 @@ class Report(NamedTuple):
         return codec.VERSION_BYTE + _REPORT.write(codec.octets(self.public), codec.listed(pairs))
 
     def part(self, place: int) -> bytes:
-        """What one helper needs of the report: nothing of the other payloads. Run by the ad server."""
+        """One helper's part of the report, without the other payloads. Run by the ad server."""
         if not 0 <= place < len(self.payloads):
             raise WrongHelper(f"the report has no payload for helper {place}")
         key_id, sealed = self.payloads[place]
@@ -108,7 +105,7 @@ class Recipient:
 
 
 def decode(data: bytes) -> Report:
-    """Run by the ad server and by helpers. Form alone: nothing is opened."""
+    """Run by the ad server and by helpers. Checks the form; nothing is opened."""
     reader = Reader.message(data)
     public_key, payloads_key = reader.map(_REPORT)
     public = reader.octets(public_key)
@@ -130,15 +127,12 @@ def _pair(reader: Reader) -> tuple[bytes, bytes]:
 
 
 def decode_public(data: bytes) -> PublicPart:
-    """Run by everyone who handles a report.
-
-    With id and column hash blanked out, reports of one hour, purpose and document are the same: read once.
-    """
+    """Run by everyone who handles a report. Cached apart from id and column hash, which alone vary."""
     blank = data[:ID_START] + bytes(ID_BYTES) + data[ID_END:-HASH_BYTES] + bytes(HASH_BYTES)
     try:
         shared = _read_public(blank)
     except DecodeError:
-        return _read_public(data)  # What is wrong is named for the message as it came.
+        return _read_public(data)  # Errors must refer to the original message.
     return PublicPart(data[ID_START:ID_END], *shared[1:-1], data[-HASH_BYTES:])
 
 
@@ -187,7 +181,7 @@ def _addressee(helper: str, place: int, key_id: bytes) -> bytes:
 
 
 class Addressed(NamedTuple):
-    """A part that is addressed to us: what is needed to open it."""
+    """What is needed to open a part that is addressed to us."""
 
     public: PublicPart
     key: OpeningKey
@@ -195,16 +189,16 @@ class Addressed(NamedTuple):
     info: bytes
 
     def open(self) -> bytes:
-        """The payload, padded: the HPKE call, which fails if anything public or sealed was changed."""
+        """The padded payload. HPKE fails if anything public or sealed was changed."""
         return self.key.open(self.sealed, self.info)
 
 
 @dataclass(frozen=True)
 class Opener:
-    """What a helper opens its parts of reports with: its name, its place, its keys by id, what is declared.
+    """Opens a helper's parts of reports, by its name, its place, its keys by id, and what is declared.
 
-    Takes reports of any ad server and document; `acceptance.DatasetOpener` takes those of one dataset. To
-    address and to read are methods of their own, so that `decrypt.py` can do each for all reports of a batch.
+    Accepts reports of any ad server and document; `acceptance.DatasetOpener` accepts those of one dataset.
+    `address` and `read` are separate methods, so that `decrypt.py` can do each for a whole batch.
     """
 
     helper: str
@@ -212,30 +206,30 @@ class Opener:
     keys: Mapping[bytes, OpeningKey]
     declared: Declared
     size: int
-    """The one size of a payload of this purpose."""
+    """Of all payloads of this purpose."""
 
     @cached_property
     def purpose(self) -> Purpose:
-        """What the reports have to be for."""
+        """The purpose that reports must have."""
         return Purpose.AGGREGATE if isinstance(self.declared, Measure) else Purpose.TRAIN
 
     @cached_property
     def shape(self) -> Shape:
-        """What open columns have to look like."""
+        """The shape that open columns must have."""
         return Shape(self.declared)
 
     @cached_property
     def example(self) -> PublicPart | None:
-        """A public part that all are like but for id, hour and column hash; none where they may differ."""
+        """A public part from which others differ only in id, hour and column hash; None if there is none."""
         return None
 
     def open(self, part: bytes) -> tuple[PublicPart, Payload]:
-        """The public part and our payload of a report that nobody changed. Refuses any other."""
+        """The public part and our payload of an unchanged report. Refuses any other."""
         addressed = self.address(part)
         return addressed.public, self.read(addressed.open(), addressed.public.column_hash)
 
     def address(self, part: bytes) -> Addressed:
-        """First stage: is it a report of these, sealed to one of our keys?"""
+        """First stage: check that it is an acceptable report, sealed to one of our keys."""
         reader = Reader.message(part)
         key_id_key, public_key, sealed_key = reader.map(_PART)
         key_id, encoded = reader.octets(key_id_key, KEY_ID_BYTES), reader.octets(public_key)
@@ -252,16 +246,16 @@ class Opener:
         return Addressed(public, self.keys[key_id], sealed, info(encoded, self.helper, self.place, key_id))
 
     def check(self, public: PublicPart) -> None:
-        """Is the report for our purpose?"""
+        """Check that the report is for our purpose."""
         if public.purpose is not self.purpose:
             raise WrongPurpose(f"a report to {public.purpose}, among those to {self.purpose}")
 
     def read(self, padded: bytes, column_hash: bytes) -> Payload:
-        """Last stage: a whole payload whose columns are those of the public part, and as declared."""
+        """Last stage: a valid payload whose columns are those of the public part, and as declared."""
         decoded = payload.decode(payload.unpad(padded), self.purpose, self.place, column_hash)
         self.shape.check(decoded.columns)
         return decoded
 
     def __reduce__(self) -> tuple[type["Opener"], tuple[object, ...]]:
-        """Travels to another process of the same helper without what it remembers of records."""
+        """Pickled without caches, for another process of the same helper."""
         return type(self), tuple(getattr(self, each.name) for each in fields(self))

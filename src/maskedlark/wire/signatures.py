@@ -13,16 +13,16 @@ SIGNATURE_BYTES = 64
 _CURVE_PRIME = 2**255 - 19
 _ORDER_8 = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
 _SMALL_ORDER = {0, 1, _CURVE_PRIME - 1, _ORDER_8, _CURVE_PRIME - _ORDER_8}
-"""The heights (y) of the eight points whose order divides eight."""
+"""The y coordinates of the eight points whose order divides eight."""
 _QUOTE = 0x22
 """The first byte of every HTTP signature base (RFC 9421, 2.5): no label of ours may have this length."""
 
 
 def _labelled(label: str, message: bytes) -> bytes:
-    """The label's length stands before it, so no label and message read as another pair."""
+    """The label's length comes first, so no label and message can be read as another pair."""
     encoded = label.encode()
-    # What is signed raw begins with a quotation mark, and this with the label's length. As long as no label
-    # is 34 bytes long, the first byte tells the two apart, and no signature of one verifies as the other.
+    # Messages signed raw begin with a quotation mark (34), and this with the label's length. As no label is
+    # 34 bytes long, no signature of one verifies as the other.
     assert len(encoded) != _QUOTE, "a label of 34 bytes could be read as an HTTP signature base"
     return bytes([len(encoded)]) + encoded + message
 
@@ -38,11 +38,11 @@ class VerifyingKey:
         height = int.from_bytes(self.public, "little") % 2**255
         if len(self.public) != PUBLIC_BYTES or height >= _CURVE_PRIME:
             raise WeakKey("an Ed25519 key that is not in its canonical encoding of 32 bytes")
-        if height in _SMALL_ORDER:  # Under such a key one signature fits every message.
+        if height in _SMALL_ORDER:  # Under such a key one signature verifies for every message.
             raise WeakKey("an Ed25519 key of small order")
 
     def verify(self, label: str, message: bytes, signature: bytes) -> None:
-        """Return if the signature holds; raise if it does not."""
+        """Return if the signature is valid; raise if it is not."""
         self._verify(_labelled(label, message), signature, f"the signature over this {label}")
 
     def verify_raw(self, message: bytes, signature: bytes) -> None:

@@ -1,4 +1,4 @@
-"""A step of a session on the wire: a binary body, and, where the ad server chooses a batch, its records.
+"""A step of a session on the wire: a binary body, and the batch's records if the ad server chooses them.
 
 records = "0-100,250-300"        from the first to before the second number of each pair, in order
 """
@@ -23,7 +23,7 @@ def encode_ranges(ranges: Ranges) -> str:
 
 
 def decode_ranges(text: str) -> Ranges:
-    """Run by helpers. Only ranges that are in order and do not touch: every choice has one form."""
+    """Run by helpers. Refuses ranges that are out of order or touch: every choice has one form."""
     if not text:
         return ()
     if len(text) > MAX_TEXT:

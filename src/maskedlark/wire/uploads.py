@@ -1,10 +1,10 @@
-"""What crosses the line between browser and ad server: a batch of reports, and an answer for each.
+"""Messages between browser and ad server: a batch of reports, and an answer for each.
 
     batch  = version, report…      version: 1 byte      report = length (4 bytes, big-endian), that many bytes
     answer = {"answers": [{"outcome": "stored" | "duplicate" | "refused", "error"?: name}, …]}       JSON
 
-Answers come in the order of the reports. Stored and duplicate both mean that the ad server has the report for
-good; refused, that it will never take these bytes, and the error's name says why.
+Answers are in the order of the reports. Stored and duplicate both mean that the ad server has durably stored
+the report; refused, that it will never accept these bytes, for the named error.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def encode_batch(reports: Sequence[bytes]) -> bytes:
 
 
 def decode_batch(body: bytes, most: int, most_bytes: int) -> list[bytes]:
-    """1 to `most` reports of 1 to `most_bytes` bytes, not yet looked at. Run by the ad server."""
+    """1 to `most` reports of 1 to `most_bytes` bytes, not yet decoded. Run by the ad server."""
     if body and body[0] != VERSION:
         raise UnsupportedVersion(f"an upload of version {body[0]}; this package speaks {VERSION}")
     if len(body) < 2:
@@ -37,17 +37,14 @@ def decode_batch(body: bytes, most: int, most_bytes: int) -> list[bytes]:
 
 
 def framed(items: Sequence[bytes], width: int) -> bytes:
-    """Each item, with its length before it as a big-endian number of so many bytes."""
+    """Each item, preceded by its length as a big-endian number of `width` bytes."""
     return b"".join([part for item in items for part in (len(item).to_bytes(width, "big"), item)])
 
 
 def unframed(
     data: bytes, at: int, width: int, most: int, most_bytes: int, words: tuple[str, str]
 ) -> list[bytes]:
-    """From here on at most so many items of 1 to `most_bytes` bytes.
-
-    `words`: what errors call the whole, and an item.
-    """
+    """At most `most` items of 1 to `most_bytes` bytes. `words`: what errors call the whole, and an item."""
     whole, item = words
     items: list[bytes] = []
     while at < len(data):
@@ -67,7 +64,7 @@ def unframed(
 
 
 class Verdict(StrEnum):
-    """What the ad server says of a report."""
+    """The ad server's verdict on a report."""
 
     STORED = "stored"
     DUPLICATE = "duplicate"
@@ -75,13 +72,13 @@ class Verdict(StrEnum):
 
 
 class Answer(BaseModel):
-    """The ad server's answer for one report. Depends on the public part and on sizes, on nothing sealed."""
+    """The ad server's answer for one report. Depends only on the public part and on sizes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     outcome: Verdict
     error: Annotated[str, Field(pattern=rf"^[A-Za-z]{{1,{MAX_ERROR}}}$")] | None = None
-    """The name of the error, where the report is refused."""
+    """The name of the error, if the report is refused."""
 
     @model_validator(mode="after")
     def _refused_says_why(self) -> "Answer":
@@ -99,12 +96,12 @@ class Answers(BaseModel):
 
 
 def encode_answers(answers: Sequence[Answer]) -> bytes:
-    """Run by the ad server, when all that it calls stored is durable."""
+    """Run by the ad server, when everything that it calls stored is durable."""
     return Answers(answers=tuple(answers)).model_dump_json(exclude_none=True).encode()
 
 
 def decode_answers(body: bytes, count: int) -> tuple[Answer, ...]:
-    """The answers to an upload of that many reports. Run by the browser, which believes nothing else."""
+    """The answers to an upload of that many reports. Run by the browser, which accepts nothing else."""
     try:
         answers = Answers.model_validate_json(body, strict=True).answers
     except ValidationError:

@@ -1,1 +1,1 @@
-"""What `maskedlark audit` runs: each a module with `run`, which attacks and returns its findings."""
+"""The audits of `maskedlark audit`, each a module whose `run` attacks and returns its findings."""

@@ -20,11 +20,11 @@ training = {{adserver = {{epsilon = 100.0, delta = 1e-3}}, coalition = {{epsilon
 models.audited = {{features = {features}, gradient_bound = {bound}}}
 mechanisms.train = {{kind = "gaussian", noise_floor = 0.1}}
 """
-"""Of a model to train: budgets are as large as helpers allow, since it is the noise that is audited."""
+"""For training a model: budgets are as large as helpers allow, since the noise is audited."""
 DELTA = 1e-5
 _DATASET = "audited"
 _UPLOAD = 200
-"""Reports at a time: each is as long as all its features."""
+"""Reports per upload, since each is as long as all its features."""
 Reports = Iterable[Sequence[bytes]]
 
 
@@ -32,7 +32,7 @@ Reports = Iterable[Sequence[bytes]]
 def audited(
     settings: str, purpose: Purpose, make: Callable[[Population], Reports], rng: Randomness
 ) -> Iterator[tuple[LocalCluster, Client]]:
-    """Services that declare these settings, with the auditor's reports sealed at both helpers."""
+    """Start services with these settings, and seal the auditor's reports at both helpers."""
     with (
         tempfile.TemporaryDirectory() as folder,
         local_cluster(Path(folder), settings, rng) as scene,
@@ -43,7 +43,7 @@ def audited(
 
 @contextmanager
 def sealed(scene: LocalCluster, purpose: Purpose, make: Callable[[Population], Reports]) -> Iterator[Client]:
-    """The reports of an auditor's own, sealed at every helper; yields who may ask about them."""
+    """Seal the auditor's own reports at every helper; yields the client that may query them."""
     document = scene.document
     seen = SystemClock().now() - document.attribution_window_s - document.delay.most_s - 3600
     made = make(Population(document, scene.recipients(), seen, scene.rng))

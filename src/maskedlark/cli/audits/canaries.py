@@ -1,10 +1,10 @@
-"""What do answers give away? Canaries at real helpers bound the ε of a release from below.
+"""What do answers reveal? Canaries at real helpers bound the ε of a release from below.
 
-A canary is a record whose value a coin chose; each is a group of its own, so that one release over n of them
-is n trials. The ad server guesses the coins, alone and with all helpers but one.
+A canary is a record whose value a coin chose, in a group of its own, so that one release over n canaries is
+n trials. The ad server guesses the coins, alone and with all helpers but one.
 
-80,000 trials at ε = 1 find 0.50 ± 0.03 alone and 0.80 ± 0.03 together where noise is Gaussian, and more where
-it is Laplace: chance makes that blind less than once in 1,000 audits.
+80,000 trials at ε = 1 find 0.50 ± 0.03 alone and 0.80 ± 0.03 together with Gaussian noise, and more with
+Laplace noise: by chance, fewer than one audit in 1,000 is blind.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ from maskedlark.simulate.cluster import MOST, LocalCluster
 
 HIGH = 100
 MAX_EPSILON = MOST.epsilon
-"""Of all releases of one audit: helpers take no document of more."""
+"""The limit for all releases of one audit: helpers accept no document with more."""
 _SETTINGS = """
 keys = ["canary"]
 k = 1
@@ -51,7 +51,7 @@ def run(count: int, releases: int, epsilon: float, kind: Kind, rng: Randomness) 
 def judge(
     what: str, coins: NDArray[np.bool_], alone: Floats, joined: Floats, epsilon: float, kind: Kind
 ) -> list[Finding]:
-    """What the ad server finds in its view of every trial, alone and with what helper 1 told it."""
+    """What the ad server finds in its view of every trial, alone and with what helper 1 reveals."""
     first, second = (_bound(coins, view, kind) for view in (alone, joined))
     return [
         Finding(what, "the ad server", first, epsilon, SEEN_ALONE * epsilon),
@@ -60,7 +60,7 @@ def judge(
 
 
 def _view(scene: LocalCluster, client: Client, noise: float, count: int) -> tuple[Floats, Floats]:
-    """What an auditor sees of every canary in one release: alone, and with what helper 1 tells it."""
+    """The ad server's view of every canary in one release, alone and with what helper 1 reveals."""
     answered = client.ask(Sums(), {"values": ["euros"], "by": [["canary"]]}, noise=noise)
     (table,) = answered.tables
     assert [row[0] for row in table.rows] == list(range(count)), "noise is in the order of the groups"

@@ -1,4 +1,4 @@
-"""What an audit found, beside what is allowed; and the verdict of all of it."""
+"""What an audit found, against what is allowed, and the verdict."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -9,20 +9,20 @@ from rich.console import Console
 from maskedlark.cli.output import print_result, table
 
 DEVIATIONS = 5
-"""Beyond so many standard deviations of a blind guess: one false alarm in 1.7 million for each figure."""
+"""The limit, in standard deviations of a blind guess: one false alarm in 1.7 million per figure."""
 CONFIDENCE = 0.9999
-"""Of a bound on ε: it is over the true one by chance once in ten thousand audits."""
+"""The confidence of a bound on ε: by chance it exceeds the true ε once in ten thousand audits."""
 SEEN = 1 / 2
-"""Of its allowed ε, who has all noise but one helper's has to find so much: else the audit is blind."""
+"""The share of ε that an attacker with all noise but one helper's must find, or the audit is blind."""
 SEEN_ALONE = 1 / 3
-"""The same of the ad server alone: two helpers' noise is √2 of what is accounted, and less is to be found."""
+"""The same for the ad server alone, which finds less: two helpers' noise is √2 of what is accounted."""
 
 LEAKS, BLIND = "MORE THAN ALLOWED", "BLIND"
 _CONCLUSIONS = {
     LEAKS: "More was found than is allowed: something leaks, or noise is missing.",
     BLIND: "An attack is blind: it found less than it has to, so this audit says nothing. Give it more.",
 }
-"""By verdict, the worst first."""
+"""The message per verdict, the worst first."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Finding:
     """Who attacks."""
     found: float
     allowed: float | None
-    """None: a control, against something that does not protect. There the attack has to win."""
+    """None for a control without protection, against which the attack must win."""
     least: float = 0.0
-    """An attack that finds less is blind, and proves nothing."""
+    """An attack that finds less is blind and proves nothing."""
 
     @property
     def verdict(self) -> str:
@@ -49,15 +49,12 @@ class Finding:
 
     @property
     def ok(self) -> bool:
-        """Whether the attack sees, and found nothing above what is allowed."""
+        """Whether the attack is not blind and found no more than is allowed."""
         return self.verdict not in _CONCLUSIONS
 
 
 def show(audit: str, figure: str, findings: Sequence[Finding], as_json: bool, **figures: float) -> None:
-    """Print all of it; exit with 1 if more was found than is allowed, or if an attack is blind.
-
-    `figures`: what programs get beside the findings, by name.
-    """
+    """Print findings (and `figures`, for programs); exit with 1 if one exceeds its limit or is blind."""
     verdicts = {each.verdict for each in findings}
     wrong = [words for verdict, words in _CONCLUSIONS.items() if verdict in verdicts]
     listed = [{**asdict(each), "ok": each.ok, "verdict": each.verdict} for each in findings]

@@ -1,6 +1,6 @@
-"""Do helpers read labels from their masks? All that helpers but one see, against what chance alone gives.
+"""Can all helpers but one read labels from what they see, better than by chance?
 
-The same attacks read the paper's prototype: so they are not blind.
+The same attacks succeed against the paper's prototype, so they are not blind.
 """
 
 from collections.abc import Iterator
@@ -22,13 +22,13 @@ _PLAIN = {"sign of masks": attacks.by_sign, "size of masks": attacks.by_size}
 
 
 def run(users: int, helpers: int, rng: Randomness) -> list[Finding]:
-    """Advantages over guessing."""
+    """The advantages over guessing."""
     labels = rng.below(2, users)
     features = np.frombuffer(rng.bytes(_FEATURES * users), np.uint8).reshape(users, _FEATURES)
     with Workflow.declared(f"models.{_TAG} = {{features = {_FEATURES}}}", helpers, SystemClock(), rng) as way:
         way.make_training_dataset(_TAG, _TAG, features, [labels])
         views = way.views[_TAG]
-    # Browsers report in an order of their own: the truth is what all helpers' shares add up to.
+    # Browsers report in a random order, so the truth is taken from the sum of all shares.
     controls = [
         Finding(name, "a helper of the paper's prototype", won.value, None, 0.9)
         for name, won in _attack_prototype(labels, labels == 1)
@@ -60,7 +60,7 @@ def _attack_ours(ours: tuple[View, ...], truth: Flags) -> Iterator[Finding]:
 
 
 def read_generator(view: attacks.Rows, truth: Flags) -> Advantage | None:
-    """None where no state of a generator is found behind the masks."""
+    """None if no generator state is found in the masks."""
     try:
         return advantage(prototype.read_labels(view) == 1, truth)
     except NotMersenne:
@@ -68,5 +68,5 @@ def read_generator(view: attacks.Rows, truth: Flags) -> Advantage | None:
 
 
 def _finding(name: str, who: str, won: Advantage) -> Finding:
-    # Whichever way: who is wrong too often turns the guess round.
+    # The absolute value: an attacker who is wrong too often inverts the guess.
     return Finding(name, who, abs(won.value), DEVIATIONS * won.error)

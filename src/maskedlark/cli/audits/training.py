@@ -1,11 +1,11 @@
-"""What does a training run give away? Canary labels at real helpers bound both of its figures from below.
+"""What does a training run reveal? Canary labels at real helpers bound both of its ε figures from below.
 
 Each canary has a feature of its own, so that a run over n of them is n trials. The ad server guesses their
-labels: from the sums; from the answers of each helper by itself, which it gets too, and which must not tell
-who is in a batch; and with all helpers but one, who know the batches and tell their noise.
+labels: from the sums; from each helper's answers, which must not reveal who is in a batch; and with all
+helpers but one, who know the batches and reveal their noise.
 
-4,000 canaries at rate 1/4, 16 steps and noise 1 find 0.70 ± 0.04 of the second figure. Of the first a third
-takes 60.5 % of right guesses, and 63.7 ± 0.8 % are. Chance makes that blind less than once in 1,000 audits.
+4,000 canaries at rate 1/4, 16 steps and noise 1 find 0.70 ± 0.04 of the second figure. A third of the first
+needs 60.5 % right guesses, and 63.7 ± 0.8 % are right. By chance, fewer than one audit in 1,000 is blind.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,19 +38,19 @@ from maskedlark.release.messages import SessionRequest
 from maskedlark.simulate.cluster import LocalCluster
 
 BOUND = 0.05
-"""ψ: a canary's gradient is clipped to it, whatever its label."""
+"""ψ: every canary's gradient is clipped to it, for both labels."""
 Findings = tuple[list[Finding], dict[str, float]]
-"""With the figures that they are made of, by name."""
+"""Findings, and the figures that they are made of, by name."""
 
 
 @dataclass(frozen=True)
 class FinishedSession:
-    """A training session, as the ad server saw it."""
+    """A training session as the ad server saw it."""
 
     sums: canaries.Floats
     """Noisy sums of gradients, in reals: (steps, size)."""
     answers: FieldArray
-    """Of each helper by itself: (steps, helpers, size)."""
+    """Each helper's answers: (steps, helpers, size)."""
     bodies: Sequence[bytes]
     receipts: Mapping[str, OpenedReceipt]
 
@@ -58,7 +58,7 @@ class FinishedSession:
 def run_session(
     client: Client, asked: GradientSteps, quantised: Quantised, sampling: Sampling, steps: int, noise: float
 ) -> FinishedSession:
-    """A session whose every step has these weights. Run by an ad server that need not be honest."""
+    """Run a session with the same weights in every step. Run by an ad server that may be dishonest."""
     network, clip = asked.network, asked.clipping
     document, digests = client.sealed_to_train(None)
     request = SessionRequest(
@@ -84,12 +84,12 @@ def run_session(
 
 
 def clipping(document: Document) -> Clip:
-    """As the document declares it for the audited model."""
+    """The clipping that the document declares for the audited model."""
     return Clip(document.trained(TAG).gradient_bound, Norm.L2, 20, 0)
 
 
 def run(count: int, rate: float, steps: int, noise: float, rng: Randomness) -> Findings:
-    """Lower bounds on the ε of one run, beside the two figures that it is accounted at."""
+    """Lower bounds on the ε of one run, against its two accounted figures."""
     coins = rng.below(2, count) == 1
     network = Network((Layer(Linear("w0", None, count, 1)),), (BinaryCrossEntropy(),))
     zeros = Quantised(np.zeros(count, np.int16), (0,), ())
@@ -112,7 +112,7 @@ def run(count: int, rate: float, steps: int, noise: float, rng: Randomness) -> F
 def _told(
     scene: LocalCluster, ran: FinishedSession, asked: GradientSteps
 ) -> tuple[colluding.Floats, canaries.Flags]:
-    """What helper 1 knows: its noise, and which canaries were in each batch."""
+    """What helper 1 knows: its noise, and the canaries of each batch."""
     helper, document = scene.helpers[1], scene.document
     opened = ran.receipts[helper.name]
     told = colluding.step_noise(helper.folder, document, opened, asked, ran.bodies)
@@ -132,12 +132,11 @@ def judge(
     course: SessionCharge,
     rate: float,
 ) -> Findings:
-    """What the ad server finds about n canaries, alone and with what helper 1 told it.
+    """What the ad server finds about n canaries, alone and with what helper 1 reveals.
 
-    `coins`: their labels, which are guessed. `sums`: noisy, (steps, n), in units of the sensitivity; `told`:
-    of these, helper 1's noise. `drawn`: which canaries were in each batch. `each_answer`: of each helper by
-    itself, (steps, helpers, n). `tail`: what one helper's noise stays below, as answers have it. `rate`: of
-    the batches.
+    `coins`: their labels, to be guessed. `sums`: noisy, (steps, n), in units of the sensitivity; `told`: the
+    noise of helper 1 in them. `drawn`: the canaries of each batch. `each_answer`: every helper's, (steps,
+    helpers, n). `tail`: the bound on one helper's noise in an answer. `rate`: the sampling rate.
     """
     helpers = each_answer.shape[1]
     noise, traces = course.noise * helpers**0.5, answers.traces(each_answer)

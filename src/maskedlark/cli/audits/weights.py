@@ -1,6 +1,6 @@
 """Can crafted weights read labels? They fire on one record alone, at real helpers (section 4.2.3).
 
-Against a sum without noise the same weights read every label: so the attack is not blind.
+Against a sum without noise the same weights read every label, so the attack is not blind.
 """
 
 import numpy as np
@@ -30,7 +30,7 @@ Bytes = NDArray[np.uint8]
 
 
 def run(records: int, targets: int, epsilon: float, steps: int, rng: Randomness) -> list[Finding]:
-    """The advantage of who reads labels off crafted sums, beside what ε allows anybody."""
+    """The advantage of reading labels from crafted sums, against what ε allows anyone."""
     rows = np.frombuffer(rng.bytes(records * FEATURES), np.uint8).reshape(records, FEATURES)
     labels = rng.below(2, records)
     crafted = crafted_weights.craft(rows, np.arange(targets))
@@ -47,7 +47,7 @@ def run(records: int, targets: int, epsilon: float, steps: int, rng: Randomness)
     allowed = most_advantage(noise, 1.0, steps) + chance
     return [
         Finding(control, "against a sum without noise", bare.value, None, 0.9),
-        # By chance it may be below 0: that the attack sees is shown by the control.
+        # May be negative by chance: the control shows that the attack is not blind.
         Finding(attack, "the ad server", noisy.value, allowed, -chance),
     ]
 
@@ -61,7 +61,7 @@ def _read(crafted: Crafted, gradient: NDArray[np.float64], labels: NDArray[np.in
 def _noiseless(
     crafted: Crafted, asked: GradientSteps, rows: Bytes, labels: NDArray[np.int64], rng: Randomness
 ) -> NDArray[np.float64]:
-    """The same sum from helpers that add no noise, in memory: ours never answer so."""
+    """The same sum without noise, computed in memory: real helpers always add it."""
     settings = SETTINGS.format(features=FEATURES, bound=asked.clipping.psi)
     with Workflow.declared(settings, HELPERS, SystemClock(), rng) as way:
         way.make_training_dataset(TAG, TAG, rows, [labels])

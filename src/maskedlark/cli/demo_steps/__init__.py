@@ -1,4 +1,1 @@
-"""The steps of the demo, a module each with `run`, in order: reporting, measuring, training, party views.
-
-people.py makes up whom it follows, results.py holds what the steps return.
-"""
+"""The demo's steps, each a module with `run`: reporting, measuring, training, party_views; and their data."""

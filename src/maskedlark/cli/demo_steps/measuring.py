@@ -1,4 +1,4 @@
-"""The demo's campaign report, private beside true; and the receipts of all that was asked."""
+"""The demo's campaign report, private next to true numbers, and the receipts of all charges."""
 
 from itertools import pairwise
 
@@ -16,7 +16,7 @@ NOISE = 1.5
 
 
 def run(console: Screen, client: Client, crowd: People) -> Report:
-    """Ask for the report, and show the truth, which nobody has, beside it."""
+    """Query the report, and show it next to the truth, which no party has."""
     asked = client.query(["bought", "euros"], by="campaign", noise=NOISE)
     rows = tuple(_campaign(str(name), numbers, crowd) for (name,), numbers in asked.rows)
     hidden = tuple(sorted(set(crowd.campaign.tolist()) - {row.name for row in rows}))
@@ -42,7 +42,7 @@ def _cells(number: Number) -> tuple[str, str, str]:
 
 
 def receipts(console: Screen, scene: LocalCluster, client: Client) -> Receipts:
-    """Add up what all was charged, as anyone could: from public documents and what helpers publish."""
+    """Add up all charges, as anyone can, from public documents and what helpers publish."""
     trails = [
         trail.verify(client.receipts(helper.name), scene.origin, helper.name, scene.documents)
         for helper in scene.helpers
@@ -57,7 +57,7 @@ def receipts(console: Screen, scene: LocalCluster, client: Client) -> Receipts:
 
 
 def _chain(receipts: list[Receipt]) -> tuple[Charged, ...]:
-    """Every receipt with what it added to both figures."""
+    """Every receipt, with what it added to both ε figures."""
     spent = [(0.0, 0.0)]
     for receipt in receipts:
         balance: Balance | None = getattr(receipt, "balance", None)

@@ -1,6 +1,6 @@
-"""What each party sees of one person, and what helpers read of labels by attacking the masks they hold.
+"""What each party sees of one person, and what helpers learn by attacking their masks.
 
-The demo opens what is stored with everybody's keys, which nobody has.
+The demo decrypts the stored reports with all keys, which in production nobody has.
 """
 
 from contextlib import closing
@@ -31,7 +31,7 @@ Views = tuple[View, ...]
 
 
 def opened(scene: LocalCluster, declared: Measure | Model) -> Views:
-    """All that helpers hold of the stored reports for one purpose."""
+    """What each helper holds of the stored reports for one purpose."""
     now = SystemClock().now()
     with closing(open_database(f"sqlite:///{scene.folder / 'reports.sqlite'}")) as database:
         selection = Selection(declared.purpose, scene.document.digest, 0, now + 1)
@@ -47,10 +47,9 @@ def opened(scene: LocalCluster, declared: Measure | Model) -> Views:
 def run(
     console: Screen, measured: Views, trained: Views, crowd: People, encoder: Encoder
 ) -> tuple[PartyView, ...]:
-    """A row per party: what it can read, and its part of two reports of somebody who bought.
+    """A row per party: what it can read, and its part of two reports of someone who bought.
 
-    Whose reports they are nobody can tell from them. The demo adds up all shares to find a pair that the
-    first buyer may have sent.
+    Reports do not reveal their senders. The demo adds up all shares to find a pair that fits this buyer.
     """
     buyer = crowd.first_buyer()
     campaign, features = str(crowd.campaign[buyer]), encoder.encode(crowd.known)[buyer]
@@ -81,7 +80,7 @@ def run(
 def _held(
     views: Views, column: int, candidates: NDArray[np.bool_], value: int
 ) -> tuple[str, tuple[Held, ...]]:
-    """The id of a report that may be meant, and one of its numbers as each party has it."""
+    """The id of a matching report, and one of its numbers as each party holds it."""
     shares = np.stack([view.shares[:, column] for view in views])
     totals = field.to_signed(field.total(shares))
     place = int(np.argmax(candidates & (totals == value)))
@@ -95,7 +94,7 @@ def _held(
 
 def attack(console: Screen, trained: Views) -> tuple[Attack, ...]:
     """Two attacks of helpers that win against the paper's prototype."""
-    labels = attacks.labels(trained)  # As no party has them.
+    labels = attacks.labels(trained)  # No party knows them.
     shares = [view.shares for view in trained]
     truth = labels == 1
     first, last = prototype.masks(labels, prototype.generator(2021))

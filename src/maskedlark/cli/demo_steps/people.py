@@ -1,4 +1,4 @@
-"""Simulated people for the demo: what is known of them, what ads they saw and what they did."""
+"""Simulated people for the demo: what is known about them, what ads they saw and what they did."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,22 +16,22 @@ CAMPAIGNS = np.array(("autumn", "spring", "winter", "summer"))
 PULL = np.array((-0.6, 0.5, 0.0, 0.0))
 """How much each campaign adds to the log-odds of buying."""
 RARE = 40
-"""So many people saw the last campaign: fewer than k."""
+"""How many people saw the last campaign: fewer than k."""
 DEVICES = np.array(("phone", "tablet", "desktop"))
 EASE = np.array((-0.9, -0.3, 0.9))
-"""How much each device adds."""
+"""How much each device adds to them."""
 MAX_VISITS = 10
 
 
 @dataclass(frozen=True)
 class People:
-    """One row a person."""
+    """One row per person."""
 
     campaign: NDArray[np.str_]
     known: Columns
-    """What an ad server knows of them when it shows an ad: the features of a model."""
+    """What the ad server knows when it shows an ad: the features of a model."""
     bought: NDArray[np.int64]
-    """Only their browsers know this, and the next."""
+    """Only their browsers know this and the next."""
     euros: NDArray[np.int64]
 
     def first_buyer(self) -> int:
@@ -39,14 +39,14 @@ class People:
         return int(np.argmax(self.bought))
 
     def without(self, row: int) -> "People":
-        """Everybody else."""
+        """Everyone else."""
         others = np.arange(len(self.bought)) != row
         known = {name: column[others] for name, column in self.known.items()}
         return People(self.campaign[others], known, self.bought[others], self.euros[others])
 
 
 def people(count: int, seed: bytes = b"the people of the demo") -> People:
-    """So many people, the same for the same seed; they buy by campaign, device, visits, age and hour."""
+    """`count` people, determined by the seed; they buy by campaign, device, visits, age and hour."""
     rng = FixedRandomness(seed)
     campaign = rng.below(len(CAMPAIGNS) - 1, count)
     campaign[:RARE] = len(CAMPAIGNS) - 1
@@ -65,7 +65,7 @@ def people(count: int, seed: bytes = b"the people of the demo") -> People:
 
 
 def encoder(crowd: People) -> Encoder:
-    """What is known of a person as bytes. Labels have no part in it."""
+    """The encoder of what is known about a person, without labels."""
     visits = Scaled(0, MAX_VISITS)
     kinds = {"age": Scaled(18, 80), "device": OneHot(), "hour": Scaled(0, 23), "visits": visits}
     return Encoder.fit(crowd.known, kinds)

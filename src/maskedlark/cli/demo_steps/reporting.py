@@ -1,7 +1,4 @@
-"""The demo's reports: what its ad server declares, browsers that report to it, and datasets of their reports.
-
-One browser reports for real, step by step, and all others at once.
-"""
+"""The demo's settings, reports and datasets. One real browser reports step by step, all others at once."""
 
 import time
 from contextlib import closing
@@ -44,7 +41,7 @@ models.{MODEL} = {{features = {len(encoder)}}}
 
 
 def run(console: Screen, scene: LocalCluster, client: Client, crowd: People, encoder: Encoder) -> Sent:
-    """Everybody's reports, over HTTP to the ad server; then a dataset for each purpose, at every helper."""
+    """Upload everyone's reports to the ad server; then seal a dataset per purpose at every helper."""
     document = scene.document
     names = ", ".join(helper.name for helper in document.helpers)
     console.say(f"""The parameter service publishes what [bold]{scene.origin}[/] declares (version

@@ -1,11 +1,11 @@
-"""What the steps of the demo return: plain values, which its page draws and `--json` prints."""
+"""What the demo's steps return: plain values, drawn on the page and printed by `--json`."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Number:
-    """A private number with its interval; and the truth, which nobody has."""
+    """A private number with its interval, and the truth, which no party has."""
 
     estimate: int
     low: int
@@ -28,7 +28,7 @@ class Report:
 
     campaigns: tuple[Campaign, ...]
     hidden: tuple[str, ...]
-    """Campaigns of fewer than k records."""
+    """Campaigns with fewer than k records."""
     k: int
     confidence: float
     charged: float
@@ -37,35 +37,35 @@ class Report:
 
 @dataclass(frozen=True)
 class Point:
-    """A model after so many steps: how good it is, and what a run of so many steps costs."""
+    """A model after some steps: how good it is, and what a run of that length costs."""
 
     steps: int
     epsilon: float
-    """Against the ad server alone."""
+    """The ε against the ad server alone."""
     coalition: float
-    """Against it with all helpers but one."""
+    """The ε against it with all helpers but one."""
     auc: float
     loss: float
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """People of whom a model said about the same: how likely that they buy, and how many of them did."""
+    """People with about the same predicted probability of buying, and the share who bought."""
 
     predicted: float
     happened: float
     error: float
-    """The standard error of `happened`: other people would have bought otherwise."""
+    """The sampling error of `happened`, as a standard error."""
     people: int
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A model, judged on people whom no model was trained on."""
+    """A model, judged on people that no model was trained on."""
 
     name: str
     who: str
-    """Who saw the labels that it was trained on."""
+    """Who saw its training labels."""
     auc: float
     loss: float
     calibration: tuple[Bucket, ...]
@@ -73,7 +73,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Model:
-    """The training of a model, and how it came out beside others."""
+    """The training of a model, and its quality compared with others."""
 
     features: tuple[str, ...]
     steps: int
@@ -83,7 +83,7 @@ class Model:
     coalition: float
     delta: float
     people: int
-    """So many judge."""
+    """The number of people it is judged on."""
     points: tuple[Point, ...]
     private: Judged
     clear: Judged
@@ -92,7 +92,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Charged:
-    """A receipt of the first helper: what was done, what it cost, and what all has cost until then."""
+    """A receipt of the first helper: what was done, what it cost, and the total so far."""
 
     number: int
     what: str
@@ -104,10 +104,10 @@ class Charged:
 
 @dataclass(frozen=True)
 class Receipts:
-    """What all was charged, as anyone can add it up."""
+    """All charges, as anyone can add them up."""
 
     helpers: int
-    """So many chains were verified, and say the same."""
+    """How many chains were verified, with equal charges."""
     epsilon: float
     coalition: float
     allowed: float
@@ -117,7 +117,7 @@ class Receipts:
 
 @dataclass(frozen=True)
 class Held:
-    """What a party has of one number: how it is shown, and its first eight bytes."""
+    """What a party holds of one number: as text, and its first eight bytes."""
 
     shown: tuple[str, ...]
     bytes: str
@@ -135,12 +135,12 @@ class PartyView:
     euros: Held
     label: Held
     knows: bool = False
-    """Whether that is what the person did, and no share of it."""
+    """Whether it is what the person did, not a share."""
 
 
 @dataclass(frozen=True)
 class Won:
-    """What an attack has won over guessing, and the standard error of one that is blind."""
+    """An attack's advantage over guessing, and the standard error of a blind one."""
 
     advantage: float
     error: float
@@ -150,28 +150,28 @@ class Won:
 
 
 NO_STATE = "finds no state"
-"""What is shown of an attack that found nothing to begin with."""
+"""Shown for an attack that found no generator state."""
 
 
 @dataclass(frozen=True)
 class Attack:
-    """An attack of a helper on labels."""
+    """An attack on labels by a helper."""
 
     name: str
     prototype: Won | None
-    """Against the prototype of the paper. None: it found no state of a generator to begin with."""
+    """Against the paper's prototype; None if it found no generator state."""
     ours: Won | None
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What browsers have sent, and what helpers made of it."""
+    """What browsers sent, and the records that helpers made of it."""
 
     reports: int
     measured: int
-    """Records to aggregate, fakes among them."""
+    """Records to aggregate, including fakes."""
     trained: int
-    """Records to train, fakes among them."""
+    """Records to train, including fakes."""
 
 
 @dataclass(frozen=True)
@@ -187,9 +187,9 @@ class DemoResults:
     sent: Sent
     report: Report
     model: Model | None
-    """None where torch is not installed."""
+    """None if torch is not installed."""
     receipts: Receipts
     sights: tuple[PartyView, ...]
-    """By this name programs and the page know what each party sees."""
+    """What each party sees; programs and the page use this name."""
     attacks: tuple[Attack, ...]
     seconds: float

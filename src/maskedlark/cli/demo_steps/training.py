@@ -1,7 +1,7 @@
 """The demo's conversion model: trained through the helpers on labels that nobody holds, and judged.
 
-Beside it stand the same model and optimiser on the same people in the clear, and guessing. All are judged on
-other people whose labels the demo knows: it made them up.
+It is compared with the same model trained in the clear, and with guessing, on other people whose labels the
+demo knows.
 """
 
 import time
@@ -31,26 +31,25 @@ from maskedlark.training.predictor import Predictor
 
 EPSILON, STEPS, RATE = 2.0, 40, 0.5
 FRESH = 20_000
-"""People whom no model was trained on: so many that the standard error of an AUC is under 0.005."""
+"""How many people to judge by: enough for a standard error of an AUC below 0.005."""
 MARKED = (1, 3, 6, 10, 20, 30)
-"""After these steps, and at both ends, the curve has a point. An ε takes a good part of a second; those of
-quarters the bar has computed already."""
+"""The curve's points besides both ends: few, since an ε takes long; the bar has cached the quarters'."""
 BUCKETS = 10
 LEAST = 100
-"""Of fewer people, what share of them bought says little."""
+"""Smaller buckets are dropped: their share of buyers says little."""
 
 Labels = NDArray[np.int64]
 Chances = NDArray[np.float64]
 
 
-SessionCharge = dict[int, Judged]
-"""What the model was worth after so many steps."""
+QualityByStep = dict[int, Judged]
+"""The model's quality by number of steps."""
 Judge = Callable[..., Judged]
-"""How good a model is; it may be given a name, and who saw its labels."""
+"""Judges a model, optionally given a name and who saw its labels."""
 
 
 def judge_by(encoder: Encoder) -> Judge:
-    """By people whom no model was trained on. Their labels only the demo knows, which made them up."""
+    """Judge by people that no model was trained on, whose labels only the demo knows."""
     others = people(FRESH, b"other people, later")
     rows = encoder.encode(others.known)
 
@@ -84,10 +83,10 @@ def run(console: Screen, client: Client, crowd: People, encoder: Encoder, rng: R
 
 def _with_helpers(
     client: Client, encoder: Encoder, judge: Judge
-) -> tuple[nn.Module, TrainingPlan, SessionCharge]:
-    """As a user of PyTorch would write it; a bar on standard error shows steps, loss and ε.
+) -> tuple[nn.Module, TrainingPlan, QualityByStep]:
+    """Train as a user of PyTorch would; a bar on standard error shows steps, loss and ε.
 
-    Nobody who trains this way has labels, and so a loss: it is the demo's, on people that it made up.
+    A caller who trains this way has no labels, so the loss is the demo's, on people that it made up.
     """
     model = _untrained(encoder)
     optimiser, course = _optimiser(model), {0: judge(model)}
@@ -111,8 +110,8 @@ def _with_helpers(
         return model, training.plan(), course
 
 
-def _points(plan: TrainingPlan, course: SessionCharge) -> tuple[Point, ...]:
-    """What the model was worth along its way, and what a run that ends there costs, with the same noise."""
+def _points(plan: TrainingPlan, course: QualityByStep) -> tuple[Point, ...]:
+    """The model's quality during training, and the cost of a run that ends there, with the same noise."""
     costs = {0: (0.0, 0.0), **{steps: _costs(plan, steps) for steps in MARKED if steps < plan.steps}}
     costs[plan.steps] = (plan.epsilon, plan.coalition_epsilon)
     return tuple(Point(steps, *cost, course[steps].auc, course[steps].loss) for steps, cost in costs.items())
@@ -127,7 +126,7 @@ def _costs(plan: TrainingPlan, steps: int) -> tuple[float, float]:
 
 
 def _in_the_clear(crowd: People, encoder: Encoder, rng: Randomness) -> nn.Module:
-    """What somebody who sees every label would get: no masks, no clipping, no noise, no fakes."""
+    """Train with every label visible: no masks, no clipping, no noise, no fakes."""
     features = torch.from_numpy(encoder.encode(crowd.known)).float() / 2**FEATURE_EXPONENT
     labels = torch.from_numpy(crowd.bought).float()
     model = _untrained(encoder)
@@ -142,7 +141,7 @@ def _in_the_clear(crowd: People, encoder: Encoder, rng: Randomness) -> nn.Module
 
 
 def _untrained(encoder: Encoder) -> nn.Module:
-    """A logistic regression that says the same of everybody."""
+    """A logistic regression that predicts the same for everyone."""
     model = nn.Sequential(nn.Linear(len(encoder), 1))
     for parameter in model.parameters():
         nn.init.zeros_(parameter)
@@ -154,25 +153,25 @@ def _optimiser(model: nn.Module) -> SGD:
 
 
 def judged(name: str, who: str, labels: Labels, predicted: Chances) -> Judged:
-    """A model by what it said of people, and by what they did."""
+    """Judge a model by its predictions and what people did."""
     figures = (auc(labels, predicted), log_loss(labels, predicted), calibration(labels, predicted))
     return Judged(name, who, *figures)
 
 
 def auc(labels: Labels, scores: Chances) -> float:
-    """How often a buyer's score is over that of somebody who did not buy; equal scores count half."""
+    """How often a buyer's score is above a non-buyer's; ties count half."""
     ones, zeros = scores[labels == 1], scores[labels == 0]
     return float(mannwhitneyu(ones, zeros).statistic) / (len(ones) * len(zeros))
 
 
 def log_loss(labels: Labels, predicted: Chances) -> float:
-    """The mean negative logarithm of what was predicted for the true label."""
+    """The mean negative log-probability of the true label."""
     right = np.where(labels == 1, predicted, 1 - predicted)
     return float(-np.log(np.clip(right, 1e-12, 1)).mean())
 
 
 def calibration(labels: Labels, predicted: Chances) -> tuple[Bucket, ...]:
-    """Buckets of predicted chances, all as wide: their mean, and the share of their people who bought."""
+    """Equal-width buckets of predicted chances: their mean, and the share who bought."""
     places = np.minimum((predicted * BUCKETS).astype(int), BUCKETS - 1)
     members = (places == place for place in range(BUCKETS))
     return tuple(_bucket(labels[mine], predicted[mine]) for mine in members if mine.sum() >= LEAST)

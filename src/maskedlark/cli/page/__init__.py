@@ -1,10 +1,10 @@
-"""The demo's page: one HTML file with its plots inside, which fetches nothing. `write` writes it.
+"""The demo's page: one HTML file with inline plots, which fetches nothing. Made by `write`.
 
 markup.py    elements whose text is escaped, tables, lists and sections
 plot.py      a frame with axes, and the marks in it
 plots.py     the plots of the demo
-sections.py  the page's sections, and what stands above them
-style.css    colours, by day and by night; and what changes on a phone
+sections.py  the page's sections, and what is above them
+style.css    light and dark colours, and the layout on phones
 """
 
 from importlib.resources import files
@@ -15,7 +15,7 @@ from maskedlark.cli.page import sections
 from maskedlark.cli.page.markup import Markup, element
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-"""Nothing is fetched, whatever is in the page."""
+"""Nothing is fetched, whatever the page contains."""
 _ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 8 8'%3E"
     "%3Ccircle cx='4' cy='4' r='4' fill='%230072b2'/%3E"
@@ -24,13 +24,13 @@ _ICON = (
 
 
 def write(path: Path, results: DemoResults) -> None:
-    """Put the page at the path."""
+    """Write the page to a file."""
     path.write_text(render(results), encoding="utf-8")
 
 
 def render(results: DemoResults) -> str:
-    """One HTML document."""
-    # Our own file, with no closing tag in it.
+    """The page as one HTML document."""
+    # A file of this package, without a closing tag.
     style = Markup(files("maskedlark.cli.page").joinpath("style.css").read_text(encoding="utf-8"))
     head = element(
         "head",

@@ -1,4 +1,4 @@
-"""Elements of HTML and SVG, and what pages are made of. What is not made here is text, and is escaped."""
+"""HTML and SVG elements and page parts. Text that was not made here is escaped."""
 
 import html
 from collections.abc import Iterable, Sequence
@@ -7,13 +7,13 @@ _VOID = {"meta", "link", "br"}
 
 
 class Markup(str):
-    """Text that is markup already."""
+    """Text that is already markup."""
 
     __slots__ = ()
 
 
 def element(name: str, /, *inside: str | Markup, **attributes: object) -> Markup:
-    """An element. Attributes whose names Python keeps for itself end with _; a _ in one stands for -."""
+    """An element. Attributes named like Python keywords end with _; other _ become -."""
     given = "".join(_attribute(key, value) for key, value in attributes.items() if value is not None)
     if name in _VOID:
         return Markup(f"<{name}{given}>")
@@ -21,7 +21,7 @@ def element(name: str, /, *inside: str | Markup, **attributes: object) -> Markup
 
 
 def joined(parts: Iterable[str | Markup]) -> Markup:
-    """Parts in a row, each escaped unless it is markup."""
+    """Concatenate parts, each escaped unless it is markup."""
     return Markup("".join(part if isinstance(part, Markup) else html.escape(part) for part in parts))
 
 
@@ -32,10 +32,7 @@ def _attribute(key: str, value: object) -> str:
 
 
 def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> Markup:
-    """A table that a phone shows as cards, where every cell says its column itself.
-
-    Roles are written out: as cards, browsers forget that it is a table.
-    """
+    """A table, shown on phones as cards with labelled cells. ARIA roles keep it a table for browsers."""
     named = (element("th", head, scope="col", role="columnheader") for head in heads)
     head = element("thead", element("tr", *named, role="row"), role="rowgroup")
     body = element("tbody", *(_row(heads, row) for row in rows), role="rowgroup")
@@ -50,23 +47,23 @@ def _row(heads: Sequence[str], cells: Sequence[str]) -> Markup:
 
 
 def folded(table: Markup, words: str = "The same as a table") -> Markup:
-    """A table that stands beside a plot: closed until somebody wants the numbers."""
+    """A collapsed table with the numbers of a plot."""
     return element("details", element("summary", words), table)
 
 
 def lines(parts: Iterable[str]) -> Markup:
-    """Words below each other in a cell."""
+    """Lines of text in a cell."""
     return joined(element("span", part, class_="line-of-cell") for part in parts)
 
 
 def listing(kind: str, class_: str, items: Iterable[tuple[str, str]]) -> Markup:
-    """A list whose items have a few strong words, and what they mean."""
+    """A list whose items are a strong phrase and its explanation."""
     drawn = (element("li", element("strong", head), element("span", prose(words))) for head, words in items)
     return element(kind, *drawn, class_=class_)
 
 
 def section(name: str, title: str, intro: str, *parts: Markup, beside: Markup | None = None) -> Markup:
-    """A heading, words, and what follows; a lone figure stands beside all that, where there is room."""
+    """A heading, text and parts, with an optional figure next to them if there is room."""
     heading, inside = element("h2", title, id=f"{name}-heading"), [paragraph(intro), *parts]
     if beside is not None:
         inside = [element("div", element("div", *inside), beside, class_="beside")]
@@ -79,16 +76,16 @@ def paragraph(text: str) -> Markup:
 
 
 def prose(text: str) -> str:
-    """Words on one line, however they are broken here; signs stay on the line of their numbers."""
+    """Text without line breaks; signs stay on the line of their numbers."""
     flat = " ".join(text.split())
     return flat.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}").replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 def minus(text: str) -> str:
-    """With the sign that is as wide as a plus."""
+    """The text with a typographic minus sign."""
     return text.replace("-", "\N{MINUS SIGN}")
 
 
 def shown(number: float) -> str:
-    """A number as an axis shows it."""
+    """A number as shown on an axis."""
     return minus(f"{number:,.10g}")

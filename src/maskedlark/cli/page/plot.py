@@ -1,7 +1,7 @@
 """A plot as inline SVG: a frame with two axes, and marks.
 
-The classes of marks name what they stand for, and the page's style gives them colours; shapes and dashes tell
-them apart without any. Plots are as wide as a phone, so that one can read them there; on a desk they grow.
+Marks have CSS classes, which the page's style colours; shapes and dashes distinguish them without colour.
+Plots are as wide as a phone, and grow on larger screens.
 """
 
 import math
@@ -18,7 +18,7 @@ Place = tuple[float, float]
 
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round numbers from low to high, evenly apart, and no more than so many."""
+    """At most `most` evenly spaced round numbers from low to high."""
     assert low < high, "an axis has a width"
     least = (high - low) / most
     power = 10.0 ** math.floor(math.log10(least))
@@ -29,20 +29,20 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
 
 
 def beyond(high: float, most: int = 6) -> float:
-    """A round number at or over this one: where an axis from 0 ends."""
+    """A round number at or above this one: the end of an axis from 0."""
     step = ticks(0, high, most)[1]
     return round(math.ceil(high / step - 1e-9) * step, 12)
 
 
 def tenths(numbers: Sequence[float]) -> tuple[float, float]:
-    """The tenths below and over all of them."""
+    """The tenths below and above all numbers."""
     low, high = math.floor(min(numbers) * 10 + 1e-9), math.ceil(max(numbers) * 10 - 1e-9)
     return low / 10, max(high, low + 1) / 10
 
 
 @dataclass(frozen=True)
 class Axis:
-    """From low to high, with what it shows written along it."""
+    """An axis from low to high, with its ticks and label."""
 
     label: str
     low: float
@@ -51,22 +51,22 @@ class Axis:
 
     @classmethod
     def numbers(cls, label: str, low: float, high: float, most: int = 6) -> "Axis":
-        """Of round numbers."""
+        """An axis with round ticks."""
         return cls(label, low, high, [(tick, shown(tick)) for tick in ticks(low, high, most)])
 
     def place(self, number: float, start: float, end: float) -> float:
-        """Where a number lies, if the axis goes from one place to another."""
+        """The coordinate of a number, for an axis drawn from `start` to `end`."""
         return start + (number - self.low) / (self.high - self.low) * (end - start)
 
 
 @dataclass
 class Plot:
-    """A plot in the making."""
+    """A plot to which marks are added."""
 
     name: str
     title: str
     says: str
-    """For who cannot see it."""
+    """A description for people who cannot see it."""
     x: Axis
     y: Axis
     height: float = 240
@@ -75,21 +75,21 @@ class Plot:
     _marks: list[Markup] = field(default_factory=list)
 
     def _at(self, point: Place, nudge: float = 0) -> Place:
-        """Where a point is drawn; moved down by so much."""
+        """Where a point is drawn, moved down by `nudge`."""
         x = self.x.place(point[0], self.left, WIDTH - _RIGHT)
         return x, self.y.place(point[1], self.height - self.below, _TOP) + nudge
 
     def line(self, kind: str, points: Iterable[Place]) -> None:
-        """Through all points."""
+        """A line through all points."""
         path = "L".join(f"{x:.1f} {y:.1f}" for x, y in map(self._at, points))
         self._marks.append(element("path", d=f"M{path}", class_=f"mark line {kind}"))
 
     def dot(self, kind: str, shape: str, at: Place, says: str, nudge: float = 0) -> None:
-        """A mark of this shape, with words for who points at it."""
+        """A mark of this shape, with a tooltip."""
         self._marks.append(dot(kind, shape, *self._at(at, nudge), says))
 
     def whisker(self, kind: str, low: Place, high: Place, nudge: float = 0) -> None:
-        """An interval from one point to another, straight up or across."""
+        """A vertical or horizontal interval between two points."""
         (x1, y1), (x2, y2) = ends = self._at(low, nudge), self._at(high, nudge)
         a, b = (0, 3.5) if abs(x2 - x1) > abs(y2 - y1) else (3.5, 0)
         caps = "".join(f"M{x - a:.1f} {y - b:.1f}L{x + a:.1f} {y + b:.1f}" for x, y in ends)
@@ -97,23 +97,23 @@ class Plot:
         self._marks.append(element("path", d=path, class_=f"mark whisker {kind}"))
 
     def bar(self, kind: str, start: Place, end: Place, thick: float, says: str) -> None:
-        """A bar across, from one point to another."""
+        """A horizontal bar between two points."""
         x, y = self._at(start, -thick / 2)
         place = {"x": x, "y": y, "width": self._at(end)[0] - x, "height": thick}
         self._marks.append(element("rect", element("title", says), **place, class_=f"mark bar {kind}"))
 
     def text(self, words: str, at: Place, nudge: float, kind: str = "") -> None:
-        """Words in the plot: from a point on, or in the middle of a bar of some kind."""
+        """Text that starts at a point, or is centred in a bar."""
         x, y = self._at(at, nudge)
         anchor = "middle" if kind else "start"
         self._marks.append(element("text", words, x=x, y=y, class_=f"words {kind}", text_anchor=anchor))
 
     def svg(self) -> Markup:
-        """The whole."""
+        """The complete plot."""
         return picture(self.name, self.title, self.says, self.height, [*self._frame(), *self._marks])
 
     def _frame(self) -> Iterator[Markup]:
-        """Lines and words of both axes. The title stands above the one at the left: no head is turned."""
+        """Lines and text of both axes. The left axis has its title above, so that none is rotated."""
         low, right = self.height - self.below, WIDTH - _RIGHT
         for value, words in self.x.marks:
             x, _ = self._at((value, self.y.low))
@@ -128,7 +128,7 @@ class Plot:
 
 
 def dot(kind: str, shape: str, x: float, y: float, says: str = "") -> Markup:
-    """A mark by itself: circle, square or diamond."""
+    """A single mark: circle, square or diamond."""
     words = [element("title", says)] if says else []
     r, side, tip = _RADIUS, _RADIUS * 0.9, _RADIUS * 1.25
     path = {
@@ -140,7 +140,7 @@ def dot(kind: str, shape: str, x: float, y: float, says: str = "") -> Markup:
 
 
 def picture(name: str, title: str, says: str, height: float, parts: Iterable[Markup]) -> Markup:
-    """An SVG with its title above, that says what it shows to who cannot see it."""
+    """An SVG with its title above, and a description for people who cannot see it."""
     return element(
         "svg",
         element("title", title, id=f"{name}-title"),
@@ -156,7 +156,7 @@ def picture(name: str, title: str, says: str, height: float, parts: Iterable[Mar
 
 
 def figure(drawn: Sequence[Markup], *keys: tuple[str, str, str]) -> Markup:
-    """One plot or two beside each other; what their marks stand for: kind, shape (or `line`), and words."""
+    """One plot or two side by side, with a legend: kind, shape (or `line`), and text."""
     entries = element("ul", *(_key(*entry) for entry in keys), class_="key")
     explained = [element("figcaption", entries)] if keys else []
     kind = "one" if len(drawn) == 1 else "two"

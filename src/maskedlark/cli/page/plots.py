@@ -13,12 +13,12 @@ _APART = 7
 
 
 def campaigns(report: Report, value: str, title: str) -> Markup:
-    """A row a campaign: the private number with its interval, the truth below; those below k say so."""
+    """A row per campaign: the private number with its interval, the truth below it; or that it is below k."""
     numbers: list[tuple[str, Number]] = [(each.name, getattr(each, value)) for each in report.campaigns]
     names = [name for name, _ in numbers] + list(report.hidden)
     rows = [(len(names) - place - 0.5, name) for place, name in enumerate(names)]
     says = f"{title} by campaign: the private estimate, its interval, and the truth."
-    # From 0, or below it where noise has carried an interval there, to over all of them.
+    # From 0, or the lowest interval if noise made it negative, to above all numbers.
     least = min((min(number.low, number.truth) for _, number in numbers), default=0)
     most = max((max(number.high, number.truth) for _, number in numbers), default=1)
     x = Axis.numbers("", -beyond(-least, 5) if least < 0 else 0, beyond(max(most, 1), 5), 5)
@@ -38,7 +38,7 @@ def campaigns(report: Report, value: str, title: str) -> Markup:
 
 
 def curve(model: Model, measure: str, title: str) -> Markup:
-    """How good the model was along its way, against both figures of what a run up to there costs."""
+    """The model's quality during training, against both ε figures of a run up to there."""
     says = f"""{title}, {model.people} of them, after so many steps, against what a run of so many steps
         costs: the ε against the ad server alone, and that against it with all helpers but one."""
     x = Axis.numbers("ε that a run up to here costs", 0, beyond(model.points[-1].coalition, 5), 5)
@@ -56,7 +56,7 @@ def curve(model: Model, measure: str, title: str) -> Markup:
 
 
 def calibration(model: Model) -> Markup:
-    """What was predicted against what happened: on the diagonal a model is right."""
+    """What happened against what was predicted: a perfect model is on the diagonal."""
     title = "Share that bought"
     says = """For people grouped by their predicted chance to buy: the share that did, for the private and the
         cleartext model, with two standard errors. A perfect one lies on the diagonal."""
@@ -74,7 +74,7 @@ def calibration(model: Model) -> Markup:
 
 
 def budget(receipts: Receipts) -> Markup:
-    """What was charged, one after another, as far as a source may cost."""
+    """The charges in order, up to a source's budget."""
     title = "ε that one source has cost"
     says = f"""Against the ad server alone {receipts.epsilon:.3g} of {receipts.allowed:g}; against it with all
         helpers but one {receipts.coalition:.3g}."""
@@ -86,7 +86,7 @@ def budget(receipts: Receipts) -> Markup:
     for row, head, figure in ((1.4, alone, "epsilon"), (0.4, together, "coalition")):
         plot.text(head, (0, row), -17)
         costs = [(each.what, cost) for each in receipts.chain if (cost := getattr(each, figure)) > 0]
-        # What cost something, end to end: the report, and then training.
+        # Only receipts with a cost, end to end: the report, then training.
         start, kinds = 0.0, iter((("first", "report"), ("second", "training")))
         for what, cost in costs:
             kind, words = next(kinds, ("first", ""))
@@ -97,18 +97,18 @@ def budget(receipts: Receipts) -> Markup:
 
 
 _CELL, _BYTE, _STRIP, _PARTY = 4.6, 6.2, 12, 40
-"""A bit's place, the room between bytes beside it, how high a strip is, and how far it is to the next."""
+"""A bit's width, the extra gap between bytes, a strip's height, and the distance between strips."""
 
 
 def bits(name: str, title: str, views: Sequence[PartyView], what: str) -> Markup:
-    """Eight bytes of each party, bit by bit: what is known has a pattern, what is masked has none."""
+    """Eight bytes of each party, bit by bit: known values have a pattern, masked ones have none."""
     says = f"{title}: what each party holds, as bits. Shares look random, their sum does not."
     strips = (_strip(view, what, place * _PARTY) for place, view in enumerate(views, start=1))
     return picture(name, title, says, 22 + _PARTY * len(views), chain.from_iterable(strips))
 
 
 def _strip(view: PartyView, what: str, top: float) -> Iterator[Markup]:
-    """Who holds it and how it is shown; below, a path of the ones and a path of the zeros."""
+    """The holder and the value as text; below, a path of the ones and a path of the zeros."""
     held: Held = getattr(view, what)
     who = f"{view.party}, {view.reads[0]}" if view.party == ALL else view.party
     party = element("tspan", who, class_="party")

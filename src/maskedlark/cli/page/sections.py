@@ -1,4 +1,4 @@
-"""The page from top to bottom: what came out, the way of a report, and a section for each of the steps."""
+"""The page's contents: results, the path of a report, and a section per step."""
 
 from collections.abc import Iterator, Sequence
 
@@ -22,7 +22,7 @@ NO_MODEL = "No model was trained in this run: pip install 'maskedlark[train]' br
 
 
 def main(results: DemoResults) -> Iterator[Markup]:
-    """All that stands between the page's head and its foot."""
+    """Everything between the page's head and its foot."""
     intro = f"""A parameter service, an ad server and {results.helpers} helpers ran as processes of their own;
         {results.users:,} simulated browsers reported to them over HTTP. All of it was computed in this run,
         in {results.seconds:.0f} s."""
@@ -40,7 +40,7 @@ def main(results: DemoResults) -> Iterator[Markup]:
 
 
 def _tiles(results: DemoResults) -> Iterator[tuple[str, str]]:
-    """What came out, in a few numbers."""
+    """The results in a few numbers."""
     model, spent, ours, report = results.model, results.receipts, results.attacks[0].ours, results.report
     bought = f"{results.bought:,} bought, which their browsers alone know"
     yield f"{results.users:,}", f"people saw an ad; {bought}"
@@ -57,7 +57,7 @@ def _tiles(results: DemoResults) -> Iterator[tuple[str, str]]:
 
 
 def _way(results: DemoResults) -> Iterator[tuple[str, str]]:
-    """The way of a report, with what came by."""
+    """The path of a report, with counts."""
     sent, with_model = results.sent, " and a private model" if results.model is not None else ""
     words = f"""split what a person did into shares, one for each helper and random by itself, and seal them;
         {results.fake_rate * 100:g} % more are fakes"""
@@ -70,7 +70,7 @@ def _way(results: DemoResults) -> Iterator[tuple[str, str]]:
 
 
 def _measured(report: Report) -> Markup:
-    """The campaign report; what is not shown of it, and what the rest cost."""
+    """The campaign report, what it hides, and what it cost."""
     intro = f"""Sums over sealed reports, with the noise of every helper in them. Whiskers are
         {report.confidence * 100:g} % intervals. The truth can be drawn because this demo made the people up;
         in life nobody has it."""
@@ -97,7 +97,7 @@ def _cells(number: Number) -> tuple[str, str]:
 
 
 def _trained(name: str, title: str, model: Model | None) -> Markup:
-    """The model: its way, and what it is worth."""
+    """The model's training and its quality."""
     if model is None:
         return section(name, title, NO_MODEL)
     intro = f"""A logistic regression of {", ".join(model.features)}: {model.steps} steps through the helpers,
@@ -123,7 +123,7 @@ def _trained(name: str, title: str, model: Model | None) -> Markup:
 
 
 def _calibrated(name: str, title: str, model: Model | None) -> Markup:
-    """How good it is, and whether what it says comes true."""
+    """The model's quality and calibration."""
     if model is None:
         return section(name, title, NO_MODEL)
     intro = f"""Models are judged on {model.people:,} other people. The plot groups them by how likely a model
@@ -152,7 +152,7 @@ def _percent(share: float) -> str:
 
 
 def _seen(results: DemoResults) -> Markup:
-    """What each party has of one person, with its bytes."""
+    """What each party holds of one person, with its bytes."""
     intro = f"""Two reports of somebody who bought, one to add up and one to train, with the bytes of this
         run: a bar is a bit, filled for a one. Each share of the {results.helpers} helpers is random by
         itself, and only their sum means something. Helpers never send it for one person: they send sums over
@@ -166,7 +166,7 @@ def _seen(results: DemoResults) -> Markup:
 
 
 def _spent(receipts: Receipts, model: Model | None) -> Markup:
-    """Receipts, and what they add up to."""
+    """Receipts and their sum."""
     intro = f"""Before a helper answers it signs a receipt, chained to the one before. The chains of all
         {receipts.helpers} helpers verify, from public documents alone: all of this has cost a source at most
         ε = {receipts.epsilon:.3g} of {receipts.allowed:g}, and {receipts.coalition:.3g} if all helpers but
@@ -190,7 +190,7 @@ def _spent(receipts: Receipts, model: Model | None) -> Markup:
 
 
 def _attacked(attacks: Sequence[Attack]) -> Markup:
-    """What helpers win by attacking."""
+    """What helpers gain by attacking."""
     intro = """Two attacks on labels, each by one helper with all the masks that it holds. Both win against
         the public prototype of the paper. An advantage of 1 reads every label, 0 reads none; ± is the
         standard error of a blind guess."""
