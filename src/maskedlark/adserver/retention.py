@@ -18,7 +18,7 @@ from maskedlark.adserver.report_store import Selection
 from maskedlark.clock import Clock
 from maskedlark.errors import MaskedLarkError
 from maskedlark.storage.engine import Database
-from maskedlark.storage.errors import ClockLeapt
+from maskedlark.storage.errors import refuse_leap
 
 DAY_S = 86_400
 AT_ONCE = 500
@@ -80,18 +80,9 @@ class Retention:
         with self._database.write() as connection:
             self._database.alone(connection, "datasets")
             looked = dataset_store.floor(connection).looked or report_store.newest(connection)
-            self._refuse_leap(looked, now)
+            refuse_leap(looked, now, self._most_leap_s, "adserver.toml")
             dataset_store.put_floor(connection, before, max(now, looked))
             return dataset_store.unfinished(connection)
-
-    def _refuse_leap(self, looked: int, now: int) -> None:
-        """Refuse to delete by a clock that seems wrong: deleted reports do not come back."""
-        if looked and now - looked > self._most_leap_s:
-            days = (now - looked) // DAY_S
-            raise ClockLeapt(
-                f"the clock is {days} days ahead of when it was last looked at, so no report is deleted: set "
-                f"the clock; if it is right, start once with most_leap_days = {days + 1} in adserver.toml"
-            )
 
     def _spans(self, before: int, kept: Sequence[Selection]) -> Iterator[Selection]:
         """What may be deleted: for each purpose and document, times below the floor, less what must stay."""

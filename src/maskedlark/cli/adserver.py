@@ -44,11 +44,9 @@ def init(
 ) -> None:
     """Make a folder, settings to fill in, a document key and a request key. Prints their public halves."""
     config.check("--origin", Origin, origin)
-    if parameter_service is not None:
-        config.check("--parameter-service", config.Address, parameter_service)
-    for option, public in (("--service-key", service_key), ("--origin-key", origin_key)):
-        if public is not None:
-            config.check(option, PublicKey, public)
+    config.check("--parameter-service", config.Address, parameter_service)
+    config.check("--service-key", PublicKey, service_key)
+    config.check("--origin-key", PublicKey, origin_key)
     request_key = _public(key_file.read(key)) if key else None
     if request_key is not None and request_key == origin_key:
         raise BadKeyFile(f"{key} is the document key: leave --key out, and a request key is made")

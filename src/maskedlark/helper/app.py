@@ -12,7 +12,6 @@ from starlette.concurrency import run_in_threadpool
 
 from maskedlark.core import field
 from maskedlark.dp.session_charge import MAX_STEPS
-from maskedlark.helper import receipts
 from maskedlark.helper.admission import RequestAdmission
 from maskedlark.helper.fair_scheduler import FairScheduler
 from maskedlark.helper.metrics import HelperCounts
@@ -87,12 +86,9 @@ def create_app(service: Service, forget_every_s: float = FORGET_EVERY_S) -> Fast
     answers.install(app)
     counts = HelperCounts(service, metrics.install(app, "helper"))
     # Two kinds of threads: the loop and short work never wait for them, nor queries for datasets.
-    admission, workers = (
-        RequestAdmission(service.request_verifier(), service.config.limits),
-        service.config.workers,
-    )
-    ingesting = SignedWork(admission, FairScheduler(2 * workers, "ingesting"))
-    answering = SignedWork(admission, FairScheduler(workers, "answering"))
+    admission = RequestAdmission(service.request_verifier(), service.config.limits)
+    ingesting = SignedWork(admission, FairScheduler(2 * service.config.workers, "ingesting"))
+    answering = SignedWork(admission, FairScheduler(service.config.workers, "answering"))
     app.include_router(health.router(service.check))
     _add_public(app, service)
     _add_datasets(app, service, ingesting, counts)
@@ -130,7 +126,7 @@ def _add_public(app: FastAPI, service: Service) -> None:
     @app.get("/v1/origins/{origin}/receipts")
     def chain(origin: Origin, after: After = 0) -> Response:
         """A page of what was sealed and answered for an origin: the receipts after this number."""
-        return _response(receipts.page(service.ledger, origin, after))
+        return _response(service.receipts(origin, after))
 
 
 def _add_datasets(app: FastAPI, service: Service, signed: SignedWork, counts: HelperCounts) -> None:

@@ -114,8 +114,12 @@ def put_back(config: Config, source: Path) -> Manifest:
         if database is not None and database.exists():
             raise BadBackup(f"{database} is there: move it away first, nothing is written over it")
         for name, wanted in manifest.files.items():
-            place = _place(config, name)
-            if place is not None and name != DATABASE:
+            kind, _, rest = name.partition("/")
+            if kind not in ("columns", "parameters", "keys", "database") or not rest:
+                raise BadBackup(f"the backup has a file that no helper has: {name}")
+            place = config.folder / name
+            # Keys that are there were made since then: they are the published ones.
+            if name != DATABASE and not (name == _KEYS and place.exists()):
                 _replace(source / name, place, wanted)
         if database is not None:
             _replace(source / DATABASE, database, manifest.files[DATABASE])
@@ -190,16 +194,6 @@ def _copy_parameters(source: Path, folder: Path) -> dict[str, Copied]:
         name = f"parameters/{path.relative_to(source).as_posix()}"
         copied[name] = _copy(path, folder / name)
     return copied
-
-
-def _place(config: Config, name: str) -> Path | None:
-    """Where a backup's file belongs; None if a newer one is there."""
-    kind, _, rest = name.partition("/")
-    if kind not in ("columns", "parameters", "keys", "database") or not rest:
-        raise BadBackup(f"the backup has a file that no helper has: {name}")
-    place = config.folder / name
-    # Keys made since then are the published ones.
-    return None if name == _KEYS and place.exists() else place
 
 
 def _replace(source: Path, place: Path, wanted: Copied) -> None:

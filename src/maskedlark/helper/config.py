@@ -164,10 +164,8 @@ class InitOptions:
     def __post_init__(self) -> None:
         config.check("name", Name, self.name)
         config.check("address", Address, self.address)
-        if self.parameter_service is not None:
-            config.check("--parameter-service", Address, self.parameter_service)
-        if self.service_key is not None:
-            config.check("--service-key", PublicKey, self.service_key)
+        config.check("--parameter-service", Address, self.parameter_service)
+        config.check("--service-key", PublicKey, self.service_key)
         for identity in self.trusted:
             config.check("--trust", PublicKey, identity)
 

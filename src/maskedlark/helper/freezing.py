@@ -184,18 +184,15 @@ class Freezer:
                 target = Path(tempfile.mkdtemp(prefix="columns-", dir=folder))  # 0700
                 undo.callback(shutil.rmtree, target, ignore_errors=True)
                 merged = merge(folder, target, document, purpose, agreed)
-                self._check(merged, wanted)
+                if wanted.digest not in (None, merged.digest.hex()):
+                    raise SealMismatch("this helper finds another dataset than the other: nothing was sealed")
+                if merged.expires <= self._context.now():
+                    raise Expired("a report of this dataset is past its lifetime: abort it, send the others")
                 undo.pop_all()
         except OSError as error:
             raise StorageUnavailable("the columns cannot be written now; seal it again later") from error
         # From here on the folder stays: if the database fails now, it may still have stored the seal.
         self._commit(row, fingerprint(wanted), agreed, target.name, merged)
-
-    def _check(self, merged: Merged, wanted: Sealing) -> None:
-        if wanted.digest is not None and bytes.fromhex(wanted.digest) != merged.digest:
-            raise SealMismatch("this helper finds another dataset than the other: nothing was sealed")
-        if merged.expires <= self._context.now():
-            raise Expired("a report of this dataset is past its lifetime: abort it, and send the others")
 
     def _commit(
         self, row: DatasetRow, agreed_on: bytes, agreed: list[AgreedChunk], folder: str, merged: Merged

@@ -8,7 +8,6 @@ process. Freed ids stay in their runs, and in a run of their own, until they are
 
 import tempfile
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +18,7 @@ from sqlalchemy import ColumnElement, Connection, Delete, Update, func, select, 
 from maskedlark.core.sharing import ID_BYTES, ByteRows
 from maskedlark.helper.tables import CHUNKS, FLOOR, MARK, SCHEMA_VERSION, TABLES, ids_in
 from maskedlark.storage.engine import Database
-from maskedlark.storage.errors import ClockLeapt
+from maskedlark.storage.errors import refuse_leap
 from maskedlark.storage.schema import prepare
 
 Names = NDArray[np.bytes_]
@@ -125,7 +124,7 @@ class Ids:
         """Forget ids of expired reports, once all of their chunk have expired."""
         with self._database.write() as connection:
             before = self.lock(connection).watermark
-            self._refuse_leap(before, now)
+            refuse_leap(before, now, self._most_leap_s, "helper.toml")
             moment = max(now, before)
             # Before ids are deleted: a clock that is set back must not revive one of them.
             connection.execute(update(MARK).values(watermark=moment))
@@ -149,22 +148,15 @@ class Ids:
         self.freed(freed, gone)
         return len(rows)
 
-    def _refuse_leap(self, before: int, now: int) -> None:
-        """Refuse a clock that leapt: what it deletes wrongly does not come back."""
-        if before and now - before > self._most_leap_s:
-            days = (now - before) // 86_400
-            raise ClockLeapt(
-                f"the clock is {days} days ahead of when it was last looked at, so nothing is deleted: set "
-                f"the clock; if it is right, start once with most_leap_days = {days + 1} in helper.toml"
-            )
-
     def _refresh(self, connection: Connection, cursor: IdCursor) -> None:
         """Read what was claimed since; everything, if some was freed without a report to us."""
         if self._freed != cursor.freed:
             self._runs, self._gone, self._claims, self._freed = [], _NONE, 0, cursor.freed
         if self._claims < cursor.claims:
-            for ids in _since(connection, self._claims):
-                self._add(names(ids))
+            since = select(CHUNKS.c.ids).where(CHUNKS.c.claim > self._claims, CHUNKS.c.ids.is_not(None))
+            in_pieces = since.order_by(CHUNKS.c.claim).execution_options(yield_per=64)
+            for ids in connection.scalars(in_pieces):
+                self._add(names(ids_in(ids)))
             self._claims = cursor.claims
 
     def _add(self, new: Names) -> None:
@@ -190,12 +182,6 @@ class Ids:
             file.flush()
             mapped: Names = np.memmap(file, run.dtype, "r")
         return mapped
-
-
-def _since(connection: Connection, claims: int) -> Iterator[ByteRows]:
-    rows = select(CHUNKS.c.ids).where(CHUNKS.c.claim > claims, CHUNKS.c.ids.is_not(None))
-    for row in connection.execute(rows.order_by(CHUNKS.c.claim).execution_options(yield_per=64)):
-        yield ids_in(row.ids)
 
 
 def _among(wanted: Names, run: Names) -> NDArray[np.bool_]:

@@ -78,7 +78,10 @@ class ChunkWorkers:
         try:
             return pool.submit(open_chunk, opener, body, folder).result()
         except BrokenProcessPool:
-            self._drop(pool)
+            with self._lock:
+                if self._pool is pool:
+                    self._pool = None  # The next chunk gets new workers.
+            pool.shutdown(wait=False)
             raise IngestInterrupted("the process that opened this chunk has ended; send it again") from None
 
     def close(self) -> None:
@@ -95,13 +98,6 @@ class ChunkWorkers:
                     self._workers, multiprocessing.get_context("spawn"), _follow_the_parent
                 )
             return self._pool
-
-    def _drop(self, pool: ProcessPoolExecutor) -> None:
-        """Give the next chunk new workers."""
-        with self._lock:
-            if self._pool is pool:
-                self._pool = None
-        pool.shutdown(wait=False)
 
 
 def _follow_the_parent() -> None:

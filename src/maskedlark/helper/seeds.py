@@ -6,7 +6,7 @@ sealed to us, and deleted when its dataset expires.
 
 from collections.abc import Callable, Mapping
 
-from sqlalchemy import Column, Connection, LargeBinary, MetaData, String, Table, delete, select
+from sqlalchemy import Column, LargeBinary, MetaData, Select, String, Table, delete, select
 
 from maskedlark.clock import Clock
 from maskedlark.core.batches import SEED_BYTES
@@ -90,7 +90,7 @@ class Seeds:
 
     def _stored(self, document: Document, dataset: bytes) -> bytes | None:
         with self._database.read() as connection:
-            return _message(connection, document.origin, dataset)
+            return connection.scalar(_message(document.origin, dataset))
 
     def _unseal(self, document: Document, dataset: bytes, message: bytes) -> bytes:
         return shared_seed.unseal(message, document, dataset, self._signer.helper, self._keys())
@@ -99,12 +99,8 @@ class Seeds:
         """Store a message unless there is one; returns the stored one."""
         with self._database.write() as connection:
             self._database.insert_new(connection, SEEDS, [(origin, dataset, message)])
-            kept = _message(connection, origin, dataset)
-        assert kept is not None, "it was there, or was inserted"
-        return kept
+            return connection.scalars(_message(origin, dataset)).one()
 
 
-def _message(connection: Connection, origin: str, dataset: bytes) -> bytes | None:
-    query = select(SEEDS.c.message).where(SEEDS.c.origin == origin, SEEDS.c.dataset == dataset)
-    message: bytes | None = connection.scalar(query)
-    return message
+def _message(origin: str, dataset: bytes) -> Select[bytes]:
+    return select(SEEDS.c.message).where(SEEDS.c.origin == origin, SEEDS.c.dataset == dataset)

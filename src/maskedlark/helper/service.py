@@ -19,16 +19,17 @@ from maskedlark.helper.folder_lock import only_process
 from maskedlark.helper.keyring import DAY_S, Keyring
 from maskedlark.helper.request_keys import RequestKeys
 from maskedlark.helper.seeds import Seeds
-from maskedlark.ledger.ledger import Ledger
+from maskedlark.ledger.ledger import PAGE, Ledger
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness
 from maskedlark.release import messages
 from maskedlark.release.checks import Dataset
 from maskedlark.release.kept_answers import KeptAnswers
-from maskedlark.release.messages import RecordCounts, Request
+from maskedlark.release.messages import ReceiptPage, RecordCounts, Request
 from maskedlark.release.release import Release
 from maskedlark.storage.engine import file_of, open_database
 from maskedlark.storage.errors import ClockLeapt
+from maskedlark.web import pages
 from maskedlark.web.errors import DocumentOfAnother, NotNamed
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.request_signature import RequestVerifier
@@ -114,6 +115,13 @@ class Service:
         records = {tag: named.size(tag) for tag in named.document.declared_models}
         free_slot = self.releases.free_slot(origin, dataset)
         return RecordCounts(records=records, free_slot=free_slot).encode()
+
+    def receipts(self, origin: str, after: int) -> bytes:
+        """The receipts after this number, as many as fit into a page, and whether more follow."""
+        receipts = self.ledger.receipts(origin, after)
+        # The last of a full ledger page is left for the next one, which shows that there is a next one.
+        count = pages.fitting(len(each.encode()) for each in receipts[: PAGE - 1])
+        return ReceiptPage(receipts=tuple(receipts[:count]), more=count < len(receipts)).encode()
 
     def find(self, origin: str, digest: bytes) -> Dataset:
         """A dataset of the caller's, under a document that passes today's policy."""

@@ -67,8 +67,15 @@ class ChainCache(_Cache):
     def load(self) -> None:
         """Read what this or another process has stored since the last call."""
         while (path := self._path(len(self.signed) + 1)).exists():
-            self._read(path)
-        if len(self.signed) < (seen := self._seen()):
+            with _intact(path):
+                signed = chain.decode(path.read_bytes())
+                document = self.follow(signed, len(self.documents) + 1)
+            self.signed.append(signed)
+            self.documents.append(document)
+        seen, path = 0, self.folder / "seen"
+        with suppress(FileNotFoundError), _intact(path):
+            seen = int(path.read_text())
+        if len(self.signed) < seen:
             raise CorruptCache(
                 f"{self.folder} lacks version {len(self.signed) + 1} of {self.origin}, but {seen} was seen: "
                 "restore it, or remove the folder to begin anew"
@@ -110,19 +117,6 @@ class ChainCache(_Cache):
 
     def _path(self, version: int) -> Path:
         return self.folder / f"{version}.json"
-
-    def _read(self, path: Path) -> None:
-        with _intact(path):
-            signed = chain.decode(path.read_bytes())
-            document = self.follow(signed, len(self.documents) + 1)
-        self.signed.append(signed)
-        self.documents.append(document)
-
-    def _seen(self) -> int:
-        path = self.folder / "seen"
-        with suppress(FileNotFoundError), _intact(path):
-            return int(path.read_text())
-        return 0
 
 
 class KeyCache(_Cache):

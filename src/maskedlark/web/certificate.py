@@ -25,14 +25,11 @@ def context(certificate: Path, key: Path) -> ssl.SSLContext:
         # A wrong password rather than none: without one OpenSSL would prompt on the terminal.
         made.load_cert_chain(certificate, key, password="")
     except ssl.SSLError as error:
-        raise BadCertificate(_reason(certificate, key, error)) from None
+        reason = f"{certificate} and {key} are no certificate and key in PEM, the key without password"
+        if error.reason == "KEY_VALUES_MISMATCH":
+            reason = f"{key} is not the key of the first certificate in {certificate}: give the pair"
+        raise BadCertificate(reason) from None
     return made
-
-
-def _reason(certificate: Path, key: Path, error: ssl.SSLError) -> str:
-    if error.reason == "KEY_VALUES_MISMATCH":
-        return f"{key} is not the key of the first certificate in {certificate}: give the pair"
-    return f"{certificate} and {key} are no certificate and key in PEM, the key without password"
 
 
 class Handshake(SSLProtocol):

@@ -128,10 +128,10 @@ def read(path: Path, form: type[Form]) -> Form:
         raise BadConfig(f"{path} holds a number or a list that no setting takes") from None
 
 
-def check(what: str, form: Any, text: str) -> None:  # noqa: ANN401 - a type, as pydantic takes it
-    """Refuse a string that is not valid for a setting of this type. Run before writing it to a file."""
+def check(what: str, form: Any, text: str | None) -> None:  # noqa: ANN401 - a type, as pydantic takes it
+    """Refuse a string, if given, that is no valid setting of this type. Run before writing it to a file."""
     try:
-        TypeAdapter(form).validate_python(text, strict=True)
+        TypeAdapter(form | None).validate_python(text, strict=True)
     except ValidationError as error:
         raise BadConfig(f"{what}: {_plain(error.errors()[0])}") from None
 

@@ -79,18 +79,13 @@ class ConnectionLimiter:
         for connection, (awaited, since) in list(self._since.items()):
             if now - since > self._within_s.get(awaited, float("inf")):
                 self._end(connection)
-        self._relieve()
-
-    def _relieve(self) -> None:
-        waited = self._since.items()
-        reading = [each for each, (awaited, _) in waited if awaited is Awaited.READING]
+        reading = [each for each, (awaited, _) in self._since.items() if awaited is Awaited.READING]
         held = {each: each.get_write_buffer_size() for each in reading}
         total = sum(held.values())
         for connection, size in held.items():
-            if total <= MAX_UNREAD:
-                return
-            self._end(connection)
-            total -= size
+            if total > MAX_UNREAD:
+                self._end(connection)
+                total -= size
 
     def _end(self, connection: asyncio.Transport) -> None:
         """Abort it. Not `close`: that waits for a reader that may never read."""

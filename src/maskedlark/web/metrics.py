@@ -196,20 +196,16 @@ def ready(check: Callable[[], None], registry: CollectorRegistry) -> None:
     """Show what `/ready` would answer, apart from draining."""
 
     def find() -> dict[Labels, float]:
-        try:
+        with suppress(MaskedLarkError, OSError):
             check()
-        except (MaskedLarkError, OSError):
-            return {(): 0.0}
-        return {(): 1.0}
+            return {(): 1.0}
+        return {(): 0.0}
 
     LazyGauge("maskedlark_ready", "1 if the service can do its work now.", (), find, registry)
 
 
 def disk(folder: Path, registry: CollectorRegistry) -> None:
     """Show how much disk space is left where a service writes."""
-
-    def find() -> dict[Labels, float]:
-        return {(): float(shutil.disk_usage(folder).free)}
-
     room = "Room that is left where the service keeps its data."
-    LazyGauge("maskedlark_disk_free_bytes", room, (), find, registry)
+    usage = partial(shutil.disk_usage, folder)
+    LazyGauge("maskedlark_disk_free_bytes", room, (), lambda: {(): float(usage().free)}, registry)

@@ -1,7 +1,7 @@
 """Chains of signed documents over HTTP, page by page. Strict; signatures are not verified here."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -12,7 +12,7 @@ from maskedlark.parameters.chain import Signed
 MAX_PAGE = 64
 """Documents in one page."""
 MAX_PAGE_BYTES = 1 << 20
-"""A page ends before the document that would exceed this, but holds at least one."""
+"""A page ends before the item that would exceed this, but holds at least one."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,13 @@ class Page:
 
 def page(documents: Sequence[Signed]) -> Page:
     """The first documents, as many as fit into one page. Run by the parameter service."""
-    sizes = accumulate(len(signed.body) for signed in documents[:MAX_PAGE])
-    count = max(1, sum(size <= MAX_PAGE_BYTES for size in sizes))
+    count = fitting(len(signed.body) for signed in documents[:MAX_PAGE])
     return Page(tuple(documents[:count]), count < len(documents))
+
+
+def fitting(sizes: Iterable[int]) -> int:
+    """How many of these go into one page: at least one."""
+    return max(1, sum(size <= MAX_PAGE_BYTES for size in accumulate(sizes)))
 
 
 def decode_page(data: bytes) -> Page:

@@ -70,7 +70,12 @@ class ParameterClient(ClosesOnExit):
             known = self._known(origin)
             known.refuse_forked()
             if not self._is_fresh(f"origin {origin}"):
-                self._refresh(known)
+                try:
+                    self._advance(known)
+                    self._asked[f"origin {origin}"] = self._clock.now()
+                except ServiceAway:
+                    if not known.documents:
+                        raise
             return list(known.documents)
 
     def signed_chain(self, origin: str) -> list[Signed]:
@@ -104,15 +109,6 @@ class ParameterClient(ClosesOnExit):
             raise UnknownOrigin(f"no key is pinned here for {origin}: pin its first document key")
         self._chains[origin].load()
         return self._chains[origin]
-
-    def _refresh(self, known: ChainCache) -> None:
-        try:
-            self._advance(known)
-        except ServiceAway:
-            if not known.documents:
-                raise
-        else:
-            self._asked[f"origin {known.origin}"] = self._clock.now()
 
     def _advance(self, known: ChainCache) -> None:
         """Follow the service to its newest document, or raise how its chain differs from ours."""

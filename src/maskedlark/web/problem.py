@@ -12,6 +12,7 @@ import inspect
 import json
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -164,13 +165,10 @@ def _restored(status: int, problem: dict[str, object]) -> MaskedLarkError:
 
 
 def _decode(body: bytes) -> dict[str, object]:
-    if len(body) > MAX_PROBLEM:
-        return {}
-    try:
-        problem = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return problem if isinstance(problem, dict) else {}
+    with suppress(ValueError, RecursionError):
+        if len(body) <= MAX_PROBLEM and isinstance(problem := json.loads(body), dict):
+            return problem
+    return {}
 
 
 def _facts(problem: dict[str, object]) -> dict[str, object]:

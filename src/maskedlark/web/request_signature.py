@@ -15,15 +15,12 @@ again. So every request must be idempotent: the signature tells who asks, and th
 tells whether it was asked before.
 """
 
-import asyncio
 import base64
 import binascii
 import hashlib
 import re
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from maskedlark.clock import Clock
 from maskedlark.errors import BadSignature
@@ -37,9 +34,6 @@ from maskedlark.web.errors import (
 )
 from maskedlark.wire.report import MAX_ORIGIN
 from maskedlark.wire.signatures import SIGNATURE_BYTES, SigningKey, VerifyingKey
-
-if TYPE_CHECKING:  # Measuring clients sign requests without a web framework.
-    from starlette.requests import Request
 
 COMPONENTS = (
     "@method",
@@ -191,17 +185,6 @@ class RequestVerifier:
         except BadSignature:
             raise BadRequestSignature("the signature does not verify over this request") from None
         return VerifiedRequest(signed.origin, signed.digest)
-
-
-async def verify(request: "Request", verifier: RequestVerifier, pool: Executor) -> VerifiedRequest:
-    """Who signed this request; nothing of its body is read. Run by a helper."""
-    scope = request.scope
-    # The raw path, since that was signed. In a pool of its own: the origin's key may have to be fetched, and
-    # other work must not wait for that.
-    sent = scope["method"], scope["raw_path"], scope["query_string"], scope["headers"]
-    verified = await asyncio.get_running_loop().run_in_executor(pool, verifier.verify, *sent)
-    request.state.origin = verified.origin  # For logs and counts, which name only signers.
-    return verified
 
 
 def _once(headers: Iterable[tuple[bytes, bytes]]) -> list[str]:

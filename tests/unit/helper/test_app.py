@@ -663,14 +663,12 @@ def test_it_is_ready_while_the_parameter_service_hangs(helper, monkeypatch):
 
 
 def test_receipts_come_in_pages(helper, monkeypatch):
-    from maskedlark.helper import receipts as pages
-
     document = helper.publish(fake_rate=0.0)
     sealed = helper.sealed(document)
     for number in range(4):
         helper.remote().post("/v1/releases", question(sealed.digest, number=number, noise=200.0), JSON_TYPE)
     whole, _ = receipts(helper)
-    monkeypatch.setattr(pages, "PAGE_BYTES", 2 * len(whole[1].encode()) + 10)
+    monkeypatch.setattr("maskedlark.web.pages.MAX_PAGE_BYTES", 2 * len(whole[1].encode()) + 10)
     found, more = receipts(helper)
     assert more
     assert 1 <= len(found) < len(whole)

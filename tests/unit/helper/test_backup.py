@@ -11,10 +11,12 @@ from maskedlark.helper import backup
 from maskedlark.helper.columns import Contents
 from maskedlark.helper.errors import BadBackup, DamagedDataset, FolderInUse
 from maskedlark.helper.keyring import Keyring
+from maskedlark.randomness import SystemRandomness
 from maskedlark.storage.engine import open_database
 from maskedlark.web.errors import BadKeyFile
 from tests.unit.helper.lost import LITTLE_NOISE, Lost, ask, seal, send
 from tests.unit.helper.world import DAY_S, NAME, running, settings, world
+from tests.unit.parameters.cases import HELPER_KEYS
 
 
 @pytest.fixture
@@ -178,14 +180,20 @@ def test_what_is_no_backup_of_this_helper_is_refused(tmp_path):
         backup.put_back(lost.config, tmp_path / "backup")
 
 
-def test_newer_keys_are_not_replaced(running_one):
-    found = take(running_one, with_keys=True)
-    keyring = Keyring(config(running_one).keys_folder, NAME)
-    before = keyring.configuration
-    listed = backup.read_manifest(found, NAME)
-    assert backup._place(config(running_one), "keys/keys.json") is None
-    assert "keys/keys.json" in listed.files
-    assert keyring.configuration == before
+def test_newer_keys_are_not_replaced(tmp_path):
+    with world(tmp_path, anchor=str(tmp_path / "anchor")) as at:
+        copy, mine = take(at, with_keys=True), config(at)
+    keyring, database = Keyring(mine.keys_folder, NAME), mine.folder / "database" / "helper.sqlite"
+    backed_up = keyring.configuration
+    keyring.rotate(HELPER_KEYS[0], mine.address, at.clock.now(), SystemRandomness())
+    newer = keyring.configuration
+    database.unlink()
+    backup.put_back(mine, copy)
+    assert keyring.configuration == newer != backed_up
+    database.unlink()
+    (mine.keys_folder / "keys.json").unlink()
+    backup.put_back(mine, copy)
+    assert keyring.configuration == backed_up
 
 
 def test_a_servers_database_is_dumped_by_its_own_tools(tmp_path, postgresql_url):

@@ -184,6 +184,6 @@ def test_pruning_tells_what_was_pruned(desk, monkeypatch):
     for number in range(12):
         desk.claim(number, rows(number, 4))
     assert all(desk.taken(rows(11, 4)))
-    monkeypatch.setattr(room, "_since", lambda *_: pytest.fail("all ids are read again"))
+    monkeypatch.setattr(desk.ids, "_add", lambda *_: pytest.fail("all ids are read again"))
     desk.ids.prune(4)
     assert [any(desk.taken(rows(number, 4))) for number in range(12)] == [False] * 5 + [True] * 7

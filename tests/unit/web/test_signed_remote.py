@@ -2,7 +2,6 @@
 
 import socket
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import httpx
@@ -25,13 +24,12 @@ from maskedlark.web.errors import (
     UnsignedRequest,
 )
 from maskedlark.web.remote import Patience, Remote, SignedRemote
-from maskedlark.web.request_signature import RequestVerifier, verify
+from maskedlark.web.request_signature import RequestVerifier
 from maskedlark.wire.signatures import SigningKey
 
 NOW = 1_900_000_000
 KEY, OTHER_KEY = (SigningKey.generate(FixedRandomness(seed)) for seed in (b"ads", b"other"))
 MAX_BODY = 1 << 20
-POOL = ThreadPoolExecutor(2)
 
 
 def helper_app():
@@ -42,7 +40,10 @@ def helper_app():
 
     @app.api_route("/v1/{rest:path}", methods=["GET", "POST", "DELETE"])
     async def echo(request: Request, rest: str):
-        verified = await verify(request, verifier, POOL)
+        scope = request.scope
+        verified = verifier.verify(
+            scope["method"], scope["raw_path"], scope["query_string"], scope["headers"]
+        )
         with body.Room(MAX_BODY).place() as place:
             found = await body.read(request, MAX_BODY, 10.0, place)
         verified.check(found)
