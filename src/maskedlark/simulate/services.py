@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Self
 
+from maskedlark.randomness import SystemRandomness
 from maskedlark.web.errors import ServiceAway
 
 STOPS_WITHIN_S = 30
@@ -90,9 +91,9 @@ class Process:
 
 def free_port() -> int:
     """A port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
+    # None of those that systems give to outgoing connections: one could have it before the service listens.
+    ports = iter(lambda: 15_000 + int(SystemRandomness().below(15_000, 1)[0]), None)
+    return next(port for port in ports if is_free(port))
 
 
 def is_free(port: int) -> bool:
