@@ -142,8 +142,8 @@ MUTANTS = (
     Mutant(
         "an answer: of a query or a step carries a mask",
         SOURCE + "release/release.py",
-        "masked = zero_sum.masked(_flat(tables), key, place, len(helpers))",
-        "masked = _flat(tables)",
+        "masked = zero_sum.masked(messages.flat(tables), key, place, len(helpers))",
+        "masked = messages.flat(tables)",
         "tests/unit/release/test_steps.py tests/unit/release/test_release.py",
     ),
     Mutant(

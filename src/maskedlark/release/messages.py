@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from maskedlark.core import field
@@ -21,7 +22,7 @@ from maskedlark.dp.mechanisms import MAX_NOISE, MIN_NOISE, Kind
 from maskedlark.dp.sampling import Sampling
 from maskedlark.dp.session_charge import MAX_STEPS
 from maskedlark.errors import BadArguments, WrongLength, WrongType
-from maskedlark.functions.function import Group
+from maskedlark.functions.function import Group, TableSchema
 from maskedlark.ledger import receipt
 from maskedlark.ledger.receipt import Hex16, SignedReceipt
 from maskedlark.parameters.settings import MAX_NUMBER, Hex32, Name, Settings, faults
@@ -122,6 +123,32 @@ class AnswerTable:
         rows = [codec.listed([_entry(key) for key in row]) for row in self.rows]
         columns = [codec.octets(field.to_bytes(column)) for column in self.columns]
         return _TABLE.write(codec.listed(rows), codec.listed(columns))
+
+
+def flat(tables: Sequence[AnswerTable]) -> FieldArray:
+    """All numbers of all tables, one after the other."""
+    return np.concatenate([column.ravel() for table in tables for column in table.columns])
+
+
+def cut(
+    numbers: FieldArray, rows: Sequence[Sequence[Group]], widths: Sequence[Sequence[int]]
+) -> list[AnswerTable]:
+    """The tables that `flat` made these numbers of: their rows, and the widths of their columns."""
+    tables, start = [], 0
+    for groups, own in zip(rows, widths, strict=True):
+        columns = []
+        for width in own:
+            end = start + len(groups) * width
+            columns.append(numbers[start:end].reshape(len(groups), width))
+            start = end
+        tables.append(AnswerTable(groups, columns))
+    return tables
+
+
+def one_row_each(schemas: Sequence[TableSchema], numbers: FieldArray) -> list[AnswerTable]:
+    """An answer over hidden records: one row per table, whatever the records."""
+    widths = [[column.width for column in schema.columns] for schema in schemas]
+    return cut(numbers, [[()]] * len(schemas), widths)
 
 
 @dataclass(frozen=True, repr=False)

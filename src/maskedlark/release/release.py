@@ -26,11 +26,11 @@ from maskedlark.core.records import Records
 from maskedlark.dp import mechanisms, sampling
 from maskedlark.dp.accountant import Charge
 from maskedlark.dp.session_charge import SessionCharge
+from maskedlark.errors import BadArguments
 from maskedlark.functions.function import (
     AnyFunction,
     Column,
     Function,
-    Group,
     Query,
     SteppedFunction,
     Table,
@@ -41,7 +41,7 @@ from maskedlark.ledger.ledger import Ledger
 from maskedlark.ledger.receipt import SignedReceipt
 from maskedlark.ledger.sessions import Sessions
 from maskedlark.parameters import randomised
-from maskedlark.release import parts, zero_sum
+from maskedlark.release import messages, parts, zero_sum
 from maskedlark.release.checks import Dataset, Scope, Seeds, check_answer, most_bytes
 from maskedlark.release.errors import OtherPurpose, UnknownFunction
 from maskedlark.release.kept_answers import KeptAnswers
@@ -218,9 +218,9 @@ class Release:
         with self._kept.room(job.origin, job.request, most_bytes(job.query, 1)) as room:
             seed_of = job.charge()
             if (before := self._kept.read(job.origin, job.request, job.asked)) is not None:
-                return list(_fixed_form(job.query, field.from_bytes(before)))
+                return messages.one_row_each(job.query.schemas, field.from_bytes(before))
             tables = self._compute(job, seed_of)
-            flat = field.to_bytes(_flat(tables))
+            flat = field.to_bytes(messages.flat(tables))
             self._kept.write(room, job.origin, job.request, job.asked, flat, job.scope.expires)
         return tables
 
@@ -231,9 +231,9 @@ class Release:
         columns = [column for table in tables for column in table.columns]
         key, helpers = zero_sum.key(job.seeds, *job.mask_context(columns)), document.helpers
         place = [each.name for each in helpers].index(self._helper)
-        masked = zero_sum.masked(_flat(tables), key, place, len(helpers))
-        shapes = [(table.rows, [column.shape[1] for column in table.columns]) for table in tables]
-        return list(_cut(masked, shapes))
+        masked = zero_sum.masked(messages.flat(tables), key, place, len(helpers))
+        widths = [[column.shape[1] for column in table.columns] for table in tables]
+        return messages.cut(masked, [table.rows for table in tables], widths)
 
     def explain(self, origin: str, request: Request) -> Explained:
         """What the answer would cost, without charging it."""
@@ -247,7 +247,8 @@ class Release:
         query = function.ask(scope.document, request.arguments)
         records, computed = scope.size(query.tag), function.engine
         if query.part is not None:
-            assert not any(schema.by for schema in query.schemas), "groups would tell who is in a hidden part"
+            if any(schema.by for schema in query.schemas):
+                raise BadArguments("a part that is hidden has no groups: which of them are there would tell")
             records, computed = int(records * query.part.share), _drawn(function)
         scope.check_noise(request.noise)
         scope.check_size(records)
@@ -378,6 +379,7 @@ def _noised(
         columns = []
         for place, (column, share) in enumerate(zip(schema.columns, table.shares, strict=True)):
             assert share.shape == (len(table.rows), column.width), "a function returns what it planned"
+            assert len(table.rows) == 1 or not job.is_hidden, "whether a row is there would tell"
             columns.append(_with_noise(job, column, share[kept], seed_of(number, place)))
         yield AnswerTable([table.rows[row] for row in kept.tolist()], columns)
 
@@ -390,31 +392,10 @@ def _with_noise(job: _Job, column: Column, share: FieldArray, seed: bytes) -> Fi
     return field.add(np.ascontiguousarray(share), field.from_signed(noise).reshape(share.shape))
 
 
-def _flat(tables: Sequence[AnswerTable]) -> FieldArray:
-    return np.concatenate([column.ravel() for table in tables for column in table.columns])
-
-
-def _fixed_form(query: Query, flat: FieldArray) -> Iterator[AnswerTable]:
-    """Numbers as an answer over hidden records: one row per table, whatever the records."""
-    return _cut(flat, [([()], [column.width for column in schema.columns]) for schema in query.schemas])
-
-
-def _cut(flat: FieldArray, shapes: Sequence[tuple[Sequence[Group], Sequence[int]]]) -> Iterator[AnswerTable]:
-    """Cut consecutive numbers into tables, by rows and column widths."""
-    start = 0
-    for rows, widths in shapes:
-        columns = []
-        for width in widths:
-            columns.append(flat[start : start + len(rows) * width].reshape(len(rows), width))
-            start += len(rows) * width
-        yield AnswerTable(rows, columns)
-
-
 def column_seed(seed: bytes, table: int, column: int) -> bytes:
-    """A seed for every column: no two draws of one release share noise. `seed`: the root of the release's
-    noise.
+    """A seed for every column: no two draws of one release share noise.
 
-    Run by helpers, and by anyone auditing them with a helper's folder.
+    Run by helpers, and by anyone auditing them with a helper's folder. `seed`: the root of its noise.
     """
     return hashlib.sha256(
         b"maskedlark v1 noise" + seed + table.to_bytes(4, "big") + column.to_bytes(4, "big")

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from maskedlark.core import batches, field, sharing
+from maskedlark.errors import BadArguments
 from maskedlark.functions import model
 from maskedlark.functions.evaluation import EvaluationQuery
+from maskedlark.functions.function import TableSchema
 from maskedlark.helper import explanation
 from maskedlark.release.errors import TooFewRecords
 from maskedlark.release.messages import Request
@@ -157,3 +159,20 @@ def test_the_victims_part_cannot_be_told_by_explaining_with_and_without_it(tmp_p
         found.add(whole - both.explained(both.request(2, part="held_out", held_out=0.25))["records"])
         rig.close()
     assert found == {5}
+
+
+def test_groups_of_a_hidden_part_are_refused_before_anything_is_charged(asked, monkeypatch):
+    """Which groups are there would tell who is in it, also where an operator's own function returns them."""
+    schemas = EvaluationQuery.schemas.func(asked_query(asked))
+    grouped = tuple(TableSchema(("city",), each.columns) for each in schemas)
+    monkeypatch.setattr(EvaluationQuery, "schemas", grouped)
+    request = asked.request(1, part="held_out", held_out=0.25)
+    before = [len(ledger.receipts(ORIGIN)) for ledger, _, _ in asked.rig.ledgers]
+    for desk in asked.desks:
+        with pytest.raises(BadArguments, match="no groups"):
+            desk.answer(ORIGIN, request.encode(), request)
+    assert [len(ledger.receipts(ORIGIN)) for ledger, _, _ in asked.rig.ledgers] == before
+
+
+def asked_query(asked):
+    return asked.desks[0].check(ORIGIN, asked.request(2, part="held_out", held_out=0.25)).query
