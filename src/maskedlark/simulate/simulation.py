@@ -49,7 +49,6 @@ class Simulation(AbstractContextManager["Simulation"]):
     cluster: LocalCluster
     encoder: Encoder | None
     sealed: Mapping[Purpose, Dataset]
-    """Named "measured" to aggregate, "trained" to train."""
     _until: ExitStack
 
     @property
@@ -66,6 +65,11 @@ class Simulation(AbstractContextManager["Simulation"]):
     def document(self) -> Document:
         """The ad server's public document."""
         return self.cluster.document
+
+    @property
+    def datasets(self) -> dict[Purpose, str]:
+        """The sealed datasets by name: "measured" to aggregate, "trained" to train."""
+        return {purpose: each.name for purpose, each in self.sealed.items()}
 
     def client(self) -> Client:
         """The ad server's client: to query, to train, to evaluate."""
