@@ -163,7 +163,7 @@ def test_the_victims_part_cannot_be_told_by_explaining_with_and_without_it(tmp_p
 
 def test_groups_of_a_hidden_part_are_refused_before_anything_is_charged(asked, monkeypatch):
     """Which groups are there would tell who is in it, also where an operator's own function returns them."""
-    schemas = EvaluationQuery.schemas.func(asked_query(asked))
+    schemas = asked_query(asked).schemas
     grouped = tuple(TableSchema(("city",), each.columns) for each in schemas)
     monkeypatch.setattr(EvaluationQuery, "schemas", grouped)
     request = asked.request(1, part="held_out", held_out=0.25)
