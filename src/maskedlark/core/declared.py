@@ -41,21 +41,72 @@ def _check_columns(columns: Sequence[ArrayLike], real: NDArray[np.bool_], what: 
 
 
 @dataclass(frozen=True)
+class Bytes:
+    """Byte features."""
+
+    count: int
+
+    @property
+    def width(self) -> int:
+        """How many bytes it takes."""
+        return self.count
+
+
+@dataclass(frozen=True)
+class Category:
+    """One index below `size`."""
+
+    size: int
+    length: ClassVar = 1
+    width: ClassVar = 4
+
+
+@dataclass(frozen=True)
+class Bag:
+    """`length` indices below `size`, fewer of which may be there."""
+
+    size: int
+    length: int
+
+    @property
+    def width(self) -> int:
+        """How many bytes it takes."""
+        return 4 * self.length
+
+
+Column = Bytes | Category | Bag
+"""A typed open column of a model's records."""
+
+
+@dataclass(frozen=True)
 class Model:
     """A model to train: its tag, the number of byte features, its label spaces, how candidates are shown."""
 
     purpose: ClassVar = Purpose.TRAIN
     tag: str
-    features: int
+    columns: tuple[Column, ...]
     labels: tuple[LabelSpace, ...] = (LabelSpace.binary(),)
     policy: CandidatePolicy = ALL
 
     def __post_init__(self) -> None:
         _check_names("tags", [self.tag])
-        if not 0 <= self.features <= MAX_FEATURES:
-            raise NotDeclared(f"a model has at most {MAX_FEATURES} features, not {self.features}")
+        if not 0 <= self.width() <= MAX_FEATURES:
+            raise NotDeclared(f"a model's columns have at most {MAX_FEATURES} bytes, not {self.width()}")
         if not 1 <= len(self.labels) <= MAX_NAMES:
             raise NotDeclared(f"a model has 1 to {MAX_NAMES} labels, not {len(self.labels)}")
+
+    @property
+    def features(self) -> int:
+        """How many byte features a record has."""
+        return sum(column.count for column in self.columns if isinstance(column, Bytes))
+
+    def indexed(self) -> tuple[Category | Bag, ...]:
+        """The columns of indices."""
+        return tuple(column for column in self.columns if not isinstance(column, Bytes))
+
+    def width(self) -> int:
+        """How many bytes the columns of a record take."""
+        return sum(column.width for column in self.columns)
 
     def secrets(self) -> int:
         """How many masks a record has."""

@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 
 from maskedlark.core import local_dp
 from maskedlark.core.candidates import ALL, CandidatePolicy, Pair, Sample
-from maskedlark.core.declared import MAX_FEATURES, MAX_NAME, MAX_NAMES, Model, Value
+from maskedlark.core.declared import MAX_FEATURES, MAX_NAME, MAX_NAMES, Bytes, Model, Value
 from maskedlark.core.labels import MAX_LABELS, LabelSpace
 from maskedlark.wire.columns import MAX_KEY_TEXT
 from maskedlark.wire.signatures import VerifyingKey
@@ -252,7 +252,9 @@ class TrainedModel(Settings):
 
     def declared(self) -> Model:
         """Converted to the core's type."""
-        return Model(self.tag, self.features, tuple(label.space() for label in self.labels), self.policy())
+        return Model(
+            self.tag, (Bytes(self.features),), tuple(label.space() for label in self.labels), self.policy()
+        )
 
 
 class Decoy(Settings):
