@@ -1,8 +1,8 @@
 """The language of binary messages: numbers of fixed width, bytes of fixed length, and vectors.
 
 The presentation language of TLS (RFC 8446, section 3): numbers are big-endian, and a vector is preceded by
-its length in bytes. Whatever is read many times, such as a report, is an array of rows of fixed width instead;
-`Reader` reads one message, and is the slow twin of such arrays.
+its length in bytes. Messages that come by the thousand, such as reports, are rows of an array instead;
+`Reader` reads one, and is the slow twin of such arrays.
 """
 
 from maskedlark.errors import OutOfRange, TrailingBytes, Truncated, UnsupportedVersion, WrongLength, WrongType
