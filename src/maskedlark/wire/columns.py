@@ -62,9 +62,9 @@ def _shown(model: Model) -> Iterator[tuple[LabelSpace, int]]:
 # To aggregate.
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 16, typed=True)
 def encode_key(key: Key) -> bytes:
-    """A cell. Cached: records are grouped by few keys."""
+    """A cell. Cached, by type too since 1 == 1.0 == True: records are grouped by few keys."""
     check_key(key)
     if isinstance(key, str):
         data = key.encode()
