@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from maskedlark.core.candidates import All
 from maskedlark.core.declared import Bytes, Category, Column, Measure, Model
-from maskedlark.core.labels import LabelSpace
+from maskedlark.core.labels import LabelSpace, integers
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Entry
 from maskedlark.core.sharing import ByteRows
@@ -130,11 +130,14 @@ def encode_typed(declared: Sequence[Column], values: Sequence[NDArray[np.generic
     """Typed columns as rows: bytes (n, count), categories (n,), bags (n, length) padded with `ABSENT`."""
     rows = []
     for column, given in zip(declared, values, strict=True):
+        whole, most = integers(given, "feature"), 255 if isinstance(column, Bytes) else ABSENT
+        if whole.size and not 0 <= whole.min() <= whole.max() <= most:  # A cast would make another of it.
+            raise NotDeclared(f"a feature of an open column is not within 0 … {most}")
         if isinstance(column, Bytes):
-            rows.append(np.asarray(given, np.uint8))
+            rows.append(whole.astype(np.uint8))
         else:
-            whole = np.sort(np.asarray(given, np.int64).reshape(len(given), -1), axis=1)
-            rows.append(whole.astype(">u4").view(np.uint8).reshape(len(given), -1))
+            ordered = np.sort(whole.reshape(len(whole), -1), axis=1)
+            rows.append(ordered.astype(">u4").view(np.uint8).reshape(len(whole), -1))
     joined = np.concatenate(rows, axis=1)
     check_typed(declared, joined)
     return joined
