@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from maskedlark.core import field
-from maskedlark.core.declared import Measure, Model, Value
+from maskedlark.core.declared import Bytes, Measure, Model, Value
 from maskedlark.errors import NotDeclared
 
 BOTH = np.array([True, False])
@@ -32,9 +32,9 @@ def test_values_outside_their_bounds_are_refused(values):
         (lambda: Measure((), (Value("v", 0, 1),) * 2), "different names"),
         (lambda: Measure(("",), ()), "1 to 64 bytes"),
         (lambda: Measure(tuple(map(str, range(33))), ()), "at most 32"),
-        (lambda: Model("t" * 65, 1), "1 to 64 bytes"),
-        (lambda: Model("t", 65_537), "at most 65536 features"),
-        (lambda: Model("t", 1, ()), "1 to 32 labels"),
+        (lambda: Model("t" * 65, ()), "1 to 64 bytes"),
+        (lambda: Model("t", (Bytes(65_537),)), "at most 65536 bytes"),
+        (lambda: Model("t", (), ()), "1 to 32 labels"),
     ],
 )
 def test_declarations_that_no_report_could_carry_are_refused(make, reason):
