@@ -16,6 +16,7 @@ from maskedlark.randomness import FixedRandomness
 from maskedlark.wire import columns
 from maskedlark.wire.acceptance import Terms
 from maskedlark.wire.hpke import OpeningKey
+from maskedlark.wire.payload import RecordLayout
 from maskedlark.wire.report import Head, Opener, ReportLayout
 
 KEYS = {key.key_id: key for key in (OpeningKey(FixedRandomness(b"%d" % i).bytes(32)) for i in range(2))}
@@ -88,7 +89,7 @@ class Making:
         return columns.encode_typed(model.columns, values)
 
     @property
-    def record(self):
+    def record(self) -> RecordLayout:
         return self.opener.payload.records[self.model]
 
     def carried(self) -> bytes:
