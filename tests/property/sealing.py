@@ -27,7 +27,7 @@ MEASURE = Measure(("campaign", "city"), (Value("euros", 0, 9),))
 WIDE = LabelSpace.integers(-300, 300)
 MODELS = (
     Model("all", (Bytes(5),)),
-    Model("two labels", (Bytes(0),), (WIDE, LabelSpace.binary())),
+    Model("two labels", (Category(3),), (WIDE, LabelSpace.binary())),
     Model("pair", (Bytes(3),), (LabelSpace.integers(-2, 3),), Pair()),
     Model("sample", (Bytes(3),), (WIDE, LabelSpace.binary()), Sample(3)),
     Model("categories", (Category(7), Bytes(2), Category(1 << 31))),
@@ -128,7 +128,7 @@ class Making:
 def candidates_at(model: Model) -> int:
     """Where the candidates begin in the open columns."""
     assert not isinstance(model.policy, All)
-    return 1 + model.width()
+    return 1 + sum(column.width for column in model.columns)
 
 
 def column_at(model: Model, kind: type, number: int = 0) -> int:

@@ -54,7 +54,7 @@ def opener(under, place):
 
 def to_train(under, labels, place=0, hour=HOUR):
     model = under.declared[place]
-    rows = np.arange(model.width() * len(labels), dtype=np.uint8).reshape(len(labels), -1)
+    rows = np.arange(sum(column.width for column in model.columns) * len(labels), dtype=np.uint8).reshape(len(labels), -1)
     shown, secrets = model.mask([labels] * len(model.labels), np.ones(len(labels), np.bool_), RNG)
     secrets = np.concatenate([secrets, np.zeros((len(labels), under.proof), np.int64)], axis=1)
     encoded = columns.train_columns(place, model, rows, shown)
@@ -72,7 +72,7 @@ def to_measure(under, campaigns, cities, euros):
     [
         (MODEL,),
         (Model("t" * 64, (Bytes(1000),), (LabelSpace.binary(), LabelSpace.integers(0, 9))),),
-        (Model("p", (Bytes(0),), (LabelSpace.integers(-35_000, 30_000),), Pair()),),
+        (Model("p", (Bytes(1),), (LabelSpace.integers(-35_000, 30_000),), Pair()),),
         (MODEL, Model("other", (Bytes(200),)), Model("third", (Bytes(1),))),
     ],
 )
