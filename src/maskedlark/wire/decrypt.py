@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskedlark.core import field, sharing
+from maskedlark.core.candidates import All
 from maskedlark.core.declared import Measure, Model
+from maskedlark.core.field import FieldArray
 from maskedlark.core.records import AggregateRecords, Coded, TrainingRecords
 from maskedlark.core.sharing import ByteRows
 from maskedlark.errors import (
@@ -136,7 +138,7 @@ def _holders(key_ids: ByteRows, ours: Sequence[bytes]) -> Index:
     return holders
 
 
-def _bound(
+def _valid(
     opener: Opener,
     record: RecordLayout,
     payloads: _Payloads,
@@ -144,7 +146,7 @@ def _bound(
     heads: ByteRows,
     verdicts: Verdicts,
 ) -> Index:
-    """Of these payloads, those with nothing but zeros at their end whose columns are the public part's."""
+    """Of these payloads, those that end with zeros, hold the public part's columns, and shares below p."""
 
     def keep(rows: Index, valid: NDArray[np.bool_], error: type[DecodeError | Refused]) -> Index:
         verdicts.keep(payloads.parts[rows], valid, error)
@@ -157,46 +159,38 @@ def _bound(
     digests = b"".join([digest(payloads.plain[row][:end], purpose) for row in rows.tolist()])
     same = heads[payloads.parts[rows], -HASH_BYTES:] == sharing.byte_rows(digests, HASH_BYTES)
     bound: NDArray[np.bool_] = np.all(same, axis=1)
-    return keep(rows, bound, WrongColumnHash)
+    rows = keep(rows, bound, WrongColumnHash)
+    if opener.place:
+        return rows
+    words = np.ascontiguousarray(payloads.rows[rows, record.secret]).view("<u8")
+    below: NDArray[np.bool_] = np.all(words < np.uint64(field.P), axis=1)
+    return keep(rows, below, NotInField)
 
 
-def _shares(
-    opener: Opener,
-    record: RecordLayout,
-    payloads: _Payloads,
-    rows: Index,
-    heads: ByteRows,
-    verdicts: Verdicts,
-) -> tuple[Index, ByteRows, NDArray[np.int64]]:
-    """Of these payloads, those whose shares are below p; their ids; the shares."""
-    secrets = payloads.rows[rows, record.secret]
-    if opener.place == 0:
-        words = np.ascontiguousarray(secrets).view("<u8")
-        below: NDArray[np.bool_] = np.all(words < np.uint64(field.P), axis=1)
-        verdicts.keep(payloads.parts[rows], below, NotInField)
-        rows, secrets = rows[below], secrets[below]
-    ids = heads[payloads.parts[rows], :ID_BYTES]
+def _shares(opener: Opener, record: RecordLayout, secrets: ByteRows, ids: ByteRows) -> FieldArray:
+    """The shares of valid payloads, without those of a proof."""
     count = record.declared.secrets()
-    numbers = sharing.recover(secrets, ids, opener.layout.purpose, opener.place, count + opener.layout.proof)
-    return rows, ids, numbers[:, :count]
+    total = count + opener.layout.proof
+    return sharing.recover(secrets, ids, opener.layout.purpose, opener.place, total)[:, :count]
 
 
 def _measured(opener: Opener, payloads: _Payloads, heads: ByteRows, verdicts: Verdicts) -> AggregateRecords:
     """The records to aggregate, of all payloads that are as declared."""
     (record,) = opener.payload.records
     assert isinstance(record.declared, Measure)
-    rows = _bound(opener, record, payloads, np.arange(len(payloads.parts)), heads, verdicts)
-    seen = _SeenKeys()
+    rows, seen = (
+        _valid(opener, record, payloads, np.arange(len(payloads.parts)), heads, verdicts),
+        _SeenKeys(),
+    )
     kinds = np.array([seen.kind(payloads.plain[row][record.columns]) for row in rows.tolist()], np.intp)
     for row, kind in zip(rows[kinds < 0].tolist(), kinds[kinds < 0].tolist(), strict=True):
         verdicts.refuse(int(payloads.parts[row]), seen.errors[-1 - kind])
     rows, kinds = rows[kinds >= 0], kinds[kinds >= 0]
-    good, ids, shares = _shares(opener, record, payloads, rows, heads, verdicts)
-    kinds = kinds[np.isin(rows, good, assume_unique=True)]
+    ids = heads[payloads.parts[rows], :ID_BYTES]
     keys = {
         name: _coded([keys[i] for keys in seen.keys], kinds) for i, name in enumerate(record.declared.keys)
     }
-    return AggregateRecords(ids, keys, shares)
+    return AggregateRecords(ids, keys, _shares(opener, record, payloads.rows[rows, record.secret], ids))
 
 
 class _SeenKeys:
@@ -243,13 +237,15 @@ def _trained(
     model = record.declared
     assert isinstance(model, Model)
     rows = np.flatnonzero(payloads.rows[:, MODEL] == place)
-    rows = _bound(opener, record, payloads, rows, heads, verdicts)
-    shown = payloads.rows[rows, record.columns][:, 1:]
-    *_, valid = columns.typed(model.columns, shown[:, : model.width()])
-    _, allowed = columns.candidates_of(model, shown[:, model.width() :])
-    verdicts.keep(payloads.parts[rows], valid & allowed, NotAsDeclared)
-    rows, ids, shares = _shares(opener, record, payloads, rows[valid & allowed], heads, verdicts)
-    shown = payloads.rows[rows, record.columns][:, 1:]
-    features, indices, _ = columns.typed(model.columns, shown[:, : model.width()])
-    candidates, _ = columns.candidates_of(model, shown[:, model.width() :])
-    return model.tag, payloads.parts[rows], TrainingRecords(ids, features, candidates, shares, indices)
+    rows = _valid(opener, record, payloads, rows, heads, verdicts)
+    shown, width = payloads.rows[rows, record.columns][:, 1:], model.width()
+    features, indices, typed = columns.typed(model.columns, shown[:, :width])
+    candidates, allowed = columns.candidates_of(model, shown[:, width:])
+    good = typed & allowed
+    parts = verdicts.keep(payloads.parts[rows], good, NotAsDeclared)
+    if not isinstance(model.policy, All):
+        candidates = tuple(each[good] for each in candidates)
+    ids = heads[parts, :ID_BYTES]
+    shares = _shares(opener, record, payloads.rows[rows[good], record.secret], ids)
+    indices = tuple(each[good] for each in indices)
+    return model.tag, parts, TrainingRecords(ids, features[good], candidates, shares, indices)
