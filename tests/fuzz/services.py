@@ -15,8 +15,9 @@ from maskedlark.dp.sampling import Sampling
 from maskedlark.parameters import chain
 from maskedlark.release.messages import SessionRequest
 from maskedlark.web import request_signature
-from maskedlark.wire import uploads
+from maskedlark.wire import datasets, uploads
 from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, SEAL_TYPE, Sealing
+from maskedlark.wire.keys import KEYS_TYPE
 from maskedlark.wire.steps import STEP_TYPE
 from tests.fuzz.asking import Asking, Sent, changed
 from tests.unit.adserver import stored
@@ -45,7 +46,7 @@ def adserver(folder: Path) -> Iterator[Fuzzed]:
     """Takes uploads of reports in the right form."""
     database, reports = stored.opened(f"sqlite:///{folder / 'reports.db'}")
     limits = Limits(body_bytes=20_000, reports=20, report_bytes=2000)
-    app = adserver_app(stored.ORIGIN, reports, stored.clock(), limits)
+    app = adserver_app(stored.ORIGIN, reports, stored.clock(), stored.documents, limits)
     sent = [
         Sent.to("POST", "/reports", uploads.CONTENT_TYPE, uploads.encode_batch(stored.data(5))),
         Sent.to("POST", "/reports", uploads.CONTENT_TYPE, uploads.encode_batch(stored.data(1, b"other"))),
@@ -75,7 +76,7 @@ def parameter_service(folder: Path) -> Iterator[Fuzzed]:
     service.publisher.publish_keys("helper-0", keys[0])
     sent = [
         *(Sent.to("POST", "/v1/documents", JSON_TYPE, body) for body in handed),
-        *(Sent.to("POST", "/v1/keys?helper=helper-0", "application/cbor", body) for body in keys),
+        *(Sent.to("POST", "/v1/keys?helper=helper-0", KEYS_TYPE, body) for body in keys),
         Sent.to("GET", f"/v1/documents/{first.digest.hex()}"),
         Sent.to("GET", "/v1/origins/ads.example/documents?after=0"),
         Sent.to("GET", "/v1/origins/ads.example/documents/latest"),
@@ -119,7 +120,7 @@ def helper(folder: Path) -> Iterator[Fuzzed]:
     with helpers.world(folder) as world:
         document = world.publish(fake_rate=0.0)
         sealed = world.sealed(document, "sealed")
-        chunk = uploads.encode_batch(world.reports(document, 8))
+        chunk = datasets.encode_chunk(world.reports(document, 8))
         sent = _to_helper(world, document, sealed.digest, chunk)
 
         def drawn(request: Sent, others: list[Sent], rng: Random) -> Sent:

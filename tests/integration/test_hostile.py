@@ -24,6 +24,7 @@ from maskedlark.web.remote import Remote
 from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.wire import uploads
 from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, SEAL_TYPE
+from maskedlark.wire.keys import KEYS_TYPE
 from maskedlark.wire.steps import STEP_TYPE
 from tests.integration.hostile import (
     GIB,
@@ -56,7 +57,7 @@ MAX_GROWN = 64 * MIB
 UNSENT = 16 * MIB
 """What the kernel may keep of what was sent and never read."""
 REFUSED = range(400, 500)
-CBOR, OPENED = "application/cbor", f"opening={'0' * 32}"
+OPENED = f"opening={'0' * 32}"
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +86,7 @@ LARGE = ("chunk", "seal", "step")
 TAKING = {
     "reports": ("adserver", "/reports", uploads.CONTENT_TYPE, 4 * MIB),
     "documents": ("service", "/v1/documents", JSON_TYPE, MIB),
-    "keys": ("service", "/v1/keys?helper=helper-0", CBOR, MIB),
+    "keys": ("service", "/v1/keys?helper=helper-0", KEYS_TYPE, MIB),
     "begin": ("helper", "/v1/datasets/d", JSON_TYPE, 1 << 12),
     "chunk": ("helper", f"/v1/datasets/d/chunks/0?{OPENED}", CHUNK_TYPE, 16 * MIB),
     "seal": ("helper", f"/v1/datasets/d/seal?{OPENED}", SEAL_TYPE, 32 * MIB),

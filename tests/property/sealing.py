@@ -3,8 +3,6 @@
 Like `wire/batch.py`, but for one helper, and by somebody who need not follow the protocol.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from maskedlark.core import field
@@ -133,5 +131,6 @@ def candidates_at(model: Model) -> int:
 
 def column_at(model: Model, kind: type, number: int = 0) -> int:
     """Where a column of this kind begins in the open columns."""
-    places: Sequence[int] = np.cumsum([1, *[column.width for column in model.columns]]).tolist()
-    return [at for at, column in zip(places, model.columns, strict=False) if isinstance(column, kind)][number]
+    widths = [column.width for column in model.columns]
+    places = [1 + sum(widths[:i]) for i, column in enumerate(model.columns) if isinstance(column, kind)]
+    return places[number]

@@ -29,10 +29,10 @@ from maskedlark.wire.datasets import (
     Opening,
     Sealing,
 )
+from maskedlark.wire.keys import KEYS_TYPE
 from maskedlark.wire.report import MAX_ORIGIN
 from maskedlark.wire.steps import MAX_TEXT, STEP_TYPE, decode_ranges
 
-CBOR_TYPE = "application/cbor"
 FORGET_EVERY_S = 3600.0
 MAX_OPENING = 1 << 12
 MAX_QUESTION = messages.MAX_REQUEST
@@ -121,7 +121,7 @@ def _add_public(app: FastAPI, service: Service) -> None:
     @app.get("/v1/keys")
     def keys() -> Response:
         """The helper's key configuration, as its identity signed it."""
-        return _response(service.keyring.configuration, CBOR_TYPE)
+        return _response(service.keyring.configuration, KEYS_TYPE)
 
     @app.get("/v1/origins/{origin}/receipts")
     def chain(origin: Origin, after: After = 0) -> Response:
@@ -183,7 +183,7 @@ def _add_questions(app: FastAPI, service: Service, signed: SignedWork, counts: H
     @app.post("/v1/releases", openapi_extra=answers.taking(JSON_TYPE))
     async def release(request: Request) -> Response:
         """A share of the answer to a query, and its receipt."""
-        return await signed.run_with_body(request, JSON_TYPE, MAX_QUESTION, released, CBOR_TYPE)
+        return await signed.run_with_body(request, JSON_TYPE, MAX_QUESTION, released, messages.ANSWER_TYPE)
 
     def released(origin: str, body: bytes) -> bytes:
         with counts.answering(body):

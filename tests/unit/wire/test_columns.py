@@ -131,7 +131,8 @@ def test_what_a_column_does_not_declare_is_not_encoded(place, given):
 
 
 def test_rows_of_another_width_or_type_are_refused():
-    for rows in (np.zeros((1, 17), np.uint8), np.zeros((1, 18), np.int64), np.zeros(18, np.uint8)):
+    bad: list[Any] = [np.zeros((1, 17), np.uint8), np.zeros((1, 18), np.int64), np.zeros(18, np.uint8)]
+    for rows in bad:
         with pytest.raises(NotDeclared, match="another width"):
             columns.check_typed(TYPED, rows)
     unsorted = np.zeros((1, 18), np.uint8)

@@ -11,20 +11,25 @@ from maskedlark.core import field, sharing
 from maskedlark.core.candidates import Pair
 from maskedlark.core.declared import Bytes, Model
 from maskedlark.core.labels import LabelSpace
-from maskedlark.core.records import AggregateRecords, TrainingRecords
+from maskedlark.core.records import AggregateRecords
 from maskedlark.wire.decrypt import Opened, decrypt_parts, hours_of, ids_of
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.report import HEAD_BYTES, Opener
-from tests.unit.wire.test_report import HOUR, KEYS, MEASURE, RNG, layout, opener, to_measure, to_train
+from tests.unit.wire.test_report import (
+    HOUR,
+    KEYS,
+    MEASURE,
+    RNG,
+    layout,
+    opener,
+    to_measure,
+    to_train,
+    trained,
+)
 
 MODEL = Model("tag", (Bytes(3),), (LabelSpace.integers(-300, 300),))
 OTHER = Model("other tag", (Bytes(5),))
 PAIR = Model("pair", (Bytes(2),), (LabelSpace.integers(-2, 3),), Pair())
-
-
-def trained(opened: Opened, tag: str) -> TrainingRecords:
-    assert not isinstance(opened.records, AggregateRecords)
-    return opened.records[tag]
 
 
 def test_keys_are_coded_in_the_order_in_which_they_come():

@@ -10,6 +10,7 @@ from maskedlark.core.candidates import Pair, Sample
 from maskedlark.core.declared import Bytes, Measure, Model, Value
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
+from maskedlark.core.records import AggregateRecords, TrainingRecords
 from maskedlark.errors import (
     DecodeError,
     DuplicateKey,
@@ -27,7 +28,7 @@ from maskedlark.randomness import SystemRandomness
 from maskedlark.wire import batch, columns, report
 from maskedlark.wire.acceptance import Terms, Verdicts
 from maskedlark.wire.batch import Envelope
-from maskedlark.wire.decrypt import decrypt_parts
+from maskedlark.wire.decrypt import Opened, decrypt_parts
 from maskedlark.wire.hpke import OVERHEAD, OpeningKey
 from maskedlark.wire.report import HEAD_BYTES, Opener, Prefix, ReportLayout
 
@@ -54,11 +55,18 @@ def opener(under, place):
 
 def to_train(under, labels, place=0, hour=HOUR):
     model = under.declared[place]
-    rows = np.arange(sum(column.width for column in model.columns) * len(labels), dtype=np.uint8).reshape(len(labels), -1)
+    rows = np.arange(sum(column.width for column in model.columns) * len(labels), dtype=np.uint8).reshape(
+        len(labels), -1
+    )
     shown, secrets = model.mask([labels] * len(model.labels), np.ones(len(labels), np.bool_), RNG)
     secrets = np.concatenate([secrets, np.zeros((len(labels), under.proof), np.int64)], axis=1)
     encoded = columns.train_columns(place, model, rows, shown)
     return batch.seal(envelope(under), place, encoded, secrets, [hour] * len(labels), RNG)
+
+
+def trained(opened: Opened, tag: str) -> TrainingRecords:
+    assert not isinstance(opened.records, AggregateRecords)
+    return opened.records[tag]
 
 
 def to_measure(under, campaigns, cities, euros):
@@ -94,7 +102,7 @@ def test_all_helpers_together_hold_the_secret_and_any_fewer_nothing(helpers, pro
     opened = [
         decrypt_parts(opener(under, place), under.parts(made, place).tobytes()) for place in range(helpers)
     ]
-    records = [each.records["tag"] for each in opened]
+    records = [trained(each, "tag") for each in opened]
     masks = field.to_signed(sharing.combine([each.shares for each in records]))
     candidates = records[0].candidates[0]
     assert all((each.candidates[0] == candidates).all() for each in records)
