@@ -94,6 +94,15 @@ def test_every_report_of_a_document_has_the_same_size(declared, helpers):
     assert sizes == [16 + payload.size + OVERHEAD for payload in under.payloads]
 
 
+def test_every_report_of_a_measure_has_the_same_size():
+    under = layout(MEASURE)
+    cities: list[str | int] = ["", "é" * 32, "x", -(2**63) + 1]
+    made = to_measure(under, [0, 1, -1, 2**63 - 1], cities, [0, 9, 1, 0])
+    assert {len(each) for each in made} == {under.size}
+    opened = [opener(under, 1).open(part.tobytes())[1] for part in under.parts(made, 1)]
+    assert [each.keys for each in opened] == list(zip([0, 1, -1, 2**63 - 1], cities, strict=True))
+
+
 @pytest.mark.parametrize("proof", [0, 3])
 @pytest.mark.parametrize("helpers", [2, 3, 5])
 def test_all_helpers_together_hold_the_secret_and_any_fewer_nothing(helpers, proof):
