@@ -8,12 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from maskedlark.adserver.errors import HelperAway
+from maskedlark.dp.session_charge import coalition_epsilon
 from maskedlark.errors import MaskedLarkError
-from maskedlark.ledger.errors import BudgetExhausted
-from maskedlark.ledger.receipt import ReleaseReceipt
+from maskedlark.ledger.errors import BadReceipt, BudgetExhausted, NoSuchSession
+from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt, ReleaseReceipt
 from maskedlark.release.messages import decode_request
 from maskedlark.workflow import Workflow
 from tests.unit.test_workflow import measuring
+from tests.unit.training.cases import HIGH, document, home, model, run
 
 CLIENTS = 16
 AFFORDED = 5
@@ -91,3 +94,112 @@ def test_two_that_reach_helpers_in_opposite_orders_do_not_spoil_each_other(way, 
     assert said[1] == "BudgetExhausted"
     assert all(said[0] in each and len(each) == AFFORDED for each in charged(way))
     assert way.pending() == []
+
+
+def test_the_first_is_asked_alone_and_its_answer_is_durable_before_the_others_are(way, monkeypatch):
+    order, kept = list[str](), list[set[str]]()
+    for helper in way.helpers:
+
+        def release(body, helper=helper, real=helper.release):
+            order.append(helper.name)
+            kept.append(set(way._requests.answers(decode_request(body).id)))
+            return real(body)
+
+        monkeypatch.setattr(helper, "release", release)
+    ask(way, 1.0)
+    first, *others = [helper.name for helper in way.helpers]
+    assert order[0] == first
+    assert sorted(order[1:]) == others
+    assert kept[0] == set()
+    assert all(first in each for each in kept[1:])
+
+
+# Sessions: opened at the first helper first, closed there last.
+
+COSTLY = {"sampling": "whole", "noise": 2.0, "steps": 4}
+
+
+@pytest.fixture
+def trained() -> Iterator[Workflow]:
+    """Two helpers, and a budget for one session and a half."""
+    cost = coalition_epsilon(run(home(document()), model(), **COSTLY).plan().course)
+    ceiling = {"epsilon": 1.5 * cost, "delta": 1e-3}
+    with home(document(training={"adserver": ceiling, "coalition": HIGH})) as way:
+        yield way
+
+
+def sessions(way: Workflow, kind: type = OpenedReceipt) -> list[int]:
+    chains = [[each.claimed() for each in helper.receipts("ads.example", 0, 99)] for helper in way.helpers]
+    return [sum(isinstance(each, kind) for each in chain) for chain in chains]
+
+
+def test_a_refund_lets_the_first_admit_nothing_that_another_still_refuses(trained, monkeypatch):
+    one, two = (run(trained, model(), **COSTLY) for _ in range(2))
+    one.sums.open()
+    first, other = trained.helpers
+    closed, refusals = threading.Event(), list[MaskedLarkError]()
+    close_first, close_other = first.close_session, other.close_session
+
+    def at_first(session):
+        try:
+            return close_first(session)
+        finally:
+            closed.set()
+
+    def at_other(session):
+        closed.wait(0.5)  # Asked at once, the first has refunded by now.
+        two.sums = two.renewed()[1]  # Its slots are free, and it waits for budget alone.
+        try:
+            two.sums.open()
+        except BudgetExhausted as error:
+            refusals.append(error)
+        return close_other(session)
+
+    monkeypatch.setattr(first, "close_session", at_first)
+    monkeypatch.setattr(other, "close_session", at_other)
+    one.close()
+    assert len(refusals) == 1
+    assert sessions(trained) == [1, 1], "the refusal was the first helper's"
+    two.sums = two.renewed()[1]
+    two.sums.open()
+    assert sessions(trained) == [2, 2]
+
+
+def test_a_helper_that_does_not_close_keeps_the_first_from_refunding(trained, monkeypatch):
+    training = run(trained, model(), **COSTLY)
+    training.sums.open()
+
+    def away(session):
+        raise HelperAway("helper-1 stays away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trained.helpers[1], "close_session", away)
+        with pytest.raises(HelperAway):
+            training.close()
+    assert sessions(trained, ClosedReceipt) == [0, 0]
+    assert list(training.close()) == ["helper-0", "helper-1"]
+    assert sessions(trained, ClosedReceipt) == [1, 1]
+
+
+def test_a_session_that_only_the_first_has_opened_is_refunded_there(trained, monkeypatch):
+    training = run(trained, model(), **COSTLY)
+
+    def away(body):
+        raise HelperAway("helper-1 stays away")
+
+    monkeypatch.setattr(trained.helpers[1], "open_session", away)
+    with pytest.raises(HelperAway):
+        training.sums.open()
+    with pytest.raises(NoSuchSession):
+        training.close()
+    assert sessions(trained, ClosedReceipt) == [1, 0]
+
+
+def test_no_session_is_opened_elsewhere_before_the_receipt_of_the_first_holds(trained, monkeypatch):
+    one, two = (run(trained, model(), **COSTLY) for _ in range(2))
+    one.sums.open()
+    other = trained.helpers[0].open_session(one.sums.body)
+    monkeypatch.setattr(trained.helpers[0], "open_session", lambda body: other)
+    with pytest.raises(BadReceipt, match="helper-0 gave a receipt of another session than was asked for"):
+        two.sums.open()
+    assert sessions(trained) == [1, 1]
