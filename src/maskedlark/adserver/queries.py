@@ -187,7 +187,7 @@ class Queries:
         return [each for each in releases if (each.parameters, each.tag) == wanted]
 
     def _first(self, stored: StoredRequest, ask: Callable[[], _Verified]) -> _Verified:
-        """The first helper's share. If it refuses, nobody has charged the request, and nobody else will."""
+        """The first helper's share. If it refuses, nothing is charged anywhere."""
         try:
             return ask()
         except MaskedLarkError as error:

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from maskedlark.adserver.errors import HelperAway
-from maskedlark.dp.session_charge import coalition_epsilon
 from maskedlark.errors import MaskedLarkError
 from maskedlark.ledger.errors import BadReceipt, BudgetExhausted, NoSuchSession
 from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt, ReleaseReceipt
@@ -122,8 +121,7 @@ COSTLY = {"sampling": "whole", "noise": 2.0, "steps": 4}
 @pytest.fixture
 def trained() -> Iterator[Workflow]:
     """Two helpers, and a budget for one session and a half."""
-    cost = coalition_epsilon(run(home(document()), model(), **COSTLY).plan().course)
-    ceiling = {"epsilon": 1.5 * cost, "delta": 1e-3}
+    ceiling = {"epsilon": 1.5 * run(home(document()), model(), **COSTLY).plan().epsilon, "delta": 1e-3}
     with home(document(training={"adserver": ceiling, "coalition": HIGH})) as way:
         yield way
 
