@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from maskedlark.dp import accountant
 from maskedlark.dp.accountant import Charge
 from maskedlark.ledger.budget import Account, Entry, SessionRefund
-from tests.property.test_session_budget import COURSES, DOCUMENT, SOME, TAGS
+from tests.property.charges import COURSES, DOCUMENT, SOME, TAGS
 from tests.unit.ledger.ledgers import DATASETS
 
 ROUNDING = 1e-11

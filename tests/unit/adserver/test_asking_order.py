@@ -9,23 +9,31 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from maskedlark.adserver.errors import HelperAway
+from maskedlark.clock import FixedClock
 from maskedlark.errors import MaskedLarkError
 from maskedlark.ledger.errors import BadReceipt, BudgetExhausted, NoSuchSession
 from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt, ReleaseReceipt
+from maskedlark.randomness import SystemRandomness
 from maskedlark.release.messages import decode_request
 from maskedlark.workflow import Workflow
-from tests.unit.test_workflow import measuring
 from tests.unit.training.cases import HIGH, document, home, model, run
 
 CLIENTS = 16
 AFFORDED = 5
 """Queries of ε = 1 that the budget allows, give or take the noise by which they are told apart."""
+SETTINGS = f"""
+k = 1
+keys = ["city"]
+budget = {{epsilon = {AFFORDED + 0.5}, delta = 0.0}}
+values = {{visit = [0, 1]}}
+mechanisms.aggregate = {{kind = "laplace", noise_floor = 0.5}}
+"""
 
 
 @pytest.fixture(params=[2, 3])
 def way(request) -> Iterator[Workflow]:
-    with measuring(request.param, epsilon=AFFORDED + 0.5, floor=0.5) as way:
-        way.make_aggregate_dataset("table", [[1] * 20, ["Rome"] * 20], [[1] * 20, [1] * 20], decoded=True)
+    with Workflow.declared(SETTINGS, request.param, FixedClock(1_900_000_000), SystemRandomness()) as way:
+        way.make_aggregate_dataset("table", [["Rome"] * 20], [[1] * 20], decoded=True)
         yield way
 
 
