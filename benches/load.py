@@ -284,7 +284,7 @@ def _ingesting(load: _Load) -> Iterator[Callable[[], float]]:
         number = 0
         while not over.is_set():
             number += 1
-            client.freeze(f"again-{number}", start, end, Purpose.AGGREGATE)
+            client.select(f"again-{number}", start, end, Purpose.AGGREGATE)
             with suppress(_Enough):
                 client.send(f"again-{number}", _stop_early(over, taken))
             client.abort(f"again-{number}")

@@ -338,7 +338,7 @@ def send(
         population = Population(document, made.recipients(), seen, SystemRandomness(), pool)
         made.upload(population.train(TAG, features, [labels]))
     time.sleep(1.1)  # A dataset ends with a whole second.
-    client.freeze(DATASET, purpose=Purpose.TRAIN)
+    client.select(DATASET, purpose=Purpose.TRAIN)
     client.send(DATASET)
 
 

@@ -95,7 +95,7 @@ def asked_over_http(job: Job) -> Found:
     ):
         _upload(made, some, most_spend)
         time.sleep(1.1)  # A dataset ends with a whole second.
-        client.freeze("campaign")
+        client.select("campaign")
         client.send("campaign")
         sealed = time.perf_counter() - start
         shown = client.query(VALUES, by=COARSE_KEYS, epsilon=float(job.settings["epsilon"]))

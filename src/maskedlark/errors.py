@@ -2,10 +2,10 @@
 
     MaskedLarkError: BadBackup, BadConfig, BadKeyFile, BadReceipt, BadRequest, BadRun, BadSeed,
         BadSignature, BelowFloor, BodyCutOff, BodyTooLarge, BodyTooSlow, BrokenChain, Busy, CannotServe,
-        ClockLeapt, CorruptCache, DamagedDataset, DatasetRefused, DecodeError, DoesNotFit, Expired,
-        FieldOverflow, FolderInUse, HelperAway, HelpersDiffer, InexactDevice, IngestInterrupted,
+        ClockLeapt, CorruptCache, DamagedDataset, DatasetChanged, DatasetRefused, DecodeError, DoesNotFit,
+        Expired, FieldOverflow, FolderInUse, HelperAway, HelpersDiffer, InexactDevice, IngestInterrupted,
         InvalidDocument, LedgerBehind, LimitReached, NeedsPandas, NoClone, NoReceiptKey, NoValidKey,
-        NotDeclared, NotFrozen, NotMersenne, NotOurs, NotThere, OtherRun, OtherSimulation, OutsidePolicy,
+        NotDeclared, NotMersenne, NotOurs, NotThere, OtherRun, OtherSimulation, OutsidePolicy,
         ReceiptsMissing, Refused, ReleaseRefused, RequestRefused, RunInUse, ServiceAway,
         StorageUnavailable, StrangeAnswer, UnknownRequest, UnknownSchema, UnsupportedDatabase,
         UnusedDatabase, UploadRefused, WeakKey, WrongContentType

@@ -80,7 +80,7 @@ def test_a_function_of_one_file_runs_through_the_services(tmp_path):
             )
             made.upload(population.train(TAG, features, [labels]))
             with made.client() as client:
-                client.freeze("trained", 0, next_second(), Purpose.TRAIN)
+                client.select("trained", 0, next_second(), Purpose.TRAIN)
                 client.send("trained")
                 answered = client.ask(FeatureTimesLabel(), {"tag": TAG}, ["trained"], noise=2.0)
     found = answered.tables[0].columns[0][0]

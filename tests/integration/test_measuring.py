@@ -91,7 +91,7 @@ def test_every_group_is_within_its_interval(helpers, kind, browsers, tmp_path, r
         people.reported(made, pool)
         end = next_second()
         with made.client() as client:
-            client.freeze("all", 0, end, Purpose.AGGREGATE)
+            client.select("all", 0, end, Purpose.AGGREGATE)
             sealed = client.send("all")
             assert sealed.records is not None
             assert browsers < sealed.records < 1.3 * browsers, "fakes are among them"

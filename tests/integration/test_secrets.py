@@ -180,7 +180,7 @@ def test_nothing_secret_is_in_a_log_a_metric_an_error_or_what_a_command_prints(r
     made.upload([others])
     end = next_second()
     with made.client() as client:
-        client.freeze("monday", 0, end)
+        client.select("monday", 0, end)
         client.send("monday")
     said = [*commands(made)]
     attacker = Attacker(made)

@@ -47,7 +47,7 @@ class Operations(Life):
         """Browsers make reports of unlike values, and send them."""
         adserver = self.adserver(a)
         self._send(adserver, self.make(adserver, 1 + b % 6))
-        # A dataset ends before the moment at which it is frozen: mostly these may be in the next one.
+        # A dataset ends before the moment at which it is selected: mostly these may be in the next one.
         self.world.clock.seconds += b % 4 > 0
 
     def upload_again(self, a: int, b: int) -> None:
@@ -69,24 +69,24 @@ class Operations(Life):
 
     # The ad server measures.
 
-    def freeze(self, a: int, b: int) -> None:
+    def select(self, a: int, b: int) -> None:
         adserver = self.adserver(a)
         document = adserver.documents[-1 - (b // NAMES) % min(2, len(adserver.documents))]
         with self.acting(adserver):
             # The name of one that was taken back, now and then: late messages may still speak of that one.
             free = [each.name for each in self.chosen(adserver, DatasetState.ABORTED, b)] if b % 2 else []
-            self.client(adserver).freeze([*free, f"d{b % NAMES}"][0], parameters=document.digest)
+            self.client(adserver).select([*free, f"d{b % NAMES}"][0], parameters=document.digest)
 
     def send(self, a: int, b: int) -> None:
         adserver = self.adserver(a)
         with self.acting(adserver):
-            for dataset in self.chosen(adserver, DatasetState.FROZEN, b):
+            for dataset in self.chosen(adserver, DatasetState.SELECTED, b):
                 self.client(adserver).send(dataset.name)
 
     def abort(self, a: int, b: int) -> None:
         adserver = self.adserver(a)
         with self.acting(adserver):
-            for dataset in self.chosen(adserver, DatasetState.FROZEN, b):
+            for dataset in self.chosen(adserver, DatasetState.SELECTED, b):
                 self.client(adserver).abort(dataset.name, give_up=b % 5 == 0)
 
     def query(self, a: int, b: int) -> None:

@@ -28,7 +28,7 @@ LENGTH = 200
 WEIGHTS = {
     "upload": 22,
     "upload_again": 4,
-    "freeze": 12,
+    "select": 12,
     "send": 15,
     "abort": 4,
     "query": 11,
@@ -148,7 +148,7 @@ def _heal(life: Operations, invariants: Invariants) -> None:
     for place, adserver in enumerate(made.adservers):
         life.resume(place, 0)
         for dataset in adserver.client.datasets():
-            if dataset.state is DatasetState.FROZEN:
+            if dataset.state is DatasetState.SELECTED:
                 _finish(life, place, dataset.name)
         life.query(place, 3)
     invariants.after_a_step()

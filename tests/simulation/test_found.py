@@ -5,7 +5,7 @@ import pytest
 from tests.simulation.faults import Fault, Kind
 from tests.simulation.schedule import Schedule, Step, run
 
-BEGUN = (Step("upload", 0, 5), Step("upload", 0, 5), Step("freeze", 0, 0))
+BEGUN = (Step("upload", 0, 5), Step("upload", 0, 5), Step("select", 0, 0))
 SEALED = (*BEGUN, Step("send", 0, 0))
 
 
@@ -20,9 +20,9 @@ def test_a_full_disk_under_a_helpers_cache_is_no_mistake_of_the_helper():
     run(Schedule(0, 2, 1, (*BEGUN, Step("send", 0, 0, Fault(Kind.FULL, 4)))))
 
 
-@pytest.mark.parametrize("operation", ["freeze", "send"])
+@pytest.mark.parametrize("operation", ["select", "send"])
 def test_a_full_disk_under_the_ad_servers_cache_is_an_error_of_ours(operation):
-    steps = BEGUN[:2] if operation == "freeze" else BEGUN
+    steps = BEGUN[:2] if operation == "select" else BEGUN
     run(Schedule(0, 2, 1, (*steps, Step(operation, 0, 0, Fault(Kind.FULL, 0)))))
 
 

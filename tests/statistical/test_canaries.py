@@ -55,7 +55,7 @@ def audited(request, tmp_path_factory):
         population = Population(made.document, made.recipients(), seen, SystemRandomness(), pool)
         made.upload(population.measure([range(CANARIES)], [coins * HIGH]))
         with made.client() as client:
-            client.freeze("canaries", 0, next_second(), Purpose.AGGREGATE)
+            client.select("canaries", 0, next_second(), Purpose.AGGREGATE)
             client.send("canaries")
         yield made, np.tile(coins, RELEASES), kind, delta
 

@@ -58,7 +58,7 @@ def walk(made: LocalCluster, secrets: Secrets) -> Counter[object]:
         end = next_second()
         with made.client() as client:
             for purpose in Purpose:
-                client.freeze(purpose.value, 0, end, purpose)
+                client.select(purpose.value, 0, end, purpose)
             client.send("train")
             sealed = client.send("aggregate")
             values, by = ["count", "bought", "euros"], [["campaign"], ["place"], []]

@@ -91,7 +91,7 @@ class Client(ClosesOnExit):
         """How many reports of a dataset each helper refused, by error name."""
         return self._datasets.refusals(datasets.known(self._datasets, name).name)
 
-    def freeze(
+    def select(
         self,
         name: str,
         start: int | None = None,

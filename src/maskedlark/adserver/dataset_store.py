@@ -16,7 +16,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from maskedlark.adserver.dates import shown
-from maskedlark.adserver.errors import BelowFloor, NameTaken, NotFrozen, Overlapping
+from maskedlark.adserver.errors import BelowFloor, DatasetChanged, NameTaken, Overlapping
 from maskedlark.adserver.report_store import ChunkStart, Selection
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import Randomness, SystemRandomness
@@ -82,7 +82,7 @@ class Floor(NamedTuple):
 class DatasetState(StrEnum):
     """Where a dataset stands at the ad server."""
 
-    FROZEN = "frozen"
+    SELECTED = "selected"
     """Fixed, and perhaps sent in part."""
     SEALED = "sealed"
     """Sealed at every helper: it can be queried."""
@@ -129,7 +129,7 @@ def put_floor(connection: sa.Connection, moment: int, looked: int) -> None:
 
 def unfinished(connection: sa.Connection) -> list[Selection]:
     """Selections not yet sealed everywhere: their reports are still read."""
-    query = sa.select(_DATASETS).where(_DATASETS.c.state == DatasetState.FROZEN.value)
+    query = sa.select(_DATASETS).where(_DATASETS.c.state == DatasetState.SELECTED.value)
     return [_dataset(row).selection for row in connection.execute(query)]
 
 
@@ -153,7 +153,7 @@ class Datasets:
                 connection.execute(sa.delete(column.table).where(column == name))
             opening, reports = self._rng.bytes(OPENING_BYTES), sum(chunk.size for chunk in chunks)
             chosen = selection.purpose.value, selection.parameters, selection.start, selection.end
-            row = (name, opening, *chosen, reports, DatasetState.FROZEN.value, None, None)
+            row = (name, opening, *chosen, reports, DatasetState.SELECTED.value, None, None)
             self._database.insert_new(connection, _DATASETS, [row])
             rows = [(name, number, *chunk) for number, chunk in enumerate(chunks)]
             self._database.insert_new(connection, _CHUNKS, rows)
@@ -212,7 +212,7 @@ class Datasets:
 
     def mark(self, name: str, state: DatasetState, **values: object) -> None:
         """Set it aborted, lost, sealed or expired. A no-op if it is already in that state."""
-        before = DatasetState.SEALED if state is DatasetState.EXPIRED else DatasetState.FROZEN
+        before = DatasetState.SEALED if state is DatasetState.EXPIRED else DatasetState.SELECTED
         wanted = {"state": state.value, **values}
         change = sa.update(_DATASETS).where(_DATASETS.c.name == name, _DATASETS.c.state == before.value)
         if not self._database.change(change.values(**wanted)):
@@ -220,7 +220,9 @@ class Datasets:
             now = self.get(name)
             if now is None or any(getattr(now, column) != value for column, value in wanted.items()):
                 stands = "gone" if now is None else now.state
-                raise NotFrozen(f"{name} is {stands}, not {before}: another client was faster, look again")
+                raise DatasetChanged(
+                    f"{name} is {stands}, not {before}: another client was faster, look again"
+                )
 
 
 def name_taken(other: Dataset) -> NameTaken:

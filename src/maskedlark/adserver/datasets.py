@@ -31,7 +31,7 @@ _NAME: TypeAdapter[str] = TypeAdapter(DatasetName)
 _AROUND = 512
 """A part is at most this much larger than its sealed payload."""
 _ADVICE = {
-    DatasetState.FROZEN: "`datasets send {}` first",
+    DatasetState.SELECTED: "`datasets send {}` first",
     DatasetState.EXPIRED: "a report of it is past its lifetime, and helpers have let go of it; "
     "ask newer ones",
 }
@@ -69,7 +69,7 @@ def select(
             )
         if len(chunks) > MAX_CHUNKS:
             raise TooLarge(
-                f"{name} would have {len(chunks)} chunks, at most {MAX_CHUNKS} fit: freeze a shorter time"
+                f"{name} would have {len(chunks)} chunks, at most {MAX_CHUNKS} fit: select a shorter time"
             )
         try:
             datasets.add(name, kept, chunks)
@@ -91,9 +91,9 @@ def present(datasets: Datasets, name: str) -> Dataset:
     """The dataset of this name, if it was not aborted."""
     dataset = known(datasets, name)
     if dataset.state is DatasetState.ABORTED:
-        raise UnknownDataset(f"{name} was aborted: freeze it again")
+        raise UnknownDataset(f"{name} was aborted: select it again")
     if dataset.state is DatasetState.LOST:
-        raise UnknownDataset(f"{name} was given up: its reports are lost, freeze later ones")
+        raise UnknownDataset(f"{name} was given up: its reports are lost, select later ones")
     return dataset
 
 
@@ -160,7 +160,7 @@ class QueryableDatasets:
                 if expired := [each.name for each in same if each.state is DatasetState.EXPIRED]:
                     _LOG.warning("left out, because their reports have expired: %s", ", ".join(expired))
                 return sealed
-        raise NotSealed(f"no dataset to {purpose} is sealed yet: freeze and send one first")
+        raise NotSealed(f"no dataset to {purpose} is sealed yet: select and send one first")
 
 
 def _parts(document: Document, purpose: Purpose) -> int:

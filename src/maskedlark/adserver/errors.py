@@ -48,7 +48,7 @@ class BelowFloor(MaskedLarkError):
     """The dataset would begin where reports are being deleted: it has to begin later."""
 
 
-class NotFrozen(MaskedLarkError):
+class DatasetChanged(MaskedLarkError):
     """The dataset is not as it was: somebody else has sealed it or taken it back meanwhile."""
 
 

@@ -103,8 +103,8 @@ class Sending:
         page, name = self.reports.page(self.dataset.selection, start, start.size), self.dataset.name
         if len(page) != start.size:
             raise DatasetRefused(
-                f"chunk {number} of {name} lost reports since it was frozen: nothing may be deleted from "
-                f"a dataset. `datasets abort {name}`, and freeze again"
+                f"chunk {number} of {name} lost reports since it was selected: nothing may be deleted from "
+                f"a dataset. `datasets abort {name}`, and select again"
             )
         return [each.data for each in page]
 
@@ -122,7 +122,7 @@ def _check_state(helper: RemoteHelper, dataset: Dataset, state: State) -> None:
     if (state.parameters, state.purpose, state.name, state.opening) != same:
         raise HelpersDiffer(f"{helper.name} has another dataset under the name {dataset.name}")
     if state.state == "expired":
-        raise DatasetRefused(f"{dataset.name} has expired at {helper.name}: freeze newer reports")
+        raise DatasetRefused(f"{dataset.name} has expired at {helper.name}: select newer reports")
 
 
 def _check_answer(helper: RemoteHelper, answer: ChunkAnswer, parts: int) -> None:

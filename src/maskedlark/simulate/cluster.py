@@ -163,17 +163,17 @@ class LocalCluster:
             stored += len(batch)
         return stored
 
-    def freeze(self, client: Client, names: Mapping[Purpose, str]) -> None:
-        """Freeze all reports received until now that are in no other dataset, one dataset per purpose."""
+    def select(self, client: Client, names: Mapping[Purpose, str]) -> None:
+        """Select all reports received until now that are in no other dataset, one dataset per purpose."""
         end = SystemClock().now() + 1
         while SystemClock().now() < end:  # Only a second that has ended gets no more reports.
             time.sleep(0.05)
         for purpose, name in names.items():
-            client.freeze(name, 0, end, purpose)
+            client.select(name, 0, end, purpose)
 
     def seal(self, client: Client, names: Mapping[Purpose, str]) -> dict[Purpose, Dataset]:
-        """Freeze and send the datasets: sealed at every helper."""
-        self.freeze(client, names)
+        """Select and send the datasets: sealed at every helper."""
+        self.select(client, names)
         return {purpose: client.send(name) for purpose, name in names.items()}
 
 

@@ -46,7 +46,7 @@ class Reporting:
         if missing:
             for purpose in purposes:
                 self._upload(purpose)
-            self.cluster.freeze(client, missing)
+            self.cluster.select(client, missing)
         sealed = {purpose: self._sealed(client, DATASETS[purpose]) for purpose in purposes}
         shutil.rmtree(self.cluster.folder / _SPOOL, ignore_errors=True)
         return sealed
@@ -88,7 +88,7 @@ class Reporting:
         dataset = next(each for each in client.datasets() if each.name == name)
         if dataset.state is DatasetState.SEALED:
             return dataset
-        if dataset.state is not DatasetState.FROZEN:  # It cannot be queried.
+        if dataset.state is not DatasetState.SELECTED:  # It cannot be queried.
             raise OtherSimulation(f"dataset {name} is {dataset.state}: give another folder")
         with bars(self.progress, transient=True) as progress:
             return client.send(name, progress)

@@ -127,8 +127,8 @@ class Invariants:
             sealed = [one[name] for one in held if name in one]
             if any(one.members != sealed[0].members for one in sealed):
                 raise Broken(f"helpers hold other reports in {name}")
-            if {*sealed[0].members} != self.play.frozen[name]:
-                raise Broken(f"{name} holds other reports than were frozen")
+            if {*sealed[0].members} != self.play.selected[name]:
+                raise Broken(f"{name} holds other reports than were selected")
             if len(sealed) == len(held):
                 self._values(name, sealed)
         members = Counter(name for one in held[:1] for each in one.values() for name in each.members)
@@ -164,7 +164,7 @@ class Invariants:
 
     def _counted(self, name: str) -> None:
         """Every answer is what it should be, but for little noise."""
-        members = [self.play.made[each].campaign for each in self.play.frozen[name]]
+        members = [self.play.made[each].campaign for each in self.play.selected[name]]
         truth = {(campaign,): members.count(campaign) for campaign in CAMPAIGNS}
         for request in (each for each, dataset in self.play.asked.items() if dataset == name):
             table = self.play.answers[request].tables[0]

@@ -63,10 +63,10 @@ class _Drawn:
             for i in range(self._rng.randint(1, 2))
         ]
         self._add("upload", count, kills, kills=len(kills))
-        self._add("freeze", self._name)
+        self._add("select", self._name)
 
     def _take_back(self) -> None:
-        """Some of it was sent already: it is taken back, and frozen again under its name."""
+        """Some of it was sent already: it is taken back, and selected again under its name."""
         name, rng = self._name, self._rng
         number, delay_s = rng.randint(1, 4 * self._helpers), self._delay(0.02)
         self._add("kill_client", "client", "send", name, "/chunks/", number, delay_s, kills=1)
@@ -76,7 +76,7 @@ class _Drawn:
             number, delay_s = rng.randint(1, self._helpers), self._delay(0.02)
             self._add("kill_client", "abort", "abort", name, f"/{name}?", number, delay_s, kills=1)
         self._add("abort", name)
-        self._add("freeze", name)
+        self._add("select", name)
 
     def _send(self) -> None:
         name, rng = self._name, self._rng

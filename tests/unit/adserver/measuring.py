@@ -309,7 +309,7 @@ class World:
         """A dataset that questions can be asked of."""
         self.receive(count, name.encode(), at)
         self.clock.seconds = at + 10
-        self.client.freeze(name, at, at + 1)
+        self.client.select(name, at, at + 1)
         self.client.send(name)
 
     def shares(self, *columns: list[int], rows: list[tuple[Any, ...]] | None = None) -> None:

@@ -90,7 +90,7 @@ def test_a_key_that_is_anothers_names_the_settings(world, path, setting, monkeyp
             Client.from_config(path) as client,
             pytest.raises(error, match="check service_key and origin_key"),
         ):
-            client.freeze("tuesday")
+            client.select("tuesday")
 
 
 def test_a_url_with_a_port_that_is_none_is_not_shown(path):

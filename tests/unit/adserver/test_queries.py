@@ -184,8 +184,8 @@ def test_what_is_not_sealed_is_not_asked(tmp_path):
     with pytest.raises(NotSealed, match="no dataset to aggregate is sealed"):
         world.client.query(["count"])
     world.receive(5, at=NOW - 10)
-    world.client.freeze("monday", 0, NOW)
-    with pytest.raises(NotSealed, match="monday is frozen"):
+    world.client.select("monday", 0, NOW)
+    with pytest.raises(NotSealed, match="monday is selected"):
         world.client.query(["count"], datasets=["monday"])
     world.close()
 

@@ -5,7 +5,7 @@ import pytest
 from maskedlark.adserver import datasets as selecting
 from maskedlark.adserver import freezing, sending
 from maskedlark.adserver.dataset_store import Datasets, DatasetState
-from maskedlark.adserver.errors import EmptyDataset, HelperAway, HelpersDiffer, NotFrozen, Overlapping
+from maskedlark.adserver.errors import DatasetChanged, EmptyDataset, HelperAway, HelpersDiffer, Overlapping
 from maskedlark.errors import WrongType
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import SealedReceipt
@@ -28,7 +28,7 @@ def world(tmp_path, monkeypatch):
     monkeypatch.setattr(selecting, "PARTS", PARTS)
     world = World(tmp_path)
     world.ids = world.receive(REPORTS, at=NOW - 10)
-    world.client.freeze("monday", NOW - 10, NOW)
+    world.client.select("monday", NOW - 10, NOW)
     yield world
     world.close()
 
@@ -162,7 +162,7 @@ def test_killed_anywhere_it_can_be_aborted_while_nothing_is_sealed(world, reques
     assert not any(helper.opened for helper in world.helpers)
     with pytest.raises(UnknownDataset, match="aborted"):
         world.client.send("monday")
-    world.client.freeze("monday", NOW - 10, NOW)
+    world.client.select("monday", NOW - 10, NOW)
     world.client.send("monday")
     check_sealed(world)
 
@@ -186,7 +186,7 @@ def test_an_abort_that_got_through_halfway_is_repeated(world):
     with pytest.raises(HelperAway, match="helper-1"):
         world.client.abort("monday")
     assert [bool(helper.opened) for helper in world.helpers] == [False, True]
-    assert world.client.datasets()[0].state is DatasetState.FROZEN
+    assert world.client.datasets()[0].state is DatasetState.SELECTED
     world.client.abort("monday")
     assert world.client.datasets()[0].state is DatasetState.ABORTED
     assert not world.helpers[1].opened
@@ -214,7 +214,7 @@ def test_a_database_that_lacks_answers_to_a_sealed_dataset_is_an_old_copy(world)
 def test_another_dataset_under_the_name_is_noticed(world):
     world.receive(5, b"other", NOW + 20)
     world.clock.seconds = NOW + 30
-    world.client.freeze("tuesday")
+    world.client.select("tuesday")
     world.client.send("tuesday")
     helper = world.helpers[1]
     helper.opened["monday"] = helper.opened["tuesday"].model_copy(update={"purpose": "train"})
@@ -254,7 +254,7 @@ def test_another_digest_or_size_is_refused(world, values):
     world.helpers[1].change["seal"] = changed(**values)
     with pytest.raises(HelpersDiffer, match="helper-1 sealed monday with another digest"):
         world.client.send("monday")
-    assert world.client.datasets()[0].state is DatasetState.FROZEN
+    assert world.client.datasets()[0].state is DatasetState.SELECTED
     world.helpers[1].change = {}
     world.client.send("monday")
     check_sealed(world)
@@ -278,7 +278,7 @@ def test_a_helper_that_finds_another_dataset_seals_nothing(world, place):
     with pytest.raises(SealMismatch, match=f"helper-{place}"):
         world.client.send("monday")
     assert not world.helpers[place].sealed
-    assert world.client.datasets()[0].state is DatasetState.FROZEN
+    assert world.client.datasets()[0].state is DatasetState.SELECTED
     if place == 0:
         assert not world.helpers[1].sealed, "refused before anybody seals"
         world.client.abort("monday")
@@ -297,10 +297,10 @@ def test_what_only_some_have_sealed_can_be_given_up(world):
     with pytest.raises(UnknownDataset, match="given up"):
         world.client.send("monday")
     with pytest.raises(Overlapping, match="monday"):
-        world.client.freeze("again", NOW - 10, NOW)
+        world.client.select("again", NOW - 10, NOW)
     world.receive(5, b"later", NOW)
     world.clock.seconds = NOW + 5
-    world.client.freeze("tuesday")
+    world.client.select("tuesday")
     world.client.send("tuesday")
 
 
@@ -327,7 +327,7 @@ def test_what_another_client_took_back_meanwhile_is_not_called_sealed(world, mon
         other.close()
 
     monkeypatch.setattr(freezing, "_enter", slow)
-    with pytest.raises(NotFrozen, match="monday is aborted"):
+    with pytest.raises(DatasetChanged, match="monday is aborted"):
         world.client.send("monday")
 
 
@@ -338,7 +338,7 @@ def test_a_receipt_that_does_not_hold_is_refused(world):
     with pytest.raises(BadReceipt, match="helper-1"):
         world.client.send("monday")
     spoil.key = key
-    assert world.client.datasets()[0].state is DatasetState.FROZEN
+    assert world.client.datasets()[0].state is DatasetState.SELECTED
 
 
 def test_a_receipt_of_another_dataset_is_refused(world):
@@ -346,7 +346,7 @@ def test_a_receipt_of_another_dataset_is_refused(world):
     old = world.helpers[1].sealed["monday"].receipt
     world.receive(5, b"later", NOW)
     world.clock.seconds = NOW + 5
-    world.client.freeze("tuesday")
+    world.client.select("tuesday")
     world.helpers[1].change["seal"] = changed(receipt=old)
     with pytest.raises(BadReceipt, match="helper-1 gave a receipt of another dataset"):
         world.client.send("tuesday")
