@@ -302,7 +302,7 @@ def _ingesting(load: _Load) -> Iterator[Callable[[], float]]:
 
 
 class _Enough(Exception):
-    """The last chunk was sent: the dataset is taken back instead of sealed, so its reports can come again."""
+    """The last chunk was sent: the dataset is taken back instead of frozen, so its reports can come again."""
 
 
 def _stop_early(over: threading.Event, taken: list[int]) -> Progress:

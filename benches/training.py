@@ -328,7 +328,7 @@ def send(
     labels: NDArray[np.int64],
     makers: int = 1,
 ) -> None:
-    """As browsers and the ad server do; the helpers hold a sealed dataset afterwards.
+    """As browsers and the ad server do; the helpers hold a frozen dataset afterwards.
 
     `makers`: processes that make the reports. Also run by experiments.
     """

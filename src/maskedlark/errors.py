@@ -13,8 +13,9 @@
     BrokenChain: Forked, RolledBack
     CannotServe: BadCertificate, CannotListen
     CorruptCache: DamagedAnchor
-    DatasetRefused: AlreadySealed, ChunkConflict, ChunksMissing, DatasetConflict, EmptyDataset, NameTaken,
-        NoSeed, NotAccepted, NotOver, NotSealed, Overlapping, SealMismatch, TooFewToSeal, TooLarge
+    DatasetRefused: AlreadyFrozen, ChunkConflict, ChunksMissing, DatasetConflict, EmptyDataset,
+        FreezeMismatch, NameTaken, NoSeed, NotAccepted, NotFrozen, NotOver, Overlapping, TooFewToFreeze,
+        TooLarge
     DecodeError: BadPadding, DuplicateKey, MissingKey, NotAModel, NotAnAnswer, NotAnEncoder,
         NotDeterministic, NotInField, OutOfRange, TooDeep, TrailingBytes, Truncated, UnknownKey,
         UnsupportedVersion, WrongLength, WrongType

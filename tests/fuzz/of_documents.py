@@ -212,7 +212,7 @@ def _table(rows: list[tuple[str | int, ...]]) -> AnswerTable:
 
 
 def _receipts() -> list[SignedReceipt]:
-    """A chain of receipts: three sealed datasets and three answers."""
+    """A chain of receipts: three frozen datasets and three answers."""
     with TemporaryDirectory() as folder:
         ledger, database, _ = ledgers.at(Path(folder))
         ledgers.freeze(ledger, database, FIRST, *ledgers.DATASETS[:2])

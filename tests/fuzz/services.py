@@ -16,7 +16,7 @@ from maskedlark.parameters import chain
 from maskedlark.release.messages import SessionRequest
 from maskedlark.web import request_signature
 from maskedlark.wire import uploads
-from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, SEAL_TYPE, Sealing
+from maskedlark.wire.datasets import CHUNK_TYPE, FREEZE_TYPE, JSON_TYPE, FreezeRequest
 from maskedlark.wire.steps import STEP_TYPE
 from tests.fuzz.asking import Asking, Sent, changed
 from tests.unit.adserver import stored
@@ -115,24 +115,24 @@ def parameter_service(folder: Path) -> Iterator[Fuzzed]:
 
 @contextmanager
 def helper(folder: Path) -> Iterator[Fuzzed]:
-    """Takes datasets and questions of an origin that signs; one dataset is sealed, one is open."""
+    """Takes datasets and questions of an origin that signs; one dataset is frozen, one is open."""
     with helpers.world(folder) as world:
         document = world.publish(fake_rate=0.0)
-        sealed = world.sealed(document, "sealed")
+        frozen = world.frozen(document, "frozen")
         chunk = uploads.encode_batch(world.reports(document, 8))
-        sent = _to_helper(world, document, sealed.digest, chunk)
+        sent = _to_helper(world, document, frozen.digest, chunk)
 
         def drawn(request: Sent, others: list[Sent], rng: Random) -> Sent:
             """Most are signed when they are wrong already; of others the signature itself is changed."""
             kind = rng.random()
-            if kind < 0.1:  # As it is: what is open, sealed and aborted differs from request to request.
+            if kind < 0.1:  # As it is: what is open, frozen and aborted differs from request to request.
                 return signed(request, rng)
             if kind < 0.7:
                 return signed(changed(request, others, rng), rng)
             return changed(signed(request, rng) if kind < 0.9 else request, others, rng)
 
         def well() -> None:
-            found = world.sealed(document, "afterwards")
+            found = world.frozen(document, "afterwards")
             body = helpers.question(found.digest, number=1 << 100)
             world.remote().post("/v1/explain", body, JSON_TYPE)
 
@@ -140,7 +140,7 @@ def helper(folder: Path) -> Iterator[Fuzzed]:
 
 
 def _to_helper(world: helpers.World, document: object, digest: str, chunk: bytes) -> list[Sent]:
-    bitmap = Sealing(accepted=("ff",)).encode()
+    bitmap = FreezeRequest(accepted=("ff",)).encode()
     asked = [helpers.question(digest, number=number, noise=1e5) for number in (1, 2)]
     asked.append(
         helpers.question(digest, number=3, noise=1e5, where=[{"key": "campaign", "among": ["spring"]}])
@@ -162,7 +162,7 @@ def _to_helper(world: helpers.World, document: object, digest: str, chunk: bytes
             Sent.to("GET", f"/v1/datasets/{name}"),
             Sent.to("POST", f"/v1/datasets/{name}/chunks/0?{query}", CHUNK_TYPE, chunk),
             Sent.to("GET", f"/v1/datasets/{name}/chunks/0"),
-            Sent.to("POST", f"/v1/datasets/{name}/seal?{query}", SEAL_TYPE, bitmap),
+            Sent.to("POST", f"/v1/datasets/{name}/freeze?{query}", FREEZE_TYPE, bitmap),
             Sent.to("DELETE", f"/v1/datasets/{name}?{query}"),
         ]
     return found

@@ -23,7 +23,7 @@ from schemathesis.generation import GenerationMode
 from maskedlark.release.messages import Request, SessionRequest
 from maskedlark.release.shared_seed import SignedSeed
 from maskedlark.wire import uploads
-from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, SEAL_TYPE, Opening
+from maskedlark.wire.datasets import CHUNK_TYPE, FREEZE_TYPE, JSON_TYPE, Opening
 from maskedlark.wire.steps import STEP_TYPE
 from tests.fuzz import services, totals
 from tests.fuzz.asking import Asking, Got, Sent, check
@@ -38,7 +38,7 @@ SERVICES = {
 Wrapping = Callable[[Sent], Sent]
 
 # Bodies in forms of our own, which no description spells out: any bytes, and some that begin right.
-for _media_type in (uploads.CONTENT_TYPE, CHUNK_TYPE, SEAL_TYPE, STEP_TYPE, "application/cbor"):
+for _media_type in (uploads.CONTENT_TYPE, CHUNK_TYPE, FREEZE_TYPE, STEP_TYPE, "application/cbor"):
     schemathesis.openapi.media_type(
         _media_type, st.one_of(st.binary(), st.binary().map(lambda data: b"\1" + data))
     )

@@ -14,7 +14,7 @@ from maskedlark.web import problem
 from maskedlark.web.errors import TooManyUploads
 from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.wire import datasets, report, uploads
-from maskedlark.wire.datasets import ChunkAnswer, Opening, Sealed, Sealing
+from maskedlark.wire.datasets import ChunkAnswer, FreezeRequest, Frozen, Opening
 from maskedlark.wire.signatures import SigningKey
 
 SETTINGS = """
@@ -60,26 +60,26 @@ class Attacker:
     def query(self, name: str) -> dict[str, str | int]:
         return {"opening": self.openings[name]}
 
-    def seal(self, name: str, answers: list[ChunkAnswer]) -> str:
-        sealed = [
-            Sealed.decode(
+    def freeze(self, name: str, answers: list[ChunkAnswer]) -> str:
+        frozen = [
+            Frozen.decode(
                 remote.post(
-                    f"/v1/datasets/{name}/seal",
-                    Sealing(accepted=(answer.accepted,)).encode(),
-                    datasets.SEAL_TYPE,
+                    f"/v1/datasets/{name}/freeze",
+                    FreezeRequest(accepted=(answer.accepted,)).encode(),
+                    datasets.FREEZE_TYPE,
                     self.query(name),
                 )
             )
             for remote, answer in zip(self.remotes, answers, strict=True)
         ]
-        (digest,) = {each.digest for each in sealed}
+        (digest,) = {each.digest for each in frozen}
         message = self.remotes[0].post(f"/v1/seeds/{digest}", b"", NO_BODY_TYPE)
         for remote in self.remotes[1:]:
             remote.post(f"/v1/seeds/{digest}/message", message, datasets.JSON_TYPE)
         return digest
 
     def dataset(self, name: str, document, stored: list[bytes]) -> str:
-        return self.seal(name, self.send(name, document, stored))
+        return self.freeze(name, self.send(name, document, stored))
 
     def ask(self, request: Request, place: int = 0) -> bytes:
         """Again and again while the helper has no hand free: asking is safe to repeat."""

@@ -21,13 +21,13 @@ FEATURES = bytes.fromhex("c0ffee15900dfeedfacebeefdeadbea7")
 SHOP = "planted-shop-41bd.example"
 
 
-def provoke(made: LocalCluster, reports: list[bytes], sealed: str) -> Iterator[tuple[str, bytes]]:
+def provoke(made: LocalCluster, reports: list[bytes], frozen: str) -> Iterator[tuple[str, bytes]]:
     """What services answer to them, each with who said it."""
     yield from (("ad server", each) for each in _adserver(made, reports))
     yield from (("parameter service", each) for each in _parameters(made))
     for service in services(made):
         yield from (("a service", each) for each in _plainly(made, service.address, service.port))
-    yield from (("helper", each) for each in _helpers(Attacker(made), made, reports, sealed))
+    yield from (("helper", each) for each in _helpers(Attacker(made), made, reports, frozen))
 
 
 def _plainly(made: LocalCluster, address: str, port: int) -> Iterator[bytes]:
@@ -62,7 +62,7 @@ def _parameters(made: LocalCluster) -> Iterator[bytes]:
     yield answer.content
 
 
-def _helpers(attacker: Attacker, made: LocalCluster, reports: list[bytes], sealed: str) -> Iterator[bytes]:
+def _helpers(attacker: Attacker, made: LocalCluster, reports: list[bytes], frozen: str) -> Iterator[bytes]:
     for remote in attacker.remotes:
         for path, text in [
             ("/v1/releases", json.dumps({"arguments": {CAMPAIGN: VALUE}})),
@@ -75,10 +75,10 @@ def _helpers(attacker: Attacker, made: LocalCluster, reports: list[bytes], seale
     # The last payload is helper 1's: helper 0 accepts what the other cannot open.
     answers = attacker.send("spoiled", made.document, [spoil(reports[0]), *reports[1:9]])
     yield b"".join(each.encode() for each in answers)
-    yield refusal(lambda: attacker.seal("spoiled", [answers[0]] * 2))
-    yield refusal(lambda: attacker.ask(question(sealed, "loud")))
+    yield refusal(lambda: attacker.freeze("spoiled", [answers[0]] * 2))
+    yield refusal(lambda: attacker.ask(question(frozen, "loud")))
     among = {"values": ["euros"], "where": [{"key": "campaign", "among": [CAMPAIGN, 2.5]}]}
-    yield refusal(lambda: attacker.ask(question(sealed, "sums").model_copy(update={"arguments": among})))
+    yield refusal(lambda: attacker.ask(question(frozen, "sums").model_copy(update={"arguments": among})))
 
 
 def refusal(ask: Callable[[], object]) -> bytes:

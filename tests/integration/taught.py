@@ -56,7 +56,7 @@ def table() -> tuple[np.ndarray, np.ndarray]:
     return x, (rng.random(RECORDS) < 1 / (1 + np.exp(-z))).astype(int)
 
 
-def sealed(made: LocalCluster, client: Client, name: str) -> None:
+def frozen(made: LocalCluster, client: Client, name: str) -> None:
     """A dataset of the newest document: reports of the table, handed in, selected and sent."""
     document = made.document
     x, y = table()

@@ -126,7 +126,7 @@ def test_a_disk_is_lost_and_the_receipts_are_not(running, tmp_path, capfd):
     assert attacker.tries(request(1, digest)) == "answered"
     assert attacker.tries(request(3, digest, noise=1 / 2)) == "answer-lost"
     assert attacker.tries(request(2, later, noise=1 / 8)) == "dataset-lost"
-    # Reports that were sealed, and some that were not: none is taken again, by this helper.
+    # Reports that were frozen, and some that were not: none is taken again, by this helper.
     (ours, _) = attacker.send("replay", running.document, stored)
     assert ours.refused == {"BeforeRecovery": len(stored)}
     # Of the first dataset 1 + 2 of 8 is spent, and a little by the busy one: 4 fits, and then no more.

@@ -26,7 +26,7 @@ from maskedlark.web import problem
 from maskedlark.web.errors import (
     BadRequestSignature,
     ServiceAway,
-    TooFewToSeal,
+    TooFewToFreeze,
     UndeclaredKey,
     UnsignedRequest,
 )
@@ -75,14 +75,14 @@ def spent(made: LocalCluster, place: int = 0) -> dict[str, float]:
 def test_replayed_reports_and_overlapping_datasets(running):
     attacker, first = Attacker(running), reports(running)
     digest = attacker.dataset("first", running.document, first)
-    # The same reports under another name: every one is refused, so there is nothing to seal.
+    # The same reports under another name: every one is refused, so there is nothing to freeze.
     for answer in attacker.send("again", running.document, first):
         assert answer.refused == {"Replayed": RECORDS}
-    # Half old, half new: the old half is refused, and what is sealed is the new one.
+    # Half old, half new: the old half is refused, and what is frozen is the new one.
     new = reports(running)
     answers = attacker.send("overlap", running.document, first[: RECORDS // 2] + new[: RECORDS // 2])
     assert [answer.refused for answer in answers] == [{"Replayed": RECORDS // 2}] * 2
-    other = attacker.seal("overlap", answers)
+    other = attacker.freeze("overlap", answers)
     # One report twice in one dataset counts once.
     (answer, _) = attacker.send("twice", running.document, [*new[RECORDS // 2 :], new[-1]])
     assert answer.refused == {"Replayed": 1}
@@ -95,7 +95,7 @@ def test_replayed_reports_and_overlapping_datasets(running):
     assert spent(running)[running.document.digest.hex()] == pytest.approx(8)
 
 
-def test_an_aborted_dataset_frees_its_reports_and_a_sealed_one_never_does(running):
+def test_an_aborted_dataset_frees_its_reports_and_a_frozen_one_never_does(running):
     attacker, stored = Attacker(running), reports(running)
     attacker.send("first", running.document, stored)
     for remote in attacker.remotes:
@@ -103,7 +103,7 @@ def test_an_aborted_dataset_frees_its_reports_and_a_sealed_one_never_does(runnin
     attacker.dataset("second", running.document, stored)
     with pytest.raises(MaskedLarkError) as caught:
         attacker.remotes[0].delete("/v1/datasets/second", attacker.query("second"))
-    assert "seal" in str(caught.value)
+    assert "frozen" in str(caught.value)
     assert State.decode(attacker.remotes[0].get("/v1/datasets/second")).records == RECORDS
 
 
@@ -228,7 +228,7 @@ def test_what_was_not_declared(running):
     assert attacker.tries(request(1, digest, noise=0.01)) == "noise-too-small"
     assert attacker.tries(request(2, digest, values=("euros",))) == "bad-arguments"
     assert attacker.tries(request(3, "00" * 32)) == "unknown-dataset"
-    with pytest.raises(TooFewToSeal):
+    with pytest.raises(TooFewToFreeze):
         attacker.dataset("few", running.document, reports(running, count=40))
     assert spent(running) == {}
     assert Purpose.AGGREGATE.value == State.decode(attacker.remotes[0].get("/v1/datasets/all")).purpose

@@ -23,7 +23,7 @@ from maskedlark.web.errors import StrangeAnswer
 from maskedlark.web.remote import Remote
 from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.wire import uploads
-from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, SEAL_TYPE
+from maskedlark.wire.datasets import CHUNK_TYPE, FREEZE_TYPE, JSON_TYPE
 from maskedlark.wire.steps import STEP_TYPE
 from tests.integration.hostile import (
     GIB,
@@ -81,14 +81,14 @@ def signed(made: LocalCluster, path: str, media_type: str, body: bytes = b"", or
     return request_signature.sign("POST", path, media_type, body, name, "helper-0", now, key)
 
 
-LARGE = ("chunk", "seal", "step")
+LARGE = ("chunk", "freeze", "step")
 TAKING = {
     "reports": ("adserver", "/reports", uploads.CONTENT_TYPE, 4 * MIB),
     "documents": ("service", "/v1/documents", JSON_TYPE, MIB),
     "keys": ("service", "/v1/keys?helper=helper-0", CBOR, MIB),
     "begin": ("helper", "/v1/datasets/d", JSON_TYPE, 1 << 12),
     "chunk": ("helper", f"/v1/datasets/d/chunks/0?{OPENED}", CHUNK_TYPE, 16 * MIB),
-    "seal": ("helper", f"/v1/datasets/d/seal?{OPENED}", SEAL_TYPE, 32 * MIB),
+    "freeze": ("helper", f"/v1/datasets/d/freeze?{OPENED}", FREEZE_TYPE, 32 * MIB),
     "releases": ("helper", "/v1/releases", JSON_TYPE, 1 << 18),
     "explain": ("helper", "/v1/explain", JSON_TYPE, 1 << 18),
     "make a seed": ("helper", f"/v1/seeds/{'0' * 64}", NO_BODY_TYPE, 0),

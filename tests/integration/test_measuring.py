@@ -92,9 +92,9 @@ def test_every_group_is_within_its_interval(helpers, kind, browsers, tmp_path, r
         end = next_second()
         with made.client() as client:
             client.select("all", 0, end, Purpose.AGGREGATE)
-            sealed = client.send("all")
-            assert sealed.records is not None
-            assert browsers < sealed.records < 1.3 * browsers, "fakes are among them"
+            frozen = client.send("all")
+            assert frozen.records is not None
+            assert browsers < frozen.records < 1.3 * browsers, "fakes are among them"
             tables = client.query(
                 ["count", "bought", "euros"],
                 by=[["campaign"], ["campaign", "place"], []],
@@ -140,6 +140,6 @@ def check_receipts(made: LocalCluster) -> None:
         chain = [decode(json.dumps(each)) for each in page["receipts"]]
         found = trail.verify(chain, made.origin, helper.name, made.documents)
         kinds = [receipt.kind for receipt in found.receipts]
-        assert kinds == ["sealed", "release", "release"]
+        assert kinds == ["frozen", "release", "release"]
         # Nine columns with noise 9 and one with noise 4.
         assert found.spent()[made.document.digest.hex()].epsilon == pytest.approx(1.25)

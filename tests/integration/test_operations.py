@@ -240,7 +240,7 @@ def test_from_nothing_to_two_helpers(operators):
         said[number] = operators.type(machine.partition(",")[0], commands)
     printed = "".join(said.values())
     assert printed.count('"status":"ready"') == 5
-    assert f"{REPORTS} of {REPORTS} reports sealed at every helper" in printed
+    assert f"{REPORTS} of {REPORTS} reports frozen at every helper" in printed
     assert re.search(r"autumn +\d+", printed)
     assert "version 2" in printed
     operators.stop()

@@ -184,9 +184,9 @@ def test_nothing_secret_is_in_a_log_a_metric_an_error_or_what_a_command_prints(r
         client.send("monday")
     said = [*commands(made)]
     attacker = Attacker(made)
-    sealed = attacker.dataset("planted", made.document, again[9:])
-    answer = attacker.ask(question(sealed, "sums"))
-    said += provoke(made, again, sealed)
+    frozen = attacker.dataset("planted", made.document, again[9:])
+    answer = attacker.ask(question(frozen, "sums"))
+    said += provoke(made, again, frozen)
     needles += noise_of(made)
     said += [(f"metrics of {page}", httpx.get(f"{page}/metrics").content) for page in pages]
     said += [("logs", log.read_bytes()), ("the browser's log", caplog.text.encode())]

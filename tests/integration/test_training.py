@@ -35,7 +35,7 @@ from maskedlark.training import load
 from maskedlark.training.begin import begin
 from maskedlark.training.client import Client
 from maskedlark.training.training import Training
-from tests.integration.taught import RECORDS, SETTINGS, TAG, flat, loop, model, sealed, table, taken, twin
+from tests.integration.taught import RECORDS, SETTINGS, TAG, flat, frozen, loop, model, table, taken, twin
 
 OPTIONS = {"loss": "bce", "tag": TAG, "noise": 1.0, "delta": 1e-5, "bits": 8}
 
@@ -70,10 +70,10 @@ class Services:
 def running(folder) -> Iterator[Services]:
     with local_cluster(folder, SETTINGS, SystemRandomness(), 3) as made, made.client() as client:
         documents = {3: made.document}
-        sealed(made, client, "of-3")
+        frozen(made, client, "of-3")
         two = replace(made, helpers=made.helpers[:2])
         documents[2] = two.publish(SETTINGS)
-        sealed(made, client, "of-2")
+        frozen(made, client, "of-2")
         yield Services(made, client, documents)
 
 

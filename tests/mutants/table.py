@@ -441,7 +441,7 @@ MUTANTS = (
         "tests/unit/helper/test_datasets.py",
     ),
     Mutant(
-        "the agreement: a seal has only what this helper accepted",
+        "the agreement: a dataset has only what this helper accepted",
         HELPER + "freezing.py",
         "if (kept & ~accepted).any():",
         "if False:",

@@ -17,11 +17,11 @@ from maskedlark.web.remote import Remote, UrlQuery
 from maskedlark.wire import report, uploads
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
+    FREEZE_TYPE,
     JSON_TYPE,
-    SEAL_TYPE,
     ChunkAnswer,
+    FreezeRequest,
     Opening,
-    Sealing,
     pack,
     unpack,
 )
@@ -93,7 +93,7 @@ class Operations(Life):
         """A question over one dataset or all, in total or by campaign."""
         adserver = self.adserver(a)
         with self.acting(adserver):
-            names = [each.name for each in self.chosen(adserver, DatasetState.SEALED, b // 8)]
+            names = [each.name for each in self.chosen(adserver, DatasetState.FROZEN, b // 8)]
             if names:
                 by = ["campaign"] if b % 2 else []
                 chosen = names if b % 3 else None
@@ -104,7 +104,7 @@ class Operations(Life):
     def explain(self, a: int, b: int) -> None:
         adserver = self.adserver(a)
         with self.acting(adserver):
-            if names := [each.name for each in self.chosen(adserver, DatasetState.SEALED, b)]:
+            if names := [each.name for each in self.chosen(adserver, DatasetState.FROZEN, b)]:
                 self.client(adserver).explain(["purchase", "count"], datasets=names)
 
     def resume(self, a: int, b: int) -> None:
@@ -167,7 +167,9 @@ class Operations(Life):
                 answer = ChunkAnswer.decode(remote.post(f"{path}/chunks/0", body, CHUNK_TYPE, begun))
                 agreed &= unpack(answer.accepted, answer.parts)
             for remote in remotes:
-                remote.post(f"{path}/seal", Sealing(accepted=(pack(agreed),)).encode(), SEAL_TYPE, begun)
+                remote.post(
+                    f"{path}/freeze", FreezeRequest(accepted=(pack(agreed),)).encode(), FREEZE_TYPE, begun
+                )
 
     def deliver(self, a: int, b: int) -> None:
         """A message that was late, or copied, arrives."""

@@ -155,7 +155,7 @@ def _heal(life: Operations, invariants: Invariants) -> None:
 
 
 def _finish(life: Operations, place: int, name: str) -> None:
-    """Send a dataset; one that cannot be sealed any more can be let go of."""
+    """Send a dataset; one that cannot be frozen any more can be let go of."""
     adserver = life.world.adservers[place]
     try:
         adserver.client.send(name)

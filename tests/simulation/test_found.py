@@ -6,13 +6,13 @@ from tests.simulation.faults import Fault, Kind
 from tests.simulation.schedule import Schedule, Step, run
 
 BEGUN = (Step("upload", 0, 5), Step("upload", 0, 5), Step("select", 0, 0))
-SEALED = (*BEGUN, Step("send", 0, 0))
+FROZEN = (*BEGUN, Step("send", 0, 0))
 
 
 @pytest.mark.parametrize("at", [3, 4], ids=["the file", "its folder"])
 def test_a_full_disk_under_the_anchor_is_no_mistake_of_the_helper(at):
     """Its database has the charge, the anchor cannot be written: a bare 500 says nothing of trying again."""
-    run(Schedule(0, 2, 1, (*SEALED, Step("query", 0, 1, Fault(Kind.FULL, at)))))
+    run(Schedule(0, 2, 1, (*FROZEN, Step("query", 0, 1, Fault(Kind.FULL, at)))))
 
 
 def test_a_full_disk_under_a_helpers_cache_is_no_mistake_of_the_helper():

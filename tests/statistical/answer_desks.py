@@ -256,7 +256,7 @@ def _unit(here: Desks) -> float:
 
 
 def _of_copy(here: Desks, number: int, steps: int, count: int) -> FieldArray:
-    """Of helper 1 as it was before the session: it has sealed the dataset, and nothing else."""
+    """Of helper 1 as it was before the session: it has frozen the dataset, and nothing else."""
     noise = [FixedRandomness(f"noise of copy {number}".encode())] * 2
     clock, rng = FixedClock(ledgers.NOW), FixedRandomness(b"copy")
     with Workflow(here.document, cases.HELPER_KEYS[:2], clock, rng, noise=noise) as copy:

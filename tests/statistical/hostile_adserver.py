@@ -31,7 +31,7 @@ from maskedlark.randomness import SystemRandomness
 from maskedlark.release.messages import Request, SessionRequest
 from maskedlark.simulate.cluster import LocalCluster
 from maskedlark.wire import report, uploads
-from maskedlark.wire.datasets import Sealing
+from maskedlark.wire.datasets import FreezeRequest
 
 DELTA = 1e-5
 CHUNK = 200
@@ -95,19 +95,19 @@ class HostileAdServer:
         return [each for some in browsers.train(TAG, rows, [coins.astype(np.int64)]) for each in some]
 
     def freeze(self, name: str, reports: list[bytes], turned_round: tuple[int, ...] = ()) -> str:
-        """Send reports and seal them everywhere; some helpers get them the other way round."""
+        """Send reports and freeze them everywhere; some helpers get them the other way round."""
         opening = SystemRandomness().bytes(16)
-        sealed = []
+        frozen = []
         for helper in self.helpers:
             sent = reports[::-1] if helper.place in turned_round else reports
             helper.open(name, self.document.digest, Purpose.TRAIN, opening)
             parts = [report.decode(each).part(helper.place) for each in sent]
             chunks = [uploads.encode_batch(parts[i : i + CHUNK]) for i in range(0, len(parts), CHUNK)]
             bitmaps = [helper.chunk(name, n, each, opening).accepted for n, each in enumerate(chunks)]
-            sealed.append(helper.seal(name, Sealing(accepted=tuple(bitmaps)), opening).digest)
-        assert len(set(sealed)) == 1, "whatever the order, it is the same dataset"
-        self.relay_seed(sealed[0])
-        return sealed[0]
+            frozen.append(helper.freeze(name, FreezeRequest(accepted=tuple(bitmaps)), opening).digest)
+        assert len(set(frozen)) == 1, "whatever the order, it is the same dataset"
+        self.relay_seed(frozen[0])
+        return frozen[0]
 
     def relay_seed(self, digest: str) -> None:
         first, *others = self.helpers

@@ -31,9 +31,9 @@ class Seen:
 
 
 def hand_in(made: LocalCluster, coins: np.ndarray) -> None:
-    """One report a canary, sealed at all helpers."""
+    """One report a canary, frozen at all helpers."""
     rows, labels = canaries.features(len(coins)), [coins.astype(np.int64)]
-    with auditor.sealed(made, Purpose.TRAIN, lambda crowd: crowd.train(TAG, rows, labels)):
+    with auditor.frozen(made, Purpose.TRAIN, lambda crowd: crowd.train(TAG, rows, labels)):
         pass
 
 

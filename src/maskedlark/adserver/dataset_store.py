@@ -84,12 +84,12 @@ class DatasetState(StrEnum):
 
     SELECTED = "selected"
     """Fixed, and perhaps sent in part."""
-    SEALED = "sealed"
-    """Sealed at every helper: it can be queried."""
+    FROZEN = "frozen"
+    """Frozen at every helper: it can be queried."""
     ABORTED = "aborted"
     """Aborted everywhere: its reports are free for another."""
     LOST = "lost"
-    """Given up: some helpers sealed it and some did not, so its reports stay taken and cannot be queried."""
+    """Given up: some helpers froze it and some did not, so its reports stay taken and cannot be queried."""
     EXPIRED = "expired"
     """A report of it is past its lifetime: helpers have dropped it."""
 
@@ -103,7 +103,7 @@ class Dataset:
     reports: int
     state: DatasetState
     digest: bytes | None = None
-    """Names a sealed dataset at helpers."""
+    """Names a frozen dataset at helpers."""
     records: int | None = None
     """How many all helpers accepted."""
     opening: bytes = field(default=b"", compare=False)
@@ -128,7 +128,7 @@ def put_floor(connection: sa.Connection, moment: int, looked: int) -> None:
 
 
 def unfinished(connection: sa.Connection) -> list[Selection]:
-    """Selections not yet sealed everywhere: their reports are still read."""
+    """Selections not yet frozen everywhere: their reports are still read."""
     query = sa.select(_DATASETS).where(_DATASETS.c.state == DatasetState.SELECTED.value)
     return [_dataset(row).selection for row in connection.execute(query)]
 
@@ -206,13 +206,13 @@ class Datasets:
             refusals.setdefault(helper, Counter()).update(answer.refused)
         return {helper: dict(counts) for helper, counts in sorted(refusals.items())}
 
-    def seal(self, name: str, digest: bytes, records: int) -> None:
-        """Every helper has sealed it, under the same digest."""
-        self.mark(name, DatasetState.SEALED, digest=digest, records=records)
+    def freeze(self, name: str, digest: bytes, records: int) -> None:
+        """Every helper has frozen it, under the same digest."""
+        self.mark(name, DatasetState.FROZEN, digest=digest, records=records)
 
     def mark(self, name: str, state: DatasetState, **values: object) -> None:
-        """Set it aborted, lost, sealed or expired. A no-op if it is already in that state."""
-        before = DatasetState.SEALED if state is DatasetState.EXPIRED else DatasetState.SELECTED
+        """Set it aborted, lost, frozen or expired. A no-op if it is already in that state."""
+        before = DatasetState.FROZEN if state is DatasetState.EXPIRED else DatasetState.SELECTED
         wanted = {"state": state.value, **values}
         change = sa.update(_DATASETS).where(_DATASETS.c.name == name, _DATASETS.c.state == before.value)
         if not self._database.change(change.values(**wanted)):

@@ -40,7 +40,7 @@ class TooLarge(DatasetRefused):
     """More reports than the chunks of one dataset can hold."""
 
 
-class NotSealed(DatasetRefused):
+class NotFrozen(DatasetRefused):
     """The dataset was not sent to the end yet, so nothing can be asked of it."""
 
 
@@ -49,7 +49,7 @@ class BelowFloor(MaskedLarkError):
 
 
 class DatasetChanged(MaskedLarkError):
-    """The dataset is not as it was: somebody else has sealed it or taken it back meanwhile."""
+    """The dataset is not as it was: somebody else has frozen it or taken it back meanwhile."""
 
 
 class UnknownRequest(MaskedLarkError):

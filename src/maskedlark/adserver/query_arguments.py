@@ -26,7 +26,7 @@ class Options(TypedDict, total=False):
     """A query's options besides its values, groupings and filters."""
 
     datasets: Sequence[str] | None
-    """By name. Default: all sealed datasets of the newest document that has any."""
+    """By name. Default: all frozen datasets of the newest document that has any."""
     noise: float | None
     """The scale in units of the sensitivity. Default: the document's floor."""
     epsilon: float | None

@@ -31,12 +31,12 @@ from maskedlark.web.remote import Patience, Remote, SignedRemote, UrlQuery
 from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
+    FREEZE_TYPE,
     JSON_TYPE,
-    SEAL_TYPE,
     ChunkAnswer,
+    FreezeRequest,
+    Frozen,
     Opening,
-    Sealed,
-    Sealing,
     State,
 )
 from maskedlark.wire.signatures import SigningKey, VerifyingKey
@@ -47,7 +47,7 @@ MAX_RECEIPTS = 1 << 20
 T = TypeVar("T")
 Model = TypeVar("Model", bound=BaseModel)
 _CHUNK = Patience(timeout_s=120.0, within_s=300.0)
-_SEAL = Patience(timeout_s=600.0, within_s=900.0)
+_FREEZE = Patience(timeout_s=600.0, within_s=900.0)
 _RELEASE = Patience(MAX_ANSWER, timeout_s=600.0, within_s=900.0)
 
 
@@ -100,10 +100,10 @@ class RemoteHelper:
         path = f"{_path(name)}/chunks/{number}"
         return self._post(ChunkAnswer.decode, path, body, CHUNK_TYPE, _query(opening), _CHUNK)
 
-    def seal(self, name: str, sealing: Sealing, opening: bytes) -> Sealed:
+    def freeze(self, name: str, request: FreezeRequest, opening: bytes) -> Frozen:
         """Freeze a dataset. Idempotent."""
-        path, body = f"{_path(name)}/seal", sealing.encode()
-        return self._post(Sealed.decode, path, body, SEAL_TYPE, _query(opening), _SEAL)
+        path, body = f"{_path(name)}/freeze", request.encode()
+        return self._post(Frozen.decode, path, body, FREEZE_TYPE, _query(opening), _FREEZE)
 
     def abort(self, name: str, opening: bytes) -> None:
         """Abort a dataset that is not frozen."""

@@ -81,11 +81,11 @@ class Sending:
         state = helper.open(name, selection.parameters, selection.purpose, self.dataset.opening)
         _check_state(helper, self.dataset, state)
         kept = self.datasets.answered(name, helper.name)
-        there = kept if state.state == "sealed" else kept & set(state.chunks)
+        there = kept if state.state == "frozen" else kept & set(state.chunks)
         missing = [number for number in range(chunks) if number not in there]
-        if missing and state.state == "sealed":
+        if missing and state.state == "frozen":
             raise HelpersDiffer(
-                f"{helper.name} has sealed {name}, but its answers are not in this database: "
+                f"{helper.name} has frozen {name}, but its answers are not in this database: "
                 "put the newest copy of the database back"
             )
         return missing

@@ -49,12 +49,12 @@ def select(
 
 @command(app, "send monday --config adserver.toml")
 def send(name: Name, config: AdServerConfig, as_json: Json = False) -> None:
-    """Send a dataset to all helpers and seal what all accept. Interrupted, it carries on when run again."""
+    """Send a dataset to all helpers and freeze what all accept. Interrupted, it carries on when run again."""
     with Client.from_config(config) as client:
         with sending.bars(sys.stderr.isatty()) as progress:
             sent = client.send(name, progress)
         refusals = client.refusals(name)
-    line = f"{sent.name}: {sent.records} of {sent.reports} reports sealed at every helper"
+    line = f"{sent.name}: {sent.records} of {sent.reports} reports frozen at every helper"
     print_result(_fields(sent, refusals), as_json, line, *_refused(refusals))
 
 
@@ -63,11 +63,11 @@ def abort(
     name: Name,
     config: AdServerConfig,
     give_up: Annotated[
-        bool, Option("--give-up", help="Also if some helper has sealed it: its reports are lost then.")
+        bool, Option("--give-up", help="Also if some helper has frozen it: its reports are lost then.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Take a dataset back that no helper has sealed: its reports are free for another."""
+    """Take a dataset back that no helper has frozen: its reports are free for another."""
     with Client.from_config(config) as client:
         keeping = client.abort(name, give_up)
     given_up = f"given up; its reports stay taken at {', '.join(keeping)}, and answer nothing"

@@ -212,6 +212,6 @@ def _recovered(done: Recovered) -> Iterator[str]:
     for origin, version in done.closed.items():
         yield f"{origin}: closed up to version {version}; publish a new one"
     if done.aborted:
-        yield f"{done.aborted} datasets that were not sealed are aborted"
+        yield f"{done.aborted} datasets that were not frozen are aborted"
     if done.floor is not None:
         yield f"reports of before {moment((done.floor + 1) * SECONDS_AN_HOUR)} are refused"

@@ -26,7 +26,7 @@ class RequestAdmission:
 
     def __init__(self, verifier: RequestVerifier, limits: Limits) -> None:
         self._verifier = verifier
-        self._room = Room(limits.bodies * max(limits.chunk_bytes, limits.sealing_bytes, limits.step_bytes))
+        self._room = Room(limits.bodies * max(limits.chunk_bytes, limits.freeze_bytes, limits.step_bytes))
         self._share = max(1, limits.bodies // 2)
         self._held: Counter[str] = Counter()
         self._verifying = ThreadPoolExecutor(VERIFYING, "verifying")

@@ -20,14 +20,14 @@ from maskedlark.release import messages
 from maskedlark.web import answers, health, metrics
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
+    FREEZE_TYPE,
     JSON_TYPE,
     MAX_CHUNKS,
     MAX_DATASET_NAME,
     NAME_PATTERN,
     OPENING_PATTERN,
-    SEAL_TYPE,
+    FreezeRequest,
     Opening,
-    Sealing,
 )
 from maskedlark.wire.report import MAX_ORIGIN
 from maskedlark.wire.steps import MAX_TEXT, STEP_TYPE, decode_ranges
@@ -125,12 +125,12 @@ def _add_public(app: FastAPI, service: Service) -> None:
 
     @app.get("/v1/origins/{origin}/receipts")
     def chain(origin: Origin, after: After = 0) -> Response:
-        """A page of what was sealed and answered for an origin: the receipts after this number."""
+        """A page of what was frozen and answered for an origin: the receipts after this number."""
         return _response(service.receipts(origin, after))
 
 
 def _add_datasets(app: FastAPI, service: Service, signed: SignedWork, counts: HelperCounts) -> None:
-    """Sending a dataset: open, chunks, seal; or abort."""
+    """Sending a dataset: open, chunks, freeze; or abort."""
     datasets, limits, path = service.datasets, service.config.limits, "/v1/datasets/{name}"
 
     @app.post(path, openapi_extra=answers.taking(JSON_TYPE))
@@ -162,18 +162,18 @@ def _add_datasets(app: FastAPI, service: Service, signed: SignedWork, counts: He
         """What was answered for a chunk, for an ad server that missed it."""
         return await signed.run(request, lambda origin: datasets.chunk(origin, name, number).encode())
 
-    @app.post(path + "/seal", openapi_extra=answers.taking(SEAL_TYPE))
-    async def seal(name: Name, opening: Opened, request: Request) -> Response:
+    @app.post(path + "/freeze", openapi_extra=answers.taking(FREEZE_TYPE))
+    async def freeze(name: Name, opening: Opened, request: Request) -> Response:
         """Make the dataset from what all helpers accepted: it never changes again."""
 
-        def sealed(origin: str, body: bytes) -> bytes:
-            return datasets.seal(origin, name, Sealing.decode(body), bytes.fromhex(opening)).encode()
+        def frozen(origin: str, body: bytes) -> bytes:
+            return datasets.freeze(origin, name, FreezeRequest.decode(body), bytes.fromhex(opening)).encode()
 
-        return await signed.run_with_body(request, SEAL_TYPE, limits.sealing_bytes, sealed)
+        return await signed.run_with_body(request, FREEZE_TYPE, limits.freeze_bytes, frozen)
 
     @app.delete(path, status_code=204)
     async def abort(name: Name, opening: Opened, request: Request) -> Response:
-        """Abort a dataset that is not sealed: its reports may be sent in another."""
+        """Abort a dataset that is not frozen: its reports may be sent in another."""
         return await signed.run(request, lambda origin: datasets.abort(origin, name, bytes.fromhex(opening)))
 
 
@@ -201,7 +201,7 @@ def _add_training(app: FastAPI, service: Service, signed: SignedWork) -> None:
 
     @app.get("/v1/records/{dataset}")
     async def records(dataset: Digest, request: Request) -> Response:
-        """How many records of each model a sealed dataset has, and the first free slot."""
+        """How many records of each model a frozen dataset has, and the first free slot."""
         return await signed.run(request, lambda origin: service.records(origin, bytes.fromhex(dataset)))
 
     @app.post("/v1/seeds/{dataset}")

@@ -29,10 +29,10 @@ class Limits(Settings):
     chunk_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 30)] = Field(
         default=16 << 20, description="the largest chunk of a dataset: chunk_bytes = 16777216"
     )
-    sealing_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 30)] = Field(
+    freeze_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 30)] = Field(
         default=32 << 20,
-        description="the largest seal: the bitmaps of as many chunks as a dataset may have, each of the "
-        "usual size: sealing_bytes = 33554432",
+        description="the largest request to freeze a dataset: the bitmaps of as many chunks as it may have, "
+        "each of the usual size: freeze_bytes = 33554432",
     )
     step_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 30)] = Field(
         default=8 << 20, description="the largest step of a session, its weights: step_bytes = 8388608"

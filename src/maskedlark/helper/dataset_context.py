@@ -23,8 +23,8 @@ from maskedlark.helper.tables import (
     CHUNKS,
     DATASETS,
     EXPIRED,
+    FROZEN,
     OPEN,
-    SEALED,
     DatasetRow,
 )
 from maskedlark.parameters import document as documents
@@ -84,15 +84,15 @@ class DatasetContext:
                 self._writers[number] -= 1
 
     def expire(self, now: int) -> None:
-        """Expire sealed datasets with their first report, and open ones with their first chunk."""
+        """Expire frozen datasets with their first report, and open ones with their first chunk."""
         # Not with the last: anyone sending another chunk now and then would keep the first for ever.
         first = select(func.min(CHUNKS.c.expires)).where(CHUNKS.c.dataset == DATASETS.c.number)
         end = func.coalesce(first.scalar_subquery(), DATASETS.c.expires)
         with self.database.write() as connection:
-            sealed = update(DATASETS).where(DATASETS.c.state == SEALED, DATASETS.c.expires <= now)
-            connection.execute(sealed.values(state=EXPIRED, folder=None, contents=None))
-            unsealed = update(DATASETS).where(DATASETS.c.state == OPEN, end <= now)
-            connection.execute(unsealed.values(state=ABORTED))
+            frozen = update(DATASETS).where(DATASETS.c.state == FROZEN, DATASETS.c.expires <= now)
+            connection.execute(frozen.values(state=EXPIRED, folder=None, contents=None))
+            still_open = update(DATASETS).where(DATASETS.c.state == OPEN, end <= now)
+            connection.execute(still_open.values(state=ABORTED))
             connection.execute(delete(ABORTED_OPENINGS).where(ABORTED_OPENINGS.c.until <= now))
 
     def finish_aborts(self) -> None:
@@ -120,7 +120,7 @@ class DatasetContext:
             if self._writers[number]:
                 return
         this = DATASETS.c.number == number
-        columns = select(DATASETS.c.folder).where(this, DATASETS.c.state == SEALED)
+        columns = select(DATASETS.c.folder).where(this, DATASETS.c.state == FROZEN)
         chunks = select(CHUNKS.c.file).join(DATASETS).where(this, DATASETS.c.state == OPEN)
         with self.database.read() as connection:
             named = {*connection.scalars(columns.union_all(chunks))}

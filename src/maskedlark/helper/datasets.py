@@ -27,13 +27,13 @@ from maskedlark.ledger.ledger import Ledger
 from maskedlark.parameters.document import Document
 from maskedlark.release.checks import Dataset
 from maskedlark.web.errors import (
-    AlreadySealed,
+    AlreadyFrozen,
     DatasetConflict,
     DatasetLost,
     UnknownChunk,
     UnknownDataset,
 )
-from maskedlark.wire.datasets import ChunkAnswer, Sealed, Sealing, State
+from maskedlark.wire.datasets import ChunkAnswer, FreezeRequest, Frozen, State
 from maskedlark.wire.hpke import OpeningKey
 
 ABORTED_S = 3600
@@ -109,9 +109,9 @@ class Datasets:
             row = tables.by_name(connection, origin, name)
             return _state(row, tables.chunks(connection, row.number))
 
-    def seal(self, origin: str, name: str, sealing: Sealing, opening: bytes) -> Sealed:
-        """Freeze what all helpers accepted. The same seal gets the same answer."""
-        return self._freezer.freeze(origin, name, sealing, opening)
+    def freeze(self, origin: str, name: str, request: FreezeRequest, opening: bytes) -> Frozen:
+        """Freeze what all helpers accepted. The same request gets the same answer."""
+        return self._freezer.freeze(origin, name, request, opening)
 
     def abort(self, origin: str, name: str, opening: bytes) -> None:
         """Abort a dataset that is not frozen: its reports may be in another."""
@@ -119,7 +119,7 @@ class Datasets:
         with self._freezer.alone(), self._context.database.write() as connection:
             row = tables.by_name(connection, origin, name, opening, lock=True)
             if row.state != OPEN:
-                raise AlreadySealed(f"dataset {name!r} is {row.state} and never changes")
+                raise AlreadyFrozen(f"dataset {name!r} is {row.state} and never changes")
             this = update(DATASETS).where(DATASETS.c.number == row.number)
             connection.execute(this.values(state=ABORTED))
             # Its requests may be replayed: they must not open it again and claim its ids.
@@ -156,9 +156,9 @@ class Datasets:
             lost = select(LOST.c.digest).where(LOST.c.origin == origin, LOST.c.digest == digest)
             is_lost = connection.scalar(lost) is not None
         if row is None and is_lost:
-            raise DatasetLost(f"dataset {digest.hex()} was sealed here, and lost with this helper's disk")
+            raise DatasetLost(f"dataset {digest.hex()} was frozen here, and lost with this helper's disk")
         if row is None:
-            raise UnknownDataset(f"{origin} has no sealed dataset {digest.hex()} here")
+            raise UnknownDataset(f"{origin} has no frozen dataset {digest.hex()} here")
         if row.state == EXPIRED:
             raise _over(digest)
         document, purpose = self._context.document(row), Purpose(row.purpose)

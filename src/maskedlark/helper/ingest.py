@@ -30,7 +30,7 @@ from maskedlark.helper.dataset_context import DatasetContext
 from maskedlark.helper.errors import BeforeRecovery, IngestInterrupted, Replayed
 from maskedlark.helper.tables import CHUNKS, DATASETS, OPEN, DatasetRow
 from maskedlark.storage.errors import StorageUnavailable
-from maskedlark.web.errors import AlreadySealed
+from maskedlark.web.errors import AlreadyFrozen
 from maskedlark.wire import datasets as wire
 from maskedlark.wire import uploads
 from maskedlark.wire.acceptance import DatasetOpener, Terms
@@ -134,7 +134,7 @@ class ChunkIngest:
         if before is not None:
             return tables.answer(before, digest)
         if row.state != OPEN:
-            raise AlreadySealed(f"dataset {name!r} is {row.state}: it takes no more chunks")
+            raise AlreadyFrozen(f"dataset {name!r} is {row.state}: it takes no more chunks")
         with self._context.writing(row.number):
             opened = self._open(row, body)
             return self._claim(row, number, digest, opened)
@@ -161,7 +161,7 @@ class ChunkIngest:
             state = select(DATASETS.c.state).where(DATASETS.c.number == row.number)
             if connection.scalar(state.with_for_update(read=True)) != OPEN:
                 row = tables.by_name(connection, row.origin, row.name, row.opening)
-                raise AlreadySealed(f"dataset {row.name!r} is {row.state}: it takes no more chunks")
+                raise AlreadyFrozen(f"dataset {row.name!r} is {row.state}: it takes no more chunks")
             cursor = self._context.ids.lock(connection)
             before = tables.chunk(connection, row.number, number)
             if before is not None:  # A concurrent request was first.

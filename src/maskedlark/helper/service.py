@@ -110,7 +110,7 @@ class Service:
         self.seeds.accept(self.find(origin, dataset).document, dataset, message)
 
     def records(self, origin: str, dataset: bytes) -> bytes:
-        """How many records of each model a sealed dataset has, and the first free slot."""
+        """How many records of each model a frozen dataset has, and the first free slot."""
         named = self.find(origin, dataset)
         records = {tag: named.size(tag) for tag in named.document.declared_models}
         free_slot = self.releases.free_slot(origin, dataset)

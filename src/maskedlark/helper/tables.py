@@ -33,7 +33,7 @@ from maskedlark.web.errors import ChunkConflict, UnknownDataset
 from maskedlark.wire.datasets import MAX_DATASET_NAME, ChunkAnswer
 from maskedlark.wire.report import MAX_ORIGIN
 
-OPEN, SEALED, EXPIRED, ABORTED = "open", "sealed", "expired", "aborted"
+OPEN, FROZEN, EXPIRED, ABORTED = "open", "frozen", "expired", "aborted"
 """States of a dataset. Aborted ones are being removed: nobody sees them."""
 SCHEMA_VERSION = 3
 TABLES = MetaData()

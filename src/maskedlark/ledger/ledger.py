@@ -22,11 +22,11 @@ from maskedlark.ledger.budget import Account, Cost
 from maskedlark.ledger.charge import Charged, QueryCharge
 from maskedlark.ledger.errors import AnswerLost, CannotRepeat, SessionLost
 from maskedlark.ledger.receipt import (
+    FrozenReceipt,
     OpenedReceipt,
     Receipt,
     RecoveredReceipt,
     ReleaseReceipt,
-    SealedReceipt,
     SignedCertificate,
     SignedReceipt,
 )
@@ -205,7 +205,7 @@ class Ledger:
         """Record that a dataset is frozen, in the transaction that freezes it. Call `advance_anchor` next."""
         chain = self._locked(connection, document)
         return chain.append(
-            SealedReceipt(**chain.place(), purpose=purpose.value, dataset=dataset.hex(), records=records)
+            FrozenReceipt(**chain.place(), purpose=purpose.value, dataset=dataset.hex(), records=records)
         )
 
     def advance_anchor(self, origin: str, signed: SignedReceipt) -> None:

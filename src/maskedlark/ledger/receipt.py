@@ -1,6 +1,6 @@
 """Receipts: what a helper has answered, signed and chained, so that anyone can add up what it cost.
 
-A helper's receipts for one origin form a hash chain. Five kinds: a dataset was sealed; a query was answered;
+A helper's receipts for one origin form a hash chain. Five kinds: a dataset was frozen; a query was answered;
 a session was opened, or closed; receipts were lost. None reveals who is in a dataset or in a batch. A key
 that the helper's identity certifies signs them, so that the identity can stay off the machine that answers.
 """
@@ -47,10 +47,10 @@ class _Placed(OfHelper):
     parameters: Hex32
 
 
-class SealedReceipt(_Placed):
-    """A dataset was sealed: its reports are in no other, and it never changes."""
+class FrozenReceipt(_Placed):
+    """A dataset was frozen: its reports are in no other, and it never changes."""
 
-    kind: Literal["sealed"] = "sealed"
+    kind: Literal["frozen"] = "frozen"
     purpose: Literal["aggregate", "train"]
     dataset: Hex32
     records: Annotated[int, Field(ge=0, le=MAX_NUMBER)]
@@ -166,7 +166,7 @@ class RecoveredReceipt(_Placed):
     kept_digest: Hex32 | None
 
 
-Receipt = SealedReceipt | ReleaseReceipt | OpenedReceipt | ClosedReceipt | RecoveredReceipt
+Receipt = FrozenReceipt | ReleaseReceipt | OpenedReceipt | ClosedReceipt | RecoveredReceipt
 _RECEIPT: TypeAdapter[Receipt] = TypeAdapter(Annotated[Receipt, Field(discriminator="kind")])
 
 

@@ -18,11 +18,11 @@ from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import (
     Balance,
     ClosedReceipt,
+    FrozenReceipt,
     OpenedReceipt,
     Receipt,
     RecoveredReceipt,
     ReleaseReceipt,
-    SealedReceipt,
     SignedReceipt,
 )
 from maskedlark.parameters import randomised
@@ -51,7 +51,7 @@ class Trail:
     _closed: int = 0
     """Nothing may be answered under documents up to this version."""
     _accounts: dict[str, Account] = field(default_factory=dict)
-    _sealed: dict[str, SealedReceipt] = field(default_factory=dict)
+    _frozen: dict[str, FrozenReceipt] = field(default_factory=dict)
     _requests: set[str] = field(default_factory=set)
     _sessions: dict[str, OpenedReceipt] = field(default_factory=dict)
     """The open ones."""
@@ -76,8 +76,8 @@ class Trail:
         receipt = signed.open(self.helper, VerifyingKey(bytes.fromhex(identities[self.helper])))
         self._check_place(receipt)
         match receipt:
-            case SealedReceipt():
-                self._seal(receipt, document)
+            case FrozenReceipt():
+                self._freeze(receipt, document)
             case ReleaseReceipt() | OpenedReceipt():
                 self._charge(receipt, document)
             case ClosedReceipt():
@@ -111,12 +111,12 @@ class Trail:
         if self.receipts and receipt.time < self.receipts[-1].time:
             raise BadReceipt(f"receipt {receipt.number} is older than the one before it")
 
-    def _seal(self, receipt: SealedReceipt, document: Document) -> None:
-        if receipt.dataset in self._sealed:
-            raise BadReceipt(f"receipt {receipt.number} seals a dataset for the second time")
+    def _freeze(self, receipt: FrozenReceipt, document: Document) -> None:
+        if receipt.dataset in self._frozen:
+            raise BadReceipt(f"receipt {receipt.number} freezes a dataset for the second time")
         if Purpose(receipt.purpose) not in document.purposes():
-            raise BadReceipt(f"receipt {receipt.number} seals reports that its document does not declare")
-        self._sealed[receipt.dataset] = receipt
+            raise BadReceipt(f"receipt {receipt.number} freezes reports that its document does not declare")
+        self._frozen[receipt.dataset] = receipt
 
     def _charge(self, receipt: ReleaseReceipt | OpenedReceipt, document: Document) -> None:
         if receipt.request in self._requests or len(set(receipt.datasets)) < len(receipt.datasets):
@@ -161,13 +161,13 @@ class Trail:
     def _check_datasets(self, receipt: ReleaseReceipt | OpenedReceipt, document: Document) -> int:
         if receipt.tag is not None and receipt.tag not in document.declared_models:
             raise BadReceipt(f"receipt {receipt.number} is about a model that is not declared")
-        sealed = [self._sealed.get(dataset) for dataset in receipt.datasets]
+        frozen = [self._frozen.get(dataset) for dataset in receipt.datasets]
         purpose = "aggregate" if receipt.tag is None else "train"
-        for each in sealed:
+        for each in frozen:
             if each is None or (each.parameters, each.purpose) != (receipt.parameters, purpose):
-                raise BadReceipt(f"receipt {receipt.number} answers over a dataset that was not sealed so")
+                raise BadReceipt(f"receipt {receipt.number} is over a dataset that was not frozen for this")
         # One model may have fewer: this is what can be seen from outside.
-        records = sum(each.records for each in sealed if each)
+        records = sum(each.records for each in frozen if each)
         if records < document.k or (purpose == "aggregate" and records > document.most_records):
             raise BadReceipt(f"receipt {receipt.number} answers over {records} records, which is not allowed")
         return records

@@ -51,7 +51,7 @@ class Request(Settings):
     id: Hex16
     """Random: the same id is the same query, charged once."""
     datasets: Annotated[tuple[Hex32, ...], Field(min_length=1, max_length=MAX_DATASETS)]
-    """By digest, as sealed."""
+    """By digest, as frozen."""
     function: Name
     arguments: dict[str, Any]
     noise: Annotated[float, Field(ge=MIN_NOISE, le=MAX_NOISE)]
@@ -202,7 +202,7 @@ def _entry(key: str | int) -> bytes:
 
 
 class RecordCounts(Settings):
-    """How many records a sealed dataset has, and which slots are free. Made by a helper."""
+    """How many records a frozen dataset has, and which slots are free. Made by a helper."""
 
     records: dict[Name, _Number]
     """By model."""

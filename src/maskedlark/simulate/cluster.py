@@ -171,8 +171,8 @@ class LocalCluster:
         for purpose, name in names.items():
             client.select(name, 0, end, purpose)
 
-    def seal(self, client: Client, names: Mapping[Purpose, str]) -> dict[Purpose, Dataset]:
-        """Select and send the datasets: sealed at every helper."""
+    def freeze(self, client: Client, names: Mapping[Purpose, str]) -> dict[Purpose, Dataset]:
+        """Select and send the datasets: frozen at every helper."""
         self.select(client, names)
         return {purpose: client.send(name) for purpose, name in names.items()}
 

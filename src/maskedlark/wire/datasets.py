@@ -1,11 +1,11 @@
-"""Messages between ad server and helper while a dataset is sent, agreed and sealed.
+"""Messages between ad server and helper while a dataset is sent, agreed and frozen.
 
 A dataset is sent in chunks, numbered from 0, each a batch of parts (framed like uploads). A helper answers a
-chunk when what it accepted is durable; sent again, a chunk gets the same answer. The ad server seals what all
-helpers accepted of every chunk. Everything but chunks and seals is JSON.
+chunk when what it accepted is durable; sent again, a chunk gets the same answer. The ad server requests
+to freeze what all helpers accepted of every chunk. Everything but chunks and that request is JSON.
 
     accepted = a bitmap, one bit per part, the first the highest of the first byte; zeros fill the last byte
-    seal     = version, length of the digest (0 or 32), digest, (length (2 bytes, big-endian), bitmap)…
+    freeze   = version, length of the digest (0 or 32), digest, (length (2 bytes, big-endian), bitmap)…
 """
 
 import hashlib
@@ -28,7 +28,7 @@ MAX_PARTS = 1 << 14
 PARTS = 2048
 """Parts of a chunk by default."""
 CHUNK_TYPE = "application/vnd.maskedlark.parts"
-SEAL_TYPE = "application/vnd.maskedlark.seal"
+FREEZE_TYPE = "application/vnd.maskedlark.freeze"
 JSON_TYPE = "application/json"
 VERSION = 1
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
@@ -84,7 +84,7 @@ class Opening(_Message):
     """A new dataset: reports of one purpose, made under one document. Sent by the ad server."""
 
     opening: Hex16
-    """Random. Chunks, seal and abort name it, so that those of an aborted dataset do not affect the next."""
+    """Random. Chunks, freezing and abort name it: those of an aborted dataset do not affect the next."""
     parameters: Hex32
     purpose: Literal["aggregate", "train"]
 
@@ -108,19 +108,19 @@ class State(_Message):
     opening: Hex16
     parameters: Hex32
     purpose: Literal["aggregate", "train"]
-    state: Literal["open", "sealed", "expired"]
+    state: Literal["open", "frozen", "expired"]
     chunks: Annotated[tuple[Count, ...], FailFast()]
     """The numbers of received chunks, while it is open."""
     received: Count
     accepted: Count
     refused: dict[str, Count]
     digest: Hex32 | None = None
-    """Once it is sealed: the same at every helper."""
+    """Once it is frozen: the same at every helper."""
     records: Count | None = None
 
 
 @dataclass(frozen=True)
-class Sealing:
+class FreezeRequest:
     """What all helpers accepted, chunk by chunk: the dataset is these records and no others."""
 
     accepted: tuple[str, ...]
@@ -138,19 +138,19 @@ class Sealing:
     def decode(cls, data: bytes) -> Self:
         """Decode an optional digest and the bitmaps, of at most as many chunks as a dataset may have."""
         if len(data) < 2 or len(data) < 2 + data[1]:
-            raise Truncated("a seal ends within its head")
+            raise Truncated("a request to freeze ends within its head")
         if data[0] != VERSION:
-            raise UnsupportedVersion(f"a seal of version {data[0]}; this package speaks {VERSION}")
+            raise UnsupportedVersion(f"a request to freeze in version {data[0]}, not {VERSION}")
         if data[1] not in (0, 32):
             raise WrongLength(f"a digest has 32 bytes, not {data[1]}")
         at = 2 + data[1]
         limits = MAX_CHUNKS, MAX_PARTS // 8
-        bitmaps = uploads.unframed(data, at, _LENGTH_BYTES, *limits, ("seal", "bitmap"))
+        bitmaps = uploads.unframed(data, at, _LENGTH_BYTES, *limits, ("request to freeze", "bitmap"))
         return cls(tuple(bitmap.hex() for bitmap in bitmaps), data[2:at].hex() or None)
 
 
-class Sealed(_Message):
-    """A sealed dataset and its receipt."""
+class Frozen(_Message):
+    """A frozen dataset and its receipt."""
 
     digest: Hex32
     records: Count

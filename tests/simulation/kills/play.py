@@ -48,16 +48,16 @@ class Play(Reports, Operators):
         """Whoever sends this next meets a helper that dies near its n-th chunk."""
         self.trap_soon("ingest", f"/{name}/chunks/", place, answers, number, delay_s)
 
-    def between_seals(self, name: str, place: int) -> None:
-        """The first helper has sealed; before another is asked to, one of them is dead."""
+    def between_freezes(self, name: str, place: int) -> None:
+        """The first helper has frozen; before another is asked to, one of them is dead."""
         first, process = self.stage.helpers[0].process, self.stage.helpers[place].process
         self._traps.append(
-            Trap(f"/{name}/seal", first.address, True, 1, lambda: self.kill("sealing", process))
+            Trap(f"/{name}/freeze", first.address, True, 1, lambda: self.kill("freezing", process))
         )
 
-    def in_seal(self, name: str, place: int, delay_s: float) -> None:
-        """A helper dies while it seals."""
-        self.trap_soon("sealing", f"/{name}/seal", place, False, 1, delay_s)
+    def in_freeze(self, name: str, place: int, delay_s: float) -> None:
+        """A helper dies while it freezes."""
+        self.trap_soon("freezing", f"/{name}/freeze", place, False, 1, delay_s)
 
     def send(self, name: str) -> None:
         sent = self.client.send(name)

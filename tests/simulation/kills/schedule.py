@@ -83,11 +83,11 @@ class _Drawn:
         if rng.random() < 0.4:
             self._take_back()
         if rng.random() < 0.4:
-            part, most = rng.choice([("/chunks/", 8 * self._helpers), ("/seal", self._helpers)])
+            part, most = rng.choice([("/chunks/", 8 * self._helpers), ("/freeze", self._helpers)])
             number, delay_s = rng.randint(1, most), self._delay(0.02)
             self._add("kill_client", "client", "send", name, part, number, delay_s, kills=1)
             self._add("settle")
-            if part == "/seal":
+            if part == "/freeze":
                 self._add("send", name)
                 return  # All chunks are there already.
         else:
@@ -95,9 +95,9 @@ class _Drawn:
                 arguments = self._place(), rng.randint(1, 7), rng.random() < 0.3, self._delay(0.05)
                 self._add("ingest", name, *arguments, kills=1)
         if rng.random() < 0.5:
-            self._add("between_seals", name, self._place(), kills=1)
+            self._add("between_freezes", name, self._place(), kills=1)
         else:
-            self._add("in_seal", name, self._place(), self._delay(0.04), kills=1)
+            self._add("in_freeze", name, self._place(), self._delay(0.04), kills=1)
         self._add("send", name)
 
     def _ask(self) -> None:

@@ -31,7 +31,7 @@ from tests.unit.web.service import NOW
 @pytest.fixture
 def world(tmp_path):
     world = World(tmp_path)
-    world.sealed()
+    world.frozen()
     world.shares([500, -3])
     yield world
     world.close()
@@ -234,7 +234,7 @@ def generous(tmp_path):
         "train": {"kind": "gaussian", "noise_floor": 0.5},
     }
     world = World(tmp_path, mechanisms=mechanisms)
-    world.sealed()
+    world.frozen()
     world.shares([500, -3])
     yield world
     world.close()
@@ -288,7 +288,7 @@ def test_a_function_of_somebody_elses_is_asked_like_any_other(world):
 
 def test_the_whole_way_on_either_database(tmp_path, database_url):
     world = World(tmp_path, database_url)
-    world.sealed()
+    world.frozen()
     world.shares([500, -3])
     assert world.client.query(["purchase"], "campaign").rows[0].numbers[0].estimate == 500
     world.helpers[1].fail = ["after"] * 3

@@ -99,14 +99,14 @@ def test_it_stops_when_it_is_told_to_and_goes_on_later(world):
     assert world.retention.forget(NOW) == 23
 
 
-def test_a_selected_dataset_keeps_its_reports_until_it_is_sealed(world):
+def test_a_selected_dataset_keeps_its_reports_until_it_is_frozen(world):
     for days in (30, 25, 20, 15, 12):
         world.receive(10, days)
     selected, later = world.select("first", 26, 19), world.select("later", 13, 5)
     assert world.retention.forget(NOW) == 20
     assert world.left() == {25: 10, 20: 10, 12: 10}
     assert sum(mark.size for mark in world.reports.chunks(selected, 4)) == 20
-    world.datasets.seal("first", bytes(32), 20)
+    world.datasets.freeze("first", bytes(32), 20)
     assert world.retention.forget(NOW) == 20
     assert [each.size for each in world.reports.chunks(later, 4)] == [4, 4, 2]
 
@@ -123,11 +123,11 @@ def test_what_is_taken_back_or_given_up_goes(world, end):
 def test_what_is_known_of_a_dataset_stays(world):
     world.receive(10, 20)
     span = world.select("first", 21, 19)
-    world.datasets.seal("first", bytes(range(32)), 9)
+    world.datasets.freeze("first", bytes(range(32)), 9)
     world.retention.forget(NOW)
     found = world.datasets.get("first")
     assert found is not None
-    assert (found.state, found.records, found.reports) == (DatasetState.SEALED, 9, 10)
+    assert (found.state, found.records, found.reports) == (DatasetState.FROZEN, 9, 10)
     assert (found.selection, len(world.datasets.chunks("first"))) == (span, 3)
 
 

@@ -27,7 +27,7 @@ def world(tmp_path, monkeypatch):
 
 @pytest.fixture
 def measured(world):
-    world.sealed()
+    world.frozen()
     world.shares([500, -3])
     return world
 
@@ -248,17 +248,17 @@ def test_a_dataset_is_selected_sent_listed_and_kept(world):
     )
     shown = run("datasets", "send", "monday").stdout
     assert shown.splitlines() == [
-        "monday: 19 of 20 reports sealed at every helper",
+        "monday: 19 of 20 reports frozen at every helper",
         "helper-1 refused 1 (CannotOpen)",
     ]
     lines = run("datasets", "list").stdout.splitlines()
     assert lines == [
-        "monday  sealed  19 of 20 reports to aggregate",
+        "monday  frozen  19 of 20 reports to aggregate",
         "  from 2020-01-01 00:00:00 until 2030-03-17 17:46:40 UTC",
         "  helper-1 refused 1 (CannotOpen)",
     ]
     assert max(map(len, lines)) <= 80
-    assert complains("datasets", "abort", "monday").startswith("AlreadySealed: monday is sealed")
+    assert complains("datasets", "abort", "monday").startswith("AlreadyFrozen: monday is frozen")
 
 
 def test_datasets_for_programs(world):
@@ -268,9 +268,9 @@ def test_datasets_for_programs(world):
     assert (found["start"], found["end"]) == ("2020-01-01T00:00:00Z", "2030-03-17T17:46:40Z")
     sent = json.loads(run("datasets", "send", "monday", "--json").stdout)
     assert (sent["state"], sent["records"], sent["digest"]) == (
-        "sealed",
+        "frozen",
         20,
-        world.helpers[0].sealed["monday"].digest,
+        world.helpers[0].frozen["monday"].digest,
     )
     assert json.loads(run("datasets", "list", "--json").stdout) == {"datasets": [sent]}
     assert complains("datasets", "select", "tuesday", "--start", found["start"]).startswith(

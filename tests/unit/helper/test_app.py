@@ -37,7 +37,7 @@ from maskedlark.web.errors import (
     NotForUs,
     NotNamed,
     StaleRequest,
-    TooFewToSeal,
+    TooFewToFreeze,
     UndeclaredKey,
     UnknownChunk,
     UnknownDataset,
@@ -49,7 +49,7 @@ from maskedlark.web.errors import (
 )
 from maskedlark.web.remote import SignedRemote
 from maskedlark.wire import keys, uploads
-from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, SEAL_TYPE, ChunkAnswer, Sealing, State
+from maskedlark.wire.datasets import CHUNK_TYPE, FREEZE_TYPE, JSON_TYPE, ChunkAnswer, FreezeRequest, State
 from maskedlark.wire.signatures import SigningKey
 from tests.unit.helper.world import (
     DAY_S,
@@ -96,16 +96,16 @@ def refused(cls):
 # The way of a dataset.
 
 
-def test_a_dataset_is_sent_sealed_and_asked(helper):
+def test_a_dataset_is_sent_frozen_and_asked(helper):
     document = helper.publish(fake_rate=0.0)
     remote = helper.remote()
     assert begin(remote, document).state == "open"
     assert begin(remote, document).state == "open"
-    sealed = helper.sealed(document)
-    assert sealed.records == 60
+    frozen = helper.frozen(document)
+    assert frozen.records == 60
     state = State.decode(remote.get("/v1/datasets/monday"))
-    assert (state.state, state.digest, state.records) == ("sealed", sealed.digest, 60)
-    body = question(sealed.digest)
+    assert (state.state, state.digest, state.records) == ("frozen", frozen.digest, 60)
+    body = question(frozen.digest)
     answer = remote.post("/v1/releases", body, JSON_TYPE)
     (table,) = messages.decode_answer(answer).tables
     assert table.rows == [("spring",)]
@@ -114,20 +114,20 @@ def test_a_dataset_is_sent_sealed_and_asked(helper):
 
 def test_anyone_can_verify_what_was_answered(helper):
     document = helper.publish(fake_rate=0.0)
-    sealed = helper.sealed(document)
-    helper.remote().post("/v1/releases", question(sealed.digest), JSON_TYPE)
+    frozen = helper.frozen(document)
+    helper.remote().post("/v1/releases", question(frozen.digest), JSON_TYPE)
     chain, more = receipts(helper)
     assert not more
     found = trail.verify(chain, ORIGIN, NAME, [document])
-    assert [each.kind for each in found.receipts] == ["sealed", "release"]
-    assert sealed.receipt == chain[0].encode().decode()
+    assert [each.kind for each in found.receipts] == ["frozen", "release"]
+    assert frozen.receipt == chain[0].encode().decode()
     assert receipts(helper, after=1) == (chain[1:], False)
     assert receipts(helper, origin=OTHER) == ([], False)
 
 
 def test_equal_questions_at_once_are_one_answer_and_one_charge(helper):
     document = helper.publish(fake_rate=0.0)
-    body = question(helper.sealed(document).digest)
+    body = question(helper.frozen(document).digest)
     with ThreadPoolExecutor(4) as pool:
         asked = [pool.submit(helper.remote().post, "/v1/releases", body, JSON_TYPE) for _ in range(4)]
         assert len({each.result() for each in asked}) == 1
@@ -136,7 +136,7 @@ def test_equal_questions_at_once_are_one_answer_and_one_charge(helper):
 
 def test_what_a_question_would_cost_is_said_and_not_charged(helper):
     document = helper.publish(fake_rate=0.0)
-    body = question(helper.sealed(document).digest, noise=20.0)
+    body = question(helper.frozen(document).digest, noise=20.0)
     found = json.loads(helper.remote().post("/v1/explain", body, JSON_TYPE))
     assert (found["records"], found["k"], found["helpers"]) == (60, 50, 2)
     assert found["cost"]["before"] == {"epsilon": 0.0, "delta": 0.0}
@@ -197,10 +197,10 @@ def test_what_is_sent_again_does_nothing_to_the_next_dataset_of_its_name(helper)
     assert [helper.http().send(each).status_code for each in replayed] == [409, 404, 404]
     state = State.decode(remote.get("/v1/datasets/monday"))
     assert (state.opening, state.accepted) == (opened(again=1)["opening"], 60)
-    sealing = Sealing(accepted=(answer.accepted,)).encode()
+    freezing = FreezeRequest(accepted=(answer.accepted,)).encode()
     with refused(UnknownDataset):
-        remote.post("/v1/datasets/monday/seal", sealing, SEAL_TYPE, opened())
-    remote.post("/v1/datasets/monday/seal", sealing, SEAL_TYPE, opened(again=1))
+        remote.post("/v1/datasets/monday/freeze", freezing, FREEZE_TYPE, opened())
+    remote.post("/v1/datasets/monday/freeze", freezing, FREEZE_TYPE, opened(again=1))
 
 
 # Who may ask.
@@ -269,13 +269,13 @@ def test_origins_that_are_not_pinned_or_have_published_nothing_are_unknown(helpe
 def test_an_origin_sees_its_own_datasets_alone(helper):
     document = helper.publish(fake_rate=0.0)
     helper.publish(OTHER_DOCUMENT_KEY, origin=OTHER, request_key=OTHER_KEY.verifying.public.hex())
-    sealed = helper.sealed(document)
+    frozen = helper.frozen(document)
     other = helper.remote(OTHER_KEY, OTHER)
     for use in (
         lambda: other.get("/v1/datasets/monday"),
         lambda: other.delete("/v1/datasets/monday", opened()),
-        lambda: other.post("/v1/releases", question(sealed.digest), JSON_TYPE),
-        lambda: other.post("/v1/explain", question(sealed.digest), JSON_TYPE),
+        lambda: other.post("/v1/releases", question(frozen.digest), JSON_TYPE),
+        lambda: other.post("/v1/explain", question(frozen.digest), JSON_TYPE),
     ):
         with refused(UnknownDataset):
             use()
@@ -316,9 +316,9 @@ def test_a_rotated_key_stops_working_within_the_time_that_is_set(helper):
 
 def test_the_key_of_an_expired_document_still_signs(helper):
     document = helper.publish(fake_rate=0.0, not_after=NOW + DAY_S)
-    sealed = helper.sealed(document)
+    frozen = helper.frozen(document)
     helper.clock.seconds += DAY_S + 1
-    helper.remote().post("/v1/releases", question(sealed.digest), JSON_TYPE)
+    helper.remote().post("/v1/releases", question(frozen.digest), JSON_TYPE)
     begin(helper.remote(), document, "tuesday")  # Reports that were made under it may still come.
 
 
@@ -366,11 +366,11 @@ def test_a_purpose_that_the_document_does_not_have_is_refused(helper):
 
 def test_a_stricter_policy_holds_for_datasets_that_are_here_already(tmp_path):
     with world(tmp_path) as helper:
-        sealed = helper.sealed(helper.publish(fake_rate=0.0))
+        frozen = helper.frozen(helper.publish(fake_rate=0.0))
     config = settings(tmp_path)
     stricter = config.model_copy(update={"policy": config.policy.model_copy(update={"least_k": 51})})
     with running(tmp_path, stricter, helper.clock) as helper, pytest.raises(KTooSmall):
-        helper.remote().post("/v1/releases", question(sealed.digest), JSON_TYPE)
+        helper.remote().post("/v1/releases", question(frozen.digest), JSON_TYPE)
 
 
 # What is refused of a request.
@@ -448,25 +448,25 @@ def test_what_is_no_path_of_ours_is_refused(helper, path):
 
 def test_questions_are_refused_by_their_own_types(helper):
     document = helper.publish(fake_rate=0.0)
-    sealed, remote = helper.sealed(document), helper.remote()
+    frozen, remote = helper.frozen(document), helper.remote()
 
     def ask(body):
         return remote.post("/v1/releases", body, JSON_TYPE)
 
-    ask(question(sealed.digest))
+    ask(question(frozen.digest))
     with pytest.raises(RequestIdReused):
-        ask(question(sealed.digest, noise=30.0))
+        ask(question(frozen.digest, noise=30.0))
     with pytest.raises(UnknownFunction):
-        ask(question(sealed.digest, number=2).replace(b'"sums"', b'"medians"'))
+        ask(question(frozen.digest, number=2).replace(b'"sums"', b'"medians"'))
     with refused(UnknownDataset):
         ask(question("00" * 32, number=3))
     with pytest.raises(BadArguments):
         ask(b"{}")
     with pytest.raises(NoiseTooSmall):
-        ask(question(sealed.digest, number=4, noise=0.5))
+        ask(question(frozen.digest, number=4, noise=0.5))
     many = {"by": [["campaign"], ["place"], [], ["campaign", "place"]]}
     with pytest.raises(BudgetExhausted) as raised:
-        ask(question(sealed.digest, number=5, noise=1.0, values=["purchase", "visit", "count"], **many))
+        ask(question(frozen.digest, number=5, noise=1.0, values=["purchase", "visit", "count"], **many))
     fits = raised.value.facts()["noise_that_fits"]
     assert fits is not None
     assert fits > 1
@@ -474,8 +474,8 @@ def test_questions_are_refused_by_their_own_types(helper):
 
 
 def test_too_few_records_are_not_released(helper):
-    with pytest.raises(TooFewToSeal, match="49 reports"):
-        helper.sealed(helper.publish(fake_rate=0.0), count=49)
+    with pytest.raises(TooFewToFreeze, match="49 reports"):
+        helper.frozen(helper.publish(fake_rate=0.0), count=49)
 
 
 @pytest.mark.parametrize(
@@ -551,7 +551,7 @@ def test_a_failure_to_forget_does_not_end_forgetting(helper, monkeypatch, caplog
 
 def test_a_ledger_that_was_put_back_answers_nothing(tmp_path):
     with world(tmp_path) as helper:
-        helper.sealed(helper.publish(fake_rate=0.0))
+        helper.frozen(helper.publish(fake_rate=0.0))
     config = settings(tmp_path, database=f"sqlite:///{tmp_path / 'old.sqlite'}")
     with pytest.raises(LedgerBehind, match="never reset"), running(tmp_path, config, helper.clock):
         pytest.fail("it must not start")
@@ -664,9 +664,9 @@ def test_it_is_ready_while_the_parameter_service_hangs(helper, monkeypatch):
 
 def test_receipts_come_in_pages(helper, monkeypatch):
     document = helper.publish(fake_rate=0.0)
-    sealed = helper.sealed(document)
+    frozen = helper.frozen(document)
     for number in range(4):
-        helper.remote().post("/v1/releases", question(sealed.digest, number=number, noise=200.0), JSON_TYPE)
+        helper.remote().post("/v1/releases", question(frozen.digest, number=number, noise=200.0), JSON_TYPE)
     whole, _ = receipts(helper)
     monkeypatch.setattr("maskedlark.web.pages.MAX_PAGE_BYTES", 2 * len(whole[1].encode()) + 10)
     found, more = receipts(helper)

@@ -36,7 +36,7 @@ def test_parts_are_counted_by_what_became_of_them(helper):
 
 
 def test_questions_are_counted_by_function_and_outcome(helper):
-    digest = helper.sealed(helper.publish(fake_rate=0.0)).digest
+    digest = helper.frozen(helper.publish(fake_rate=0.0)).digest
     helper.remote().post("/v1/releases", question(digest), JSON_TYPE)
     refused(helper, question(digest, number=2, noise=0.1))
     for number in range(10, 20):  # Each costs more than a tenth of the budget.
@@ -58,9 +58,9 @@ def test_questions_are_counted_by_function_and_outcome(helper):
 
 def test_datasets_lines_keys_and_the_disk_are_shown(helper):
     document = helper.publish(fake_rate=0.0)
-    helper.sealed(document)
+    helper.frozen(document)
     begin(helper.remote(), document, "tuesday")
-    assert of(helper.app, "maskedlark_datasets") == {("open",): 1, ("sealed",): 1, ("expired",): 0}
+    assert of(helper.app, "maskedlark_datasets") == {("open",): 1, ("frozen",): 1, ("expired",): 0}
     assert of(helper.app, "maskedlark_ledger_lines") == {(): 1}
     end = 60 * 86_400
     assert of(helper.app, "maskedlark_keys_end_seconds") == {("receipts",): end, ("reports",): end}
@@ -93,7 +93,7 @@ def test_the_page_comes_while_keys_are_away(helper):
 
 def test_every_route_is_a_declared_path(helper):
     document = helper.publish(fake_rate=0.0)
-    digest = helper.sealed(document).digest
+    digest = helper.frozen(document).digest
     for path in ("/v1/releases", "/v1/explain"):
         helper.remote().post(path, question(digest), JSON_TYPE)
     begin(helper.remote(), document, "tuesday")

@@ -35,7 +35,7 @@ from maskedlark.web.errors import BodyTooLarge, NoSeed, UnknownDataset, Unsigned
 from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.wire import batch, report, uploads
 from maskedlark.wire.batch import Envelope
-from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, SEAL_TYPE, ChunkAnswer, Sealed, Sealing
+from maskedlark.wire.datasets import CHUNK_TYPE, FREEZE_TYPE, JSON_TYPE, ChunkAnswer, FreezeRequest, Frozen
 from maskedlark.wire.report import Recipient
 from maskedlark.wire.steps import STEP_TYPE
 from tests.unit.helper.world import (
@@ -59,7 +59,7 @@ SENT = body(NETWORK)
 HELPERS = settings()["helpers"]
 
 
-def sealed(helper, document, name="train", count=RECORDS):
+def frozen(helper, document, name="train", count=RECORDS):
     """A dataset to train, on its whole way. Returns its digest."""
     rng, place = SystemRandomness(), [each.name for each in document.helpers].index(NAME)
     own = list(helper.keyring.opening_keys(helper.clock.now()).values())[-1].sealing
@@ -78,15 +78,15 @@ def sealed(helper, document, name="train", count=RECORDS):
     remote.post(f"/v1/datasets/{name}", json.dumps(opening).encode(), JSON_TYPE)
     chunk = uploads.encode_batch([report.decode(each).part(place) for each in made])
     answer = ChunkAnswer.decode(remote.post(f"/v1/datasets/{name}/chunks/0", chunk, CHUNK_TYPE, query))
-    sealing = Sealing(accepted=(answer.accepted,)).encode()
-    return Sealed.decode(remote.post(f"/v1/datasets/{name}/seal", sealing, SEAL_TYPE, query)).digest
+    freezing = FreezeRequest(accepted=(answer.accepted,)).encode()
+    return Frozen.decode(remote.post(f"/v1/datasets/{name}/freeze", freezing, FREEZE_TYPE, query)).digest
 
 
 @pytest.fixture
 def first(tmp_path):
-    """The document's first helper, with a sealed dataset."""
+    """The document's first helper, with a frozen dataset."""
     with world(tmp_path) as made:
-        vars(made)["digest"] = sealed(made, made.publish(k=20))
+        vars(made)["digest"] = frozen(made, made.publish(k=20))
         yield made
 
 
@@ -95,7 +95,7 @@ def second(tmp_path):
     """A helper that is not the document's first."""
     with world(tmp_path) as made:
         made.document = made.publish(k=20, helpers=HELPERS[::-1])
-        vars(made)["digest"] = sealed(made, made.document)
+        vars(made)["digest"] = frozen(made, made.document)
         yield made
 
 
@@ -289,7 +289,7 @@ def test_the_ad_server_hears_why_a_step_of_the_smallest_model_is_refused(first):
 
 
 def test_a_dataset_to_aggregate_has_nothing_to_train(first):
-    digest = first.sealed(first.document, "monday").digest
+    digest = first.frozen(first.document, "monday").digest
     found = json.loads(first.remote().get(f"/v1/records/{digest}"))
     assert set(found["records"].values()) == {0}
     start(first)

@@ -29,11 +29,11 @@ from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.wire import report, uploads
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
+    FREEZE_TYPE,
     JSON_TYPE,
-    SEAL_TYPE,
     ChunkAnswer,
-    Sealed,
-    Sealing,
+    FreezeRequest,
+    Frozen,
     State,
 )
 from maskedlark.wire.hpke import OpeningKey
@@ -111,7 +111,7 @@ class World:
         made = population.measure([["spring"] * count, [7] * count], [values * 100, values])
         return [report.decode(data).part(0) for chunk in made for data in chunk]
 
-    def sealed(self, document: Document, name: str = "monday", count: int = 60) -> Sealed:
+    def frozen(self, document: Document, name: str = "monday", count: int = 60) -> Frozen:
         """A dataset on its whole way."""
         remote = self.remote()
         begin(remote, document, name)
@@ -119,8 +119,8 @@ class World:
         answer = ChunkAnswer.decode(
             remote.post(f"/v1/datasets/{name}/chunks/0", body, CHUNK_TYPE, opened(name))
         )
-        sealing = Sealing(accepted=(answer.accepted,)).encode()
-        found = Sealed.decode(remote.post(f"/v1/datasets/{name}/seal", sealing, SEAL_TYPE, opened(name)))
+        freezing = FreezeRequest(accepted=(answer.accepted,)).encode()
+        found = Frozen.decode(remote.post(f"/v1/datasets/{name}/freeze", freezing, FREEZE_TYPE, opened(name)))
         remote.post(f"/v1/seeds/{found.digest}", b"", NO_BODY_TYPE)
         return found
 

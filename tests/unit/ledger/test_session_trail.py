@@ -94,7 +94,7 @@ def test_a_chain_made_again_by_its_own_helper_holds(chain):
         (OPENED, {"balance__left_epsilon": 8.0}, "another cost"),
         (OPENED, {"balance__spent_delta": 1e-12}, "another cost"),
         (OPENED, {"tag": "made-up"}, "not declared"),
-        (OPENED, {"datasets": [DATASETS[7].hex()]}, "not sealed"),
+        (OPENED, {"datasets": [DATASETS[7].hex()]}, "not frozen"),
         (OPENED, {"datasets": [DATASETS[0].hex()] * 2}, "twice"),
         (OPENED, {"slots": [0, 0]}, "one slot for each"),
         (OPENED, {"slots": [2 << 24]}, "takes a slot"),

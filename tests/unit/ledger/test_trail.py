@@ -72,10 +72,10 @@ def test_a_receipt_left_out_is_noticed_but_for_the_last(chain, at):
         (3, {"balance__left_epsilon": 8.0}, "another cost"),
         (4, {"datasets": [DATASETS[0].hex()]}, None),
         (4, {"datasets": [DATASETS[0].hex(), DATASETS[0].hex()]}, "twice"),
-        (4, {"datasets": [DATASETS[7].hex()]}, "not sealed"),
+        (4, {"datasets": [DATASETS[7].hex()]}, "not frozen"),
         (4, {"request": (1).to_bytes(16, "big").hex()}, "twice"),
-        (4, {"tag": "clicks"}, "not sealed so"),
-        (5, {"tag": None}, "not sealed so"),
+        (4, {"tag": "clicks"}, "not frozen for this"),
+        (5, {"tag": None}, "not frozen for this"),
         (5, {"tag": "made-up"}, "not declared"),
         (3, {"balance__spent_delta": 1e-12}, "another cost"),
         (5, {"balance__spent_delta": 1e-12}, "another cost"),
@@ -119,12 +119,12 @@ def test_going_over_the_budget_is_found_out(tmp_path, chain):
         verify(bent)
 
 
-def test_a_dataset_sealed_under_another_document_is_refused(tmp_path):
+def test_a_dataset_frozen_under_another_document_is_refused(tmp_path):
     other = cases.make(k=1, version=2, previous=DOCUMENT.digest.hex())
     ledger, database, _ = ledgers.at(tmp_path)
     ledgers.freeze(ledger, database, other, DATASETS[0])
     ledger.charge(DOCUMENT, question(1))
-    with pytest.raises(BadReceipt, match="not sealed so"):
+    with pytest.raises(BadReceipt, match="not frozen for this"):
         verify(ledgers.chain(ledger), documents=[DOCUMENT, other])
     database.close()
 

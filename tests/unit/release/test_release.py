@@ -42,7 +42,7 @@ SIZES = (60, 40, 19)
 
 @dataclass(frozen=True)
 class Held:
-    """A sealed dataset in memory, as one helper holds it."""
+    """A frozen dataset in memory, as one helper holds it."""
 
     digest: bytes
     held: Records

@@ -132,12 +132,12 @@ def test_datasets_are_selected_when_the_second_is_over_and_sent_when_all_are():
 
         def send(self, name):
             did.append(("send", name))
-            return f"sealed {name}"
+            return f"frozen {name}"
 
     begun, names = SystemClock().now(), {Purpose.AGGREGATE: "sums", Purpose.TRAIN: "model"}
     with alone(1) as made:
-        sealed: object = made.seal(cast(Client, Hands()), names)
-    assert sealed == {Purpose.AGGREGATE: "sealed sums", Purpose.TRAIN: "sealed model"}
+        frozen: object = made.freeze(cast(Client, Hands()), names)
+    assert frozen == {Purpose.AGGREGATE: "frozen sums", Purpose.TRAIN: "frozen model"}
     selected = [("select", name, purpose) for purpose, name in names.items()]
     assert did == [*selected, ("send", "sums"), ("send", "model")]
 

@@ -15,29 +15,29 @@ from maskedlark.wire.datasets import (
     MAX_CHUNKS,
     MAX_PARTS,
     ChunkAnswer,
+    FreezeRequest,
+    Frozen,
     Opening,
-    Sealed,
-    Sealing,
     State,
     pack,
 )
 
 DIGEST = "0b" * 32
-MESSAGES = [Opening, ChunkAnswer, State, Sealed]
+MESSAGES = [Opening, ChunkAnswer, State, Frozen]
 
 
 @pytest.mark.parametrize(
     "made",
     [
-        Sealing(accepted=()),
-        Sealing(accepted=("80",), digest=DIGEST),
-        Sealing(accepted=("ff80", "01", "00" * (MAX_PARTS // 8))),
-        Sealing(accepted=(pack(np.ones(1, np.bool_)),) * MAX_CHUNKS, digest=DIGEST),
+        FreezeRequest(accepted=()),
+        FreezeRequest(accepted=("80",), digest=DIGEST),
+        FreezeRequest(accepted=("ff80", "01", "00" * (MAX_PARTS // 8))),
+        FreezeRequest(accepted=(pack(np.ones(1, np.bool_)),) * MAX_CHUNKS, digest=DIGEST),
     ],
     ids=["nothing", "one", "the longest", "the most"],
 )
-def test_a_seal_comes_back_as_it_was(made):
-    assert Sealing.decode(made.encode()) == made
+def test_a_freeze_comes_back_as_it_was(made):
+    assert FreezeRequest.decode(made.encode()) == made
 
 
 BAD = {
@@ -56,17 +56,17 @@ BAD = {
 
 
 @pytest.mark.parametrize(("data", "error"), BAD.values(), ids=BAD)
-def test_what_is_no_seal_has_its_own_error(data, error):
+def test_what_is_no_freeze_has_its_own_error(data, error):
     with pytest.raises(error) as raised:
-        Sealing.decode(data)
+        FreezeRequest.decode(data)
     assert type(raised.value) is error
     assert len(str(raised.value)) < 100
 
 
 @given(st.binary(max_size=80))
-def test_any_bytes_are_one_seal_or_none(data):
+def test_any_bytes_are_one_freeze_or_none(data):
     try:
-        found = Sealing.decode(data)
+        found = FreezeRequest.decode(data)
     except DecodeError:
         return
     assert found.encode() == data

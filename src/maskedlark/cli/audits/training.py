@@ -60,7 +60,7 @@ def run_session(
 ) -> FinishedSession:
     """Run a session with the same weights in every step. Run by an ad server that may be dishonest."""
     network, clip = asked.network, asked.clipping
-    document, digests = client.sealed_to_train(None)
+    document, digests = client.frozen_to_train(None)
     request = SessionRequest(
         id=client.new_id(),
         datasets=tuple(digest.hex() for digest in digests),

@@ -70,8 +70,8 @@ def _chain(receipts: list[Receipt]) -> tuple[Charged, ...]:
 
 def _what(receipt: Receipt) -> str:
     match receipt:
-        case kinds.SealedReceipt():
-            return f"{receipt.records} records sealed, to {receipt.purpose}"
+        case kinds.FrozenReceipt():
+            return f"{receipt.records} records frozen, to {receipt.purpose}"
         case kinds.ReleaseReceipt():
             return f"{receipt.function} answered with {receipt.released.mechanism.capitalize()} noise"
         case kinds.OpenedReceipt():
