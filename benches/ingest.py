@@ -201,7 +201,7 @@ def _send(
     document: Document, url: str, name: str, bodies: Iterable[bytes], threads: ThreadPoolExecutor
 ) -> Frozen:
     """A whole dataset: open, chunks, freeze."""
-    path, clock = f"/v1/datasets/{name}", SystemClock()
+    path, clock = f"/v2/datasets/{name}", SystemClock()
     with SignedRemote(url, NAME, ORIGIN, REQUEST_KEY, clock) as remote:
         query: UrlQuery = {"opening": SystemRandomness().bytes(16).hex()}
         opening = Opening(opening=str(query["opening"]), parameters=document.digest.hex(), purpose="train")

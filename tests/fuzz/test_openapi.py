@@ -46,12 +46,12 @@ for _media_type in (uploads.CONTENT_TYPE, CHUNK_TYPE, FREEZE_TYPE, STEP_TYPE, "a
 
 _SIGNATURE = {"type": "string", "pattern": "^[0-9a-f]{128}$"}
 JSON_BODIES: dict[str, dict[str, Any]] = {
-    "/v1/datasets/{name}": Opening.model_json_schema(),
-    "/v1/releases": Request.model_json_schema(),
-    "/v1/explain": Request.model_json_schema(),
-    "/v1/sessions": SessionRequest.model_json_schema(),
-    "/v1/seeds/{dataset}/message": SignedSeed.model_json_schema(),
-    "/v1/documents": {
+    "/v2/datasets/{name}": Opening.model_json_schema(),
+    "/v2/releases": Request.model_json_schema(),
+    "/v2/explain": Request.model_json_schema(),
+    "/v2/sessions": SessionRequest.model_json_schema(),
+    "/v2/seeds/{dataset}/message": SignedSeed.model_json_schema(),
+    "/v2/documents": {
         "type": "object",
         "properties": {
             "document": {"type": "string"},

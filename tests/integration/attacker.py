@@ -48,11 +48,11 @@ class Attacker:
         opening = Opening(opening=self.openings[name], parameters=document.digest.hex(), purpose="aggregate")
         answers = []
         for place, remote in enumerate(self.remotes):
-            remote.post(f"/v1/datasets/{name}", opening.encode(), datasets.JSON_TYPE)
+            remote.post(f"/v2/datasets/{name}", opening.encode(), datasets.JSON_TYPE)
             parts = [report.decode(data).part(place) for data in stored]
             body = uploads.encode_batch(parts)
             answered = remote.post(
-                f"/v1/datasets/{name}/chunks/0", body, datasets.CHUNK_TYPE, self.query(name)
+                f"/v2/datasets/{name}/chunks/0", body, datasets.CHUNK_TYPE, self.query(name)
             )
             answers.append(ChunkAnswer.decode(answered))
         return answers
@@ -64,7 +64,7 @@ class Attacker:
         frozen = [
             Frozen.decode(
                 remote.post(
-                    f"/v1/datasets/{name}/freeze",
+                    f"/v2/datasets/{name}/freeze",
                     FreezeRequest(accepted=(answer.accepted,)).encode(),
                     datasets.FREEZE_TYPE,
                     self.query(name),
@@ -73,9 +73,9 @@ class Attacker:
             for remote, answer in zip(self.remotes, answers, strict=True)
         ]
         (digest,) = {each.digest for each in frozen}
-        message = self.remotes[0].post(f"/v1/seeds/{digest}", b"", NO_BODY_TYPE)
+        message = self.remotes[0].post(f"/v2/seeds/{digest}", b"", NO_BODY_TYPE)
         for remote in self.remotes[1:]:
-            remote.post(f"/v1/seeds/{digest}/message", message, datasets.JSON_TYPE)
+            remote.post(f"/v2/seeds/{digest}/message", message, datasets.JSON_TYPE)
         return digest
 
     def dataset(self, name: str, document, stored: list[bytes]) -> str:
@@ -85,7 +85,7 @@ class Attacker:
         """Again and again while the helper has no hand free: asking is safe to repeat."""
         while True:
             try:
-                return self.remotes[place].post("/v1/releases", request.encode(), datasets.JSON_TYPE)
+                return self.remotes[place].post("/v2/releases", request.encode(), datasets.JSON_TYPE)
             except TooManyUploads:
                 time.sleep(0.1)
 

@@ -41,7 +41,7 @@ def run(command: str, helper: RunningHelper, *arguments: object, code: int = 0, 
 
 
 def fetched(made: LocalCluster, helper: RunningHelper) -> list[SignedReceipt]:
-    page = httpx.get(f"{helper.process.address}/v1/origins/{made.origin}/receipts").json()
+    page = httpx.get(f"{helper.process.address}/v2/origins/{made.origin}/receipts").json()
     return [decode(json.dumps(each)) for each in page["receipts"]]
 
 

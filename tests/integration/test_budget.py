@@ -66,7 +66,7 @@ def alone(tmp_path) -> Iterator[LocalCluster]:
 def spent(made: LocalCluster, place: int = 0) -> dict[str, float]:
     """What a third party finds in the helper's receipts."""
     address = made.helpers[place].process.address
-    page = httpx.get(f"{address}/v1/origins/{made.origin}/receipts").json()
+    page = httpx.get(f"{address}/v2/origins/{made.origin}/receipts").json()
     chain = [decode(json.dumps(each)) for each in page["receipts"]]
     found = trail.verify(chain, made.origin, made.helpers[place].name, made.documents)
     return {digest: each.epsilon for digest, each in found.spent().items()}
@@ -99,12 +99,12 @@ def test_an_aborted_dataset_frees_its_reports_and_a_frozen_one_never_does(runnin
     attacker, stored = Attacker(running), reports(running)
     attacker.send("first", running.document, stored)
     for remote in attacker.remotes:
-        remote.delete("/v1/datasets/first", attacker.query("first"))
+        remote.delete("/v2/datasets/first", attacker.query("first"))
     attacker.dataset("second", running.document, stored)
     with pytest.raises(MaskedLarkError) as caught:
-        attacker.remotes[0].delete("/v1/datasets/second", attacker.query("second"))
+        attacker.remotes[0].delete("/v2/datasets/second", attacker.query("second"))
     assert "frozen" in str(caught.value)
-    assert State.decode(attacker.remotes[0].get("/v1/datasets/second")).records == RECORDS
+    assert State.decode(attacker.remotes[0].get("/v2/datasets/second")).records == RECORDS
 
 
 def test_repeated_reasked_and_concurrent_requests(running):
@@ -155,7 +155,7 @@ def test_forged_and_missing_signatures(running):
     digest = attacker.dataset("all", running.document, reports(running))
     asked, address = request(1, digest), running.helpers[0].process.address
     bare = httpx.post(
-        f"{address}/v1/releases", content=asked.encode(), headers={"content-type": datasets.JSON_TYPE}
+        f"{address}/v2/releases", content=asked.encode(), headers={"content-type": datasets.JSON_TYPE}
     )
     assert isinstance(problem.error_of(bare.status_code, bare.content), UnsignedRequest)
     own = SigningKey.generate(SystemRandomness())
@@ -165,7 +165,7 @@ def test_forged_and_missing_signatures(running):
         remote = running.signed(0)
         remote._http = http
         with pytest.raises(BadRequestSignature):
-            remote.post("/v1/releases", asked.encode(), datasets.JSON_TYPE)
+            remote.post("/v2/releases", asked.encode(), datasets.JSON_TYPE)
     assert spent(running) == {}
 
 
@@ -231,4 +231,4 @@ def test_what_was_not_declared(running):
     with pytest.raises(TooFewToFreeze):
         attacker.dataset("few", running.document, reports(running, count=40))
     assert spent(running) == {}
-    assert Purpose.AGGREGATE.value == State.decode(attacker.remotes[0].get("/v1/datasets/all")).purpose
+    assert Purpose.AGGREGATE.value == State.decode(attacker.remotes[0].get("/v2/datasets/all")).purpose

@@ -83,19 +83,19 @@ def signed(made: LocalCluster, path: str, media_type: str, body: bytes = b"", or
 
 LARGE = ("chunk", "freeze", "step")
 TAKING = {
-    "reports": ("adserver", "/reports", uploads.CONTENT_TYPE, 4 * MIB),
-    "documents": ("service", "/v1/documents", JSON_TYPE, MIB),
-    "keys": ("service", "/v1/keys?helper=helper-0", CBOR, MIB),
-    "begin": ("helper", "/v1/datasets/d", JSON_TYPE, 1 << 12),
-    "chunk": ("helper", f"/v1/datasets/d/chunks/0?{OPENED}", CHUNK_TYPE, 16 * MIB),
-    "freeze": ("helper", f"/v1/datasets/d/freeze?{OPENED}", FREEZE_TYPE, 32 * MIB),
-    "releases": ("helper", "/v1/releases", JSON_TYPE, 1 << 18),
-    "explain": ("helper", "/v1/explain", JSON_TYPE, 1 << 18),
-    "make a seed": ("helper", f"/v1/seeds/{'0' * 64}", NO_BODY_TYPE, 0),
-    "seed": ("helper", f"/v1/seeds/{'0' * 64}/message", JSON_TYPE, 1 << 14),
-    "session": ("helper", "/v1/sessions", JSON_TYPE, 1 << 18),
-    "step": ("helper", f"/v1/sessions/{'0' * 32}/steps/0", STEP_TYPE, 8 * MIB),
-    "close": ("helper", f"/v1/sessions/{'0' * 32}/close", NO_BODY_TYPE, 0),
+    "reports": ("adserver", "/v2/reports", uploads.CONTENT_TYPE, 4 * MIB),
+    "documents": ("service", "/v2/documents", JSON_TYPE, MIB),
+    "keys": ("service", "/v2/keys?helper=helper-0", CBOR, MIB),
+    "begin": ("helper", "/v2/datasets/d", JSON_TYPE, 1 << 12),
+    "chunk": ("helper", f"/v2/datasets/d/chunks/0?{OPENED}", CHUNK_TYPE, 16 * MIB),
+    "freeze": ("helper", f"/v2/datasets/d/freeze?{OPENED}", FREEZE_TYPE, 32 * MIB),
+    "releases": ("helper", "/v2/releases", JSON_TYPE, 1 << 18),
+    "explain": ("helper", "/v2/explain", JSON_TYPE, 1 << 18),
+    "make a seed": ("helper", f"/v2/seeds/{'0' * 64}", NO_BODY_TYPE, 0),
+    "seed": ("helper", f"/v2/seeds/{'0' * 64}/message", JSON_TYPE, 1 << 14),
+    "session": ("helper", "/v2/sessions", JSON_TYPE, 1 << 18),
+    "step": ("helper", f"/v2/sessions/{'0' * 32}/steps/0", STEP_TYPE, 8 * MIB),
+    "close": ("helper", f"/v2/sessions/{'0' * 32}/close", NO_BODY_TYPE, 0),
 }
 """Every endpoint that one sends to: whose, where, what, and how much at most."""
 
@@ -283,7 +283,7 @@ def test_a_service_cannot_send_a_bomb_to_its_client(encoding):
         if encoding == "gzip":
             assert len(httpx.get(address).content) > 100 * len(body)  # As httpx would have it.
         with Remote(address) as remote, pytest.raises(StrangeAnswer, match="compressed"):
-            remote.get("/v1/keys")
+            remote.get("/v2/keys")
 
 
 def test_slow_senders_are_cut_off_and_shut_nobody_out(made):

@@ -136,7 +136,7 @@ def check_receipts(made: LocalCluster) -> None:
     import httpx
 
     for helper in made.helpers:
-        page = httpx.get(f"{helper.process.address}/v1/origins/{made.origin}/receipts").json()
+        page = httpx.get(f"{helper.process.address}/v2/origins/{made.origin}/receipts").json()
         chain = [decode(json.dumps(each)) for each in page["receipts"]]
         found = trail.verify(chain, made.origin, helper.name, made.documents)
         kinds = [receipt.kind for receipt in found.receipts]

@@ -209,7 +209,7 @@ class Operators:
         rows = [["spring", "autumn"][i % 2] for i in range(REPORTS)]
         for batch in population.measure([rows], [np.arange(REPORTS) % 4 // 2]):
             answer = httpx.post(
-                f"{self.address('ads')}/reports",
+                f"{self.address('ads')}/v2/reports",
                 content=uploads.encode_batch(batch),
                 headers={"content-type": uploads.CONTENT_TYPE},
             )

@@ -203,7 +203,7 @@ def test_nothing_secret_is_in_a_log_a_metric_an_error_or_what_a_command_prints(r
     assert planted.found(needles, answer) == {"what they saw"}
     leak = uploads.encode_batch([clumsy.LEAKS + reports[20]])
     headers = {"content-type": uploads.CONTENT_TYPE}
-    made.http.post(f"{made.adserver.address}/reports", content=leak, headers=headers)
+    made.http.post(f"{made.adserver.address}/v2/reports", content=leak, headers=headers)
     assert planted.found(needles, log.read_bytes()) == {"body"}
     last = b"".join(rest_of(each) for each in sides.services(made))
     assert planted.found(needles, last) == set()

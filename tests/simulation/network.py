@@ -14,7 +14,7 @@ from maskedlark.release import messages
 from tests.simulation.faults import Crash, Faults, Kind
 
 UNEXPECTED = 500
-RELEASES = b"/v1/releases"
+RELEASES = b"/v2/releases"
 _KEY = re.compile(rb'keyid="([0-9a-f]{64})"')
 T = TypeVar("T")
 

@@ -61,7 +61,9 @@ class Operations(Life):
             return
         body = uploads.encode_batch([self.made[name].data for name in names])
         with self.acting(None), Remote(f"http://{adserver.host}", adserver.http()) as remote:
-            answers = uploads.decode_answers(remote.post("/reports", body, uploads.CONTENT_TYPE), len(names))
+            answers = uploads.decode_answers(
+                remote.post("/v2/reports", body, uploads.CONTENT_TYPE), len(names)
+            )
             for name, answer in zip(names, answers, strict=True):
                 if answer.outcome is Verdict.REFUSED:
                     raise Broken(f"a report was refused: {answer.error}")
@@ -142,7 +144,7 @@ class Operations(Life):
         adserver = next(each for each in self.world.adservers if each.origin == origin)
         key = adserver.keys[a % len(adserver.keys)] if b % 5 == 0 else None
         with self.acting(adserver):
-            self.remote(adserver, helper, key).post("/v1/releases", body, "application/json")
+            self.remote(adserver, helper, key).post("/v2/releases", body, "application/json")
             if b % 7 == 0 and any(each.body == old.body and each.host == helper.host for each in self.asked):
                 raise Broken("two questions were answered under one id")
 
@@ -154,7 +156,7 @@ class Operations(Life):
         if not mine:
             return
         chosen = [report.decode(mine[(b + i) % len(mine)]) for i in range(min(4, len(mine)))]
-        path, agreed = f"/v1/datasets/smuggled-{b}", np.ones(len(chosen), np.bool_)
+        path, agreed = f"/v2/datasets/smuggled-{b}", np.ones(len(chosen), np.bool_)
         begun: UrlQuery = {"opening": f"{b:032x}"}
         opening = Opening(
             opening=f"{b:032x}", parameters=document.digest.hex(), purpose=Purpose.AGGREGATE.value

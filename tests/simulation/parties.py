@@ -188,7 +188,7 @@ class Helper(Party):
 
     def publish(self, made: KeyConfiguration) -> None:
         with Remote(f"http://{SERVICE}", self.http()) as remote:
-            remote.post("/v1/keys", made.sign(self.identity), "application/cbor", {"helper": self.name})
+            remote.post("/v2/keys", made.sign(self.identity), "application/cbor", {"helper": self.name})
         self.published = made
 
     @property
@@ -250,7 +250,7 @@ class AdServer(Party):
         self._drafted = self._drafted or make(**(settings(self.origin, len(self.world.helpers)) | changes))
         signed = chain.sign(self._drafted, signs)
         with Remote(f"http://{SERVICE}", self.http()) as remote:
-            remote.post("/v1/documents", signed.encode(), "application/json")
+            remote.post("/v2/documents", signed.encode(), "application/json")
         self.documents.append(self._drafted)
         self._drafted = None
 

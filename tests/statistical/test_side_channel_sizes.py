@@ -71,7 +71,7 @@ def walk(made: LocalCluster, secrets: Secrets) -> Counter[object]:
         with pytest.raises(MaskedLarkError):
             Attacker(made).ask(question(frozen.digest.hex(), "loud"))
         for helper in made.helpers:
-            for path in (f"/v1/origins/{made.origin}/receipts", "/health", "/ready"):
+            for path in (f"/v2/origins/{made.origin}/receipts", "/health", "/ready"):
                 assert httpx.get(f"{helper.process.address}{path}").is_success
     sizes: Counter[object] = Counter((name, len(each)) for name, some in reports.items() for each in some)
     assert len(sizes) == len(reports), "one size a purpose"
@@ -120,7 +120,7 @@ def test_all_that_is_seen_is_the_same_whatever_people_did(secrets, nothing_done,
 def test_every_kind_of_message_is_listened_to(nothing_done):
     paths = {each.path for each in nothing_done.messages if isinstance(each, Message)}
     for kind in (
-        "/reports",
+        "/v2/reports",
         "/chunks/0",
         "/freeze",
         "/explain",
@@ -130,7 +130,7 @@ def test_every_kind_of_message_is_listened_to(nothing_done):
         "/ready",
     ):
         assert any(path.endswith(kind) for path in paths), kind
-    assert {"/v1/seeds/{digest}", "/v1/seeds/{digest}/message"} <= paths
+    assert {"/v2/seeds/{digest}", "/v2/seeds/{digest}/message"} <= paths
 
 
 @pytest.mark.long
@@ -142,7 +142,7 @@ def test_metrics_and_logs_are_of_the_whole_way(nothing_done):
         assert each["maskedlark_datasets {'state': 'frozen'}"] == 2
         assert each["maskedlark_reports_total {'outcome': 'taken', 'reason': ''}"] > 2000
     for kind in (
-        "/reports",
+        "/v2/reports",
         "/chunks/{number}",
         "/freeze",
         "/explain",

@@ -91,7 +91,7 @@ def with_parity(made: LocalCluster, secrets: Secrets, wanted: bool) -> list[byte
 def test_an_ad_servers_time_does_not_depend_on_what_people_did(kinds):
     made, heard, _, _ = kinds
     reports = {high: measured(made, extreme(high, 4 * (PAIRS + 5)), SystemRandomness()) for high in KINDS}
-    found = compare(heard, "/reports", lambda n, high: made.upload([reports[high][4 * n : 4 * n + 4]]))
+    found = compare(heard, "/v2/reports", lambda n, high: made.upload([reports[high][4 * n : 4 * n + 4]]))
     print("upload", found)
     assert abs(found) < BOUND
 
@@ -111,7 +111,7 @@ def test_a_helpers_time_for_a_chunk_and_its_freeze_does_not_depend_on_what_peopl
     def freeze(number, high):
         name, answer = f"open-{number}-{int(high)}", answers[number, high][0]
         body = FreezeRequest(accepted=(answer.accepted,)).encode()
-        attacker.remotes[0].post(f"/v1/datasets/{name}/freeze", body, FREEZE_TYPE, attacker.query(name))
+        attacker.remotes[0].post(f"/v2/datasets/{name}/freeze", body, FREEZE_TYPE, attacker.query(name))
 
     for path, ask in (("/chunks/0", send), ("/freeze", freeze)):
         found = compare(heard, path, ask, pairs)
@@ -125,7 +125,7 @@ def test_a_helpers_time_to_answer_does_not_depend_on_what_people_did(kinds, path
     _, heard, attacker, digests = kinds
 
     def ask(_, high):
-        attacker.remotes[0].post(f"/v1{path}", question(digests[high], "sums").encode(), JSON_TYPE)
+        attacker.remotes[0].post(f"/v2{path}", question(digests[high], "sums").encode(), JSON_TYPE)
 
     found = compare(heard, path, ask)
     print(path, found)

@@ -24,7 +24,7 @@ from maskedlark.storage.engine import Database
 from maskedlark.storage.schema import prepare
 from maskedlark.wire.datasets import MAX_DATASET_NAME, ChunkAnswer
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 MAX_HELPER_NAME = 64
 OPENING_BYTES = 16
 _TABLES = sa.MetaData()

@@ -18,7 +18,7 @@ from maskedlark.parameters.document import Document
 from maskedlark.storage.engine import Database
 from maskedlark.storage.schema import prepare
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _TABLES = MetaData()
 _RECEIPTS = Table(
     "receipts",

@@ -27,7 +27,7 @@ from maskedlark.release.messages import MAX_ANSWER, Explanation, ReceiptPage, Re
 from maskedlark.web import problem
 from maskedlark.web.errors import ServiceAway, StrangeAnswer
 from maskedlark.web.parameters import ParameterClient
-from maskedlark.web.remote import Patience, Remote, SignedRemote, UrlQuery
+from maskedlark.web.remote import API, Patience, Remote, SignedRemote, UrlQuery
 from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
@@ -111,33 +111,33 @@ class RemoteHelper:
 
     def release(self, body: bytes) -> bytes:
         """Ask a query. The same bytes get the same answer, and are charged once."""
-        return self._post(bytes, "/v1/releases", body, patience=_RELEASE)
+        return self._post(bytes, f"{API}/releases", body, patience=_RELEASE)
 
     def explain(self, body: bytes) -> Explanation:
         """What a query would cost; nothing is charged."""
-        return self._post(partial(_read, Explanation, "an explanation"), "/v1/explain", body)
+        return self._post(partial(_read, Explanation, "an explanation"), f"{API}/explain", body)
 
     def counts(self, dataset: str) -> RecordCounts:
         """How many records of each model a frozen dataset has, and which slots are free."""
         return self._ask(
-            lambda: _read(RecordCounts, "a count of records", self._remote.get(f"/v1/records/{dataset}"))
+            lambda: _read(RecordCounts, "a count of records", self._remote.get(f"{API}/records/{dataset}"))
         )
 
     def make_seed(self, dataset: str) -> bytes:
         """A dataset's shared seed, sealed by the first helper to each other one. Idempotent."""
-        return self._post(bytes, f"/v1/seeds/{dataset}", b"", NO_BODY_TYPE)
+        return self._post(bytes, f"{API}/seeds/{dataset}", b"", NO_BODY_TYPE)
 
     def relay_seed(self, dataset: str, message: bytes) -> None:
         """Hand over the first helper's seed."""
-        self._post(bytes, f"/v1/seeds/{dataset}/message", message)
+        self._post(bytes, f"{API}/seeds/{dataset}/message", message)
 
     def open_session(self, body: bytes) -> SignedReceipt:
         """Open a session. Idempotent."""
-        return self._post(receipt.decode, "/v1/sessions", body, patience=_RELEASE)
+        return self._post(receipt.decode, f"{API}/sessions", body, patience=_RELEASE)
 
     def step(self, session: str, number: int, body: bytes, size: int, chosen: Ranges = ()) -> FieldArray:
         """A share of a step: `size` field elements. The same bytes get the same share."""
-        path = f"/v1/sessions/{session}/steps/{number}"
+        path = f"{API}/sessions/{session}/steps/{number}"
         query: UrlQuery = {"records": encode_ranges(chosen)} if chosen else {}
         # Even for the smallest model, a refusal must be read whole to be told from a strange answer.
         most = max(problem.MAX_PROBLEM, field.BYTES * size)
@@ -149,7 +149,7 @@ class RemoteHelper:
 
     def close_session(self, session: str) -> SignedReceipt:
         """Close a session. Idempotent."""
-        path = f"/v1/sessions/{session}/close"
+        path = f"{API}/sessions/{session}/close"
         return self._post(receipt.decode, path, b"", NO_BODY_TYPE, patience=_RELEASE)
 
     def receipts(self, origin: str, after: int, most: int) -> list[SignedReceipt]:
@@ -203,7 +203,7 @@ def fetch_receipts(
     """An origin's public receipts after that number, at most `most`; none is verified here. Run by anyone."""
     more = True
     while more and most > 0:
-        data = remote.get(f"/v1/origins/{quote(origin, safe='')}/receipts", {"after": after})
+        data = remote.get(f"{API}/origins/{quote(origin, safe='')}/receipts", {"after": after})
         page = _read(ReceiptPage, "a page of receipts", data)
         yield from page.receipts[:most]
         before, more, most = after, page.more, most - len(page.receipts)
@@ -244,4 +244,4 @@ def _query(opening: bytes) -> UrlQuery:
 
 
 def _path(dataset: str) -> str:
-    return f"/v1/datasets/{quote(dataset, safe='')}"
+    return f"{API}/datasets/{quote(dataset, safe='')}"

@@ -23,7 +23,7 @@ from maskedlark.errors import MaskedLarkError, NotAnAnswer, NotDeclared
 from maskedlark.randomness import Randomness
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web.errors import BodyTooLarge, ServiceAway, StrangeAnswer
-from maskedlark.web.remote import Patience, Remote, bounded
+from maskedlark.web.remote import API, Patience, Remote, bounded
 from maskedlark.wire import uploads
 from maskedlark.wire.uploads import Answer, Verdict
 
@@ -173,9 +173,9 @@ class Uploader:
         """One upload. Anything but a full answer of the ad server means: try later."""
         patience = Patience(MAX_ANSWER_BYTES * (len(reports) + 1), self._settings.timeout_s)
         end = time.monotonic() + patience.within_s
-        batch = uploads.encode_batch(reports)
+        path, batch = f"{API}/reports", uploads.encode_batch(reports)
         try:
-            with self._remote.answer("POST", "/reports", patience, batch, uploads.CONTENT_TYPE) as answer:
+            with self._remote.answer("POST", path, patience, batch, uploads.CONTENT_TYPE) as answer:
                 if answer.status_code == httpx.codes.REQUEST_ENTITY_TOO_LARGE:
                     raise BodyTooLarge("the ad server wants smaller uploads")
                 if answer.status_code != httpx.codes.OK:

@@ -18,6 +18,7 @@ from maskedlark.helper.metrics import HelperCounts
 from maskedlark.helper.service import Service
 from maskedlark.release import messages
 from maskedlark.web import answers, health, metrics
+from maskedlark.web.remote import API
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
     FREEZE_TYPE,
@@ -78,7 +79,7 @@ def create_app(service: Service, forget_every_s: float = FORGET_EVERY_S) -> Fast
     """The app of one helper, over a service that the caller opens and closes. Run by its operator."""
     app = FastAPI(
         title="maskedlark helper",
-        version="1",
+        version="2",
         docs_url=None,
         redoc_url=None,
         lifespan=lambda _: _forgetting(service, forget_every_s),
@@ -118,12 +119,12 @@ async def _forget(service: Service, every_s: float) -> None:
 def _add_public(app: FastAPI, service: Service) -> None:
     """Endpoints for anyone: nothing in them is secret, and receipts are there to be verified."""
 
-    @app.get("/v1/keys")
+    @app.get(API + "/keys")
     def keys() -> Response:
         """The helper's key configuration, as its identity signed it."""
         return _response(service.keyring.configuration, CBOR_TYPE)
 
-    @app.get("/v1/origins/{origin}/receipts")
+    @app.get(API + "/origins/{origin}/receipts")
     def chain(origin: Origin, after: After = 0) -> Response:
         """A page of what was frozen and answered for an origin: the receipts after this number."""
         return _response(service.receipts(origin, after))
@@ -131,7 +132,7 @@ def _add_public(app: FastAPI, service: Service) -> None:
 
 def _add_datasets(app: FastAPI, service: Service, signed: SignedWork, counts: HelperCounts) -> None:
     """Sending a dataset: open, chunks, freeze; or abort."""
-    datasets, limits, path = service.datasets, service.config.limits, "/v1/datasets/{name}"
+    datasets, limits, path = service.datasets, service.config.limits, API + "/datasets/{name}"
 
     @app.post(path, openapi_extra=answers.taking(JSON_TYPE))
     async def begin(name: Name, request: Request) -> Response:
@@ -180,7 +181,7 @@ def _add_datasets(app: FastAPI, service: Service, signed: SignedWork, counts: He
 def _add_questions(app: FastAPI, service: Service, signed: SignedWork, counts: HelperCounts) -> None:
     """Queries: the only way out for anything that depends on a secret."""
 
-    @app.post("/v1/releases", openapi_extra=answers.taking(JSON_TYPE))
+    @app.post(API + "/releases", openapi_extra=answers.taking(JSON_TYPE))
     async def release(request: Request) -> Response:
         """A share of the answer to a query, and its receipt."""
         return await signed.run_with_body(request, JSON_TYPE, MAX_QUESTION, released, CBOR_TYPE)
@@ -189,7 +190,7 @@ def _add_questions(app: FastAPI, service: Service, signed: SignedWork, counts: H
         with counts.answering(body):
             return service.release(origin, body)
 
-    @app.post("/v1/explain", openapi_extra=answers.taking(JSON_TYPE))
+    @app.post(API + "/explain", openapi_extra=answers.taking(JSON_TYPE))
     async def explain(request: Request) -> Response:
         """What a query would cost, and how exact its answer would be."""
         return await signed.run_with_body(request, JSON_TYPE, MAX_QUESTION, service.explain)
@@ -199,17 +200,17 @@ def _add_training(app: FastAPI, service: Service, signed: SignedWork) -> None:
     """Training: what it first needs from a dataset, then sessions and their steps."""
     releases, limits = service.releases, service.config.limits
 
-    @app.get("/v1/records/{dataset}")
+    @app.get(API + "/records/{dataset}")
     async def records(dataset: Digest, request: Request) -> Response:
         """How many records of each model a frozen dataset has, and the first free slot."""
         return await signed.run(request, lambda origin: service.records(origin, bytes.fromhex(dataset)))
 
-    @app.post("/v1/seeds/{dataset}")
+    @app.post(API + "/seeds/{dataset}")
     async def make(dataset: Digest, request: Request) -> Response:
         """The seed that a dataset's helpers share, sealed to each: to be relayed."""
         return await signed.run(request, lambda origin: service.make_seed(origin, bytes.fromhex(dataset)))
 
-    @app.post("/v1/seeds/{dataset}/message", status_code=204, openapi_extra=answers.taking(JSON_TYPE))
+    @app.post(API + "/seeds/{dataset}/message", status_code=204, openapi_extra=answers.taking(JSON_TYPE))
     async def accept(dataset: Digest, request: Request) -> Response:
         """Accept the first helper's seed."""
 
@@ -218,12 +219,12 @@ def _add_training(app: FastAPI, service: Service, signed: SignedWork) -> None:
 
         return await signed.run_with_body(request, JSON_TYPE, MAX_SEED, accepted)
 
-    @app.post("/v1/sessions", openapi_extra=answers.taking(JSON_TYPE))
+    @app.post(API + "/sessions", openapi_extra=answers.taking(JSON_TYPE))
     async def begin(request: Request) -> Response:
         """Open a session: all of its steps are charged, as its receipt states."""
         return await signed.run_with_body(request, JSON_TYPE, MAX_QUESTION, service.open_session)
 
-    @app.post("/v1/sessions/{session}/steps/{step}", openapi_extra=answers.taking(STEP_TYPE))
+    @app.post(API + "/sessions/{session}/steps/{step}", openapi_extra=answers.taking(STEP_TYPE))
     async def answer(session: Session, step: StepNumber, request: Request, records: Records = "") -> Response:
         """A share of one step's sum."""
         chosen = decode_ranges(records)
@@ -233,7 +234,7 @@ def _add_training(app: FastAPI, service: Service, signed: SignedWork) -> None:
 
         return await signed.run_with_body(request, STEP_TYPE, limits.step_bytes, answered, STEP_TYPE)
 
-    @app.post("/v1/sessions/{session}/close")
+    @app.post(API + "/sessions/{session}/close")
     async def close(session: Session, request: Request) -> Response:
         """Close a session: what it did not use is refunded."""
         opened = bytes.fromhex(session)

@@ -35,7 +35,7 @@ from maskedlark.wire.report import MAX_ORIGIN
 
 OPEN, FROZEN, EXPIRED, ABORTED = "open", "frozen", "expired", "aborted"
 """States of a dataset. Aborted ones are being removed: nobody sees them."""
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 TABLES = MetaData()
 
 DATASETS = Table(

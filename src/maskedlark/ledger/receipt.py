@@ -21,8 +21,8 @@ from maskedlark.parameters.document import Origin
 from maskedlark.parameters.settings import MAX_NUMBER, Canonical, Hex32, Name, PublicKey, Seconds, Settings
 from maskedlark.wire.signatures import SIGNATURE_BYTES, SigningKey, VerifyingKey
 
-RECEIPT_LABEL = "maskedlark v1 receipt"
-CERTIFICATE_LABEL = "maskedlark v1 receipt key"
+RECEIPT_LABEL = "maskedlark v2 receipt"
+CERTIFICATE_LABEL = "maskedlark v2 receipt key"
 
 Hex16 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
 Hex64 = Annotated[str, StringConstraints(pattern=rf"^[0-9a-f]{{{2 * SIGNATURE_BYTES}}}$")]
@@ -39,7 +39,7 @@ class OfHelper(Canonical):
 class _Placed(OfHelper):
     """A receipt's helper, origin, and place in their chain."""
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     origin: Origin
     number: Number
     previous: Hex32 | None
@@ -173,7 +173,7 @@ _RECEIPT: TypeAdapter[Receipt] = TypeAdapter(Annotated[Receipt, Field(discrimina
 class Certificate(OfHelper):
     """A helper's identity states: this key signs my receipts, from one moment to another."""
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     key: PublicKey
     not_before: Seconds
     not_after: Seconds
@@ -208,7 +208,9 @@ class SignedCertificate(Settings):
         try:
             return Certificate.model_validate_json(self.certificate)
         except ValidationError:
-            raise BadReceipt("a certificate that is none of ours") from None
+            raise BadReceipt(
+                "no certificate of format 2: rotate the helper's keys with this version"
+            ) from None
 
 
 def certify(certificate: Certificate, identity: SigningKey) -> SignedCertificate:
@@ -247,7 +249,7 @@ class SignedReceipt(Settings):
         try:
             return _RECEIPT.validate_json(self.receipt)
         except (ValidationError, NotDeclared):
-            raise BadReceipt("a receipt that is none of ours") from None
+            raise BadReceipt("no receipt of format 2: of an older helper, or of something else") from None
 
 
 def sign(receipt: Receipt, key: SigningKey, certificate: SignedCertificate) -> SignedReceipt:
@@ -275,6 +277,6 @@ def _opened(
         raise BadReceipt(str(error)) from None
     value = read()
     if value.encode() != text.encode() or value.helper != helper:
-        what = label.removeprefix("maskedlark v1 ").removeprefix("maskedlark v2 ")
+        what = label.removeprefix("maskedlark v2 ")
         raise BadReceipt(f"a {what} that is not {helper}'s, or not in its one form")
     return value

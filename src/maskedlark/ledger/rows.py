@@ -33,7 +33,7 @@ from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt, ReleaseRecei
 from maskedlark.parameters.document import Document
 from maskedlark.wire.report import MAX_ORIGIN
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 NOTHING = bytes(32)
 """The digest in the head of a chain without receipts."""
 

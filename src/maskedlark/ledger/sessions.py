@@ -29,7 +29,7 @@ from maskedlark.ledger.receipt import Balance, ClosedReceipt, OpenedReceipt, Ref
 from maskedlark.ledger.session_rows import LOST, StoredSession
 from maskedlark.parameters.document import Document
 
-_LABEL = b"maskedlark v1 step noise"
+_LABEL = b"maskedlark v2 step noise"
 
 
 @dataclass(frozen=True)

@@ -398,5 +398,5 @@ def column_seed(seed: bytes, table: int, column: int) -> bytes:
     Run by helpers, and by anyone auditing them with a helper's folder. `seed`: the root of its noise.
     """
     return hashlib.sha256(
-        b"maskedlark v1 noise" + seed + table.to_bytes(4, "big") + column.to_bytes(4, "big")
+        b"maskedlark v2 noise" + seed + table.to_bytes(4, "big") + column.to_bytes(4, "big")
     ).digest()

@@ -29,7 +29,7 @@ from maskedlark.training.client import Client as TrainingClient
 from maskedlark.web import files, key_file
 from maskedlark.web.errors import NotThere
 from maskedlark.web.parameters import ParameterClient
-from maskedlark.web.remote import Patience, Remote, SignedRemote
+from maskedlark.web.remote import API, Patience, Remote, SignedRemote
 from maskedlark.wire import keys as key_configurations
 from maskedlark.wire import uploads
 from maskedlark.wire.report import Recipient
@@ -65,7 +65,7 @@ class RunningHelper:
         if not self._is_known(keyring, now):
             keyring.rotate(self.identity, self.process.address, now, rng)
         with Remote(service) as remote:
-            remote.post("/v1/keys", keyring.configuration, "application/cbor", {"helper": self.name})
+            remote.post(f"{API}/keys", keyring.configuration, "application/cbor", {"helper": self.name})
 
     def _is_known(self, keyring: Keyring, now: int) -> bool:
         """Whether it has keys that are valid now and signed for its current address."""
@@ -121,7 +121,7 @@ class LocalCluster:
         origin = origin or self.origin
         signed = chain.sign(self.draft(settings, origin), self.document_keys[origin])
         with Remote(self.service.address) as remote:
-            remote.post("/v1/documents", signed.encode(), "application/json")
+            remote.post(f"{API}/documents", signed.encode(), "application/json")
         latest = self.parameters.latest(origin)
         if origin == self.origin:
             self.documents.append(latest)
@@ -156,7 +156,7 @@ class LocalCluster:
         # Not closed: the cluster owns the connection and reuses it.
         remote, stored = Remote(self.adserver.address, self.http, _UPLOAD), 0
         for batch in batches:
-            answer = remote.post("/reports", uploads.encode_batch(batch), uploads.CONTENT_TYPE)
+            answer = remote.post(f"{API}/reports", uploads.encode_batch(batch), uploads.CONTENT_TYPE)
             verdicts = uploads.decode_answers(answer, len(batch))
             if refused := [each.error for each in verdicts if each.error]:
                 raise UploadRefused(f"the ad server refused {len(refused)} reports: {refused[0]}")

@@ -18,6 +18,8 @@ from maskedlark.web.errors import ServiceAway, StrangeAnswer
 from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.wire.signatures import SigningKey
 
+API = "/v2"
+"""What paths of every service begin with, except those that operators ask: health and metrics."""
 MAX_ANSWER = 8 << 20
 TIMEOUT_S = 10.0
 CONNECT_S = 10.0

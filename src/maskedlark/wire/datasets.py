@@ -30,14 +30,14 @@ PARTS = 2048
 CHUNK_TYPE = "application/vnd.maskedlark.parts"
 FREEZE_TYPE = "application/vnd.maskedlark.freeze"
 JSON_TYPE = "application/json"
-VERSION = 1
+VERSION = 2
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 OPENING_PATTERN = r"^[0-9a-f]{32}$"
 _MAX_REASONS = 128
 """Names of errors in one answer: there are fewer."""
 _MAX_FAULTS = 3
 _LENGTH_BYTES = 2
-_DOMAIN = b"maskedlark v1 dataset"
+_DOMAIN = b"maskedlark v2 dataset"
 
 Hex16 = Annotated[str, StringConstraints(pattern=OPENING_PATTERN)]
 Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]

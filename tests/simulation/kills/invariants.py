@@ -110,7 +110,7 @@ class Invariants:
             return
         for helper in self._stage.helpers:
             with Remote(self._stage.service.address) as remote:
-                message = remote.get("/v1/keys", {"helper": helper.name})
+                message = remote.get("/v2/keys", {"helper": helper.name})
             published = keys.verify(message, helper.name, helper.identity.verifying)
             secrets = Keyring(helper.folder / "keys", helper.name).opening_keys(SystemClock().now())
             if {each.key.key_id for each in published.keys} - secrets.keys():
@@ -157,7 +157,7 @@ class Invariants:
                 if kept.state != RequestState.ANSWERED:
                     raise Broken(f"request {name} is not kept as answered")
                 for place, helper in enumerate(self._stage.helpers):
-                    data = self._stage.signed(place).post("/v1/releases", kept.body, "application/json")
+                    data = self._stage.signed(place).post("/v2/releases", kept.body, "application/json")
                     before = self._answers.setdefault((helper.name, name), data)
                     if not data == before == answers[helper.name]:
                         raise Broken(f"{helper.name} answers request {name} with other bytes")

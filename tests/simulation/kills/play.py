@@ -94,7 +94,7 @@ class Play(Reports, Operators):
 
     def ask_and_kill_soon(self, name: str, place: int, delay_s: float) -> None:
         """A helper dies at any moment of a release."""
-        self.trap_soon("release", "/v1/releases", place, False, 1, delay_s)
+        self.trap_soon("release", "/v2/releases", place, False, 1, delay_s)
         self.ask(name)
         self.settle()
 

@@ -115,7 +115,7 @@ class _Drawn:
 
     def _ask_client(self) -> None:
         number, delay_s = self._rng.randint(1, self._helpers), self._delay(0.02)
-        self._add("kill_client", "client", "ask", self._name, "/v1/releases", number, delay_s, kills=1)
+        self._add("kill_client", "client", "ask", self._name, "/v2/releases", number, delay_s, kills=1)
         self._add("resume", self._name)
 
     def _ask_release(self) -> None:

@@ -29,21 +29,21 @@ def send(at: World, document: Document, name: str, parts: Sequence[bytes]) -> Ch
     remote = at.remote()
     begin(remote, document, name)
     body = uploads.encode_batch(parts)
-    return ChunkAnswer.decode(remote.post(f"/v1/datasets/{name}/chunks/0", body, CHUNK_TYPE, opened(name)))
+    return ChunkAnswer.decode(remote.post(f"/v2/datasets/{name}/chunks/0", body, CHUNK_TYPE, opened(name)))
 
 
 def freeze(at: World, name: str, answer: ChunkAnswer) -> str:
     freezing = FreezeRequest(accepted=(answer.accepted,)).encode()
-    answered = at.remote().post(f"/v1/datasets/{name}/freeze", freezing, FREEZE_TYPE, opened(name))
+    answered = at.remote().post(f"/v2/datasets/{name}/freeze", freezing, FREEZE_TYPE, opened(name))
     digest = Frozen.decode(answered).digest
-    at.remote().post(f"/v1/seeds/{digest}", b"", NO_BODY_TYPE)
+    at.remote().post(f"/v2/seeds/{digest}", b"", NO_BODY_TYPE)
     return digest
 
 
 def ask(at: World, *digests: str, number: int, noise: float = 1.0) -> bytes:
     """One column: ε = 1 / noise of 8."""
     body = question(*digests, number=number, noise=noise, values=["visit"])
-    return at.remote().post("/v1/releases", body, JSON_TYPE)
+    return at.remote().post("/v2/releases", body, JSON_TYPE)
 
 
 class Lost:

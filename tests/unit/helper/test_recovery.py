@@ -83,7 +83,7 @@ def test_with_all_receipts_everything_stays_counted(lost):
         with pytest.raises(DatasetLost):
             ask(at, lost.tuesday, number=3)
         with pytest.raises(UnknownDataset):
-            at.remote().get("/v1/datasets/open")
+            at.remote().get("/v2/datasets/open")
         ask(at, lost.monday, number=20, noise=1 / 6)
         with pytest.raises(BudgetExhausted):
             ask(at, lost.monday, number=21)
@@ -156,7 +156,7 @@ def test_a_ledger_that_is_no_copy_is_left_alone(lost):
     done = lost.recover()
     assert (done.put_back, done.aborted, done.floor) == ({}, 0, None)
     with running(lost.folder, lost.config, lost.clock) as at:
-        assert State.decode(at.remote().get("/v1/datasets/open")).state == "open"
+        assert State.decode(at.remote().get("/v2/datasets/open")).state == "open"
 
 
 @pytest.mark.parametrize("kept", [0, 3, 4])

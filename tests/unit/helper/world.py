@@ -117,11 +117,11 @@ class World:
         begin(remote, document, name)
         body = uploads.encode_batch(self.reports(document, count))
         answer = ChunkAnswer.decode(
-            remote.post(f"/v1/datasets/{name}/chunks/0", body, CHUNK_TYPE, opened(name))
+            remote.post(f"/v2/datasets/{name}/chunks/0", body, CHUNK_TYPE, opened(name))
         )
         freezing = FreezeRequest(accepted=(answer.accepted,)).encode()
-        found = Frozen.decode(remote.post(f"/v1/datasets/{name}/freeze", freezing, FREEZE_TYPE, opened(name)))
-        remote.post(f"/v1/seeds/{found.digest}", b"", NO_BODY_TYPE)
+        found = Frozen.decode(remote.post(f"/v2/datasets/{name}/freeze", freezing, FREEZE_TYPE, opened(name)))
+        remote.post(f"/v2/seeds/{found.digest}", b"", NO_BODY_TYPE)
         return found
 
 
@@ -160,7 +160,7 @@ def opening(document: Document, name: str = "monday", again: int = 0) -> bytes:
 
 def begin(remote: SignedRemote, document: Document, name: str = "monday", again: int = 0) -> State:
     body = opening(document, name, again)
-    return State.decode(remote.post(f"/v1/datasets/{name}", body, JSON_TYPE))
+    return State.decode(remote.post(f"/v2/datasets/{name}", body, JSON_TYPE))
 
 
 def question(*digests: str, number: int = 1, noise: float = 20.0, **arguments: Any) -> bytes:

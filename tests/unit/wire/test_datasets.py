@@ -42,16 +42,16 @@ def test_a_freeze_comes_back_as_it_was(made):
 
 BAD = {
     "empty": (b"", Truncated),
-    "no head": (b"\1", Truncated),
-    "another version": (b"\2\0", UnsupportedVersion),
+    "no head": (b"\2", Truncated),
+    "another version": (b"\1\0", UnsupportedVersion),
     "JSON": (b'{"accepted":[' + b'"",' * 1000 + b'""]}', UnsupportedVersion),
-    "half a digest": (b"\1\40" + bytes(31), Truncated),
-    "a short digest": (b"\1\37" + bytes(31), WrongLength),
-    "half a length": (b"\1\0\1", Truncated),
-    "an empty bitmap": (b"\1\0\0\0", WrongLength),
-    "a long bitmap": (b"\1\0\10\1" + bytes(2049), WrongLength),
-    "half a bitmap": (b"\1\0\0\2a", Truncated),
-    "too many": (b"\1\0" + b"\0\1\200" * (MAX_CHUNKS + 1), WrongLength),
+    "half a digest": (b"\2\40" + bytes(31), Truncated),
+    "a short digest": (b"\2\37" + bytes(31), WrongLength),
+    "half a length": (b"\2\0\1", Truncated),
+    "an empty bitmap": (b"\2\0\0\0", WrongLength),
+    "a long bitmap": (b"\2\0\10\1" + bytes(2049), WrongLength),
+    "half a bitmap": (b"\2\0\0\2a", Truncated),
+    "too many": (b"\2\0" + b"\0\1\200" * (MAX_CHUNKS + 1), WrongLength),
 }
 
 
@@ -136,7 +136,7 @@ def _digest(ids: np.ndarray, hours: np.ndarray, hashes: np.ndarray) -> bytes:
 
 def test_a_digest_is_of_ids_hours_and_columns_in_any_order():
     given = _members()
-    expected = hashlib.sha256(b"maskedlark v1 dataset")
+    expected = hashlib.sha256(b"maskedlark v2 dataset")
     for part in (b"ads.example", bytes(32), b"train"):
         expected.update(len(part).to_bytes(4, "big") + part)
     rows = zip(*given, strict=True)
