@@ -152,7 +152,7 @@ def test_a_disk_is_lost_and_some_receipts_are_too(running, tmp_path):
     chain = fetched(running, helper)
     gap = chain[-1].claimed()
     assert isinstance(gap, RecoveredReceipt)
-    assert (gap.number, gap.kept) == (len(held) + 1, len(held) - 1)
+    assert (gap.number, gap.last_kept) == (len(held) + 1, len(held) - 1)
     # Whoever has the lost receipt goes on from it; whoever has not knows that one is missing.
     for mine, lost in (([*held, chain[-1]], 0), (chain, 1)):
         found = trail.verify(mine, running.origin, helper.name, running.documents)

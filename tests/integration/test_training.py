@@ -103,8 +103,8 @@ def test_other_batches_too(services, options, chosen):
     found = loop(training, chosen)
     assert np.array_equal(found, services.in_memory(training, 2, chosen, **options, steps=2))
     (opened, *_) = training.receipts.values()
-    assert opened.course is not None
-    assert opened.course == training.plan().course
+    assert opened.session_charge is not None
+    assert opened.session_charge == training.plan().session_charge
 
 
 def test_what_a_session_costs_is_what_was_planned_and_some_of_it_comes_back(services):
@@ -232,8 +232,8 @@ def test_a_run_over_http_gives_the_weights_of_the_run_in_memory(services, helper
     assert np.array_equal(found, services.in_memory(training, helpers, held_out=0.1, **options))
     assert len(training.receipts) == helpers
     for opened in training.receipts.values():
-        assert opened.course is not None
-        assert opened.course == training.plan().course
+        assert opened.session_charge is not None
+        assert opened.session_charge == training.plan().session_charge
         assert opened.balance.charged_epsilon == pytest.approx(training.plan().epsilon, rel=1e-9)
 
 

@@ -282,8 +282,8 @@ MUTANTS = (
     Mutant(
         "a course: an early end is paid for",
         SOURCE + "dp/session_charge.py",
-        "delta = closed.course, _END * closed.course.delta",
-        "delta = closed.course, closed.course.delta",
+        "delta = closed.session_charge, _END * closed.session_charge.delta",
+        "delta = closed.session_charge, closed.session_charge.delta",
         "tests/unit/dp/test_session_charge.py",
     ),
     Mutant(
@@ -359,7 +359,7 @@ MUTANTS = (
     Mutant(
         "the seed: another question under an id is refused",
         SOURCE + "ledger/rows.py",
-        "if row is not None and row.question != question:",
+        "if row is not None and row.request_digest != digest:",
         "if False:",
         "tests/unit/ledger/test_ledger.py",
     ),

@@ -241,8 +241,8 @@ def put_back(folder: Path, copies: int = 8) -> Found:
         seen = [_of_copy(here, number, steps, count) for number in range(copies)]
         drawn, opened = here.drawn(), here.opened
     assert opened is not None
-    assert opened.course is not None
-    course, unit = opened.course, _unit(here)
+    assert opened.session_charge is not None
+    course, unit = opened.session_charge, _unit(here)
     sums = np.mean([field.to_signed(field.add(first, each)) for each in seen], axis=0) / unit
     members = answers.membership(answers.traces(np.stack(seen, axis=1)), drawn, RATE, TAIL)
     scores = canaries.without_batches(-sums, RATE, (1 + 1 / copies) ** 0.5)

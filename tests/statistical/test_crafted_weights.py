@@ -78,7 +78,7 @@ def test_a_session_gives_no_more_than_its_noise_allows(world, collude):
     if collude:
         gradients -= world.noise_of(1)
     found, allowed = attack(crafted, gradients.sum(axis=0)), most_advantage(noise, 1.0, STEPS)
-    epsilon = adserver_epsilon(world.opened.course)
+    epsilon = adserver_epsilon(world.opened.session_charge)
     print("noise", noise, "ε", epsilon, "found", found, "allowed", allowed)
     assert epsilon <= EPSILON
     assert allowed < 0.15

@@ -54,7 +54,7 @@ class Session:
         signed = [first.open_session(self.body)]
         signed += at_once([partial(helper.open_session, self.body) for helper in others], self._pool)
         opened = self._verified(signed, OpenedReceipt, self._is_of, "was asked for")
-        if len({each.course for each in opened.values()}) > 1:
+        if len({each.session_charge for each in opened.values()}) > 1:
             raise HelpersDiffer("helpers opened the session at another cost than each other")
         return opened
 
@@ -91,9 +91,9 @@ class Session:
         return verified
 
     def _is_of(self, opened: OpenedReceipt) -> bool:
-        request, noise = self.request, None if opened.course is None else opened.course.noise
+        request, noise = self.request, None if opened.session_charge is None else opened.session_charge.noise
         return (
-            (opened.request, opened.question) == (request.id, hashlib.sha256(self.body).hexdigest())
+            (opened.request, opened.request_digest) == (request.id, hashlib.sha256(self.body).hexdigest())
             and noise == request.noise
             and all(getattr(opened, name) == getattr(request, name) for name in _SAME)
         )

@@ -147,7 +147,7 @@ def _fields(verified: Trail, documents: Sequence[Document]) -> dict[str, Any]:
     """What was verified: every session, with its used steps if closed; and, for every document with
     receipts, the cost of a source, and separately that of sums without noise."""
     receipts, spent, local = verified.receipts, verified.spent(), verified.local()
-    used = {each.request: each.used for each in receipts if isinstance(each, receipt.ClosedReceipt)}
+    used = {each.request: each.used_steps for each in receipts if isinstance(each, receipt.ClosedReceipt)}
     opened = [each for each in receipts if isinstance(each, receipt.OpenedReceipt)]
     costs = [
         {

@@ -40,7 +40,7 @@ class Sampling(Settings):
         return uses * (self.batches or 1)
 
 
-def course(
+def session_charge(
     sampling: Sampling,
     kind: Kind,
     noise: float,

@@ -203,7 +203,7 @@ def _following(handed: Mapping[int, SignedReceipt], last: ChainHead) -> SignedRe
         return following
     for signed in handed.values():
         match signed.claimed():
-            case RecoveredReceipt(kept=last.number, kept_digest=kept) if kept == digest:
+            case RecoveredReceipt(last_kept=last.number, last_kept_digest=kept) if kept == digest:
                 return signed
     return None
 

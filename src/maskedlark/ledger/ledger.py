@@ -149,7 +149,7 @@ class Ledger:
         signed = chain.append(
             made,
             request=query.request,
-            question=query.request_digest,
+            request_digest=query.request_digest,
             seed=seed,
             engine=query.engine,
             expires=query.expires,
@@ -271,7 +271,7 @@ class Ledger:
         place |= {"number": before.number + 1, "previous": before.digest.hex() if before.number else None}
         digest = kept.digest.hex() if kept.number else None
         rows.close(connection, document)
-        return chain.append(RecoveredReceipt(**place, kept=kept.number, kept_digest=digest))
+        return chain.append(RecoveredReceipt(**place, last_kept=kept.number, last_kept_digest=digest))
 
     def origins(self) -> list[str]:
         """All origins that have a chain."""

@@ -83,18 +83,18 @@ class ReleaseReceipt(_Placed):
 
     kind: Literal["release"] = "release"
     request: Hex16
-    question: Hex32
-    """The digest of the whole request: function, arguments, datasets and noise."""
+    request_digest: Hex32
+    """Of the request's bytes: function, arguments, datasets and noise."""
     function: Name
     tag: Name | None
     datasets: Annotated[tuple[Hex32, ...], Field(min_length=1)]
-    released: Charge
+    charge: Charge
     """The answer's noise, and what was charged: this many columns of this kind and noise."""
     balance: Balance
 
     def entry(self) -> Entry:
         """The equivalent budget entry."""
-        return Entry(self.tag, tuple(bytes.fromhex(dataset) for dataset in self.datasets), self.released)
+        return Entry(self.tag, tuple(bytes.fromhex(dataset) for dataset in self.datasets), self.charge)
 
 
 class OpenedReceipt(_Placed):
@@ -103,8 +103,8 @@ class OpenedReceipt(_Placed):
     kind: Literal["opened"] = "opened"
     request: Hex16
     """The session's id from here on."""
-    question: Hex32
-    """The digest of the whole request."""
+    request_digest: Hex32
+    """Of the request's bytes."""
     function: Name
     tag: Name
     datasets: Annotated[tuple[Hex32, ...], Field(min_length=1)]
@@ -112,16 +112,16 @@ class OpenedReceipt(_Placed):
     """In each dataset, the slot of its first step: helpers with other slots would draw other batches."""
     steps: Annotated[int, Field(ge=1, le=MAX_STEPS)]
     sampling: Sampling
-    course: SessionCharge | None
+    session_charge: SessionCharge | None
     """None where labels were randomised in the browser: nothing is charged."""
     balance: Balance
 
     def entry(self) -> Entry | None:
         """The equivalent budget entry; None where nothing is charged."""
-        if self.course is None:
+        if self.session_charge is None:
             return None
         datasets = tuple(bytes.fromhex(dataset) for dataset in self.datasets)
-        return Entry(self.tag, datasets, self.course, bytes.fromhex(self.request))
+        return Entry(self.tag, datasets, self.session_charge, bytes.fromhex(self.request))
 
 
 class RefundBasis(Settings):
@@ -137,20 +137,22 @@ class ClosedReceipt(_Placed):
     kind: Literal["closed"] = "closed"
     request: Hex16
     """The session's id."""
-    used: Annotated[int, Field(ge=0, le=MAX_STEPS)]
+    used_steps: Annotated[int, Field(ge=0, le=MAX_STEPS)]
     """The number of steps claimed."""
-    digest: Hex32
+    steps_digest: Hex32
     """Over the claimed steps and the digests of their bodies, in order."""
-    course: SessionCharge | None
+    session_charge: SessionCharge | None
     """The charge at its opening."""
-    kept: RefundBasis | None
+    still_charged: RefundBasis | None
     balance: Balance
 
     def entry(self) -> SessionRefund | None:
         """The equivalent budget entry; None where nothing was charged."""
-        if self.course is None or self.kept is None:
+        if self.session_charge is None or self.still_charged is None:
             return None
-        closed = ClosedSessionCharge(self.course, self.kept.steps, self.kept.batches)
+        closed = ClosedSessionCharge(
+            self.session_charge, self.still_charged.steps, self.still_charged.batches
+        )
         return SessionRefund(bytes.fromhex(self.request), closed)
 
 
@@ -161,9 +163,9 @@ class RecoveredReceipt(_Placed):
     """
 
     kind: Literal["recovered"] = "recovered"
-    kept: Annotated[int, Field(ge=0, le=MAX_NUMBER)]
+    last_kept: Annotated[int, Field(ge=0, le=MAX_NUMBER)]
     """The number of the last receipt before the lost ones; 0 if there is none."""
-    kept_digest: Hex32 | None
+    last_kept_digest: Hex32 | None
 
 
 Receipt = FrozenReceipt | ReleaseReceipt | OpenedReceipt | ClosedReceipt | RecoveredReceipt

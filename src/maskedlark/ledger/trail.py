@@ -64,7 +64,9 @@ class Trail:
 
     def local(self) -> dict[str, float]:
         """What sums without noise reveal of a source's labels besides, under documents that had some."""
-        bare = [each for each in self.receipts if isinstance(each, OpenedReceipt) and each.course is None]
+        bare = [
+            each for each in self.receipts if isinstance(each, OpenedReceipt) and each.session_charge is None
+        ]
         return {each.parameters: randomised.epsilon(self.documents[each.parameters]) for each in bare}
 
     def follow(self, signed: SignedReceipt) -> None:
@@ -104,7 +106,10 @@ class Trail:
         follows = (receipt.number, receipt.previous) == (last + 1, self._digests[last])
         if isinstance(receipt, RecoveredReceipt):
             # A holder of some of the lost receipts continues after them; nobody's chain has the others.
-            kept = receipt.kept <= last and self._digests.get(receipt.kept, "") == receipt.kept_digest
+            kept = (
+                receipt.last_kept <= last
+                and self._digests.get(receipt.last_kept, "") == receipt.last_kept_digest
+            )
             follows = kept and (follows or receipt.number > last + 1)
         if not follows:
             raise BadReceipt(f"receipt {receipt.number} does not follow the {len(self.receipts)} before it")
@@ -180,15 +185,15 @@ def _check_opening(receipt: OpenedReceipt, document: Document, records: int) -> 
     """
     if len(receipt.slots) != len(receipt.datasets):
         raise BadReceipt(f"receipt {receipt.number} has not one slot for each dataset")
-    if receipt.course is None:
+    if receipt.session_charge is None:
         if (lacking := randomised.missing(document, receipt.tag)) is not None:
             raise BadReceipt(f"receipt {receipt.number} opens a session without noise, but {lacking}")
         return
-    course, mechanism = receipt.course, document.mechanisms["train"]
+    course, mechanism = receipt.session_charge, document.mechanisms["train"]
     if course.mechanism != mechanism.kind or course.noise < mechanism.noise_floor:
         raise BadReceipt(f"receipt {receipt.number} has other noise than its document declares")
     if course.steps != receipt.sampling.uses(receipt.steps) or not _follows(receipt, course):
-        raise BadReceipt(f"receipt {receipt.number} has another course than its sampling makes")
+        raise BadReceipt(f"receipt {receipt.number} has another charge than its sampling makes")
     if not crowded(course, records, document.k, receipt.sampling.held_out):
         raise BadReceipt(f"receipt {receipt.number} counts on batches that may be below k")
 
@@ -204,14 +209,14 @@ def _follows(receipt: OpenedReceipt, course: SessionCharge) -> bool:
 
 def _check_closing(receipt: ClosedReceipt, opened: OpenedReceipt) -> None:
     """Refuse a closing that keeps less of a charge than was used."""
-    if receipt.used > opened.steps or receipt.course != opened.course:
+    if receipt.used_steps > opened.steps or receipt.session_charge != opened.session_charge:
         raise BadReceipt(f"receipt {receipt.number} closes another session than was opened")
-    if (receipt.kept is None) != (opened.course is None):
+    if (receipt.still_charged is None) != (opened.session_charge is None):
         raise BadReceipt(f"receipt {receipt.number} says nothing of what it keeps")
-    if receipt.kept is None or opened.course is None:
+    if receipt.still_charged is None or opened.session_charge is None:
         return
-    course, kept = opened.course, receipt.kept
-    least = sampling.closed(opened.sampling, course, receipt.used)
+    course, kept = opened.session_charge, receipt.still_charged
+    least = sampling.closed(opened.sampling, course, receipt.used_steps)
     whole = (kept.steps, kept.batches) == (course.steps, course.batches)
     if not whole and (kept.steps != least.steps or not least.batches <= kept.batches <= course.batches):
         raise BadReceipt(f"receipt {receipt.number} keeps less of a session than was used")
@@ -219,7 +224,7 @@ def _check_closing(receipt: ClosedReceipt, opened: OpenedReceipt) -> None:
 
 def _check_noise(receipt: ReleaseReceipt, document: Document) -> None:
     mechanism = document.mechanisms["aggregate" if receipt.tag is None else "train"]
-    released = receipt.released
+    released = receipt.charge
     if released.mechanism != mechanism.kind or released.noise < mechanism.noise_floor or not released.columns:
         raise BadReceipt(f"receipt {receipt.number} has other noise than its document declares")
 

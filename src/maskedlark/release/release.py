@@ -314,7 +314,7 @@ class Release:
         request = decode_session(stored.body)
         scope = self._scope(origin, request)
         function = self._function(request.function, SteppedFunction, scope.purpose)  # type: ignore[type-abstract]
-        course = stored.opened.course
+        course = stored.opened.session_charge
         return Session(
             request,
             hashlib.sha256(stored.body).digest(),
@@ -350,7 +350,7 @@ def _session_charge(request: SessionRequest, scope: Scope) -> SessionCharge | No
         return None
     scope.check_noise(request.noise)
     law = scope.mechanism.kind, request.noise, request.steps, request.delta
-    return sampling.course(request.sampling, *law, records=records, k=document.k)
+    return sampling.session_charge(request.sampling, *law, records=records, k=document.k)
 
 
 def _records(query: Query, scope: Scope, seeds: Sequence[bytes]) -> Sequence[Records]:

@@ -70,7 +70,7 @@ def begin(
     clip = described.clip(document, tag, fraction, depth)
     records, helpers = home.records(document, digests, tag), len(document.helpers)
     target = PrivacyTarget(noise, epsilon, delta, against)
-    course = plans.course(document, tag, drawn, steps, target, records)
+    course = plans.session_charge(document, tag, drawn, steps, target, records)
     traffic = helpers * (weights.size(network, bits) + field.BYTES * network.size)
     planned = TrainingPlan(course, drawn, steps, records, clip.psi, network.size, helpers, traffic)
     sent = described.describe(network, fraction, depth)

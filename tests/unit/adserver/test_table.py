@@ -36,11 +36,11 @@ def receipt(left):
         time=1,
         parameters="ab" * 32,
         request="ab" * 16,
-        question="ab" * 32,
+        request_digest="ab" * 32,
         function="sums",
         tag=None,
         datasets=("ab" * 32,),
-        released=Charge("laplace", 4.0, 2),
+        charge=Charge("laplace", 4.0, 2),
         balance=balance,
     )
 

@@ -159,7 +159,7 @@ RELEASED = {"mechanism": "laplace", "noise": 40.0, "columns": 1}
         (lambda kept: [*kept[:3], kept[3][:-9]], "BadReceipt: line 4 of"),
         (lambda kept: [kept[0].replace(b"60", b"61"), *kept[1:]], "Bad"),
         (
-            lambda kept: [*kept[:3], resigned(kept[3], released=RELEASED)],
+            lambda kept: [*kept[:3], resigned(kept[3], charge=RELEASED)],
             "BadReceipt: receipt 4 says another cost",
         ),
         (

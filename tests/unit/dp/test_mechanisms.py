@@ -19,7 +19,7 @@ from maskedlark.errors import FieldOverflow, NotDeclared
 SEED = bytes(range(32))
 ONE = Sensitivity(1, 1.0)
 KINDS = ("laplace", "gaussian")
-PINNED = [-132, -161, -21, 88, 81, -170]
+PINNED = [-126, -73, -73, -74, -28, -18]
 
 
 def seeds_with_one_bit_changed():

@@ -112,7 +112,7 @@ def test_reports_of_a_lost_dataset_sent_again(lost):
         ask(at, again, number=30, noise=1 / 8)
         released = [each.claimed() for each in at.service.ledger.receipts(ORIGIN)]
     paid = [
-        each.released.columns / each.released.noise
+        each.charge.columns / each.charge.noise
         for each in released
         if isinstance(each, ReleaseReceipt) and {lost.tuesday, again} & {*each.datasets}
     ]

@@ -196,7 +196,7 @@ def test_a_session_is_opened_stepped_and_closed(first):
     path = f"/v2/sessions/{asked.id}/close"
     closed = receipt.decode(first.remote().post(path, b"", NO_BODY_TYPE)).claimed()
     assert isinstance(closed, ClosedReceipt)
-    assert closed.used == 2
+    assert closed.used_steps == 2
     assert receipt.decode(first.remote().post(path, b"", NO_BODY_TYPE)).claimed() == closed
     refused(SessionClosed, lambda: step(first, asked, 1))
     refused(SessionClosed, lambda: step(first, asked, 2))

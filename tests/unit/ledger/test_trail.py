@@ -63,10 +63,10 @@ def test_a_receipt_left_out_is_noticed_but_for_the_last(chain, at):
 @pytest.mark.parametrize(
     ("at", "changes", "says"),
     [
-        (3, {"released__noise": 4.0}, "another cost"),
-        (3, {"released__noise": 0.5}, "other noise than its document declares"),
-        (3, {"released__mechanism": "gaussian"}, "other noise"),
-        (3, {"released__columns": 2}, "another cost"),
+        (3, {"charge__noise": 4.0}, "another cost"),
+        (3, {"charge__noise": 0.5}, "other noise than its document declares"),
+        (3, {"charge__mechanism": "gaussian"}, "other noise"),
+        (3, {"charge__columns": 2}, "another cost"),
         (3, {"balance__charged_epsilon": 0.1}, "another cost"),
         (3, {"balance__spent_epsilon": 0.1}, "another cost"),
         (3, {"balance__left_epsilon": 8.0}, "another cost"),
@@ -108,7 +108,7 @@ def test_going_over_the_budget_is_found_out(tmp_path, chain):
             number=4 + number,
             previous=bent[-1].digest.hex(),
             request=number.to_bytes(16, "big").hex(),
-            released__noise=1.0,
+            charge__noise=1.0,
             balance={
                 "charged_epsilon": 1.0, "spent_epsilon": number + 1.0,
                 "spent_coalition_epsilon": number + 1.0, "spent_delta": 0.0, "left_epsilon": 7.0 - number,
@@ -165,10 +165,10 @@ def test_a_certificate_of_another_helper_is_refused(chain):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"released__columns": 1 << 53},
-        {"released__columns": 10**17},
-        {"released__noise": 1e300},
-        {"released__noise": 1e-300},
+        {"charge__columns": 1 << 53},
+        {"charge__columns": 10**17},
+        {"charge__noise": 1e300},
+        {"charge__noise": 1e-300},
         {"number": 1 << 53},
     ],
 )

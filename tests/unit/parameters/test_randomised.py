@@ -101,7 +101,7 @@ def test_helpers_answer_with_the_unbiased_gradient_and_no_noise(tmp_path, helper
     assert found.tolist() == sharing.combine(sums).tolist()
     for sessions in rig.sessions:
         line = sessions.find(stepping.ORIGIN, bytes.fromhex(request.id))
-        assert line.opened.course is None
+        assert line.opened.session_charge is None
         assert line.opened.balance.charged_epsilon == 0
     rig.close()
 

@@ -100,7 +100,7 @@ def run(count: int, rate: float, steps: int, noise: float, rng: Randomness) -> F
         asked = GradientSteps(TAG, network, clipping(scene.document))
         ran = run_session(client, asked, zeros, Sampling(kind="poisson", rate=rate), steps, noise)
         told, drawn = _told(scene, ran, asked)
-    opened = ran.receipts["helper-1"].course
+    opened = ran.receipts["helper-1"].session_charge
     assert opened is not None, "a session with noise has a course"
     # Label 1 moves a gradient down.
     sums, told = -ran.sums / (2 * BOUND), -told / (2 * BOUND)
