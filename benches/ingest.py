@@ -45,7 +45,7 @@ from maskedlark.wire.datasets import (
     ChunkAnswer,
     FreezeRequest,
     Frozen,
-    Opening,
+    NewDataset,
     State,
 )
 from maskedlark.wire.hpke import OpeningKey, SealingKey
@@ -203,9 +203,9 @@ def _send(
     """A whole dataset: open, chunks, freeze."""
     path, clock = f"/v2/datasets/{name}", SystemClock()
     with SignedRemote(url, NAME, ORIGIN, REQUEST_KEY, clock) as remote:
-        query: UrlQuery = {"opening": SystemRandomness().bytes(16).hex()}
-        opening = Opening(opening=str(query["opening"]), parameters=document.digest.hex(), purpose="train")
-        State.decode(remote.post(path, opening.encode(), JSON_TYPE))
+        query: UrlQuery = {"attempt": SystemRandomness().bytes(16).hex()}
+        new = NewDataset(attempt=str(query["attempt"]), parameters=document.digest.hex(), purpose="train")
+        State.decode(remote.post(path, new.encode(), JSON_TYPE))
 
         def chunk(numbered: tuple[int, bytes]) -> str:
             number, body = numbered

@@ -15,7 +15,7 @@ from maskedlark.wire.datasets import (
     ChunkAnswer,
     FreezeRequest,
     Frozen,
-    Opening,
+    NewDataset,
     State,
     _Message,
     pack,
@@ -236,10 +236,10 @@ def _keys() -> list[Decoder]:
 
 
 def _datasets() -> list[Decoder]:
-    given = {"opening": "0" * 32, "parameters": "1" * 64, "purpose": "train"}
+    given = {"attempt": "0" * 32, "parameters": "1" * 64, "purpose": "train"}
     state = {"name": "march", "state": "frozen", "chunks": (0, 1, 2), "received": 9, "accepted": 8}
     messages: list[_Message] = [
-        Opening(**given),  # type: ignore[arg-type]
+        NewDataset(**given),  # type: ignore[arg-type]
         ChunkAnswer(parts=12, accepted="fff0", refused={"Truncated": 3}),
         State(**given, **state, refused={"WrongHour": 1}, digest="2" * 64, records=8),  # type: ignore[arg-type]
         Frozen(digest="2" * 64, records=8, receipt="{}"),

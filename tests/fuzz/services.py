@@ -156,9 +156,9 @@ def _to_helper(world: helpers.World, document: object, digest: str, chunk: bytes
         *_sessions(digest),
     ]
     for name in DATASETS:
-        query = f"opening={helpers.opened(name)['opening']}"
+        query = f"attempt={helpers.opened(name)['attempt']}"
         found += [
-            Sent.to("POST", f"/v2/datasets/{name}", JSON_TYPE, helpers.opening(document, name)),  # type: ignore[arg-type]
+            Sent.to("POST", f"/v2/datasets/{name}", JSON_TYPE, helpers.new_dataset(document, name)),  # type: ignore[arg-type]
             Sent.to("GET", f"/v2/datasets/{name}"),
             Sent.to("POST", f"/v2/datasets/{name}/chunks/0?{query}", CHUNK_TYPE, chunk),
             Sent.to("GET", f"/v2/datasets/{name}/chunks/0"),

@@ -23,7 +23,7 @@ from schemathesis.generation import GenerationMode
 from maskedlark.release.messages import Request, SessionRequest
 from maskedlark.release.shared_seed import SignedSeed
 from maskedlark.wire import uploads
-from maskedlark.wire.datasets import CHUNK_TYPE, FREEZE_TYPE, JSON_TYPE, Opening
+from maskedlark.wire.datasets import CHUNK_TYPE, FREEZE_TYPE, JSON_TYPE, NewDataset
 from maskedlark.wire.steps import STEP_TYPE
 from tests.fuzz import services, totals
 from tests.fuzz.asking import Asking, Got, Sent, check
@@ -46,7 +46,7 @@ for _media_type in (uploads.CONTENT_TYPE, CHUNK_TYPE, FREEZE_TYPE, STEP_TYPE, "a
 
 _SIGNATURE = {"type": "string", "pattern": "^[0-9a-f]{128}$"}
 JSON_BODIES: dict[str, dict[str, Any]] = {
-    "/v2/datasets/{name}": Opening.model_json_schema(),
+    "/v2/datasets/{name}": NewDataset.model_json_schema(),
     "/v2/releases": Request.model_json_schema(),
     "/v2/explain": Request.model_json_schema(),
     "/v2/sessions": SessionRequest.model_json_schema(),

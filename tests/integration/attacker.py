@@ -14,7 +14,7 @@ from maskedlark.web import problem
 from maskedlark.web.errors import TooManyUploads
 from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.wire import datasets, report, uploads
-from maskedlark.wire.datasets import ChunkAnswer, FreezeRequest, Frozen, Opening
+from maskedlark.wire.datasets import ChunkAnswer, FreezeRequest, Frozen, NewDataset
 from maskedlark.wire.signatures import SigningKey
 
 SETTINGS = """
@@ -40,15 +40,15 @@ class Attacker:
     """An ad server that sends what it likes to whom it likes."""
 
     def __init__(self, made: LocalCluster, origin: str | None = None, key: SigningKey | None = None) -> None:
-        self.openings: dict[str, str] = {}
+        self.attempts: dict[str, str] = {}
         self.remotes = [made.signed(place, origin, key) for place in range(len(made.helpers))]
 
     def send(self, name: str, document, stored: list[bytes]) -> list[ChunkAnswer]:
-        self.openings[name] = SystemRandomness().bytes(16).hex()
-        opening = Opening(opening=self.openings[name], parameters=document.digest.hex(), purpose="aggregate")
+        self.attempts[name] = SystemRandomness().bytes(16).hex()
+        new = NewDataset(attempt=self.attempts[name], parameters=document.digest.hex(), purpose="aggregate")
         answers = []
         for place, remote in enumerate(self.remotes):
-            remote.post(f"/v2/datasets/{name}", opening.encode(), datasets.JSON_TYPE)
+            remote.post(f"/v2/datasets/{name}", new.encode(), datasets.JSON_TYPE)
             parts = [report.decode(data).part(place) for data in stored]
             body = uploads.encode_batch(parts)
             answered = remote.post(
@@ -58,7 +58,7 @@ class Attacker:
         return answers
 
     def query(self, name: str) -> dict[str, str | int]:
-        return {"opening": self.openings[name]}
+        return {"attempt": self.attempts[name]}
 
     def freeze(self, name: str, answers: list[ChunkAnswer]) -> str:
         frozen = [

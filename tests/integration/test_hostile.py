@@ -56,7 +56,7 @@ MAX_GROWN = 64 * MIB
 UNSENT = 16 * MIB
 """What the kernel may keep of what was sent and never read."""
 REFUSED = range(400, 500)
-CBOR, OPENED = "application/cbor", f"opening={'0' * 32}"
+CBOR, OPENED = "application/cbor", f"attempt={'0' * 32}"
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from maskedlark.wire.datasets import (
     JSON_TYPE,
     ChunkAnswer,
     FreezeRequest,
-    Opening,
+    NewDataset,
     pack,
     unpack,
 )
@@ -157,14 +157,14 @@ class Operations(Life):
             return
         chosen = [report.decode(mine[(b + i) % len(mine)]) for i in range(min(4, len(mine)))]
         path, agreed = f"/v2/datasets/smuggled-{b}", np.ones(len(chosen), np.bool_)
-        begun: UrlQuery = {"opening": f"{b:032x}"}
-        opening = Opening(
-            opening=f"{b:032x}", parameters=document.digest.hex(), purpose=Purpose.AGGREGATE.value
+        begun: UrlQuery = {"attempt": f"{b:032x}"}
+        new = NewDataset(
+            attempt=f"{b:032x}", parameters=document.digest.hex(), purpose=Purpose.AGGREGATE.value
         ).encode()
         with self.acting(adserver):
             remotes = [self.remote(adserver, helper) for helper in self.world.helpers]
             for place, remote in enumerate(remotes):
-                remote.post(path, opening, JSON_TYPE)
+                remote.post(path, new, JSON_TYPE)
                 body = uploads.encode_batch([each.part(place) for each in chosen])
                 answer = ChunkAnswer.decode(remote.post(f"{path}/chunks/0", body, CHUNK_TYPE, begun))
                 agreed &= unpack(answer.accepted, answer.parts)

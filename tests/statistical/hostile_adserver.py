@@ -96,15 +96,15 @@ class HostileAdServer:
 
     def freeze(self, name: str, reports: list[bytes], turned_round: tuple[int, ...] = ()) -> str:
         """Send reports and freeze them everywhere; some helpers get them the other way round."""
-        opening = SystemRandomness().bytes(16)
+        attempt = SystemRandomness().bytes(16)
         frozen = []
         for helper in self.helpers:
             sent = reports[::-1] if helper.place in turned_round else reports
-            helper.open(name, self.document.digest, Purpose.TRAIN, opening)
+            helper.open(name, self.document.digest, Purpose.TRAIN, attempt)
             parts = [report.decode(each).part(helper.place) for each in sent]
             chunks = [uploads.encode_batch(parts[i : i + CHUNK]) for i in range(0, len(parts), CHUNK)]
-            bitmaps = [helper.chunk(name, n, each, opening).accepted for n, each in enumerate(chunks)]
-            frozen.append(helper.freeze(name, FreezeRequest(accepted=tuple(bitmaps)), opening).digest)
+            bitmaps = [helper.chunk(name, n, each, attempt).accepted for n, each in enumerate(chunks)]
+            frozen.append(helper.freeze(name, FreezeRequest(accepted=tuple(bitmaps)), attempt).digest)
         assert len(set(frozen)) == 1, "whatever the order, it is the same dataset"
         self.relay_seed(frozen[0])
         return frozen[0]

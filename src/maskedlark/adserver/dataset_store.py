@@ -26,13 +26,13 @@ from maskedlark.wire.datasets import MAX_DATASET_NAME, ChunkAnswer
 
 SCHEMA_VERSION = 3
 MAX_HELPER_NAME = 64
-OPENING_BYTES = 16
+ATTEMPT_BYTES = 16
 _TABLES = sa.MetaData()
 _DATASETS = sa.Table(
     "datasets",
     _TABLES,
     sa.Column("name", sa.String(MAX_DATASET_NAME), primary_key=True),
-    sa.Column("opening", sa.LargeBinary, nullable=False),
+    sa.Column("attempt", sa.LargeBinary, nullable=False),
     sa.Column("purpose", sa.String(16), nullable=False),
     sa.Column("parameters", sa.LargeBinary, nullable=False),
     sa.Column("start", sa.BigInteger, nullable=False),
@@ -106,7 +106,7 @@ class Dataset:
     """Names a frozen dataset at helpers."""
     records: int | None = None
     """How many all helpers accepted."""
-    opening: bytes = field(default=b"", compare=False)
+    attempt: bytes = field(default=b"", compare=False)
     """Random: tells this dataset from an aborted one of the same name."""
 
 
@@ -151,9 +151,9 @@ class Datasets:
             # It replaces an aborted dataset of the same name.
             for column in (_ANSWERS.c.dataset, _CHUNKS.c.dataset, _DATASETS.c.name):
                 connection.execute(sa.delete(column.table).where(column == name))
-            opening, reports = self._rng.bytes(OPENING_BYTES), sum(chunk.size for chunk in chunks)
+            attempt, reports = self._rng.bytes(ATTEMPT_BYTES), sum(chunk.size for chunk in chunks)
             chosen = selection.purpose.value, selection.parameters, selection.start, selection.end
-            row = (name, opening, *chosen, reports, DatasetState.SELECTED.value, None, None)
+            row = (name, attempt, *chosen, reports, DatasetState.SELECTED.value, None, None)
             self._database.insert_new(connection, _DATASETS, [row])
             rows = [(name, number, *chunk) for number, chunk in enumerate(chunks)]
             self._database.insert_new(connection, _CHUNKS, rows)
@@ -252,4 +252,4 @@ def _check_free(connection: sa.Connection, name: str, selection: Selection) -> N
 def _dataset(row: sa.Row[tuple[object, ...]]) -> Dataset:
     selection = Selection(Purpose(row.purpose), row.parameters, row.start, row.end)
     state = DatasetState(row.state)
-    return Dataset(row.name, selection, row.reports, state, row.digest, row.records, row.opening)
+    return Dataset(row.name, selection, row.reports, state, row.digest, row.records, row.attempt)

@@ -40,8 +40,8 @@ def freeze(sending: Sending, receipts: ReceiptStore) -> None:
     digest = wire.digest(document.origin, document.digest, dataset.selection.purpose, agreed)
     request = FreezeRequest(accepted=accepted, digest=digest.hex())
     # One helper first: if it refuses, nothing is frozen anywhere, and the dataset can be aborted.
-    answers = [first.freeze(dataset.name, request, dataset.opening)]
-    answers += at_once([partial(helper.freeze, dataset.name, request, dataset.opening) for helper in others])
+    answers = [first.freeze(dataset.name, request, dataset.attempt)]
+    answers += at_once([partial(helper.freeze, dataset.name, request, dataset.attempt) for helper in others])
     for helper, answer in zip(sending.helpers, answers, strict=True):
         if (answer.digest, answer.records) != (digest.hex(), len(agreed)):
             raise HelpersDiffer(
@@ -140,4 +140,4 @@ def _lets_go(helper: RemoteHelper, dataset: Dataset) -> bool:
 def _abort(helper: RemoteHelper, dataset: Dataset) -> None:
     # It may be gone: an earlier request got through, but its answer did not.
     with suppress(NotThere):
-        helper.abort(dataset.name, dataset.opening)
+        helper.abort(dataset.name, dataset.attempt)

@@ -36,7 +36,7 @@ from maskedlark.wire.datasets import (
     ChunkAnswer,
     FreezeRequest,
     Frozen,
-    Opening,
+    NewDataset,
     State,
 )
 from maskedlark.wire.signatures import SigningKey, VerifyingKey
@@ -86,28 +86,28 @@ class RemoteHelper:
         self.name, self.place, self.identity = name, place, identity
         self._remote, self._retries = remote, retries
 
-    def open(self, name: str, parameters: bytes, purpose: Purpose, opening: bytes) -> State:
-        """Begin a dataset, or find the one begun with this opening."""
-        wanted = Opening(opening=opening.hex(), parameters=parameters.hex(), purpose=purpose.value)
+    def open(self, name: str, parameters: bytes, purpose: Purpose, attempt: bytes) -> State:
+        """Begin a dataset, or find the one begun with this attempt."""
+        wanted = NewDataset(attempt=attempt.hex(), parameters=parameters.hex(), purpose=purpose.value)
         return self._post(State.decode, _path(name), wanted.encode())
 
     def state(self, name: str) -> State:
         """The state of a dataset."""
         return self._ask(lambda: State.decode(self._remote.get(_path(name))))
 
-    def chunk(self, name: str, number: int, body: bytes, opening: bytes) -> ChunkAnswer:
+    def chunk(self, name: str, number: int, body: bytes, attempt: bytes) -> ChunkAnswer:
         """Send a chunk. What the answer calls accepted is durable at the helper."""
         path = f"{_path(name)}/chunks/{number}"
-        return self._post(ChunkAnswer.decode, path, body, CHUNK_TYPE, _query(opening), _CHUNK)
+        return self._post(ChunkAnswer.decode, path, body, CHUNK_TYPE, _query(attempt), _CHUNK)
 
-    def freeze(self, name: str, request: FreezeRequest, opening: bytes) -> Frozen:
+    def freeze(self, name: str, request: FreezeRequest, attempt: bytes) -> Frozen:
         """Freeze a dataset. Idempotent."""
         path, body = f"{_path(name)}/freeze", request.encode()
-        return self._post(Frozen.decode, path, body, FREEZE_TYPE, _query(opening), _FREEZE)
+        return self._post(Frozen.decode, path, body, FREEZE_TYPE, _query(attempt), _FREEZE)
 
-    def abort(self, name: str, opening: bytes) -> None:
+    def abort(self, name: str, attempt: bytes) -> None:
         """Abort a dataset that is not frozen."""
-        self._ask(lambda: self._remote.delete(_path(name), _query(opening)))
+        self._ask(lambda: self._remote.delete(_path(name), _query(attempt)))
 
     def release(self, body: bytes) -> bytes:
         """Ask a query. The same bytes get the same answer, and are charged once."""
@@ -238,9 +238,9 @@ def _read(kind: type[Model], what: str, data: bytes) -> Model:
         raise StrangeAnswer(f"{what} is not in the form that is known here: is this a helper?") from None
 
 
-def _query(opening: bytes) -> UrlQuery:
+def _query(attempt: bytes) -> UrlQuery:
     """Signed with the rest: a request about an aborted dataset cannot affect the next of its name."""
-    return {"opening": opening.hex()}
+    return {"attempt": attempt.hex()}
 
 
 def _path(dataset: str) -> str:

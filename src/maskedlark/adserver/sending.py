@@ -78,7 +78,7 @@ class Sending:
     def _missing(self, helper: RemoteHelper, chunks: int) -> list[int]:
         """The chunks that the helper has not received, or whose answer is not stored here."""
         name, selection = self.dataset.name, self.dataset.selection
-        state = helper.open(name, selection.parameters, selection.purpose, self.dataset.opening)
+        state = helper.open(name, selection.parameters, selection.purpose, self.dataset.attempt)
         _check_state(helper, self.dataset, state)
         kept = self.datasets.answered(name, helper.name)
         there = kept if state.state == "frozen" else kept & set(state.chunks)
@@ -93,7 +93,7 @@ class Sending:
     def _chunk(self, helper: RemoteHelper, number: int, start: ChunkStart) -> None:
         name = self.dataset.name
         parts = [report.decode(data).part(helper.place) for data in self.stored(number, start)]
-        answer = helper.chunk(name, number, uploads.encode_batch(parts), self.dataset.opening)
+        answer = helper.chunk(name, number, uploads.encode_batch(parts), self.dataset.attempt)
         _check_answer(helper, answer, start.size)
         self.datasets.keep(name, number, helper.name, answer)
         self._tell(helper, start.size)
@@ -118,8 +118,8 @@ class Sending:
 
 def _check_state(helper: RemoteHelper, dataset: Dataset, state: State) -> None:
     selection = dataset.selection
-    same = (selection.parameters.hex(), selection.purpose.value, dataset.name, dataset.opening.hex())
-    if (state.parameters, state.purpose, state.name, state.opening) != same:
+    same = (selection.parameters.hex(), selection.purpose.value, dataset.name, dataset.attempt.hex())
+    if (state.parameters, state.purpose, state.name, state.attempt) != same:
         raise HelpersDiffer(f"{helper.name} has another dataset under the name {dataset.name}")
     if state.state == "expired":
         raise DatasetRefused(f"{dataset.name} has expired at {helper.name}: select newer reports")

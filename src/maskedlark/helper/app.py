@@ -20,15 +20,15 @@ from maskedlark.release import messages
 from maskedlark.web import answers, health, metrics
 from maskedlark.web.remote import API
 from maskedlark.wire.datasets import (
+    ATTEMPT_PATTERN,
     CHUNK_TYPE,
     FREEZE_TYPE,
     JSON_TYPE,
     MAX_CHUNKS,
     MAX_DATASET_NAME,
     NAME_PATTERN,
-    OPENING_PATTERN,
     FreezeRequest,
-    Opening,
+    NewDataset,
 )
 from maskedlark.wire.report import MAX_ORIGIN
 from maskedlark.wire.steps import MAX_TEXT, STEP_TYPE, decode_ranges
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 Name = Annotated[str, Path(max_length=MAX_DATASET_NAME, pattern=NAME_PATTERN)]
 Number = Annotated[int, Path(ge=0, lt=MAX_CHUNKS)]
 Origin = Annotated[str, Path(max_length=MAX_ORIGIN, pattern=r"^[a-z0-9.:-]+$")]
-Opened = Annotated[str, Query(pattern=OPENING_PATTERN)]
+Attempt = Annotated[str, Query(pattern=ATTEMPT_PATTERN)]
 After = Annotated[int, Query(ge=0, le=1 << 53)]
 Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
 Session = Annotated[str, Path(pattern=r"^[0-9a-f]{32}$")]
@@ -139,7 +139,7 @@ def _add_datasets(app: FastAPI, service: Service, signed: SignedWork, counts: He
         """Begin a dataset. Idempotent: again it returns the dataset's state."""
 
         def opened(origin: str, body: bytes) -> bytes:
-            return service.open_dataset(origin, name, Opening.decode(body)).encode()
+            return service.open_dataset(origin, name, NewDataset.decode(body)).encode()
 
         return await signed.run_with_body(request, JSON_TYPE, MAX_OPENING, opened)
 
@@ -149,11 +149,11 @@ def _add_datasets(app: FastAPI, service: Service, signed: SignedWork, counts: He
         return await signed.run(request, lambda origin: datasets.state(origin, name).encode())
 
     @app.post(path + "/chunks/{number}", openapi_extra=answers.taking(CHUNK_TYPE))
-    async def add(name: Name, number: Number, opening: Opened, request: Request) -> Response:
+    async def add(name: Name, number: Number, attempt: Attempt, request: Request) -> Response:
         """Ingest a chunk: which of its parts were accepted, once those are durable."""
 
         def ingested(origin: str, body: bytes) -> bytes:
-            chunk = partial(datasets.add, origin, name, number, body, bytes.fromhex(opening))
+            chunk = partial(datasets.add, origin, name, number, body, bytes.fromhex(attempt))
             return counts.ingested(chunk).encode()
 
         return await signed.run_with_body(request, CHUNK_TYPE, limits.chunk_bytes, ingested)
@@ -164,18 +164,18 @@ def _add_datasets(app: FastAPI, service: Service, signed: SignedWork, counts: He
         return await signed.run(request, lambda origin: datasets.chunk(origin, name, number).encode())
 
     @app.post(path + "/freeze", openapi_extra=answers.taking(FREEZE_TYPE))
-    async def freeze(name: Name, opening: Opened, request: Request) -> Response:
+    async def freeze(name: Name, attempt: Attempt, request: Request) -> Response:
         """Make the dataset from what all helpers accepted: it never changes again."""
 
         def frozen(origin: str, body: bytes) -> bytes:
-            return datasets.freeze(origin, name, FreezeRequest.decode(body), bytes.fromhex(opening)).encode()
+            return datasets.freeze(origin, name, FreezeRequest.decode(body), bytes.fromhex(attempt)).encode()
 
         return await signed.run_with_body(request, FREEZE_TYPE, limits.freeze_bytes, frozen)
 
     @app.delete(path, status_code=204)
-    async def abort(name: Name, opening: Opened, request: Request) -> Response:
+    async def abort(name: Name, attempt: Attempt, request: Request) -> Response:
         """Abort a dataset that is not frozen: its reports may be sent in another."""
-        return await signed.run(request, lambda origin: datasets.abort(origin, name, bytes.fromhex(opening)))
+        return await signed.run(request, lambda origin: datasets.abort(origin, name, bytes.fromhex(attempt)))
 
 
 def _add_questions(app: FastAPI, service: Service, signed: SignedWork, counts: HelperCounts) -> None:

@@ -19,7 +19,7 @@ from maskedlark.helper import tables
 from maskedlark.helper.ids import MAX_LEAP_S, Ids
 from maskedlark.helper.tables import (
     ABORTED,
-    ABORTED_OPENINGS,
+    ABORTED_ATTEMPTS,
     CHUNKS,
     DATASETS,
     EXPIRED,
@@ -56,10 +56,10 @@ class DatasetContext:
         """The current time, never before a time at which ids were pruned."""
         return max(self.clock.now(), self.ids.watermark())
 
-    def row(self, origin: str, name: str, opening: bytes) -> DatasetRow:
-        """The current row of a dataset of this opening."""
+    def row(self, origin: str, name: str, attempt: bytes) -> DatasetRow:
+        """The current row of a dataset of this attempt."""
         with self.database.read() as connection:
-            return tables.by_name(connection, origin, name, opening)
+            return tables.by_name(connection, origin, name, attempt)
 
     def document(self, row: DatasetRow) -> Document:
         """The document under which a dataset was opened."""
@@ -93,7 +93,7 @@ class DatasetContext:
             connection.execute(frozen.values(state=EXPIRED, folder=None, contents=None))
             still_open = update(DATASETS).where(DATASETS.c.state == OPEN, end <= now)
             connection.execute(still_open.values(state=ABORTED))
-            connection.execute(delete(ABORTED_OPENINGS).where(ABORTED_OPENINGS.c.until <= now))
+            connection.execute(delete(ABORTED_ATTEMPTS).where(ABORTED_ATTEMPTS.c.until <= now))
 
     def finish_aborts(self) -> None:
         """Free the ids of aborted datasets, some at a time, and remove them."""

@@ -150,17 +150,17 @@ class Freezer:
         self._context, self._ledger = context, ledger
         self._busy = threading.Lock()
 
-    def freeze(self, origin: str, name: str, wanted: FreezeRequest, opening: bytes) -> Frozen:
+    def freeze(self, origin: str, name: str, wanted: FreezeRequest, attempt: bytes) -> Frozen:
         """Freeze what all helpers accepted. The same request gets the same answer."""
         with self.alone():
-            row = self._context.row(origin, name, opening)
+            row = self._context.row(origin, name, attempt)
             if row.state == OPEN:
                 try:
                     with self._context.writing(row.number):
                         self._freeze(row, wanted)
                 finally:
                     self._context.sweep(row.number)  # Removes chunks, or columns not needed after all.
-                row = self._context.row(origin, name, opening)
+                row = self._context.row(origin, name, attempt)
         return self._answer(row, wanted)
 
     @contextmanager

@@ -33,7 +33,7 @@ from maskedlark.web import pages
 from maskedlark.web.errors import DocumentOfAnother, NotNamed
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.request_signature import RequestVerifier
-from maskedlark.wire.datasets import Opening, State
+from maskedlark.wire.datasets import NewDataset, State
 from maskedlark.wire.hpke import OpeningKey, SealingKey
 from maskedlark.wire.signatures import VerifyingKey
 
@@ -79,14 +79,14 @@ class Service:
         self.ledger.check()
         self.keyring.current(self.clock.now())
 
-    def open_dataset(self, origin: str, name: str, opening: Opening) -> State:
+    def open_dataset(self, origin: str, name: str, new: NewDataset) -> State:
         """Begin a dataset under a document of the caller's that this helper accepts."""
-        document = self.parameters.by_digest(bytes.fromhex(opening.parameters))
+        document = self.parameters.by_digest(bytes.fromhex(new.parameters))
         self._check(origin, document)
-        purpose = Purpose(opening.purpose)
+        purpose = Purpose(new.purpose)
         if purpose not in document.purposes():
             raise NotDeclared(f"version {document.version} of {origin} declares nothing to {purpose.value}")
-        return self.datasets.open(document, name, purpose, bytes.fromhex(opening.opening))
+        return self.datasets.open(document, name, purpose, bytes.fromhex(new.attempt))
 
     def release(self, origin: str, body: bytes) -> bytes:
         """A share of the answer to a query. The same query gets the same bytes."""

@@ -32,14 +32,14 @@ FREEZE_TYPE = "application/vnd.maskedlark.freeze"
 JSON_TYPE = "application/json"
 VERSION = 2
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
-OPENING_PATTERN = r"^[0-9a-f]{32}$"
+ATTEMPT_PATTERN = r"^[0-9a-f]{32}$"
 _MAX_REASONS = 128
 """Names of errors in one answer: there are fewer."""
 _MAX_FAULTS = 3
 _LENGTH_BYTES = 2
 _DOMAIN = b"maskedlark v2 dataset"
 
-Hex16 = Annotated[str, StringConstraints(pattern=OPENING_PATTERN)]
+Hex16 = Annotated[str, StringConstraints(pattern=ATTEMPT_PATTERN)]
 Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Bitmap = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2})*$", max_length=MAX_PARTS // 4)]
 DatasetName = Annotated[
@@ -80,11 +80,11 @@ class _Message(BaseModel):
         )
 
 
-class Opening(_Message):
+class NewDataset(_Message):
     """A new dataset: reports of one purpose, made under one document. Sent by the ad server."""
 
-    opening: Hex16
-    """Random. Chunks, freezing and abort name it: those of an aborted dataset do not affect the next."""
+    attempt: Hex16
+    """Random, of this attempt to build it. Chunks, freezing and abort name it: none affects a later one."""
     parameters: Hex32
     purpose: Literal["aggregate", "train"]
 
@@ -105,7 +105,7 @@ class State(_Message):
     most_commas = MAX_CHUNKS + _MAX_REASONS
 
     name: DatasetName
-    opening: Hex16
+    attempt: Hex16
     parameters: Hex32
     purpose: Literal["aggregate", "train"]
     state: Literal["open", "frozen", "expired"]

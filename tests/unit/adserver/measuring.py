@@ -35,7 +35,7 @@ from maskedlark.web.request_signature import RequestVerifier
 from maskedlark.wire import datasets as wire
 from maskedlark.wire import report, uploads
 from maskedlark.wire.codec import Reader
-from maskedlark.wire.datasets import ChunkAnswer, FreezeRequest, Frozen, Opening, State
+from maskedlark.wire.datasets import ChunkAnswer, FreezeRequest, Frozen, NewDataset, State
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.keys import KeyConfiguration, PublishedKey
 from maskedlark.wire.report import _PART, PublicPart
@@ -64,7 +64,7 @@ class Helper:
         self.ledger = Ledger(self.database, Marks(), self.signer, clock, SystemRandomness())
         self.gate = RequestVerifier(self.name, lambda origin: REQUEST_KEY.verifying, clock)
         self.lock = threading.RLock()
-        self.opened: dict[str, Opening] = {}
+        self.opened: dict[str, NewDataset] = {}
         self.chunks: dict[str, dict[int, tuple[list[bytes], ChunkAnswer]]] = {}
         self.frozen: dict[str, Frozen] = {}
         self.members: dict[bytes, bytes] = {}
@@ -108,7 +108,7 @@ class Helper:
         body = request.read()
         match method, path:
             case "POST", ["datasets", name]:
-                self.opened.setdefault(name, Opening.decode(body))
+                self.opened.setdefault(name, NewDataset.decode(body))
                 self.chunks.setdefault(name, {})
                 found = self.state(name)
             case "GET", ["datasets", name]:
@@ -137,12 +137,12 @@ class Helper:
     def state(self, name: str) -> bytes:
         if name not in self.opened:
             raise UnknownThere
-        opening, frozen = self.opened[name], self.frozen.get(name)
+        new, frozen = self.opened[name], self.frozen.get(name)
         found = State(
             name=name,
-            opening=opening.opening,
-            parameters=opening.parameters,
-            purpose=opening.purpose,
+            attempt=new.attempt,
+            parameters=new.parameters,
+            purpose=new.purpose,
             state="expired" if name in self.expired else "frozen" if frozen else "open",
             chunks=() if frozen else tuple(sorted(self.chunks[name])),
             received=0,

@@ -48,25 +48,25 @@ class Signer:
 
 
 class Sent(Datasets):
-    """Datasets whose sender keeps to the newest opening of a name, and takes a new one for every other."""
+    """Datasets whose sender keeps to the newest attempt of a name, and takes a new one for every other."""
 
-    def open(self, document: Document, name: str, purpose: Purpose, opening: bytes | None = None) -> State:
-        return super().open(document, name, purpose, opening or self._opening(document.origin, name))
+    def open(self, document: Document, name: str, purpose: Purpose, attempt: bytes | None = None) -> State:
+        return super().open(document, name, purpose, attempt or self._attempt(document.origin, name))
 
     def add(
-        self, origin: str, name: str, number: int, body: bytes, opening: bytes | None = None
+        self, origin: str, name: str, number: int, body: bytes, attempt: bytes | None = None
     ) -> ChunkAnswer:
-        return super().add(origin, name, number, body, opening or self._opening(origin, name))
+        return super().add(origin, name, number, body, attempt or self._attempt(origin, name))
 
-    def freeze(self, origin: str, name: str, freezing: FreezeRequest, opening: bytes | None = None) -> Frozen:
-        return super().freeze(origin, name, freezing, opening or self._opening(origin, name))
+    def freeze(self, origin: str, name: str, freezing: FreezeRequest, attempt: bytes | None = None) -> Frozen:
+        return super().freeze(origin, name, freezing, attempt or self._attempt(origin, name))
 
-    def abort(self, origin: str, name: str, opening: bytes | None = None) -> None:
-        super().abort(origin, name, opening or self._opening(origin, name))
+    def abort(self, origin: str, name: str, attempt: bytes | None = None) -> None:
+        super().abort(origin, name, attempt or self._attempt(origin, name))
 
-    def _opening(self, origin: str, name: str) -> bytes:
+    def _attempt(self, origin: str, name: str) -> bytes:
         try:
-            return bytes.fromhex(self.state(origin, name).opening)
+            return bytes.fromhex(self.state(origin, name).attempt)
         except UnknownDataset:
             return SystemRandomness().bytes(16)
 

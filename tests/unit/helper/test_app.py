@@ -60,8 +60,8 @@ from tests.unit.helper.world import (
     OTHER_DOCUMENT_KEY,
     OTHER_KEY,
     begin,
+    new_dataset,
     opened,
-    opening,
     question,
     running,
     settings,
@@ -196,7 +196,7 @@ def test_what_is_sent_again_does_nothing_to_the_next_dataset_of_its_name(helper)
     # Another in its place: it stays.
     assert [helper.http().send(each).status_code for each in replayed] == [409, 404, 404]
     state = State.decode(remote.get("/v2/datasets/monday"))
-    assert (state.opening, state.accepted) == (opened(again=1)["opening"], 60)
+    assert (state.attempt, state.accepted) == (opened(again=1)["attempt"], 60)
     freezing = FreezeRequest(accepted=(answer.accepted,)).encode()
     with refused(UnknownDataset):
         remote.post("/v2/datasets/monday/freeze", freezing, FREEZE_TYPE, opened())
@@ -238,7 +238,7 @@ def test_a_forged_request_is_refused(helper):
 
 def test_a_body_that_was_not_signed_is_refused(helper):
     document = helper.publish()
-    path, body = "/v2/datasets/monday", opening(document)
+    path, body = "/v2/datasets/monday", new_dataset(document)
     headers = request_signature.sign("POST", path, JSON_TYPE, body, ORIGIN, NAME, NOW, REQUEST_KEY)
     answer = helper.http().post(path, content=body.replace(b"aggregate", b"train"), headers=headers)
     assert type(problem.error_of(answer.status_code, answer.content)) is WrongDigest
@@ -359,7 +359,7 @@ def test_a_document_by_which_we_must_not_work_is_refused(helper, changes, refuse
 
 def test_a_purpose_that_the_document_does_not_have_is_refused(helper):
     document = helper.publish(models=[], training=None, decoys=[], fake_rate=0.0)
-    body = opening(document).replace(b"aggregate", b"train")
+    body = new_dataset(document).replace(b"aggregate", b"train")
     with pytest.raises(NotDeclared, match="nothing to train"):
         helper.remote().post("/v2/datasets/monday", body, JSON_TYPE)
 
@@ -380,7 +380,7 @@ def test_a_stricter_policy_holds_for_datasets_that_are_here_already(tmp_path):
 def test_content_types_are_taken_by_the_letter(helper, kind):
     document = helper.publish()
     with pytest.raises(WrongContentType, match=JSON_TYPE):
-        helper.remote().post("/v2/datasets/monday", opening(document), kind)
+        helper.remote().post("/v2/datasets/monday", new_dataset(document), kind)
 
 
 def test_bodies_have_limits(helper, tmp_path):
@@ -590,7 +590,7 @@ def test_when_the_room_is_full_the_next_one_is_sent_away(tmp_path, monkeypatch):
         with ThreadPoolExecutor(1) as pool:
             first = pool.submit(begin, helper.remote(), document)
             assert inside.wait(30)
-            path, body = "/v2/datasets/tuesday", opening(document)
+            path, body = "/v2/datasets/tuesday", new_dataset(document)
             headers = request_signature.sign("POST", path, JSON_TYPE, body, ORIGIN, NAME, NOW, REQUEST_KEY)
             answer = helper.http().post(path, content=body, headers=headers)
             leave.set()

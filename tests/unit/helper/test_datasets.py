@@ -666,21 +666,21 @@ def test_an_opening_stands_for_one_dataset(tmp_path, database_url):
     with helper(tmp_path, database_url) as (datasets, _, clock):
         state = datasets.open(DOCUMENT, NAME, AGGREGATE, first)
         assert datasets.open(DOCUMENT, NAME, AGGREGATE, first) == state
-        with pytest.raises(DatasetConflict, match="opening"):
+        with pytest.raises(DatasetConflict, match="attempt"):
             datasets.open(DOCUMENT, NAME, AGGREGATE, second)
         for use in (
             lambda: datasets.add(ORIGIN, NAME, 0, measured(1).chunk(0), second),
             lambda: datasets.freeze(ORIGIN, NAME, FreezeRequest(accepted=("80",)), second),
             lambda: datasets.abort(ORIGIN, NAME, second),
         ):
-            with pytest.raises(UnknownDataset, match="another opening"):
+            with pytest.raises(UnknownDataset, match="another attempt"):
                 use()
         datasets.abort(ORIGIN, NAME, first)
         clock.seconds += 2 * WINDOW_S
         datasets.forget()
         with pytest.raises(DatasetConflict, match="aborted"):
             datasets.open(DOCUMENT, NAME, AGGREGATE, first)
-        assert datasets.open(DOCUMENT, NAME, AGGREGATE, second).opening == second.hex()
+        assert datasets.open(DOCUMENT, NAME, AGGREGATE, second).attempt == second.hex()
         clock.seconds += ABORTED_S
         datasets.forget()
-        assert datasets.open(DOCUMENT, "april", AGGREGATE, first).opening == first.hex()
+        assert datasets.open(DOCUMENT, "april", AGGREGATE, first).attempt == first.hex()

@@ -74,8 +74,8 @@ def frozen(helper, document, name="train", count=RECORDS):
     columns = batch.train_columns("clicks", features, shown)
     made = batch.seal(envelope, columns, secrets, [helper.clock.now() // 3600] * count, rng)
     remote, query = helper.remote(), opened(name)
-    opening = {"parameters": document.digest.hex(), "purpose": "train"} | query
-    remote.post(f"/v2/datasets/{name}", json.dumps(opening).encode(), JSON_TYPE)
+    new = {"parameters": document.digest.hex(), "purpose": "train"} | query
+    remote.post(f"/v2/datasets/{name}", json.dumps(new).encode(), JSON_TYPE)
     chunk = uploads.encode_batch([report.decode(each).part(place) for each in made])
     answer = ChunkAnswer.decode(remote.post(f"/v2/datasets/{name}/chunks/0", chunk, CHUNK_TYPE, query))
     freezing = FreezeRequest(accepted=(answer.accepted,)).encode()

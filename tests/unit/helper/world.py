@@ -149,17 +149,17 @@ def running(folder: Path, config: Config, clock: FixedClock) -> Iterator[World]:
 
 
 def opened(name: str = "monday", again: int = 0) -> dict[str, str | int]:
-    """The query of what is about a dataset's opening."""
-    return {"opening": hashlib.sha256(f"{name} {again}".encode()).hexdigest()[:32]}
+    """The query of what is about a dataset's attempt."""
+    return {"attempt": hashlib.sha256(f"{name} {again}".encode()).hexdigest()[:32]}
 
 
-def opening(document: Document, name: str = "monday", again: int = 0) -> bytes:
+def new_dataset(document: Document, name: str = "monday", again: int = 0) -> bytes:
     given = {"parameters": document.digest.hex(), "purpose": "aggregate"}
     return json.dumps(given | opened(name, again)).encode()
 
 
 def begin(remote: SignedRemote, document: Document, name: str = "monday", again: int = 0) -> State:
-    body = opening(document, name, again)
+    body = new_dataset(document, name, again)
     return State.decode(remote.post(f"/v2/datasets/{name}", body, JSON_TYPE))
 
 

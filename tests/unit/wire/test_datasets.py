@@ -17,13 +17,13 @@ from maskedlark.wire.datasets import (
     ChunkAnswer,
     FreezeRequest,
     Frozen,
-    Opening,
+    NewDataset,
     State,
     pack,
 )
 
 DIGEST = "0b" * 32
-MESSAGES = [Opening, ChunkAnswer, State, Frozen]
+MESSAGES = [NewDataset, ChunkAnswer, State, Frozen]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_few_faults_are_said_and_no_name_of_theirs(message):
 def test_a_full_state_is_read():
     made = State(
         name="monday",
-        opening="0a" * 16,
+        attempt="0a" * 16,
         parameters=DIGEST,
         purpose="train",
         state="open",
