@@ -296,8 +296,8 @@ service_key = "{SERVICE_KEY.verifying.public.hex()}"
 "{ORIGIN}" = "{DOCUMENT_KEY.verifying.public.hex()}"
 [policy]
 trusted_helpers = {trusted}
-most = {{epsilon = 8.0, delta = 1e-6}}
-most_coalition = {{epsilon = 40.0, delta = 1e-6}}
+max_budget = {{epsilon = 8.0, delta = 1e-6}}
+max_coalition = {{epsilon = 40.0, delta = 1e-6}}
 """)
 
 

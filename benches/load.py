@@ -184,7 +184,7 @@ class _Load:
     def reports(self, count: int) -> list[bytes]:
         """Fresh ones, sealed by the processes that make them."""
         document, rng = self.made.document, SystemRandomness()
-        seen = SystemClock().now() - document.attribution_window_s - document.delay.most_s - 3600
+        seen = SystemClock().now() - document.attribution_window_s - document.delay.max_s - 3600
         population = Population(document, self.made.recipients(), seen, rng, self.makers)
         keys = [["autumn", "spring"][each] for each in rng.below(2, count).tolist()]
         values = [rng.below(2, count), rng.below(200, count)]

@@ -333,7 +333,7 @@ def send(
     `makers`: processes that make the reports. Also run by experiments.
     """
     document = made.document
-    seen = SystemClock().now() - document.attribution_window_s - document.delay.most_s - 3600
+    seen = SystemClock().now() - document.attribution_window_s - document.delay.max_s - 3600
     with processes(makers) if makers > 1 else nullcontext() as pool:
         population = Population(document, made.recipients(), seen, SystemRandomness(), pool)
         made.upload(population.train(TAG, features, [labels]))

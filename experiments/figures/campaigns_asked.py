@@ -108,7 +108,7 @@ def asked_over_http(job: Job) -> Found:
 
 def _upload(made: LocalCluster, some: Customers, most_spend: int) -> None:
     document = made.document
-    seen = SystemClock().now() - document.attribution_window_s - document.delay.most_s - 3600
+    seen = SystemClock().now() - document.attribution_window_s - document.delay.max_s - 3600
     with processes(2) as makers:
         population = Population(document, made.recipients(), seen, SystemRandomness(), makers)
         keys = [list(some.keys[name]) for name in document.keys]

@@ -320,7 +320,7 @@ class Workflow(Client):
         """Browsers, one per record, that saw the ad long enough ago to have reported by now."""
         now = self.clock.now()
         recipients = tuple(Recipient(each.name, each.keys.sealing_key(now)) for each in self.helpers)
-        seen = now - self.document.attribution_window_s - self.document.delay.most_s
+        seen = now - self.document.attribution_window_s - self.document.delay.max_s
         return Population(self.document, recipients, seen, self._rng)
 
     def _freeze(self, name: str, purpose: Purpose, reports: Iterable[list[bytes]]) -> bytes:

@@ -172,9 +172,9 @@ def test_a_gigabyte_that_is_not_announced_is_read_to_the_limit(made, name):
     with ThreadPoolExecutor(3) as attackers:
         sent = [attackers.submit(send_without_end, target, True) for _ in range(3)]
         assert is_well(process)
-    assert max(each.result() for each in sent) < target.most_bytes + UNSENT
+    assert max(each.result() for each in sent) < target.max_bytes + UNSENT
     assert is_well(process)
-    assert memory.grown() < 3 * 3 * target.most_bytes + MAX_GROWN // 2
+    assert memory.grown() < 3 * 3 * target.max_bytes + MAX_GROWN // 2
 
 
 def junk(made: LocalCluster, batches: int) -> None:

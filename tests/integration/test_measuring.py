@@ -59,7 +59,7 @@ class People:
 
 def _seen(made: LocalCluster) -> int:
     """So long ago that every browser has waited long enough."""
-    return SystemClock().now() - made.document.attribution_window_s - made.document.delay.most_s - 3600
+    return SystemClock().now() - made.document.attribution_window_s - made.document.delay.max_s - 3600
 
 
 def check(table, wanted: dict[Group, dict[str, int]]) -> None:

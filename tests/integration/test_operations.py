@@ -204,7 +204,7 @@ class Operators:
             document, now = client.latest(found.origin), SystemClock().now()
             keys = [client.keys(each.name, key_file.public(each.identity)) for each in document.helpers]
         recipients = tuple(Recipient(each.helper, each.current(now)) for each in keys)
-        seen = now - document.attribution_window_s - document.delay.most_s - 3600
+        seen = now - document.attribution_window_s - document.delay.max_s - 3600
         population = Population(document, recipients, seen, SystemRandomness(), None)
         rows = [["spring", "autumn"][i % 2] for i in range(REPORTS)]
         for batch in population.measure([rows], [np.arange(REPORTS) % 4 // 2]):

@@ -125,7 +125,7 @@ def browse(made: LocalCluster) -> None:
     """One real browser: sees, buys, and reports to an ad server that is away, and then to the real one."""
     clock, most = FixedClock(SystemClock().now() - 9 * DAY_S), Budget(epsilon=100, delta=1e-3)
     trusted = tuple(helper.identity for helper in made.document.helpers)
-    policy = Policy(trusted_helpers=trusted, most=most, most_coalition=most)
+    policy = Policy(trusted_helpers=trusted, max_budget=most, max_coalition=most)
     store = Store(made.folder / "browser.sqlite")
     browser = Browser(store, made.parameters, policy, clock, made.rng)
     browser.register_source(
@@ -218,13 +218,13 @@ def settings(folder: Path, party: str, url: str) -> Path:
     public, away = identity.verifying.public.hex(), "http://127.0.0.1:1"
     service = f'parameter_service = "{away}"\nservice_key = "{public}"\n'
     pins = f'[origins]\n"ads.example" = "{public}"\n'
-    policy = f"[policy]\ntrusted_helpers = ['{public}']\nmost = {{epsilon = 8, delta = 1e-6}}\n"
+    policy = f"[policy]\ntrusted_helpers = ['{public}']\nmax_budget = {{epsilon = 8, delta = 1e-6}}\n"
     text = {
         "parameters": f'key = "some.key"\n{pins}[helpers]\n',
         "adserver": f'origin = "ads.example"\nkey = "some.key"\ncache = "cache"\n{service}'
         f'origin_key = "{public}"\n',
         "helper": f'name = "helper-0"\nfolder = "state"\naddress = "{away}"\n{service}{pins}{policy}'
-        "most_coalition = {epsilon = 40, delta = 1e-6}\n",
+        "max_coalition = {epsilon = 40, delta = 1e-6}\n",
     }
     if party == "helper":
         now = SystemClock().now()

@@ -450,7 +450,7 @@ MUTANTS = (
     Mutant(
         "the lifetime: a report past it is refused",
         WIRE + "acceptance.py",
-        "if left_s <= self.least_life_s:",
+        "if left_s <= self.min_life_s:",
         "if False:",
         "tests/unit/wire/test_decrypt.py tests/property/test_decrypt.py",
     ),

@@ -90,7 +90,7 @@ class HostileAdServer:
 
     def reports(self, rows: np.ndarray, coins: np.ndarray) -> list[bytes]:
         document = self.document
-        seen = SystemClock().now() - document.attribution_window_s - document.delay.most_s - 3600
+        seen = SystemClock().now() - document.attribution_window_s - document.delay.max_s - 3600
         browsers = Population(document, self.made.recipients(), seen, SystemRandomness())
         return [each for some in browsers.train(TAG, rows, [coins.astype(np.int64)]) for each in some]
 

@@ -58,13 +58,13 @@ def draw_fakes(document: Document, rng: Randomness) -> list[Planned]:
 
 
 def draw_waits(delay: Delay, count: int, rng: Randomness) -> NDArray[np.int64]:
-    """Random waits in seconds after a source's end, from the declared distribution: at most `most_s`."""
+    """Random waits in seconds after a source's end, from the declared distribution: at most `max_s`."""
     unit = rng.unit(count)
     if delay.mean_s is None:
-        return (unit * (delay.most_s + 1)).astype(np.int64)
-    # The inverse distribution function of an exponential truncated at most_s.
-    within = -np.expm1(-delay.most_s / delay.mean_s)
-    drawn: NDArray[np.float64] = np.minimum(-delay.mean_s * np.log1p(-unit * within), delay.most_s)
+        return (unit * (delay.max_s + 1)).astype(np.int64)
+    # The inverse distribution function of an exponential truncated at max_s.
+    within = -np.expm1(-delay.max_s / delay.mean_s)
+    drawn: NDArray[np.float64] = np.minimum(-delay.mean_s * np.log1p(-unit * within), delay.max_s)
     return drawn.astype(np.int64)
 
 

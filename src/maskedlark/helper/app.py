@@ -66,12 +66,12 @@ class SignedWork(NamedTuple):
         self,
         request: Request,
         body_type: str,
-        most_bytes: int,
+        max_bytes: int,
         work: Callable[[str, bytes], bytes | None],
         answer_type: str = JSON_TYPE,
     ) -> Response:
         """What the work returns for a request's origin and body."""
-        async with self.admission.body(request, body_type, most_bytes) as (origin, body):
+        async with self.admission.body(request, body_type, max_bytes) as (origin, body):
             return _response(await self.threads.run(origin, lambda: work(origin, body)), answer_type)
 
 

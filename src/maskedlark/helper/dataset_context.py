@@ -40,14 +40,14 @@ class DatasetContext:
     """The folder of datasets, one subfolder per number, and their rows. Threads may share it."""
 
     def __init__(
-        self, folder: Path, database: Database, helper: str, clock: Clock, most_leap_s: int = MAX_LEAP_S
+        self, folder: Path, database: Database, helper: str, clock: Clock, max_leap_s: int = MAX_LEAP_S
     ) -> None:
         try:
             _make(folder)
         except OSError as error:
             raise StorageUnavailable("the folder of columns cannot be written; try again later") from error
         self.database, self.helper, self.clock = database, helper, clock
-        self.ids = Ids(database, folder, most_leap_s)
+        self.ids = Ids(database, folder, max_leap_s)
         self._folder = folder
         self._lock = threading.Lock()
         self._writers: Counter[int] = Counter()

@@ -56,8 +56,8 @@ class Service:
         self.database = stack.enter_context(closing(open_database(_made(config.database_url))))
         self.ledger = Ledger(self.database, FileAnchor(config.anchor_folder), self.keyring, clock, rng)
         self.ledger.check()
-        folder, most_leap_s = config.columns_folder, config.most_leap_days * DAY_S
-        context = DatasetContext(folder, self.database, config.name, clock, most_leap_s)
+        folder, max_leap_s = config.columns_folder, config.max_leap_days * DAY_S
+        context = DatasetContext(folder, self.database, config.name, clock, max_leap_s)
         self.datasets = Datasets(context, self.ledger, self._opening_keys, config.workers)
         stack.callback(self.datasets.close)
         service, key = config.parameter_service, config.service_key_public

@@ -273,7 +273,7 @@ class Delay(Settings):
     """The random wait between a source's end and its reports."""
 
     kind: Literal["uniform", "exponential"]
-    most_s: Annotated[int, Field(ge=1, le=1 << 30)]
+    max_s: Annotated[int, Field(ge=1, le=1 << 30)]
     """The longest wait; a uniform wait is spread up to it."""
     mean_s: Annotated[int, Field(ge=1, le=1 << 30)] | None = None
 

@@ -285,7 +285,7 @@ def _write_configs(made: LocalCluster, database: str, helper_settings: str, serv
             f'name = "{helper.name}"\nfolder = "state"\naddress = "{helper.process.address}"\n{service}'
             f"{helper_settings}\n[origins]\n{origins}\n"
             f"[policy]\ntrusted_helpers = {trusted}\nleast_k = 1\n"
-            f"most = {{epsilon = {MOST.epsilon}, delta = {MOST.delta}}}\n"
-            f"most_coalition = {{epsilon = {MAX_COALITION.epsilon}, delta = {MAX_COALITION.delta}}}\n"
+            f"max_budget = {{epsilon = {MOST.epsilon}, delta = {MOST.delta}}}\n"
+            f"max_coalition = {{epsilon = {MAX_COALITION.epsilon}, delta = {MAX_COALITION.delta}}}\n"
             f"[serving]\n{serving}\n"
         )

@@ -34,7 +34,7 @@ UrlQuery = dict[str, str | int]
 class Patience:
     """How much of an answer a client reads, and how long it waits."""
 
-    most_bytes: int = MAX_ANSWER
+    max_bytes: int = MAX_ANSWER
     """Per answer."""
     timeout_s: float = TIMEOUT_S
     """Without a byte from a connected service, so also how long it may compute before it answers."""
@@ -190,7 +190,7 @@ def bounded(answer: httpx.Response, end: float, patience: Patience) -> bytes:
         if time.monotonic() > end:
             raise ServiceAway(f"the service took over {patience.within_s:g} seconds to answer; try again")
         size += len(part)
-        if size > patience.most_bytes:
-            raise StrangeAnswer(f"the service answered with more than {patience.most_bytes} bytes")
+        if size > patience.max_bytes:
+            raise StrangeAnswer(f"the service answered with more than {patience.max_bytes} bytes")
         parts.append(part)
     return b"".join(parts)

@@ -51,7 +51,7 @@ Count = Annotated[int, Field(ge=0, le=1 << 53)]
 
 class _Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-    most_commas: ClassVar[int] = 64
+    max_commas: ClassVar[int] = 64
     """More than any valid message has."""
 
     def encode(self) -> bytes:
@@ -62,8 +62,8 @@ class _Message(BaseModel):
     def decode(cls, data: bytes) -> Self:
         """Decode. Errors name what is wrong and where, never the content."""
         # Before parsing: a list of a million wrong items would make a million errors.
-        if data.count(b",") > cls.most_commas:
-            raise WrongType(f"more than {cls.most_commas} commas: that is no {cls.__name__.lower()}")
+        if data.count(b",") > cls.max_commas:
+            raise WrongType(f"more than {cls.max_commas} commas: that is no {cls.__name__.lower()}")
         try:
             return cls.model_validate_json(data)
         except ValidationError as error:
@@ -92,7 +92,7 @@ class NewDataset(_Message):
 class ChunkAnswer(_Message):
     """Which parts of a chunk were accepted, and how many were not, by the name of the error."""
 
-    most_commas = _MAX_REASONS
+    max_commas = _MAX_REASONS
 
     parts: Annotated[int, Field(ge=1, le=MAX_PARTS)]
     accepted: Bitmap
@@ -102,7 +102,7 @@ class ChunkAnswer(_Message):
 class State(_Message):
     """The state of a dataset at a helper."""
 
-    most_commas = MAX_CHUNKS + _MAX_REASONS
+    max_commas = MAX_CHUNKS + _MAX_REASONS
 
     name: DatasetName
     attempt: Hex16

@@ -39,9 +39,9 @@ class _Drawn:
         self.steps.append(Step(name, arguments))
         self.kills += kills
 
-    def _delay(self, most_s: float) -> float:
+    def _delay(self, max_s: float) -> float:
         """Often very short: most is done in a few thousandths of a second."""
-        return round(most_s * self._rng.random() ** 2, 4)
+        return round(max_s * self._rng.random() ** 2, 4)
 
     def _place(self) -> int:
         return self._rng.randrange(self._helpers)

@@ -157,9 +157,9 @@ def arguments(world):
         ({"place": [7, "x"]}, {"key": "place", "among": [7, "x"]}),
         ({"place": np.int64(7)}, {"key": "place", "among": [7]}),
         ({"place": np.array([7, 8])}, {"key": "place", "among": [7, 8]}),
-        ({"place": Between(1, 5)}, {"key": "place", "least": 1, "most": 5}),
-        ({"place": Between(least=1)}, {"key": "place", "least": 1}),
-        ({"place": Between(most=5)}, {"key": "place", "most": 5}),
+        ({"place": Between(1, 5)}, {"key": "place", "min": 1, "max": 5}),
+        ({"place": Between(min=1)}, {"key": "place", "min": 1}),
+        ({"place": Between(max=5)}, {"key": "place", "max": 5}),
     ],
 )
 def test_filters_are_plain_python(world, where, wanted):
@@ -169,7 +169,7 @@ def test_filters_are_plain_python(world, where, wanted):
 
 
 def test_a_filter_without_ends_is_refused(world):
-    with pytest.raises(BadArguments, match="a least, a most, or both"):
+    with pytest.raises(BadArguments, match="a min, a max, or both"):
         world.client.query(["purchase"], where={"place": Between()})
 
 

@@ -156,7 +156,7 @@ def test_a_dataset_that_was_selected_before_is_whole_though_deleting_began_befor
 
 def test_a_clock_that_leaps_deletes_nothing(world):
     world.receive(20, 5)
-    with pytest.raises(ClockLeapt, match=r"365 days ahead.*most_leap_days = 366 in adserver\.toml"):
+    with pytest.raises(ClockLeapt, match=r"365 days ahead.*max_leap_days = 366 in adserver\.toml"):
         # Never looked at before: it is held against the newest report.
         world.retention.forget(NOW + 360 * DAY_S)
     assert world.retention.forget(NOW) == 0

@@ -72,7 +72,7 @@ def test_every_option_reaches_the_question(measured):
         "by": [["campaign", "place"]],
         "where": [
             {"key": "campaign", "among": ["spring", "autumn"]},
-            {"key": "place", "least": 18, "most": 30},
+            {"key": "place", "min": 18, "max": 30},
         ],
     }
     assert (request.noise, len(request.datasets)) == (3.0, 1)

@@ -368,7 +368,7 @@ def test_a_stricter_policy_holds_for_datasets_that_are_here_already(tmp_path):
     with world(tmp_path) as helper:
         frozen = helper.frozen(helper.publish(fake_rate=0.0))
     config = settings(tmp_path)
-    stricter = config.model_copy(update={"policy": config.policy.model_copy(update={"least_k": 51})})
+    stricter = config.model_copy(update={"policy": config.policy.model_copy(update={"min_k": 51})})
     with running(tmp_path, stricter, helper.clock) as helper, pytest.raises(KTooSmall):
         helper.remote().post("/v2/releases", question(frozen.digest), JSON_TYPE)
 

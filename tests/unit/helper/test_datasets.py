@@ -651,7 +651,7 @@ def test_a_clock_that_leaps_deletes_nothing(tmp_path, sqlite_url):
         filled(datasets, measured(2))
         digest = bytes.fromhex(freeze_all(datasets, 1).digest)
         clock.seconds += 3650 * 86_400
-        with pytest.raises(ClockLeapt, match=r"3650 days ahead.*most_leap_days = 3651 in helper\.toml"):
+        with pytest.raises(ClockLeapt, match=r"3650 days ahead.*max_leap_days = 3651 in helper\.toml"):
             datasets.forget()
         clock.seconds = NOW + 29 * 86_400
         datasets.forget()

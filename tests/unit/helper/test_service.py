@@ -69,12 +69,12 @@ def test_a_clock_that_leaps_is_an_error_for_the_operator_and_deletes_nothing(tmp
         helper.service.forget()
         (record,) = caplog.records
         assert record.levelname == "ERROR"
-        assert "most_leap_days = 4001 in helper.toml" in record.message
+        assert "max_leap_days = 4001 in helper.toml" in record.message
         helper.clock.seconds = NOW
         assert helper.http().get("/ready").status_code == 200
         assert helper.http().get("/v2/keys").content == before
     caplog.clear()
     # Told that it is right, it goes on.
     late = FixedClock(NOW + 40 * DAY_S)
-    with running(tmp_path, settings(tmp_path, most_leap_days=41), late):
+    with running(tmp_path, settings(tmp_path, max_leap_days=41), late):
         assert caplog.records == []

@@ -65,8 +65,8 @@ def settings(folder: Path, **changes: Any) -> Config:
         "origins": {name: key.public.hex() for name, key in PINNED.origins.items()},
         "policy": {
             "trusted_helpers": [key.verifying.public.hex() for key in HELPER_KEYS],
-            "most": {"epsilon": 8, "delta": 1e-6},
-            "most_coalition": {"epsilon": 40, "delta": 1e-6},
+            "max_budget": {"epsilon": 8, "delta": 1e-6},
+            "max_coalition": {"epsilon": 40, "delta": 1e-6},
         },
         "workers": 1,
         "fresh_s": 60,

@@ -318,7 +318,7 @@ def test_a_session_says_as_many_batches_as_everybody_can_compute(light):
     receipt = sessions.close(DOCUMENT, asked.request).claimed()
     assert (
         receipt.still_charged.batches
-        == sampling.most_batches(terms(asked).sampling, course(asked), 1)
+        == sampling.max_batches(terms(asked).sampling, course(asked), 1)
         < opened.session_charge.batches
     )
     trail.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT])

@@ -174,8 +174,8 @@ def test_a_second_try_is_signed_anew():
 
 def test_how_much_is_read_is_an_argument(url):
     body = bytes(MAX_BODY)
-    with remote(url, patience=Patience(most_bytes=1000)) as asking:
+    with remote(url, patience=Patience(max_bytes=1000)) as asking:
         with pytest.raises(StrangeAnswer, match="more than 1000 bytes"):
             asking.post("/v2/a", body, "application/cbor")
-        found = asking.post("/v2/a", body, "application/cbor", patience=Patience(most_bytes=2 << 20))
+        found = asking.post("/v2/a", body, "application/cbor", patience=Patience(max_bytes=2 << 20))
         assert found.endswith(body)

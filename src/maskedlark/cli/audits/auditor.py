@@ -44,7 +44,7 @@ def audited(
 def frozen(scene: LocalCluster, purpose: Purpose, make: Callable[[Population], Reports]) -> Iterator[Client]:
     """Freeze the auditor's own reports at every helper; yields the client that may query them."""
     document = scene.document
-    seen = SystemClock().now() - document.attribution_window_s - document.delay.most_s - 3600
+    seen = SystemClock().now() - document.attribution_window_s - document.delay.max_s - 3600
     made = make(Population(document, scene.recipients(), seen, scene.rng))
     scene.upload(batch[start : start + _UPLOAD] for batch in made for start in range(0, len(batch), _UPLOAD))
     with scene.client() as client:

@@ -75,8 +75,8 @@ def _one_browser(scene: LocalCluster, crowd: People, person: int, encoder: Encod
     clock = FixedClock(SystemClock().now() - 9 * DAY_S)
     document = scene.document
     trusted = tuple(helper.identity for helper in document.helpers)
-    most, most_coalition = (Budget(epsilon=each, delta=document.budget.delta) for each in (10, 100))
-    policy = Policy(trusted_helpers=trusted, most=most, most_coalition=most_coalition)
+    max_budget, max_coalition = (Budget(epsilon=each, delta=document.budget.delta) for each in (10, 100))
+    policy = Policy(trusted_helpers=trusted, max_budget=max_budget, max_coalition=max_coalition)
     path = scene.folder / "browser.sqlite"
     with closing(Store(path)) as store:
         browser = Browser(store, scene.parameters, policy, clock, scene.rng)
