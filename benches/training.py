@@ -316,7 +316,7 @@ def _records(features: NDArray[np.uint8], case: Case) -> TrainingRecords:
 
 def declared(sizes: Sequence[int], bound: float = 1.0, local: str = "", most: float = MOST) -> str:
     """A document's settings for one network. Also run by experiments. `local`: lines of the model's noise."""
-    label = '{kind = "binary"}' if sizes[-1] == 1 else '{kind = "categorical", classes = 10, of = "digit"}'
+    label = '{kind = "binary"}' if sizes[-1] == 1 else '{kind = "categorical", classes = 10, value = "digit"}'
     given = {"label": label, "bound": bound, "local": local, "most": most, "less": most - 1}
     return _SETTINGS.format(tag=TAG, features=sizes[0], **given)
 

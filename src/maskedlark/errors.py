@@ -198,7 +198,7 @@ class FieldOverflow(MaskedLarkError, ValueError):
 
 
 class ReleaseRefused(MaskedLarkError):
-    """A question that this helper must not answer. Nothing was charged."""
+    """A request that this helper must not answer. The refusal itself charges nothing."""
 
 
 class BadArguments(ReleaseRefused):

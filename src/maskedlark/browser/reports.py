@@ -80,9 +80,9 @@ def bounded(document: Document, source: Source | None) -> dict[str, int]:
 def label_of(label: Label, values: Mapping[str, int], conversions: int) -> int:
     """A source's label: from its attributed values, or the default 0."""
     if label.kind == "binary":
-        return int(conversions > 0 if label.of is None else values[label.of] > 0)
+        return int(conversions > 0 if label.value is None else values[label.value] > 0)
     least, *_, most = label.space().values
-    return max(least, min(values[str(label.of)], most))
+    return max(least, min(values[str(label.value)], most))
 
 
 def recipients(document: Document, parameters: Parameters, now: int) -> tuple[Recipient, ...]:

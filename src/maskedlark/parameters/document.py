@@ -143,7 +143,7 @@ class Document(Canonical):
         names = {value.name for value in self.values}
         for model in self.models:
             if missing := [
-                label.of for label in model.labels if label.of is not None and label.of not in names
+                label.value for label in model.labels if label.value is not None and label.value not in names
             ]:
                 raise ValueError(
                     f"a label of {model.tag} is taken from {missing[0]!r}, which is no declared value"

@@ -28,7 +28,7 @@ class TooFewHelpers(OutsidePolicy):
 
 
 class KTooSmall(OutsidePolicy):
-    """The document's k is below this party's least."""
+    """The document's k is below this party's minimum."""
 
 
 class CandidatesLeak(OutsidePolicy):

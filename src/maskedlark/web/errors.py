@@ -44,11 +44,11 @@ class NotNamed(NotOurs):
 
 
 class DatasetRefused(MaskedLarkError):
-    """Something that a dataset in its state does not allow."""
+    """The state of the dataset does not allow this."""
 
 
 class DatasetConflict(DatasetRefused):
-    """A dataset of this name is there with another document, or for another purpose."""
+    """A dataset of this name is there, of another document, purpose or attempt."""
 
 
 class ChunkConflict(DatasetRefused):
@@ -64,7 +64,7 @@ class NotAccepted(DatasetRefused):
 
 
 class TooFewToFreeze(DatasetRefused):
-    """A dataset of fewer than k records: abort it, and send its reports with others."""
+    """The dataset has fewer than k records: abort it, and send its reports with others."""
 
 
 class FreezeMismatch(DatasetRefused):
@@ -84,7 +84,7 @@ class BadRequest(MaskedLarkError):
 
 
 class RequestRefused(MaskedLarkError):
-    """A request that this helper cannot tell to be an ad server's, and to itself."""
+    """The request cannot be verified as an ad server's, for this helper."""
 
 
 class UnsignedRequest(RequestRefused):

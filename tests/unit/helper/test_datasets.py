@@ -94,7 +94,7 @@ def test_records_to_train_by_tag(tmp_path, sqlite_url):
                 "tag": "basket",
                 "features": 2,
                 "candidates": "pair",
-                "labels": [{"kind": "reals", "of": "purchase", "low": 0, "high": 100, "buckets": 10}],
+                "labels": [{"kind": "reals", "value": "purchase", "low": 0, "high": 100, "buckets": 10}],
                 "gradient_bound": 2.0,
             },
         ],

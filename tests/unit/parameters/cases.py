@@ -45,7 +45,7 @@ def settings(**changes: Any) -> dict[str, Any]:
             {
                 "tag": "basket",
                 "features": 2,
-                "labels": [{"kind": "reals", "of": "purchase", "low": 0, "high": 100, "buckets": 10}],
+                "labels": [{"kind": "reals", "value": "purchase", "low": 0, "high": 100, "buckets": 10}],
                 "gradient_bound": 2.0,
             },
         ],

@@ -21,7 +21,7 @@ CLICKS = {"tag": "clicks", "features": 4, "labels": [{"kind": "binary"}], "gradi
 BOTH = {
     "tag": "clicks",
     "features": 4,
-    "labels": [{"kind": "binary"}, {"kind": "integers", "of": "visit", "low": 0, "high": 4}],
+    "labels": [{"kind": "binary"}, {"kind": "integers", "value": "visit", "low": 0, "high": 4}],
     "gradient_bound": 1.0,
 }
 DECOYS = [{"tag": "clicks", "features": "00" * 4}, {"keys": {"campaign": "a", "place": 1}}]
