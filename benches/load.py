@@ -204,7 +204,7 @@ class _Answer(NamedTuple):
 
 
 def _request(body: bytes) -> bytes:
-    head = f"POST /reports HTTP/1.1\r\nHost: ads\r\nContent-Type: {uploads.CONTENT_TYPE}\r\n"
+    head = f"POST /v2/reports HTTP/1.1\r\nHost: ads\r\nContent-Type: {uploads.CONTENT_TYPE}\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 

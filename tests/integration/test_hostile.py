@@ -61,7 +61,7 @@ CBOR, OPENED = "application/cbor", f"attempt={'0' * 32}"
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Iterator[LocalCluster]:
-    serving = f"idle_s = {IDLE_S}\nmost_connections = {PLACES}"
+    serving = f"idle_s = {IDLE_S}\nmax_connections = {PLACES}"
     folder = tmp_path_factory.mktemp("stage")
     with local_cluster(folder, SETTINGS, SystemRandomness(), others=[OTHER], serving=serving) as found:
         found.publish(SETTINGS, OTHER)
@@ -289,7 +289,7 @@ def test_a_service_cannot_send_a_bomb_to_its_client(encoding):
 def test_slow_senders_are_cut_off_and_shut_nobody_out(made):
     """More of them than there are places: half drip a byte a second of a head, half of a body."""
     target = target_of(made, "reports")
-    heads = [b"POST /reports HTTP/1.1\r\nx: "] * 200
+    heads = [b"POST /v2/reports HTTP/1.1\r\nx: "] * 200
     bodies = [head(target, "content-length: 100000")] * 200
     memory = Memory(made.adserver.pid)
     report = uploads.encode_batch([b"\x01"])

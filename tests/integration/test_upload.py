@@ -88,7 +88,7 @@ def test_browsers_that_send_the_same_reports_at_once_are_counted_once(url):
 
 
 def request_head(length: int) -> bytes:
-    head = f"POST /reports HTTP/1.1\r\nHost: ads.example\r\nContent-Type: {CONTENT_TYPE}\r\n"
+    head = f"POST /v2/reports HTTP/1.1\r\nHost: ads.example\r\nContent-Type: {CONTENT_TYPE}\r\n"
     return (head + f"Content-Length: {length}\r\n\r\n").encode()
 
 

@@ -284,7 +284,7 @@ def _write_configs(made: LocalCluster, database: str, helper_settings: str, serv
         helper.config.write_text(
             f'name = "{helper.name}"\nfolder = "state"\naddress = "{helper.process.address}"\n{service}'
             f"{helper_settings}\n[origins]\n{origins}\n"
-            f"[policy]\ntrusted_helpers = {trusted}\nleast_k = 1\n"
+            f"[policy]\ntrusted_helpers = {trusted}\nmin_k = 1\n"
             f"max_budget = {{epsilon = {MOST.epsilon}, delta = {MOST.delta}}}\n"
             f"max_coalition = {{epsilon = {MAX_COALITION.epsilon}, delta = {MAX_COALITION.delta}}}\n"
             f"[serving]\n{serving}\n"

@@ -128,7 +128,7 @@ def test_a_wrong_key_is_named(tmp_path, line, place):
         (DOCUMENT_KEY.verifying.public.hex(), "ab", "origins.ads.example: "),
         ('"ads.example"', '"Ads Example"', "origins."),
         ("epsilon = 8,", "epsilon = 0,", "policy.max_budget.epsilon: "),
-        ("[policy]", "[policy]\nmost_k = 3", "did you mean 'min_k'? [policy] has trusted_helpers,"),
+        ("[policy]", "[policy]\nmink = 3", "did you mean 'min_k'? [policy] has trusted_helpers,"),
         (
             "epsilon = 8,",
             "epsilon = 8, k = 1,",
