@@ -39,13 +39,13 @@ from maskedlark.wire import batch, columns, payload, report, uploads
 from maskedlark.wire.columns import SALT_BYTES
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
+    FREEZE_TYPE,
     JSON_TYPE,
     PARTS,
-    SEAL_TYPE,
     ChunkAnswer,
-    Opening,
-    Sealed,
-    Sealing,
+    FreezeRequest,
+    Frozen,
+    NewDataset,
     State,
 )
 from maskedlark.wire.hpke import OpeningKey, SealingKey
@@ -65,7 +65,7 @@ DAY_S = 86_400
 
 
 def measure(progress: Callable[[str], None]) -> dict[str, object]:
-    """Parts a second, from the first byte sent to a sealed dataset, and the memory that a million takes."""
+    """Parts a second, from the first byte sent to a frozen dataset, and the memory that a million takes."""
     cores = sorted(os.sched_getaffinity(0))
     helper_core, sender_core = cores[0], cores[-1]
     document = _document()
@@ -123,7 +123,7 @@ def _bare(key: OpeningKey, sealed: Sequence["_Sealed"], core: set[int]) -> _Cost
 
 
 def _memory(document: Document, helper: "_Running", progress: Callable[[str], None]) -> dict[str, object]:
-    """Peak memory of the helper and its workers while it takes and seals a million reports."""
+    """Peak memory of the helper and its workers while it takes and freezes a million reports."""
     chunks = -(-MILLION // PARTS)
     makers = ProcessPoolExecutor(len(os.sched_getaffinity(0)), get_context("spawn"))
     with _watched(helper.pid) as peak, makers, ThreadPoolExecutor(IN_FLIGHT) as threads:
@@ -199,13 +199,13 @@ def _made(
 
 def _send(
     document: Document, url: str, name: str, bodies: Iterable[bytes], threads: ThreadPoolExecutor
-) -> Sealed:
-    """A whole dataset: open, chunks, seal."""
-    path, clock = f"/v1/datasets/{name}", SystemClock()
+) -> Frozen:
+    """A whole dataset: open, chunks, freeze."""
+    path, clock = f"/v2/datasets/{name}", SystemClock()
     with SignedRemote(url, NAME, ORIGIN, REQUEST_KEY, clock) as remote:
-        query: UrlQuery = {"opening": SystemRandomness().bytes(16).hex()}
-        opening = Opening(opening=str(query["opening"]), parameters=document.digest.hex(), purpose="train")
-        State.decode(remote.post(path, opening.encode(), JSON_TYPE))
+        query: UrlQuery = {"attempt": SystemRandomness().bytes(16).hex()}
+        new = NewDataset(attempt=str(query["attempt"]), parameters=document.digest.hex(), purpose="train")
+        State.decode(remote.post(path, new.encode(), JSON_TYPE))
 
         def chunk(numbered: tuple[int, bytes]) -> str:
             number, body = numbered
@@ -214,8 +214,10 @@ def _send(
             return answer.accepted
 
         accepted = [*_each(threads, chunk, enumerate(bodies))]
-        return Sealed.decode(
-            remote.post(f"{path}/seal", Sealing(accepted=tuple(accepted)).encode(), SEAL_TYPE, query)
+        return Frozen.decode(
+            remote.post(
+                f"{path}/freeze", FreezeRequest(accepted=tuple(accepted)).encode(), FREEZE_TYPE, query
+            )
         )
 
 
@@ -294,8 +296,8 @@ service_key = "{SERVICE_KEY.verifying.public.hex()}"
 "{ORIGIN}" = "{DOCUMENT_KEY.verifying.public.hex()}"
 [policy]
 trusted_helpers = {trusted}
-most = {{epsilon = 8.0, delta = 1e-6}}
-most_coalition = {{epsilon = 40.0, delta = 1e-6}}
+max_budget = {{epsilon = 8.0, delta = 1e-6}}
+max_coalition = {{epsilon = 40.0, delta = 1e-6}}
 """)
 
 

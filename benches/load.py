@@ -184,7 +184,7 @@ class _Load:
     def reports(self, count: int) -> list[bytes]:
         """Fresh ones, sealed by the processes that make them."""
         document, rng = self.made.document, SystemRandomness()
-        seen = SystemClock().now() - document.attribution_window_s - document.delay.most_s - 3600
+        seen = SystemClock().now() - document.attribution_window_s - document.delay.max_s - 3600
         population = Population(document, self.made.recipients(), seen, rng, self.makers)
         keys = [["autumn", "spring"][each] for each in rng.below(2, count).tolist()]
         values = [rng.below(2, count), rng.below(200, count)]
@@ -204,7 +204,7 @@ class _Answer(NamedTuple):
 
 
 def _request(body: bytes) -> bytes:
-    head = f"POST /reports HTTP/1.1\r\nHost: ads\r\nContent-Type: {uploads.CONTENT_TYPE}\r\n"
+    head = f"POST /v2/reports HTTP/1.1\r\nHost: ads\r\nContent-Type: {uploads.CONTENT_TYPE}\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
@@ -284,7 +284,7 @@ def _ingesting(load: _Load) -> Iterator[Callable[[], float]]:
         number = 0
         while not over.is_set():
             number += 1
-            client.freeze(f"again-{number}", start, end, Purpose.AGGREGATE)
+            client.select(f"again-{number}", start, end, Purpose.AGGREGATE)
             with suppress(_Enough):
                 client.send(f"again-{number}", _stop_early(over, taken))
             client.abort(f"again-{number}")
@@ -302,7 +302,7 @@ def _ingesting(load: _Load) -> Iterator[Callable[[], float]]:
 
 
 class _Enough(Exception):
-    """The last chunk was sent: the dataset is taken back instead of sealed, so its reports can come again."""
+    """The last chunk was sent: the dataset is taken back instead of frozen, so its reports can come again."""
 
 
 def _stop_early(over: threading.Event, taken: list[int]) -> Progress:

@@ -71,7 +71,7 @@ def _document() -> document.Document:
             {"tag": "bench", "features": FEATURES, "labels": [{"kind": "binary"}], "gradient_bound": 1}
         ],
         "attribution_window_s": 604_800,
-        "delay": {"kind": "uniform", "most_s": 86_400},
+        "delay": {"kind": "uniform", "max_s": 86_400},
         "report_lifetime_s": 2_592_000,
     }
     return document.parse(json.dumps(settings))

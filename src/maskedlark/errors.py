@@ -2,10 +2,10 @@
 
     MaskedLarkError: BadBackup, BadConfig, BadKeyFile, BadReceipt, BadRequest, BadRun, BadSeed,
         BadSignature, BelowFloor, BodyCutOff, BodyTooLarge, BodyTooSlow, BrokenChain, Busy, CannotServe,
-        ClockLeapt, CorruptCache, DamagedDataset, DatasetRefused, DecodeError, DoesNotFit, Expired,
-        FieldOverflow, FolderInUse, HelperAway, HelpersDiffer, InexactDevice, IngestInterrupted,
+        ClockLeapt, CorruptCache, DamagedDataset, DatasetChanged, DatasetRefused, DecodeError, DoesNotFit,
+        Expired, FieldOverflow, FolderInUse, HelperAway, HelpersDiffer, InexactDevice, IngestInterrupted,
         InvalidDocument, LedgerBehind, LimitReached, NeedsPandas, NoClone, NoReceiptKey, NoValidKey,
-        NotDeclared, NotFrozen, NotMersenne, NotOurs, NotThere, OtherRun, OtherSimulation, OutsidePolicy,
+        NotDeclared, NotMersenne, NotOurs, NotThere, OtherRun, OtherSimulation, OutsidePolicy,
         ReceiptsMissing, Refused, ReleaseRefused, RequestRefused, RunInUse, ServiceAway,
         StorageUnavailable, StrangeAnswer, UnknownRequest, UnknownSchema, UnsupportedDatabase,
         UnusedDatabase, UploadRefused, WeakKey, WrongContentType
@@ -13,8 +13,9 @@
     BrokenChain: Forked, RolledBack
     CannotServe: BadCertificate, CannotListen
     CorruptCache: DamagedAnchor
-    DatasetRefused: AlreadySealed, ChunkConflict, ChunksMissing, DatasetConflict, EmptyDataset, NameTaken,
-        NoSeed, NotAccepted, NotOver, NotSealed, Overlapping, SealMismatch, TooFewToSeal, TooLarge
+    DatasetRefused: AlreadyFrozen, ChunkConflict, ChunksMissing, DatasetConflict, EmptyDataset,
+        FreezeMismatch, NameTaken, NoSeed, NotAccepted, NotFrozen, NotOver, Overlapping, TooFewToFreeze,
+        TooLarge
     DecodeError: BadPadding, DuplicateKey, MissingKey, NotAModel, NotAnAnswer, NotAnEncoder,
         NotDeterministic, NotInField, OutOfRange, TooDeep, TrailingBytes, Truncated, UnknownKey,
         UnsupportedVersion, WrongLength, WrongType
@@ -197,7 +198,7 @@ class FieldOverflow(MaskedLarkError, ValueError):
 
 
 class ReleaseRefused(MaskedLarkError):
-    """A question that this helper must not answer. Nothing was charged."""
+    """A request that this helper must not answer. The refusal itself charges nothing."""
 
 
 class BadArguments(ReleaseRefused):

@@ -169,7 +169,7 @@ class LocalHelper(RemoteHelper):
         keys, size = self.keys.opening_keys(self._clock.now()), made.payload_size(purpose)
         return DatasetOpener(self.name, self.place, keys, declared, size, terms)
 
-    def freeze(self, dataset: FrozenDataset) -> None:
+    def hold(self, dataset: FrozenDataset) -> None:
         """Store a dataset, and sign a receipt for it."""
         digest, count = dataset.digest, sum(map(len, dataset.held.values()))
         with self.database.write() as connection:
@@ -320,7 +320,7 @@ class Workflow(Client):
         """Browsers, one per record, that saw the ad long enough ago to have reported by now."""
         now = self.clock.now()
         recipients = tuple(Recipient(each.name, each.keys.sealing_key(now)) for each in self.helpers)
-        seen = now - self.document.attribution_window_s - self.document.delay.most_s
+        seen = now - self.document.attribution_window_s - self.document.delay.max_s
         return Population(self.document, recipients, seen, self._rng)
 
     def _freeze(self, name: str, purpose: Purpose, reports: Iterable[list[bytes]]) -> bytes:
@@ -354,11 +354,11 @@ class Workflow(Client):
         self.seeds[digest] = seed or self._rng.bytes(SEED_BYTES)
         expires = self.clock.now() + self.document.report_lifetime_s
         for helper, own in zip(self.helpers, held, strict=True):
-            helper.freeze(FrozenDataset(digest, self.document, purpose, expires, own, first_slot))
+            helper.hold(FrozenDataset(digest, self.document, purpose, expires, own, first_slot))
         records, second = sum(map(len, held[0].values())), len(self.datasets())
         selection = Selection(purpose, self.document.digest, second, second + 1)
         self._datasets.add(name, selection, [ChunkStart(second, b"", records)])
-        self._datasets.seal(name, digest, records)
+        self._datasets.freeze(name, digest, records)
         return digest
 
     def close(self) -> None:

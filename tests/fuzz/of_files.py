@@ -224,8 +224,8 @@ workers = 2
 "ads.example" = "{DOCUMENT_KEY.verifying.public.hex()}"
 [policy]
 trusted_helpers = ["{HELPER_KEYS[0].verifying.public.hex()}", "{HELPER_KEYS[1].verifying.public.hex()}"]
-most = {{epsilon = 8, delta = 1e-6}}
-most_coalition = {{epsilon = 40, delta = 1e-6}}
+max_budget = {{epsilon = 8, delta = 1e-6}}
+max_coalition = {{epsilon = 40, delta = 1e-6}}
 [serving]
 port = 8000
 """

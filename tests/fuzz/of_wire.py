@@ -11,7 +11,16 @@ from maskedlark.errors import BadSignature, DecodeError, Refused, RolledBack, We
 from maskedlark.wire import columns, forms, keys, payload, report, uploads
 from maskedlark.wire.acceptance import DatasetOpener, Terms
 from maskedlark.wire.codec import Reader
-from maskedlark.wire.datasets import ChunkAnswer, Opening, Sealed, Sealing, State, _Message, pack, unpack
+from maskedlark.wire.datasets import (
+    ChunkAnswer,
+    FreezeRequest,
+    Frozen,
+    NewDataset,
+    State,
+    _Message,
+    pack,
+    unpack,
+)
 from maskedlark.wire.decrypt import decrypt_parts
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.report import Opener
@@ -227,13 +236,13 @@ def _keys() -> list[Decoder]:
 
 
 def _datasets() -> list[Decoder]:
-    given = {"opening": "0" * 32, "parameters": "1" * 64, "purpose": "train"}
-    state = {"name": "march", "state": "sealed", "chunks": (0, 1, 2), "received": 9, "accepted": 8}
+    given = {"attempt": "0" * 32, "parameters": "1" * 64, "purpose": "train"}
+    state = {"name": "march", "state": "frozen", "chunks": (0, 1, 2), "received": 9, "accepted": 8}
     messages: list[_Message] = [
-        Opening(**given),  # type: ignore[arg-type]
+        NewDataset(**given),  # type: ignore[arg-type]
         ChunkAnswer(parts=12, accepted="fff0", refused={"Truncated": 3}),
         State(**given, **state, refused={"WrongHour": 1}, digest="2" * 64, records=8),  # type: ignore[arg-type]
-        Sealed(digest="2" * 64, records=8, receipt="{}"),
+        Frozen(digest="2" * 64, records=8, receipt="{}"),
     ]
     found = [
         Decoder(
@@ -246,12 +255,17 @@ def _datasets() -> list[Decoder]:
         )
         for each in messages
     ]
-    sealing = (Sealing(("fff0", "01"), "3" * 64).encode(), Sealing(("80" * 40,)).encode())
+    freezing = (FreezeRequest(("fff0", "01"), "3" * 64).encode(), FreezeRequest(("80" * 40,)).encode())
     bitmap = bytes.fromhex(pack(np.arange(13) % 3 == 0))
     return [
         *found,
         Decoder(
-            "Sealing", ("wire.datasets.Sealing.decode",), sealing, Sealing.decode, (DecodeError,), _encodes
+            "FreezeRequest",
+            ("wire.datasets.FreezeRequest.decode",),
+            freezing,
+            FreezeRequest.decode,
+            (DecodeError,),
+            _encodes,
         ),
         Decoder(
             "bitmap",

@@ -56,8 +56,8 @@ def table() -> tuple[np.ndarray, np.ndarray]:
     return x, (rng.random(RECORDS) < 1 / (1 + np.exp(-z))).astype(int)
 
 
-def sealed(made: LocalCluster, client: Client, name: str) -> None:
-    """A dataset of the newest document: reports of the table, handed in, frozen and sent."""
+def frozen(made: LocalCluster, client: Client, name: str) -> None:
+    """A dataset of the newest document: reports of the table, handed in, selected and sent."""
     document = made.document
     x, y = table()
     own = replace(made, helpers=made.helpers[: len(document.helpers)])
@@ -73,7 +73,7 @@ def sealed(made: LocalCluster, client: Client, name: str) -> None:
     hours = [hour_of(SystemClock().now())] * len(columns)
     made.upload([batch.seal(envelope, columns, np.concatenate(secrets), hours, made.rng)])
     next_second()
-    client.freeze(name, purpose=Purpose.TRAIN, parameters=document.digest)
+    client.select(name, purpose=Purpose.TRAIN, parameters=document.digest)
     client.send(name)
 
 

@@ -43,7 +43,7 @@ def test_who_heeds_ready_is_answered_to_the_last_request(start, url):
                 if draining.is_set():
                     return count
                 answer = client.post(
-                    f"{server.address}/reports",
+                    f"{server.address}/v2/reports",
                     content=uploads.encode_batch([report]),
                     headers={"content-type": uploads.CONTENT_TYPE},
                 )

@@ -88,7 +88,7 @@ def test_browsers_that_send_the_same_reports_at_once_are_counted_once(url):
 
 
 def request_head(length: int) -> bytes:
-    head = f"POST /reports HTTP/1.1\r\nHost: ads.example\r\nContent-Type: {CONTENT_TYPE}\r\n"
+    head = f"POST /v2/reports HTTP/1.1\r\nHost: ads.example\r\nContent-Type: {CONTENT_TYPE}\r\n"
     return (head + f"Content-Length: {length}\r\n\r\n").encode()
 
 
@@ -116,7 +116,9 @@ def test_a_body_over_the_limit_is_refused_while_it_comes(url):
             chunks = (bytes(1 << 16) for _ in range(80))
             content = b"\x01" + b"".join(chunks) if length else chunks
             with contextlib.suppress(httpx.WriteError, httpx.ReadError):  # it may have hung up on us already
-                assert httpx.post(f"{address}/reports", content=content, headers=headers).status_code == 413
+                assert (
+                    httpx.post(f"{address}/v2/reports", content=content, headers=headers).status_code == 413
+                )
         with httpx.Client() as client:
             assert uploader(address, client, MemoryOutbox(made(3))).send_due() == Progress(3, 0)
     assert len(stored(url)) == 3

@@ -40,7 +40,7 @@ def made(count: int, seed: bytes = b"seed") -> list[bytes]:
 
 
 def uploader(address: str, client: httpx.Client, pending: MemoryOutbox) -> Uploader:
-    settings = Settings(batch_reports=BATCH, first_wait_s=1, most_wait_s=1, idle_s=0.05)
+    settings = Settings(batch_reports=BATCH, first_wait_s=1, max_wait_s=1, idle_s=0.05)
     return Uploader(address, client, SystemClock(), SystemRandomness(), pending, settings)
 
 

@@ -282,8 +282,8 @@ MUTANTS = (
     Mutant(
         "a course: an early end is paid for",
         SOURCE + "dp/session_charge.py",
-        "delta = closed.course, _END * closed.course.delta",
-        "delta = closed.course, closed.course.delta",
+        "delta = closed.session_charge, _END * closed.session_charge.delta",
+        "delta = closed.session_charge, closed.session_charge.delta",
         "tests/unit/dp/test_session_charge.py",
     ),
     Mutant(
@@ -373,7 +373,7 @@ MUTANTS = (
     Mutant(
         "the seed: another question under an id is refused",
         SOURCE + "ledger/rows.py",
-        "if row is not None and row.question != question:",
+        "if row is not None and row.request_digest != digest:",
         "if False:",
         "tests/unit/ledger/test_ledger.py",
     ),
@@ -455,7 +455,7 @@ MUTANTS = (
         "tests/unit/helper/test_datasets.py",
     ),
     Mutant(
-        "the agreement: a seal has only what this helper accepted",
+        "the agreement: a dataset has only what this helper accepted",
         HELPER + "freezing.py",
         "if (kept & ~accepted).any():",
         "if False:",
@@ -464,7 +464,7 @@ MUTANTS = (
     Mutant(
         "the lifetime: a report past it is refused",
         WIRE + "acceptance.py",
-        "if left_s <= self.least_life_s:",
+        "if left_s <= self.min_life_s:",
         "if False:",
         "tests/unit/wire/test_decrypt.py tests/property/test_decrypt.py",
     ),

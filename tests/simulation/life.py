@@ -17,7 +17,7 @@ from maskedlark.errors import BadSignature, BrokenChain, MaskedLarkError
 from maskedlark.helper.errors import DamagedDataset
 from maskedlark.ledger.errors import BadReceipt, LedgerBehind
 from maskedlark.parameters.document import Document
-from maskedlark.web.errors import CorruptCache, SealMismatch
+from maskedlark.web.errors import CorruptCache, FreezeMismatch
 from maskedlark.web.remote import SignedRemote
 from maskedlark.wire import batch, report
 from maskedlark.wire.batch import Envelope
@@ -37,7 +37,7 @@ NEVER = (
     DamagedDataset,
     HelpersDiffer,
     LedgerBehind,
-    SealMismatch,
+    FreezeMismatch,
 )
 CAMPAIGNS = ("autumn", "spring")
 
@@ -65,7 +65,7 @@ class Life:
     """By id."""
     acknowledged: set[bytes] = field(default_factory=set)
     members: dict[bytes, frozenset[bytes]] = field(default_factory=dict)
-    """The ids in every dataset that a helper has sealed, by its digest."""
+    """The ids in every dataset that a helper has frozen, by its digest."""
     shown: dict[str, list[Table]] = field(default_factory=dict)
     """What was answered to a request, by its id."""
     asked: list[Message] = field(default_factory=list)

@@ -124,7 +124,7 @@ def drawn() -> Secrets:
 
 
 def population(made: LocalCluster, rng: Randomness) -> Population:
-    seen = SystemClock().now() - made.document.attribution_window_s - made.document.delay.most_s - 3600
+    seen = SystemClock().now() - made.document.attribution_window_s - made.document.delay.max_s - 3600
     return Population(made.document, made.recipients(), seen, rng)
 
 

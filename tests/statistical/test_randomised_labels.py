@@ -19,7 +19,7 @@ DRAWS, RECORDS = 150, 40
 SIGMAS = 6.5
 """Of 22 numbers, one false alarm in 10^7 with so many draws (Student's t of 149 degrees)."""
 LOCAL = {"feature_noise": {"epsilon": 4.0, "sensitivity": 255.0}, "randomised_response": {"epsilon": 1.0}}
-LABELS = [{"kind": "binary"}, {"kind": "integers", "of": "visit", "low": 0, "high": 4}]
+LABELS = [{"kind": "binary"}, {"kind": "integers", "value": "visit", "low": 0, "high": 4}]
 CLIP = Clip(1.0, Norm.L2, 20, 0)
 
 

@@ -26,7 +26,7 @@ BUCKETS = {"low": 0, "high": 10, "buckets": 4}
 MODEL = {
     "tag": "basket",
     "features": 1,
-    "labels": [{"kind": "reals", "of": "purchase", **BUCKETS}],
+    "labels": [{"kind": "reals", "value": "purchase", **BUCKETS}],
     "gradient_bound": 1.0,
     "randomised_response": {"epsilon": EPSILON},
 }

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maskedlark import workflow as workflow_module
-from maskedlark.adserver.errors import NotSealed
+from maskedlark.adserver.errors import NotFrozen
 from maskedlark.clock import FixedClock
 from maskedlark.core import field, sharing
 from maskedlark.errors import Expired, NoiseTooSmall
@@ -85,7 +85,7 @@ def test_the_ad_server_stores_reports_of_one_size_that_show_the_hour_and_nothing
 
 def test_k_noise_and_budget_are_enforced():
     with measuring(k=20, epsilon=3.0, floor=1.0, rng=FixedRandomness(b"")) as way:
-        with pytest.raises(NotSealed, match="no dataset"):
+        with pytest.raises(NotFrozen, match="no dataset"):
             way.query(["count"])
         way.make_aggregate_dataset("few", [[1] * 19, ["Rome"] * 19], [[0] * 19] * 2, decoded=True)
         with pytest.raises(TooFewRecords):

@@ -220,13 +220,13 @@ class Queries:
             raise BadReceipt(f"{helper.name} gave a receipt of something else for request {stored.id}")
         for what, said, expected in (
             ("request", receipt.request, stored.id),
-            ("question", receipt.question, hashlib.sha256(stored.body).hexdigest()),
+            ("request", receipt.request_digest, hashlib.sha256(stored.body).hexdigest()),
             ("function", receipt.function, request.function),
             ("tag", receipt.tag, spec.question.tag),
             ("datasets", receipt.datasets, request.datasets),
-            ("mechanism", receipt.released.mechanism, spec.mechanism.kind),
-            ("noise", receipt.released.noise, request.noise),
-            ("number of columns", receipt.released.columns, len(spec.question.columns)),
+            ("mechanism", receipt.charge.mechanism, spec.mechanism.kind),
+            ("noise", receipt.charge.noise, request.noise),
+            ("number of columns", receipt.charge.columns, len(spec.question.columns)),
         ):
             if said != expected:
                 raise BadReceipt(f"{helper.name} gave a receipt of another {what} than was asked")

@@ -10,7 +10,7 @@ from maskedlark.adserver.errors import UnknownRequest
 from maskedlark.storage.engine import Database
 from maskedlark.storage.schema import prepare
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _TABLES = sa.MetaData()
 _REQUESTS = sa.Table(
     "requests",

@@ -52,7 +52,7 @@ class Session:
         first, *others = [partial(self._open, helper) for helper in self.helpers]
         # The first alone: if it refuses, because of budget or slots, nothing is charged anywhere.
         opened = [first(), *at_once(others, self._pool)]
-        if len({each.course for each in opened}) > 1:
+        if len({each.session_charge for each in opened}) > 1:
             raise HelpersDiffer("helpers opened the session at another cost than each other")
         return self._by_name(opened)
 
@@ -102,9 +102,9 @@ class Session:
         return opened
 
     def _is_of(self, opened: OpenedReceipt) -> bool:
-        request, noise = self.request, None if opened.course is None else opened.course.noise
+        request, noise = self.request, None if opened.session_charge is None else opened.session_charge.noise
         return (
-            (opened.request, opened.question) == (request.id, hashlib.sha256(self.body).hexdigest())
+            (opened.request, opened.request_digest) == (request.id, hashlib.sha256(self.body).hexdigest())
             and noise == request.noise
             and all(getattr(opened, name) == getattr(request, name) for name in _SAME)
         )

@@ -81,9 +81,9 @@ class GroupCommit:
     It has no thread of its own: the thread that wakes first stores for those that have waited longest.
     """
 
-    def __init__(self, reports: Reports, most_reports: int, most_bytes: int) -> None:
+    def __init__(self, reports: Reports, max_reports: int, max_bytes: int) -> None:
         self._reports = reports
-        self._most_reports, self._most_bytes = most_reports, most_bytes
+        self._max_reports, self._max_bytes = max_reports, max_bytes
         self._waiting: deque[_Upload] = deque()
         self._storing = False
         self._changed = threading.Condition()
@@ -116,7 +116,7 @@ class GroupCommit:
         reports, size = len(group[0].batch), group[0].bytes
         while self._waiting:
             reports, size = reports + len(self._waiting[0].batch), size + self._waiting[0].bytes
-            if reports > self._most_reports or size > self._most_bytes:
+            if reports > self._max_reports or size > self._max_bytes:
                 break
             group.append(self._waiting.popleft())
         return group

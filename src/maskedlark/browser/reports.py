@@ -58,13 +58,13 @@ def draw_fakes(document: Document, rng: Randomness) -> list[Planned]:
 
 
 def draw_waits(delay: Delay, count: int, rng: Randomness) -> NDArray[np.int64]:
-    """Random waits in seconds after a source's end, from the declared distribution: at most `most_s`."""
+    """Random waits in seconds after a source's end, from the declared distribution: at most `max_s`."""
     unit = rng.unit(count)
     if delay.mean_s is None:
-        return (unit * (delay.most_s + 1)).astype(np.int64)
-    # The inverse distribution function of an exponential truncated at most_s.
-    within = -np.expm1(-delay.most_s / delay.mean_s)
-    drawn: NDArray[np.float64] = np.minimum(-delay.mean_s * np.log1p(-unit * within), delay.most_s)
+        return (unit * (delay.max_s + 1)).astype(np.int64)
+    # The inverse distribution function of an exponential truncated at max_s.
+    within = -np.expm1(-delay.max_s / delay.mean_s)
+    drawn: NDArray[np.float64] = np.minimum(-delay.mean_s * np.log1p(-unit * within), delay.max_s)
     return drawn.astype(np.int64)
 
 
@@ -80,9 +80,9 @@ def bounded(document: Document, source: Source | None) -> dict[str, int]:
 def label_of(label: Label, values: Mapping[str, int], conversions: int) -> int:
     """A source's label: from its attributed values, or the default 0."""
     if label.kind == "binary":
-        return int(conversions > 0 if label.of is None else values[label.of] > 0)
+        return int(conversions > 0 if label.value is None else values[label.value] > 0)
     least, *_, most = label.space().values
-    return max(least, min(values[str(label.of)], most))
+    return max(least, min(values[str(label.value)], most))
 
 
 def recipients(document: Document, parameters: Parameters, now: int) -> tuple[Recipient, ...]:

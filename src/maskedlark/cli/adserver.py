@@ -69,7 +69,7 @@ def serve(config: Path, listening: Listening) -> None:
     settings, clock = configuration.read(config), SystemClock()
     with closing(open_database(settings.database)) as database:
         reports = Reports(database, clock)
-        retention = Retention(database, settings.keep_days * DAY_S, settings.most_leap_days * DAY_S)
+        retention = Retention(database, settings.keep_days * DAY_S, settings.max_leap_days * DAY_S)
         made = create_app(settings.origin, reports, clock, settings.limits)
         with retention.running(clock):
             serving.serve(made, listening(settings.serving))

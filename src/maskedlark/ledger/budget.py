@@ -5,7 +5,7 @@ is in one dataset. Helpers cannot tell which reports are of one source. So a sou
 over its *streams* (aggregation, and every model), of the stream's most expensive dataset.
 
 There are two figures: against the ad server alone, and against anyone who knows the batches. Only training
-sessions make them differ. In a dataset, single releases compose, and each session's charge (its *course*)
+sessions make them differ. In a dataset, single releases compose, and each session's charge
 adds its own ε and δ, even if sessions are concurrent or opened by what was seen before. Half of a model's δ
 is for single releases, half for courses.
 """
@@ -80,7 +80,7 @@ class SessionRefund:
     """A session was closed: it counts as this charge from now on."""
 
     session: bytes
-    course: ClosedSessionCharge
+    session_charge: ClosedSessionCharge
 
 
 class _Place(NamedTuple):
@@ -103,7 +103,7 @@ class _Charged:
         return _Charged(_merged([*self.charges, entry.charge]), self.courses)
 
     def closed(self, closing: SessionRefund) -> "_Charged":
-        return _Charged(self.charges, {**self.courses, closing.session: closing.course})
+        return _Charged(self.charges, {**self.courses, closing.session: closing.session_charge})
 
     @property
     def delta(self) -> float:
@@ -218,7 +218,7 @@ class Account:
     def _delta_fits(self, entry: Entry) -> bool:
         if not isinstance(entry.charge, SessionCharge):
             return True
-        # A course may ask for exactly what is left, found by subtraction, and be over by a rounding error.
+        # A session may ask for exactly what is left, found by subtraction, and be over by a rounding error.
         left = self._delta_left(entry.stream, entry.datasets)
         return entry.charge.delta <= left + _ROUNDING * self.courses_delta(entry.stream)
 

@@ -65,7 +65,7 @@ class Document(Canonical):
     budget: Budget
     training: Ceilings | None = None
     mechanisms: dict[Literal["aggregate", "train"], Mechanism]
-    most_records: Annotated[int, Field(ge=1, le=1 << 31)] = 1 << 26
+    max_records: Annotated[int, Field(ge=1, le=1 << 31)] = 1 << 26
     """The most records per release: it keeps sums inside the field."""
     keys: Annotated[tuple[Name, ...], Field(max_length=MAX_NAMES)] = ()
     values: Annotated[tuple[ConversionValue, ...], Field(max_length=MAX_NAMES)] = ()
@@ -143,7 +143,7 @@ class Document(Canonical):
         names = {value.name for value in self.values}
         for model in self.models:
             if missing := [
-                label.of for label in model.labels if label.of is not None and label.of not in names
+                label.value for label in model.labels if label.value is not None and label.value not in names
             ]:
                 raise ValueError(
                     f"a label of {model.tag} is taken from {missing[0]!r}, which is no declared value"
@@ -164,10 +164,10 @@ class Document(Canonical):
         for name, width in [("records", 1), *((value.name, value.width()) for value in self.values)]:
             floor = self.mechanisms["aggregate"].noise_floor if self.values else 1.0
             noise = TAIL * floor * width * len(self.helpers)
-            if not self.most_records * width + noise <= field.HALF:
+            if not self.max_records * width + noise <= field.HALF:
                 raise ValueError(
-                    f"sums of {name} over {self.most_records} records could leave the field: "
-                    "lower most_records or the noise, or declare the value in larger units"
+                    f"sums of {name} over {self.max_records} records could leave the field: "
+                    "lower max_records or the noise, or declare the value in larger units"
                 )
 
     def _check_decoys(self) -> None:

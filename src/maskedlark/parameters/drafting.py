@@ -33,7 +33,7 @@ DEFAULTS: dict[str, Any] = {
     "k": 100,
     "budget": {"epsilon": 8.0, "delta": 1e-6},
     "attribution_window_s": 7 * DAY_S,
-    "delay": {"kind": "uniform", "most_s": DAY_S},
+    "delay": {"kind": "uniform", "max_s": DAY_S},
     "report_lifetime_s": 30 * DAY_S,
 }
 TRAINING = {

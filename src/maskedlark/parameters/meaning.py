@@ -131,7 +131,7 @@ def _budget(budget: Budget | Bound) -> str:
 
 
 def _delay(delay: Delay) -> str:
-    most = f"{delay.most_s / 3600:g} hours"
+    most = f"{delay.max_s / 3600:g} hours"
     if delay.mean_s is None:
         return f"a random wait of up to {most}"
     return f"a random wait of {delay.mean_s / 3600:g} hours on average, at most {most}"

@@ -143,7 +143,7 @@ class Label(Settings):
     """A label space, by kind: binary, categorical, integers, or reals with quantisation buckets."""
 
     kind: Literal["binary", "categorical", "integers", "reals"]
-    of: Name | None = None
+    value: Name | None = None
     """The conversion value that it is taken from, clipped to the label's bounds; for a binary one, whether it
     was over 0. If None, a binary label states whether there was any conversion at all."""
     classes: Annotated[int, Field(ge=2, le=MAX_LABELS)] | None = None
@@ -154,8 +154,8 @@ class Label(Settings):
     @model_validator(mode="after")
     def _fitting(self) -> "Label":
         wanted = {"binary": set(), "categorical": {"classes"}, "integers": {"low", "high"}}
-        if self.kind != "binary" and self.of is None:
-            raise ValueError(f"a {self.kind} label is taken from a conversion value: name it with 'of'")
+        if self.kind != "binary" and self.value is None:
+            raise ValueError(f"a {self.kind} label is taken from a conversion value: name it with 'value'")
         given = {name for name in ("classes", "low", "high", "buckets") if getattr(self, name) is not None}
         expected: set[str] = wanted.get(self.kind, {"low", "high", "buckets"})
         if given != expected:
@@ -273,7 +273,7 @@ class Delay(Settings):
     """The random wait between a source's end and its reports."""
 
     kind: Literal["uniform", "exponential"]
-    most_s: Annotated[int, Field(ge=1, le=1 << 30)]
+    max_s: Annotated[int, Field(ge=1, le=1 << 30)]
     """The longest wait; a uniform wait is spread up to it."""
     mean_s: Annotated[int, Field(ge=1, le=1 << 30)] | None = None
 

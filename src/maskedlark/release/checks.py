@@ -101,8 +101,8 @@ class Scope:
         document = self.document
         if records < document.k:
             raise TooFewRecords(f"fewer than k = {document.k} records: nothing is released over so few")
-        if records > document.most_records:
-            raise TooManyRecords(f"a release is over at most {document.most_records} records: ask over fewer")
+        if records > document.max_records:
+            raise TooManyRecords(f"a release is over at most {document.max_records} records: ask over fewer")
 
     def check_range(self, column: Column, noise: float | None, records: int, growth: int = 1) -> None:
         """Refuse a column whose sum over these records, with all helpers' noise, could leave the field."""
@@ -117,7 +117,7 @@ class Scope:
             )
 
 
-def most_bytes(query: Query, rows: int) -> int:
+def max_bytes(query: Query, rows: int) -> int:
     """The most bytes of an answer with this many rows per table, without its receipt."""
     return sum(
         rows * (sum(8 * column.width for column in schema.columns) + len(schema.by) * (MAX_KEY_TEXT + 2) + 9)
@@ -127,7 +127,7 @@ def most_bytes(query: Query, rows: int) -> int:
 
 def check_answer(query: Query, rows: int) -> None:
     """Refuse an answer too large for any ad server to read: it would waste budget."""
-    size = most_bytes(query, rows)
+    size = max_bytes(query, rows)
     if size > MAX_ANSWER - MAX_REQUEST:
         raise AnswerTooLarge(
             f"the answer could take {size >> 20} MiB: ask for fewer values or groupings at once"

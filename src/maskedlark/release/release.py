@@ -42,7 +42,7 @@ from maskedlark.ledger.receipt import SignedReceipt
 from maskedlark.ledger.sessions import Sessions
 from maskedlark.parameters import randomised
 from maskedlark.release import messages, parts, zero_sum
-from maskedlark.release.checks import Dataset, Scope, Seeds, check_answer, most_bytes
+from maskedlark.release.checks import Dataset, Scope, Seeds, check_answer, max_bytes
 from maskedlark.release.errors import OtherPurpose, UnknownFunction
 from maskedlark.release.kept_answers import KeptAnswers
 from maskedlark.release.messages import Answer, AnswerTable, Request, SessionRequest, decode_session
@@ -215,7 +215,7 @@ class Release:
         if not job.is_hidden:
             # Charge first: a crash after this line wastes budget, but never hides a release.
             return self._compute(job, job.charge())
-        with self._kept.room(job.origin, job.request, most_bytes(job.query, 1)) as room:
+        with self._kept.room(job.origin, job.request, max_bytes(job.query, 1)) as room:
             seed_of = job.charge()
             if (before := self._kept.read(job.origin, job.request, job.asked)) is not None:
                 return messages.one_row_each(job.query.schemas, field.from_bytes(before))
@@ -253,7 +253,7 @@ class Release:
         scope.check_noise(request.noise)
         scope.check_size(records)
         for column in query.columns:
-            scope.check_range(column, request.noise, scope.document.most_records)
+            scope.check_range(column, request.noise, scope.document.max_records)
         check_answer(query, records // scope.document.k)
         return CheckedQuery(scope, request, query, computed, records)
 
@@ -314,7 +314,7 @@ class Release:
         request = decode_session(stored.body)
         scope = self._scope(origin, request)
         function = self._function(request.function, SteppedFunction, scope.purpose)  # type: ignore[type-abstract]
-        course = stored.opened.course
+        course = stored.opened.session_charge
         return Session(
             request,
             hashlib.sha256(stored.body).digest(),
@@ -350,7 +350,7 @@ def _session_charge(request: SessionRequest, scope: Scope) -> SessionCharge | No
         return None
     scope.check_noise(request.noise)
     law = scope.mechanism.kind, request.noise, request.steps, request.delta
-    return sampling.course(request.sampling, *law, records=records, k=document.k)
+    return sampling.session_charge(request.sampling, *law, records=records, k=document.k)
 
 
 def _records(query: Query, scope: Scope, seeds: Sequence[bytes]) -> Sequence[Records]:
@@ -398,5 +398,5 @@ def column_seed(seed: bytes, table: int, column: int) -> bytes:
     Run by helpers, and by anyone auditing them with a helper's folder. `seed`: the root of its noise.
     """
     return hashlib.sha256(
-        b"maskedlark v1 noise" + seed + table.to_bytes(4, "big") + column.to_bytes(4, "big")
+        b"maskedlark v2 noise" + seed + table.to_bytes(4, "big") + column.to_bytes(4, "big")
     ).digest()

@@ -127,7 +127,7 @@ def settings(users: Users, values: Mapping[str, Bounds], label: str | None, tag:
         bounds = "".join(f"{_toml(name)} = [{low}, {high}]\n" for name, (low, high) in values.items())
         parts.append(f"[values]\n{bounds}")
     if users.encoder is not None:
-        of = f", of = {_toml(label)}" if label in values else ""
+        of = f", value = {_toml(label)}" if label in values else ""
         parts.append(
             f'[models.{_toml(tag)}]\nfeatures = {len(users.encoder)}\nlabels = [{{kind = "binary"{of}}}]\n'
         )

@@ -73,7 +73,7 @@ def evaluate(
     share = 0.0 if part == "all" else share if held_out is None else held_out
     lacking = part != "all" and not 0 < share < 1
     plans.refuse((lacking, f"part={part!r} goes with held_out, the share that the run kept out of batches"))
-    document, _ = client.sealed_to_train(datasets)
+    document, _ = client.frozen_to_train(datasets)
     declared = document.trained(asked.tag)
     spaces = [label.space() for label in declared.labels]
     network = networks.network(asked.model, networks.losses(asked.loss, asked.model), declared.features)

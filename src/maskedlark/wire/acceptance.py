@@ -30,7 +30,7 @@ class Terms:
     """Seconds since 1970. One time for all parts of a dataset, so that their order does not matter."""
 
     @property
-    def least_life_s(self) -> int:
+    def min_life_s(self) -> int:
         """What must be left of a report's lifetime."""
         return min(MIN_LIFE_S, self.lifetime_s // 4)
 
@@ -41,7 +41,7 @@ class Terms:
         if public.parameters != self.parameters:
             raise OtherParameters("a report made under another parameter document than the dataset's")
         left_s = (public.hour + 1) * SECONDS_AN_HOUR + self.lifetime_s - self.now
-        if left_s <= self.least_life_s:
+        if left_s <= self.min_life_s:
             raise PastLifetime(f"a report of hour {public.hour}, older than its document lets reports come")
         if public.hour > hour_of(self.now) + MAX_HOURS_AHEAD:
             raise FromTheFuture(f"a report of hour {public.hour}, more than {MAX_HOURS_AHEAD} ahead of us")

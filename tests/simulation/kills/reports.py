@@ -65,7 +65,7 @@ class Reports(Killer):
         with Remote(self.stage.adserver.address) as remote:
             while True:
                 try:
-                    data = remote.post("/reports", body, uploads.CONTENT_TYPE)
+                    data = remote.post("/v2/reports", body, uploads.CONTENT_TYPE)
                     break
                 except ServiceAway:
                     if time.monotonic() > last:

@@ -30,12 +30,12 @@ from maskedlark.release import messages
 from maskedlark.release.messages import Answer, AnswerTable
 from maskedlark.storage.engine import open_database
 from maskedlark.web import problem
-from maskedlark.web.errors import SealMismatch
+from maskedlark.web.errors import FreezeMismatch
 from maskedlark.web.request_signature import RequestVerifier
 from maskedlark.wire import datasets as wire
 from maskedlark.wire import report, uploads
 from maskedlark.wire.codec import Reader
-from maskedlark.wire.datasets import ChunkAnswer, Opening, Sealed, Sealing, State
+from maskedlark.wire.datasets import ChunkAnswer, FreezeRequest, Frozen, NewDataset, State
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.keys import KeyConfiguration, PublishedKey
 from maskedlark.wire.report import _PART, PublicPart
@@ -64,9 +64,9 @@ class Helper:
         self.ledger = Ledger(self.database, Marks(), self.signer, clock, SystemRandomness())
         self.gate = RequestVerifier(self.name, lambda origin: REQUEST_KEY.verifying, clock)
         self.lock = threading.RLock()
-        self.opened: dict[str, Opening] = {}
+        self.opened: dict[str, NewDataset] = {}
         self.chunks: dict[str, dict[int, tuple[list[bytes], ChunkAnswer]]] = {}
-        self.sealed: dict[str, Sealed] = {}
+        self.frozen: dict[str, Frozen] = {}
         self.members: dict[bytes, bytes] = {}
         """By id: what a dataset's digest is made of."""
         self.refused: dict[bytes, str] = {}
@@ -108,7 +108,7 @@ class Helper:
         body = request.read()
         match method, path:
             case "POST", ["datasets", name]:
-                self.opened.setdefault(name, Opening.decode(body))
+                self.opened.setdefault(name, NewDataset.decode(body))
                 self.chunks.setdefault(name, {})
                 found = self.state(name)
             case "GET", ["datasets", name]:
@@ -118,12 +118,12 @@ class Helper:
                 del self.opened[name], self.chunks[name]
             case "POST", ["datasets", name, "chunks", number]:
                 found = self.take(name, int(number), body)
-            case "POST", ["datasets", name, "seal"]:
-                found = self.seal(name, Sealing.decode(body))
+            case "POST", ["datasets", name, "freeze"]:
+                found = self.freeze(name, FreezeRequest.decode(body))
             case "POST", ["seeds", digest, *message]:
-                sealed = f"sealed to all, for {digest}".encode()
-                assert not message or body == sealed, "relayed as the first helper made it"
-                found = b"" if message else sealed
+                seed = f"sealed to all, for {digest}".encode()
+                assert not message or body == seed, "relayed as the first helper made it"
+                found = b"" if message else seed
             case "POST", ["releases"]:
                 found = self.release(body)
             case "POST", ["explain"]:
@@ -137,23 +137,23 @@ class Helper:
     def state(self, name: str) -> bytes:
         if name not in self.opened:
             raise UnknownThere
-        opening, sealed = self.opened[name], self.sealed.get(name)
+        new, frozen = self.opened[name], self.frozen.get(name)
         found = State(
             name=name,
-            opening=opening.opening,
-            parameters=opening.parameters,
-            purpose=opening.purpose,
-            state="expired" if name in self.expired else "sealed" if sealed else "open",
-            chunks=() if sealed else tuple(sorted(self.chunks[name])),
+            attempt=new.attempt,
+            parameters=new.parameters,
+            purpose=new.purpose,
+            state="expired" if name in self.expired else "frozen" if frozen else "open",
+            chunks=() if frozen else tuple(sorted(self.chunks[name])),
             received=0,
             accepted=0,
             refused={},
-            digest=sealed.digest if sealed else None,
+            digest=frozen.digest if frozen else None,
         )
         return found.encode()
 
     def take(self, name: str, number: int, body: bytes) -> bytes:
-        assert name not in self.sealed, "a sealed dataset takes no chunks"
+        assert name not in self.frozen, "a frozen dataset takes no chunks"
         found = [public_part(part) for part in uploads.decode_batch(body, 1 << 14, 1 << 20)]
         ids = [each.id for each in found]
         self.members |= {each.id: each.id + each.hour.to_bytes(4, "big") + each.column_hash for each in found}
@@ -164,28 +164,28 @@ class Helper:
         self.chunks[name].setdefault(number, (ids, answer))
         return bytes(self.change.get("chunk", lambda data: data)(answer.encode()))
 
-    def seal(self, name: str, sealing: Sealing) -> bytes:
-        if name not in self.sealed:
-            self.sealed[name] = self.made(name, sealing)
-        return bytes(self.change.get("seal", lambda data: data)(self.sealed[name].encode()))
+    def freeze(self, name: str, request: FreezeRequest) -> bytes:
+        if name not in self.frozen:
+            self.frozen[name] = self.made(name, request)
+        return bytes(self.change.get("freeze", lambda data: data)(self.frozen[name].encode()))
 
-    def made(self, name: str, sealing: Sealing) -> Sealed:
+    def made(self, name: str, request: FreezeRequest) -> Frozen:
         held = self.chunks[name]
         kept = [
             each
-            for number, bitmap in enumerate(sealing.accepted)
+            for number, bitmap in enumerate(request.accepted)
             for each, wanted in zip(held[number][0], wire.unpack(bitmap, held[number][1].parts), strict=True)
             if wanted
         ]
-        assert not set(kept) & self.refused.keys(), "only what this helper accepted may be sealed"
+        assert not set(kept) & self.refused.keys(), "only what this helper accepted may be frozen"
         members = np.frombuffer(b"".join(self.members[each] for each in kept), np.uint8).reshape(-1, 52)
         found = wire.digest(ORIGIN, self.document.digest, Purpose.AGGREGATE, members)
-        if sealing.digest not in (None, found.hex()):
-            raise SealMismatch("this helper finds another dataset: nothing was sealed")
+        if request.digest not in (None, found.hex()):
+            raise FreezeMismatch("this helper finds another dataset: nothing was frozen")
         with self.database.write() as connection:
             signed = self.ledger.freeze(connection, self.document, Purpose.AGGREGATE, found, len(kept))
         self.ledger.advance_anchor(ORIGIN, signed)
-        return Sealed(digest=found.hex(), records=len(kept), receipt=signed.encode().decode())
+        return Frozen(digest=found.hex(), records=len(kept), receipt=signed.encode().decode())
 
     def charging(self, body: bytes) -> QueryCharge:
         request = messages.decode_request(body)
@@ -205,7 +205,7 @@ class Helper:
     def release(self, body: bytes) -> bytes:
         self.received.append(body)
         request = messages.decode_request(body)
-        if {self.sealed[name].digest for name in self.expired} & set(request.datasets):
+        if {self.frozen[name].digest for name in self.expired} & set(request.datasets):
             raise Expired("a dataset holds a report that is past its lifetime: it is gone")
         line = self.ledger.charge(self.document, self.charging(body))
         tables = [
@@ -305,11 +305,11 @@ class World:
         self.clock.seconds = before
         return sorted(each.public.id for each in made)
 
-    def sealed(self, name: str = "monday", count: int = 60, at: int = NOW) -> None:
+    def frozen(self, name: str = "monday", count: int = 60, at: int = NOW) -> None:
         """A dataset that questions can be asked of."""
         self.receive(count, name.encode(), at)
         self.clock.seconds = at + 10
-        self.client.freeze(name, at, at + 1)
+        self.client.select(name, at, at + 1)
         self.client.send(name)
 
     def shares(self, *columns: list[int], rows: list[tuple[Any, ...]] | None = None) -> None:

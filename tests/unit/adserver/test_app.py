@@ -134,7 +134,7 @@ def test_another_kind_of_body_is_refused(client, kind):
 
 
 def test_other_paths_and_methods_are_problems_too(client):
-    assert client.get("/reports").status_code == 405
+    assert client.get("/v2/reports").status_code == 405
     assert client.get("/nothing").status_code == 404
     assert client.get("/docs").status_code == 404
 
@@ -175,8 +175,8 @@ def scope_of(content_length=None):
         "http_version": "1.1",
         "method": "POST",
         "scheme": "http",
-        "path": "/reports",
-        "raw_path": b"/reports",
+        "path": "/v2/reports",
+        "raw_path": b"/v2/reports",
         "query_string": b"",
         "root_path": "",
         "headers": headers,

@@ -31,7 +31,7 @@ from tests.unit.web.service import NOW
 @pytest.fixture
 def world(tmp_path):
     world = World(tmp_path)
-    world.sealed()
+    world.frozen()
     world.shares([500, -3])
     yield world
     world.close()
@@ -90,7 +90,7 @@ def test_a_key_that_is_anothers_names_the_settings(world, path, setting, monkeyp
             Client.from_config(path) as client,
             pytest.raises(error, match="check service_key and origin_key"),
         ):
-            client.freeze("tuesday")
+            client.select("tuesday")
 
 
 def test_a_url_with_a_port_that_is_none_is_not_shown(path):
@@ -157,9 +157,9 @@ def arguments(world):
         ({"place": [7, "x"]}, {"key": "place", "among": [7, "x"]}),
         ({"place": np.int64(7)}, {"key": "place", "among": [7]}),
         ({"place": np.array([7, 8])}, {"key": "place", "among": [7, 8]}),
-        ({"place": Between(1, 5)}, {"key": "place", "least": 1, "most": 5}),
-        ({"place": Between(least=1)}, {"key": "place", "least": 1}),
-        ({"place": Between(most=5)}, {"key": "place", "most": 5}),
+        ({"place": Between(1, 5)}, {"key": "place", "min": 1, "max": 5}),
+        ({"place": Between(min=1)}, {"key": "place", "min": 1}),
+        ({"place": Between(max=5)}, {"key": "place", "max": 5}),
     ],
 )
 def test_filters_are_plain_python(world, where, wanted):
@@ -169,7 +169,7 @@ def test_filters_are_plain_python(world, where, wanted):
 
 
 def test_a_filter_without_ends_is_refused(world):
-    with pytest.raises(BadArguments, match="a least, a most, or both"):
+    with pytest.raises(BadArguments, match="a min, a max, or both"):
         world.client.query(["purchase"], where={"place": Between()})
 
 
@@ -234,7 +234,7 @@ def generous(tmp_path):
         "train": {"kind": "gaussian", "noise_floor": 0.5},
     }
     world = World(tmp_path, mechanisms=mechanisms)
-    world.sealed()
+    world.frozen()
     world.shares([500, -3])
     yield world
     world.close()
@@ -288,7 +288,7 @@ def test_a_function_of_somebody_elses_is_asked_like_any_other(world):
 
 def test_the_whole_way_on_either_database(tmp_path, database_url):
     world = World(tmp_path, database_url)
-    world.sealed()
+    world.frozen()
     world.shares([500, -3])
     assert world.client.query(["purchase"], "campaign").rows[0].numbers[0].estimate == 500
     world.helpers[1].fail = ["after"] * 3

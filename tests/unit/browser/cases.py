@@ -25,9 +25,9 @@ DAY = 86_400
 OPENING = [OpeningKey(FixedRandomness(f"opening {i}".encode()).bytes(32)) for i in range(3)]
 POLICY = Policy(
     trusted_helpers=tuple(key.verifying.public.hex() for key in HELPER_KEYS),
-    most=Budget(epsilon=10, delta=1e-5),
-    most_coalition=Budget(epsilon=100, delta=1e-5),
-    least_k=20,
+    max_budget=Budget(epsilon=10, delta=1e-5),
+    max_coalition=Budget(epsilon=100, delta=1e-5),
+    min_k=20,
 )
 
 

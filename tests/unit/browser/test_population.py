@@ -134,7 +134,7 @@ def test_what_the_document_does_not_declare_is_refused():
 
 
 @pytest.mark.parametrize(
-    "delay", [Delay(kind="uniform", most_s=100), Delay(kind="exponential", most_s=100, mean_s=30)]
+    "delay", [Delay(kind="uniform", max_s=100), Delay(kind="exponential", max_s=100, mean_s=30)]
 )
 def test_waits_follow_the_declared_distribution(delay):
     drawn = draw_waits(delay, 50_000, FixedRandomness(b"waits"))

@@ -22,7 +22,7 @@ from tests.unit.adserver.cases import URL, AppTransport
 from tests.unit.adserver.stored import NOW, ORIGIN, arrivals, clock, data, opened
 from tests.unit.browser.outbox import MemoryOutbox
 
-SMALL = Settings(batch_reports=8, first_wait_s=4, most_wait_s=100)
+SMALL = Settings(batch_reports=8, first_wait_s=4, max_wait_s=100)
 DAY = 24 * 3600
 
 

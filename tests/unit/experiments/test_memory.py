@@ -116,7 +116,9 @@ def test_helpers_seeds_make_helpers_noise():
 @pytest.mark.parametrize("classes", [2, 3], ids=["bce", "softmax"])
 def test_with_helpers_seeds_it_has_the_weights_of_their_session(classes, shuffled):
     """Masked, shared out to two helpers, with noise of each; the engine's own way, and a document's."""
-    labels = {"kind": "binary"} if classes == 2 else {"kind": "categorical", "of": "purchase", "classes": 3}
+    labels = (
+        {"kind": "binary"} if classes == 2 else {"kind": "categorical", "value": "purchase", "classes": 3}
+    )
     declared = {"tag": memory.TAG, "features": D, "labels": [labels], "gradient_bound": 1.0}
     document, rng = cases.document(models=[declared]), FixedRandomness(b"reports")
     way = Workflow(document, HELPER_KEYS[:2], FixedClock(1_900_000_000), rng)

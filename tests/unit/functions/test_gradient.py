@@ -21,8 +21,8 @@ from tests.unit.release.stepping import body, network
 
 LABELS = {
     "binary": ({"kind": "binary"}, BinaryCrossEntropy()),
-    "classes": ({"kind": "categorical", "of": "purchase", "classes": 4}, SoftmaxCrossEntropy(4)),
-    "numbers": ({"kind": "integers", "of": "purchase", "low": -3, "high": 3}, SquaredError()),
+    "classes": ({"kind": "categorical", "value": "purchase", "classes": 4}, SoftmaxCrossEntropy(4)),
+    "numbers": ({"kind": "integers", "value": "purchase", "low": -3, "high": 3}, SquaredError()),
 }
 
 

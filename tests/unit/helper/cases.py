@@ -20,7 +20,7 @@ from maskedlark.storage.engine import open_database
 from maskedlark.web.errors import UnknownDataset
 from maskedlark.wire import batch, report, uploads
 from maskedlark.wire.batch import Envelope
-from maskedlark.wire.datasets import ChunkAnswer, Sealed, Sealing, State, pack, unpack
+from maskedlark.wire.datasets import ChunkAnswer, FreezeRequest, Frozen, State, pack, unpack
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.report import Recipient
 from maskedlark.wire.signatures import SigningKey
@@ -48,25 +48,25 @@ class Signer:
 
 
 class Sent(Datasets):
-    """Datasets whose sender keeps to the newest opening of a name, and takes a new one for every other."""
+    """Datasets whose sender keeps to the newest attempt of a name, and takes a new one for every other."""
 
-    def open(self, document: Document, name: str, purpose: Purpose, opening: bytes | None = None) -> State:
-        return super().open(document, name, purpose, opening or self._opening(document.origin, name))
+    def open(self, document: Document, name: str, purpose: Purpose, attempt: bytes | None = None) -> State:
+        return super().open(document, name, purpose, attempt or self._attempt(document.origin, name))
 
     def add(
-        self, origin: str, name: str, number: int, body: bytes, opening: bytes | None = None
+        self, origin: str, name: str, number: int, body: bytes, attempt: bytes | None = None
     ) -> ChunkAnswer:
-        return super().add(origin, name, number, body, opening or self._opening(origin, name))
+        return super().add(origin, name, number, body, attempt or self._attempt(origin, name))
 
-    def seal(self, origin: str, name: str, sealing: Sealing, opening: bytes | None = None) -> Sealed:
-        return super().seal(origin, name, sealing, opening or self._opening(origin, name))
+    def freeze(self, origin: str, name: str, freezing: FreezeRequest, attempt: bytes | None = None) -> Frozen:
+        return super().freeze(origin, name, freezing, attempt or self._attempt(origin, name))
 
-    def abort(self, origin: str, name: str, opening: bytes | None = None) -> None:
-        super().abort(origin, name, opening or self._opening(origin, name))
+    def abort(self, origin: str, name: str, attempt: bytes | None = None) -> None:
+        super().abort(origin, name, attempt or self._attempt(origin, name))
 
-    def _opening(self, origin: str, name: str) -> bytes:
+    def _attempt(self, origin: str, name: str) -> bytes:
         try:
-            return bytes.fromhex(self.state(origin, name).opening)
+            return bytes.fromhex(self.state(origin, name).attempt)
         except UnknownDataset:
             return SystemRandomness().bytes(16)
 
@@ -140,11 +140,11 @@ def parts(data: Sequence[bytes], place: int) -> bytes:
     return uploads.encode_batch([report.decode(each).part(place) for each in data])
 
 
-def agreed(*helpers: Datasets, chunks: int, name: str = NAME) -> Sealing:
-    """What the ad server seals with: what all helpers accepted."""
+def agreed(*helpers: Datasets, chunks: int, name: str = NAME) -> FreezeRequest:
+    """What the ad server freezes with: what all helpers accepted."""
     bitmaps = []
     for number in range(chunks):
         answers = [each.chunk(ORIGIN, name, number) for each in helpers]
         kept = np.logical_and.reduce([unpack(each.accepted, each.parts) for each in answers])
         bitmaps.append(pack(kept))
-    return Sealing(accepted=tuple(bitmaps))
+    return FreezeRequest(accepted=tuple(bitmaps))

@@ -29,11 +29,11 @@ from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.wire import report, uploads
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
+    FREEZE_TYPE,
     JSON_TYPE,
-    SEAL_TYPE,
     ChunkAnswer,
-    Sealed,
-    Sealing,
+    FreezeRequest,
+    Frozen,
     State,
 )
 from maskedlark.wire.hpke import OpeningKey
@@ -65,8 +65,8 @@ def settings(folder: Path, **changes: Any) -> Config:
         "origins": {name: key.public.hex() for name, key in PINNED.origins.items()},
         "policy": {
             "trusted_helpers": [key.verifying.public.hex() for key in HELPER_KEYS],
-            "most": {"epsilon": 8, "delta": 1e-6},
-            "most_coalition": {"epsilon": 40, "delta": 1e-6},
+            "max_budget": {"epsilon": 8, "delta": 1e-6},
+            "max_coalition": {"epsilon": 40, "delta": 1e-6},
         },
         "workers": 1,
         "fresh_s": 60,
@@ -111,17 +111,17 @@ class World:
         made = population.measure([["spring"] * count, [7] * count], [values * 100, values])
         return [report.decode(data).part(0) for chunk in made for data in chunk]
 
-    def sealed(self, document: Document, name: str = "monday", count: int = 60) -> Sealed:
+    def frozen(self, document: Document, name: str = "monday", count: int = 60) -> Frozen:
         """A dataset on its whole way."""
         remote = self.remote()
         begin(remote, document, name)
         body = uploads.encode_batch(self.reports(document, count))
         answer = ChunkAnswer.decode(
-            remote.post(f"/v1/datasets/{name}/chunks/0", body, CHUNK_TYPE, opened(name))
+            remote.post(f"/v2/datasets/{name}/chunks/0", body, CHUNK_TYPE, opened(name))
         )
-        sealing = Sealing(accepted=(answer.accepted,)).encode()
-        found = Sealed.decode(remote.post(f"/v1/datasets/{name}/seal", sealing, SEAL_TYPE, opened(name)))
-        remote.post(f"/v1/seeds/{found.digest}", b"", NO_BODY_TYPE)
+        freezing = FreezeRequest(accepted=(answer.accepted,)).encode()
+        found = Frozen.decode(remote.post(f"/v2/datasets/{name}/freeze", freezing, FREEZE_TYPE, opened(name)))
+        remote.post(f"/v2/seeds/{found.digest}", b"", NO_BODY_TYPE)
         return found
 
 
@@ -149,18 +149,18 @@ def running(folder: Path, config: Config, clock: FixedClock) -> Iterator[World]:
 
 
 def opened(name: str = "monday", again: int = 0) -> dict[str, str | int]:
-    """The query of what is about a dataset's opening."""
-    return {"opening": hashlib.sha256(f"{name} {again}".encode()).hexdigest()[:32]}
+    """The query of what is about a dataset's attempt."""
+    return {"attempt": hashlib.sha256(f"{name} {again}".encode()).hexdigest()[:32]}
 
 
-def opening(document: Document, name: str = "monday", again: int = 0) -> bytes:
+def new_dataset(document: Document, name: str = "monday", again: int = 0) -> bytes:
     given = {"parameters": document.digest.hex(), "purpose": "aggregate"}
     return json.dumps(given | opened(name, again)).encode()
 
 
 def begin(remote: SignedRemote, document: Document, name: str = "monday", again: int = 0) -> State:
-    body = opening(document, name, again)
-    return State.decode(remote.post(f"/v1/datasets/{name}", body, JSON_TYPE))
+    body = new_dataset(document, name, again)
+    return State.decode(remote.post(f"/v2/datasets/{name}", body, JSON_TYPE))
 
 
 def question(*digests: str, number: int = 1, noise: float = 20.0, **arguments: Any) -> bytes:

@@ -7,7 +7,7 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.dp.accountant import Charge
 from maskedlark.dp.mechanisms import Kind
 from maskedlark.dp.sampling import Sampling
-from maskedlark.dp.sampling import course as reserved
+from maskedlark.dp.sampling import session_charge as reserved
 from maskedlark.dp.session_charge import SessionCharge
 from maskedlark.ledger.charge import QueryCharge, SessionTerms
 from maskedlark.ledger.ledger import Ledger

@@ -37,7 +37,7 @@ def settings(**changes: Any) -> dict[str, Any]:
             "aggregate": {"kind": "laplace", "noise_floor": 1.0},
             "train": {"kind": "gaussian", "noise_floor": 0.5},
         },
-        "most_records": 1 << 24,
+        "max_records": 1 << 24,
         "keys": ["campaign", "place"],
         "values": [{"name": "purchase", "low": 0, "high": 50_000}, {"name": "visit", "low": 0, "high": 1}],
         "models": [
@@ -45,7 +45,7 @@ def settings(**changes: Any) -> dict[str, Any]:
             {
                 "tag": "basket",
                 "features": 2,
-                "labels": [{"kind": "reals", "of": "purchase", "low": 0, "high": 100, "buckets": 10}],
+                "labels": [{"kind": "reals", "value": "purchase", "low": 0, "high": 100, "buckets": 10}],
                 "gradient_bound": 2.0,
             },
         ],
@@ -56,7 +56,7 @@ def settings(**changes: Any) -> dict[str, Any]:
         ],
         "fake_rate": 0.2,
         "attribution_window_s": 7 * 86_400,
-        "delay": {"kind": "uniform", "most_s": 86_400},
+        "delay": {"kind": "uniform", "max_s": 86_400},
         "report_lifetime_s": 30 * 86_400,
         **changes,
     }

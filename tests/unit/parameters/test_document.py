@@ -25,7 +25,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no ceilings": ({"training": None}, "without ceilings"),
     "a value upside down": ({"values": [{"name": "visit", "low": 2, "high": 1}]}, "swap them"),
     "sums beyond the field": (
-        {"most_records": 1 << 31, "values": [{"name": "purchase", "low": 0, "high": 1 << 40}]},
+        {"max_records": 1 << 31, "values": [{"name": "purchase", "low": 0, "high": 1 << 40}]},
         "leave the field",
     ),
     "decoys of other keys": ({"decoys": [{"keys": {"other": 1}}]}, "the document declares"),

@@ -21,7 +21,7 @@ CLICKS = {"tag": "clicks", "features": 4, "labels": [{"kind": "binary"}], "gradi
 BOTH = {
     "tag": "clicks",
     "features": 4,
-    "labels": [{"kind": "binary"}, {"kind": "integers", "of": "visit", "low": 0, "high": 4}],
+    "labels": [{"kind": "binary"}, {"kind": "integers", "value": "visit", "low": 0, "high": 4}],
     "gradient_bound": 1.0,
 }
 DECOYS = [{"tag": "clicks", "features": "00" * 4}, {"keys": {"campaign": "a", "place": 1}}]
@@ -101,7 +101,7 @@ def test_helpers_answer_with_the_unbiased_gradient_and_no_noise(tmp_path, helper
     assert found.tolist() == sharing.combine(sums).tolist()
     for sessions in rig.sessions:
         line = sessions.find(stepping.ORIGIN, bytes.fromhex(request.id))
-        assert line.opened.course is None
+        assert line.opened.session_charge is None
         assert line.opened.balance.charged_epsilon == 0
     rig.close()
 

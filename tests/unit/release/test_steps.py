@@ -583,7 +583,7 @@ def test_too_few_and_too_many_records_open_no_session(tmp_path):
     refused(few, TooFewRecords)
     few.close()
     (tmp_path / "many").mkdir()
-    many = Rig(tmp_path / "many", stepping.document(most_records=59))
+    many = Rig(tmp_path / "many", stepping.document(max_records=59))
     refused(many, TooManyRecords)
     many.close()
 

@@ -36,13 +36,13 @@ def document(helpers: int = 2, **changes: Any) -> Document:
         {
             "tag": "kinds",
             "features": FEATURES,
-            "labels": [{"kind": "categorical", "of": "purchase", "classes": 3}],
+            "labels": [{"kind": "categorical", "value": "purchase", "classes": 3}],
             "gradient_bound": 1.0,
         },
         {
             "tag": "two",
             "features": FEATURES,
-            "labels": [{"kind": "binary"}, {"kind": "binary", "of": "purchase"}],
+            "labels": [{"kind": "binary"}, {"kind": "binary", "value": "purchase"}],
             "gradient_bound": 1.0,
         },
     ]

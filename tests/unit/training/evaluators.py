@@ -22,7 +22,7 @@ class Evaluator:
         for place, (ledger, _, _) in enumerate(self.rig.ledgers):
             ledger._rng = FixedRandomness(b"noise of helper %d" % place)
 
-    def sealed_to_train(self, names: Sequence[str] | None) -> tuple[Document, tuple[bytes, ...]]:
+    def frozen_to_train(self, names: Sequence[str] | None) -> tuple[Document, tuple[bytes, ...]]:
         return self.document, tuple(self.rig.digests)
 
     def ask(

@@ -19,8 +19,8 @@ from tests.unit.training.evaluators import Evaluator
 
 LABELS = {
     "bce": {"kind": "binary"},
-    "softmax": {"kind": "categorical", "of": "purchase", "classes": 3},
-    "mse": {"kind": "integers", "of": "purchase", "low": -2, "high": 2},
+    "softmax": {"kind": "categorical", "value": "purchase", "classes": 3},
+    "mse": {"kind": "integers", "value": "purchase", "low": -2, "high": 2},
 }
 SIGMAS = 6.0
 """One false alarm in 10^8 for each comparison, were the seeds fresh; they are fixed."""

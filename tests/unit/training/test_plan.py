@@ -10,7 +10,7 @@ from tests.unit.training.cases import TAG, document, home, model, run
 
 
 def test_noise_follows_from_epsilon_against_the_ad_server():
-    found = plans.course(
+    found = plans.session_charge(
         document(), TAG, drawn(rate=0.02), 500, PrivacyTarget(epsilon=3.0, delta=1e-5), 10_000
     )
     assert found is not None
@@ -26,10 +26,10 @@ def test_noise_follows_from_epsilon_against_a_coalition():
 def test_epsilon_follows_from_noise():
     plan = run(home(document()), model(), sampling_rate=0.5).plan()
     assert plan.noise == 0.5
-    assert plan.course is not None
+    assert plan.session_charge is not None
     assert (plan.epsilon, plan.coalition_epsilon) == (
-        adserver_epsilon(plan.course),
-        coalition_epsilon(plan.course),
+        adserver_epsilon(plan.session_charge),
+        coalition_epsilon(plan.session_charge),
     )
     for text in (
         f"ε = {plan.epsilon:.3g}",
@@ -97,8 +97,8 @@ def test_less_noise_than_the_floor_is_refused_and_never_calibrated_to():
 
 def test_a_partition_is_charged_by_epochs_and_expected_batches_leave_out_what_is_held_out():
     epochs = run(home(document()), model(), batches=3, steps=6, noise=5.0).plan()
-    assert epochs.course is not None
-    assert (epochs.course.steps, epochs.course.rate, epochs.batch) == (2, 1.0, 100)
+    assert epochs.session_charge is not None
+    assert (epochs.session_charge.steps, epochs.session_charge.rate, epochs.batch) == (2, 1.0, 100)
     assert "each once in 3 steps" in str(epochs)
     assert expected_batch(drawn(rate=0.5, held_out=0.2), 300) == pytest.approx(120)
     assert expected_batch(drawn(kind="whole", held_out=0.2), 300) == pytest.approx(240)
@@ -106,7 +106,7 @@ def test_a_partition_is_charged_by_epochs_and_expected_batches_leave_out_what_is
 
 
 def test_delta_is_the_models_half_unless_it_is_given():
-    found = plans.course(document(), TAG, drawn(batches=2), 6, PrivacyTarget(noise=1.0), 300)
+    found = plans.session_charge(document(), TAG, drawn(batches=2), 6, PrivacyTarget(noise=1.0), 300)
     assert found is not None
     assert found.delta == pytest.approx(1e-3 / 3 / 2)
 
@@ -123,7 +123,7 @@ def test_where_labels_were_randomised_nothing_is_charged():
         }
     ]
     given = document(models=models)
-    assert plans.course(given, TAG, drawn(rate=0.5), 6, PrivacyTarget(), 300) is None
+    assert plans.session_charge(given, TAG, drawn(rate=0.5), 6, PrivacyTarget(), 300) is None
     plan = run(home(given), model(), noise=None).plan()
     assert (plan.epsilon, plan.deviation, plan.signal) == (0.0, 0.0, math.inf)
     assert "nothing is charged" in str(plan)

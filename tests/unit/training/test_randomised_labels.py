@@ -47,7 +47,7 @@ def test_the_gradient_is_unbiased_in_closed_form():
 
 def test_nothing_is_charged():
     _, training = run(document(1.0), Y)
-    assert training.plan().course is None
+    assert training.plan().session_charge is None
     assert training.plan().epsilon == training.plan().coalition_epsilon == 0
 
 

@@ -175,8 +175,8 @@ def public(hour=HOUR, origin="ads.example", parameters=b"d" * 32):
 
 def test_terms_are_held_to_the_second_and_to_the_hour():
     # A report of hour h lives until h + 1 hours and its lifetime have passed, and comes some time before.
-    assert 0 < TERMS.least_life_s <= TERMS.lifetime_s // 4
-    end = (HOUR - 24) * 3600 + 3600 + TERMS.lifetime_s - TERMS.least_life_s
+    assert 0 < TERMS.min_life_s <= TERMS.lifetime_s // 4
+    end = (HOUR - 24) * 3600 + 3600 + TERMS.lifetime_s - TERMS.min_life_s
     replace(TERMS, now=end - 1).check(public(HOUR - 24))
     with pytest.raises(PastLifetime):
         replace(TERMS, now=end).check(public(HOUR - 24))

@@ -41,7 +41,7 @@ models.{MODEL} = {{features = {len(encoder)}}}
 
 
 def run(console: Screen, scene: LocalCluster, client: Client, crowd: People, encoder: Encoder) -> Sent:
-    """Upload everyone's reports to the ad server; then seal a dataset per purpose at every helper."""
+    """Upload everyone's reports to the ad server; then freeze a dataset per purpose at every helper."""
     document = scene.document
     names = ", ".join(helper.name for helper in document.helpers)
     console.say(f"""The parameter service publishes what [bold]{scene.origin}[/] declares (version
@@ -52,11 +52,11 @@ def run(console: Screen, scene: LocalCluster, client: Client, crowd: People, enc
     console.say(f"""Browsers waited, faked, split and sealed; the ad server took [bold]{sent} reports[/] over
         HTTP in {time.perf_counter() - start:.0f} s. It cannot read one of them.""")
     start = time.perf_counter()
-    sealed = scene.seal(client, DATASETS)
-    records = " and ".join(f"{each.records} to {purpose}" for purpose, each in sealed.items())
-    console.say(f"""Every helper opened its part of all reports, fakes among them, and sealed the same two
+    frozen = scene.freeze(client, DATASETS)
+    records = " and ".join(f"{each.records} to {purpose}" for purpose, each in frozen.items())
+    console.say(f"""Every helper opened its part of all reports, fakes among them, and froze the same two
         datasets: [bold]{records}[/], in {time.perf_counter() - start:.0f} s.""")
-    return Sent(sent, *(each.records or 0 for each in sealed.values()))
+    return Sent(sent, *(each.records or 0 for each in frozen.values()))
 
 
 def _report(scene: LocalCluster, crowd: People, encoder: Encoder) -> int:
@@ -75,8 +75,8 @@ def _one_browser(scene: LocalCluster, crowd: People, person: int, encoder: Encod
     clock = FixedClock(SystemClock().now() - 9 * DAY_S)
     document = scene.document
     trusted = tuple(helper.identity for helper in document.helpers)
-    most, most_coalition = (Budget(epsilon=each, delta=document.budget.delta) for each in (10, 100))
-    policy = Policy(trusted_helpers=trusted, most=most, most_coalition=most_coalition)
+    max_budget, max_coalition = (Budget(epsilon=each, delta=document.budget.delta) for each in (10, 100))
+    policy = Policy(trusted_helpers=trusted, max_budget=max_budget, max_coalition=max_coalition)
     path = scene.folder / "browser.sqlite"
     with closing(Store(path)) as store:
         browser = Browser(store, scene.parameters, policy, clock, scene.rng)
