@@ -83,8 +83,8 @@ labels = [{label}]
 gradient_bound = {bound}
 {local}
 [mechanisms]
-train = {{kind = "gaussian", noise_floor = 0.01}}
-aggregate = {{kind = "laplace", noise_floor = 1.0}}
+gradient = {{kind = "gaussian", noise_floor = 0.01}}
+sums = {{kind = "laplace", noise_floor = 1.0}}
 """
 
 

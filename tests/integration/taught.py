@@ -43,9 +43,9 @@ tag = "other"
 features = {FEATURES}
 labels = [{{kind = "binary"}}]
 gradient_bound = 1.0
-[mechanisms.train]
-kind = "gaussian"
-noise_floor = 0.1
+[mechanisms]
+gradient = {{kind = "gaussian", noise_floor = 0.1}}
+evaluation = {{kind = "gaussian", noise_floor = 0.1}}
 """
 
 

@@ -63,13 +63,14 @@ class QuerySpec:
 
     @cached_property
     def question(self) -> Query:
-        """The function with its arguments. Raises if they are wrong, before any helper is asked."""
+        """The function with its arguments. Raises if it cannot be asked, before any helper is."""
+        self.mechanism  # noqa: B018 - without one no helper would answer
         return self.function.ask(self.document, self.arguments)
 
     @property
     def mechanism(self) -> Mechanism:
-        """How noise is drawn, and its floor."""
-        return self.document.mechanisms[self.function.purpose.value]
+        """How noise is drawn, and its floor. Raises if the document declares none for the function."""
+        return self.document.mechanism(self.function.name)
 
 
 _REFUSALS = ReleaseRefused, FieldOverflow, Expired

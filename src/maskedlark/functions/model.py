@@ -30,6 +30,8 @@ from maskedlark.functions.function import AnyFunction, Arguments, Query, Table, 
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.settings import Settings
 
+GRADIENT = "gradient"
+"""The function whose noise sets the norm that gradients are clipped in."""
 MAX_LAYERS = 64
 MAX_PARAMETERS = 1 << 22
 """The most numbers of a gradient; every step sends eight bytes each."""
@@ -169,7 +171,7 @@ class ModelQuery(Query):
 
 def clip(document: Document, tag: str, fraction: int, depth: int) -> Clip:
     """The declared bound, in the norm that the declared noise covers."""
-    norm = _NORMS[document.mechanisms[Purpose.TRAIN.value].kind]
+    norm = _NORMS[document.mechanism(GRADIENT).kind]
     return Clip(document.trained(tag).gradient_bound, norm, fraction, depth)
 
 

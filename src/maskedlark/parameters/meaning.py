@@ -40,10 +40,10 @@ def _protection(document: Document) -> Iterator[Line]:
         yield "training", f"at most {_budget(document.training.coalition)} {others}"
     most = against_coalition(document)
     yield "coalition", f"a source costs at most {_budget(most)} {others}, {most}"
-    for purpose, mechanism in document.mechanisms.items():
+    for function, mechanism in document.mechanisms.items():
         floor = f"{mechanism.noise_floor:g} times the sensitivity"
         kind = mechanism.kind.capitalize()
-        yield "noise", f"to {purpose}: {kind}, of scale {floor} or more, from every helper"
+        yield "noise", f"{function}: {kind}, of scale {floor} or more, from every helper"
 
 
 def _measured(document: Document) -> Iterator[Line]:

@@ -118,10 +118,11 @@ def settings(users: Users, values: Mapping[str, Bounds], label: str | None, tag:
         parts.append(
             f"training.adserver = {{epsilon = {said.epsilon * 0.75}, delta = {both}}}\n"
             f"training.coalition = {{epsilon = {min(MOST.epsilon, said.epsilon * 5)}, delta = {both}}}\n"
-            f'mechanisms.train = {{kind = "gaussian", noise_floor = {NOISE_FLOOR}}}\n'
+            f'mechanisms.gradient = {{kind = "gaussian", noise_floor = {NOISE_FLOOR}}}\n'
+            f'mechanisms.evaluation = {{kind = "gaussian", noise_floor = {NOISE_FLOOR}}}\n'
         )
     if values:
-        parts.append('mechanisms.aggregate = {kind = "laplace", noise_floor = 1.0}\n')
+        parts.append('mechanisms.sums = {kind = "laplace", noise_floor = 1.0}\n')
     parts.append("decoys = [\n" + "".join(f"    {each},\n" for each in decoys) + "]\n")
     if values:
         bounds = "".join(f"{_toml(name)} = [{low}, {high}]\n" for name, (low, high) in values.items())

@@ -67,7 +67,7 @@ def test_one_layer_is_a_network():
 
 def test_the_clip_is_the_declared_bound_with_the_callers_fraction():
     declared = DOCUMENT.models[0]
-    norm = Norm.L1 if DOCUMENT.mechanisms["train"].kind == "laplace" else Norm.L2
+    norm = Norm.L1 if DOCUMENT.mechanisms["gradient"].kind == "laplace" else Norm.L2
     clip = model.clip(DOCUMENT, declared.tag, 17, 1)
     assert (clip.psi, clip.norm, clip.fraction, clip.depth) == (declared.gradient_bound, norm, 17, 1)
 

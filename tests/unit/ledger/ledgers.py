@@ -93,11 +93,12 @@ def question(
     expires: int = 1 << 40,
 ) -> QueryCharge:
     """A question of its own id; the same number is the same question."""
+    function = "sums" if tag is None else "evaluation"
     return QueryCharge(
         request=number.to_bytes(16, "big"),
         request_digest=repr((number, noise, columns)).encode().ljust(32)[:32],
-        function="sums",
-        computed=f"sums {version}",
+        function=function,
+        computed=f"{function} {version}",
         tag=tag,
         datasets=datasets or (DATASETS[0],),
         charge=Charge(kind, noise, columns),

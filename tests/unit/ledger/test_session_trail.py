@@ -9,7 +9,7 @@ from maskedlark.dp.sampling import Sampling
 from maskedlark.errors import MaskedLarkError
 from maskedlark.ledger import receipt, trail
 from maskedlark.ledger.errors import BadReceipt
-from maskedlark.ledger.receipt import SignedReceipt
+from maskedlark.ledger.receipt import ReleaseReceipt, SignedReceipt
 from tests.unit.ledger import ledgers
 from tests.unit.ledger.ledgers import DATASETS, ChargedSessions, opening, question
 from tests.unit.ledger.lying import rechained
@@ -62,6 +62,39 @@ def test_an_honest_chain_holds_and_adds_up(tmp_path, sampling):
     assert spent.epsilon == pytest.approx(last.spent_epsilon)
     assert spent.coalition == pytest.approx(last.spent_coalition_epsilon)
     assert (spent.coalition > 1.5 * spent.epsilon) == (sampling is None)
+
+
+def test_laplace_evaluations_beside_gaussian_gradients_add_up_over_the_same_records(tmp_path):
+    """Each function has its own noise, and what both cost a source is one sum that anyone can check."""
+    laplace = {"kind": "laplace", "noise_floor": 4.0}
+    document = cases.make(k=1, mechanisms=cases.settings()["mechanisms"] | {"evaluation": laplace})
+    ledger, database, _ = ledgers.at(tmp_path)
+    ledgers.freeze(ledger, database, document, DATASETS[0], purpose=Purpose.TRAIN)
+    first = opening(1, noise=6.0)
+    opened = ChargedSessions(ledger).open(document, first).opened.balance
+    evaluated = ledger.charge(document, question(9, noise=8.0, tag="clicks")).receipt.claimed()
+    assert isinstance(evaluated, ReleaseReceipt)
+    assert (evaluated.function, evaluated.released.mechanism) == ("evaluation", "laplace")
+    # One Laplace column of noise 8 costs 1 / 8 at most, on top of the session.
+    assert 0.1 < evaluated.balance.spent_epsilon - opened.spent_epsilon <= 0.125
+    ChargedSessions(ledger).close(document, first.request)
+    chain = ledgers.chain(ledger)
+    database.close()
+    found = verify(chain, document)
+    assert found.spent()[document.digest.hex()].epsilon == pytest.approx(
+        found.receipts[-1].balance.spent_epsilon
+    )
+    for at, changes, says in (
+        (2, {"released__mechanism": "gaussian"}, "other noise"),
+        (2, {"released__noise": 3.0}, "other noise"),
+        (2, {"function": "gradient"}, "other noise"),
+        (2, {"function": "cells"}, "cannot be asked: .* no noise for cells"),
+        (1, {"course__mechanism": "laplace"}, "other noise"),
+        (1, {"function": "evaluation"}, "other noise"),
+        (1, {"function": "moments"}, "cannot be asked: .* no noise for moments"),
+    ):
+        with pytest.raises(BadReceipt, match=says):
+            verify(rechained(chain, at, **changes), document)
 
 
 def test_a_chain_made_again_by_its_own_helper_holds(chain):

@@ -16,7 +16,7 @@ HELPER_KEYS = [SigningKey(FixedRandomness(f"helper {i}".encode()).bytes(32)) for
 
 def settings(**changes: Any) -> dict[str, Any]:
     return {
-        "format": 2,
+        "format": 3,
         "origin": "ads.example",
         "version": 1,
         "previous": None,
@@ -34,8 +34,9 @@ def settings(**changes: Any) -> dict[str, Any]:
             "coalition": {"epsilon": 32.0, "delta": 1e-6},
         },
         "mechanisms": {
-            "aggregate": {"kind": "laplace", "noise_floor": 1.0},
-            "train": {"kind": "gaussian", "noise_floor": 0.5},
+            "sums": {"kind": "laplace", "noise_floor": 1.0},
+            "gradient": {"kind": "gaussian", "noise_floor": 0.5},
+            "evaluation": {"kind": "gaussian", "noise_floor": 0.5},
         },
         "most_records": 1 << 24,
         "keys": ["campaign", "place"],

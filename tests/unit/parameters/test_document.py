@@ -6,6 +6,7 @@ import pytest
 
 from maskedlark.errors import InvalidDocument
 from maskedlark.parameters import document
+from maskedlark.parameters.document import NoMechanism
 from tests.unit.parameters.cases import DOCUMENT_KEY, make, settings
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -21,7 +22,24 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"values": [], "models": [], "decoys": [], "training": None, "fake_rate": 0.0},
         "nothing",
     ),
-    "no mechanism": ({"mechanisms": {}}, "add mechanisms.aggregate"),
+    "no mechanism": ({"mechanisms": {}}, "add mechanisms.sums"),
+    "no noise for models": (
+        {"mechanisms": {"sums": {"kind": "laplace", "noise_floor": 1.0}}},
+        "add mechanisms.gradient to train, mechanisms.evaluation to evaluate",
+    ),
+    "no noise for sums": (
+        {"mechanisms": {"gradient": {"kind": "laplace", "noise_floor": 1.0}}},
+        "add mechanisms.sums",
+    ),
+    "Gaussian sums when training has the delta": (
+        {"mechanisms": settings()["mechanisms"] | {"sums": {"kind": "gaussian", "noise_floor": 1.0}}},
+        "Gaussian noise of sums needs a delta over 0: to aggregate",
+    ),
+    "a function in capitals": ({"mechanisms": {"Sums": {"kind": "laplace", "noise_floor": 1.0}}}, "match"),
+    "a function of too long a name": (
+        {"mechanisms": {"s" * 33: {"kind": "laplace", "noise_floor": 1.0}}},
+        "match pattern",
+    ),
     "no ceilings": ({"training": None}, "without ceilings"),
     "a value upside down": ({"values": [{"name": "visit", "low": 2, "high": 1}]}, "swap them"),
     "sums beyond the field": (
@@ -35,8 +53,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown setting": ({"colour": "blue"}, "Extra inputs"),
     "an origin in capitals": ({"origin": "ADS.example"}, "match pattern"),
     "a line behind the origin": ({"origin": "ads.example\n"}, "match pattern"),
-    "an unknown format": ({"format": 3}, "Input should be 2"),
-    "a format of one key": ({"format": 1}, "^format: a document of format 1.* sign it with the document key"),
+    "an unknown format": ({"format": 4}, "Input should be 3"),
+    "the format of one key": (
+        {"format": 1},
+        "^format: a document of format 1 .* a new chain with a new draft",
+    ),
+    "the format of purposes": (
+        {"format": 2},
+        "^format: a document of format 2 .* a new chain with a new draft",
+    ),
     "one key for both": (
         {"request_key": DOCUMENT_KEY.verifying.public.hex()},
         "document_key and request_key are the same key: make another",
@@ -88,3 +113,14 @@ def test_a_flood_of_faults_is_refused_before_it_is_parsed(monkeypatch):
     monkeypatch.setattr(document.Document, "model_validate_json", lambda *_: pytest.fail("it was parsed"))
     with pytest.raises(InvalidDocument, match="commas"):
         document.parse(b'{"keys":[' + b"0," * 100_000 + b"0]}")
+
+
+def test_noise_is_declared_by_function_also_for_those_of_an_operator():
+    own = {"kind": "laplace", "noise_floor": 3.0}
+    made = make(mechanisms=settings()["mechanisms"] | {"our_cells": own})
+    assert made.mechanism("our_cells").noise_floor == 3.0
+    assert [made.mechanism(each).kind for each in ("sums", "gradient")] == ["laplace", "gaussian"]
+    with pytest.raises(
+        NoMechanism, match="no noise for cells; it does for evaluation, gradient, our_cells, sums"
+    ):
+        made.mechanism("cells")

@@ -52,8 +52,9 @@ def document(helpers: int = 2, **changes: Any) -> Document:
         "budget": HIGH,
         "training": {"adserver": HIGH, "coalition": HIGH},
         "mechanisms": {
-            "aggregate": {"kind": "laplace", "noise_floor": 1.0},
-            "train": {"kind": "gaussian", "noise_floor": 0.01},
+            "sums": {"kind": "laplace", "noise_floor": 1.0},
+            "gradient": {"kind": "gaussian", "noise_floor": 0.01},
+            "evaluation": {"kind": "gaussian", "noise_floor": 0.01},
         },
         "models": models,
         "decoys": [],

@@ -85,8 +85,9 @@ def test_both_ceilings_of_the_document_are_kept():
 
 def test_less_noise_than_the_floor_is_refused_and_never_calibrated_to():
     floor = {
-        "aggregate": {"kind": "laplace", "noise_floor": 1.0},
-        "train": {"kind": "gaussian", "noise_floor": 3.0},
+        "sums": {"kind": "laplace", "noise_floor": 1.0},
+        "gradient": {"kind": "gaussian", "noise_floor": 3.0},
+        "evaluation": {"kind": "gaussian", "noise_floor": 3.0},
     }
     with pytest.raises(NoiseTooSmall, match="below the declared 3"):
         run(home(document(mechanisms=floor)), model(), noise=2.9)

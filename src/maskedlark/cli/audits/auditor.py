@@ -18,7 +18,7 @@ k = 20
 budget = {{epsilon = 100.0, delta = 1e-3}}
 training = {{adserver = {{epsilon = 100.0, delta = 1e-3}}, coalition = {{epsilon = 100.0, delta = 1e-3}}}}
 models.audited = {{features = {features}, gradient_bound = {bound}}}
-mechanisms.train = {{kind = "gaussian", noise_floor = 0.1}}
+mechanisms.gradient = {{kind = "gaussian", noise_floor = 0.1}}
 """
 """For training a model: budgets are as large as helpers allow, since the noise is audited."""
 DELTA = 1e-5
