@@ -72,6 +72,8 @@ class Document(Canonical):
     training: Ceilings | None = None
     mechanisms: Annotated[dict[FunctionName, Mechanism], Field(max_length=MAX_NAMES)]
     """By function: one without a mechanism cannot be asked."""
+    checks: Literal["none"] = "none"
+    """How helpers check that reports are valid: not at all, so far."""
     most_records: Annotated[int, Field(ge=1, le=1 << 31)] = 1 << 26
     """The most records per release: it keeps sums inside the field."""
     keys: Annotated[tuple[Name, ...], Field(max_length=MAX_NAMES)] = ()

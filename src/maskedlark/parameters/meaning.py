@@ -114,6 +114,7 @@ def _reports(document: Document) -> Iterator[Line]:
     window, life = document.attribution_window_s / DAY_S, document.report_lifetime_s / DAY_S
     yield "reports", f"sent {window:g} days after the ad plus {_delay(document.delay)}, converted or not"
     yield "reports", f"helpers take them for {life:g} days"
+    yield "checks", "none: helpers cannot tell whether a report is true; a report may add any number to a sum"
     if document.fake_rate > 0:
         rate = f"{100 * document.fake_rate:g} % of sources"
         yield "fakes", f"{rate} send a fake as well, from {len(document.decoys)} public decoy rows"

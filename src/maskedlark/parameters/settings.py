@@ -216,6 +216,8 @@ class TrainedModel(Settings):
     candidates: Literal["all", "pair", "sample"] = "all"
     sample: Annotated[int, Field(ge=2, le=MAX_SHOWN)] | None = None
     gradient_bound: Annotated[float, Field(ge=1e-6, le=1e6)]
+    encoder: Hex32 | None = None
+    """The SHA-256 of the saved encoder that makes the features, if there is one."""
     feature_noise: FeatureNoise | None = None
     randomised_response: RandomisedResponse | None = None
 

@@ -131,6 +131,7 @@ def settings(users: Users, values: Mapping[str, Bounds], label: str | None, tag:
         of = f", of = {_toml(label)}" if label in values else ""
         parts.append(
             f'[models.{_toml(tag)}]\nfeatures = {len(users.encoder)}\nlabels = [{{kind = "binary"{of}}}]\n'
+            f'encoder = "{users.encoder.digest.hex()}"\n'
         )
     return "".join(parts)
 

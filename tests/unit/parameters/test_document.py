@@ -62,6 +62,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"format": 2},
         "^format: a document of format 2 .* a new chain with a new draft",
     ),
+    "checks that do not exist": ({"checks": "prio"}, "^checks: Input should be 'none'"),
     "one key for both": (
         {"request_key": DOCUMENT_KEY.verifying.public.hex()},
         "document_key and request_key are the same key: make another",

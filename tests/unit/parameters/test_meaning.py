@@ -47,3 +47,9 @@ def test_what_a_source_may_cost_a_coalition_is_the_sum_of_all_purposes():
     (words,) = coalition(models=[model("a", **RESPONSE, **NOISE)], decoys=[], fake_rate=0.0)
     assert "(41, 1e-06)" in words
     assert "1 of it for sums without noise" in words
+
+
+def test_without_checks_a_report_may_add_any_number():
+    (words,) = [words for topic, words in meaning(make()) if topic == "checks"]
+    assert words.startswith("none: ")
+    assert "a report may add any number" in words

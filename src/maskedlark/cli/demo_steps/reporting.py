@@ -36,7 +36,7 @@ training.adserver = {{epsilon = 4.0, delta = {2 * DELTA}}}
 training.coalition = {{epsilon = 8.0, delta = {2 * DELTA}}}
 decoys = [{", ".join(decoys)}]
 values = {{bought = [0, 1], euros = [0, 200]}}
-models.{MODEL} = {{features = {len(encoder)}}}
+models.{MODEL} = {{features = {len(encoder)}, encoder = "{encoder.digest.hex()}"}}
 """
 
 
