@@ -78,7 +78,7 @@ budget = {{epsilon = {most}, delta = 1e-3}}
 training = {{adserver = {{epsilon = {less}, delta = 1e-3}}, coalition = {{epsilon = {most}, delta = 1e-3}}}}
 [[models]]
 tag = "{tag}"
-features = {features}
+columns = [{{kind = "bytes", count = {features}}}]
 labels = [{label}]
 gradient_bound = {bound}
 {local}

@@ -16,7 +16,7 @@ and train with it as with the services.
     ... k = 20
     ... keys = ["city"]
     ... values.profit = [0, 100]
-    ... models.clicks.features = 3
+    ... models.clicks.columns = [{kind = "bytes", count = 3}]
     ... budget = {epsilon = 90.0, delta = 1e-3}
     ... training = {adserver = {epsilon = 50.0, delta = 1e-4}, coalition = {epsilon = 80.0, delta = 1e-4}}
     ... mechanisms.sums = {kind = "laplace", noise_floor = 1.0}

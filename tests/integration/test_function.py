@@ -30,7 +30,7 @@ budget = {{epsilon = 8.0, delta = 1e-6}}
 training = {{adserver = {{epsilon = 8.0, delta = 1e-6}}, coalition = {{epsilon = 8.0, delta = 1e-6}}}}
 mechanisms.feature_times_label = {{kind = "gaussian", noise_floor = 1.0}}
 [models.{TAG}]
-features = {WIDTH}
+columns = [{{kind = "bytes", count = {WIDTH}}}]
 """
 
 

@@ -44,7 +44,14 @@ def document(features: int, bound: float, k: int = 20) -> Document:
         budget=ceilings,
         training={"adserver": ceilings, "coalition": ceilings},
         mechanisms={"gradient": {"kind": "gaussian", "noise_floor": 0.01}},
-        models=[{"tag": TAG, "features": features, "labels": [{"kind": "binary"}], "gradient_bound": bound}],
+        models=[
+            {
+                "tag": TAG,
+                "columns": [{"kind": "bytes", "count": features}],
+                "labels": [{"kind": "binary"}],
+                "gradient_bound": bound,
+            }
+        ],
         keys=[],
         values=[],
         decoys=[],

@@ -189,11 +189,11 @@ class Document(Canonical):
                     f"a decoy has the keys {sorted(decoy.keys)}; the document declares {sorted(self.keys)}"
                 )
             if decoy.tag is not None:
-                sizes = {model.tag: model.features for model in self.models}
+                sizes = {model.tag: model.width for model in self.models}
                 if decoy.tag not in sizes:
                     raise ValueError(f"a decoy is for the model {decoy.tag!r}, which is not declared")
-                if len(decoy.features or "") != 2 * sizes[decoy.tag]:
-                    raise ValueError(f"a decoy of {decoy.tag} has another number of features than the model")
+                if len(decoy.columns or "") != 2 * sizes[decoy.tag]:
+                    raise ValueError(f"a decoy of {decoy.tag} has columns of another size than the model")
         if self.fake_rate > 0:
             self._check_fakes()
 

@@ -11,7 +11,7 @@
     purchase = [0, 50000]       # low, high
 
     [models.clicks]
-    features = 100              # a binary label, all candidates, gradients clipped at 1
+    columns = [{kind = "bytes", count = 100}]   # a binary label, all candidates, gradients clipped at 1
 
 Every other setting of a document may stand there too, in its own form, and replaces the default.
 """
@@ -118,7 +118,7 @@ def _value(name: str, bounds: Any) -> dict[str, Any]:  # noqa: ANN401 - a value 
 
 def _model(tag: str, settings: Any) -> dict[str, Any]:  # noqa: ANN401 - a value from TOML
     if not isinstance(settings, dict):
-        raise InvalidDocument(f"models.{tag}: a table, with at least features")
+        raise InvalidDocument(f"models.{tag}: a table, with at least columns")
     return MODEL | {"tag": tag} | settings
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+from maskedlark.core.declared import Bag, Bytes, Category
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.drafting import DAY_S
 from maskedlark.parameters.policy import Bound, against_coalition
@@ -60,7 +61,7 @@ def _models(document: Document) -> Iterator[Line]:
         candidates = shown.get(model.candidates, f"a sample of {model.sample} candidates")
         spaces = " and ".join(f"{label.kind} ({len(label.space())} labels)" for label in model.labels)
         clipped = f"gradients clipped at {model.gradient_bound:g}"
-        yield "model", f"{model.tag}: {model.features} byte features, {spaces}, {candidates}, {clipped}"
+        yield "model", f"{model.tag}: {_columns(model)}, {spaces}, {candidates}, {clipped}"
         if model.candidates != "all":
             yield (
                 WARNING,
@@ -71,10 +72,29 @@ def _models(document: Document) -> Iterator[Line]:
             yield "local DP", f"{model.tag}: {line}"
 
 
+def _columns(model: TrainedModel) -> str:
+    """What a record shows of a source."""
+    named = []
+    for column in model.columns:
+        match column:
+            case Bytes():
+                named.append(f"{column.count} byte features")
+            case Category():
+                named.append(f"a category of {column.size}")
+            case Bag():
+                named.append(f"{column.length} categories of {column.size}")
+    return ", ".join(named)
+
+
 def _local(model: TrainedModel) -> list[str]:
     """Local noise, and what it guarantees for everything that one source reveals under this tag."""
     noise, promised, lines = model.feature_noise, model.promised(), []
-    if noise is not None:
+    if noise is not None and not model.only_bytes:
+        lines.append(
+            f"ε = {noise.epsilon:g} for each of {model.features} byte features, changing by up to "
+            f"{noise.sensitivity:g}; helpers see the categories as they are. It protects no label"
+        )
+    elif noise is not None:
         lines.append(
             f"ε = {noise.epsilon:g} a feature is ε = {promised.features:g} for the whole "
             f"vector of {model.features}, each changing by up to {noise.sensitivity:g}; "

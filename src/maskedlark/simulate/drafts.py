@@ -112,7 +112,7 @@ def settings(users: Users, values: Mapping[str, Bounds], label: str | None, tag:
     ]
     if users.encoder is not None:
         decoys += [
-            f"{{tag = {_toml(tag)}, features = {_toml(row.tobytes().hex())}}}"
+            f"{{tag = {_toml(tag)}, columns = {_toml(row.tobytes().hex())}}}"
             for row in made_up(users.encoder)
         ]
         parts.append(
@@ -130,7 +130,8 @@ def settings(users: Users, values: Mapping[str, Bounds], label: str | None, tag:
     if users.encoder is not None:
         of = f", of = {_toml(label)}" if label in values else ""
         parts.append(
-            f'[models.{_toml(tag)}]\nfeatures = {len(users.encoder)}\nlabels = [{{kind = "binary"{of}}}]\n'
+            f'[models.{_toml(tag)}]\ncolumns = [{{kind = "bytes", count = {len(users.encoder)}}}]\n'
+            f'labels = [{{kind = "binary"{of}}}]\n'
             f'encoder = "{users.encoder.digest.hex()}"\n'
         )
     return "".join(parts)

@@ -65,7 +65,7 @@ def begin(
     )
     drawn = plans.drawn(sampling_rate, batches, sampling, held_out)
     document, digests = home.sealed_to_train(datasets)
-    network = networks.network(model, networks.losses(loss, model), document.trained(tag).features)
+    network = networks.network(model, networks.losses(loss, model), described.byte_features(document, tag))
     check_encoder(document.trained(tag), encoder)
     fits = sample is None or (sample.dtype == np.uint8 and sample.shape[1:] == (network.features,))
     plans.refuse((not fits, f"a sample is rows of {network.features} bytes, as the encoder makes them"))

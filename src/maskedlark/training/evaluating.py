@@ -77,7 +77,8 @@ def evaluate(
     declared = document.trained(asked.tag)
     check_encoder(declared, asked.encoder)
     spaces = [label.space() for label in declared.labels]
-    network = networks.network(asked.model, networks.losses(asked.loss, asked.model), declared.features)
+    features = described.byte_features(document, asked.tag)
+    network = networks.network(asked.model, networks.losses(asked.loss, asked.model), features)
     sent = networks.quantised(network, asked.model, rows if sample is None else sample, bits)
     arguments = EvaluationArguments(
         tag=asked.tag,

@@ -27,7 +27,11 @@ LABELS = {
 
 
 def document(*labels, kind="gaussian"):
-    declared = {"tag": "clicks", "features": 4, "labels": [LABELS[each][0] for each in labels]}
+    declared = {
+        "tag": "clicks",
+        "columns": [{"kind": "bytes", "count": 4}],
+        "labels": [LABELS[each][0] for each in labels],
+    }
     mechanisms = {
         "sums": {"kind": "laplace", "noise_floor": 1.0},
         "gradient": {"kind": kind, "noise_floor": 0.5},

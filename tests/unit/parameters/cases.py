@@ -42,18 +42,23 @@ def settings(**changes: Any) -> dict[str, Any]:
         "keys": ["campaign", "place"],
         "values": [{"name": "purchase", "low": 0, "high": 50_000}, {"name": "visit", "low": 0, "high": 1}],
         "models": [
-            {"tag": "clicks", "features": 4, "labels": [{"kind": "binary"}], "gradient_bound": 1.0},
+            {
+                "tag": "clicks",
+                "columns": [{"kind": "bytes", "count": 4}],
+                "labels": [{"kind": "binary"}],
+                "gradient_bound": 1.0,
+            },
             {
                 "tag": "basket",
-                "features": 2,
+                "columns": [{"kind": "bytes", "count": 2}],
                 "labels": [{"kind": "reals", "of": "purchase", "low": 0, "high": 100, "buckets": 10}],
                 "gradient_bound": 2.0,
             },
         ],
         "decoys": [
             {"keys": {"campaign": "spring", "place": 7}},
-            {"tag": "clicks", "features": "00ff80aa"},
-            {"tag": "basket", "features": "0102"},
+            {"tag": "clicks", "columns": "00ff80aa"},
+            {"tag": "basket", "columns": "0102"},
         ],
         "fake_rate": 0.2,
         "attribution_window_s": 7 * 86_400,

@@ -32,16 +32,21 @@ def document(helpers: int = 2, **changes: Any) -> Document:
         for i, key in enumerate(HELPER_KEYS[:helpers])
     ]
     models = [
-        {"tag": TAG, "features": FEATURES, "labels": [{"kind": "binary"}], "gradient_bound": 1.0},
+        {
+            "tag": TAG,
+            "columns": [{"kind": "bytes", "count": FEATURES}],
+            "labels": [{"kind": "binary"}],
+            "gradient_bound": 1.0,
+        },
         {
             "tag": "kinds",
-            "features": FEATURES,
+            "columns": [{"kind": "bytes", "count": FEATURES}],
             "labels": [{"kind": "categorical", "of": "purchase", "classes": 3}],
             "gradient_bound": 1.0,
         },
         {
             "tag": "two",
-            "features": FEATURES,
+            "columns": [{"kind": "bytes", "count": FEATURES}],
             "labels": [{"kind": "binary"}, {"kind": "binary", "of": "purchase"}],
             "gradient_bound": 1.0,
         },

@@ -28,7 +28,12 @@ SIGMAS = 6.0
 
 def client(folder, *losses, helpers=2, floor=0.5):
     models = [
-        {"tag": "clicks", "features": 4, "labels": [LABELS[loss] for loss in losses], "gradient_bound": 1.0}
+        {
+            "tag": "clicks",
+            "columns": [{"kind": "bytes", "count": 4}],
+            "labels": [LABELS[loss] for loss in losses],
+            "gradient_bound": 1.0,
+        }
     ]
     mechanisms = {
         "sums": {"kind": "laplace", "noise_floor": 1.0},

@@ -119,7 +119,7 @@ def test_where_labels_were_randomised_nothing_is_charged():
     models = [
         {
             "tag": TAG,
-            "features": 6,
+            "columns": [{"kind": "bytes", "count": 6}],
             "labels": [{"kind": "binary"}],
             "gradient_bound": 1.0,
             "randomised_response": {"epsilon": 1.0},
