@@ -153,16 +153,18 @@ class Queries:
 
     def _noise_for(self, spec: QuerySpec, epsilon: float) -> float:
         """The least noise with which the query costs at most this, on top of earlier queries."""
-        delta = Account(spec.document).delta(spec.question.tag)
+        account, tag = Account(spec.document), spec.question.tag
+        delta, mixed = account.delta(tag), account.mixed(tag)
         count = len(spec.question.columns)
-        receipts = self._charged(spec.document, spec.question.tag)
+        receipts = self._charged(spec.document, tag)
         least = []
         for dataset in spec.datasets:
             entries = [each.entry() for each in receipts if dataset.hex() in each.datasets]
             before = [each.charge for each in entries if isinstance(each.charge, Charge)]
-            room = accountant.epsilon(before, delta) + epsilon
+            room = accountant.epsilon(before, delta, mixed=mixed) + epsilon
             try:
-                least.append(accountant.noise_for(spec.mechanism.kind, count, room, delta, before))
+                kind = spec.mechanism.kind
+                least.append(accountant.noise_for(kind, count, room, delta, before, mixed=mixed))
             except NotDeclared:
                 raise BadArguments(f"no noise makes {count} columns cost only ε = {epsilon:g}") from None
         return max(least)

@@ -5,9 +5,12 @@ import json
 import pytest
 
 from maskedlark.core.purpose import Purpose
+from maskedlark.dp import accountant
+from maskedlark.dp.accountant import Charge
 from maskedlark.dp.sampling import Sampling
 from maskedlark.errors import MaskedLarkError
 from maskedlark.ledger import receipt, trail
+from maskedlark.ledger.budget import Account
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import ReleaseReceipt, SignedReceipt
 from tests.unit.ledger import ledgers
@@ -95,6 +98,27 @@ def test_laplace_evaluations_beside_gaussian_gradients_add_up_over_the_same_reco
     ):
         with pytest.raises(BadReceipt, match=says):
             verify(rechained(chain, at, **changes), document)
+
+
+def test_single_releases_of_both_kinds_are_charged_for_a_mixture_chosen_on_the_way(tmp_path):
+    """An operator's own function has Gaussian noise, evaluations over the same records Laplace noise."""
+    declared = cases.settings()["mechanisms"]
+    mechanisms = {**declared, "evaluation": declared["sums"], "cells": declared["gradient"]}
+    document = cases.make(k=1, mechanisms=mechanisms)
+    assert Account(document).mixed("clicks")
+    assert Account(document).mixed(None), "a function of one's own may also be over reports to aggregate"
+    assert not Account(cases.make()).mixed("clicks")
+    assert not Account(cases.make(mechanisms={**declared, "evaluation": declared["sums"]})).mixed("clicks")
+    ledger, database, _ = ledgers.at(tmp_path)
+    ledgers.freeze(ledger, database, document, DATASETS[0], purpose=Purpose.TRAIN)
+    ledger.charge(document, question(1, noise=8.0, tag="clicks"))
+    ledger.charge(document, question(2, noise=8.0, kind="gaussian", tag="clicks", function="cells"))
+    charges = [Charge("laplace", 8.0, 1), Charge("gaussian", 8.0, 1)]
+    delta = Account(document).delta("clicks")
+    spent = verify(ledgers.chain(ledger), document).spent()[document.digest.hex()]
+    assert spent.epsilon == pytest.approx(accountant.epsilon(charges, delta, mixed=True))
+    assert spent.epsilon > accountant.epsilon(charges, delta)
+    database.close()
 
 
 def test_a_chain_made_again_by_its_own_helper_holds(chain):
