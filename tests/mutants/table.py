@@ -315,6 +315,20 @@ MUTANTS = (
         "tests/unit/helper/test_recovery.py",
     ),
     Mutant(
+        "the order: the first helper alone decides what the rest of a budget is for",
+        SOURCE + "adserver/queries.py",
+        "verified = [self._first(stored, first)]",
+        "verified, others = at_once([partial(self._first, stored, first), *others]), []",
+        "tests/unit/adserver/test_asking_order.py",
+    ),
+    Mutant(
+        "the order: the first helper is the last to refund a session",
+        SOURCE + "adserver/session.py",
+        "closed = at_once(others, self._pool)",
+        "closed = at_once([first, *others], self._pool)[1:]",
+        "tests/unit/adserver/test_asking_order.py",
+    ),
+    Mutant(
         "the retention: a dataset that is being sent keeps its reports",
         SOURCE + "adserver/retention.py",
         "for stays in sorted(same, key=lambda stays: stays.start):",

@@ -38,7 +38,7 @@ class RequestState(StrEnum):
     """Some helper may have charged it, and not all answers are stored."""
     ANSWERED = "answered"
     REFUSED = "refused"
-    """Every helper refused it: nothing was charged."""
+    """The first helper refused it, and no other is asked: nothing was charged."""
     FORGOTTEN = "forgotten"
     """Abandoned before all answers were here: what was charged stays charged."""
 

@@ -14,7 +14,7 @@ from maskedlark.dp.accountant import Charge
 from maskedlark.errors import BadArguments, Expired, NoiseTooSmall
 from maskedlark.functions.sums import Sums
 from maskedlark.ledger import receipt, trail
-from maskedlark.ledger.errors import BadReceipt, BudgetExhausted
+from maskedlark.ledger.errors import AnswerLost, BadReceipt, BudgetExhausted
 from maskedlark.ledger.receipt import ReleaseReceipt
 from maskedlark.parameters.document import NoMechanism
 from maskedlark.release.errors import MixedDatasets, TooFewRecords, UnknownFunction
@@ -119,6 +119,62 @@ def test_a_crash_between_the_answer_and_its_keeping_charges_nothing_more(world, 
     world.client = world.start()
     world.client.query(["purchase"], "campaign")
     assert [len(spent(world, place)) for place in range(2)] == [1, 1]
+
+
+@pytest.mark.parametrize("how", ["before", "after"])
+def test_nobody_is_asked_while_the_first_helper_is_away(world, how):
+    world.helpers[0].fail = [how] * 3
+    with pytest.raises(HelperAway, match="helper-0"):
+        world.client.query(["purchase"], "campaign")
+    (pending,) = world.client.pending()
+    assert world.helpers[1].received == []
+    assert world.client.query(["purchase"], "campaign").request == pending.id
+    assert [len(spent(world, place)) for place in range(2)] == [1, 1]
+
+
+def test_nobody_is_asked_before_the_first_helpers_receipt_holds(world):
+    resigned(world, 0, function="gradient")
+    with pytest.raises(BadReceipt, match="helper-0 gave a receipt of another function"):
+        world.client.query(["purchase"], "campaign")
+    assert len(world.client.pending()) == 1
+    assert world.helpers[1].received == []
+
+
+def test_a_refusal_of_the_first_helper_ends_a_question_and_is_heard_by_nobody_else(world):
+    world.helpers[0].expired = {"monday"}
+    with pytest.raises(Expired):
+        world.client.query(["purchase"], "campaign")
+    assert world.client.pending() == []
+    assert world.helpers[1].received == []
+
+
+def test_a_crash_before_the_others_are_asked_charges_nothing_twice(world, monkeypatch):
+    def dead(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("maskedlark.adserver.queries.at_once", dead)
+        with pytest.raises(KeyboardInterrupt):
+            world.client.query(["purchase"], "campaign")
+    world.client.close()
+    world.client = world.start()
+    (pending,) = world.client.pending()
+    assert world.client.query(["purchase"], "campaign").request == pending.id
+    assert [helper.received for helper in world.helpers] == [[pending.body]] * 2, "each was asked once"
+
+
+def test_what_the_first_helper_charged_and_cannot_repeat_is_not_called_refused(world, monkeypatch):
+    world.helpers[0].fail = ["after"] * 3
+    with pytest.raises(HelperAway):
+        world.client.query(["purchase"], "campaign")
+
+    def lost(body):
+        raise AnswerLost("it was answered and charged, but its noise was lost since")
+
+    monkeypatch.setattr(world.helpers[0], "release", lost)
+    with pytest.raises(AnswerLost, match=r"is pending: .*`--forget` lets go of it"):
+        world.client.query(["purchase"], "campaign")
+    assert len(world.client.pending()) == 1
 
 
 def test_another_question_does_not_take_a_pending_ones_place(world):
@@ -341,10 +397,15 @@ def test_a_refusal_of_one_helper_leaves_the_question_pending(world):
         except BudgetExhausted:
             break
     helper.received.clear()
-    with pytest.raises(BudgetExhausted):
+    with pytest.raises(BudgetExhausted) as caught:
         world.client.query(["purchase"], "campaign")
     (pending,) = world.client.pending()
     assert pending.state == RequestState.PENDING
+    said = str(caught.value)
+    assert said.startswith("helper-1: this would cost")
+    assert "helper-0 has charged it already. This helper counts charges that helper-0 does not" in said
+    assert f"--resume {pending.id}` finishes it" in said
+    assert caught.value.facts()["wanted_epsilon"] == 1.0
     world.client.forget(pending.id)
     assert world.client.pending() == []
 
