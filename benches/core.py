@@ -6,7 +6,7 @@ import numpy as np
 
 from benches.timing import one_core, seconds, side_by_side
 from maskedlark.core import field, sharing
-from maskedlark.core.declared import Model
+from maskedlark.core.declared import Bytes, Model
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import SystemRandomness
 from maskedlark.wire import batch, decrypt, payload, report
@@ -31,7 +31,7 @@ def measure(progress: Callable[[str], None]) -> dict[str, object]:
     """One core, one run. A whole report for two helpers counts two seals."""
     one_core()
     rng = SystemRandomness()
-    model = Model("ConversionModel11005", FEATURES)
+    model = Model("ConversionModel11005", (Bytes(FEATURES),))
     keys = [OpeningKey.generate(rng) for _ in range(HELPERS)]
     recipients = tuple(Recipient(f"helper-{i}", key.sealing) for i, key in enumerate(keys))
     size = payload.size([model])

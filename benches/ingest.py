@@ -147,7 +147,12 @@ class _Sealed(NamedTuple):
 
 
 def _document() -> Document:
-    model = {"tag": TAG, "features": FEATURES, "labels": [{"kind": "binary"}], "gradient_bound": 1.0}
+    model = {
+        "tag": TAG,
+        "columns": [{"kind": "bytes", "count": FEATURES}],
+        "labels": [{"kind": "binary"}],
+        "gradient_bound": 1.0,
+    }
     return make(models=[model], decoys=[], fake_rate=0.0)
 
 

@@ -66,9 +66,14 @@ def _document() -> document.Document:
         "k": 50,
         "budget": {"epsilon": 8, "delta": 1e-6},
         "training": {"adserver": {"epsilon": 4, "delta": 1e-6}, "coalition": {"epsilon": 40, "delta": 1e-6}},
-        "mechanisms": {"train": {"kind": "gaussian", "noise_floor": 0.5}},
+        "mechanisms": {"gradient": {"kind": "gaussian", "noise_floor": 0.5}},
         "models": [
-            {"tag": "bench", "features": FEATURES, "labels": [{"kind": "binary"}], "gradient_bound": 1}
+            {
+                "tag": "bench",
+                "columns": [{"kind": "bytes", "count": FEATURES}],
+                "labels": [{"kind": "binary"}],
+                "gradient_bound": 1,
+            }
         ],
         "attribution_window_s": 604_800,
         "delay": {"kind": "uniform", "max_s": 86_400},

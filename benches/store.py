@@ -16,7 +16,7 @@ from maskedlark.adserver.config import Limits
 from maskedlark.adserver.report_store import Reports
 from maskedlark.adserver.uploads import UploadHandler
 from maskedlark.clock import FixedClock
-from maskedlark.core.declared import Model
+from maskedlark.core.declared import Bytes, Model
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import SystemRandomness
 from maskedlark.storage.engine import open_database
@@ -116,7 +116,7 @@ def _bare_postgresql(url: str) -> Store:
 def _rows(count: int) -> list[Row]:
     """Reports of one document and hour, as the table has them; random bytes are as good as sealed ones."""
     rng = SystemRandomness()
-    sealed = payload.size([Model("ConversionModel11005", FEATURES)]) + OVERHEAD
+    sealed = payload.size([Model("ConversionModel11005", (Bytes(FEATURES),))]) + OVERHEAD
     key_ids = [bytes([place]) * KEY_ID_BYTES for place in range(HELPERS)]
     made: list[Row] = []
     for _ in range(count):

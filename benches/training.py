@@ -78,13 +78,13 @@ budget = {{epsilon = {most}, delta = 1e-3}}
 training = {{adserver = {{epsilon = {less}, delta = 1e-3}}, coalition = {{epsilon = {most}, delta = 1e-3}}}}
 [[models]]
 tag = "{tag}"
-features = {features}
+columns = [{{kind = "bytes", count = {features}}}]
 labels = [{label}]
 gradient_bound = {bound}
 {local}
 [mechanisms]
-train = {{kind = "gaussian", noise_floor = 0.01}}
-aggregate = {{kind = "laplace", noise_floor = 1.0}}
+gradient = {{kind = "gaussian", noise_floor = 0.01}}
+sums = {{kind = "laplace", noise_floor = 1.0}}
 """
 
 

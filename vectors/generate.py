@@ -14,7 +14,7 @@ import numpy as np
 
 from maskedlark.core import field, sharing
 from maskedlark.core.candidates import ALL, CandidatePolicy, Pair, Sample
-from maskedlark.core.declared import Measure, Model, Value
+from maskedlark.core.declared import Bytes, Measure, Model, Value
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import FixedRandomness, Randomness
@@ -29,12 +29,12 @@ from vectors import FOLDER
 
 Vectors = list[dict[str, Any]]
 
-MODEL = Model("ConversionModel11005", 6)
+MODEL = Model("ConversionModel11005", (Bytes(6),))
 MEASURE = Measure(("campaign", "place"), (Value("purchase", 0, 500), Value("signup", 0, 1)))
 PARAMETERS = bytes(range(32))
 HOUR = 498_456
 HELPERS = ("helper-0.example", "helper-1.example", "helper-2.example")
-BASKET = Model("Basket", 2, (LabelSpace.integers(-300, 300), LabelSpace.categorical(3)), Sample(3))
+BASKET = Model("Basket", (Bytes(2),), (LabelSpace.integers(-300, 300), LabelSpace.categorical(3)), Sample(3))
 
 
 class Recording(Randomness):
@@ -103,7 +103,7 @@ def masks() -> Vectors:
     policies: dict[str, CandidatePolicy] = {"all": ALL, "pair": Pair(), "sample of 3": Sample(3)}
     vectors = []
     for name, policy in policies.items():
-        model = Model("tag", 0, (LabelSpace.categorical(5),), policy)
+        model = Model("tag", (), (LabelSpace.categorical(5),), policy)
         for label in (0, 1, 4, None):
             rng = Recording(f"masks {name} {label}")
             shown, secret = model.mask([[label or 0]], np.array([label is not None]), rng)

@@ -57,7 +57,7 @@ k = {k}
 keys = ["segment", "channel", "zip_code", "history_segment"]
 budget = {{epsilon = 100.0, delta = 0.0}}
 values = {{visit = [0, 1], conversion = [0, 1], spend = [0, {most_cents}]}}
-mechanisms.aggregate = {{kind = "laplace", noise_floor = 0.01}}
+mechanisms.sums = {{kind = "laplace", noise_floor = 0.01}}
 """
 
 

@@ -28,9 +28,9 @@
     Refused: BeforeRecovery, CannotOpen, FromTheFuture, NotAsDeclared, OtherOrigin, OtherParameters,
         PastLifetime, Replayed, WrongColumnHash, WrongHelper, WrongPurpose
     ReleaseRefused: AccountClosed, AnswerLost, AnswerTooLarge, BadArguments, BudgetExhausted,
-        CannotRepeat, DeltaExhausted, MixedDatasets, NoSuchSession, NoSuchStep, NoiseTooSmall,
-        OtherPurpose, RequestIdReused, SessionClosed, SessionLost, SlotTaken, StepOver, StepTaken,
-        TooFewRecords, TooManyRecords, UnknownFunction
+        CannotRepeat, DeltaExhausted, MixedDatasets, NoMechanism, NoSuchSession, NoSuchStep,
+        NoiseTooSmall, OtherPurpose, RequestIdReused, SessionClosed, SessionLost, SlotTaken, StepOver,
+        StepTaken, TooFewRecords, TooManyRecords, UnknownFunction
     BadArguments: OverCeiling
     RequestRefused: BadRequestSignature, NotForUs, StaleRequest, UnsignedRequest, WrongDigest
     BadRequestSignature: UndeclaredKey

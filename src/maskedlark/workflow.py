@@ -16,11 +16,11 @@ and train with it as with the services.
     ... k = 20
     ... keys = ["city"]
     ... values.profit = [0, 100]
-    ... models.clicks.features = 3
+    ... models.clicks.columns = [{kind = "bytes", count = 3}]
     ... budget = {epsilon = 90.0, delta = 1e-3}
     ... training = {adserver = {epsilon = 50.0, delta = 1e-4}, coalition = {epsilon = 80.0, delta = 1e-4}}
-    ... mechanisms.aggregate = {kind = "laplace", noise_floor = 1.0}
-    ... mechanisms.train = {kind = "gaussian", noise_floor = 0.2}
+    ... mechanisms.sums = {kind = "laplace", noise_floor = 1.0}
+    ... mechanisms.gradient = {kind = "gaussian", noise_floor = 0.2}
     ... ''', 2, SystemClock(), SystemRandomness())  # a document, and its two helpers
     >>> dataset = workflow.make_aggregate_dataset("sales", [["Rome"] * 50], [[7] * 50])
     >>> [row.group for row in workflow.query(["count", "profit"], by="city").rows]

@@ -62,7 +62,7 @@ def _documents() -> list[Decoder]:
         ),
         Decoder(
             "signed document",
-            ("parameters.chain.decode", "parameters.chain._refuse_format_1", "parameters.chain.Signed.names"),
+            ("parameters.chain.decode", "parameters.chain._refuse_older", "parameters.chain.Signed.names"),
             tuple(each.encode() for each in SIGNED),
             _named,
             (InvalidDocument,),

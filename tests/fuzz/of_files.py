@@ -206,7 +206,7 @@ helper-1 = "{HELPER_KEYS[1].verifying.public.hex()}"
 [values]
 purchase = [0, 50000]
 [models.clicks]
-features = 100
+columns = [{{kind = "bytes", count = 100}}]
 [budget]
 epsilon = 8.0
 delta = 1e-6

@@ -21,7 +21,7 @@ SETTINGS = """
 keys = ["campaign"]
 k = 50
 budget = {epsilon = 8.0, delta = 0.0}
-mechanisms = {aggregate = {kind = "laplace", noise_floor = 0.1}}
+mechanisms = {sums = {kind = "laplace", noise_floor = 0.1}}
 [values]
 bought = [0, 1]
 """

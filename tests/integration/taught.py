@@ -35,17 +35,17 @@ budget = {{epsilon = 90.0, delta = 1e-3}}
 training = {{adserver = {{epsilon = 80.0, delta = 1e-3}}, coalition = {{epsilon = 90.0, delta = 1e-3}}}}
 [[models]]
 tag = "{TAG}"
-features = {FEATURES}
+columns = [{{kind = "bytes", count = {FEATURES}}}]
 labels = [{{kind = "binary"}}]
 gradient_bound = 1.0
 [[models]]
 tag = "other"
-features = {FEATURES}
+columns = [{{kind = "bytes", count = {FEATURES}}}]
 labels = [{{kind = "binary"}}]
 gradient_bound = 1.0
-[mechanisms.train]
-kind = "gaussian"
-noise_floor = 0.1
+[mechanisms]
+gradient = {{kind = "gaussian", noise_floor = 0.1}}
+evaluation = {{kind = "gaussian", noise_floor = 0.1}}
 """
 
 

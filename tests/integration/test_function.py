@@ -28,15 +28,16 @@ SETTINGS = f"""
 k = 100
 budget = {{epsilon = 8.0, delta = 1e-6}}
 training = {{adserver = {{epsilon = 8.0, delta = 1e-6}}, coalition = {{epsilon = 8.0, delta = 1e-6}}}}
+mechanisms.feature_times_label = {{kind = "gaussian", noise_floor = 1.0}}
 [models.{TAG}]
-features = {WIDTH}
+columns = [{{kind = "bytes", count = {WIDTH}}}]
 """
 
 
 class FeatureTimesLabel(Function):
     """The sum of x · y: for a binary label, each feature over those who converted."""
 
-    name = "feature-times-label"
+    name = "feature_times_label"
     purpose = Purpose.TRAIN
 
     def ask(self, document: Document, arguments: Arguments) -> Query:

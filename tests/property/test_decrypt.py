@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from maskedlark.core import field
 from maskedlark.core.candidates import Pair, Sample
-from maskedlark.core.declared import Measure, Model, Value
+from maskedlark.core.declared import Bytes, Measure, Model, Value
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import DoesNotFit
@@ -36,13 +36,13 @@ NOW, LIFETIME_S = 480_000 * 3600 + 100, 24 * 3600
 TERMS = Terms("ads.example", b"d" * 32, LIFETIME_S, NOW)
 MEASURE = Measure(("campaign", "city"), (Value("euros", 0, 9),))
 MODELS = [
-    Model("all", 5),
-    Model("lla", 5),  # of the same form but for its tag
-    Model("two labels", 0, (LabelSpace.integers(-300, 300), LabelSpace.binary())),
-    Model("pair", 3, (LabelSpace.integers(-2, 3),), Pair()),
-    Model("sample", 3, (LabelSpace.integers(-300, 300), LabelSpace.binary()), Sample(3)),
+    Model("all", (Bytes(5),)),
+    Model("lla", (Bytes(5),)),  # of the same form but for its tag
+    Model("two labels", (), (LabelSpace.integers(-300, 300), LabelSpace.binary())),
+    Model("pair", (Bytes(3),), (LabelSpace.integers(-2, 3),), Pair()),
+    Model("sample", (Bytes(3),), (LabelSpace.integers(-300, 300), LabelSpace.binary()), Sample(3)),
 ]
-UNKNOWN = Model("unknown", 5)
+UNKNOWN = Model("unknown", (Bytes(5),))
 
 
 def opener(purpose: Purpose, place: int, bound: bool) -> Opener:
@@ -175,7 +175,7 @@ FAULTS: dict[str, Fault] = {
     "other values": lambda making: making.show(making.aggregate({"campaign": 1, "city": 2}, ("visits",))),
     "too long a key": lambda making: making.show(making.aggregate({"campaign": 1, "city": "x" * 65})),
     "unknown tag": lambda making: making.show(making.train(UNKNOWN)),
-    "a feature too few": lambda making: making.show(making.train(replace(MODELS[0], features=4))),
+    "a feature too few": lambda making: making.show(making.train(replace(MODELS[0], columns=(Bytes(4),)))),
     "candidates in another order": other_candidates,
     "a short secret": lambda making: setattr(making, "secret", making.secret[:-1]),
     "no secret": lambda making: setattr(making, "secret", b""),

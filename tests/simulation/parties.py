@@ -286,7 +286,7 @@ def settings(origin: str, helpers: int) -> dict[str, Any]:
         "k": 2,
         "budget": {"epsilon": 2.0, "delta": 1e-6},
         "training": None,
-        "mechanisms": {"aggregate": {"kind": "laplace", "noise_floor": 1.0}},
+        "mechanisms": {"sums": {"kind": "laplace", "noise_floor": 1.0}},
         "max_records": 1 << 10,
         "keys": ["campaign"],
         "values": [{"name": "purchase", "low": 0, "high": MAX_VALUE}],

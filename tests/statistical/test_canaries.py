@@ -35,7 +35,7 @@ SETTINGS = """
 keys = ["canary"]
 k = 1
 budget = {{epsilon = 100.0, delta = {delta}}}
-mechanisms = {{aggregate = {{kind = "{kind}", noise_floor = 0.5}}}}
+mechanisms = {{sums = {{kind = "{kind}", noise_floor = 0.5}}}}
 [values]
 euros = [0, 100]
 """

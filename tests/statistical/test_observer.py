@@ -142,8 +142,13 @@ def test_one_helper_cannot_tell_fakes_from_real_records_like_the_decoys(place):
 
 
 def _only_clicks() -> dict[str, Any]:
-    model = {"tag": "clicks", "features": 4, "labels": [{"kind": "binary"}], "gradient_bound": 1.0}
-    decoys = [{"keys": {"campaign": "spring", "place": 7}}, {"tag": "clicks", "features": "00ff80aa"}]
+    model = {
+        "tag": "clicks",
+        "columns": [{"kind": "bytes", "count": 4}],
+        "labels": [{"kind": "binary"}],
+        "gradient_bound": 1.0,
+    }
+    decoys = [{"keys": {"campaign": "spring", "place": 7}}, {"tag": "clicks", "columns": "00ff80aa"}]
     return {"models": [model], "decoys": decoys}
 
 

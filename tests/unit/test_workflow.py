@@ -28,14 +28,15 @@ k = {k}
 keys = ["campaign", "city"]
 budget = {{epsilon = {epsilon}, delta = 0.0}}
 values = {{profit = [-20, 100], visit = [0, 1]}}
-mechanisms.aggregate = {{kind = "laplace", noise_floor = {floor}}}
+mechanisms.sums = {{kind = "laplace", noise_floor = {floor}}}
 """
 TRAIN = """
 k = 20
 budget = {epsilon = 90.0, delta = 1e-3}
 training = {adserver = {epsilon = 50.0, delta = 1e-4}, coalition = {epsilon = 80.0, delta = 1e-4}}
-mechanisms.train = {kind = "gaussian", noise_floor = 0.2}
-models.clicks = {features = 3}
+mechanisms.gradient = {kind = "gaussian", noise_floor = 0.2}
+mechanisms.evaluation = {kind = "gaussian", noise_floor = 0.2}
+models.clicks.columns = [{kind = "bytes", count = 3}]
 """
 
 

@@ -63,7 +63,7 @@ def test_quantisation(vector):
 @pytest.mark.parametrize("vector", load("masks"))
 def test_masks(vector):
     policy = {"all": ALL, "pair": Pair(), "sample of 3": Sample(3)}[vector["policy"]]
-    model = Model("tag", 0, (LabelSpace(tuple(vector["space"])),), policy)
+    model = Model("tag", (), (LabelSpace(tuple(vector["space"])),), policy)
     rng = Replayed(bytes.fromhex(vector["drawn"]))
     shown, secret = model.mask([[vector["label"] or 0]], np.array([vector["label"] is not None]), rng)
     assert shown[0][0].tolist() == vector["candidates"]

@@ -68,13 +68,14 @@ class QuerySpec:
 
     @cached_property
     def question(self) -> Query:
-        """The function with its arguments. Raises if they are wrong, before any helper is asked."""
+        """The function with its arguments. Raises if it cannot be asked, before any helper is."""
+        self.mechanism  # noqa: B018 - without one no helper would answer
         return self.function.ask(self.document, self.arguments)
 
     @property
     def mechanism(self) -> Mechanism:
-        """How noise is drawn, and its floor."""
-        return self.document.mechanisms[self.function.purpose.value]
+        """How noise is drawn, and its floor. Raises if the document declares none for the function."""
+        return self.document.mechanism(self.function.name)
 
 
 _REFUSALS = ReleaseRefused, FieldOverflow, Expired
@@ -165,16 +166,18 @@ class Queries:
 
     def _noise_for(self, spec: QuerySpec, epsilon: float) -> float:
         """The least noise with which the query costs at most this, on top of earlier queries."""
-        delta = Account(spec.document).delta(spec.question.tag)
+        account, tag = Account(spec.document), spec.question.tag
+        delta, mixed = account.delta(tag), account.mixed(tag)
         count = len(spec.question.columns)
-        receipts = self._charged(spec.document, spec.question.tag)
+        receipts = self._charged(spec.document, tag)
         least = []
         for dataset in spec.datasets:
             entries = [each.entry() for each in receipts if dataset.hex() in each.datasets]
             before = [each.charge for each in entries if isinstance(each.charge, Charge)]
-            room = accountant.epsilon(before, delta) + epsilon
+            room = accountant.epsilon(before, delta, mixed=mixed) + epsilon
             try:
-                least.append(accountant.noise_for(spec.mechanism.kind, count, room, delta, before))
+                kind = spec.mechanism.kind
+                least.append(accountant.noise_for(kind, count, room, delta, before, mixed=mixed))
             except NotDeclared:
                 raise BadArguments(f"no noise makes {count} columns cost only ε = {epsilon:g}") from None
         return max(least)

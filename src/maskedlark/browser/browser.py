@@ -84,9 +84,9 @@ class Browser:
         if keys.keys() != set(document.keys):
             raise NotDeclared(f"a source of {origin} has the keys {', '.join(document.keys) or 'none'}")
         for tag, data in features.items():
-            wanted = document.trained(tag).features
+            wanted = document.trained(tag).width
             if len(data) != wanted:
-                raise NotDeclared(f"model {tag} takes {wanted} features, one byte each, not {len(data)}")
+                raise NotDeclared(f"model {tag} takes features of {wanted} bytes, not {len(data)}")
 
     def _schedule(self, document: Document, source: Source, number: int) -> list[Scheduled]:
         """All reports of a source, and its fakes, each with its own time."""

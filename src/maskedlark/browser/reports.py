@@ -38,11 +38,17 @@ class Parameters(Protocol):
 
 
 def noised(model: TrainedModel, features: bytes, rng: Randomness) -> bytes:
-    """A source's features with the declared local noise."""
+    """A source's encoded columns with the declared local noise."""
+    return with_noise(model, np.frombuffer(features, np.uint8).reshape(1, -1), rng).tobytes()
+
+
+def with_noise(model: TrainedModel, rows: NDArray[np.uint8], rng: Randomness) -> NDArray[np.uint8]:
+    """Encoded columns (n, d), the byte features among them with the declared local noise."""
     if model.feature_noise is None:
-        return features
-    rows = np.frombuffer(features, np.uint8).reshape(1, -1)
-    return local_dp.features(rows, model.feature_noise.declared(), rng).tobytes()
+        return rows
+    noisy, span = rows.copy(), model.declared().byte_span
+    noisy[:, span] = local_dp.features(rows[:, span], model.feature_noise.declared(), rng)
+    return noisy
 
 
 def draw_fakes(document: Document, rng: Randomness) -> list[Planned]:
@@ -114,7 +120,7 @@ def make(
         features = (
             source.features[model.tag]
             if source
-            else noised(model, bytes.fromhex(_decoy(document, scheduled).features or ""), rng)
+            else noised(model, bytes.fromhex(_decoy(document, scheduled).columns or ""), rng)
         )
         conversions = source.conversions if source else 0
         labels = [[label_of(label, values, conversions)] for label in model.labels]

@@ -180,7 +180,7 @@ def _trained_columns(models: Mapping[str, Model], tag: str) -> dict[str, tuple[K
     """The files of a model, ids first. Named by the model's index: a tag may hold any characters."""
     place, model = list(models).index(tag), models[tag]
     labels = [] if isinstance(model.policy, All) else model.labels
-    kinds = {"ids": (_U1, ID_BYTES), "features": (_U1, model.features), "shares": (_I8, model.secrets())}
+    kinds = {"ids": (_U1, ID_BYTES), "features": (_U1, model.width), "shares": (_I8, model.secrets())}
     kinds |= {f"candidates-{i}": (_I8, model.policy.count(space)) for i, space in enumerate(labels)}
     return {f"{place}-{name}": kind for name, kind in kinds.items()}
 

@@ -190,7 +190,13 @@ class Account:
         courses = self._courses(charged)
         left_epsilon = min(room.adserver - courses.adserver, room.coalition - courses.coalition)
         delta = self.delta(entry.stream)
-        return accountant.noise_for(charge.mechanism, charge.columns, left_epsilon, delta, charged.charges)
+        asked = charge.mechanism, charge.columns, left_epsilon, delta, charged.charges
+        return accountant.noise_for(*asked, mixed=self.mixed(entry.stream))
+
+    def mixed(self, stream: Stream) -> bool:
+        """Whether a stream's single releases may be of both kinds. An operator's function may be of any."""
+        others = {"gradient", "evaluation" if stream is None else "sums"}
+        return len({each.kind for name, each in self._document.mechanisms.items() if name not in others}) > 1
 
     def delta(self, stream: Stream) -> float:
         """The δ at which the ε of a stream's single releases is computed: half of a model's."""
@@ -242,7 +248,7 @@ class Account:
 
     def _figure(self, stream: Stream, charged: _Charged) -> EpsilonPair:
         courses = self._courses(charged)
-        single = accountant.epsilon(charged.charges, self.delta(stream))
+        single = accountant.epsilon(charged.charges, self.delta(stream), mixed=self.mixed(stream))
         return EpsilonPair(single + courses.adserver, single + courses.coalition)
 
     @staticmethod

@@ -12,6 +12,7 @@ from functools import partial
 
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp import sampling
+from maskedlark.dp.accountant import Charge
 from maskedlark.dp.session_charge import SessionCharge, announced, crowded
 from maskedlark.ledger.budget import Account, Cost, Spent
 from maskedlark.ledger.errors import BadReceipt
@@ -26,7 +27,7 @@ from maskedlark.ledger.receipt import (
     SignedReceipt,
 )
 from maskedlark.parameters import randomised
-from maskedlark.parameters.document import Document
+from maskedlark.parameters.document import Document, NoMechanism
 from maskedlark.wire.signatures import VerifyingKey
 
 _CLOSE, _ABSOLUTE = 1e-9, 1e-9
@@ -133,7 +134,7 @@ class Trail:
             _check_opening(receipt, document, records)
             self._check_slots(receipt)
         else:
-            _check_noise(receipt, document)
+            _check_noise(receipt, document, receipt.charge)
         account, entry = self._account(receipt, document), receipt.entry()
         if entry is not None and not account.fits(entry):
             raise BadReceipt(f"receipt {receipt.number} exceeds the budget of a source")
@@ -183,15 +184,14 @@ def _check_opening(receipt: OpenedReceipt, document: Document, records: int) -> 
 
     `records`: of all its datasets. The model may have fewer.
     """
+    _check_noise(receipt, document, receipt.session_charge)
     if len(receipt.slots) != len(receipt.datasets):
         raise BadReceipt(f"receipt {receipt.number} has not one slot for each dataset")
     if receipt.session_charge is None:
         if (lacking := randomised.missing(document, receipt.tag)) is not None:
             raise BadReceipt(f"receipt {receipt.number} opens a session without noise, but {lacking}")
         return
-    course, mechanism = receipt.session_charge, document.mechanisms["train"]
-    if course.mechanism != mechanism.kind or course.noise < mechanism.noise_floor:
-        raise BadReceipt(f"receipt {receipt.number} has other noise than its document declares")
+    course = receipt.session_charge
     if course.steps != receipt.sampling.uses(receipt.steps) or not _follows(receipt, course):
         raise BadReceipt(f"receipt {receipt.number} has another charge than its sampling makes")
     if not crowded(course, records, document.k, receipt.sampling.held_out):
@@ -222,10 +222,18 @@ def _check_closing(receipt: ClosedReceipt, opened: OpenedReceipt) -> None:
         raise BadReceipt(f"receipt {receipt.number} keeps less of a session than was used")
 
 
-def _check_noise(receipt: ReleaseReceipt, document: Document) -> None:
-    mechanism = document.mechanisms["aggregate" if receipt.tag is None else "train"]
-    released = receipt.charge
-    if released.mechanism != mechanism.kind or released.noise < mechanism.noise_floor or not released.columns:
+def _check_noise(
+    receipt: ReleaseReceipt | OpenedReceipt, document: Document, charge: Charge | SessionCharge | None
+) -> None:
+    """Refuse other noise than the document declares for the function."""
+    try:
+        mechanism = document.mechanism(receipt.function)
+    except NoMechanism as error:
+        raise BadReceipt(f"receipt {receipt.number} answers what cannot be asked: {error}") from None
+    if charge is None:
+        return
+    empty = isinstance(charge, Charge) and not charge.columns
+    if charge.mechanism != mechanism.kind or charge.noise < mechanism.noise_floor or empty:
         raise BadReceipt(f"receipt {receipt.number} has other noise than its document declares")
 
 

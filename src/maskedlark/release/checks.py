@@ -38,9 +38,10 @@ class Dataset(Protocol):
 
 @dataclass(frozen=True, repr=False)
 class Scope:
-    """The datasets of one query or session: all under one document and for one purpose."""
+    """The datasets of one query or session of a function: all under one document, for one purpose."""
 
     datasets: tuple[Dataset, ...]
+    function: str
     find_seed: Seeds
 
     def __post_init__(self) -> None:
@@ -61,8 +62,8 @@ class Scope:
 
     @property
     def mechanism(self) -> Mechanism:
-        """How noise is drawn, as the document declares."""
-        return self.document.mechanisms[self.purpose.value]
+        """How the function's noise is drawn. Raises if the document does not declare it."""
+        return self.document.mechanism(self.function)
 
     @property
     def digests(self) -> tuple[bytes, ...]:

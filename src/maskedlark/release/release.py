@@ -21,7 +21,6 @@ import numpy as np
 
 from maskedlark.core import batches, field
 from maskedlark.core.field import FieldArray
-from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Records
 from maskedlark.dp import mechanisms, sampling
 from maskedlark.dp.accountant import Charge
@@ -243,7 +242,7 @@ class Release:
     def check(self, origin: str, request: Request) -> CheckedQuery:
         """All that a query must satisfy besides the budget. Looks at no record."""
         scope = self._scope(origin, request)
-        function = self._function(request.function, Function, scope.purpose)  # type: ignore[type-abstract]
+        function = self._function(scope, Function)  # type: ignore[type-abstract]
         query = function.ask(scope.document, request.arguments)
         records, computed = scope.size(query.tag), function.engine
         if query.part is not None:
@@ -260,7 +259,7 @@ class Release:
     def open_session(self, origin: str, body: bytes, request: SessionRequest) -> SignedReceipt:
         """Charge a whole session. The same request gets the same receipt."""
         scope = self._scope(origin, request)
-        function = self._function(request.function, SteppedFunction, scope.purpose)  # type: ignore[type-abstract]
+        function = self._function(scope, SteppedFunction)  # type: ignore[type-abstract]
         function.begin(scope.document, request.tag, request.arguments)
         scope.seeds  # noqa: B018 - before it is charged: without their seeds no step is answered
         charge = QueryCharge(
@@ -313,7 +312,7 @@ class Release:
         stored = self._sessions.find(origin, session_id)
         request = decode_session(stored.body)
         scope = self._scope(origin, request)
-        function = self._function(request.function, SteppedFunction, scope.purpose)  # type: ignore[type-abstract]
+        function = self._function(scope, SteppedFunction)  # type: ignore[type-abstract]
         course = stored.opened.session_charge
         return Session(
             request,
@@ -327,17 +326,19 @@ class Release:
 
     def _scope(self, origin: str, request: Request | SessionRequest) -> Scope:
         datasets = tuple(self._find(origin, bytes.fromhex(digest)) for digest in request.datasets)
-        return Scope(datasets, self._seeds)
+        return Scope(datasets, request.function, self._seeds)
 
-    def _function(self, name: str, of: type[F], purpose: Purpose) -> F:
+    def _function(self, scope: Scope, of: type[F]) -> F:
+        name = scope.function
         if name not in self.functions:
             raise UnknownFunction(f"no function {name!r} here; there are {', '.join(sorted(self.functions))}")
         function = self.functions[name]
         if not isinstance(function, of):
             asked = "by a query, not step by step" if isinstance(function, Function) else "step by step"
             raise UnknownFunction(f"{name} is asked {asked}")
-        if function.purpose is not purpose:
-            raise OtherPurpose(f"{name} is over reports to {function.purpose}, not to {purpose}")
+        if function.purpose is not scope.purpose:
+            raise OtherPurpose(f"{name} is over reports to {function.purpose}, not to {scope.purpose}")
+        scope.mechanism  # noqa: B018 - also a session without noise needs it: its clipping follows from it
         return function
 
 

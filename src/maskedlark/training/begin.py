@@ -24,6 +24,7 @@ from maskedlark.training import plan as plans
 from maskedlark.training.checkpoint import Run
 from maskedlark.training.errors import OtherRun
 from maskedlark.training.plan import PrivacyTarget, TrainingPlan
+from maskedlark.training.predictor import check_encoder
 from maskedlark.training.training import CHECKPOINT_EVERY, Training
 
 
@@ -64,7 +65,8 @@ def begin(
     )
     drawn = plans.drawn(sampling_rate, batches, sampling, held_out)
     document, digests = home.frozen_to_train(datasets)
-    network = networks.network(model, networks.losses(loss, model), document.trained(tag).features)
+    network = networks.network(model, networks.losses(loss, model), described.byte_features(document, tag))
+    check_encoder(document.trained(tag), encoder)
     fits = sample is None or (sample.dtype == np.uint8 and sample.shape[1:] == (network.features,))
     plans.refuse((not fits, f"a sample is rows of {network.features} bytes, as the encoder makes them"))
     clip = described.clip(document, tag, fraction, depth)

@@ -6,11 +6,11 @@ from typing import Any
 
 from rich.filesize import decimal
 
-from maskedlark.core.purpose import Purpose
 from maskedlark.dp import calibration, sampling
 from maskedlark.dp.sampling import Sampling
 from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, coalition_epsilon
 from maskedlark.errors import BadArguments, NoiseTooSmall, NotDeclared
+from maskedlark.functions.model import GRADIENT
 from maskedlark.parameters import randomised
 from maskedlark.parameters.document import Document
 from maskedlark.training.errors import OverCeiling
@@ -177,7 +177,7 @@ def session_charge(
         (open_, "give the noise, or the epsilon that it may cost: one follows from the other"),
         (other, f"against {target.against!r}: an epsilon is against 'adserver' or 'coalition'"),
     )
-    ceilings, mechanism = document.training, document.mechanisms[Purpose.TRAIN.value]
+    ceilings, mechanism = document.training, document.mechanism(GRADIENT)
     assert ceilings is not None, "a document with models has ceilings"
     # Half of a model's δ is for sessions.
     delta = ceilings.adserver.delta / len(document.models) / 2 if target.delta is None else target.delta

@@ -20,7 +20,8 @@ SETTINGS = f"""
 keys = ["campaign"]
 k = 10
 budget = {{epsilon = {QUESTIONS * COST}, delta = 0.0}}
-mechanisms = {{aggregate = {{kind = "laplace", noise_floor = {NOISE}}}}}
+mechanisms.sums = {{kind = "laplace", noise_floor = {NOISE}}}
+mechanisms.held_sums = {{kind = "laplace", noise_floor = {NOISE}}}
 [values]
 number = [0, 1048576]
 """

@@ -190,7 +190,7 @@ class Helper:
     def charging(self, body: bytes) -> QueryCharge:
         request = messages.decode_request(body)
         question = self.function.ask(self.document, request.arguments)
-        mechanism = self.document.mechanisms["aggregate"]
+        mechanism = self.document.mechanism(request.function)
         return QueryCharge(
             bytes.fromhex(request.id),
             hashlib.sha256(body).digest(),
@@ -225,7 +225,7 @@ class Helper:
                 "records": 100,
                 "k": self.document.k,
                 "helpers": len(self.document.helpers),
-                "mechanism": self.document.mechanisms["aggregate"].kind,
+                "mechanism": self.document.mechanism(request.function).kind,
                 "noise": request.noise,
                 "cost": {
                     "before": cost.before._asdict(),

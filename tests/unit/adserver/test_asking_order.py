@@ -26,7 +26,7 @@ k = 1
 keys = ["city"]
 budget = {{epsilon = {AFFORDED + 0.5}, delta = 0.0}}
 values = {{visit = [0, 1]}}
-mechanisms.aggregate = {{kind = "laplace", noise_floor = 0.5}}
+mechanisms.sums = {{kind = "laplace", noise_floor = 0.5}}
 """
 
 

@@ -24,6 +24,7 @@ from maskedlark.storage.errors import UnusedDatabase
 from maskedlark.web import key_file
 from maskedlark.web.errors import BadConfig, BadKeyFile, CorruptCache, StrangeAnswer
 from tests.unit.adserver.measuring import CONFIG, World
+from tests.unit.parameters import cases
 from tests.unit.parameters.cases import HELPER_KEYS
 from tests.unit.web.service import NOW
 
@@ -230,8 +231,9 @@ def test_an_explanation_of_another_form_is_refused(world):
 @pytest.fixture
 def generous(tmp_path):
     mechanisms = {
-        "aggregate": {"kind": "laplace", "noise_floor": 0.25},
-        "train": {"kind": "gaussian", "noise_floor": 0.5},
+        "sums": {"kind": "laplace", "noise_floor": 0.25},
+        "gradient": {"kind": "gaussian", "noise_floor": 0.5},
+        "evaluation": {"kind": "gaussian", "noise_floor": 0.5},
     }
     world = World(tmp_path, mechanisms=mechanisms)
     world.frozen()
@@ -271,7 +273,10 @@ class DoubledQuery(Query):
         raise AssertionError("only helpers compute")
 
 
-def test_a_function_of_somebody_elses_is_asked_like_any_other(world):
+def test_a_function_of_somebody_elses_is_asked_like_any_other(tmp_path):
+    mechanisms = cases.settings()["mechanisms"]
+    world = World(tmp_path, mechanisms=mechanisms | {"doubled": mechanisms["sums"]})
+    world.frozen()
     for sign, helper in zip((1, -1), world.helpers, strict=True):
         helper.function = Doubled()
         helper.tables = [([("autumn",)], [[[5 + sign * 1000, 7 - sign * 1000]]])]
@@ -284,6 +289,7 @@ def test_a_function_of_somebody_elses_is_asked_like_any_other(world):
     (table,) = tables(answered, 0.9)
     assert table.values == ("doubled[0]", "doubled[1]")
     assert {each.function for each in answered.receipts.values()} == {"doubled"}
+    world.close()
 
 
 def test_the_whole_way_on_either_database(tmp_path, database_url):

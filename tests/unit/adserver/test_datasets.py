@@ -100,7 +100,14 @@ def test_a_dataset_has_so_many_chunks_at_most(world, monkeypatch):
 
 
 def test_large_payloads_make_small_chunks():
-    models = [{"tag": "basket", "features": 6000, "labels": [{"kind": "binary"}], "gradient_bound": 2.0}]
+    models = [
+        {
+            "tag": "basket",
+            "columns": [{"kind": "bytes", "count": 6000}],
+            "labels": [{"kind": "binary"}],
+            "gradient_bound": 2.0,
+        }
+    ]
     document = make(models=models, decoys=[], fake_rate=0.0)
     small = module._parts(document, Purpose.AGGREGATE)
     large = module._parts(document, Purpose.TRAIN)

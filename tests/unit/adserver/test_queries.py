@@ -16,11 +16,13 @@ from maskedlark.functions.sums import Sums
 from maskedlark.ledger import receipt, trail
 from maskedlark.ledger.errors import AnswerLost, BadReceipt, BudgetExhausted
 from maskedlark.ledger.receipt import ReleaseReceipt
+from maskedlark.parameters.document import NoMechanism
 from maskedlark.release.errors import MixedDatasets, TooFewRecords, UnknownFunction
 from maskedlark.release.messages import Answer, AnswerTable, decode_request
 from maskedlark.storage.engine import open_database
 from maskedlark.web.errors import AlreadyFrozen, UnknownDataset
 from tests.unit.adserver.measuring import ROWS, World
+from tests.unit.parameters import cases
 from tests.unit.web.service import NOW
 
 
@@ -199,10 +201,22 @@ def test_an_unknown_request_is_refused(world):
         world.client.resume("abc")
 
 
-def test_a_question_of_a_function_that_is_not_known_here_says_so(world):
-    class Other(Sums):
-        name = "other"
+class Other(Sums):
+    name = "other"
 
+
+def test_a_function_without_declared_noise_is_refused_before_anybody_is_asked(world):
+    with pytest.raises(NoMechanism, match="no noise for other; it does for evaluation, gradient, sums"):
+        world.client.ask(Other(), {"values": ["count"]})
+    assert not any(helper.received for helper in world.helpers)
+    assert world.client.pending() == []
+
+
+def test_a_question_of_a_function_that_is_not_known_here_says_so(tmp_path):
+    mechanisms = cases.settings()["mechanisms"]
+    world = World(tmp_path, mechanisms=mechanisms | {"other": mechanisms["sums"]})
+    world.frozen()
+    world.shares([500, -3])
     with pytest.raises(Exception, match="other"):
         world.client.ask(Other(), {"values": ["count"]}, noise=1.0)
     world.client.close()
@@ -210,6 +224,7 @@ def test_a_question_of_a_function_that_is_not_known_here_says_so(world):
     (pending,) = world.client.pending()
     with pytest.raises(UnknownFunction, match="asked other"):
         world.client.resume(pending.id)
+    world.close()
 
 
 def test_mistakes_are_found_before_anybody_is_asked(world):
@@ -423,7 +438,7 @@ def test_a_pending_wish_of_a_cost_is_found_though_receipts_have_changed(world):
 
 def test_less_noise_than_the_floor_is_never_asked_for(world):
     table = world.client.query(["purchase"], "campaign", epsilon=7.5)
-    assert table.noise == world.document.mechanisms["aggregate"].noise_floor
+    assert table.noise == world.document.mechanisms["sums"].noise_floor
 
 
 def replaced(**parts):

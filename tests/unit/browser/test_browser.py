@@ -157,7 +157,7 @@ def test_local_noise_is_drawn_once_a_source_and_differs_between_sources():
     models = [
         {
             "tag": "clicks",
-            "features": 4,
+            "columns": [{"kind": "bytes", "count": 4}],
             "labels": [{"kind": "binary"}],
             "gradient_bound": 1.0,
             "feature_noise": {"epsilon": 1.0, "sensitivity": 1},
@@ -179,7 +179,7 @@ def test_local_noise_is_drawn_once_a_source_and_differs_between_sources():
     ("act", "error", "reason"),
     [
         (lambda s: s.see(features={"nothing": b""}), NotDeclared, "declares clicks, basket"),
-        (lambda s: s.see(features={"clicks": b"123"}), NotDeclared, "takes 4 features"),
+        (lambda s: s.see(features={"clicks": b"123"}), NotDeclared, "takes features of 4 bytes"),
         (lambda s: s.see(expiry_s=8 * DAY), NotDeclared, "at most 604800 whole seconds"),
         (lambda s: s.see(expiry_s=0), NotDeclared, "at most"),
         (lambda s: s.see(place="x" * 65), WrongLength, "64 bytes"),
@@ -299,7 +299,12 @@ def test_two_threads_that_report_make_every_report_once(tmp_path):
 
 
 def test_a_source_that_yields_no_report_is_refused():
-    model = {"tag": "clicks", "features": 4, "labels": [{"kind": "binary"}], "gradient_bound": 1.0}
+    model = {
+        "tag": "clicks",
+        "columns": [{"kind": "bytes", "count": 4}],
+        "labels": [{"kind": "binary"}],
+        "gradient_bound": 1.0,
+    }
     scene = Set(values=[], keys=[], models=[model], decoys=[], fake_rate=0.0)
     with pytest.raises(NotDeclared, match="yields no report"):
         scene.browser.register_source("ads.example", Kind.VIEW, "shop.example", {}, {})

@@ -110,7 +110,7 @@ def test_reports_are_in_random_order_at_random_hours_within_the_delay():
 def test_local_noise_is_on_features_and_labels_where_it_is_declared():
     model = {
         "tag": "noisy",
-        "features": 3,
+        "columns": [{"kind": "bytes", "count": 3}],
         "labels": [{"kind": "binary"}],
         "gradient_bound": 1.0,
         "feature_noise": {"epsilon": 1.0, "sensitivity": 10},
@@ -124,10 +124,28 @@ def test_local_noise_is_on_features_and_labels_where_it_is_declared():
     assert 50 < masks[:, 1].sum() < 165  # 400 coins of 0.269, six deviations to each side
 
 
+def test_local_noise_leaves_categories_as_they_are():
+    bag = {"kind": "bag", "size": 9, "length": 2}
+    columns = [{"kind": "category", "size": 300}, {"kind": "bytes", "count": 3}, bag]
+    model = {
+        "tag": "mixed",
+        "columns": columns,
+        "labels": [{"kind": "binary"}],
+        "gradient_bound": 1.0,
+        "feature_noise": {"epsilon": 1.0, "sensitivity": 10},
+    }
+    decoys = [{"tag": "mixed", "columns": "64" * 15}, {"keys": {"campaign": "spring", "place": 7}}]
+    document = make(models=[model], decoys=decoys, fake_rate=1.0)
+    rows, _, _ = population(document).train_columns("mixed", np.full((400, 15), 100, np.uint8), [[0] * 400])
+    assert rows.shape == (800, 15)
+    assert (np.delete(rows, [4, 5, 6], axis=1) == 100).all()
+    assert all(len(np.unique(rows[:, place])) > 50 for place in (4, 5, 6))
+
+
 def test_what_the_document_does_not_declare_is_refused():
     with pytest.raises(NotDeclared, match="no model 'nothing'"):
         population().train("nothing", np.zeros((1, 1), np.uint8), [[0]])
-    with pytest.raises(NotDeclared, match="takes 4 features"):
+    with pytest.raises(NotDeclared, match="takes features of 4 bytes"):
         population().train("clicks", np.zeros((1, 3), np.uint8), [[0]])
     with pytest.raises(NotDeclared, match="outside the declared"):
         population().measure([["a"], [1]], [[50_001], [0]])

@@ -27,7 +27,9 @@ LABELS = [
 LOSSES = (BinaryCrossEntropy(), SoftmaxCrossEntropy(3), SquaredError())
 MADE = network(losses=LOSSES)
 SCALES = [{"buckets": 4}, {"buckets": 3}, {"buckets": 8, "low": -2, "high": 2}]
-MODELS = [{"tag": "clicks", "features": 4, "labels": LABELS, "gradient_bound": 1.0}]
+MODELS = [
+    {"tag": "clicks", "columns": [{"kind": "bytes", "count": 4}], "labels": LABELS, "gradient_bound": 1.0}
+]
 DOCUMENT = stepping.document(models=MODELS, fake_rate=0.0, decoys=[])
 
 

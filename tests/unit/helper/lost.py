@@ -18,8 +18,9 @@ from tests.unit.helper.world import NOW, ORIGIN, World, begin, opened, question,
 
 LITTLE_NOISE: dict[str, Any] = {
     "mechanisms": {
-        "aggregate": {"kind": "laplace", "noise_floor": 0.125},
-        "train": {"kind": "gaussian", "noise_floor": 0.5},
+        "sums": {"kind": "laplace", "noise_floor": 0.125},
+        "gradient": {"kind": "gaussian", "noise_floor": 0.5},
+        "evaluation": {"kind": "gaussian", "noise_floor": 0.5},
     }
 }
 """A question may take all of a budget at once."""

@@ -89,10 +89,15 @@ def test_two_helpers_freeze_the_same_and_their_shares_add_up(tmp_path, database_
 def test_records_to_train_by_tag(tmp_path, sqlite_url):
     document = make(
         models=[
-            {"tag": "clicks", "features": 4, "labels": [{"kind": "binary"}], "gradient_bound": 1.0},
+            {
+                "tag": "clicks",
+                "columns": [{"kind": "bytes", "count": 4}],
+                "labels": [{"kind": "binary"}],
+                "gradient_bound": 1.0,
+            },
             {
                 "tag": "basket",
-                "features": 2,
+                "columns": [{"kind": "bytes", "count": 2}],
                 "candidates": "pair",
                 "labels": [{"kind": "reals", "value": "purchase", "low": 0, "high": 100, "buckets": 10}],
                 "gradient_bound": 2.0,

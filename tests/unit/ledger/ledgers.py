@@ -91,13 +91,15 @@ def question(
     tag: str | None = None,
     version: int = 1,
     expires: int = 1 << 40,
+    function: str | None = None,
 ) -> QueryCharge:
     """A question of its own id; the same number is the same question."""
+    function = function or ("sums" if tag is None else "evaluation")
     return QueryCharge(
         request=number.to_bytes(16, "big"),
         request_digest=repr((number, noise, columns)).encode().ljust(32)[:32],
-        function="sums",
-        computed=f"sums {version}",
+        function=function,
+        computed=f"{function} {version}",
         tag=tag,
         datasets=datasets or (DATASETS[0],),
         charge=Charge(kind, noise, columns),

@@ -5,11 +5,14 @@ import json
 import pytest
 
 from maskedlark.core.purpose import Purpose
+from maskedlark.dp import accountant
+from maskedlark.dp.accountant import Charge
 from maskedlark.dp.sampling import Sampling
 from maskedlark.errors import MaskedLarkError
 from maskedlark.ledger import receipt, trail
+from maskedlark.ledger.budget import Account
 from maskedlark.ledger.errors import BadReceipt
-from maskedlark.ledger.receipt import SignedReceipt
+from maskedlark.ledger.receipt import ReleaseReceipt, SignedReceipt
 from tests.unit.ledger import ledgers
 from tests.unit.ledger.ledgers import DATASETS, ChargedSessions, opening, question
 from tests.unit.ledger.lying import rechained
@@ -62,6 +65,60 @@ def test_an_honest_chain_holds_and_adds_up(tmp_path, sampling):
     assert spent.epsilon == pytest.approx(last.spent_epsilon)
     assert spent.coalition == pytest.approx(last.spent_coalition_epsilon)
     assert (spent.coalition > 1.5 * spent.epsilon) == (sampling is None)
+
+
+def test_laplace_evaluations_beside_gaussian_gradients_add_up_over_the_same_records(tmp_path):
+    """Each function has its own noise, and what both cost a source is one sum that anyone can check."""
+    laplace = {"kind": "laplace", "noise_floor": 4.0}
+    document = cases.make(k=1, mechanisms=cases.settings()["mechanisms"] | {"evaluation": laplace})
+    ledger, database, _ = ledgers.at(tmp_path)
+    ledgers.freeze(ledger, database, document, DATASETS[0], purpose=Purpose.TRAIN)
+    first = opening(1, noise=6.0)
+    opened = ChargedSessions(ledger).open(document, first).opened.balance
+    evaluated = ledger.charge(document, question(9, noise=8.0, tag="clicks")).receipt.claimed()
+    assert isinstance(evaluated, ReleaseReceipt)
+    assert (evaluated.function, evaluated.charge.mechanism) == ("evaluation", "laplace")
+    # One Laplace column of noise 8 costs 1 / 8 at most, on top of the session.
+    assert 0.1 < evaluated.balance.spent_epsilon - opened.spent_epsilon <= 0.125
+    ChargedSessions(ledger).close(document, first.request)
+    chain = ledgers.chain(ledger)
+    database.close()
+    found = verify(chain, document)
+    assert found.spent()[document.digest.hex()].epsilon == pytest.approx(
+        found.receipts[-1].balance.spent_epsilon
+    )
+    for at, changes, says in (
+        (2, {"released__mechanism": "gaussian"}, "other noise"),
+        (2, {"released__noise": 3.0}, "other noise"),
+        (2, {"function": "gradient"}, "other noise"),
+        (2, {"function": "cells"}, "cannot be asked: .* no noise for cells"),
+        (1, {"course__mechanism": "laplace"}, "other noise"),
+        (1, {"function": "evaluation"}, "other noise"),
+        (1, {"function": "moments"}, "cannot be asked: .* no noise for moments"),
+    ):
+        with pytest.raises(BadReceipt, match=says):
+            verify(rechained(chain, at, **changes), document)
+
+
+def test_single_releases_of_both_kinds_are_charged_for_a_mixture_chosen_on_the_way(tmp_path):
+    """An operator's own function has Gaussian noise, evaluations over the same records Laplace noise."""
+    declared = cases.settings()["mechanisms"]
+    mechanisms = {**declared, "evaluation": declared["sums"], "cells": declared["gradient"]}
+    document = cases.make(k=1, mechanisms=mechanisms)
+    assert Account(document).mixed("clicks")
+    assert Account(document).mixed(None), "a function of one's own may also be over reports to aggregate"
+    assert not Account(cases.make()).mixed("clicks")
+    assert not Account(cases.make(mechanisms={**declared, "evaluation": declared["sums"]})).mixed("clicks")
+    ledger, database, _ = ledgers.at(tmp_path)
+    ledgers.freeze(ledger, database, document, DATASETS[0], purpose=Purpose.TRAIN)
+    ledger.charge(document, question(1, noise=8.0, tag="clicks"))
+    ledger.charge(document, question(2, noise=8.0, kind="gaussian", tag="clicks", function="cells"))
+    charges = [Charge("laplace", 8.0, 1), Charge("gaussian", 8.0, 1)]
+    delta = Account(document).delta("clicks")
+    spent = verify(ledgers.chain(ledger), document).spent()[document.digest.hex()]
+    assert spent.epsilon == pytest.approx(accountant.epsilon(charges, delta, mixed=True))
+    assert spent.epsilon > accountant.epsilon(charges, delta)
+    database.close()
 
 
 def test_a_chain_made_again_by_its_own_helper_holds(chain):

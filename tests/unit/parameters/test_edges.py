@@ -32,7 +32,7 @@ TRAINING = {"adserver": {"epsilon": 4.0, "delta": 1e-7}, "coalition": {"epsilon"
         ),
         (
             {"training": {"adserver": {"epsilon": 4.0}, "coalition": {"epsilon": 40.0, "delta": 1e-6}}},
-            "Gaussian noise to train",
+            "Gaussian noise of gradient",
         ),
         (
             {"models": [{**settings()["models"][1], "labels": [{"kind": "integers", "low": 0, "high": 5}]}]},

@@ -71,7 +71,12 @@ def without_noise(epsilon: float, tag: str = "clicks"):
     """A model of 4 features and one label whose sums are released without noise."""
     local = {"feature_noise": {"epsilon": 4.0, "sensitivity": 255.0}}
     local["randomised_response"] = {"epsilon": epsilon}
-    return {"tag": tag, "features": 4, "labels": [{"kind": "binary"}], "gradient_bound": 1.0} | local
+    return {
+        "tag": tag,
+        "columns": [{"kind": "bytes", "count": 4}],
+        "labels": [{"kind": "binary"}],
+        "gradient_bound": 1.0,
+    } | local
 
 
 def alone(*models, **changes):
@@ -101,7 +106,7 @@ def test_local_noise_counts_against_a_coalition_too():
 
 
 def test_local_noise_under_sums_that_have_noise_costs_nothing_more():
-    decoys = [{"tag": "clicks", "features": "00" * 4}, {"keys": {"campaign": "spring", "place": 7}}]
+    decoys = [{"tag": "clicks", "columns": "00" * 4}, {"keys": {"campaign": "spring", "place": 7}}]
     POLICY.check(make(models=[without_noise(1e6)], decoys=decoys))
 
 

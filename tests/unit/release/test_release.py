@@ -183,7 +183,7 @@ def test_an_old_copy_of_the_ledger_takes_no_noise_off_a_stored_answer(bench):
     (plan,) = Sums().ask(DOCUMENT, asked.arguments).schemas
 
     def drawn(seed):
-        law = DOCUMENT.mechanisms["aggregate"].kind, 100.0, plan.columns[0].sensitivity
+        law = DOCUMENT.mechanisms["sums"].kind, 100.0, plan.columns[0].sensitivity
         return mechanisms.draw(*law, release.column_seed(seed, 0, 0), len(noise)).tolist()
 
     shared = [bytes.fromhex(each) for each in asked.datasets]

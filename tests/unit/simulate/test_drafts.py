@@ -154,3 +154,10 @@ def test_what_its_user_has_changed_stays(tmp_path):
     drafts.hand_over(tmp_path, made, made.models[0].tag, 3600, 1e-5, "")
     assert (tmp_path / "model.py").read_text() == "mine"
     assert (tmp_path / "run.toml").exists()
+
+
+def test_a_draft_names_the_encoder_of_its_features():
+    made = document(people(), {}, "bought", drafts.chosen(200, None, 8.0, 0.2))
+    users = read_users(people(), ColumnRoles(("campaign",), {}, "bought"))
+    assert users.encoder is not None
+    assert made.trained("A model").encoder == users.encoder.digest.hex()

@@ -39,7 +39,7 @@ class Evaluator:
             datasets=tuple(digest.hex() for digest in self.rig.digests),
             function=function.name,
             arguments=dict(arguments),
-            noise=noise or self.document.mechanisms["train"].noise_floor,
+            noise=noise or self.document.mechanism(function.name).noise_floor,
         )
         body = request.encode()
         answers = {}
@@ -47,7 +47,7 @@ class Evaluator:
             desk = self.rig.start(place)
             answers[f"helper-{place}"] = desk.answer(ORIGIN, body, decode_request(body))
         question = function.ask(self.document, request.arguments)
-        kind = self.document.mechanisms["train"].kind
+        kind = self.document.mechanism(function.name).kind
         tables = combine(question.schemas, answers)
         return Answered(request.id, self.document, kind, request.noise, request.arguments, tables, {})
 

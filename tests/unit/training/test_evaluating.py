@@ -28,11 +28,17 @@ SIGMAS = 6.0
 
 def client(folder, *losses, helpers=2, floor=0.5):
     models = [
-        {"tag": "clicks", "features": 4, "labels": [LABELS[loss] for loss in losses], "gradient_bound": 1.0}
+        {
+            "tag": "clicks",
+            "columns": [{"kind": "bytes", "count": 4}],
+            "labels": [LABELS[loss] for loss in losses],
+            "gradient_bound": 1.0,
+        }
     ]
     mechanisms = {
-        "aggregate": {"kind": "laplace", "noise_floor": 1.0},
-        "train": {"kind": "gaussian", "noise_floor": floor},
+        "sums": {"kind": "laplace", "noise_floor": 1.0},
+        "gradient": {"kind": "gaussian", "noise_floor": floor},
+        "evaluation": {"kind": "gaussian", "noise_floor": floor},
     }
     document = stepping.document(helpers, models=models, decoys=[], fake_rate=0.0, mechanisms=mechanisms)
     return Evaluator(folder, document, (400, 200))

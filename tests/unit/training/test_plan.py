@@ -4,8 +4,11 @@ import pytest
 
 from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, coalition_epsilon
 from maskedlark.errors import BadArguments, NoiseTooSmall
+from maskedlark.features import Encoder, Scaled
 from maskedlark.training import plan as plans
+from maskedlark.training.evaluating import evaluate
 from maskedlark.training.plan import PrivacyTarget, drawn, expected_batch
+from maskedlark.training.predictor import Predictor
 from tests.unit.training.cases import TAG, document, home, model, run
 
 
@@ -85,8 +88,9 @@ def test_both_ceilings_of_the_document_are_kept():
 
 def test_less_noise_than_the_floor_is_refused_and_never_calibrated_to():
     floor = {
-        "aggregate": {"kind": "laplace", "noise_floor": 1.0},
-        "train": {"kind": "gaussian", "noise_floor": 3.0},
+        "sums": {"kind": "laplace", "noise_floor": 1.0},
+        "gradient": {"kind": "gaussian", "noise_floor": 3.0},
+        "evaluation": {"kind": "gaussian", "noise_floor": 3.0},
     }
     with pytest.raises(NoiseTooSmall, match="below the declared 3"):
         run(home(document(mechanisms=floor)), model(), noise=2.9)
@@ -115,7 +119,7 @@ def test_where_labels_were_randomised_nothing_is_charged():
     models = [
         {
             "tag": TAG,
-            "features": 6,
+            "columns": [{"kind": "bytes", "count": 6}],
             "labels": [{"kind": "binary"}],
             "gradient_bound": 1.0,
             "randomised_response": {"epsilon": 1.0},
@@ -133,3 +137,17 @@ def test_batches_that_may_fall_below_k_amplify_nothing_and_it_is_said():
     few = SessionCharge("gaussian", 1.0, 1.0, 6, 6, 1e-5)
     with pytest.raises(BadArguments, match=r"batches of 21 records may fall below k = 20.*a higher rate"):
         plans._check(few, drawn(rate=0.07), PrivacyTarget(epsilon=2.0), document(), 300)
+
+
+def test_another_encoder_than_is_declared_is_refused_before_anything_is_asked(monkeypatch):
+    first, second = (Encoder.fit({"age": [*range(20, 60)]}, {"age": Scaled(0, top)}) for top in (90, 100))
+    models = [{**document().models[0].model_dump(mode="json"), "encoder": first.digest.hex()}]
+    declared = home(document(models=models))
+    assert run(declared, model(), encoder=first).encoder == first
+    assert run(declared, model()).encoder is None
+    assert run(home(document()), model(), encoder=second).encoder == second
+    monkeypatch.setattr(type(declared), "free_slots", lambda *_: pytest.fail("a helper was asked"))
+    with pytest.raises(BadArguments, match="declared with the encoder"):
+        run(declared, model(), encoder=second)
+    with pytest.raises(BadArguments, match="declared with the encoder"):
+        evaluate(declared, Predictor(model(), "bce", TAG, second))

@@ -19,7 +19,12 @@ def document(epsilon, **changes):
         "feature_noise": {"epsilon": 4.0, "sensitivity": 255.0},
         "randomised_response": {"epsilon": epsilon},
     }
-    declared = {"tag": TAG, "features": FEATURES, "labels": [{"kind": "binary"}], "gradient_bound": 1.0}
+    declared = {
+        "tag": TAG,
+        "columns": [{"kind": "bytes", "count": FEATURES}],
+        "labels": [{"kind": "binary"}],
+        "gradient_bound": 1.0,
+    }
     return cases.document(3, models=[declared | local | changes])
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from maskedlark.core import field, sharing
 from maskedlark.core.candidates import Pair
-from maskedlark.core.declared import Measure, Model, Value
+from maskedlark.core.declared import Bytes, Measure, Model, Value
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.records import AggregateRecords, TrainingRecords
 from maskedlark.errors import FromTheFuture, OtherOrigin, OtherParameters, PastLifetime
@@ -28,9 +28,9 @@ KEYS = [OpeningKey.generate(RNG) for _ in range(2)]
 OLD = OpeningKey.generate(RNG)
 TERMS = Terms("ads.example", b"d" * 32, 24 * 3600, HOUR * 3600)
 MEASURE = Measure(("campaign", "city"), (Value("euros", 0, 9),))
-MODEL = Model("tag", 3, (LabelSpace.integers(-300, 300),))
-OTHER = Model("other tag", 5)
-PAIR = Model("pair", 2, (LabelSpace.integers(-2, 3),), Pair())
+MODEL = Model("tag", (Bytes(3),), (LabelSpace.integers(-300, 300),))
+OTHER = Model("other tag", (Bytes(5),))
+PAIR = Model("pair", (Bytes(2),), (LabelSpace.integers(-2, 3),), Pair())
 
 
 def make(declared, encoded, secrets, size=None, keys=KEYS, terms=TERMS, hour=HOUR):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from maskedlark.core.candidates import Pair, Sample
-from maskedlark.core.declared import Measure, Model, Value
+from maskedlark.core.declared import Bytes, Measure, Model, Value
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import (
@@ -25,7 +25,7 @@ from maskedlark.wire.report import Opener, Recipient
 
 RNG = SystemRandomness()
 KEYS = [OpeningKey.generate(RNG) for _ in range(2)]
-MODEL = Model("tag", 3, (LabelSpace.integers(-300, 300),), Sample(4))
+MODEL = Model("tag", (Bytes(3),), (LabelSpace.integers(-300, 300),), Sample(4))
 
 
 def envelope(declared, purpose, keys=KEYS):
@@ -49,8 +49,8 @@ def make(labels, real=None, model=MODEL):
     "model",
     [
         MODEL,
-        Model("t" * 64, 1000, (LabelSpace.categorical(10), LabelSpace.binary())),
-        Model("p", 0, (LabelSpace.integers(-70_000 // 2, 30_000),), Pair()),
+        Model("t" * 64, (Bytes(1000),), (LabelSpace.categorical(10), LabelSpace.binary())),
+        Model("p", (), (LabelSpace.integers(-70_000 // 2, 30_000),), Pair()),
     ],
 )
 def test_every_record_of_a_model_fits_and_has_the_same_size(model):
@@ -150,7 +150,7 @@ def test_what_cannot_be_sealed_is_refused_by_the_browser():
         with pytest.raises(error):
             batch.aggregate_columns(Measure(("city",), ()), [[key]], 1)
     with pytest.raises(NotDeclared, match="fewer candidates"):
-        payload.size([Model("tag", 1, (LabelSpace.integers(0, 65_535),))])
+        payload.size([Model("tag", (Bytes(1),), (LabelSpace.integers(0, 65_535),))])
 
 
 def test_columns_secrets_and_hours_must_be_as_many():

@@ -27,7 +27,7 @@ DATASETS = {Purpose.AGGREGATE: "demo", Purpose.TRAIN: "demo-training"}
 def settings(encoder: Encoder) -> str:
     """The TOML of `maskedlark parameters draft`: campaigns to measure, and a model to train."""
     decoys = [f'{{keys = {{campaign = "{name}"}}}}' for name in CAMPAIGNS[:-1]]
-    decoys += [f'{{tag = "{MODEL}", features = "{row.tobytes().hex()}"}}' for row in made_up(encoder)]
+    decoys += [f'{{tag = "{MODEL}", columns = "{row.tobytes().hex()}"}}' for row in made_up(encoder)]
     return f"""
 keys = ["campaign"]
 fake_rate = 0.2
@@ -36,7 +36,8 @@ training.adserver = {{epsilon = 4.0, delta = {2 * DELTA}}}
 training.coalition = {{epsilon = 8.0, delta = {2 * DELTA}}}
 decoys = [{", ".join(decoys)}]
 values = {{bought = [0, 1], euros = [0, 200]}}
-models.{MODEL} = {{features = {len(encoder)}}}
+models.{MODEL}.columns = [{{kind = "bytes", count = {len(encoder)}}}]
+models.{MODEL}.encoder = "{encoder.digest.hex()}"
 """
 
 
