@@ -185,7 +185,7 @@ class _Load:
         """Fresh ones, sealed by the processes that make them."""
         document, rng = self.made.document, SystemRandomness()
         seen = SystemClock().now() - document.attribution_window_s - document.delay.max_s - 3600
-        population = Population(document, self.made.recipients(), seen, rng, self.makers)
+        population = Population(document, self.made.sealing_keys(), seen, rng, self.makers)
         keys = [["autumn", "spring"][each] for each in rng.below(2, count).tolist()]
         values = [rng.below(2, count), rng.below(200, count)]
         made = [each for some in population.measure([keys, keys], values) for each in some]

@@ -335,7 +335,7 @@ def send(
     document = made.document
     seen = SystemClock().now() - document.attribution_window_s - document.delay.max_s - 3600
     with processes(makers) if makers > 1 else nullcontext() as pool:
-        population = Population(document, made.recipients(), seen, SystemRandomness(), pool)
+        population = Population(document, made.sealing_keys(), seen, SystemRandomness(), pool)
         made.upload(population.train(TAG, features, [labels]))
     time.sleep(1.1)  # A dataset ends with a whole second.
     client.select(DATASET, purpose=Purpose.TRAIN)

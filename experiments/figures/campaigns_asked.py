@@ -110,7 +110,7 @@ def _upload(made: LocalCluster, some: Customers, most_spend: int) -> None:
     document = made.document
     seen = SystemClock().now() - document.attribution_window_s - document.delay.max_s - 3600
     with processes(2) as makers:
-        population = Population(document, made.recipients(), seen, SystemRandomness(), makers)
+        population = Population(document, made.sealing_keys(), seen, SystemRandomness(), makers)
         keys = [list(some.keys[name]) for name in document.keys]
         made.upload(population.measure(keys, _values(some, most_spend)))
 

@@ -31,7 +31,7 @@ RECORDS = 400
 def reports(made: LocalCluster, document=None, count: int = RECORDS) -> list[bytes]:
     document = document or made.document
     seen = SystemClock().now() - document.attribution_window_s - document.delay.max_s - 3600
-    population = Population(document, made.recipients(), seen, SystemRandomness())
+    population = Population(document, made.sealing_keys(), seen, SystemRandomness())
     columns = [["spring", "autumn"] * (count // 2)], [np.arange(count) % 2]
     return [data for batch in population.measure(*columns) for data in batch]
 

@@ -69,7 +69,7 @@ def frozen(made: LocalCluster, client: Client, name: str) -> None:
         columns.extend(batch.train_columns(tag, x, shown))
         secrets.append(hidden)
     size = document.payload_size(Purpose.TRAIN)
-    envelope = Envelope(document.origin, Purpose.TRAIN, document.digest, own.recipients(), size)
+    envelope = Envelope(document.origin, Purpose.TRAIN, document.digest, own.sealing_keys(), size)
     hours = [hour_of(SystemClock().now())] * len(columns)
     made.upload([batch.seal(envelope, columns, np.concatenate(secrets), hours, made.rng)])
     next_second()

@@ -139,7 +139,7 @@ def test_two_origins(running):
     assert stranger.tries(request(1, digest)) == "unknown-dataset"
     # Reports that were made for one ad server are refused in another's dataset.
     for answer in stranger.send("theirs", theirs, stored):
-        assert answer.refused == {"OtherOrigin": RECORDS}
+        assert answer.refused == {"CannotOpen": RECORDS}
     # Nor can it open a dataset under a document of ours.
     with pytest.raises(MaskedLarkError) as caught:
         stranger.send("stolen", running.document, stored)
@@ -184,7 +184,7 @@ def test_another_parameter_version(running):
     # A new version with a larger budget: nothing made under the old one moves into it.
     new = running.publish(SETTINGS.replace("epsilon = 8.0", "epsilon = 80.0"))
     for answer in attacker.send("new", new, stored):
-        assert answer.refused == {"OtherParameters": RECORDS}
+        assert answer.refused == {"CannotOpen": RECORDS}
     assert attacker.tries(request(2, digest)) == "budget-exhausted"
     fresh = attacker.dataset("fresh", new, reports(running))
     assert attacker.tries(request(3, digest, fresh)) == "mixed-datasets"

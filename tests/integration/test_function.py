@@ -77,7 +77,7 @@ def test_a_function_of_one_file_runs_through_the_services(tmp_path):
         with local_cluster(tmp_path, SETTINGS, SystemRandomness(), 3, helper_settings=settings) as made:
             window = made.document.attribution_window_s + made.document.delay.max_s
             population = Population(
-                made.document, made.recipients(), SystemClock().now() - window - 3600, SystemRandomness()
+                made.document, made.sealing_keys(), SystemClock().now() - window - 3600, SystemRandomness()
             )
             made.upload(population.train(TAG, features, [labels]))
             with made.client() as client:

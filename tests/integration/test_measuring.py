@@ -53,7 +53,7 @@ class People:
         return [self.campaign.tolist(), self.place.tolist(), self.age.tolist()]
 
     def reported(self, made: LocalCluster, pool) -> None:
-        population = Population(made.document, made.recipients(), _seen(made), SystemRandomness(), pool)
+        population = Population(made.document, made.sealing_keys(), _seen(made), SystemRandomness(), pool)
         made.upload(population.measure(self.keys(), [self.bought, self.euros]))
 
 

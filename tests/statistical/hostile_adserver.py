@@ -91,7 +91,7 @@ class HostileAdServer:
     def reports(self, rows: np.ndarray, coins: np.ndarray) -> list[bytes]:
         document = self.document
         seen = SystemClock().now() - document.attribution_window_s - document.delay.max_s - 3600
-        browsers = Population(document, self.made.recipients(), seen, SystemRandomness())
+        browsers = Population(document, self.made.sealing_keys(), seen, SystemRandomness())
         return [each for some in browsers.train(TAG, rows, [coins.astype(np.int64)]) for each in some]
 
     def freeze(self, name: str, reports: list[bytes], turned_round: tuple[int, ...] = ()) -> str:

@@ -130,7 +130,7 @@ def drawn() -> Secrets:
 
 def population(made: LocalCluster, rng: Randomness) -> Population:
     seen = SystemClock().now() - made.document.attribution_window_s - made.document.delay.max_s - 3600
-    return Population(made.document, made.recipients(), seen, rng)
+    return Population(made.document, made.sealing_keys(), seen, rng)
 
 
 def measured(made: LocalCluster, secrets: Secrets, rng: Randomness) -> list[bytes]:

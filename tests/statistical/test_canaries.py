@@ -52,7 +52,7 @@ def audited(request, tmp_path_factory):
         local_cluster(folder, SETTINGS.format(kind=kind, delta=delta), SystemRandomness()) as made,
     ):
         seen = SystemClock().now() - made.document.attribution_window_s - made.document.delay.max_s - 3600
-        population = Population(made.document, made.recipients(), seen, SystemRandomness(), pool)
+        population = Population(made.document, made.sealing_keys(), seen, SystemRandomness(), pool)
         made.upload(population.measure([range(CANARIES)], [coins * HIGH]))
         with made.client() as client:
             client.select("canaries", 0, next_second(), Purpose.AGGREGATE)

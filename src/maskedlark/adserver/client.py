@@ -24,7 +24,6 @@ from maskedlark.adserver.requests import Requests, RequestState, StoredRequest
 from maskedlark.adserver.sending import Progress, Sending
 from maskedlark.adserver.session import Session
 from maskedlark.adserver.table import Table
-from maskedlark.adserver.trusted_parameters import TrustedParameters
 from maskedlark.clock import Clock, SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.functions.function import Arguments, Function
@@ -70,9 +69,7 @@ class Client(ClosesOnExit):
     def from_config(cls, path: str | Path) -> Self:
         """A client configured by an `adserver.toml`."""
         settings, clock = config.read(Path(path)), SystemClock()
-        key, service_key = key_file.read(settings.key), key_file.public(settings.service_key)
-        pins = {settings.origin: key_file.public(settings.origin_key)}
-        parameters = TrustedParameters(settings.parameter_service, service_key, settings.cache, clock, pins)
+        key, parameters = key_file.read(settings.key), settings.parameters(clock)
         # Do not create it: an empty database would look like an ad server without reports.
         database = open_database(settings.database, make=False)
         try:

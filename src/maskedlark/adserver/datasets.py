@@ -23,13 +23,10 @@ from maskedlark.release.messages import MAX_DATASETS
 from maskedlark.web.errors import UnknownDataset
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.wire.datasets import MAX_CHUNKS, PARTS, DatasetName
-from maskedlark.wire.hpke import OVERHEAD
 
 CHUNK_BYTES = 8 << 20
 """Upper bound on a chunk: both sides hold it in memory several times."""
 _NAME: TypeAdapter[str] = TypeAdapter(DatasetName)
-_AROUND = 512
-"""A part is at most this much larger than its sealed payload."""
 _ADVICE = {
     DatasetState.SELECTED: "`datasets send {}` first",
     DatasetState.EXPIRED: "a report of it is past its lifetime, and helpers have let go of it; "
@@ -165,8 +162,7 @@ class QueryableDatasets:
 
 def _parts(document: Document, purpose: Purpose) -> int:
     """How many parts a chunk has: fewer when payloads are large."""
-    size = document.payload_size(purpose) + OVERHEAD + _AROUND
-    return max(1, min(PARTS, CHUNK_BYTES // size))
+    return max(1, min(PARTS, CHUNK_BYTES // document.layout(purpose).part_size(0)))
 
 
 def _check_name(name: str) -> None:

@@ -12,6 +12,10 @@ class WrongOrigin(UploadRefused):
     """The report was made for another ad server."""
 
 
+class UndeclaredReport(UploadRefused):
+    """The report was made under no document of this origin, or for a purpose that it does not declare."""
+
+
 class WrongHour(UploadRefused):
     """The report's hour is too far from the ad server's own."""
 

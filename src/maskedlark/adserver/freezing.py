@@ -23,10 +23,7 @@ from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import FrozenReceipt
 from maskedlark.web.errors import AlreadyFrozen, NotThere
 from maskedlark.wire import datasets as wire
-from maskedlark.wire import forms
-from maskedlark.wire.columns import HASH_BYTES
 from maskedlark.wire.datasets import FreezeRequest, Frozen
-from maskedlark.wire.report import ID_BYTES, PublicPart
 
 
 def freeze(sending: Sending, receipts: ReceiptStore) -> None:
@@ -36,7 +33,7 @@ def freeze(sending: Sending, receipts: ReceiptStore) -> None:
     if not any(bitmap.strip("0") for bitmap in accepted):
         raise EmptyDataset(f"no report of {dataset.name} was accepted by all helpers: {_why(sending)}")
     # Computed here from what was sent: a helper that computes another digest refuses, even the first one.
-    agreed = _members(sending, accepted)
+    agreed = _heads(sending, accepted)
     digest = wire.digest(document.origin, document.digest, dataset.selection.purpose, agreed)
     request = FreezeRequest(accepted=accepted, digest=digest.hex())
     # One helper first: if it refuses, nothing is frozen anywhere, and the dataset can be aborted.
@@ -70,19 +67,14 @@ def give_up(sending: Sending) -> list[str]:
     return keeping
 
 
-def _members(sending: Sending, accepted: Sequence[str]) -> NDArray[np.uint8]:
+def _heads(sending: Sending, accepted: Sequence[str]) -> NDArray[np.uint8]:
     """What all helpers saw of the reports that all accepted, read again from storage."""
-    members = []
+    heads, layout = [], sending.document.layout(sending.dataset.selection.purpose)
     chunks = sending.datasets.chunks(sending.dataset.name)
     for number, (start, bitmap) in enumerate(zip(chunks, accepted, strict=True)):
         taken = list(compress(sending.stored(number, start), wire.unpack(bitmap, start.size)))
-        public = [each for each in forms.public_parts(taken) if isinstance(each, PublicPart)]
-        assert len(public) == len(taken), "what was stored had its form checked"
-        ids = np.frombuffer(b"".join(part.id for part in public), np.uint8)
-        hashes = np.frombuffer(b"".join(part.column_hash for part in public), np.uint8)
-        hours = np.array([part.hour for part in public], np.uint32)
-        members.append(wire.members(ids.reshape(-1, ID_BYTES), hours, hashes.reshape(-1, HASH_BYTES)))
-    return np.concatenate(members)
+        heads.append(layout.heads(taken))
+    return np.concatenate(heads)
 
 
 def _agreed(sending: Sending) -> Iterator[str]:

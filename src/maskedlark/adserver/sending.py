@@ -23,7 +23,6 @@ from maskedlark.errors import MaskedLarkError
 from maskedlark.parameters.document import Document
 from maskedlark.web.errors import DatasetRefused
 from maskedlark.wire import datasets as wire
-from maskedlark.wire import report, uploads
 from maskedlark.wire.datasets import ChunkAnswer, State
 
 IN_FLIGHT = 4
@@ -92,8 +91,9 @@ class Sending:
 
     def _chunk(self, helper: RemoteHelper, number: int, start: ChunkStart) -> None:
         name = self.dataset.name
-        parts = [report.decode(data).part(helper.place) for data in self.stored(number, start)]
-        answer = helper.chunk(name, number, uploads.encode_batch(parts), self.dataset.attempt)
+        layout = self.document.layout(self.dataset.selection.purpose)
+        parts = layout.parts(self.stored(number, start), helper.place)
+        answer = helper.chunk(name, number, wire.encode_chunk(parts), self.dataset.attempt)
         _check_answer(helper, answer, start.size)
         self.datasets.keep(name, number, helper.name, answer)
         self._tell(helper, start.size)

@@ -26,4 +26,5 @@ class TrustedParameters(ParameterClient):
     """The parameter client of a party whose keys are in `adserver.toml`."""
 
     chain = naming_keys("service_key", "origin_key")(ParameterClient.chain)
+    chain_now = naming_keys("service_key", "origin_key")(ParameterClient.chain_now)
     by_digest = naming_keys("service_key", "origin_key")(ParameterClient.by_digest)

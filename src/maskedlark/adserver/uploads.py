@@ -7,16 +7,18 @@ one at a time. So an upload that finds one under way waits, and the first to wak
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from maskedlark.adserver.config import Limits
-from maskedlark.adserver.errors import Conflict, UploadRefused, WrongHour, WrongOrigin
+from maskedlark.adserver.errors import Conflict, UndeclaredReport, UploadRefused, WrongHour, WrongOrigin
 from maskedlark.adserver.report_store import Arrival, Outcome, Reports
 from maskedlark.clock import Clock, hour_of
 from maskedlark.errors import DecodeError
+from maskedlark.parameters.document import Document
 from maskedlark.storage.errors import StorageUnavailable
-from maskedlark.wire import forms, uploads
+from maskedlark.wire import report, uploads
+from maskedlark.wire.report import ReportLayout
 from maskedlark.wire.uploads import Answer, Verdict
 
 _LOG = logging.getLogger(__name__)
@@ -33,11 +35,56 @@ _ANSWERS = {
 }
 
 
+Documents = Callable[[], Sequence[Document]]
+"""Asks for all documents of the origin, now: raises if they cannot be had."""
+
+
+class ReportLayouts:
+    """The layouts that the documents of an origin declare. Threads may share it."""
+
+    def __init__(self, origin: str, documents: Documents) -> None:
+        self._origin, self._documents = origin, documents
+        self._by_prefix: dict[bytes, ReportLayout] = {}
+        self._lock, self._begun, self._ended = threading.Lock(), 0, 0
+
+    @property
+    def moment(self) -> int:
+        """A moment, for `find`: documents that were asked for after it are new enough."""
+        return self._begun
+
+    def find(self, data: bytes, arrived: int) -> ReportLayout:
+        """The layout of a report that arrived at this moment."""
+        known = self._by_prefix.get(data[: report.prefix_size(data)])
+        return self._declared(data, arrived) if known is None else known
+
+    def _declared(self, data: bytes, arrived: int) -> ReportLayout:
+        prefix, encoded = report.decode_prefix(data)
+        if prefix.origin != self._origin:
+            raise WrongOrigin("a report for another ad server")
+        with self._lock:
+            # Once for all uploads that wait here: strangers must not make us ask for every report of theirs.
+            if self._ended <= arrived:
+                self._ask()
+        if encoded not in self._by_prefix:
+            raise UndeclaredReport(f"a report to {prefix.purpose}, which no document of this digest declares")
+        return self._by_prefix[encoded]
+
+    def _ask(self) -> None:
+        self._begun += 1
+        for document in self._documents():
+            layouts = [document.layout(purpose) for purpose in document.purposes()]
+            self._by_prefix |= {layout.prefix: layout for layout in layouts}
+        self._ended = self._begun
+
+
 class UploadHandler:
     """Checks form, origin and hour of every report, and stores those that pass."""
 
-    def __init__(self, origin: str, reports: Reports, clock: Clock, limits: Limits) -> None:
-        self._origin, self._clock, self._limits = origin, clock, limits
+    def __init__(
+        self, origin: str, reports: Reports, clock: Clock, documents: Documents, limits: Limits
+    ) -> None:
+        self._clock, self._limits = clock, limits
+        self._layouts = ReportLayouts(origin, documents)
         self._commits = GroupCommit(reports, limits.reports, limits.body_bytes)
 
     def accept(self, body: bytes) -> list[Answer]:
@@ -53,15 +100,15 @@ class UploadHandler:
         """Every report as it is to be stored, or why it is not."""
         hour = hour_of(self._clock.now())
         first, last = hour - self._limits.hours_behind, hour + self._limits.hours_ahead
-        for data, public in zip(framed, forms.public_parts(framed), strict=True):
-            if isinstance(public, DecodeError):
-                yield _refusal(type(public))
-            elif public.origin != self._origin:
-                yield _refusal(WrongOrigin)
-            elif not first <= public.hour <= last:
-                yield _refusal(WrongHour)
-            else:
-                yield Arrival(public, data)
+        arrived = self._layouts.moment
+        for data in framed:
+            try:
+                layout = self._layouts.find(data, arrived)
+                head = layout.head(data)
+            except (DecodeError, UploadRefused) as error:
+                yield _refusal(type(error))
+                continue
+            yield Arrival(layout, head, data) if first <= head.hour <= last else _refusal(WrongHour)
 
 
 class _Upload:

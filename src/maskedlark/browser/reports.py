@@ -14,10 +14,10 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.settings import Decoy, Delay, Label, TrainedModel
 from maskedlark.randomness import Randomness
-from maskedlark.wire import batch
+from maskedlark.wire import batch, columns
 from maskedlark.wire.batch import Envelope
+from maskedlark.wire.hpke import SealingKey
 from maskedlark.wire.keys import KeyConfiguration
-from maskedlark.wire.report import Recipient
 from maskedlark.wire.signatures import VerifyingKey
 
 Planned = tuple[Purpose, str | None, int | None, int | None]
@@ -91,28 +91,28 @@ def label_of(label: Label, values: Mapping[str, int], conversions: int) -> int:
     return max(least, min(values[str(label.value)], most))
 
 
-def recipients(document: Document, parameters: Parameters, now: int) -> tuple[Recipient, ...]:
-    """The document's helpers with their current keys."""
+def sealing_keys(document: Document, parameters: Parameters, now: int) -> tuple[SealingKey, ...]:
+    """The current keys of the document's helpers."""
     identities = {helper.name: VerifyingKey(bytes.fromhex(helper.identity)) for helper in document.helpers}
-    return tuple(Recipient(name, parameters.keys(name, key).current(now)) for name, key in identities.items())
+    return tuple(parameters.keys(name, key).current(now) for name, key in identities.items())
 
 
 def make(
     document: Document,
     scheduled: Scheduled,
     source: Source | None,
-    to: tuple[Recipient, ...],
+    to: tuple[SealingKey, ...],
     now: int,
     rng: Randomness,
 ) -> bytes:
     """One sealed report: of a source, or of a decoy if there is none."""
     purpose = scheduled.purpose
-    envelope = Envelope(document.origin, purpose, document.digest, to, document.payload_size(purpose))
+    envelope, place = Envelope(document.layout(purpose), to), 0
     real, values = np.array([source is not None]), bounded(document, source)
     if purpose is Purpose.AGGREGATE:
         keys = source.keys if source else _decoy(document, scheduled).keys or {}
         secrets = document.measure.lift([[values[name]] for name in document.measure.names], real)
-        encoded = batch.aggregate_columns(document.measure, [[keys[name]] for name in document.keys], 1)
+        shown = columns.aggregate_columns(document.measure, [[keys[name]] for name in document.keys], 1)
     else:
         assert scheduled.tag is not None
         model = document.trained(scheduled.tag)
@@ -124,9 +124,11 @@ def make(
         )
         conversions = source.conversions if source else 0
         labels = [[label_of(label, values, conversions)] for label in model.labels]
-        candidates, secrets = document.declared_models[model.tag].mask(labels, real, rng, model.response())
-        encoded = batch.train_columns(model.tag, np.frombuffer(features, np.uint8).reshape(1, -1), candidates)
-    [report] = batch.seal(envelope, encoded, secrets, [hour_of(now)], rng)
+        declared, place = document.declared_models[model.tag], document.models.index(model)
+        candidates, secrets = declared.mask(labels, real, rng, model.response())
+        row = np.frombuffer(features, np.uint8)[None]
+        shown = columns.train_columns(place, declared, row, candidates)
+    [report] = batch.seal(envelope, place, shown, secrets, [hour_of(now)], rng)
     return report
 
 

@@ -79,6 +79,7 @@ class Category(_Column):
 
     size: int
     kind: Literal["category"] = "category"
+    length: ClassVar = 1
 
     def __post_init__(self) -> None:
         _check_number("the size of a category", self.size, MAX_SIZE)
@@ -108,6 +109,7 @@ class Bag(_Column):
 
 
 Column = Bytes | Category | Bag
+"""A typed open column of a model's records."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,11 @@ class Model:
     def features(self) -> int:
         """The number of byte features."""
         return sum(column.count for column in self.columns if isinstance(column, Bytes))
+
+    @property
+    def indexed(self) -> tuple[Category | Bag, ...]:
+        """The columns of indices."""
+        return tuple(column for column in self.columns if not isinstance(column, Bytes))
 
     @property
     def byte_span(self) -> slice:

@@ -43,6 +43,7 @@ from maskedlark.web.errors import (
 )
 from maskedlark.wire import datasets
 from maskedlark.wire.datasets import FreezeRequest, Frozen
+from maskedlark.wire.decrypt import hours_of
 
 
 @dataclass(eq=False)
@@ -125,21 +126,20 @@ def merge(
     source: Path, target: Path, document: Document, purpose: Purpose, agreed: Sequence[AgreedChunk]
 ) -> Merged:
     """Durably write the columns by report id, and the folder's name. `target` is a new, empty folder."""
-    members, oldest = [], []
+    heads = []
     measured, models = purpose is Purpose.AGGREGATE, document.declared_models
     writer = MeasuredWriter(target, document.measure) if measured else TrainedWriter(target, models)
     for chunk in agreed:
         if chunk.kept.any():
             read = chunk_file.read(source / chunk.file, chunk.kept, models)
             writer.append(read.records)
-            members.append(read.members)
-            oldest.append(int(read.hours.min()))
+            heads.append(read.heads)
     contents = writer.close()
     files.sync(target)
     files.sync(target.parent)
-    reports = np.concatenate(members)
+    reports = np.concatenate(heads)
     name = datasets.digest(document.origin, document.digest, purpose, reports)
-    expires = (min(oldest) + 1) * SECONDS_AN_HOUR + document.report_lifetime_s
+    expires = (int(hours_of(reports).min()) + 1) * SECONDS_AN_HOUR + document.report_lifetime_s
     return Merged(name, len(reports), expires, contents)
 
 

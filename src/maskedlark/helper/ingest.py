@@ -32,12 +32,11 @@ from maskedlark.helper.tables import CHUNKS, DATASETS, OPEN, DatasetRow
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web.errors import AlreadyFrozen
 from maskedlark.wire import datasets as wire
-from maskedlark.wire import uploads
-from maskedlark.wire.acceptance import DatasetOpener, Terms
-from maskedlark.wire.codec import MAX_BYTES
-from maskedlark.wire.datasets import MAX_PARTS, ChunkAnswer
-from maskedlark.wire.decrypt import decrypt_parts
+from maskedlark.wire.acceptance import Terms
+from maskedlark.wire.datasets import ChunkAnswer
+from maskedlark.wire.decrypt import decrypt_parts, hours_of, ids_of
 from maskedlark.wire.hpke import OpeningKey
+from maskedlark.wire.report import Opener
 
 
 class OpenedChunk(NamedTuple):
@@ -52,13 +51,11 @@ class OpenedChunk(NamedTuple):
     hours: NDArray[np.uint32]
 
 
-def open_chunk(opener: DatasetOpener, body: bytes, folder: Path) -> OpenedChunk:
+def open_chunk(opener: Opener, body: bytes, folder: Path) -> OpenedChunk:
     """Decrypt a chunk and durably write its file into the dataset's folder. Run by a worker."""
-    parts = uploads.decode_batch(body, MAX_PARTS, MAX_BYTES)
-    opened = decrypt_parts(opener, parts)
-    file = chunk_file.write(folder, opened)
-    verdicts = opened.verdicts
-    return OpenedChunk(file, verdicts.accepted, dict(verdicts.refused), opened.ids, opened.hours)
+    opened = decrypt_parts(opener, wire.decode_chunk(body, opener.layout.part_size(opener.place)))
+    file, heads, verdicts = chunk_file.write(folder, opened), opened.heads, opened.verdicts
+    return OpenedChunk(file, verdicts.accepted, dict(verdicts.refused), ids_of(heads), hours_of(heads))
 
 
 class ChunkWorkers:
@@ -69,7 +66,7 @@ class ChunkWorkers:
         self._pool: ProcessPoolExecutor | None = None
         self._lock, self._only = threading.Lock(), threading.Lock()
 
-    def open(self, opener: DatasetOpener, body: bytes, folder: Path) -> OpenedChunk:
+    def open(self, opener: Opener, body: bytes, folder: Path) -> OpenedChunk:
         """Decrypt a chunk; returns when its file is durable. With one worker, this thread does it."""
         if self._workers == 1:
             with self._only:
@@ -190,16 +187,10 @@ class ChunkIngest:
         self._context.ids.claimed(cursor, ids)
         return answer
 
-    def _opener(self, row: DatasetRow) -> DatasetOpener:
+    def _opener(self, row: DatasetRow) -> Opener:
         document, purpose = self._context.document(row), Purpose(row.purpose)
-        return DatasetOpener(
-            self._context.helper,
-            [helper.name for helper in document.helpers].index(self._context.helper),
-            self._keys(),
-            document.measure if purpose is Purpose.AGGREGATE else document.declared_models,
-            document.payload_size(purpose),
-            Terms(document.origin, document.digest, document.report_lifetime_s, self._context.now()),
-        )
+        layout, terms = document.layout(purpose), Terms(document.report_lifetime_s, self._context.now())
+        return Opener(layout, layout.helpers.index(self._context.helper), self._keys(), terms)
 
 
 def _answer(opened: OpenedChunk, why: Mapping[type[Refused], NDArray[np.bool_]]) -> ChunkAnswer:

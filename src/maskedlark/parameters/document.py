@@ -30,11 +30,8 @@ from maskedlark.parameters.settings import (
     TrainedModel,
     faults,
 )
-from maskedlark.wire import payload
-from maskedlark.wire.codec import MAX_BYTES
 from maskedlark.wire.columns import check_keys
-from maskedlark.wire.hpke import OVERHEAD
-from maskedlark.wire.report import MAX_ORIGIN
+from maskedlark.wire.report import MAX_BYTES, MAX_ORIGIN, ReportLayout
 
 Origin = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ORIGIN, pattern=r"^[a-z0-9.:-]+$")]
 
@@ -208,8 +205,8 @@ class Document(Canonical):
         """Every report has to fit the wire, or no browser could report under this document."""
         for decoy in self.decoys:
             check_keys(decoy.keys or {})
-        for purpose, size in self._payload_sizes.items():
-            if len(self.helpers) * (size + OVERHEAD) > MAX_BYTES // 2:
+        for purpose in self.purposes():
+            if self.layout(purpose).size > MAX_BYTES:
                 raise ValueError(
                     f"reports to {purpose} would be too large for so many helpers: show fewer candidates"
                 )
@@ -252,17 +249,21 @@ class Document(Canonical):
         train = self.training.adserver.delta if self.models and self.training else 0.0
         return train if purpose is Purpose.TRAIN else self.budget.delta - train
 
-    def payload_size(self, purpose: Purpose) -> int:
-        """The common size of all payloads of a purpose."""
-        return self._payload_sizes[purpose]
+    def layout(self, purpose: Purpose) -> ReportLayout:
+        """The layout of all reports for one purpose."""
+        return self._layouts[purpose]
 
     @cached_property
-    def _payload_sizes(self) -> dict[Purpose, int]:
-        declared: dict[Purpose, list[Measure | Model]] = {
-            Purpose.AGGREGATE: [self.measure],
-            Purpose.TRAIN: [*self.declared_models.values()],
+    def _layouts(self) -> dict[Purpose, ReportLayout]:
+        declared: dict[Purpose, tuple[Measure | Model, ...]] = {
+            Purpose.AGGREGATE: (self.measure,),
+            Purpose.TRAIN: tuple(self.declared_models.values()),
         }
-        return {purpose: payload.size(declared[purpose]) for purpose in self.purposes()}
+        names = tuple(helper.name for helper in self.helpers)
+        return {
+            purpose: ReportLayout(self.origin, self.digest, names, declared[purpose])
+            for purpose in self.purposes()
+        }
 
     @cached_property
     def digest(self) -> bytes:

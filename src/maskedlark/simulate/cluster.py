@@ -32,7 +32,7 @@ from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.remote import API, Patience, Remote, SignedRemote
 from maskedlark.wire import keys as key_configurations
 from maskedlark.wire import uploads
-from maskedlark.wire.report import Recipient
+from maskedlark.wire.hpke import SealingKey
 from maskedlark.wire.signatures import SigningKey
 
 ORIGIN = "ads.example"
@@ -139,11 +139,11 @@ class LocalCluster:
         """The helpers' identity keys, by name."""
         return {each.name: each.identity for each in self.helpers}
 
-    def recipients(self) -> tuple[Recipient, ...]:
-        """The helpers as browsers see them now."""
+    def sealing_keys(self) -> tuple[SealingKey, ...]:
+        """The helpers' keys, as browsers see them now."""
         now = SystemClock().now()
         keys = [self.parameters.keys(each.name, each.identity.verifying) for each in self.helpers]
-        return tuple(Recipient(each.helper, each.current(now)) for each in keys)
+        return tuple(each.current(now) for each in keys)
 
     def signed(self, place: int, origin: str | None = None, key: SigningKey | None = None) -> SignedRemote:
         """A signed connection to a helper, as this or another origin, for use without the client."""

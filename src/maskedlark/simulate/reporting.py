@@ -76,7 +76,9 @@ class Reporting:
         users, cluster = self.users, self.cluster
         several = self.processes > 1 and users.size >= _MANY
         with processes(self.processes) if several else nullcontext() as pool:
-            made = Population(cluster.document, cluster.recipients(), seen, cluster.rng, pool, self.progress)
+            made = Population(
+                cluster.document, cluster.sealing_keys(), seen, cluster.rng, pool, self.progress
+            )
             if purpose is Purpose.AGGREGATE:
                 yield from made.measure([*users.keys.values()], [*users.values.values()])
             else:

@@ -67,15 +67,23 @@ class ParameterClient(ClosesOnExit):
     def chain(self, origin: str) -> list[Document]:
         """Every document of an origin, oldest first, including expired ones; at least one."""
         with self._lock:
+            try:
+                if not self._is_fresh(f"origin {origin}"):
+                    return self.chain_now(origin)
+            except ServiceAway:
+                if not self._known(origin).documents:
+                    raise
             known = self._known(origin)
             known.refuse_forked()
-            if not self._is_fresh(f"origin {origin}"):
-                try:
-                    self._advance(known)
-                    self._asked[f"origin {origin}"] = self._clock.now()
-                except ServiceAway:
-                    if not known.documents:
-                        raise
+            return list(known.documents)
+
+    def chain_now(self, origin: str) -> list[Document]:
+        """The same as the service has it now; raises if it is unavailable."""
+        with self._lock:
+            known = self._known(origin)
+            known.refuse_forked()
+            self._advance(known)
+            self._asked[f"origin {origin}"] = self._clock.now()
             return list(known.documents)
 
     def signed_chain(self, origin: str) -> list[Signed]:

@@ -1,6 +1,6 @@
 """Messages between ad server and helper while a dataset is sent, agreed and frozen.
 
-A dataset is sent in chunks, numbered from 0, each a batch of parts (framed like uploads). A helper answers a
+A dataset is sent in chunks, numbered from 0, each a version byte and parts of one size. A helper answers a
 chunk when what it accepted is durable; sent again, a chunk gets the same answer. The ad server requests
 to freeze what all helpers accepted of every chunk. Everything but chunks and that request is JSON.
 
@@ -19,7 +19,8 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field, StringConstraints, 
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.sharing import ID_BYTES, ByteRows
 from maskedlark.errors import BadPadding, Truncated, UnsupportedVersion, WrongLength, WrongType
-from maskedlark.wire import uploads
+from maskedlark.wire import binary, uploads
+from maskedlark.wire.binary import Reader
 
 MAX_DATASET_NAME = 64
 MAX_CHUNKS = 1 << 16
@@ -157,6 +158,19 @@ class Frozen(_Message):
     receipt: str
 
 
+def encode_chunk(parts: ByteRows) -> bytes:
+    """The body of a chunk. Run by the ad server."""
+    return binary.VERSION_BYTE + parts.tobytes()
+
+
+def decode_chunk(body: bytes, size: int) -> bytes:
+    """The parts of a chunk, 1 to `MAX_PARTS` of this size, one after the other. Run by helpers."""
+    reader = Reader.message(body, "a chunk")
+    if reader.left % size or not size <= reader.left <= MAX_PARTS * size:
+        raise WrongLength(f"a chunk of this dataset has 1 to {MAX_PARTS} parts of {size} bytes")
+    return body[1:]
+
+
 def pack(accepted: NDArray[np.bool_]) -> str:
     """A bitmap of a chunk's parts."""
     return np.packbits(accepted).tobytes().hex()
@@ -173,13 +187,8 @@ def unpack(bitmap: str, parts: int) -> NDArray[np.bool_]:
     return bits[:parts].astype(np.bool_)
 
 
-def members(ids: ByteRows, hours: NDArray[np.uint32], column_hashes: ByteRows) -> ByteRows:
-    """What all helpers must agree on: id, hour and column hash, one row per report."""
-    return np.concatenate([ids, hours.astype(">u4")[:, None].view(np.uint8), column_hashes], axis=1)
-
-
 def digest(origin: str, parameters: bytes, purpose: Purpose, reports: ByteRows) -> bytes:
-    """A dataset's digest, of its origin, document, purpose and exactly its reports, in any order."""
+    """A dataset's digest, of its origin, document, purpose and the heads of its reports, in any order."""
     hashed = hashlib.sha256(_DOMAIN)
     for part in (origin.encode(), parameters, purpose.encode()):
         hashed.update(len(part).to_bytes(4, "big") + part)

@@ -84,7 +84,7 @@ class Reports(Killer):
             document.origin,
             Purpose.AGGREGATE,
             document.digest,
-            self.stage.recipients(),
+            self.stage.sealing_keys(),
             document.payload_size(Purpose.AGGREGATE),
         )
         encoded = batch.aggregate_columns(document.measure, [campaigns], count)

@@ -131,7 +131,33 @@ def _members(count: int = 5) -> list[np.ndarray]:
 
 
 def _digest(ids: np.ndarray, hours: np.ndarray, hashes: np.ndarray) -> bytes:
-    return datasets.digest("ads.example", bytes(32), Purpose.TRAIN, datasets.members(ids, hours, hashes))
+    numbers = hours.astype(">u4").view(np.uint8).reshape(-1, 4)
+    heads = np.concatenate([ids, numbers, hashes], axis=1)
+    return datasets.digest("ads.example", bytes(32), Purpose.TRAIN, heads)
+
+
+@pytest.mark.parametrize("parts", [1, 3, MAX_PARTS])
+def test_a_chunk_is_a_version_and_parts_of_one_size(parts):
+    rows = np.arange(parts * 7, dtype=np.uint64).astype(np.uint8).reshape(parts, 7)
+    body = datasets.encode_chunk(rows)
+    assert body == b"\2" + rows.tobytes()
+    assert datasets.decode_chunk(body, 7) == rows.tobytes()
+
+
+NO_CHUNKS = {
+    "nothing": (b"", Truncated),
+    "no parts": (b"\2", WrongLength),
+    "version 1": (b"\1" + bytes(7), UnsupportedVersion),
+    "half a part": (b"\2" + bytes(10), WrongLength),
+    "a part cut short": (b"\2" + bytes(6), WrongLength),
+    "too many": (b"\2" + bytes(7 * (MAX_PARTS + 1)), WrongLength),
+}
+
+
+@pytest.mark.parametrize(("body", "error"), NO_CHUNKS.values(), ids=NO_CHUNKS)
+def test_parts_of_another_size_or_number_are_no_chunk(body, error):
+    with pytest.raises(error):
+        datasets.decode_chunk(body, 7)
 
 
 def test_a_digest_is_of_ids_hours_and_columns_in_any_order():

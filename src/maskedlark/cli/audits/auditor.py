@@ -45,7 +45,7 @@ def frozen(scene: LocalCluster, purpose: Purpose, make: Callable[[Population], R
     """Freeze the auditor's own reports at every helper; yields the client that may query them."""
     document = scene.document
     seen = SystemClock().now() - document.attribution_window_s - document.delay.max_s - 3600
-    made = make(Population(document, scene.recipients(), seen, scene.rng))
+    made = make(Population(document, scene.sealing_keys(), seen, scene.rng))
     scene.upload(batch[start : start + _UPLOAD] for batch in made for start in range(0, len(batch), _UPLOAD))
     with scene.client() as client:
         scene.freeze(client, {purpose: TAG})

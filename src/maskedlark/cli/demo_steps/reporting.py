@@ -66,7 +66,7 @@ def _report(scene: LocalCluster, crowd: People, encoder: Encoder) -> int:
     others = crowd.without(buyer)
     seen = SystemClock().now() - 8 * DAY_S - 3600
     with processes(2) as pool:
-        population = Population(scene.document, scene.recipients(), seen, scene.rng, pool, progress=True)
+        population = Population(scene.document, scene.sealing_keys(), seen, scene.rng, pool, progress=True)
         sent += scene.upload(population.measure([others.campaign.tolist()], [others.bought, others.euros]))
         return sent + scene.upload(population.train(MODEL, encoder.encode(others.known), [others.bought]))
 
