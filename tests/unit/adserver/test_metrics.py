@@ -3,14 +3,14 @@ import pytest
 from maskedlark.adserver import create_app
 from maskedlark.wire.uploads import encode_batch
 from tests.unit.adserver.cases import client_of, post, upload
-from tests.unit.adserver.stored import ORIGIN, arrivals, clock, data, opened
+from tests.unit.adserver.stored import ORIGIN, arrivals, clock, data, documents, opened
 from tests.unit.web.observing import of
 
 
 @pytest.fixture
 def app(tmp_path):
     database, table = opened(f"sqlite:///{tmp_path / 'reports.db'}")
-    yield create_app(ORIGIN, table, clock())
+    yield create_app(ORIGIN, table, clock(), documents)
     database.close()
 
 

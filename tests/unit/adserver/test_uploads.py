@@ -93,7 +93,7 @@ def test_a_database_that_is_away_is_told_to_each_as_an_error_of_its_own(database
 
 def test_an_upload_that_cannot_be_stored_spoils_no_other(held, caplog):
     """None gets past the door; if one did, the others must not be held up by it for ever."""
-    bad = [each._replace(public=each.public._replace(origin=None)) for each in arrivals(1, b"bad")]  # type: ignore[arg-type]
+    bad = [each._replace(head=each.head._replace(hour=None)) for each in arrivals(1, b"bad")]  # type: ignore[arg-type]
     batches = [arrivals(2, b"%d" % each) for each in range(3)]
     heard = at_once(
         GroupCommit(held, MAX_REPORTS, MAX_BYTES), held, [batches[0], batches[1], bad, batches[2]]
@@ -127,7 +127,7 @@ def upload(thread):
         batch = arrivals(2, b"%d-%d" % (thread, number))
         together.store(batch)
         # One call, so nothing is half said.
-        os.write(1, b"".join(each.public.id for each in batch))
+        os.write(1, b"".join(each.head.id for each in batch))
 
 for each in range(8):
     threading.Thread(target=upload, args=(each,)).start()
@@ -148,7 +148,7 @@ def test_a_killed_process_has_what_it_acknowledged(database_url, commits):
     database, reports = opened(database_url)
     assert bool(said) == (commits > 1)
     again = [each for thread in range(8) for number in range(100) for each in _sent(thread, number)]
-    known = [each for each in again if each.public.id in said]
+    known = [each for each in again if each.head.id in said]
     assert len(known) == len(said)
     assert reports.store(known) == [DUPLICATE] * len(known)
     database.close()

@@ -19,7 +19,7 @@ from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.wire import uploads
 from maskedlark.wire.uploads import Answer, Verdict
 from tests.unit.adserver.cases import URL, AppTransport
-from tests.unit.adserver.stored import NOW, ORIGIN, arrivals, clock, data, opened
+from tests.unit.adserver.stored import NOW, ORIGIN, arrivals, clock, data, documents, opened
 from tests.unit.browser.outbox import MemoryOutbox
 
 SMALL = Settings(batch_reports=8, first_wait_s=4, most_wait_s=100)
@@ -40,7 +40,7 @@ def at():
 
 @pytest.fixture
 def server(reports):
-    return AppTransport(create_app(ORIGIN, reports, clock(), Limits(body_bytes=200_000)))
+    return AppTransport(create_app(ORIGIN, reports, clock(), documents, Limits(body_bytes=200_000)))
 
 
 @pytest.fixture(autouse=True)
@@ -224,7 +224,7 @@ def test_a_refused_report_is_kept_aside_with_the_reason(server, reports, at):
 
 def test_a_batch_that_is_too_large_is_halved_and_a_report_that_is_too_large_is_kept_aside(reports, at):
     sent = data(32)
-    app = create_app(ORIGIN, reports, clock(), Limits(body_bytes=5 * len(sent[0])))
+    app = create_app(ORIGIN, reports, clock(), documents, Limits(body_bytes=5 * len(sent[0])))
     outbox = MemoryOutbox([*sent, bytes(6 * len(sent[0]))])
     sending = uploader(AppTransport(app), outbox, at, Settings())
     assert sending.send_due() == Progress(32, 1)
