@@ -7,6 +7,7 @@ from maskedlark.adserver import Limits, create_app
 from maskedlark.randomness import FixedRandomness
 from maskedlark.storage import database as database_module
 from maskedlark.storage.errors import StorageUnavailable
+from maskedlark.web.errors import ServiceAway
 from maskedlark.wire.hpke import KEY_ID_BYTES
 from maskedlark.wire.report import HEAD_BYTES
 from maskedlark.wire.uploads import encode_batch
@@ -164,6 +165,26 @@ def test_a_busy_database_acknowledges_nothing_and_says_when_to_come_again(tmp_pa
     other.close()
     assert said(upload(client, data(3))) == ["stored"] * 3
     database.close()
+
+
+def test_without_the_parameter_service_unknown_documents_are_asked_for_again_later(reports):
+    found = [ServiceAway("nobody listens"), [], documents()]
+
+    def asked():
+        answer = found.pop(0)
+        if isinstance(answer, ServiceAway):
+            raise answer
+        return answer
+
+    client = client_of(create_app(ORIGIN, reports, clock(), asked, LIMITS))
+    assert client.get("/ready").json() == {"status": "ready"}
+    response = post(client, encode_batch(data(3)))
+    assert (response.status_code, response.json()["type"]) == (503, "/problems/service-away")
+    assert "nobody listens" not in response.text
+    assert int(response.headers["retry-after"]) > 0
+    assert reports.count() == 0
+    assert said(upload(client, data(3))) == ["UndeclaredReport"] * 3
+    assert said(upload(client, data(3))) == ["stored"] * 3
 
 
 def scope_of(content_length=None):
