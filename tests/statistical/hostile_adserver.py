@@ -30,8 +30,7 @@ from maskedlark.parameters.document import Document
 from maskedlark.randomness import SystemRandomness
 from maskedlark.release.messages import Request, SessionRequest
 from maskedlark.simulate.cluster import LocalCluster
-from maskedlark.wire import report, uploads
-from maskedlark.wire.datasets import Sealing
+from maskedlark.wire.datasets import Sealing, encode_chunk
 
 DELTA = 1e-5
 CHUNK = 200
@@ -101,8 +100,8 @@ class HostileAdServer:
         for helper in self.helpers:
             sent = reports[::-1] if helper.place in turned_round else reports
             helper.open(name, self.document.digest, Purpose.TRAIN, opening)
-            parts = [report.decode(each).part(helper.place) for each in sent]
-            chunks = [uploads.encode_batch(parts[i : i + CHUNK]) for i in range(0, len(parts), CHUNK)]
+            parts = self.document.layout(Purpose.TRAIN).parts(sent, helper.place)
+            chunks = [encode_chunk(parts[i : i + CHUNK]) for i in range(0, len(parts), CHUNK)]
             bitmaps = [helper.chunk(name, n, each, opening).accepted for n, each in enumerate(chunks)]
             sealed.append(helper.seal(name, Sealing(accepted=tuple(bitmaps)), opening).digest)
         assert len(set(sealed)) == 1, "whatever the order, it is the same dataset"

@@ -208,7 +208,9 @@ class Helper:
             raise Expired("a dataset holds a report that is past its lifetime: it is gone")
         line = self.ledger.charge(self.document, self.charging(body))
         tables = [
-            AnswerTable(rows, [field.from_signed(np.array(column, np.int64)) for column in columns])
+            AnswerTable(
+                rows, [field.from_signed(np.array(each, np.int64).reshape(len(rows), 1)) for each in columns]
+            )
             for rows, columns in self.tables
         ]
         change = self.change.get("answer", lambda answer: answer)

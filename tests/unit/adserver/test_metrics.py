@@ -18,7 +18,7 @@ def test_reports_are_counted_by_outcome(app):
     client, sent = client_of(app), data(5)
     foreign = arrivals(1, b"f", origin="other.example")[0].data
     upload(client, sent)
-    upload(client, [*sent[:2], foreign, b"\x01"])
+    upload(client, [*sent[:2], foreign, b"\x02"])
     assert of(app, "maskedlark_reports_total") == {
         ("stored", ""): 5,
         ("duplicate", ""): 2,

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from maskedlark.core.declared import Measure, Model, Value
+from maskedlark.core.declared import Bytes, Measure, Model, Value
 from maskedlark.core.records import AggregateRecords, Coded, TrainingRecords
 from maskedlark.core.sharing import ID_BYTES
 from maskedlark.helper import columns
@@ -13,7 +13,7 @@ from maskedlark.helper.columns import Contents, MeasuredWriter, TrainedWriter
 from maskedlark.helper.errors import DamagedDataset
 
 MEASURE = Measure(("campaign", "size"), (Value("bought", 0, 9),))
-MODELS = {"m": Model("m", 3), "never": Model("never", 2)}
+MODELS = {"m": Model("m", (Bytes(3),)), "never": Model("never", (Bytes(2),))}
 
 
 def some(names: list[str], start: int) -> AggregateRecords:
