@@ -142,10 +142,8 @@ def _indexed(count: int) -> tuple[Opener, bytes, list[np.ndarray]]:
     return opener, encode_chunk(layout.parts(made, 0)), [features, category[:, None], bag]
 
 
-def _some(records: TrainingRecords, model: Model, rows: slice) -> TrainingRecords:
-    shown = (
-        records.candidates if isinstance(model.policy, All) else [each[rows] for each in records.candidates]
-    )
+def _some(records: TrainingRecords, rows: slice) -> TrainingRecords:
+    """Of a model that shows all candidates."""
     return TrainingRecords(
         records.ids[rows],
         records.features[rows],
