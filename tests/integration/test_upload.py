@@ -113,8 +113,12 @@ def test_an_ad_server_starts_without_the_parameter_service_and_loses_nothing(url
         assert client.get(f"{address}/ready").status_code == 200
         with parameter_service(tmp_path, port), uploading(address, outbox):
             assert finished.wait(PATIENCE_S)
-    assert not outbox.refusals
-    assert sorted(stored(url)) == sorted(sent)
+        assert not outbox.refusals
+    # It is away again. An ad server that starts now has seen the document before.
+    with process(words) as (address, _), httpx.Client() as client:
+        more = made(10, b"more")
+        assert uploader(address, client, MemoryOutbox(more)).send_due() == Progress(10, 0)
+    assert sorted(stored(url)) == sorted(sent + more)
 
 
 def request_head(length: int) -> bytes:

@@ -7,7 +7,7 @@ one at a time. So an upload that finds one under way waits, and the first to wak
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from maskedlark.adserver.config import Limits
@@ -36,8 +36,8 @@ _ANSWERS = {
 }
 
 
-Documents = Callable[[], Sequence[Document]]
-"""Asks for all documents of the origin, now: raises if they cannot be had."""
+Documents = Callable[[], Iterable[Document]]
+"""Asks for all documents of the origin, now: raises if they cannot be had, after those seen before."""
 
 
 class ReportLayouts:

@@ -6,9 +6,11 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from sqlalchemy import event
 from sqlalchemy.exc import IntegrityError, OperationalError
@@ -16,7 +18,9 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from maskedlark.adserver.config import Limits
 from maskedlark.adserver.errors import UndeclaredReport
 from maskedlark.adserver.report_store import Outcome
+from maskedlark.adserver.trusted_parameters import TrustedParameters
 from maskedlark.adserver.uploads import GroupCommit, ReportLayouts, UploadHandler
+from maskedlark.clock import FixedClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import BadSignature, MaskedLarkError, RolledBack, WrongLength
 from maskedlark.parameters.document import Document
@@ -25,7 +29,8 @@ from maskedlark.web.errors import CorruptCache, ServiceAway, StrangeAnswer, Unkn
 from maskedlark.wire.uploads import encode_batch
 from tests.unit.adserver.crowd import Held, at_once
 from tests.unit.adserver.stored import DOCUMENT, ORIGIN, arrivals, clock, opened
-from tests.unit.parameters.cases import make
+from tests.unit.parameters.cases import DOCUMENT_KEY, SERVICE_KEY, make
+from tests.unit.web.service import NOW, AppTransport, Service, away
 
 ROOT = Path(__file__).parents[3]
 STORED, DUPLICATE, CONFLICT = Outcome.STORED, Outcome.DUPLICATE, Outcome.CONFLICT
@@ -121,6 +126,22 @@ def test_nothing_is_refused_for_good_while_the_service_cannot_be_asked(accept, s
     service.error = None
     service.documents.append(NEXT)
     assert accept(sent) == ["stored"] * 2 + ["duplicate"] * 2
+
+
+def test_documents_that_were_seen_before_need_no_service(tmp_path):
+    at = FixedClock(NOW)
+    service = Service(tmp_path / "parameters.db", at)
+    (first,) = service.publish_chain(1)
+    transport, pins = AppTransport(service.app), {ORIGIN: DOCUMENT_KEY.verifying}
+    key, http = SERVICE_KEY.verifying, httpx.Client(transport=transport)
+    for face, unknown in ((service.app, UndeclaredReport), (away, ServiceAway)):
+        transport.app = face
+        parameters = TrustedParameters("http://parameters.test", key, tmp_path / "cache", at, pins, http=http)
+        layouts = ReportLayouts(ORIGIN, partial(parameters.documents, ORIGIN))
+        assert layouts.find(*under(first), layouts.moment) == first.layout(Purpose.TRAIN)
+        with pytest.raises(unknown):
+            layouts.find(*under(NEXT), layouts.moment)
+    service.store.close()
 
 
 @pytest.mark.parametrize("error", [None, ServiceAway("away")])
@@ -234,6 +255,7 @@ def test_an_upload_that_cannot_be_stored_spoils_no_other(held, caplog):
 CRASH = """
 import os, signal, sys, threading
 from sqlalchemy import event
+from maskedlark.adserver.trusted_parameters import TrustedParameters
 from maskedlark.adserver.uploads import GroupCommit
 from tests.unit.adserver.stored import arrivals, opened
 
