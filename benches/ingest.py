@@ -35,7 +35,7 @@ from maskedlark.parameters import chain
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import SystemRandomness
 from maskedlark.web.remote import SignedRemote, UrlQuery
-from maskedlark.wire import batch, columns, payload, report, uploads
+from maskedlark.wire import columns
 from maskedlark.wire.columns import SALT_BYTES
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
@@ -47,9 +47,10 @@ from maskedlark.wire.datasets import (
     Frozen,
     NewDataset,
     State,
+    encode_chunk,
 )
 from maskedlark.wire.hpke import OpeningKey, SealingKey
-from maskedlark.wire.report import ID_BYTES, PublicPart, Report
+from maskedlark.wire.report import ID_BYTES, Head
 from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, SERVICE_KEY, make
 
 FEATURES = 100
@@ -159,22 +160,20 @@ def _document() -> Document:
 def _make(document: Document, key: SealingKey, count: int) -> tuple[bytes, list[_Sealed]]:
     """A chunk of parts, and what is sealed in it with what it is bound to."""
     rng, model = SystemRandomness(), document.declared_models[TAG]
-    size, hour = document.payload_size(Purpose.TRAIN), hour_of(SystemClock().now())
+    layout, hour = document.layout(Purpose.TRAIN), hour_of(SystemClock().now())
     features = sharing.random_rows(count, FEATURES, rng)
-    shown, _ = model.mask([rng.below(2, count)], np.ones(count, np.bool_), rng)
-    parts, sealed = [], []
-    for encoded in batch.train_columns(TAG, features, shown):
-        salt = rng.bytes(SALT_BYTES)
-        digest = columns.digest(encoded, salt, Purpose.TRAIN)
-        public = PublicPart(
-            rng.bytes(ID_BYTES), hour, ORIGIN, Purpose.TRAIN, document.digest, digest
-        ).encode()
-        body = payload.body(salt, rng.bytes(sharing.SEED_BYTES), encoded)
-        info = report.info(public, NAME, PLACE, key.key_id)
-        each = _Sealed(key.seal(payload.pad(body, size), info), info)
+    candidates, _ = model.mask([rng.below(2, count)], np.ones(count, np.bool_), rng)
+    shown = columns.train_columns(0, model, features, candidates)
+    salted = np.concatenate([sharing.random_rows(count, SALT_BYTES, rng), shown], axis=1)
+    payload, seeds = layout.payloads[PLACE], sharing.random_rows(count, sharing.SEED_BYTES, rng)
+    bound, parts, sealed = layout.info(PLACE, key.key_id), [], []
+    for row, plain in zip(salted, payload.rows(0, salted, seeds), strict=True):
+        digest = columns.digest(row.tobytes(), Purpose.TRAIN)
+        head = Head(rng.bytes(ID_BYTES), hour, digest).encode()
+        each = _Sealed(key.seal(plain.tobytes(), bound + head), bound + head)
         sealed.append(each)
-        parts.append(Report(public, ((key.key_id, each.data),)).part(0))
-    return uploads.encode_batch(parts), sealed
+        parts.append(head + key.key_id + each.data)
+    return encode_chunk(sharing.byte_rows(b"".join(parts), layout.part_size(PLACE))), sealed
 
 
 def _body(document: Document, key: SealingKey) -> bytes:

@@ -29,8 +29,8 @@ from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import SystemRandomness
 from maskedlark.simulate.cluster import LocalCluster, local_cluster
-from maskedlark.wire import forms, uploads
-from maskedlark.wire.report import PublicPart
+from maskedlark.wire import uploads
+from maskedlark.wire.report import ReportLayout
 
 SETTINGS = """
 keys = ["campaign", "place"]
@@ -333,7 +333,8 @@ def _bare_commits(folder: Path, load: _Load) -> float:
 
 
 def _commit(connection: sqlite3.Connection, load: _Load) -> float:
-    batches = [[_row(each) for each in batch] for batch in load._batches(COMMITS)]
+    layout = load.made.document.layout(Purpose.AGGREGATE)
+    batches = [[_row(layout, each) for each in batch] for batch in load._batches(COMMITS)]
 
     def commit() -> None:
         for rows in batches:
@@ -344,10 +345,9 @@ def _commit(connection: sqlite3.Connection, load: _Load) -> float:
     return COMMITS / seconds(commit)
 
 
-def _row(data: bytes) -> tuple[bytes, str, str, bytes, int, int, bytes]:
-    (public,) = forms.public_parts([data])
-    assert isinstance(public, PublicPart)
-    return (public.id, public.origin, public.purpose.value, public.parameters, public.hour, 0, data)
+def _row(layout: ReportLayout, data: bytes) -> tuple[bytes, str, str, bytes, int, int, bytes]:
+    head = layout.head(data)
+    return (head.id, layout.origin, layout.purpose.value, layout.parameters, head.hour, 0, data)
 
 
 def _next_second() -> int:

@@ -6,6 +6,7 @@ import numpy as np
 
 from maskedlark.browser.population import Population
 from maskedlark.clock import SystemClock
+from maskedlark.core.purpose import Purpose
 from maskedlark.errors import MaskedLarkError
 from maskedlark.randomness import SystemRandomness
 from maskedlark.release.messages import Request
@@ -13,7 +14,7 @@ from maskedlark.simulate.cluster import LocalCluster
 from maskedlark.web import problem
 from maskedlark.web.errors import TooManyUploads
 from maskedlark.web.request_signature import NO_BODY_TYPE
-from maskedlark.wire import datasets, report, uploads
+from maskedlark.wire import datasets
 from maskedlark.wire.datasets import ChunkAnswer, FreezeRequest, Frozen, NewDataset
 from maskedlark.wire.signatures import SigningKey
 
@@ -49,8 +50,8 @@ class Attacker:
         answers = []
         for place, remote in enumerate(self.remotes):
             remote.post(f"/v2/datasets/{name}", new.encode(), datasets.JSON_TYPE)
-            parts = [report.decode(data).part(place) for data in stored]
-            body = uploads.encode_batch(parts)
+            parts = document.layout(Purpose.AGGREGATE).parts(stored, place)
+            body = datasets.encode_chunk(parts)
             answered = remote.post(
                 f"/v2/datasets/{name}/chunks/0", body, datasets.CHUNK_TYPE, self.query(name)
             )

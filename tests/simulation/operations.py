@@ -14,7 +14,7 @@ from maskedlark.ledger.errors import LedgerBehind
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web.errors import ServiceAway
 from maskedlark.web.remote import Remote, UrlQuery
-from maskedlark.wire import report, uploads
+from maskedlark.wire import uploads
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
     FREEZE_TYPE,
@@ -22,6 +22,7 @@ from maskedlark.wire.datasets import (
     ChunkAnswer,
     FreezeRequest,
     NewDataset,
+    encode_chunk,
     pack,
     unpack,
 )
@@ -155,7 +156,7 @@ class Operations(Life):
         mine = [each.data for each in self.made.values() if each.parameters == document.digest]
         if not mine:
             return
-        chosen = [report.decode(mine[(b + i) % len(mine)]) for i in range(min(4, len(mine)))]
+        chosen = [mine[(b + i) % len(mine)] for i in range(min(4, len(mine)))]
         path, agreed = f"/v2/datasets/smuggled-{b}", np.ones(len(chosen), np.bool_)
         begun: UrlQuery = {"attempt": f"{b:032x}"}
         new = NewDataset(
@@ -165,7 +166,7 @@ class Operations(Life):
             remotes = [self.remote(adserver, helper) for helper in self.world.helpers]
             for place, remote in enumerate(remotes):
                 remote.post(path, new, JSON_TYPE)
-                body = uploads.encode_batch([each.part(place) for each in chosen])
+                body = encode_chunk(document.layout(Purpose.AGGREGATE).parts(chosen, place))
                 answer = ChunkAnswer.decode(remote.post(f"{path}/chunks/0", body, CHUNK_TYPE, begun))
                 agreed &= unpack(answer.accepted, answer.parts)
             for remote in remotes:

@@ -4,7 +4,7 @@ import json
 from abc import ABC, abstractmethod
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -272,7 +272,8 @@ class AdServer(Party):
         self.client = stack.enter_context(
             Client(self.origin, open_database(url), parameters, connections, self.clock, self.rng())
         )
-        return adserver_app(self.origin, self.reports, self.clock)
+        documents = partial(parameters.chain_now, self.origin)
+        return adserver_app(self.origin, self.reports, self.clock, documents)
 
 
 def settings(origin: str, helpers: int) -> dict[str, Any]:

@@ -30,8 +30,7 @@ from maskedlark.parameters.document import Document
 from maskedlark.randomness import SystemRandomness
 from maskedlark.release.messages import Request, SessionRequest
 from maskedlark.simulate.cluster import LocalCluster
-from maskedlark.wire import report, uploads
-from maskedlark.wire.datasets import FreezeRequest
+from maskedlark.wire.datasets import FreezeRequest, encode_chunk
 
 DELTA = 1e-5
 CHUNK = 200
@@ -101,8 +100,8 @@ class HostileAdServer:
         for helper in self.helpers:
             sent = reports[::-1] if helper.place in turned_round else reports
             helper.open(name, self.document.digest, Purpose.TRAIN, attempt)
-            parts = [report.decode(each).part(helper.place) for each in sent]
-            chunks = [uploads.encode_batch(parts[i : i + CHUNK]) for i in range(0, len(parts), CHUNK)]
+            parts = self.document.layout(Purpose.TRAIN).parts(sent, helper.place)
+            chunks = [encode_chunk(parts[i : i + CHUNK]) for i in range(0, len(parts), CHUNK)]
             bitmaps = [helper.chunk(name, n, each, attempt).accepted for n, each in enumerate(chunks)]
             frozen.append(helper.freeze(name, FreezeRequest(accepted=tuple(bitmaps)), attempt).digest)
         assert len(set(frozen)) == 1, "whatever the order, it is the same dataset"

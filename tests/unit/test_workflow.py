@@ -13,6 +13,7 @@ from maskedlark import workflow as workflow_module
 from maskedlark.adserver.errors import NotFrozen
 from maskedlark.clock import FixedClock
 from maskedlark.core import field, sharing
+from maskedlark.core.purpose import Purpose
 from maskedlark.errors import Expired, NoiseTooSmall
 from maskedlark.ledger.errors import BudgetExhausted
 from maskedlark.randomness import FixedRandomness, SystemRandomness
@@ -79,9 +80,10 @@ def test_the_ad_server_stores_reports_of_one_size_that_show_the_hour_and_nothing
         way.make_aggregate_dataset("table", [[1, 2], ["Rome", "a much longer name"]], [[0, 100], [0, 1]])
         stored = way.stored["table"]
     assert len({len(data) for data in stored}) == 1
-    first, second = (report.decode_public(report.decode(data).public) for data in stored)
-    assert CLOCK.now() // 3600 - 24 <= first.hour <= CLOCK.now() // 3600
-    assert first._replace(id=b"", column_hash=b"", hour=0) == second._replace(id=b"", column_hash=b"", hour=0)
+    layout = way.document.layout(Purpose.AGGREGATE)
+    first, second = (report.decode_prefix(data)[0] for data in stored)
+    assert first == second == (Purpose.AGGREGATE, way.document.digest, way.document.origin)
+    assert CLOCK.now() // 3600 - 24 <= layout.head(stored[0]).hour <= CLOCK.now() // 3600
 
 
 def test_k_noise_and_budget_are_enforced():

@@ -72,7 +72,7 @@ def serve(config: Path, listening: Listening) -> None:
         reports = Reports(database, clock)
         retention = Retention(database, settings.keep_days * DAY_S, settings.max_leap_days * DAY_S)
         with settings.parameters(clock) as parameters, retention.running(clock):
-            documents = partial(parameters.chain_now, settings.origin)
+            documents = partial(parameters.documents, settings.origin)
             made = create_app(settings.origin, reports, clock, documents, settings.limits)
             serving.serve(made, listening(settings.serving))
 

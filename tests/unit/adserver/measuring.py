@@ -15,7 +15,7 @@ from maskedlark.adserver.client import Client
 from maskedlark.adserver.remote_helper import Connections, Retries
 from maskedlark.adserver.report_store import Reports
 from maskedlark.clock import FixedClock
-from maskedlark.core import field
+from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp.accountant import Charge
 from maskedlark.errors import Expired, MaskedLarkError
@@ -33,12 +33,10 @@ from maskedlark.web import problem
 from maskedlark.web.errors import FreezeMismatch
 from maskedlark.web.request_signature import RequestVerifier
 from maskedlark.wire import datasets as wire
-from maskedlark.wire import report, uploads
-from maskedlark.wire.codec import Reader
 from maskedlark.wire.datasets import ChunkAnswer, FreezeRequest, Frozen, NewDataset, State
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.keys import KeyConfiguration, PublishedKey
-from maskedlark.wire.report import _PART, PublicPart
+from maskedlark.wire.report import HEAD_BYTES, ID_BYTES
 from tests.unit.adserver.stored import arrivals
 from tests.unit.ledger.ledgers import Marks, Signs
 from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, SERVICE_KEY
@@ -58,7 +56,7 @@ class Helper:
     """What one helper answers. Its ledger is real; of reports it reads the id alone."""
 
     def __init__(self, place: int, folder: Path, document: Document, clock: FixedClock) -> None:
-        self.name, self.document = f"helper-{place}", document
+        self.place, self.name, self.document = place, f"helper-{place}", document
         self.signer = Signs(place)
         self.database = open_database(f"sqlite:///{folder / self.name}.db")
         self.ledger = Ledger(self.database, Marks(), self.signer, clock, SystemRandomness())
@@ -67,7 +65,7 @@ class Helper:
         self.opened: dict[str, NewDataset] = {}
         self.chunks: dict[str, dict[int, tuple[list[bytes], ChunkAnswer]]] = {}
         self.frozen: dict[str, Frozen] = {}
-        self.members: dict[bytes, bytes] = {}
+        self.heads: dict[bytes, bytes] = {}
         """By id: what a dataset's digest is made of."""
         self.refused: dict[bytes, str] = {}
         """By id: the error that a report is refused with."""
@@ -154,9 +152,10 @@ class Helper:
 
     def take(self, name: str, number: int, body: bytes) -> bytes:
         assert name not in self.frozen, "a frozen dataset takes no chunks"
-        found = [public_part(part) for part in uploads.decode_batch(body, 1 << 14, 1 << 20)]
-        ids = [each.id for each in found]
-        self.members |= {each.id: each.id + each.hour.to_bytes(4, "big") + each.column_hash for each in found}
+        size = self.document.layout(Purpose(self.opened[name].purpose)).part_size(self.place)
+        heads = [part[:HEAD_BYTES] for part in sharing.cut(wire.decode_chunk(body, size), size)]
+        ids = [head[:ID_BYTES] for head in heads]
+        self.heads |= dict(zip(ids, heads, strict=True))
         taken = np.array([each not in self.refused for each in ids])
         reasons = [self.refused[each] for each in ids if each in self.refused]
         refused = {reason: reasons.count(reason) for reason in reasons}
@@ -178,8 +177,8 @@ class Helper:
             if wanted
         ]
         assert not set(kept) & self.refused.keys(), "only what this helper accepted may be frozen"
-        members = np.frombuffer(b"".join(self.members[each] for each in kept), np.uint8).reshape(-1, 52)
-        found = wire.digest(ORIGIN, self.document.digest, Purpose.AGGREGATE, members)
+        heads = sharing.byte_rows(b"".join(self.heads[each] for each in kept), HEAD_BYTES)
+        found = wire.digest(ORIGIN, self.document.digest, Purpose.AGGREGATE, heads)
         if request.digest not in (None, found.hex()):
             raise FreezeMismatch("this helper finds another dataset: nothing was frozen")
         with self.database.write() as connection:
@@ -209,7 +208,9 @@ class Helper:
             raise Expired("a dataset holds a report that is past its lifetime: it is gone")
         line = self.ledger.charge(self.document, self.charging(body))
         tables = [
-            AnswerTable(rows, [field.from_signed(np.array(column, np.int64)) for column in columns])
+            AnswerTable(
+                rows, [field.from_signed(np.array(each, np.int64).reshape(len(rows), 1)) for each in columns]
+            )
             for rows, columns in self.tables
         ]
         change = self.change.get("answer", lambda answer: answer)
@@ -246,14 +247,6 @@ class Helper:
         found = self.ledger.receipts(origin, after)
         shown = ",".join(each.encode().decode() for each in found[:2])
         return f'{{"receipts":[{shown}],"more":{json.dumps(len(found) > 2)}}}'.encode()
-
-
-def public_part(part: bytes) -> PublicPart:
-    """What a part that nobody opens says in public."""
-    reader = Reader.message(part)
-    key_id, public, _ = reader.map(_PART)
-    reader.octets(key_id)
-    return report.decode_public(reader.octets(public))
 
 
 class Router(httpx.BaseTransport):
@@ -300,10 +293,11 @@ class World:
     def receive(self, count: int, seed: bytes = b"reports", at: int = NOW) -> list[bytes]:
         """Reports come in at that moment; returns their ids in the order in which they are sent."""
         before, self.clock.seconds = self.clock.seconds, at
-        made = arrivals(count, seed, Purpose.AGGREGATE, self.document.digest, NOW // 3600)
+        digest, hour = self.document.digest, NOW // 3600
+        made = arrivals(count, seed, Purpose.AGGREGATE, digest, hour, document=self.document)
         self.reports.store(made)
         self.clock.seconds = before
-        return sorted(each.public.id for each in made)
+        return sorted(each.head.id for each in made)
 
     def frozen(self, name: str = "monday", count: int = 60, at: int = NOW) -> None:
         """A dataset that questions can be asked of."""

@@ -112,7 +112,7 @@ def test_large_payloads_make_small_chunks():
     small = module._parts(document, Purpose.AGGREGATE)
     large = module._parts(document, Purpose.TRAIN)
     assert small == 2048
-    assert large * document.payload_size(Purpose.TRAIN) < module.CHUNK_BYTES
+    assert large * document.layout(Purpose.TRAIN).part_size(0) < module.CHUNK_BYTES
     assert 500 < large < 2048
 
 

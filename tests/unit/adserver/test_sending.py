@@ -12,6 +12,7 @@ from maskedlark.ledger.receipt import FrozenReceipt
 from maskedlark.storage.engine import open_database
 from maskedlark.web.errors import AlreadyFrozen, DatasetRefused, FreezeMismatch, UnknownDataset
 from maskedlark.wire.datasets import ChunkAnswer, Frozen
+from maskedlark.wire.report import HEAD_BYTES
 from tests.unit.adserver.measuring import World
 from tests.unit.web.service import NOW
 
@@ -266,7 +267,7 @@ def lie(helper, place):
 
     def changed(name, number, body):
         found = take(name, number, body)
-        helper.members[place] = bytes(52)
+        helper.heads[place] = bytes(HEAD_BYTES)
         return found
 
     helper.take = changed

@@ -18,11 +18,11 @@ from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.storage.engine import open_database
 from maskedlark.web.errors import UnknownDataset
-from maskedlark.wire import batch, report, uploads
+from maskedlark.wire import batch, columns, datasets
 from maskedlark.wire.batch import Envelope
 from maskedlark.wire.datasets import ChunkAnswer, FreezeRequest, Frozen, State, pack, unpack
 from maskedlark.wire.hpke import OpeningKey
-from maskedlark.wire.report import Recipient
+from maskedlark.wire.report import ReportLayout
 from maskedlark.wire.signatures import SigningKey
 from tests.unit.parameters.cases import HELPER_KEYS, make
 
@@ -99,14 +99,14 @@ class Reports(NamedTuple):
     data: list[bytes]
     keys: tuple[list[Any], list[Any]]
     values: np.ndarray
+    layout: ReportLayout
 
     def chunk(self, place: int, start: int = 0, end: int | None = None) -> bytes:
-        return uploads.encode_batch([report.decode(data).part(place) for data in self.data[start:end]])
+        return parts(self.data[start:end], place, self.layout)
 
 
 def _envelope(document: Document, purpose: Purpose) -> Envelope:
-    recipients = tuple(Recipient(f"helper-{i}", key.sealing) for i, key in enumerate(KEYS))
-    return Envelope(document.origin, purpose, document.digest, recipients, document.payload_size(purpose))
+    return Envelope(document.layout(purpose), tuple(key.sealing for key in KEYS))
 
 
 def measured(count: int, hours: Sequence[int] | None = None, document: Document = DOCUMENT) -> Reports:
@@ -115,10 +115,10 @@ def measured(count: int, hours: Sequence[int] | None = None, document: Document 
     places = [int(number) for number in rng.below(4, count)]
     values = np.stack([rng.below(50_000, count), rng.below(2, count)])
     secrets = document.measure.lift([*values], np.ones(count, np.bool_))
-    encoded = batch.aggregate_columns(document.measure, [campaigns, places], count)
+    shown = columns.aggregate_columns(document.measure, [campaigns, places], count)
     envelope = _envelope(document, Purpose.AGGREGATE)
-    data = batch.seal(envelope, encoded, secrets, hours or [HOUR] * count, rng)
-    return Reports(data, (campaigns, places), values)
+    data = batch.seal(envelope, 0, shown, secrets, hours or [HOUR] * count, rng)
+    return Reports(data, (campaigns, places), values, envelope.layout)
 
 
 def trained(
@@ -128,16 +128,15 @@ def trained(
     rng, model = SystemRandomness(), document.declared_models[tag]
     features = np.frombuffer(rng.bytes(count * model.features), np.uint8).reshape(count, -1)
     shown, secrets = model.mask([rng.below(2, count) for _ in model.labels], np.ones(count, np.bool_), rng)
-    encoded = batch.train_columns(tag, features, shown)
-    return (
-        batch.seal(_envelope(document, Purpose.TRAIN), encoded, secrets, [HOUR] * count, rng),
-        features,
-        secrets,
-    )
+    place = list(document.declared_models).index(tag)
+    rows = columns.train_columns(place, model, features, shown)
+    made = batch.seal(_envelope(document, Purpose.TRAIN), place, rows, secrets, [HOUR] * count, rng)
+    return made, features, secrets
 
 
-def parts(data: Sequence[bytes], place: int) -> bytes:
-    return uploads.encode_batch([report.decode(each).part(place) for each in data])
+def parts(data: Sequence[bytes], place: int, layout: ReportLayout) -> bytes:
+    """The body of a chunk of these reports."""
+    return datasets.encode_chunk(layout.parts(data, place))
 
 
 def agreed(*helpers: Datasets, chunks: int, name: str = NAME) -> FreezeRequest:

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from maskedlark.clock import FixedClock
+from maskedlark.core.sharing import ByteRows
 from maskedlark.helper import backup
 from maskedlark.helper.recovery import Recovered, RecoveryOptions, recover
 from maskedlark.ledger.receipt import SignedReceipt
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import SystemRandomness
 from maskedlark.web.request_signature import NO_BODY_TYPE
-from maskedlark.wire import uploads
+from maskedlark.wire import datasets
 from maskedlark.wire.datasets import CHUNK_TYPE, FREEZE_TYPE, JSON_TYPE, ChunkAnswer, FreezeRequest, Frozen
 from tests.unit.helper.world import NOW, ORIGIN, World, begin, opened, question, settings, world
 
@@ -26,10 +27,10 @@ LITTLE_NOISE: dict[str, Any] = {
 """A question may take all of a budget at once."""
 
 
-def send(at: World, document: Document, name: str, parts: Sequence[bytes]) -> ChunkAnswer:
+def send(at: World, document: Document, name: str, parts: ByteRows) -> ChunkAnswer:
     remote = at.remote()
     begin(remote, document, name)
-    body = uploads.encode_batch(parts)
+    body = datasets.encode_chunk(parts)
     return ChunkAnswer.decode(remote.post(f"/v2/datasets/{name}/chunks/0", body, CHUNK_TYPE, opened(name)))
 
 

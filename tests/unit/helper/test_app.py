@@ -48,7 +48,7 @@ from maskedlark.web.errors import (
     WrongDigest,
 )
 from maskedlark.web.remote import SignedRemote
-from maskedlark.wire import keys, uploads
+from maskedlark.wire import datasets, keys
 from maskedlark.wire.datasets import CHUNK_TYPE, FREEZE_TYPE, JSON_TYPE, ChunkAnswer, FreezeRequest, State
 from maskedlark.wire.signatures import SigningKey
 from tests.unit.helper.world import (
@@ -160,7 +160,7 @@ def test_what_a_question_would_cost_is_said_and_not_charged(helper):
 
 def test_an_aborted_dataset_is_gone_and_its_reports_may_come_again(helper):
     document = helper.publish(fake_rate=0.0)
-    remote, body = helper.remote(), uploads.encode_batch(helper.reports(document))
+    remote, body = helper.remote(), datasets.encode_chunk(helper.reports(document))
     for name in ("monday", "tuesday"):
         begin(remote, document, name)
         answer = ChunkAnswer.decode(
@@ -183,7 +183,7 @@ def test_what_is_sent_again_does_nothing_to_the_next_dataset_of_its_name(helper)
         transport=AppTransport(helper.app), timeout=None, event_hooks={"request": [seen.append]}
     )
     remote = SignedRemote("http://helper.test", NAME, ORIGIN, REQUEST_KEY, helper.clock, http)
-    body, chunk = uploads.encode_batch(helper.reports(document)), "/v2/datasets/monday/chunks/0"
+    body, chunk = datasets.encode_chunk(helper.reports(document)), "/v2/datasets/monday/chunks/0"
     begin(remote, document)
     remote.post(chunk, body, CHUNK_TYPE, opened())
     remote.delete("/v2/datasets/monday", opened())

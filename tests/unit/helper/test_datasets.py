@@ -30,9 +30,9 @@ from maskedlark.web.errors import (
     UnknownDataset,
 )
 from maskedlark.web.request_signature import WINDOW_S
-from maskedlark.wire import report
 from maskedlark.wire.acceptance import MIN_LIFE_S
 from maskedlark.wire.datasets import FreezeRequest, pack, unpack
+from maskedlark.wire.decrypt import ids_of
 from tests.unit.helper import cases, dying
 from tests.unit.helper.cases import DOCUMENT, HOUR, LIFETIME, NAME, NOW, ORIGIN, agreed, helper, measured
 from tests.unit.parameters.cases import make
@@ -76,7 +76,7 @@ def test_two_helpers_freeze_the_same_and_their_shares_add_up(tmp_path, database_
         assert total.tolist() == [30, *reports.values.sum(axis=1)]
         records = a.find(ORIGIN, bytes.fromhex(frozen.digest)).records(None)
         assert isinstance(records, AggregateRecords)
-        ids = [report.decode_public(report.decode(data).public).id for data in reports.data]
+        ids = [head.tobytes() for head in ids_of(reports.layout.heads(reports.data))]
         order = sorted(range(30), key=ids.__getitem__)
         assert records.ids.tobytes() == b"".join(sorted(ids))
         for name, truth in zip(("campaign", "place"), reports.keys, strict=True):
@@ -107,6 +107,7 @@ def test_records_to_train_by_tag(tmp_path, sqlite_url):
     )
     clicks, features, masks = cases.trained("clicks", 9, document)
     baskets, bytes_, secrets = cases.trained("basket", 5, document)
+    layout = document.layout(Purpose.TRAIN)
     mixed = [*clicks[:4], *baskets[:1], *clicks[4:]], baskets[1:]
     other = f"sqlite:///{tmp_path / 'other.db'}"
     with helper(tmp_path / "0", sqlite_url) as (a, _, _), helper(tmp_path / "1", other, 1) as (b, _, _):
@@ -114,7 +115,7 @@ def test_records_to_train_by_tag(tmp_path, sqlite_url):
         for place, datasets in enumerate((a, b)):
             datasets.open(document, NAME, Purpose.TRAIN)
             for number, data in enumerate(mixed):
-                assert datasets.add(ORIGIN, NAME, number, cases.parts(data, place)).refused == {}
+                assert datasets.add(ORIGIN, NAME, number, cases.parts(data, place, layout)).refused == {}
         wanted = agreed(a, b, chunks=2)
         # The first click is left out, as if another helper had refused it; so is the lone basket.
         bits = unpack(wanted.accepted[0], 10)
@@ -130,7 +131,7 @@ def test_records_to_train_by_tag(tmp_path, sqlite_url):
         ):
             first, second = (each.records(tag) for each in found)
             assert isinstance(first, TrainingRecords)
-            ids = [report.decode_public(report.decode(data).public).id for data in made]
+            ids = [head.tobytes() for head in ids_of(layout.heads(made))]
             order = sorted(range(1, len(made)), key=ids.__getitem__)
             assert first.ids.tobytes() == second.ids.tobytes() == b"".join(ids[place] for place in order)
             assert np.array_equal(first.features, shown[order])
@@ -166,7 +167,7 @@ def test_a_report_lives_in_one_dataset(tmp_path, database_url):
     with helper(tmp_path, database_url) as (datasets, _, _):
         datasets.open(DOCUMENT, NAME, AGGREGATE)
         datasets.open(DOCUMENT, "april", AGGREGATE)
-        twice = cases.parts([*reports.data[:4], reports.data[0]], 0)
+        twice = cases.parts([*reports.data[:4], reports.data[0]], 0, reports.layout)
         answer = datasets.add(ORIGIN, NAME, 0, twice)
         assert (answer.accepted, answer.refused) == ("f0", {"Replayed": 1}), "the first of two counts"
         assert datasets.add(ORIGIN, NAME, 1, reports.chunk(0, 3, 6)).refused == {"Replayed": 1}

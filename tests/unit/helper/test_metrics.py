@@ -1,10 +1,11 @@
 import shutil
 from contextlib import suppress
 
+import numpy as np
 import pytest
 
 from maskedlark.errors import MaskedLarkError
-from maskedlark.wire import uploads
+from maskedlark.wire import datasets
 from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE
 from tests.unit.helper.world import begin, opened, question, world
 from tests.unit.web.observing import of, samples
@@ -25,10 +26,10 @@ def test_parts_are_counted_by_what_became_of_them(helper):
     document = helper.publish(fake_rate=0.0)
     remote, parts = helper.remote(), helper.reports(document, 60)
     begin(remote, document)
-    body = uploads.encode_batch([*parts, parts[0], b"\x01"])
+    body = datasets.encode_chunk(np.concatenate([parts, parts[:1], np.zeros_like(parts[:1])]))
     remote.post("/v2/datasets/monday/chunks/0", body, CHUNK_TYPE, opened())
     assert of(helper.app, "maskedlark_reports_total") == {
-        ("taken", ""): 60, ("refused", "Replayed"): 1, ("refused", "Truncated"): 1,
+        ("taken", ""): 60, ("refused", "Replayed"): 1, ("refused", "WrongHelper"): 1,
     }  # fmt: skip
     assert of(helper.app, "maskedlark_ingest_seconds_count") == {(): 1}
     remote.post("/v2/datasets/monday/chunks/0", body, CHUNK_TYPE, opened())

@@ -33,10 +33,9 @@ from maskedlark.release.messages import SessionRequest
 from maskedlark.web import problem
 from maskedlark.web.errors import BodyTooLarge, NoSeed, UnknownDataset, UnsignedRequest, WrongContentType
 from maskedlark.web.request_signature import NO_BODY_TYPE
-from maskedlark.wire import batch, report, uploads
+from maskedlark.wire import batch, columns, datasets
 from maskedlark.wire.batch import Envelope
 from maskedlark.wire.datasets import CHUNK_TYPE, FREEZE_TYPE, JSON_TYPE, ChunkAnswer, FreezeRequest, Frozen
-from maskedlark.wire.report import Recipient
 from maskedlark.wire.steps import STEP_TYPE
 from tests.unit.helper.world import (
     DAY_S,
@@ -64,19 +63,17 @@ def frozen(helper, document, name="train", count=RECORDS):
     rng, place = SystemRandomness(), [each.name for each in document.helpers].index(NAME)
     own = list(helper.keyring.opening_keys(helper.clock.now()).values())[-1].sealing
     keys = {NAME: own, "helper-1": ELSEWHERE.sealing}
-    recipients = tuple(Recipient(each.name, keys[each.name]) for each in document.helpers)
-    size = document.payload_size(Purpose.TRAIN)
-    envelope = Envelope(document.origin, Purpose.TRAIN, document.digest, recipients, size)
+    layout = document.layout(Purpose.TRAIN)
+    envelope = Envelope(layout, tuple(keys[each.name] for each in document.helpers))
     features = sharing.random_rows(count, 4, rng)
-    shown, secrets = document.declared_models["clicks"].mask(
-        [rng.below(2, count)], np.ones(count, np.bool_), rng
-    )
-    columns = batch.train_columns("clicks", features, shown)
-    made = batch.seal(envelope, columns, secrets, [helper.clock.now() // 3600] * count, rng)
+    model, number = document.declared_models["clicks"], list(document.declared_models).index("clicks")
+    shown, secrets = model.mask([rng.below(2, count)], np.ones(count, np.bool_), rng)
+    rows = columns.train_columns(number, model, features, shown)
+    made = batch.seal(envelope, number, rows, secrets, [helper.clock.now() // 3600] * count, rng)
     remote, query = helper.remote(), opened(name)
-    new = {"parameters": document.digest.hex(), "purpose": "train"} | query
-    remote.post(f"/v2/datasets/{name}", json.dumps(new).encode(), JSON_TYPE)
-    chunk = uploads.encode_batch([report.decode(each).part(place) for each in made])
+    opening = {"parameters": document.digest.hex(), "purpose": "train"} | query
+    remote.post(f"/v2/datasets/{name}", json.dumps(opening).encode(), JSON_TYPE)
+    chunk = datasets.encode_chunk(layout.parts(made, place))
     answer = ChunkAnswer.decode(remote.post(f"/v2/datasets/{name}/chunks/0", chunk, CHUNK_TYPE, query))
     freezing = FreezeRequest(accepted=(answer.accepted,)).encode()
     return Frozen.decode(remote.post(f"/v2/datasets/{name}/freeze", freezing, FREEZE_TYPE, query)).digest

@@ -12,6 +12,8 @@ import numpy as np
 from fastapi import FastAPI
 
 from maskedlark.clock import FixedClock
+from maskedlark.core.purpose import Purpose
+from maskedlark.core.sharing import ByteRows
 from maskedlark.helper.app import create_app
 from maskedlark.helper.config import Config
 from maskedlark.helper.keyring import Keyring
@@ -26,7 +28,7 @@ from maskedlark.release.messages import Request
 from maskedlark.simulate import Population
 from maskedlark.web.remote import SignedRemote
 from maskedlark.web.request_signature import NO_BODY_TYPE
-from maskedlark.wire import report, uploads
+from maskedlark.wire import datasets
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
     FREEZE_TYPE,
@@ -38,7 +40,6 @@ from maskedlark.wire.datasets import (
 )
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.keys import KeyConfiguration, PublishedKey
-from maskedlark.wire.report import Recipient
 from maskedlark.wire.signatures import SigningKey
 from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, SERVICE_KEY, make
 from tests.unit.web.service import AppTransport
@@ -102,20 +103,20 @@ class World:
     def remote(self, key: SigningKey = REQUEST_KEY, origin: str = ORIGIN, helper: str = NAME) -> SignedRemote:
         return SignedRemote("http://helper.test", helper, origin, key, self.clock, self.http())
 
-    def reports(self, document: Document, count: int = 60) -> list[bytes]:
+    def reports(self, document: Document, count: int = 60) -> ByteRows:
         """A helper's parts of reports to aggregate: half bought, all for one campaign."""
         key = self.keyring.opening_keys(self.clock.now()).values()
-        recipients = (Recipient(NAME, list(key)[-1].sealing), Recipient("helper-1", ELSEWHERE.sealing))
-        population = Population(document, recipients, self.clock.now() - 9 * DAY_S, SystemRandomness())
+        keys = list(key)[-1].sealing, ELSEWHERE.sealing
+        population = Population(document, keys, self.clock.now() - 9 * DAY_S, SystemRandomness())
         values = np.arange(count) % 2
         made = population.measure([["spring"] * count, [7] * count], [values * 100, values])
-        return [report.decode(data).part(0) for chunk in made for data in chunk]
+        return document.layout(Purpose.AGGREGATE).parts([data for chunk in made for data in chunk], 0)
 
     def frozen(self, document: Document, name: str = "monday", count: int = 60) -> Frozen:
         """A dataset on its whole way."""
         remote = self.remote()
         begin(remote, document, name)
-        body = uploads.encode_batch(self.reports(document, count))
+        body = datasets.encode_chunk(self.reports(document, count))
         answer = ChunkAnswer.decode(
             remote.post(f"/v2/datasets/{name}/chunks/0", body, CHUNK_TYPE, opened(name))
         )

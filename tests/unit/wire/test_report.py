@@ -54,9 +54,7 @@ def opener(under, place):
 
 def to_train(under, labels, place=0, hour=HOUR):
     model = under.declared[place]
-    rows = np.arange(model.width * len(labels), dtype=np.uint8).reshape(
-        len(labels), -1
-    )
+    rows = np.arange(model.width * len(labels), dtype=np.uint8).reshape(len(labels), -1)
     shown, secrets = model.mask([labels] * len(model.labels), np.ones(len(labels), np.bool_), RNG)
     secrets = np.concatenate([secrets, np.zeros((len(labels), under.proof), np.int64)], axis=1)
     encoded = columns.train_columns(place, model, rows, shown)
@@ -96,7 +94,7 @@ def test_all_helpers_together_hold_the_secret_and_any_fewer_nothing(helpers, pro
     opened = [
         decrypt_parts(opener(under, place), under.parts(made, place).tobytes()) for place in range(helpers)
     ]
-    records = [each.records["tag"] for each in opened]
+    records = [dict(each.records)["tag"] for each in opened]  # type: ignore[call-overload]
     masks = field.to_signed(sharing.combine([each.shares for each in records]))
     candidates = records[0].candidates[0]
     assert all((each.candidates[0] == candidates).all() for each in records)
