@@ -7,13 +7,15 @@ same for one part; tests compare the two.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from maskedlark.core import field, sharing
+from maskedlark.core.candidates import All
 from maskedlark.core.declared import Measure, Model
+from maskedlark.core.field import FieldArray
 from maskedlark.core.records import AggregateRecords, Coded, TrainingRecords
 from maskedlark.core.sharing import ByteRows
 from maskedlark.errors import (
@@ -75,31 +77,66 @@ def decrypt_parts(opener: Opener, parts: bytes) -> Opened:
         raise WrongLength(
             f"parts have {size} bytes each here; {len(parts)} bytes are no whole number of them"
         )
-    heads = sharing.byte_rows(parts, size)[:, :HEAD_BYTES]
-    verdicts = Verdicts(len(heads))
+    verdicts = Verdicts(len(parts) // size)
     payloads = _unseal(opener, parts, verdicts)
     records: AggregateRecords | dict[str, TrainingRecords]
     if isinstance(opener.layout.declared[0], Measure):
-        records, by_tag = _measured(opener, payloads, heads, verdicts), {}
+        records, by_tag = _measured(payloads), {}
     else:
-        known = payloads.rows[:, MODEL] < len(opener.layout.declared)
-        verdicts.keep(payloads.parts, known, NotAsDeclared)
-        read = [
-            _trained(opener, place, payloads, heads, verdicts) for place in range(len(opener.layout.declared))
-        ]
+        read = [_trained(payloads, model) for model in range(len(opener.layout.declared))]
+        undeclared = np.flatnonzero(payloads.rows[:, MODEL] >= len(read))
+        payloads.keep(undeclared, np.zeros(len(undeclared), np.bool_), NotAsDeclared)
         by_tag = {tag: (index, found) for tag, index, found in read if len(index)}
         records = {tag: each for tag, (_, each) in by_tag.items()}
     accepted = np.flatnonzero(verdicts.accepted)
     places = {tag: np.searchsorted(accepted, index) for tag, (index, _) in by_tag.items()}
-    return Opened(verdicts, heads[accepted], records, places)
+    return Opened(verdicts, payloads.heads[accepted], records, places)
 
 
-class _Payloads(NamedTuple):
-    """Unsealed payloads, as bytes and as rows, and whose part each is of."""
+@dataclass(frozen=True, repr=False)
+class _Payloads:
+    """Unsealed payloads, one per row."""
 
-    plain: Sequence[bytes]
-    rows: ByteRows
+    opener: Opener
+    verdicts: Verdicts
+    heads: ByteRows
+    """Of all parts."""
     parts: Index
+    """Whose payload each row is."""
+    plain: Sequence[bytes]
+
+    @cached_property
+    def rows(self) -> ByteRows:
+        """The payloads as an array."""
+        return sharing.byte_rows(b"".join(self.plain), self.opener.payload.size)
+
+    def keep(self, rows: Index, valid: NDArray[np.bool_], error: type[DecodeError | Refused]) -> Index:
+        """Of these rows, those that are valid; the others are refused with this error."""
+        self.verdicts.keep(self.parts[rows], valid, error)
+        return rows[valid]
+
+    def valid(self, record: RecordLayout, rows: Index) -> Index:
+        """Of these rows, those that end with zeros, hold the public part's columns, and shares below p."""
+        padded: NDArray[np.bool_] = np.any(self.rows[rows, record.secret.stop :], axis=1)
+        rows = self.keep(rows, ~padded, BadPadding)
+        digest, purpose, end = columns.digest, self.opener.layout.purpose, record.columns.stop
+        # Loops over records: a hash is one call each.
+        digests = b"".join([digest(self.plain[row][:end], purpose) for row in rows.tolist()])
+        same = self.heads[self.parts[rows], -HASH_BYTES:] == sharing.byte_rows(digests, HASH_BYTES)
+        bound: NDArray[np.bool_] = np.all(same, axis=1)
+        rows = self.keep(rows, bound, WrongColumnHash)
+        if self.opener.place:
+            return rows
+        words = np.ascontiguousarray(self.rows[rows, record.secret]).view("<u8")
+        below: NDArray[np.bool_] = np.all(words < np.uint64(field.P), axis=1)
+        return self.keep(rows, below, NotInField)
+
+    def held(self, record: RecordLayout, rows: Index) -> tuple[ByteRows, FieldArray]:
+        """The ids of valid rows, and our shares of their secrets, without those of a proof."""
+        ids, count = self.heads[self.parts[rows], :ID_BYTES], record.declared.secrets()
+        layout, secrets = self.opener.layout, self.rows[rows, record.secret]
+        total = count + layout.proof
+        return ids, sharing.recover(secrets, ids, layout.purpose, self.opener.place, total)[:, :count]
 
 
 def _unseal(opener: Opener, data: bytes, verdicts: Verdicts) -> _Payloads:
@@ -124,8 +161,7 @@ def _unseal(opener: Opener, data: bytes, verdicts: Verdicts) -> _Payloads:
                 plain.append(key.open(sealed, info))
             except CannotOpen:
                 verdicts.refuse(part, CannotOpen)
-    parts = parts[verdicts.accepted[parts]]
-    return _Payloads(plain, sharing.byte_rows(b"".join(plain), opener.payload.size), parts)
+    return _Payloads(opener, verdicts, rows[:, :HEAD_BYTES], parts[verdicts.accepted[parts]], plain)
 
 
 def _holders(key_ids: ByteRows, ours: Sequence[bytes]) -> Index:
@@ -136,66 +172,20 @@ def _holders(key_ids: ByteRows, ours: Sequence[bytes]) -> Index:
     return holders
 
 
-def _bound(
-    opener: Opener,
-    record: RecordLayout,
-    payloads: _Payloads,
-    rows: Index,
-    heads: ByteRows,
-    verdicts: Verdicts,
-) -> Index:
-    """Of these payloads, those with nothing but zeros at their end whose columns are the public part's."""
-
-    def keep(rows: Index, valid: NDArray[np.bool_], error: type[DecodeError | Refused]) -> Index:
-        verdicts.keep(payloads.parts[rows], valid, error)
-        return rows[valid]
-
-    padded: NDArray[np.bool_] = np.any(payloads.rows[rows, record.secret.stop :], axis=1)
-    rows = keep(rows, ~padded, BadPadding)
-    digest, purpose, end = columns.digest, opener.layout.purpose, record.columns.stop
-    # Loops over records: a hash is one call each.
-    digests = b"".join([digest(payloads.plain[row][:end], purpose) for row in rows.tolist()])
-    same = heads[payloads.parts[rows], -HASH_BYTES:] == sharing.byte_rows(digests, HASH_BYTES)
-    bound: NDArray[np.bool_] = np.all(same, axis=1)
-    return keep(rows, bound, WrongColumnHash)
-
-
-def _shares(
-    opener: Opener,
-    record: RecordLayout,
-    payloads: _Payloads,
-    rows: Index,
-    heads: ByteRows,
-    verdicts: Verdicts,
-) -> tuple[Index, ByteRows, NDArray[np.int64]]:
-    """Of these payloads, those whose shares are below p; their ids; the shares."""
-    secrets = payloads.rows[rows, record.secret]
-    if opener.place == 0:
-        words = np.ascontiguousarray(secrets).view("<u8")
-        below: NDArray[np.bool_] = np.all(words < np.uint64(field.P), axis=1)
-        verdicts.keep(payloads.parts[rows], below, NotInField)
-        rows, secrets = rows[below], secrets[below]
-    ids = heads[payloads.parts[rows], :ID_BYTES]
-    count = record.declared.secrets()
-    numbers = sharing.recover(secrets, ids, opener.layout.purpose, opener.place, count + opener.layout.proof)
-    return rows, ids, numbers[:, :count]
-
-
-def _measured(opener: Opener, payloads: _Payloads, heads: ByteRows, verdicts: Verdicts) -> AggregateRecords:
+def _measured(payloads: _Payloads) -> AggregateRecords:
     """The records to aggregate, of all payloads that are as declared."""
-    (record,) = opener.payload.records
+    (record,) = payloads.opener.payload.records
     assert isinstance(record.declared, Measure)
-    rows = _bound(opener, record, payloads, np.arange(len(payloads.parts)), heads, verdicts)
-    seen = _SeenKeys()
+    rows, seen = payloads.valid(record, np.arange(len(payloads.parts))), _SeenKeys()
     kinds = np.array([seen.kind(payloads.plain[row][record.columns]) for row in rows.tolist()], np.intp)
-    for row, kind in zip(rows[kinds < 0].tolist(), kinds[kinds < 0].tolist(), strict=True):
-        verdicts.refuse(int(payloads.parts[row]), seen.errors[-1 - kind])
-    rows, kinds = rows[kinds >= 0], kinds[kinds >= 0]
-    good, ids, shares = _shares(opener, record, payloads, rows, heads, verdicts)
-    kinds = kinds[np.isin(rows, good, assume_unique=True)]
+    for part, kind in zip(payloads.parts[rows].tolist(), kinds.tolist(), strict=True):
+        if kind < 0:
+            payloads.verdicts.refuse(part, seen.errors[-1 - kind])
+    kinds, rows = kinds[kinds >= 0], rows[kinds >= 0]
     keys = {
         name: _coded([keys[i] for keys in seen.keys], kinds) for i, name in enumerate(record.declared.keys)
     }
+    ids, shares = payloads.held(record, rows)
     return AggregateRecords(ids, keys, shares)
 
 
@@ -235,21 +225,19 @@ def _coded(of_kinds: Sequence[Key], kinds: Index) -> Coded:
     return Coded(rank[codes], tuple(values[entry] for entry in entries[order].tolist()))
 
 
-def _trained(
-    opener: Opener, place: int, payloads: _Payloads, heads: ByteRows, verdicts: Verdicts
-) -> tuple[str, Index, TrainingRecords]:
+def _trained(payloads: _Payloads, place: int) -> tuple[str, Index, TrainingRecords]:
     """The records of one model: its tag, the parts that they are of, and what they hold."""
-    record = opener.payload.records[place]
+    record = payloads.opener.payload.records[place]
     model = record.declared
     assert isinstance(model, Model)
-    rows = np.flatnonzero(payloads.rows[:, MODEL] == place)
-    rows = _bound(opener, record, payloads, rows, heads, verdicts)
-    shown = payloads.rows[rows, record.columns][:, 1:]
-    *_, valid = columns.typed(model.columns, shown[:, : model.width()])
-    _, allowed = columns.candidates_of(model, shown[:, model.width() :])
-    verdicts.keep(payloads.parts[rows], valid & allowed, NotAsDeclared)
-    rows, ids, shares = _shares(opener, record, payloads, rows[valid & allowed], heads, verdicts)
-    shown = payloads.rows[rows, record.columns][:, 1:]
-    features, indices, _ = columns.typed(model.columns, shown[:, : model.width()])
-    candidates, _ = columns.candidates_of(model, shown[:, model.width() :])
-    return model.tag, payloads.parts[rows], TrainingRecords(ids, features, candidates, shares, indices)
+    rows = payloads.valid(record, np.flatnonzero(payloads.rows[:, MODEL] == place))
+    shown, width = payloads.rows[rows, record.columns][:, 1:], model.width()
+    features, indices, typed = columns.typed(model.columns, shown[:, :width])
+    candidates, allowed = columns.candidates_of(model, shown[:, width:])
+    good = typed & allowed
+    rows = payloads.keep(rows, good, NotAsDeclared)
+    if not isinstance(model.policy, All):
+        candidates = tuple(each[good] for each in candidates)
+    indices = tuple(each[good] for each in indices)
+    ids, shares = payloads.held(record, rows)
+    return model.tag, payloads.parts[rows], TrainingRecords(ids, features[good], candidates, shares, indices)

@@ -99,13 +99,11 @@ class PayloadLayout:
         if columns.digest(data[: record.columns.stop], self.purpose) != column_hash:
             raise WrongColumnHash("the open columns are not those that the public part binds")
         shown, secret = data[record.columns], data[record.secret]
-        if isinstance(record.declared, Measure):
-            payload = Payload(None, columns.decode_keys(shown), b"", (), secret)
-        else:
-            payload = _trained(record.declared, shown[1:], secret)
         if self.place == 0:
             _check_field(secret)
-        return payload
+        if isinstance(record.declared, Measure):
+            return Payload(None, columns.decode_keys(shown), b"", (), secret)
+        return _trained(record.declared, shown[1:], secret)
 
     def _record(self, declared: Measure | Model) -> RecordLayout:
         end = SALT_BYTES + columns.width(declared)
