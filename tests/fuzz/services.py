@@ -16,7 +16,7 @@ from maskedlark.parameters import chain
 from maskedlark.release.messages import SessionRequest
 from maskedlark.web import request_signature
 from maskedlark.wire import uploads
-from maskedlark.wire.datasets import CHUNK_TYPE, FREEZE_TYPE, JSON_TYPE, FreezeRequest
+from maskedlark.wire.datasets import CHUNK_TYPE, FREEZE_TYPE, JSON_TYPE, FreezeRequest, encode_chunk
 from maskedlark.wire.steps import STEP_TYPE
 from tests.fuzz.asking import Asking, Sent, changed
 from tests.unit.adserver import stored
@@ -45,7 +45,7 @@ def adserver(folder: Path) -> Iterator[Fuzzed]:
     """Takes uploads of reports in the right form."""
     database, reports = stored.opened(f"sqlite:///{folder / 'reports.db'}")
     limits = Limits(body_bytes=20_000, reports=20, report_bytes=2000)
-    app = adserver_app(stored.ORIGIN, reports, stored.clock(), limits)
+    app = adserver_app(stored.ORIGIN, reports, stored.clock(), stored.documents, limits)
     sent = [
         Sent.to("POST", "/v2/reports", uploads.CONTENT_TYPE, uploads.encode_batch(stored.data(5))),
         Sent.to("POST", "/v2/reports", uploads.CONTENT_TYPE, uploads.encode_batch(stored.data(1, b"other"))),
@@ -119,7 +119,7 @@ def helper(folder: Path) -> Iterator[Fuzzed]:
     with helpers.world(folder) as world:
         document = world.publish(fake_rate=0.0)
         frozen = world.frozen(document, "frozen")
-        chunk = uploads.encode_batch(world.reports(document, 8))
+        chunk = encode_chunk(world.reports(document, 8))
         sent = _to_helper(world, document, frozen.digest, chunk)
 
         def drawn(request: Sent, others: list[Sent], rng: Random) -> Sent:

@@ -110,7 +110,7 @@ def test_indices_stay_with_their_records_through_chunk_and_dataset(tmp_path):
     assert found.ids.tobytes() == opened.ids[order].tobytes()
     assert [each.dtype for each in found.indices] == [np.uint32] * 2
     for stored, given in zip((found.features, *found.indices), truth, strict=True):
-        assert stored.tolist() == given[order].tolist()
+        assert np.array_equal(np.asarray(stored), given[order])
     nothing = columns.read_trained(tmp_path, contents, INDEXED, "sampled")
     assert [each.shape for each in nothing.indices] == [(0, 1)]
     assert [each.shape for each in nothing.candidates] == [(0, 3)]
