@@ -88,11 +88,11 @@ def test_laplace_evaluations_beside_gaussian_gradients_add_up_over_the_same_reco
         found.receipts[-1].balance.spent_epsilon
     )
     for at, changes, says in (
-        (2, {"released__mechanism": "gaussian"}, "other noise"),
-        (2, {"released__noise": 3.0}, "other noise"),
+        (2, {"charge__mechanism": "gaussian"}, "other noise"),
+        (2, {"charge__noise": 3.0}, "other noise"),
         (2, {"function": "gradient"}, "other noise"),
         (2, {"function": "cells"}, "cannot be asked: .* no noise for cells"),
-        (1, {"course__mechanism": "laplace"}, "other noise"),
+        (1, {"session_charge__mechanism": "laplace"}, "other noise"),
         (1, {"function": "evaluation"}, "other noise"),
         (1, {"function": "moments"}, "cannot be asked: .* no noise for moments"),
     ):
