@@ -126,7 +126,7 @@ def _caches() -> list[Decoder]:
             "cached keys",
             ("wire.keys.verify",),
             (configuration(0, 1),),
-            _in_file(str(keys.folder.relative_to(_folder()) / "keys.cbor"), lambda _: keys.load()),
+            _in_file(str(keys.folder.relative_to(_folder()) / "keys.bin"), lambda _: keys.load()),
             (CorruptCache,),
             weight=0.3,
         ),

@@ -17,6 +17,7 @@ from maskedlark.release.messages import SessionRequest
 from maskedlark.web import request_signature
 from maskedlark.wire import uploads
 from maskedlark.wire.datasets import CHUNK_TYPE, FREEZE_TYPE, JSON_TYPE, FreezeRequest, encode_chunk
+from maskedlark.wire.keys import KEYS_TYPE
 from maskedlark.wire.steps import STEP_TYPE
 from tests.fuzz.asking import Asking, Sent, changed
 from tests.unit.adserver import stored
@@ -75,7 +76,7 @@ def parameter_service(folder: Path) -> Iterator[Fuzzed]:
     service.publisher.publish_keys("helper-0", keys[0])
     sent = [
         *(Sent.to("POST", "/v2/documents", JSON_TYPE, body) for body in handed),
-        *(Sent.to("POST", "/v2/keys?helper=helper-0", "application/cbor", body) for body in keys),
+        *(Sent.to("POST", "/v2/keys?helper=helper-0", KEYS_TYPE, body) for body in keys),
         Sent.to("GET", f"/v2/documents/{first.digest.hex()}"),
         Sent.to("GET", "/v2/origins/ads.example/documents?after=0"),
         Sent.to("GET", "/v2/origins/ads.example/documents/latest"),

@@ -24,6 +24,7 @@ from maskedlark.release.messages import Request, SessionRequest
 from maskedlark.release.shared_seed import SignedSeed
 from maskedlark.wire import uploads
 from maskedlark.wire.datasets import CHUNK_TYPE, FREEZE_TYPE, JSON_TYPE, NewDataset
+from maskedlark.wire.keys import KEYS_TYPE
 from maskedlark.wire.steps import STEP_TYPE
 from tests.fuzz import services, totals
 from tests.fuzz.asking import Asking, Got, Sent, check
@@ -38,7 +39,13 @@ SERVICES = {
 Wrapping = Callable[[Sent], Sent]
 
 # Bodies in forms of our own, which no description spells out: any bytes, and some that begin right.
-for _media_type in (uploads.CONTENT_TYPE, CHUNK_TYPE, FREEZE_TYPE, STEP_TYPE, "application/cbor"):
+for _media_type in (
+    uploads.CONTENT_TYPE,
+    CHUNK_TYPE,
+    FREEZE_TYPE,
+    STEP_TYPE,
+    KEYS_TYPE,
+):
     schemathesis.openapi.media_type(
         _media_type, st.one_of(st.binary(), st.binary().map(lambda data: b"\1" + data))
     )

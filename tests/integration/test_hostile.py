@@ -56,7 +56,7 @@ MAX_GROWN = 64 * MIB
 UNSENT = 16 * MIB
 """What the kernel may keep of what was sent and never read."""
 REFUSED = range(400, 500)
-CBOR, OPENED = "application/cbor", f"attempt={'0' * 32}"
+KEYS, OPENED = "application/vnd.maskedlark.keys", f"attempt={'0' * 32}"
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ LARGE = ("chunk", "freeze", "step")
 TAKING = {
     "reports": ("adserver", "/v2/reports", uploads.CONTENT_TYPE, 4 * MIB),
     "documents": ("service", "/v2/documents", JSON_TYPE, MIB),
-    "keys": ("service", "/v2/keys?helper=helper-0", CBOR, MIB),
+    "keys": ("service", "/v2/keys?helper=helper-0", KEYS, MIB),
     "begin": ("helper", "/v2/datasets/d", JSON_TYPE, 1 << 12),
     "chunk": ("helper", f"/v2/datasets/d/chunks/0?{OPENED}", CHUNK_TYPE, 16 * MIB),
     "freeze": ("helper", f"/v2/datasets/d/freeze?{OPENED}", FREEZE_TYPE, 32 * MIB),

@@ -13,7 +13,7 @@ import pytest
 
 from maskedlark.clock import SystemClock
 from maskedlark.errors import Forked, MaskedLarkError
-from maskedlark.parameter_service.app import CBOR, JSON
+from maskedlark.parameter_service.app import JSON
 from maskedlark.parameters import chain
 from maskedlark.randomness import SystemRandomness
 from maskedlark.web import key_file
@@ -21,7 +21,7 @@ from maskedlark.web.errors import ServiceAway
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.remote import Remote
 from maskedlark.wire.hpke import OpeningKey
-from maskedlark.wire.keys import KeyConfiguration, PublishedKey
+from maskedlark.wire.keys import KEYS_TYPE, KeyConfiguration, PublishedKey
 from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS
 from tests.unit.web.service import ORIGIN, chained
 
@@ -112,7 +112,7 @@ def test_a_helper_s_keys_cross_as_they_were_signed(running):
     published = PublishedKey(OpeningKey.generate(SystemRandomness()).sealing, now - 10, now + 1000)
     made = KeyConfiguration("helper-0", identity.verifying, "https://helper.example", 1, (published,))
     with Remote(running.url) as remote:
-        remote.post("/v2/keys", made.sign(identity), CBOR, {"helper": "helper-0"})
+        remote.post("/v2/keys", made.sign(identity), KEYS_TYPE, {"helper": "helper-0"})
     assert running.client().keys("helper-0", identity.verifying) == made
 
 

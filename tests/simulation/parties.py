@@ -30,7 +30,7 @@ from maskedlark.randomness import FixedRandomness, Randomness
 from maskedlark.storage.engine import open_database
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.remote import Remote
-from maskedlark.wire.keys import KeyConfiguration
+from maskedlark.wire.keys import KEYS_TYPE, KeyConfiguration
 from maskedlark.wire.signatures import SigningKey
 from tests.simulation.copies import Copy
 from tests.simulation.faults import Crash, Faults
@@ -188,7 +188,7 @@ class Helper(Party):
 
     def publish(self, made: KeyConfiguration) -> None:
         with Remote(f"http://{SERVICE}", self.http()) as remote:
-            remote.post("/v2/keys", made.sign(self.identity), "application/cbor", {"helper": self.name})
+            remote.post("/v2/keys", made.sign(self.identity), KEYS_TYPE, {"helper": self.name})
         self.published = made
 
     @property

@@ -18,7 +18,7 @@ from maskedlark.helper import backup as backups
 from maskedlark.helper import config as configuration
 from maskedlark.helper import recovery
 from maskedlark.helper.anchor import FileAnchor
-from maskedlark.helper.app import CBOR_TYPE, create_app
+from maskedlark.helper.app import create_app
 from maskedlark.helper.config import Config, InitOptions
 from maskedlark.helper.keyring import DAY_S, Keyring, Span
 from maskedlark.helper.recovery import Recovered, RecoveryOptions
@@ -33,6 +33,7 @@ from maskedlark.web import skeleton as settings_file
 from maskedlark.web.errors import NotThere
 from maskedlark.web.remote import API, Remote
 from maskedlark.wire import keys
+from maskedlark.wire.keys import KEYS_TYPE
 from maskedlark.wire.signatures import VerifyingKey
 
 app = group("helper", "serve --config helper-0/helper.toml")
@@ -193,7 +194,7 @@ def _keyring(settings: Config) -> Keyring:
 
 def _publish(settings: Config) -> str:
     with Remote(settings.parameter_service) as remote:
-        remote.post(f"{API}/keys", _keyring(settings).configuration, CBOR_TYPE, {"helper": settings.name})
+        remote.post(f"{API}/keys", _keyring(settings).configuration, KEYS_TYPE, {"helper": settings.name})
     return f"published at {settings.parameter_service}"
 
 

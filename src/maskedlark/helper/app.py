@@ -17,6 +17,7 @@ from maskedlark.helper.fair_scheduler import FairScheduler
 from maskedlark.helper.metrics import HelperCounts
 from maskedlark.helper.service import Service
 from maskedlark.release import messages
+from maskedlark.release.messages import ANSWER_TYPE
 from maskedlark.web import answers, health, metrics
 from maskedlark.web.remote import API
 from maskedlark.wire.datasets import (
@@ -30,10 +31,10 @@ from maskedlark.wire.datasets import (
     FreezeRequest,
     NewDataset,
 )
+from maskedlark.wire.keys import KEYS_TYPE
 from maskedlark.wire.report import MAX_ORIGIN
 from maskedlark.wire.steps import MAX_TEXT, STEP_TYPE, decode_ranges
 
-CBOR_TYPE = "application/cbor"
 FORGET_EVERY_S = 3600.0
 MAX_OPENING = 1 << 12
 MAX_QUESTION = messages.MAX_REQUEST
@@ -122,7 +123,7 @@ def _add_public(app: FastAPI, service: Service) -> None:
     @app.get(API + "/keys")
     def keys() -> Response:
         """The helper's key configuration, as its identity signed it."""
-        return _response(service.keyring.configuration, CBOR_TYPE)
+        return _response(service.keyring.configuration, KEYS_TYPE)
 
     @app.get(API + "/origins/{origin}/receipts")
     def chain(origin: Origin, after: After = 0) -> Response:
@@ -184,7 +185,7 @@ def _add_questions(app: FastAPI, service: Service, signed: SignedWork, counts: H
     @app.post(API + "/releases", openapi_extra=answers.taking(JSON_TYPE))
     async def release(request: Request) -> Response:
         """A share of the answer to a query, and its receipt."""
-        return await signed.run_with_body(request, JSON_TYPE, MAX_QUESTION, released, CBOR_TYPE)
+        return await signed.run_with_body(request, JSON_TYPE, MAX_QUESTION, released, ANSWER_TYPE)
 
     def released(origin: str, body: bytes) -> bytes:
         with counts.answering(body):

@@ -12,10 +12,11 @@ from maskedlark.parameters import chain
 from maskedlark.web import answers, health, metrics
 from maskedlark.web.metrics import LazyGauge
 from maskedlark.web.remote import API
+from maskedlark.wire.keys import KEYS_TYPE
 from maskedlark.wire.report import MAX_ORIGIN
 from maskedlark.wire.signatures import SigningKey
 
-JSON, CBOR = "application/json", "application/cbor"
+JSON = "application/json"
 # A proxy that shows yesterday's newest version would look like a rollback by the service.
 _CHANGES = {"cache-control": "no-store"}
 _NEVER_CHANGES = {"cache-control": "public, max-age=31536000, immutable"}
@@ -74,16 +75,16 @@ def _router(store: Store, publisher: Publisher) -> APIRouter:
         with store.reading() as view:
             return Response(view.version(origin, version).encode(), 200, _NEVER_CHANGES, JSON)
 
-    @router.post("/keys", openapi_extra=answers.taking(CBOR))
+    @router.post("/keys", openapi_extra=answers.taking(KEYS_TYPE))
     def publish_keys(helper: Helper, body: Body) -> Response:
         """Publish a helper's signed key configuration: 201 if it is new, 200 if it was there."""
         added = publisher.publish_keys(helper, body)
-        return Response(body, 201 if added else 200, _CHANGES, CBOR)
+        return Response(body, 201 if added else 200, _CHANGES, KEYS_TYPE)
 
     @router.get("/keys")
     def keys(helper: Helper) -> Response:
         """A helper's newest key configuration, as the helper signed it."""
         with store.reading() as view:
-            return Response(view.keys(helper)[0], 200, _CHANGES, CBOR)
+            return Response(view.keys(helper)[0], 200, _CHANGES, KEYS_TYPE)
 
     return router

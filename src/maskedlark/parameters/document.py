@@ -7,6 +7,7 @@ import hashlib
 from functools import cached_property
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 
 from maskedlark.core import field
@@ -30,7 +31,7 @@ from maskedlark.parameters.settings import (
     TrainedModel,
     faults,
 )
-from maskedlark.wire.columns import check_keys
+from maskedlark.wire.columns import check_keys, check_typed
 from maskedlark.wire.report import MAX_BYTES, MAX_ORIGIN, ReportLayout
 
 Origin = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ORIGIN, pattern=r"^[a-z0-9.:-]+$")]
@@ -186,11 +187,12 @@ class Document(Canonical):
                     f"a decoy has the keys {sorted(decoy.keys)}; the document declares {sorted(self.keys)}"
                 )
             if decoy.tag is not None:
-                sizes = {model.tag: model.width for model in self.models}
-                if decoy.tag not in sizes:
+                if decoy.tag not in self.declared_models:
                     raise ValueError(f"a decoy is for the model {decoy.tag!r}, which is not declared")
-                if len(decoy.columns or "") != 2 * sizes[decoy.tag]:
+                declared, columns = self.declared_models[decoy.tag], bytes.fromhex(decoy.columns or "")
+                if len(columns) != declared.width:
                     raise ValueError(f"a decoy of {decoy.tag} has columns of another size than the model")
+                check_typed(declared.columns, np.frombuffer(columns, np.uint8)[None])
         if self.fake_rate > 0:
             self._check_fakes()
 

@@ -32,6 +32,7 @@ from maskedlark.wire import binary
 from maskedlark.wire.binary import Reader, number, vector
 from maskedlark.wire.columns import NUMBER, NUMBER_BYTES, check_key
 
+ANSWER_TYPE = "application/vnd.maskedlark.answer"
 MAX_DATASETS = 366
 MAX_REQUEST = 1 << 22
 """Room for the weights of a model to evaluate."""

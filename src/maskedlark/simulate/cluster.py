@@ -65,7 +65,9 @@ class RunningHelper:
         if not self._is_known(keyring, now):
             keyring.rotate(self.identity, self.process.address, now, rng)
         with Remote(service) as remote:
-            remote.post(f"{API}/keys", keyring.configuration, "application/cbor", {"helper": self.name})
+            remote.post(
+                f"{API}/keys", keyring.configuration, key_configurations.KEYS_TYPE, {"helper": self.name}
+            )
 
     def _is_known(self, keyring: Keyring, now: int) -> bool:
         """Whether it has keys that are valid now and signed for its current address."""

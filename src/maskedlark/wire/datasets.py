@@ -5,7 +5,7 @@ chunk when what it accepted is durable; sent again, a chunk gets the same answer
 to freeze what all helpers accepted of every chunk. Everything but chunks and that request is JSON.
 
     accepted = a bitmap, one bit per part, the first the highest of the first byte; zeros fill the last byte
-    freeze   = version, length of the digest (0 or 32), digest, (length (2 bytes, big-endian), bitmap)…
+    freeze   = version (1 byte), digest (a vector, 1 byte of length), bitmaps (vectors, 2 bytes of length)
 """
 
 import hashlib
@@ -18,9 +18,9 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field, StringConstraints, 
 
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.sharing import ID_BYTES, ByteRows
-from maskedlark.errors import BadPadding, Truncated, UnsupportedVersion, WrongLength, WrongType
-from maskedlark.wire import binary, uploads
-from maskedlark.wire.binary import Reader
+from maskedlark.errors import BadPadding, WrongLength, WrongType
+from maskedlark.wire import binary
+from maskedlark.wire.binary import Reader, vector
 
 MAX_DATASET_NAME = 64
 MAX_CHUNKS = 1 << 16
@@ -31,7 +31,6 @@ PARTS = 2048
 CHUNK_TYPE = "application/vnd.maskedlark.parts"
 FREEZE_TYPE = "application/vnd.maskedlark.freeze"
 JSON_TYPE = "application/json"
-VERSION = 2
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 ATTEMPT_PATTERN = r"^[0-9a-f]{32}$"
 _MAX_REASONS = 128
@@ -133,21 +132,17 @@ class FreezeRequest:
         """Binary, not JSON: it is the one long message, and a helper reads it without making objects."""
         digest = bytes.fromhex(self.digest or "")
         bitmaps = [bytes.fromhex(bitmap) for bitmap in self.accepted]
-        return bytes([VERSION, len(digest)]) + digest + uploads.framed(bitmaps, _LENGTH_BYTES)
+        return binary.VERSION_BYTE + vector(digest, 1) + binary.vectors(bitmaps, _LENGTH_BYTES)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Decode an optional digest and the bitmaps, of at most as many chunks as a dataset may have."""
-        if len(data) < 2 or len(data) < 2 + data[1]:
-            raise Truncated("a request to freeze ends within its head")
-        if data[0] != VERSION:
-            raise UnsupportedVersion(f"a request to freeze in version {data[0]}, not {VERSION}")
-        if data[1] not in (0, 32):
-            raise WrongLength(f"a digest has 32 bytes, not {data[1]}")
-        at = 2 + data[1]
-        limits = MAX_CHUNKS, MAX_PARTS // 8
-        bitmaps = uploads.unframed(data, at, _LENGTH_BYTES, *limits, ("request to freeze", "bitmap"))
-        return cls(tuple(bitmap.hex() for bitmap in bitmaps), data[2:at].hex() or None)
+        reader = Reader.message(data, "a request to freeze")
+        digest = reader.vector(1, 0, 32)
+        if len(digest) not in (0, 32):
+            raise WrongLength(f"a digest has 32 bytes, not {len(digest)}")
+        bitmaps = reader.vectors(_LENGTH_BYTES, MAX_CHUNKS, MAX_PARTS // 8)
+        return cls(tuple(bitmap.hex() for bitmap in bitmaps), digest.hex() or None)
 
 
 class Frozen(_Message):

@@ -24,6 +24,7 @@ from maskedlark.wire.hpke import PUBLIC_BYTES, SealingKey
 from maskedlark.wire.signatures import PUBLIC_BYTES as IDENTITY_BYTES
 from maskedlark.wire.signatures import SIGNATURE_BYTES, SigningKey, VerifyingKey
 
+KEYS_TYPE = "application/vnd.maskedlark.keys"
 MAX_NAME = 64
 MAX_ADDRESS = 512
 MAX_KEYS = 64

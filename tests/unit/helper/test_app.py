@@ -222,7 +222,7 @@ def test_health_readiness_and_keys_are_for_anyone(helper):
     assert helper.http().get("/health").json() == {"status": "ok"}
     assert helper.http().get("/ready").json() == {"status": "ready"}
     found = helper.http().get("/v2/keys")
-    assert found.headers["content-type"] == "application/cbor"
+    assert found.headers["content-type"] == "application/vnd.maskedlark.keys"
     configuration = keys.verify(found.content, NAME, HELPER_KEYS[0].verifying)
     assert configuration.address == "https://helper-0.example"
 

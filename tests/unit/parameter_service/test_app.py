@@ -140,7 +140,7 @@ def test_a_mistake_of_ours_says_nothing(http, service, monkeypatch, caplog):
 
 def test_the_endpoints_describe_themselves(http):
     paths = http.get("/openapi.json").json()["paths"]
-    assert "application/cbor" in paths["/v2/keys"]["post"]["requestBody"]["content"]
+    assert "application/vnd.maskedlark.keys" in paths["/v2/keys"]["post"]["requestBody"]["content"]
 
 
 def test_the_client_may_hang_up(service):

@@ -28,7 +28,7 @@ def signed(**changes):
     parts: dict[str, Any] = {
         "method": "POST",
         "target": "/v2/a%2Fb?x=1",
-        "content_type": "application/cbor",
+        "content_type": "application/json",
         "body": BODY,
         "origin": "ads.example",
         "helper": "helper-0",

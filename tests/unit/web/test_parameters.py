@@ -337,7 +337,7 @@ def test_every_damaged_file_is_refused_loudly(bench):
     running.latest(ORIGIN)
     running.keys("helper-0", HELPER_KEYS[0].verifying)
     paths = stored(bench)
-    assert [path.name for path in paths] == ["keys.cbor", "1.json", "2.json", "seen"]
+    assert [path.name for path in paths] == ["keys.bin", "1.json", "2.json", "seen"]
     for path in paths:
         good = path.read_bytes()
         for bad in damaged(good):

@@ -45,7 +45,7 @@ def signed(**changes):
     parts: dict[str, Any] = {
         "method": "POST",
         "target": "/v2/a%2Fb?x=1",
-        "content_type": "application/cbor",
+        "content_type": "application/json",
         "body": b"body",
         "origin": "ads.example",
         "helper": "helper-0",
@@ -86,7 +86,7 @@ def test_every_byte_that_is_sent():
         '"@method": POST',
         '"@path": /v2/a%2Fb',
         '"@query": ?x=1',
-        '"content-type": application/cbor',
+        '"content-type": application/json',
         f'"content-digest": {digest}',
         '"maskedlark-origin": ads.example',
         '"maskedlark-helper": helper-0',
@@ -94,7 +94,7 @@ def test_every_byte_that_is_sent():
     ]
     signature = base64.b64encode(KEY.sign_raw("\n".join(lines).encode())).decode()
     assert headers == {
-        "content-type": "application/cbor",
+        "content-type": "application/json",
         "content-digest": digest,
         "maskedlark-origin": "ads.example",
         "maskedlark-helper": "helper-0",

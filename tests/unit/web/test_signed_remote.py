@@ -106,9 +106,9 @@ QUERIES = [None, {}, {"x": 1}, {"x": "a b/ü&=?#%", "y": "+", "z": ""}]
 @pytest.mark.parametrize("query", QUERIES, ids=str)
 def test_paths_and_queries_arrive_as_they_were_signed(url, path, query):
     with remote(url) as asking:
-        found = asking.post(path, b"body", "application/cbor", query).decode().split("\n")
+        found = asking.post(path, b"body", "application/json", query).decode().split("\n")
         origin, method, _, kind, *values, body = found
-        assert (origin, method, kind, body) == ("ads.example", "POST", "application/cbor", "body")
+        assert (origin, method, kind, body) == ("ads.example", "POST", "application/json", "body")
         assert values == [str(value) for value in (query or {}).values()]
         assert asking.get(path, query).split(b"\n")[1] == b"GET"
         assert asking.delete(path, query).split(b"\n")[1] == b"DELETE"
@@ -133,7 +133,7 @@ def test_refusals_come_back_as_themselves(url):
         BodyTooLarge: remote(url),
     }.items():
         with asking, pytest.raises(error) as found:
-            asking.post("/v2/a", bytes(MAX_BODY + (error is BodyTooLarge)), "application/cbor")
+            asking.post("/v2/a", bytes(MAX_BODY + (error is BodyTooLarge)), "application/json")
         assert type(found.value) is error
 
 
@@ -176,6 +176,6 @@ def test_how_much_is_read_is_an_argument(url):
     body = bytes(MAX_BODY)
     with remote(url, patience=Patience(max_bytes=1000)) as asking:
         with pytest.raises(StrangeAnswer, match="more than 1000 bytes"):
-            asking.post("/v2/a", body, "application/cbor")
-        found = asking.post("/v2/a", body, "application/cbor", patience=Patience(max_bytes=2 << 20))
+            asking.post("/v2/a", body, "application/json")
+        found = asking.post("/v2/a", body, "application/json", patience=Patience(max_bytes=2 << 20))
         assert found.endswith(body)
