@@ -188,21 +188,20 @@ def _changes() -> Iterator[Change]:
     yield two, "profit", 1, pair, "a candidate outside the space", b"\1\x2c\2\x59", "NotAsDeclared"
     yield two, "basket", 0, shown + 2, "a candidate outside its label's space", b"\0\0\0\x0b", "NotAsDeclared"
     yield two, "basket", 0, shown + 6, "the second label's candidate twice", b"\0\0\0\0", "NotAsDeclared"
-    if documents.TYPED:
-        yield two, "mixed", 1, shown, "a category as large as its size", b"\0\0\0\7", "NotAsDeclared"
-        yield two, "mixed", 1, shown, "no category", b"\xff" * 4, "NotAsDeclared"
-        bag = b"\0\0\0\1\0\0\0\0"
-        yield two, "mixed", 1, shown + 6, "a bag that is not ascending", bag, "NotAsDeclared"
-        yield (
-            two,
-            "mixed",
-            0,
-            shown + 18,
-            "a bag's entry as large as its size",
-            b"\0\0\0\x09",
-            "NotAsDeclared",
-        )
-        yield two, "mixed", 1, shown + 6, "an absent entry before others", b"\xff" * 4, "NotAsDeclared"
+    yield two, "mixed", 1, shown, "a category as large as its size", b"\0\0\0\7", "NotAsDeclared"
+    yield two, "mixed", 1, shown, "no category", b"\xff" * 4, "NotAsDeclared"
+    bag = b"\0\0\0\1\0\0\0\0"
+    yield two, "mixed", 1, shown + 6, "a bag that is not ascending", bag, "NotAsDeclared"
+    yield (
+        two,
+        "mixed",
+        0,
+        shown + 18,
+        "a bag's entry as large as its size",
+        b"\0\0\0\x09",
+        "NotAsDeclared",
+    )
+    yield two, "mixed", 1, shown + 6, "an absent entry before others", b"\xff" * 4, "NotAsDeclared"
     for name, cell, error in (
         ("a key of 65 bytes", b"\x41" + b"x" * 64, "WrongType"),
         ("a key that is neither text nor number", b"\xfe", "WrongType"),

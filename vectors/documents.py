@@ -3,17 +3,14 @@
 from typing import Any
 
 from maskedlark.parameters.document import Document
-from maskedlark.parameters.settings import TrainedModel
 from maskedlark.randomness import FixedRandomness
 from maskedlark.wire.signatures import SigningKey
 from tests.unit.parameters import cases
 
 Columns = list[dict[str, Any]]
-TYPED = "columns" in TrainedModel.model_fields
-"""Whether documents declare categories and bags."""
-PRICE = {"kind": "reals", "of": "purchase", "low": 0, "high": 100, "buckets": 10}
-PROFIT = {"kind": "integers", "of": "profit", "low": -300, "high": 300}
-FEW = {"kind": "integers", "of": "profit", "low": -3, "high": 3}
+PRICE = {"kind": "reals", "value": "purchase", "low": 0, "high": 100, "buckets": 10}
+PROFIT = {"kind": "integers", "value": "profit", "low": -300, "high": 300}
+FEW = {"kind": "integers", "value": "profit", "low": -3, "high": 3}
 VALUES = [{"name": "purchase", "low": 0, "high": 50_000}, {"name": "profit", "low": -300, "high": 300}]
 
 
@@ -28,8 +25,7 @@ def identity(name: str) -> SigningKey:
 
 
 def _model(tag: str, columns: Columns, labels: Columns, **more: object) -> dict[str, Any]:
-    declared = {"columns": columns} if TYPED else {"features": columns[0]["count"]}
-    return {"tag": tag, **declared, "labels": labels, "gradient_bound": 1.0, **more}
+    return {"tag": tag, "columns": columns, "labels": labels, "gradient_bound": 1.0, **more}
 
 
 def _bytes(count: int) -> Columns:
@@ -37,18 +33,16 @@ def _bytes(count: int) -> Columns:
 
 
 def _models() -> list[dict[str, Any]]:
-    models = [
+    bags = [{"kind": "bag", "size": 9, "length": 4}, {"kind": "bag", "size": 1000, "length": 2}]
+    mixed = [{"kind": "category", "size": 7}, *_bytes(2), *bags]
+    return [
         _model("clicks", _bytes(6), [{"kind": "binary"}]),
         _model("basket", _bytes(2), [PRICE, {"kind": "binary"}], candidates="sample", sample=2),
         _model("profit", _bytes(1), [PROFIT], candidates="pair"),
         _model("several", _bytes(3), [FEW, PRICE, {"kind": "binary"}]),
+        _model("mixed", mixed, [PROFIT], candidates="sample", sample=3),
+        _model("category", mixed[:1], [{"kind": "binary"}]),
     ]
-    if TYPED:
-        bags = [{"kind": "bag", "size": 9, "length": 4}, {"kind": "bag", "size": 1000, "length": 2}]
-        mixed = [{"kind": "category", "size": 7}, *_bytes(2), *bags]
-        models.append(_model("mixed", mixed, [PROFIT], candidates="sample", sample=3))
-        models.append(_model("category", mixed[:1], [{"kind": "binary"}]))
-    return models
 
 
 def _make(helpers: int, **changes: object) -> Document:

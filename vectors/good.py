@@ -25,7 +25,7 @@ from maskedlark.wire.hpke import OpeningKey, SealingKey
 from maskedlark.wire.keys import KeyConfiguration, PublishedKey
 from maskedlark.wire.report import Opener, ReportLayout
 from tests.twins import hpke
-from vectors.documents import TYPED, documents, helper_names, identity
+from vectors.documents import documents, helper_names, identity
 
 Vectors = list[dict[str, Any]]
 HOUR = 498_456
@@ -280,13 +280,10 @@ def truths() -> list[Truth]:
             Truth(helpers, "profit", ["05"], [-300]),
             Truth(helpers, "profit", ["06"], [0]),
             Truth(helpers, "several", ["070809"], [3, 12.25, 0]),
+            Truth(helpers, "mixed", [6, "0102", [0, 3, 3, 8], [999]], [17]),
+            Truth(helpers, "mixed", [0, "fffe", [], [5, 4]], [0], real=False),
+            Truth(helpers, "category", [3], [1]),
         ]
-        if TYPED:
-            made += [
-                Truth(helpers, "mixed", [6, "0102", [0, 3, 3, 8], [999]], [17]),
-                Truth(helpers, "mixed", [0, "fffe", [], [5, 4]], [0], real=False),
-                Truth(helpers, "category", [3], [1]),
-            ]
     return made
 
 

@@ -2,10 +2,10 @@
 
     MaskedLarkError: BadBackup, BadConfig, BadKeyFile, BadReceipt, BadRequest, BadRun, BadSeed,
         BadSignature, BelowFloor, BodyCutOff, BodyTooLarge, BodyTooSlow, BrokenChain, Busy, CannotServe,
-        ClockLeapt, CorruptCache, DamagedDataset, DatasetRefused, DecodeError, Expired, FieldOverflow,
-        FolderInUse, HelperAway, HelpersDiffer, InexactDevice, IngestInterrupted, InvalidDocument,
-        LedgerBehind, LimitReached, NeedsPandas, NoClone, NoReceiptKey, NoValidKey, NotDeclared,
-        NotFrozen, NotMersenne, NotOurs, NotThere, OtherRun, OtherSimulation, OutsidePolicy,
+        ClockLeapt, CorruptCache, DamagedDataset, DatasetChanged, DatasetRefused, DecodeError, Expired,
+        FieldOverflow, FolderInUse, HelperAway, HelpersDiffer, InexactDevice, IngestInterrupted,
+        InvalidDocument, LedgerBehind, LimitReached, NeedsPandas, NoClone, NoReceiptKey, NoValidKey,
+        NotDeclared, NotMersenne, NotOurs, NotThere, OtherRun, OtherSimulation, OutsidePolicy,
         ReceiptsMissing, Refused, ReleaseRefused, RequestRefused, RunInUse, ServiceAway,
         StorageUnavailable, StrangeAnswer, UnknownRequest, UnknownSchema, UnsupportedDatabase,
         UnusedDatabase, UploadRefused, WeakKey, WrongContentType
@@ -13,8 +13,9 @@
     BrokenChain: Forked, RolledBack
     CannotServe: BadCertificate, CannotListen
     CorruptCache: DamagedAnchor
-    DatasetRefused: AlreadySealed, ChunkConflict, ChunksMissing, DatasetConflict, EmptyDataset, NameTaken,
-        NoSeed, NotAccepted, NotOver, NotSealed, Overlapping, SealMismatch, TooFewToSeal, TooLarge
+    DatasetRefused: AlreadyFrozen, ChunkConflict, ChunksMissing, DatasetConflict, EmptyDataset,
+        FreezeMismatch, NameTaken, NoSeed, NotAccepted, NotFrozen, NotOver, Overlapping, TooFewToFreeze,
+        TooLarge
     DecodeError: BadPadding, DuplicateKey, NotAModel, NotAnAnswer, NotAnEncoder, NotInField, OutOfRange,
         TrailingBytes, Truncated, UnsupportedVersion, WrongLength, WrongType
     FieldOverflow: OutOfField, TooWide
@@ -26,9 +27,9 @@
     Refused: BeforeRecovery, CannotOpen, FromTheFuture, NotAsDeclared, PastLifetime, Replayed,
         WrongColumnHash, WrongHelper
     ReleaseRefused: AccountClosed, AnswerLost, AnswerTooLarge, BadArguments, BudgetExhausted,
-        CannotRepeat, DeltaExhausted, MixedDatasets, NoSuchSession, NoSuchStep, NoiseTooSmall,
-        OtherPurpose, RequestIdReused, SessionClosed, SessionLost, SlotTaken, StepOver, StepTaken,
-        TooFewRecords, TooManyRecords, UnknownFunction
+        CannotRepeat, DeltaExhausted, MixedDatasets, NoMechanism, NoSuchSession, NoSuchStep,
+        NoiseTooSmall, OtherPurpose, RequestIdReused, SessionClosed, SessionLost, SlotTaken, StepOver,
+        StepTaken, TooFewRecords, TooManyRecords, UnknownFunction
     BadArguments: OverCeiling
     RequestRefused: BadRequestSignature, NotForUs, StaleRequest, UnsignedRequest, WrongDigest
     BadRequestSignature: UndeclaredKey
@@ -164,7 +165,7 @@ class FieldOverflow(MaskedLarkError, ValueError):
 
 
 class ReleaseRefused(MaskedLarkError):
-    """A question that this helper must not answer. Nothing was charged."""
+    """A request that this helper must not answer. The refusal itself charges nothing."""
 
 
 class BadArguments(ReleaseRefused):

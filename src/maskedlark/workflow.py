@@ -16,11 +16,11 @@ and train with it as with the services.
     ... k = 20
     ... keys = ["city"]
     ... values.profit = [0, 100]
-    ... models.clicks.features = 3
+    ... models.clicks.columns = [{kind = "bytes", count = 3}]
     ... budget = {epsilon = 90.0, delta = 1e-3}
     ... training = {adserver = {epsilon = 50.0, delta = 1e-4}, coalition = {epsilon = 80.0, delta = 1e-4}}
-    ... mechanisms.aggregate = {kind = "laplace", noise_floor = 1.0}
-    ... mechanisms.train = {kind = "gaussian", noise_floor = 0.2}
+    ... mechanisms.sums = {kind = "laplace", noise_floor = 1.0}
+    ... mechanisms.gradient = {kind = "gaussian", noise_floor = 0.2}
     ... ''', 2, SystemClock(), SystemRandomness())  # a document, and its two helpers
     >>> dataset = workflow.make_aggregate_dataset("sales", [["Rome"] * 50], [[7] * 50])
     >>> [row.group for row in workflow.query(["count", "profit"], by="city").rows]
@@ -167,7 +167,7 @@ class LocalHelper(RemoteHelper):
         terms = Terms(self._document.report_lifetime_s, now)
         return Opener(self._document.layout(purpose), self.place, self.keys.opening_keys(now), terms)
 
-    def freeze(self, dataset: FrozenDataset) -> None:
+    def hold(self, dataset: FrozenDataset) -> None:
         """Store a dataset, and sign a receipt for it."""
         digest, count = dataset.digest, sum(map(len, dataset.held.values()))
         with self.database.write() as connection:
@@ -318,7 +318,7 @@ class Workflow(Client):
         """Browsers, one per record, that saw the ad long enough ago to have reported by now."""
         now = self.clock.now()
         keys = tuple(each.keys.sealing_key(now) for each in self.helpers)
-        seen = now - self.document.attribution_window_s - self.document.delay.most_s
+        seen = now - self.document.attribution_window_s - self.document.delay.max_s
         return Population(self.document, keys, seen, self._rng)
 
     def _freeze(self, name: str, purpose: Purpose, reports: Iterable[list[bytes]]) -> bytes:
@@ -351,11 +351,11 @@ class Workflow(Client):
         self.seeds[digest] = seed or self._rng.bytes(SEED_BYTES)
         expires = self.clock.now() + self.document.report_lifetime_s
         for helper, own in zip(self.helpers, held, strict=True):
-            helper.freeze(FrozenDataset(digest, self.document, purpose, expires, own, first_slot))
+            helper.hold(FrozenDataset(digest, self.document, purpose, expires, own, first_slot))
         records, second = sum(map(len, held[0].values())), len(self.datasets())
         selection = Selection(purpose, self.document.digest, second, second + 1)
         self._datasets.add(name, selection, [ChunkStart(second, b"", records)])
-        self._datasets.seal(name, digest, records)
+        self._datasets.freeze(name, digest, records)
         return digest
 
     def close(self) -> None:

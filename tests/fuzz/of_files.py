@@ -126,7 +126,7 @@ def _caches() -> list[Decoder]:
             "cached keys",
             ("wire.keys.verify",),
             (configuration(0, 1),),
-            _in_file(str(keys.folder.relative_to(_folder()) / "keys"), lambda _: keys.load()),
+            _in_file(str(keys.folder.relative_to(_folder()) / "keys.bin"), lambda _: keys.load()),
             (CorruptCache,),
             weight=0.3,
         ),
@@ -205,7 +205,7 @@ helper-1 = "{HELPER_KEYS[1].verifying.public.hex()}"
 [values]
 purchase = [0, 50000]
 [models.clicks]
-features = 100
+columns = [{{kind = "bytes", count = 100}}]
 [budget]
 epsilon = 8.0
 delta = 1e-6
@@ -223,8 +223,8 @@ workers = 2
 "ads.example" = "{DOCUMENT_KEY.verifying.public.hex()}"
 [policy]
 trusted_helpers = ["{HELPER_KEYS[0].verifying.public.hex()}", "{HELPER_KEYS[1].verifying.public.hex()}"]
-most = {{epsilon = 8, delta = 1e-6}}
-most_coalition = {{epsilon = 40, delta = 1e-6}}
+max_budget = {{epsilon = 8, delta = 1e-6}}
+max_coalition = {{epsilon = 40, delta = 1e-6}}
 [serving]
 port = 8000
 """

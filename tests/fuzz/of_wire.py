@@ -11,7 +11,16 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.errors import BadSignature, DecodeError, Refused, RolledBack, WeakKey
 from maskedlark.wire import binary, columns, datasets, keys, report, uploads
 from maskedlark.wire.columns import CELL_BYTES, SALT_BYTES
-from maskedlark.wire.datasets import ChunkAnswer, Opening, Sealed, Sealing, State, _Message, pack, unpack
+from maskedlark.wire.datasets import (
+    ChunkAnswer,
+    FreezeRequest,
+    Frozen,
+    NewDataset,
+    State,
+    _Message,
+    pack,
+    unpack,
+)
 from maskedlark.wire.decrypt import decrypt_parts
 from maskedlark.wire.report import Head, Opener
 from maskedlark.wire.signatures import VerifyingKey
@@ -29,7 +38,6 @@ WANTED = [
 CHOSEN = [
     next(vector for vector in load("reports") if (vector["document"], vector["tag"]) == wanted)
     for wanted in WANTED
-    if wanted[1] in (None, *DOCUMENTS[wanted[0]].declared_models)
 ]
 """One report of every kind."""
 REPORTS = tuple(bytes.fromhex(vector["report"]) for vector in CHOSEN)
@@ -252,13 +260,13 @@ def _keys() -> list[Decoder]:
 
 
 def _datasets() -> list[Decoder]:
-    given = {"opening": "0" * 32, "parameters": "1" * 64, "purpose": "train"}
-    state = {"name": "march", "state": "sealed", "chunks": (0, 1, 2), "received": 9, "accepted": 8}
+    given = {"attempt": "0" * 32, "parameters": "1" * 64, "purpose": "train"}
+    state = {"name": "march", "state": "frozen", "chunks": (0, 1, 2), "received": 9, "accepted": 8}
     messages: list[_Message] = [
-        Opening(**given),  # type: ignore[arg-type]
+        NewDataset(**given),  # type: ignore[arg-type]
         ChunkAnswer(parts=12, accepted="fff0", refused={"Truncated": 3}),
         State(**given, **state, refused={"WrongHour": 1}, digest="2" * 64, records=8),  # type: ignore[arg-type]
-        Sealed(digest="2" * 64, records=8, receipt="{}"),
+        Frozen(digest="2" * 64, records=8, receipt="{}"),
     ]
     found = [
         Decoder(
@@ -271,12 +279,17 @@ def _datasets() -> list[Decoder]:
         )
         for each in messages
     ]
-    sealing = (Sealing(("fff0", "01"), "3" * 64).encode(), Sealing(("80" * 40,)).encode())
+    freezing = (FreezeRequest(("fff0", "01"), "3" * 64).encode(), FreezeRequest(("80" * 40,)).encode())
     bitmap = bytes.fromhex(pack(np.arange(13) % 3 == 0))
     return [
         *found,
         Decoder(
-            "Sealing", ("wire.datasets.Sealing.decode",), sealing, Sealing.decode, (DecodeError,), _encodes
+            "FreezeRequest",
+            ("wire.datasets.FreezeRequest.decode",),
+            freezing,
+            FreezeRequest.decode,
+            (DecodeError,),
+            _encodes,
         ),
         Decoder(
             "bitmap",

@@ -282,8 +282,8 @@ MUTANTS = (
     Mutant(
         "a course: an early end is paid for",
         SOURCE + "dp/session_charge.py",
-        "delta = closed.course, _END * closed.course.delta",
-        "delta = closed.course, closed.course.delta",
+        "delta = closed.session_charge, _END * closed.session_charge.delta",
+        "delta = closed.session_charge, closed.session_charge.delta",
         "tests/unit/dp/test_session_charge.py",
     ),
     Mutant(
@@ -313,6 +313,20 @@ MUTANTS = (
         "hour_of(max(now, watermark, *times)) + MAX_HOURS_AHEAD",
         "hour_of(now) - MAX_HOURS_AHEAD",
         "tests/unit/helper/test_recovery.py",
+    ),
+    Mutant(
+        "the order: the first helper alone decides what the rest of a budget is for",
+        SOURCE + "adserver/queries.py",
+        "verified = [self._first(stored, first)]",
+        "verified, others = at_once([partial(self._first, stored, first), *others]), []",
+        "tests/unit/adserver/test_asking_order.py",
+    ),
+    Mutant(
+        "the order: the first helper is the last to refund a session",
+        SOURCE + "adserver/session.py",
+        "closed = at_once(others, self._pool)",
+        "closed = at_once([first, *others], self._pool)[1:]",
+        "tests/unit/adserver/test_asking_order.py",
     ),
     Mutant(
         "the retention: a dataset that is being sent keeps its reports",
@@ -359,7 +373,7 @@ MUTANTS = (
     Mutant(
         "the seed: another question under an id is refused",
         SOURCE + "ledger/rows.py",
-        "if row is not None and row.question != question:",
+        "if row is not None and row.request_digest != digest:",
         "if False:",
         "tests/unit/ledger/test_ledger.py",
     ),
@@ -560,7 +574,7 @@ MUTANTS = (
         "tests/unit/helper/test_datasets.py",
     ),
     Mutant(
-        "the agreement: a seal has only what this helper accepted",
+        "the agreement: a dataset has only what this helper accepted",
         HELPER + "freezing.py",
         "if (kept & ~accepted).any():",
         "if False:",

@@ -120,7 +120,8 @@ class Making:
         """Where the columns of this payload end."""
         records = self.opener.payload.records
         place = payload[16] if self.opener.layout.purpose is Purpose.TRAIN else 0
-        return records[place if place < len(records) else self.model].columns.stop
+        stop: int = records[place if place < len(records) else self.model].columns.stop
+        return stop
 
 
 def candidates_at(model: Model) -> int:

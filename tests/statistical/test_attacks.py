@@ -27,7 +27,7 @@ FIRST, SECOND = prototype.masks(LABELS, prototype.generator(7))
 def ours(request):
     rng = FixedRandomness(b"ours")
     features = np.frombuffer(rng.bytes(8 * USERS), np.uint8).reshape(USERS, 8)  # independent of the label
-    settings, clock = "models.tag = {features = 8}", FixedClock(1_900_000_000)
+    settings, clock = 'models.tag.columns = [{kind = "bytes", count = 8}]', FixedClock(1_900_000_000)
     with Workflow.declared(settings, request.param, clock, rng) as way:
         way.make_training_dataset("reports", "tag", features, [LABELS])
         return way.views["reports"]

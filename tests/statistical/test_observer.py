@@ -15,10 +15,9 @@ from maskedlark.audit import attacks
 from maskedlark.browser import Kind
 from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness
-from maskedlark.wire import report
-from maskedlark.wire.report import Opener
-from tests.unit.browser.cases import DAY, OPENING, START, Set
+from tests.unit.browser.cases import DAY, START, Set, openers
 
 DEVIATIONS = 5
 A_BROWSER = 100
@@ -83,18 +82,19 @@ def watched(sources: int, kind: type[Watched]) -> tuple[NDArray[np.float64], NDA
         fakes = [each for each in scene.seen if each[0] is None]
         for number in range(1, A_BROWSER + 1):
             mine = [(place, each) for place, each in enumerate(scene.seen) if each[0] == number]
-            rows.append(_row(mine, len(fakes)))
+            rows.append(_row(mine, len(fakes), scene.document))
         scene.store.close()
     return np.array(rows, np.float64), np.concatenate(truth)
 
 
-def _row(mine: list[tuple[int, Note]], fakes: int) -> list[float]:
+def _row(mine: list[tuple[int, Note]], fakes: int, document: Document) -> list[float]:
     row: list[float] = [len(mine), fakes]
+    layouts = {purpose: document.layout(purpose) for purpose in Purpose}
     for wanted in Purpose:
         for place, (_, purpose, at, data) in mine:
             if purpose is wanted:
-                public = report.decode_public(report.decode(data).public)
-                row += [place, at - START, at % DAY, len(data), public.hour, *public.id, *public.column_hash]
+                head = layouts[purpose].head(data)
+                row += [place, at - START, at % DAY, len(data), head.hour, *head.id, *head.column_hash]
     return row
 
 
@@ -142,21 +142,30 @@ def test_one_helper_cannot_tell_fakes_from_real_records_like_the_decoys(place):
 
 
 def _only_clicks() -> dict[str, Any]:
-    model = {"tag": "clicks", "features": 4, "labels": [{"kind": "binary"}], "gradient_bound": 1.0}
-    decoys = [{"keys": {"campaign": "spring", "place": 7}}, {"tag": "clicks", "features": "00ff80aa"}]
+    model = {
+        "tag": "clicks",
+        "columns": [{"kind": "bytes", "count": 4}],
+        "labels": [{"kind": "binary"}],
+        "gradient_bound": 1.0,
+    }
+    decoys = [{"keys": {"campaign": "spring", "place": 7}}, {"tag": "clicks", "columns": "00ff80aa"}]
     return {"models": [model], "decoys": decoys}
 
 
 def _helper_row(scene: Set, data: bytes, purpose: Purpose, place: int) -> NDArray[np.float64]:
     document = scene.document
     declared = document.measure if purpose is Purpose.AGGREGATE else document.declared_models["clicks"]
-    key = OPENING[place]
-    opener = Opener(f"helper-{place}", place, {key.key_id: key}, declared, document.payload_size(purpose))
-    part = report.decode(data).part(place)
-    plain = opener.address(part).open()
-    public, payload = opener.open(part)
-    ids = sharing.byte_rows(public.id, 16)
-    share = sharing.recover([payload.secret], ids, purpose, place, declared.secrets())
+    opener = openers(document, purpose)[place]
+    part = document.layout(purpose).parts([data], place).tobytes()
+    head, plain = opener.unseal(part)
+    secret = opener.open(part)[1].secret
+    share = sharing.recover(
+        sharing.byte_rows(secret, len(secret)),
+        sharing.byte_rows(head.id, 16),
+        purpose,
+        place,
+        declared.secrets(),
+    )
     return np.concatenate(
         [[len(part)], np.frombuffer(plain, np.uint8), attacks.bits(field.to_bytes(share), 1)[0]]
     )

@@ -170,8 +170,8 @@ def test_reports_open_to_shares_of_the_truth(vector):
         assert hpke.seal(payload, key.sealing.public, info, bytes.fromhex(helper["ephemeral"])) == part[68:]
         assert payload[16 : 16 + len(vector["columns"]) // 2].hex() == vector["columns"]
         opened = decrypt_parts(using, part)
-        every: Any = opened.records
-        records = every[vector["tag"]] if vector["tag"] else every
+        held: Any = opened.records
+        records = held[vector["tag"]] if vector["tag"] else held
         shares.append([str(number) for number in records.shares[0]])
         assert shares[-1] == helper["shares"]
         if vector["tag"]:

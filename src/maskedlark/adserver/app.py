@@ -15,6 +15,7 @@ from maskedlark.clock import Clock
 from maskedlark.web import answers, body, health, metrics
 from maskedlark.web.body import Place, Room
 from maskedlark.web.errors import WrongContentType
+from maskedlark.web.remote import API
 from maskedlark.wire import uploads
 from maskedlark.wire.uploads import Answer
 
@@ -36,7 +37,7 @@ def create_app(
     counts = UploadCounts(registry)
     app.include_router(health.router(reports.check))
 
-    @app.post("/reports", response_model=uploads.Answers, openapi_extra=_UPLOAD)
+    @app.post(f"{API}/reports", response_model=uploads.Answers, openapi_extra=_UPLOAD)
     async def upload(request: Request) -> Response:
         """Take a batch of reports: one answer for each, in order, when what was taken is durable."""
         with room.place() as place:

@@ -78,9 +78,9 @@ class Config(PartyConfig):
     keep_days: Annotated[int, Field(ge=1, le=3650)] = Field(
         default=KEEP_DAYS, description="days after which a report is deleted: keep_days = 180"
     )
-    most_leap_days: Annotated[int, Field(ge=1, le=36_500)] = Field(
+    max_leap_days: Annotated[int, Field(ge=1, le=36_500)] = Field(
         default=MAX_LEAP_DAYS,
-        description="days that may pass between two times of deleting what is old: most_leap_days = 30",
+        description="days that may pass between two times of deleting what is old: max_leap_days = 30",
     )
     limits: Limits = Field(
         default=Limits(), description="how much it takes at once: [limits] uploads = 64, body_bytes = 4194304"

@@ -7,16 +7,17 @@ one at a time. So an upload that finds one under way waits, and the first to wak
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from maskedlark.adserver.config import Limits
 from maskedlark.adserver.errors import Conflict, UndeclaredReport, UploadRefused, WrongHour, WrongOrigin
 from maskedlark.adserver.report_store import Arrival, Outcome, Reports
 from maskedlark.clock import Clock, hour_of
-from maskedlark.errors import DecodeError
+from maskedlark.errors import DecodeError, MaskedLarkError
 from maskedlark.parameters.document import Document
 from maskedlark.storage.errors import StorageUnavailable
+from maskedlark.web.errors import ServiceAway
 from maskedlark.wire import report, uploads
 from maskedlark.wire.report import ReportLayout
 from maskedlark.wire.uploads import Answer, Verdict
@@ -35,8 +36,8 @@ _ANSWERS = {
 }
 
 
-Documents = Callable[[], Sequence[Document]]
-"""Asks for all documents of the origin, now: raises if they cannot be had."""
+Documents = Callable[[], Iterable[Document]]
+"""Asks for all documents of the origin, now: raises if they cannot be had, after those seen before."""
 
 
 class ReportLayouts:
@@ -45,7 +46,7 @@ class ReportLayouts:
     def __init__(self, origin: str, documents: Documents) -> None:
         self._origin, self._documents = origin, documents
         self._by_prefix: dict[bytes, ReportLayout] = {}
-        self._lock, self._begun, self._ended = threading.Lock(), 0, 0
+        self._lock, self._begun, self._ended, self._away = threading.Lock(), 0, 0, False
 
     @property
     def moment(self) -> int:
@@ -65,15 +66,24 @@ class ReportLayouts:
             # Once for all uploads that wait here: strangers must not make us ask for every report of theirs.
             if self._ended <= arrived:
                 self._ask()
+            away = self._away
         if encoded not in self._by_prefix:
+            if away:
+                raise ServiceAway("the documents of this origin cannot be asked for now; try again")
             raise UndeclaredReport(f"a report to {prefix.purpose}, which no document of this digest declares")
         return self._by_prefix[encoded]
 
     def _ask(self) -> None:
         self._begun += 1
-        for document in self._documents():
-            layouts = [document.layout(purpose) for purpose in document.purposes()]
-            self._by_prefix |= {layout.prefix: layout for layout in layouts}
+        try:
+            for document in self._documents():
+                layouts = [document.layout(purpose) for purpose in document.purposes()]
+                self._by_prefix |= {layout.prefix: layout for layout in layouts}
+            self._away = False
+        except MaskedLarkError as error:
+            # Whatever it is: what is wrong with the service's answer is no reason to refuse a report.
+            _LOG.warning("the documents of this origin cannot be had: %s: %s", type(error).__name__, error)
+            self._away = True
         self._ended = self._begun
 
 
@@ -128,9 +138,9 @@ class GroupCommit:
     It has no thread of its own: the thread that wakes first stores for those that have waited longest.
     """
 
-    def __init__(self, reports: Reports, most_reports: int, most_bytes: int) -> None:
+    def __init__(self, reports: Reports, max_reports: int, max_bytes: int) -> None:
         self._reports = reports
-        self._most_reports, self._most_bytes = most_reports, most_bytes
+        self._max_reports, self._max_bytes = max_reports, max_bytes
         self._waiting: deque[_Upload] = deque()
         self._storing = False
         self._changed = threading.Condition()
@@ -163,7 +173,7 @@ class GroupCommit:
         reports, size = len(group[0].batch), group[0].bytes
         while self._waiting:
             reports, size = reports + len(self._waiting[0].batch), size + self._waiting[0].bytes
-            if reports > self._most_reports or size > self._most_bytes:
+            if reports > self._max_reports or size > self._max_bytes:
                 break
             group.append(self._waiting.popleft())
         return group

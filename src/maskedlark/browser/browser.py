@@ -87,9 +87,9 @@ class Browser:
         if keys.keys() != set(document.keys):
             raise NotDeclared(f"a source of {origin} has the keys {', '.join(document.keys) or 'none'}")
         for tag, data in features.items():
-            declared = document.trained(tag).declared()
-            if len(data) != declared.width():
-                raise NotDeclared(f"model {tag} takes columns of {declared.width()} bytes, not {len(data)}")
+            declared = document.declared_models[document.trained(tag).tag]
+            if len(data) != declared.width:
+                raise NotDeclared(f"model {tag} takes columns of {declared.width} bytes, not {len(data)}")
             columns.check_typed(declared.columns, np.frombuffer(data, np.uint8)[None])
 
     def _schedule(self, document: Document, source: Source, number: int) -> list[Scheduled]:

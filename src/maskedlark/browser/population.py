@@ -14,9 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from rich.console import Console
 from rich.progress import Progress
 
-from maskedlark.browser.reports import draw_waits
+from maskedlark.browser.reports import draw_waits, with_noise
 from maskedlark.clock import hour_of
-from maskedlark.core import local_dp
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.sharing import ByteRows
@@ -65,10 +64,10 @@ class Population:
     ) -> tuple[NDArray[np.uint8], list[NDArray[np.int64]], FieldArray]:
         """What these reports hold, fakes included: open features and candidates; secret masks."""
         model, declared = self.document.trained(tag), self.document.declared_models[tag]
-        wanted = declared.width()
+        wanted = declared.width
         if features.ndim != 2 or features.shape[1] != wanted:
-            raise NotDeclared(f"model {tag} takes {wanted} bytes a record, not {features.shape[1:]}")
-        decoys = [bytes.fromhex(decoy.features or "") for decoy in self.document.decoys if decoy.tag == tag]
+            raise NotDeclared(f"model {tag} takes columns of {wanted} bytes, not {features.shape[1:]}")
+        decoys = [bytes.fromhex(decoy.columns or "") for decoy in self.document.decoys if decoy.tag == tag]
         # A browser draws a fake per purpose, then one of all its decoys: this tag gets its fraction.
         tags = [decoy.tag for decoy in self.document.decoys if decoy.tag is not None]
         rate = self.document.fake_rate * len(decoys) / max(1, len(tags))
@@ -76,9 +75,7 @@ class Population:
         fakes = np.frombuffer(b"".join(decoys), np.uint8).reshape(-1, wanted)
         rows = np.concatenate([features, fakes[drawn]])[order]
         drawn_labels = [np.concatenate([column, np.zeros(len(drawn), int)])[order] for column in labels]
-        if model.feature_noise is not None:
-            span = columns.byte_span(declared.columns)
-            rows[:, span] = local_dp.features(rows[:, span], model.feature_noise.declared(), self.rng)
+        rows = with_noise(model, rows, self.rng)
         return rows, *declared.mask(drawn_labels, real, self.rng, model.response())
 
     def measure_columns(

@@ -38,12 +38,17 @@ class Parameters(Protocol):
 
 
 def noised(model: TrainedModel, features: bytes, rng: Randomness) -> bytes:
-    """A source's features with the declared local noise."""
+    """A source's encoded columns with the declared local noise."""
+    return with_noise(model, np.frombuffer(features, np.uint8).reshape(1, -1), rng).tobytes()
+
+
+def with_noise(model: TrainedModel, rows: NDArray[np.uint8], rng: Randomness) -> NDArray[np.uint8]:
+    """Encoded columns (n, d), the byte features among them with the declared local noise."""
     if model.feature_noise is None:
-        return features
-    rows, span = np.frombuffer(features, np.uint8)[None].copy(), columns.byte_span(model.declared().columns)
-    rows[:, span] = local_dp.features(rows[:, span], model.feature_noise.declared(), rng)
-    return rows.tobytes()
+        return rows
+    noisy, span = rows.copy(), model.declared().byte_span
+    noisy[:, span] = local_dp.features(rows[:, span], model.feature_noise.declared(), rng)
+    return noisy
 
 
 def draw_fakes(document: Document, rng: Randomness) -> list[Planned]:
@@ -59,13 +64,13 @@ def draw_fakes(document: Document, rng: Randomness) -> list[Planned]:
 
 
 def draw_waits(delay: Delay, count: int, rng: Randomness) -> NDArray[np.int64]:
-    """Random waits in seconds after a source's end, from the declared distribution: at most `most_s`."""
+    """Random waits in seconds after a source's end, from the declared distribution: at most `max_s`."""
     unit = rng.unit(count)
     if delay.mean_s is None:
-        return (unit * (delay.most_s + 1)).astype(np.int64)
-    # The inverse distribution function of an exponential truncated at most_s.
-    within = -np.expm1(-delay.most_s / delay.mean_s)
-    drawn: NDArray[np.float64] = np.minimum(-delay.mean_s * np.log1p(-unit * within), delay.most_s)
+        return (unit * (delay.max_s + 1)).astype(np.int64)
+    # The inverse distribution function of an exponential truncated at max_s.
+    within = -np.expm1(-delay.max_s / delay.mean_s)
+    drawn: NDArray[np.float64] = np.minimum(-delay.mean_s * np.log1p(-unit * within), delay.max_s)
     return drawn.astype(np.int64)
 
 
@@ -81,9 +86,9 @@ def bounded(document: Document, source: Source | None) -> dict[str, int]:
 def label_of(label: Label, values: Mapping[str, int], conversions: int) -> int:
     """A source's label: from its attributed values, or the default 0."""
     if label.kind == "binary":
-        return int(conversions > 0 if label.of is None else values[label.of] > 0)
+        return int(conversions > 0 if label.value is None else values[label.value] > 0)
     least, *_, most = label.space().values
-    return max(least, min(values[str(label.of)], most))
+    return max(least, min(values[str(label.value)], most))
 
 
 def sealing_keys(document: Document, parameters: Parameters, now: int) -> tuple[SealingKey, ...]:
@@ -115,7 +120,7 @@ def make(
         features = (
             source.features[model.tag]
             if source
-            else noised(model, bytes.fromhex(_decoy(document, scheduled).features or ""), rng)
+            else noised(model, bytes.fromhex(_decoy(document, scheduled).columns or ""), rng)
         )
         conversions = source.conversions if source else 0
         labels = [[label_of(label, values, conversions)] for label in model.labels]

@@ -70,9 +70,9 @@ def serve(config: Path, listening: Listening) -> None:
     settings, clock = configuration.read(config), SystemClock()
     with closing(open_database(settings.database)) as database:
         reports = Reports(database, clock)
-        retention = Retention(database, settings.keep_days * DAY_S, settings.most_leap_days * DAY_S)
+        retention = Retention(database, settings.keep_days * DAY_S, settings.max_leap_days * DAY_S)
         with settings.parameters(clock) as parameters, retention.running(clock):
-            documents = partial(parameters.chain_now, settings.origin)
+            documents = partial(parameters.documents, settings.origin)
             made = create_app(settings.origin, reports, clock, documents, settings.limits)
             serving.serve(made, listening(settings.serving))
 

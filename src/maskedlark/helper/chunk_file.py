@@ -121,5 +121,5 @@ def _of_model(
         # Where a model shows all candidates, one row stands for every record.
         tuple(shown if isinstance(model.policy, All) else [each[mine] for each in shown]),
         arrays[f"{place}-shares"][mine],
-        tuple(arrays[f"{place}-indices-{i}"][mine] for i in range(len(model.indexed()))),
+        tuple(arrays[f"{place}-indices-{i}"][mine] for i in range(len(model.indexed))),
     )

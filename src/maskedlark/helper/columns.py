@@ -172,7 +172,7 @@ def read_trained(folder: Path, contents: Contents, models: Mapping[str, Model], 
     """The records of one model, memory-mapped. Checks every file."""
     ids, features, shares, *others = (_open(folder, contents, name) for name in _trained_columns(models, tag))
     model = models[tag]
-    indices, shown = others[: len(model.indexed())], others[len(model.indexed()) :]
+    indices, shown = others[: len(model.indexed)], others[len(model.indexed) :]
     if isinstance(model.policy, All):
         shown = [np.array([space.values], np.int64) for space in model.labels]
     return TrainingRecords(ids, features, tuple(shown), shares, tuple(indices))
@@ -183,7 +183,7 @@ def _trained_columns(models: Mapping[str, Model], tag: str) -> dict[str, tuple[K
     place, model = list(models).index(tag), models[tag]
     labels = [] if isinstance(model.policy, All) else model.labels
     kinds = {"ids": (_U1, ID_BYTES), "features": (_U1, model.features), "shares": (_I8, model.secrets())}
-    kinds |= {f"indices-{i}": (_U4, column.length) for i, column in enumerate(model.indexed())}
+    kinds |= {f"indices-{i}": (_U4, column.length) for i, column in enumerate(model.indexed)}
     kinds |= {f"candidates-{i}": (_I8, model.policy.count(space)) for i, space in enumerate(labels)}
     return {f"{place}-{name}": kind for name, kind in kinds.items()}
 

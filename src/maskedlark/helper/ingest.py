@@ -30,7 +30,7 @@ from maskedlark.helper.dataset_context import DatasetContext
 from maskedlark.helper.errors import BeforeRecovery, IngestInterrupted, Replayed
 from maskedlark.helper.tables import CHUNKS, DATASETS, OPEN, DatasetRow
 from maskedlark.storage.errors import StorageUnavailable
-from maskedlark.web.errors import AlreadySealed
+from maskedlark.web.errors import AlreadyFrozen
 from maskedlark.wire import datasets as wire
 from maskedlark.wire.acceptance import Terms
 from maskedlark.wire.datasets import ChunkAnswer
@@ -120,18 +120,18 @@ class ChunkIngest:
         self._context, self._keys = context, keys
         self._workers = ChunkWorkers(workers)
 
-    def ingest(self, origin: str, name: str, number: int, body: bytes, opening: bytes) -> ChunkAnswer:
+    def ingest(self, origin: str, name: str, number: int, body: bytes, attempt: bytes) -> ChunkAnswer:
         """Decrypt a chunk and claim the ids of its valid reports. Durable when this returns. Idempotent."""
         if not 0 <= number < wire.MAX_CHUNKS:
             raise OutOfRange(f"chunks have numbers from 0 to {wire.MAX_CHUNKS - 1}")
         digest = hashlib.sha256(body).digest()
         with self._context.database.read() as connection:
-            row = tables.by_name(connection, origin, name, opening)
+            row = tables.by_name(connection, origin, name, attempt)
             before = tables.chunk(connection, row.number, number)
         if before is not None:
             return tables.answer(before, digest)
         if row.state != OPEN:
-            raise AlreadySealed(f"dataset {name!r} is {row.state}: it takes no more chunks")
+            raise AlreadyFrozen(f"dataset {name!r} is {row.state}: it takes no more chunks")
         with self._context.writing(row.number):
             opened = self._open(row, body)
             return self._claim(row, number, digest, opened)
@@ -146,7 +146,7 @@ class ChunkIngest:
             return self._workers.open(self._opener(row), body, folder)
         except OSError as error:
             # If it was aborted, and its folder with it, report that.
-            self._context.row(row.origin, row.name, row.opening)
+            self._context.row(row.origin, row.name, row.attempt)
             raise StorageUnavailable("the chunk cannot be written now; send it again later") from error
 
     def _claim(self, row: DatasetRow, number: int, body: bytes, opened: OpenedChunk) -> ChunkAnswer:
@@ -157,8 +157,8 @@ class ChunkIngest:
             # The lock keeps it open until the transaction ends.
             state = select(DATASETS.c.state).where(DATASETS.c.number == row.number)
             if connection.scalar(state.with_for_update(read=True)) != OPEN:
-                row = tables.by_name(connection, row.origin, row.name, row.opening)
-                raise AlreadySealed(f"dataset {row.name!r} is {row.state}: it takes no more chunks")
+                row = tables.by_name(connection, row.origin, row.name, row.attempt)
+                raise AlreadyFrozen(f"dataset {row.name!r} is {row.state}: it takes no more chunks")
             cursor = self._context.ids.lock(connection)
             before = tables.chunk(connection, row.number, number)
             if before is not None:  # A concurrent request was first.

@@ -49,11 +49,11 @@ _Cost = Annotated[float, Field(ge=0)]
 class Request(Settings):
     """A function with arguments, over datasets, with noise. Made by the ad server."""
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     id: Hex16
     """Random: the same id is the same query, charged once."""
     datasets: Annotated[tuple[Hex32, ...], Field(min_length=1, max_length=MAX_DATASETS)]
-    """By digest, as sealed."""
+    """By digest, as frozen."""
     function: Name
     arguments: dict[str, Any]
     noise: Annotated[float, Field(ge=MIN_NOISE, le=MAX_NOISE)]
@@ -69,7 +69,7 @@ def decode_request(body: bytes) -> Request:
     try:
         return Request.model_validate_json(body)
     except ValidationError as error:
-        raise BadArguments(faults(error)) from None
+        raise _refused(error, "this request is of another format: ask it anew with this version") from None
 
 
 class SessionRequest(Settings):
@@ -107,10 +107,13 @@ def decode_session(body: bytes) -> SessionRequest:
     try:
         return SessionRequest.model_validate_json(body)
     except ValidationError as error:
-        said = faults(error)
-        if said.startswith("format: "):  # The first field: for an older format, report nothing else.
-            said = "this session is of another format: begin a new run with this version"
-        raise BadArguments(said) from None
+        raise _refused(error, "this session is of another format: begin a new run") from None
+
+
+def _refused(error: ValidationError, other_format: str) -> BadArguments:
+    said = faults(error)
+    # The first field: for an older format, report nothing else.
+    return BadArguments(other_format if said.startswith("format: ") else said)
 
 
 @dataclass(frozen=True, repr=False)
@@ -218,7 +221,7 @@ def _entry(key: str | int) -> bytes:
 
 
 class RecordCounts(Settings):
-    """How many records a sealed dataset has, and which slots are free. Made by a helper."""
+    """How many records a frozen dataset has, and which slots are free. Made by a helper."""
 
     records: dict[Name, _Number]
     """By model."""

@@ -130,7 +130,7 @@ class KeyCache(_Cache):
         )
         self.helper = helper
         self._identity = identity
-        self._path = self.folder / "keys"
+        self._path = self.folder / "keys.bin"
 
     def load(self) -> KeyConfiguration | None:
         """The newest one seen, verified again, or None."""
@@ -146,7 +146,7 @@ class KeyCache(_Cache):
                 files.write(self._path, message)
             elif configuration != before:
                 proofs = (stored, message)
-                self._accuse({f"{hashlib.sha256(proof).hexdigest()}.keys": proof for proof in proofs})
+                self._accuse({f"{hashlib.sha256(proof).hexdigest()}.bin": proof for proof in proofs})
         return configuration
 
     def _load(self) -> tuple[bytes, KeyConfiguration | None]:

@@ -5,6 +5,8 @@ its length in bytes. Messages that come by the thousand, such as reports, are ro
 `Reader` reads one, and is the slow twin of such arrays.
 """
 
+from collections.abc import Sequence
+
 from maskedlark.errors import OutOfRange, TrailingBytes, Truncated, UnsupportedVersion, WrongLength, WrongType
 
 VERSION = 2
@@ -22,6 +24,11 @@ def number(value: int, width: int) -> bytes:
 def vector(data: bytes, width: int) -> bytes:
     """Bytes, preceded by their length as a number of `width` bytes."""
     return number(len(data), width) + data
+
+
+def vectors(items: Sequence[bytes], width: int) -> bytes:
+    """Several vectors, one after the other."""
+    return b"".join([part for item in items for part in (number(len(item), width), item)])
 
 
 class Reader:
@@ -64,6 +71,15 @@ class Reader:
         if not least <= size <= most:
             raise WrongLength(f"{self._what} holds {size} bytes where {least} to {most} are allowed")
         return self.octets(size)
+
+    def vectors(self, width: int, most: int, max_bytes: int) -> list[bytes]:
+        """At most `most` vectors of 1 to `max_bytes` bytes, to the end of the message."""
+        items: list[bytes] = []
+        while self.left:
+            if len(items) == most:
+                raise WrongLength(f"{self._what} holds more than {most} items; send the others apart")
+            items.append(self.vector(width, 1, max_bytes))
+        return items
 
     def text(self, width: int, most: int) -> str:
         """A vector of 1 to `most` bytes of UTF-8."""

@@ -50,7 +50,7 @@ def width(declared: Measure | Model) -> int:
     """How many bytes the open columns of a record take."""
     if isinstance(declared, Measure):
         return CELL_BYTES * len(declared.keys)
-    return 1 + declared.width() + CANDIDATE_BYTES * sum(shown for _, shown in _shown(declared))
+    return 1 + declared.width + CANDIDATE_BYTES * sum(shown for _, shown in _shown(declared))
 
 
 def _shown(model: Model) -> Iterator[tuple[LabelSpace, int]]:
@@ -141,16 +141,6 @@ def encode_typed(declared: Sequence[Column], values: Sequence[NDArray[np.generic
     joined = np.concatenate(rows, axis=1)
     check_typed(declared, joined)
     return joined
-
-
-def byte_span(declared: Sequence[Column]) -> slice:
-    """Where the byte features are among encoded columns; empty if there are none."""
-    at = 0
-    for column in declared:
-        if isinstance(column, Bytes):
-            return slice(at, at + column.width)
-        at += column.width
-    return slice(0, 0)
 
 
 def check_typed(declared: Sequence[Column], rows: ByteRows) -> None:

@@ -1,11 +1,11 @@
-"""Messages between ad server and helper while a dataset is sent, agreed and sealed.
+"""Messages between ad server and helper while a dataset is sent, agreed and frozen.
 
 A dataset is sent in chunks, numbered from 0, each a version byte and parts of one size. A helper answers a
-chunk when what it accepted is durable; sent again, a chunk gets the same answer. The ad server seals what all
-helpers accepted of every chunk. Everything but chunks and seals is JSON.
+chunk when what it accepted is durable; sent again, a chunk gets the same answer. The ad server requests
+to freeze what all helpers accepted of every chunk. Everything but chunks and that request is JSON.
 
     accepted = a bitmap, one bit per part, the first the highest of the first byte; zeros fill the last byte
-    seal     = version, length of the digest (0 or 32), digest, (length (2 bytes, big-endian), bitmap)…
+    freeze   = version (1 byte), digest (a vector, 1 byte of length), bitmaps (vectors, 2 bytes of length)
 """
 
 import hashlib
@@ -18,9 +18,9 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field, StringConstraints, 
 
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.sharing import ID_BYTES, ByteRows
-from maskedlark.errors import BadPadding, Truncated, UnsupportedVersion, WrongLength, WrongType
-from maskedlark.wire import binary, uploads
-from maskedlark.wire.binary import Reader
+from maskedlark.errors import BadPadding, WrongLength, WrongType
+from maskedlark.wire import binary
+from maskedlark.wire.binary import Reader, vector
 
 MAX_DATASET_NAME = 64
 MAX_CHUNKS = 1 << 16
@@ -29,18 +29,17 @@ MAX_PARTS = 1 << 14
 PARTS = 2048
 """Parts of a chunk by default."""
 CHUNK_TYPE = "application/vnd.maskedlark.parts"
-SEAL_TYPE = "application/vnd.maskedlark.seal"
+FREEZE_TYPE = "application/vnd.maskedlark.freeze"
 JSON_TYPE = "application/json"
-VERSION = 1
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
-OPENING_PATTERN = r"^[0-9a-f]{32}$"
+ATTEMPT_PATTERN = r"^[0-9a-f]{32}$"
 _MAX_REASONS = 128
 """Names of errors in one answer: there are fewer."""
 _MAX_FAULTS = 3
 _LENGTH_BYTES = 2
-_DOMAIN = b"maskedlark v1 dataset"
+_DOMAIN = b"maskedlark v2 dataset"
 
-Hex16 = Annotated[str, StringConstraints(pattern=OPENING_PATTERN)]
+Hex16 = Annotated[str, StringConstraints(pattern=ATTEMPT_PATTERN)]
 Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Bitmap = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2})*$", max_length=MAX_PARTS // 4)]
 DatasetName = Annotated[
@@ -52,7 +51,7 @@ Count = Annotated[int, Field(ge=0, le=1 << 53)]
 
 class _Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-    most_commas: ClassVar[int] = 64
+    max_commas: ClassVar[int] = 64
     """More than any valid message has."""
 
     def encode(self) -> bytes:
@@ -63,8 +62,8 @@ class _Message(BaseModel):
     def decode(cls, data: bytes) -> Self:
         """Decode. Errors name what is wrong and where, never the content."""
         # Before parsing: a list of a million wrong items would make a million errors.
-        if data.count(b",") > cls.most_commas:
-            raise WrongType(f"more than {cls.most_commas} commas: that is no {cls.__name__.lower()}")
+        if data.count(b",") > cls.max_commas:
+            raise WrongType(f"more than {cls.max_commas} commas: that is no {cls.__name__.lower()}")
         try:
             return cls.model_validate_json(data)
         except ValidationError as error:
@@ -81,11 +80,11 @@ class _Message(BaseModel):
         )
 
 
-class Opening(_Message):
+class NewDataset(_Message):
     """A new dataset: reports of one purpose, made under one document. Sent by the ad server."""
 
-    opening: Hex16
-    """Random. Chunks, seal and abort name it, so that those of an aborted dataset do not affect the next."""
+    attempt: Hex16
+    """Random, of this attempt to build it. Chunks, freezing and abort name it: none affects a later one."""
     parameters: Hex32
     purpose: Literal["aggregate", "train"]
 
@@ -93,7 +92,7 @@ class Opening(_Message):
 class ChunkAnswer(_Message):
     """Which parts of a chunk were accepted, and how many were not, by the name of the error."""
 
-    most_commas = _MAX_REASONS
+    max_commas = _MAX_REASONS
 
     parts: Annotated[int, Field(ge=1, le=MAX_PARTS)]
     accepted: Bitmap
@@ -103,25 +102,25 @@ class ChunkAnswer(_Message):
 class State(_Message):
     """The state of a dataset at a helper."""
 
-    most_commas = MAX_CHUNKS + _MAX_REASONS
+    max_commas = MAX_CHUNKS + _MAX_REASONS
 
     name: DatasetName
-    opening: Hex16
+    attempt: Hex16
     parameters: Hex32
     purpose: Literal["aggregate", "train"]
-    state: Literal["open", "sealed", "expired"]
+    state: Literal["open", "frozen", "expired"]
     chunks: Annotated[tuple[Count, ...], FailFast()]
     """The numbers of received chunks, while it is open."""
     received: Count
     accepted: Count
     refused: dict[str, Count]
     digest: Hex32 | None = None
-    """Once it is sealed: the same at every helper."""
+    """Once it is frozen: the same at every helper."""
     records: Count | None = None
 
 
 @dataclass(frozen=True)
-class Sealing:
+class FreezeRequest:
     """What all helpers accepted, chunk by chunk: the dataset is these records and no others."""
 
     accepted: tuple[str, ...]
@@ -133,25 +132,21 @@ class Sealing:
         """Binary, not JSON: it is the one long message, and a helper reads it without making objects."""
         digest = bytes.fromhex(self.digest or "")
         bitmaps = [bytes.fromhex(bitmap) for bitmap in self.accepted]
-        return bytes([VERSION, len(digest)]) + digest + uploads.framed(bitmaps, _LENGTH_BYTES)
+        return binary.VERSION_BYTE + vector(digest, 1) + binary.vectors(bitmaps, _LENGTH_BYTES)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Decode an optional digest and the bitmaps, of at most as many chunks as a dataset may have."""
-        if len(data) < 2 or len(data) < 2 + data[1]:
-            raise Truncated("a seal ends within its head")
-        if data[0] != VERSION:
-            raise UnsupportedVersion(f"a seal of version {data[0]}; this package speaks {VERSION}")
-        if data[1] not in (0, 32):
-            raise WrongLength(f"a digest has 32 bytes, not {data[1]}")
-        at = 2 + data[1]
-        limits = MAX_CHUNKS, MAX_PARTS // 8
-        bitmaps = uploads.unframed(data, at, _LENGTH_BYTES, *limits, ("seal", "bitmap"))
-        return cls(tuple(bitmap.hex() for bitmap in bitmaps), data[2:at].hex() or None)
+        reader = Reader.message(data, "a request to freeze")
+        digest = reader.vector(1, 0, 32)
+        if len(digest) not in (0, 32):
+            raise WrongLength(f"a digest has 32 bytes, not {len(digest)}")
+        bitmaps = reader.vectors(_LENGTH_BYTES, MAX_CHUNKS, MAX_PARTS // 8)
+        return cls(tuple(bitmap.hex() for bitmap in bitmaps), digest.hex() or None)
 
 
-class Sealed(_Message):
-    """A sealed dataset and its receipt."""
+class Frozen(_Message):
+    """A frozen dataset and its receipt."""
 
     digest: Hex32
     records: Count

@@ -231,7 +231,7 @@ def _trained(payloads: _Payloads, place: int) -> tuple[str, Index, TrainingRecor
     model = record.declared
     assert isinstance(model, Model)
     rows = payloads.valid(record, np.flatnonzero(payloads.rows[:, MODEL] == place))
-    shown, width = payloads.rows[rows, record.columns][:, 1:], model.width()
+    shown, width = payloads.rows[rows, record.columns][:, 1:], model.width
     features, indices, typed = columns.typed(model.columns, shown[:, :width])
     candidates, allowed = columns.candidates_of(model, shown[:, width:])
     good = typed & allowed

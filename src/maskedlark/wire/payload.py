@@ -113,7 +113,7 @@ class PayloadLayout:
 
 def _trained(model: Model, shown: bytes, secret: bytes) -> Payload:
     """A record of a model, from everything after the model's place."""
-    end = model.width()
+    end = model.width
     row = np.frombuffer(shown[:end], np.uint8)[None]
     *_, valid = columns.typed(model.columns, row)
     if not valid[0]:

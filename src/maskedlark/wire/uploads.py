@@ -1,6 +1,6 @@
 """Messages between browser and ad server: a batch of reports, and an answer for each.
 
-    batch  = version, report…      version: 1 byte      report = length (4 bytes, big-endian), that many bytes
+    batch  = version (1 byte), reports, each a vector with 4 bytes of length
     answer = {"answers": [{"outcome": "stored" | "duplicate" | "refused", "error"?: name}, …]}       JSON
 
 Answers are in the order of the reports. Stored and duplicate both mean that the ad server has durably stored
@@ -13,10 +13,11 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from maskedlark.errors import NotAnAnswer, Truncated, UnsupportedVersion, WrongLength
+from maskedlark.errors import NotAnAnswer, Truncated
+from maskedlark.wire import binary
+from maskedlark.wire.binary import Reader
 
 CONTENT_TYPE = "application/vnd.maskedlark.reports"
-VERSION = 1
 MAX_ERROR = 64
 _LENGTH_BYTES = 4
 
@@ -24,43 +25,15 @@ _LENGTH_BYTES = 4
 def encode_batch(reports: Sequence[bytes]) -> bytes:
     """The body of an upload. Run by the browser; the same reports in the same order make the same bytes."""
     assert reports, "an upload has at least one report"
-    return bytes([VERSION]) + framed(reports, _LENGTH_BYTES)
+    return binary.VERSION_BYTE + binary.vectors(reports, _LENGTH_BYTES)
 
 
-def decode_batch(body: bytes, most: int, most_bytes: int) -> list[bytes]:
-    """1 to `most` reports of 1 to `most_bytes` bytes, not yet decoded. Run by the ad server."""
-    if body and body[0] != VERSION:
-        raise UnsupportedVersion(f"an upload of version {body[0]}; this package speaks {VERSION}")
-    if len(body) < 2:
+def decode_batch(body: bytes, most: int, max_bytes: int) -> list[bytes]:
+    """1 to `most` reports of 1 to `max_bytes` bytes, not yet decoded. Run by the ad server."""
+    reports = Reader.message(body, "an upload").vectors(_LENGTH_BYTES, most, max_bytes)
+    if not reports:
         raise Truncated("an empty upload")
-    return unframed(body, 1, _LENGTH_BYTES, most, most_bytes, ("upload", "report"))
-
-
-def framed(items: Sequence[bytes], width: int) -> bytes:
-    """Each item, preceded by its length as a big-endian number of `width` bytes."""
-    return b"".join([part for item in items for part in (len(item).to_bytes(width, "big"), item)])
-
-
-def unframed(
-    data: bytes, at: int, width: int, most: int, most_bytes: int, words: tuple[str, str]
-) -> list[bytes]:
-    """At most `most` items of 1 to `most_bytes` bytes. `words`: what errors call the whole, and an item."""
-    whole, item = words
-    items: list[bytes] = []
-    while at < len(data):
-        if len(items) == most:
-            raise WrongLength(f"the {whole} has more than {most} {item}s; send the others apart")
-        start = at + width
-        if start > len(data):
-            raise Truncated(f"the {whole} ends within the length of a {item}")
-        length = int.from_bytes(data[at:start], "big")
-        if not 1 <= length <= most_bytes:
-            raise WrongLength(f"a {item} has 1 to {most_bytes} bytes, not {length}")
-        at = start + length
-        if at > len(data):
-            raise Truncated(f"the {whole} ends within a {item}")
-        items.append(data[start:at])
-    return items
+    return reports
 
 
 class Verdict(StrEnum):

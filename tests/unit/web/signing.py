@@ -27,8 +27,8 @@ VERIFIER = RequestVerifier("helper-0", key_of, FixedClock(NOW))
 def signed(**changes):
     parts: dict[str, Any] = {
         "method": "POST",
-        "target": "/v1/a%2Fb?x=1",
-        "content_type": "application/cbor",
+        "target": "/v2/a%2Fb?x=1",
+        "content_type": "application/json",
         "body": BODY,
         "origin": "ads.example",
         "helper": "helper-0",

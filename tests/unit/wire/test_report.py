@@ -55,9 +55,7 @@ def opener(under, place):
 
 def to_train(under, labels, place=0, hour=HOUR):
     model = under.declared[place]
-    rows = np.arange(sum(column.width for column in model.columns) * len(labels), dtype=np.uint8).reshape(
-        len(labels), -1
-    )
+    rows = np.arange(model.width * len(labels), dtype=np.uint8).reshape(len(labels), -1)
     shown, secrets = model.mask([labels] * len(model.labels), np.ones(len(labels), np.bool_), RNG)
     secrets = np.concatenate([secrets, np.zeros((len(labels), under.proof), np.int64)], axis=1)
     encoded = columns.train_columns(place, model, rows, shown)
