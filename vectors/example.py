@@ -32,8 +32,8 @@ def _made(vector: dict[str, Any]) -> Iterator[str]:
     yield _line("salt", None, drawn[32:64], "then")
     yield _line("seed of helper 1", None, drawn[64:96], "then")
     yield _line("open columns", None, vector["columns"], "model 0, then six bytes")
-    secret = ", ".join(vector["secret"])
-    yield f"secret                 ({secret}): candidates {vector['candidates'][0]}, label {vector['truth'][0]}"
+    secret, shown, label = ", ".join(vector["secret"]), vector["candidates"][0], vector["truth"][0]
+    yield f"secret                 ({secret}): candidates {shown}, label {label}"
     for helper in vector["helpers"]:
         yield f"share                  ({', '.join(helper['shares'])}) of {helper['name']}"
 
