@@ -1,5 +1,8 @@
 """Fixtures that every test may name, and settings that hold for all."""
 
+import gc
+from collections.abc import Generator
+
 import pytest
 from hypothesis import settings
 
@@ -28,6 +31,17 @@ LONGEST = (
     ),
 )
 """Modules whose single tests take longest: were they last, one process would wait for the other."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported and collected stays to the end: it is never looked through for what is left over."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
