@@ -43,8 +43,9 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest come first in each half, and each of two processes begins with one half.
+    """Of what was selected, the longest come first in each half: each of two processes begins with one half.
 
     Who has ended takes tests from the end of the other's, but never the last two: those should be short.
     """
