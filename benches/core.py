@@ -6,14 +6,14 @@ import numpy as np
 
 from benches.timing import one_core, seconds, side_by_side
 from maskedlark.core import field, sharing
-from maskedlark.core.declared import Model
+from maskedlark.core.declared import Bytes, Model
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import SystemRandomness
-from maskedlark.wire import batch, decrypt, payload, report
-from maskedlark.wire.acceptance import DatasetOpener, Terms
+from maskedlark.wire import batch, columns, decrypt
+from maskedlark.wire.acceptance import Terms
 from maskedlark.wire.batch import Envelope
 from maskedlark.wire.hpke import OpeningKey
-from maskedlark.wire.report import Recipient
+from maskedlark.wire.report import Opener, ReportLayout
 
 FEATURES = 100
 HELPERS = 2
@@ -31,23 +31,28 @@ def measure(progress: Callable[[str], None]) -> dict[str, object]:
     """One core, one run. A whole report for two helpers counts two seals."""
     one_core()
     rng = SystemRandomness()
-    model = Model("ConversionModel11005", FEATURES)
+    model = Model("ConversionModel11005", (Bytes(FEATURES),))
     keys = [OpeningKey.generate(rng) for _ in range(HELPERS)]
-    recipients = tuple(Recipient(f"helper-{i}", key.sealing) for i, key in enumerate(keys))
-    size = payload.size([model])
-    envelope = Envelope("ads.example", Purpose.TRAIN, bytes(32), recipients, size)
+    names = tuple(f"helper-{i}" for i in range(HELPERS))
+    layout = ReportLayout("ads.example", bytes(32), names, (model,))
+    envelope = Envelope(layout, tuple(key.sealing for key in keys))
     features = np.frombuffer(rng.bytes(REPORTS * FEATURES), np.uint8).reshape(REPORTS, FEATURES)
     labels, real = rng.below(2, REPORTS), np.ones(REPORTS, np.bool_)
-    plain = [rng.bytes(size) for _ in range(REPORTS)]
+    plain = [[rng.bytes(payload.size) for _ in range(REPORTS)] for payload in layout.payloads]
     infos = [rng.bytes(INFO_BYTES) for _ in range(REPORTS)]
 
     def make() -> list[bytes]:
         candidates, secrets = model.mask([labels], real, rng)
-        encoded = batch.train_columns(model.tag, features, candidates)
-        return batch.seal(envelope, encoded, secrets, [HOUR] * REPORTS, rng)
+        shown = columns.train_columns(0, model, features, candidates)
+        return batch.seal(envelope, 0, shown, secrets, [HOUR] * REPORTS, rng)
 
     def bare_seal() -> list[bytes]:
-        return [key.sealing.seal(data, info) for key in keys for data, info in zip(plain, infos, strict=True)]
+        pairs = zip(keys, plain, strict=True)
+        return [
+            key.sealing.seal(data, info)
+            for key, some in pairs
+            for data, info in zip(some, infos, strict=True)
+        ]
 
     progress("sealing")
     seal_s, bare_seal_s, seal_cost = side_by_side(make, bare_seal, ROUNDS)
@@ -55,9 +60,8 @@ def measure(progress: Callable[[str], None]) -> dict[str, object]:
     # Helper 1 has the harder part: it expands its masks from seeds.
     reports = [data for _ in range(BATCHES) for data in make()]
     sealed = bare_seal()[REPORTS:]
-    parts = [report.decode(data).part(1) for data in reports]
-    terms = Terms("ads.example", bytes(32), LIFETIME_S, HOUR * 3600)
-    opener = DatasetOpener("helper-1", 1, {keys[1].key_id: keys[1]}, {model.tag: model}, size, terms)
+    parts = layout.parts(reports, 1).tobytes()
+    opener = Opener(layout, 1, {keys[1].key_id: keys[1]}, Terms(LIFETIME_S, HOUR * 3600))
 
     def open_reports() -> None:
         assert decrypt.decrypt_parts(opener, parts).verdicts.accepted.all()
@@ -83,7 +87,7 @@ def measure(progress: Callable[[str], None]) -> dict[str, object]:
         return sharing.split(secrets, ids, Purpose.TRAIN, HELPERS, rng)
 
     return {
-        "payload_bytes": size,
+        "payload_bytes": [payload.size for payload in layout.payloads],
         "report_bytes": len(reports[0]),
         "bare_seal_per_s": round(HELPERS * REPORTS / bare_seal_s),
         "report_seal_per_s": round(HELPERS * REPORTS / seal_s),

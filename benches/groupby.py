@@ -71,7 +71,7 @@ def _names() -> list[str]:
 def _write(
     folder: Path, document: Document, group: np.ndarray, clear: dict[str, np.ndarray]
 ) -> tuple[FrozenDataset, np.ndarray]:
-    """A sealed dataset as sealing writes it, chunk after chunk; and the other helper's shares of it."""
+    """A frozen dataset as freezing writes it, chunk after chunk; and the other helper's shares of it."""
     rng = SystemRandomness()
     writer = MeasuredWriter(folder, document.measure)
     secrets = np.stack([np.ones(RECORDS, np.int64), *clear.values()], axis=1)

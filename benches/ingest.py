@@ -35,21 +35,22 @@ from maskedlark.parameters import chain
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import SystemRandomness
 from maskedlark.web.remote import SignedRemote, UrlQuery
-from maskedlark.wire import batch, columns, payload, report, uploads
+from maskedlark.wire import columns
 from maskedlark.wire.columns import SALT_BYTES
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
+    FREEZE_TYPE,
     JSON_TYPE,
     PARTS,
-    SEAL_TYPE,
     ChunkAnswer,
-    Opening,
-    Sealed,
-    Sealing,
+    FreezeRequest,
+    Frozen,
+    NewDataset,
     State,
+    encode_chunk,
 )
 from maskedlark.wire.hpke import OpeningKey, SealingKey
-from maskedlark.wire.report import ID_BYTES, PublicPart, Report
+from maskedlark.wire.report import ID_BYTES, Head
 from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, SERVICE_KEY, make
 
 FEATURES = 100
@@ -65,7 +66,7 @@ DAY_S = 86_400
 
 
 def measure(progress: Callable[[str], None]) -> dict[str, object]:
-    """Parts a second, from the first byte sent to a sealed dataset, and the memory that a million takes."""
+    """Parts a second, from the first byte sent to a frozen dataset, and the memory that a million takes."""
     cores = sorted(os.sched_getaffinity(0))
     helper_core, sender_core = cores[0], cores[-1]
     document = _document()
@@ -123,7 +124,7 @@ def _bare(key: OpeningKey, sealed: Sequence["_Sealed"], core: set[int]) -> _Cost
 
 
 def _memory(document: Document, helper: "_Running", progress: Callable[[str], None]) -> dict[str, object]:
-    """Peak memory of the helper and its workers while it takes and seals a million reports."""
+    """Peak memory of the helper and its workers while it takes and freezes a million reports."""
     chunks = -(-MILLION // PARTS)
     makers = ProcessPoolExecutor(len(os.sched_getaffinity(0)), get_context("spawn"))
     with _watched(helper.pid) as peak, makers, ThreadPoolExecutor(IN_FLIGHT) as threads:
@@ -147,29 +148,32 @@ class _Sealed(NamedTuple):
 
 
 def _document() -> Document:
-    model = {"tag": TAG, "features": FEATURES, "labels": [{"kind": "binary"}], "gradient_bound": 1.0}
+    model = {
+        "tag": TAG,
+        "columns": [{"kind": "bytes", "count": FEATURES}],
+        "labels": [{"kind": "binary"}],
+        "gradient_bound": 1.0,
+    }
     return make(models=[model], decoys=[], fake_rate=0.0)
 
 
 def _make(document: Document, key: SealingKey, count: int) -> tuple[bytes, list[_Sealed]]:
     """A chunk of parts, and what is sealed in it with what it is bound to."""
     rng, model = SystemRandomness(), document.declared_models[TAG]
-    size, hour = document.payload_size(Purpose.TRAIN), hour_of(SystemClock().now())
+    layout, hour = document.layout(Purpose.TRAIN), hour_of(SystemClock().now())
     features = sharing.random_rows(count, FEATURES, rng)
-    shown, _ = model.mask([rng.below(2, count)], np.ones(count, np.bool_), rng)
-    parts, sealed = [], []
-    for encoded in batch.train_columns(TAG, features, shown):
-        salt = rng.bytes(SALT_BYTES)
-        digest = columns.digest(encoded, salt, Purpose.TRAIN)
-        public = PublicPart(
-            rng.bytes(ID_BYTES), hour, ORIGIN, Purpose.TRAIN, document.digest, digest
-        ).encode()
-        body = payload.body(salt, rng.bytes(sharing.SEED_BYTES), encoded)
-        info = report.info(public, NAME, PLACE, key.key_id)
-        each = _Sealed(key.seal(payload.pad(body, size), info), info)
+    candidates, _ = model.mask([rng.below(2, count)], np.ones(count, np.bool_), rng)
+    shown = columns.train_columns(0, model, features, candidates)
+    salted = np.concatenate([sharing.random_rows(count, SALT_BYTES, rng), shown], axis=1)
+    payload, seeds = layout.payloads[PLACE], sharing.random_rows(count, sharing.SEED_BYTES, rng)
+    bound, parts, sealed = layout.info(PLACE, key.key_id), [], []
+    for row, plain in zip(salted, payload.rows(0, salted, seeds), strict=True):
+        digest = columns.digest(row.tobytes(), Purpose.TRAIN)
+        head = Head(rng.bytes(ID_BYTES), hour, digest).encode()
+        each = _Sealed(key.seal(plain.tobytes(), bound + head), bound + head)
         sealed.append(each)
-        parts.append(Report(public, ((key.key_id, each.data),)).part(0))
-    return uploads.encode_batch(parts), sealed
+        parts.append(head + key.key_id + each.data)
+    return encode_chunk(sharing.byte_rows(b"".join(parts), layout.part_size(PLACE))), sealed
 
 
 def _body(document: Document, key: SealingKey) -> bytes:
@@ -199,13 +203,13 @@ def _made(
 
 def _send(
     document: Document, url: str, name: str, bodies: Iterable[bytes], threads: ThreadPoolExecutor
-) -> Sealed:
-    """A whole dataset: open, chunks, seal."""
-    path, clock = f"/v1/datasets/{name}", SystemClock()
+) -> Frozen:
+    """A whole dataset: open, chunks, freeze."""
+    path, clock = f"/v2/datasets/{name}", SystemClock()
     with SignedRemote(url, NAME, ORIGIN, REQUEST_KEY, clock) as remote:
-        query: UrlQuery = {"opening": SystemRandomness().bytes(16).hex()}
-        opening = Opening(opening=str(query["opening"]), parameters=document.digest.hex(), purpose="train")
-        State.decode(remote.post(path, opening.encode(), JSON_TYPE))
+        query: UrlQuery = {"attempt": SystemRandomness().bytes(16).hex()}
+        new = NewDataset(attempt=str(query["attempt"]), parameters=document.digest.hex(), purpose="train")
+        State.decode(remote.post(path, new.encode(), JSON_TYPE))
 
         def chunk(numbered: tuple[int, bytes]) -> str:
             number, body = numbered
@@ -214,8 +218,10 @@ def _send(
             return answer.accepted
 
         accepted = [*_each(threads, chunk, enumerate(bodies))]
-        return Sealed.decode(
-            remote.post(f"{path}/seal", Sealing(accepted=tuple(accepted)).encode(), SEAL_TYPE, query)
+        return Frozen.decode(
+            remote.post(
+                f"{path}/freeze", FreezeRequest(accepted=tuple(accepted)).encode(), FREEZE_TYPE, query
+            )
         )
 
 
@@ -294,8 +300,8 @@ service_key = "{SERVICE_KEY.verifying.public.hex()}"
 "{ORIGIN}" = "{DOCUMENT_KEY.verifying.public.hex()}"
 [policy]
 trusted_helpers = {trusted}
-most = {{epsilon = 8.0, delta = 1e-6}}
-most_coalition = {{epsilon = 40.0, delta = 1e-6}}
+max_budget = {{epsilon = 8.0, delta = 1e-6}}
+max_coalition = {{epsilon = 40.0, delta = 1e-6}}
 """)
 
 

@@ -30,8 +30,8 @@ from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import SystemRandomness
 from maskedlark.simulate.cluster import LocalCluster, local_cluster
-from maskedlark.wire import forms, uploads
-from maskedlark.wire.report import PublicPart
+from maskedlark.wire import uploads
+from maskedlark.wire.report import ReportLayout
 
 SETTINGS = """
 keys = ["campaign", "place"]
@@ -185,8 +185,8 @@ class _Load:
     def reports(self, count: int) -> list[bytes]:
         """Fresh ones, sealed by the processes that make them."""
         document, rng = self.made.document, SystemRandomness()
-        seen = SystemClock().now() - document.attribution_window_s - document.delay.most_s - 3600
-        population = Population(document, self.made.recipients(), seen, rng, self.makers)
+        seen = SystemClock().now() - document.attribution_window_s - document.delay.max_s - 3600
+        population = Population(document, self.made.sealing_keys(), seen, rng, self.makers)
         keys = [["autumn", "spring"][each] for each in rng.below(2, count).tolist()]
         values = [rng.below(2, count), rng.below(200, count)]
         made = [each for some in population.measure([keys, keys], values) for each in some]
@@ -205,7 +205,7 @@ class _Answer(NamedTuple):
 
 
 def _request(body: bytes) -> bytes:
-    head = f"POST /reports HTTP/1.1\r\nHost: ads\r\nContent-Type: {uploads.CONTENT_TYPE}\r\n"
+    head = f"POST /v2/reports HTTP/1.1\r\nHost: ads\r\nContent-Type: {uploads.CONTENT_TYPE}\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
@@ -285,7 +285,7 @@ def _ingesting(load: _Load) -> Iterator[Callable[[], float]]:
         number = 0
         while not over.is_set():
             number += 1
-            client.freeze(f"again-{number}", start, end, Purpose.AGGREGATE)
+            client.select(f"again-{number}", start, end, Purpose.AGGREGATE)
             with suppress(_Enough):
                 client.send(f"again-{number}", _stop_early(over, taken))
             client.abort(f"again-{number}")
@@ -303,7 +303,7 @@ def _ingesting(load: _Load) -> Iterator[Callable[[], float]]:
 
 
 class _Enough(Exception):
-    """The last chunk was sent: the dataset is taken back instead of sealed, so its reports can come again."""
+    """The last chunk was sent: the dataset is taken back instead of frozen, so its reports can come again."""
 
 
 def _stop_early(over: threading.Event, taken: list[int]) -> Progress:
@@ -334,7 +334,8 @@ def _bare_commits(folder: Path, load: _Load) -> float:
 
 
 def _commit(connection: sqlite3.Connection, load: _Load) -> float:
-    batches = [[_row(each) for each in batch] for batch in load._batches(COMMITS)]
+    layout = load.made.document.layout(Purpose.AGGREGATE)
+    batches = [[_row(layout, each) for each in batch] for batch in load._batches(COMMITS)]
 
     def commit() -> None:
         for rows in batches:
@@ -345,10 +346,9 @@ def _commit(connection: sqlite3.Connection, load: _Load) -> float:
     return COMMITS / seconds(commit)
 
 
-def _row(data: bytes) -> tuple[bytes, str, str, bytes, int, int, bytes]:
-    (public,) = forms.public_parts([data])
-    assert isinstance(public, PublicPart)
-    return (public.id, public.origin, public.purpose.value, public.parameters, public.hour, 0, data)
+def _row(layout: ReportLayout, data: bytes) -> tuple[bytes, str, str, bytes, int, int, bytes]:
+    head = layout.head(data)
+    return (head.id, layout.origin, layout.purpose.value, layout.parameters, head.hour, 0, data)
 
 
 def _next_second() -> int:

@@ -11,7 +11,6 @@ from maskedlark.parameters import document
 from maskedlark.randomness import SystemRandomness
 from maskedlark.simulate import Population, processes
 from maskedlark.wire.hpke import OpeningKey, SealingKey
-from maskedlark.wire.report import Recipient
 
 FEATURES, HELPERS, WORKERS = 100, 2, 2
 REPORTS = 20_000
@@ -21,15 +20,16 @@ ROUNDS = 5
 def measure(progress: Callable[[str], None]) -> dict[str, object]:
     """100 features, 2 candidate labels, 2 helpers. Start of the processes is not counted for either side."""
     rng = SystemRandomness()
-    keys = [OpeningKey.generate(rng).sealing for _ in range(HELPERS)]
+    keys = tuple(OpeningKey.generate(rng).sealing for _ in range(HELPERS))
     declared = _document()
-    recipients = tuple(Recipient(f"helper-{i}", key) for i, key in enumerate(keys))
     features = np.frombuffer(rng.bytes(REPORTS * FEATURES), np.uint8).reshape(REPORTS, FEATURES)
     labels = rng.below(2, REPORTS)
-    size = declared.payload_size(declared.purposes()[0])
-    jobs = [(key, CHUNK, size) for key in keys for _ in range(REPORTS // CHUNK)]
+    sizes = [payload.size for payload in declared.layout(declared.purposes()[0]).payloads]
+    jobs = [
+        (key, CHUNK, size) for key, size in zip(keys, sizes, strict=True) for _ in range(REPORTS // CHUNK)
+    ]
     with processes(WORKERS) as pool:
-        population = Population(declared, recipients, 1_794_441_600, rng, pool=pool)
+        population = Population(declared, keys, 1_794_441_600, rng, pool=pool)
         list(pool.map(_bare, jobs[:4]))  # both processes are up and have all modules
         list(population.train("bench", features[: 4 * CHUNK], [labels[: 4 * CHUNK]]))
         ours, bare = [], []
@@ -66,12 +66,17 @@ def _document() -> document.Document:
         "k": 50,
         "budget": {"epsilon": 8, "delta": 1e-6},
         "training": {"adserver": {"epsilon": 4, "delta": 1e-6}, "coalition": {"epsilon": 40, "delta": 1e-6}},
-        "mechanisms": {"train": {"kind": "gaussian", "noise_floor": 0.5}},
+        "mechanisms": {"gradient": {"kind": "gaussian", "noise_floor": 0.5}},
         "models": [
-            {"tag": "bench", "features": FEATURES, "labels": [{"kind": "binary"}], "gradient_bound": 1}
+            {
+                "tag": "bench",
+                "columns": [{"kind": "bytes", "count": FEATURES}],
+                "labels": [{"kind": "binary"}],
+                "gradient_bound": 1,
+            }
         ],
         "attribution_window_s": 604_800,
-        "delay": {"kind": "uniform", "most_s": 86_400},
+        "delay": {"kind": "uniform", "max_s": 86_400},
         "report_lifetime_s": 2_592_000,
     }
     return document.parse(json.dumps(settings))

@@ -16,16 +16,17 @@ from maskedlark.adserver.config import Limits
 from maskedlark.adserver.report_store import Reports
 from maskedlark.adserver.uploads import UploadHandler
 from maskedlark.clock import FixedClock
-from maskedlark.core.declared import Model
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import SystemRandomness
 from maskedlark.storage.engine import open_database
-from maskedlark.wire import payload, uploads
-from maskedlark.wire.hpke import KEY_ID_BYTES, OVERHEAD
-from maskedlark.wire.report import PublicPart, Report
+from maskedlark.wire import uploads
+from maskedlark.wire.report import HEAD_BYTES, Head
 from tests.databases import fresh_database, postgresql_server
+from tests.unit.parameters.cases import make
 
-FEATURES, HELPERS = 100, 2
+FEATURES = 100
+MODEL = {"tag": "bench", "features": FEATURES, "labels": [{"kind": "binary"}], "gradient_bound": 1.0}
+DOCUMENT = make(models=[MODEL], decoys=[], fake_rate=0.0)
 REPORTS = 1000
 """In an upload, and in a bare insert."""
 UPLOADS, ROUNDS = 5, 21
@@ -54,7 +55,7 @@ def _compare(
     """They take turns at one growing table, so each meets the same state of it."""
     clock = FixedClock(NOW)
     database = open_database(url)
-    door = UploadHandler("ads.example", Reports(database, clock), clock, Limits())
+    door = UploadHandler("ads.example", Reports(database, clock), clock, lambda: [DOCUMENT], Limits())
     insert = bare()
 
     def ours(bodies: list[bytes]) -> None:
@@ -116,11 +117,11 @@ def _bare_postgresql(url: str) -> Store:
 def _rows(count: int) -> list[Row]:
     """Reports of one document and hour, as the table has them; random bytes are as good as sealed ones."""
     rng = SystemRandomness()
-    sealed = payload.size([Model("ConversionModel11005", FEATURES)]) + OVERHEAD
-    key_ids = [bytes([place]) * KEY_ID_BYTES for place in range(HELPERS)]
+    layout = DOCUMENT.layout(Purpose.TRAIN)
+    sealed = layout.size - len(layout.prefix) - HEAD_BYTES
     made: list[Row] = []
     for _ in range(count):
-        public = PublicPart(rng.bytes(16), HOUR, "ads.example", Purpose.TRAIN, bytes(32), rng.bytes(32))
-        data = Report(public.encode(), tuple((each, rng.bytes(sealed)) for each in key_ids)).encode()
-        made.append((public.id, public.origin, public.purpose.value, public.parameters, HOUR, NOW, data))
+        head = Head(rng.bytes(16), HOUR, rng.bytes(32))
+        data = layout.prefix + head.encode() + rng.bytes(sealed)
+        made.append((head.id, layout.origin, layout.purpose.value, layout.parameters, HOUR, NOW, data))
     return made

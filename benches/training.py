@@ -78,13 +78,13 @@ budget = {{epsilon = {most}, delta = 1e-3}}
 training = {{adserver = {{epsilon = {less}, delta = 1e-3}}, coalition = {{epsilon = {most}, delta = 1e-3}}}}
 [[models]]
 tag = "{tag}"
-features = {features}
+columns = [{{kind = "bytes", count = {features}}}]
 labels = [{label}]
 gradient_bound = {bound}
 {local}
 [mechanisms]
-train = {{kind = "gaussian", noise_floor = 0.01}}
-aggregate = {{kind = "laplace", noise_floor = 1.0}}
+gradient = {{kind = "gaussian", noise_floor = 0.01}}
+sums = {{kind = "laplace", noise_floor = 1.0}}
 """
 
 
@@ -316,7 +316,7 @@ def _records(features: NDArray[np.uint8], case: Case) -> TrainingRecords:
 
 def declared(sizes: Sequence[int], bound: float = 1.0, local: str = "", most: float = MOST) -> str:
     """A document's settings for one network. Also run by experiments. `local`: lines of the model's noise."""
-    label = '{kind = "binary"}' if sizes[-1] == 1 else '{kind = "categorical", classes = 10, of = "digit"}'
+    label = '{kind = "binary"}' if sizes[-1] == 1 else '{kind = "categorical", classes = 10, value = "digit"}'
     given = {"label": label, "bound": bound, "local": local, "most": most, "less": most - 1}
     return _SETTINGS.format(tag=TAG, features=sizes[0], **given)
 
@@ -328,17 +328,17 @@ def send(
     labels: NDArray[np.int64],
     makers: int = 1,
 ) -> None:
-    """As browsers and the ad server do; the helpers hold a sealed dataset afterwards.
+    """As browsers and the ad server do; the helpers hold a frozen dataset afterwards.
 
     `makers`: processes that make the reports. Also run by experiments.
     """
     document = made.document
-    seen = SystemClock().now() - document.attribution_window_s - document.delay.most_s - 3600
+    seen = SystemClock().now() - document.attribution_window_s - document.delay.max_s - 3600
     with processes(makers) if makers > 1 else nullcontext() as pool:
-        population = Population(document, made.recipients(), seen, SystemRandomness(), pool)
+        population = Population(document, made.sealing_keys(), seen, SystemRandomness(), pool)
         made.upload(population.train(TAG, features, [labels]))
     time.sleep(1.1)  # A dataset ends with a whole second.
-    client.freeze(DATASET, purpose=Purpose.TRAIN)
+    client.select(DATASET, purpose=Purpose.TRAIN)
     client.send(DATASET)
 
 

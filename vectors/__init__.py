@@ -1,12 +1,17 @@
-"""Test vectors: the contract for clients in every language. Those of a version never change."""
+"""Test vectors: the contract for clients in every language. Those of a published version never change.
+
+    python -m vectors.generate      makes v2/*.json again, from fixed randomness: the same each time
+    python -m vectors.of_helpers    makes v2/batches.json and v2/answer-masks.json again
+
+`v1` holds those of the first wire format, which this package no longer speaks.
+"""
 
 import json
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).parent / "v1"
-SECOND = Path(__file__).parent / "v2"
-"""What is of version 2: what helpers have in common."""
+FIRST = Path(__file__).parent / "v1"
+FOLDER = SECOND = Path(__file__).parent / "v2"
 
 
 def load(name: str, folder: Path = FOLDER) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from maskedlark.core import batches, field
 from maskedlark.randomness import FixedRandomness
 from maskedlark.release import zero_sum
 from vectors import SECOND
-from vectors.generate import Vectors
+from vectors.good import Vectors
 
 SEED = bytes(range(32))
 

@@ -190,6 +190,6 @@ def _http(rows: Sequence[Row]) -> str:
         f"The same report over HTTP, through real processes, with {int(row.number('customers')):,} customers "
         f"at ε = {row.x:g}: helpers took {same} noise multiplier ({row.number('noise'):g}); visits are "
         f"off by {row.y:.2g} % (in memory, where there are always 64,000, by {low:.2g} to {high:.2g} %), and "
-        f"{row.number('held'):.0f} of {row.number('intervals'):.0f} intervals hold. To make, send and seal "
-        f"all reports took {row.number('until_sealed_s'):.0f} s."
+        f"{row.number('held'):.0f} of {row.number('intervals'):.0f} intervals hold. To make, send and freeze "
+        f"all reports took {row.number('until_frozen_s'):.0f} s."
     )

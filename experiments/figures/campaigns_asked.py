@@ -57,7 +57,7 @@ k = {k}
 keys = ["segment", "channel", "zip_code", "history_segment"]
 budget = {{epsilon = 100.0, delta = 0.0}}
 values = {{visit = [0, 1], conversion = [0, 1], spend = [0, {most_cents}]}}
-mechanisms.aggregate = {{kind = "laplace", noise_floor = 0.01}}
+mechanisms.sums = {{kind = "laplace", noise_floor = 0.01}}
 """
 
 
@@ -84,7 +84,7 @@ def _value(series: str) -> str:
 
 
 def asked_over_http(job: Job) -> Found:
-    """The same report of real services: reports sealed, uploaded, sent to helpers, sealed there, asked."""
+    """The same report of real services: reports sealed, uploaded, sent to helpers, frozen there, asked."""
     start, k, most_spend = time.perf_counter(), int(job.settings["k"]), int(job.settings["most_spend"])
     some = first(hillstrom.load(), int(job.settings["customers"]))
     settings = _DECLARED.format(k=k, most_cents=100 * most_spend)
@@ -95,22 +95,22 @@ def asked_over_http(job: Job) -> Found:
     ):
         _upload(made, some, most_spend)
         time.sleep(1.1)  # A dataset ends with a whole second.
-        client.freeze("campaign")
+        client.select("campaign")
         client.send("campaign")
-        sealed = time.perf_counter() - start
+        frozen = time.perf_counter() - start
         shown = client.query(VALUES, by=COARSE_KEYS, epsilon=float(job.settings["epsilon"]))
     truth = truths(some, COARSE_KEYS, most_spend)
     intervals = len(shown.rows) * len(VALUES)
     held = statistics.fmean(judged(shown, truth, value)["coverage"] for value in VALUES) / 100
     more = {"held": round(held * intervals), "intervals": intervals, "noise": shown.noise}
-    return {**judged(shown, truth, "visit"), **more, "until_sealed_s": sealed}
+    return {**judged(shown, truth, "visit"), **more, "until_frozen_s": frozen}
 
 
 def _upload(made: LocalCluster, some: Customers, most_spend: int) -> None:
     document = made.document
-    seen = SystemClock().now() - document.attribution_window_s - document.delay.most_s - 3600
+    seen = SystemClock().now() - document.attribution_window_s - document.delay.max_s - 3600
     with processes(2) as makers:
-        population = Population(document, made.recipients(), seen, SystemRandomness(), makers)
+        population = Population(document, made.sealing_keys(), seen, SystemRandomness(), makers)
         keys = [list(some.keys[name]) for name in document.keys]
         made.upload(population.measure(keys, _values(some, most_spend)))
 

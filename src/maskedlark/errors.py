@@ -2,10 +2,10 @@
 
     MaskedLarkError: BadBackup, BadConfig, BadKeyFile, BadReceipt, BadRequest, BadRun, BadSeed,
         BadSignature, BelowFloor, BodyCutOff, BodyTooLarge, BodyTooSlow, BrokenChain, Busy, CannotServe,
-        ClockLeapt, CorruptCache, DamagedDataset, DatasetRefused, DecodeError, DoesNotFit, Expired,
+        ClockLeapt, CorruptCache, DamagedDataset, DatasetChanged, DatasetRefused, DecodeError, Expired,
         FieldOverflow, FolderInUse, HelperAway, HelpersDiffer, InexactDevice, IngestInterrupted,
         InvalidDocument, LedgerBehind, LimitReached, NeedsPandas, NoClone, NoReceiptKey, NoValidKey,
-        NotDeclared, NotFrozen, NotMersenne, NotOurs, NotThere, OtherRun, OtherSimulation, OutsidePolicy,
+        NotDeclared, NotMersenne, NotOurs, NotThere, OtherRun, OtherSimulation, OutsidePolicy,
         ReceiptsMissing, Refused, ReleaseRefused, RequestRefused, RunInUse, ServiceAway,
         StorageUnavailable, StrangeAnswer, UnknownRequest, UnknownSchema, UnsupportedDatabase,
         UnusedDatabase, UploadRefused, WeakKey, WrongContentType
@@ -13,29 +13,29 @@
     BrokenChain: Forked, RolledBack
     CannotServe: BadCertificate, CannotListen
     CorruptCache: DamagedAnchor
-    DatasetRefused: AlreadySealed, ChunkConflict, ChunksMissing, DatasetConflict, EmptyDataset, NameTaken,
-        NoSeed, NotAccepted, NotOver, NotSealed, Overlapping, SealMismatch, TooFewToSeal, TooLarge
-    DecodeError: BadPadding, DuplicateKey, MissingKey, NotAModel, NotAnAnswer, NotAnEncoder,
-        NotDeterministic, NotInField, OutOfRange, TooDeep, TrailingBytes, Truncated, UnknownKey,
-        UnsupportedVersion, WrongLength, WrongType
+    DatasetRefused: AlreadyFrozen, ChunkConflict, ChunksMissing, DatasetConflict, EmptyDataset,
+        FreezeMismatch, NameTaken, NoSeed, NotAccepted, NotFrozen, NotOver, Overlapping, TooFewToFreeze,
+        TooLarge
+    DecodeError: BadPadding, DuplicateKey, NotAModel, NotAnAnswer, NotAnEncoder, NotInField, OutOfRange,
+        TrailingBytes, Truncated, UnsupportedVersion, WrongLength, WrongType
     FieldOverflow: OutOfField, TooWide
     NotDeclared: BadSimulation, ColumnDoesNotFit, ModelDoesNotFit, NotAnAddress, RecordsDoNotFit,
         TableDoesNotFit, UnknownColumn, WeightsDoNotFit
     NotOurs: DocumentOfAnother, NotNamed
     NotThere: DatasetLost, UnknownChunk, UnknownDataset, UnknownDocument, UnknownHelper, UnknownOrigin
     OutsidePolicy: BudgetOverCeiling, CandidatesLeak, KTooSmall, TooFewHelpers, UntrustedHelper
-    Refused: BeforeRecovery, CannotOpen, FromTheFuture, NotAsDeclared, OtherOrigin, OtherParameters,
-        PastLifetime, Replayed, WrongColumnHash, WrongHelper, WrongPurpose
+    Refused: BeforeRecovery, CannotOpen, FromTheFuture, NotAsDeclared, PastLifetime, Replayed,
+        WrongColumnHash, WrongHelper
     ReleaseRefused: AccountClosed, AnswerLost, AnswerTooLarge, BadArguments, BudgetExhausted,
-        CannotRepeat, DeltaExhausted, MixedDatasets, NoSuchSession, NoSuchStep, NoiseTooSmall,
-        OtherPurpose, RequestIdReused, SessionClosed, SessionLost, SlotTaken, StepOver, StepTaken,
-        TooFewRecords, TooManyRecords, UnknownFunction
+        CannotRepeat, DeltaExhausted, MixedDatasets, NoMechanism, NoSuchSession, NoSuchStep,
+        NoiseTooSmall, OtherPurpose, RequestIdReused, SessionClosed, SessionLost, SlotTaken, StepOver,
+        StepTaken, TooFewRecords, TooManyRecords, UnknownFunction
     BadArguments: OverCeiling
     RequestRefused: BadRequestSignature, NotForUs, StaleRequest, UnsignedRequest, WrongDigest
     BadRequestSignature: UndeclaredKey
     ServiceAway: NotReady, TooManyUploads
     NotReady: Draining
-    UploadRefused: Conflict, WrongHour, WrongOrigin
+    UploadRefused: Conflict, UndeclaredReport, WrongHour, WrongOrigin
 
 The others are defined where they are raised: in the `errors.py` of a package, or in a module itself.
 A message never holds a secret: no share, mask, label, value or payload byte.
@@ -68,20 +68,8 @@ class TrailingBytes(DecodeError):
     """Bytes follow the end of the message."""
 
 
-class NotDeterministic(DecodeError):
-    """Valid CBOR in another form than its one deterministic encoding (RFC 8949, 4.2.1)."""
-
-
 class DuplicateKey(DecodeError):
-    """A map names the same key twice."""
-
-
-class UnknownKey(DecodeError):
-    """A map has a key that this version does not know."""
-
-
-class MissingKey(DecodeError):
-    """A map lacks a key that this version needs."""
+    """Two payloads are sealed to one key, or a key configuration names a key twice."""
 
 
 class WrongType(DecodeError):
@@ -89,7 +77,7 @@ class WrongType(DecodeError):
 
 
 class WrongLength(DecodeError):
-    """A byte string, a text or a list of a length that the message does not allow."""
+    """A message, or something in it, of a length that is not allowed."""
 
 
 class OutOfRange(DecodeError):
@@ -98,10 +86,6 @@ class OutOfRange(DecodeError):
 
 class NotInField(DecodeError):
     """A share that is not an element of F_p: its value is p or more."""
-
-
-class TooDeep(DecodeError):
-    """Lists or maps nested deeper than any message of ours."""
 
 
 class BadPadding(DecodeError):
@@ -117,11 +101,7 @@ class Refused(MaskedLarkError):
 
 
 class WrongHelper(Refused):
-    """The payload is sealed to a key that is not ours, or the report has no payload for us."""
-
-
-class WrongPurpose(Refused):
-    """The report was made for another purpose than the dataset's."""
+    """The payload is sealed to a key that is not ours."""
 
 
 class WrongColumnHash(Refused):
@@ -134,14 +114,6 @@ class CannotOpen(Refused):
 
 class NotAsDeclared(Refused):
     """The open columns have another tag, shape, set of names or candidates than the declaration allows."""
-
-
-class OtherOrigin(Refused):
-    """The report was made for another ad server than the dataset's."""
-
-
-class OtherParameters(Refused):
-    """The report was made under another parameter document than the dataset's."""
 
 
 class PastLifetime(Refused):
@@ -188,16 +160,12 @@ class Expired(MaskedLarkError):
     """A document or key configuration after its last moment."""
 
 
-class DoesNotFit(MaskedLarkError):
-    """A record that is larger than the one size which all reports of its purpose share."""
-
-
 class FieldOverflow(MaskedLarkError, ValueError):
     """A computation whose result could leave the field, found before computing."""
 
 
 class ReleaseRefused(MaskedLarkError):
-    """A question that this helper must not answer. Nothing was charged."""
+    """A request that this helper must not answer. The refusal itself charges nothing."""
 
 
 class BadArguments(ReleaseRefused):

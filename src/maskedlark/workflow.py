@@ -16,11 +16,11 @@ and train with it as with the services.
     ... k = 20
     ... keys = ["city"]
     ... values.profit = [0, 100]
-    ... models.clicks.features = 3
+    ... models.clicks.columns = [{kind = "bytes", count = 3}]
     ... budget = {epsilon = 90.0, delta = 1e-3}
     ... training = {adserver = {epsilon = 50.0, delta = 1e-4}, coalition = {epsilon = 80.0, delta = 1e-4}}
-    ... mechanisms.aggregate = {kind = "laplace", noise_floor = 1.0}
-    ... mechanisms.train = {kind = "gaussian", noise_floor = 0.2}
+    ... mechanisms.sums = {kind = "laplace", noise_floor = 1.0}
+    ... mechanisms.gradient = {kind = "gaussian", noise_floor = 0.2}
     ... ''', 2, SystemClock(), SystemRandomness())  # a document, and its two helpers
     >>> dataset = workflow.make_aggregate_dataset("sales", [["Rome"] * 50], [[7] * 50])
     >>> [row.group for row in workflow.query(["count", "profit"], by="city").rows]
@@ -71,11 +71,11 @@ from maskedlark.release.messages import RecordCounts, decode_request, decode_ses
 from maskedlark.release.release import Release
 from maskedlark.storage.engine import open_database
 from maskedlark.web.parameters import ParameterClient
-from maskedlark.wire import datasets, report
-from maskedlark.wire.acceptance import DatasetOpener, Terms
-from maskedlark.wire.columns import Declared, Key
+from maskedlark.wire import datasets
+from maskedlark.wire.acceptance import Terms
+from maskedlark.wire.columns import Key
 from maskedlark.wire.decrypt import Opened, decrypt_parts
-from maskedlark.wire.report import Opener, Recipient
+from maskedlark.wire.report import Opener
 from maskedlark.wire.signatures import SigningKey
 from maskedlark.wire.steps import Ranges
 
@@ -89,7 +89,7 @@ class View:
     """What one helper sees of reports: its parts, sealed and opened."""
 
     opener: Opener
-    parts: list[bytes]
+    parts: sharing.ByteRows
     opened: Opened
 
     @property
@@ -109,9 +109,9 @@ def open_reports(openers: Iterable[Opener], stored: Sequence[bytes]) -> tuple[Vi
     """The ad server gives every helper its part of each report; each opens its parts. Raises on a refusal."""
     views = []
     for opener in openers:
-        parts = [report.decode(data).part(opener.place) for data in stored]
+        parts = opener.layout.parts(stored, opener.place)
         # The helper opens, checks that columns are as declared and bound, and expands the share.
-        opened = decrypt_parts(opener, parts)
+        opened = decrypt_parts(opener, parts.tobytes())
         if refused := opened.verdicts.refused:
             raise NotDeclared(f"{opener.helper} refuses reports: {dict(refused)}")
         views.append(View(opener, parts, opened))
@@ -161,15 +161,13 @@ class LocalHelper(RemoteHelper):
         kept, seeds = KeptAnswers(self._folder / "answers"), lambda _, digest: self._seeds[digest]
         self.releases = Release(self.name, self.ledger, functions, seeds, self.find, kept)
 
-    def opener(self, purpose: Purpose) -> DatasetOpener:
+    def opener(self, purpose: Purpose) -> Opener:
         """The opener of its parts of reports."""
-        made = self._document
-        declared: Declared = made.measure if purpose is Purpose.AGGREGATE else made.declared_models
-        terms = Terms(made.origin, made.digest, made.report_lifetime_s, self._clock.now())
-        keys, size = self.keys.opening_keys(self._clock.now()), made.payload_size(purpose)
-        return DatasetOpener(self.name, self.place, keys, declared, size, terms)
+        now = self._clock.now()
+        terms = Terms(self._document.report_lifetime_s, now)
+        return Opener(self._document.layout(purpose), self.place, self.keys.opening_keys(now), terms)
 
-    def freeze(self, dataset: FrozenDataset) -> None:
+    def hold(self, dataset: FrozenDataset) -> None:
         """Store a dataset, and sign a receipt for it."""
         digest, count = dataset.digest, sum(map(len, dataset.held.values()))
         with self.database.write() as connection:
@@ -319,16 +317,15 @@ class Workflow(Client):
     def _browsers(self) -> Population:
         """Browsers, one per record, that saw the ad long enough ago to have reported by now."""
         now = self.clock.now()
-        recipients = tuple(Recipient(each.name, each.keys.sealing_key(now)) for each in self.helpers)
-        seen = now - self.document.attribution_window_s - self.document.delay.most_s
-        return Population(self.document, recipients, seen, self._rng)
+        keys = tuple(each.keys.sealing_key(now) for each in self.helpers)
+        seen = now - self.document.attribution_window_s - self.document.delay.max_s
+        return Population(self.document, keys, seen, self._rng)
 
     def _freeze(self, name: str, purpose: Purpose, reports: Iterable[list[bytes]]) -> bytes:
         self.stored[name] = [each for some in reports for each in some]
         self.views[name] = open_reports([each.opener(purpose) for each in self.helpers], self.stored[name])
-        opened = self.views[name][0].opened
-        members = datasets.members(opened.ids, opened.hours, opened.column_hashes)
-        digest = datasets.digest(self.document.origin, self.document.digest, purpose, members)
+        heads = self.views[name][0].opened.heads
+        digest = datasets.digest(self.document.origin, self.document.digest, purpose, heads)
         return self.hold(name, purpose, [each.records for each in self.views[name]], digest)
 
     def _split(self, purpose: Purpose, secrets: FieldArray) -> tuple[sharing.ByteRows, list[FieldArray]]:
@@ -354,11 +351,11 @@ class Workflow(Client):
         self.seeds[digest] = seed or self._rng.bytes(SEED_BYTES)
         expires = self.clock.now() + self.document.report_lifetime_s
         for helper, own in zip(self.helpers, held, strict=True):
-            helper.freeze(FrozenDataset(digest, self.document, purpose, expires, own, first_slot))
+            helper.hold(FrozenDataset(digest, self.document, purpose, expires, own, first_slot))
         records, second = sum(map(len, held[0].values())), len(self.datasets())
         selection = Selection(purpose, self.document.digest, second, second + 1)
         self._datasets.add(name, selection, [ChunkStart(second, b"", records)])
-        self._datasets.seal(name, digest, records)
+        self._datasets.freeze(name, digest, records)
         return digest
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ EXEMPT = {
     "adserver.app.read_upload": _ENDPOINT,
     "adserver.dataset_store.Datasets.answers": _OWN,
     "adserver.freezing._agreed": _BITMAPS,
-    "adserver.freezing._members": _BITMAPS,
+    "adserver.freezing._heads": _BITMAPS,
     "adserver.sending._check_answer": _BITMAPS,
     "audit.colluding.reading": _OWN,
     "audit.colluding.records": _OWN,

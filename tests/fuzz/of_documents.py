@@ -62,7 +62,7 @@ def _documents() -> list[Decoder]:
         ),
         Decoder(
             "signed document",
-            ("parameters.chain.decode", "parameters.chain._refuse_format_1", "parameters.chain.Signed.names"),
+            ("parameters.chain.decode", "parameters.chain._refuse_older", "parameters.chain.Signed.names"),
             tuple(each.encode() for each in SIGNED),
             _named,
             (InvalidDocument,),
@@ -163,7 +163,7 @@ _EXPLANATION = json.dumps(
 
 
 def _request() -> Request:
-    where = [{"key": "campaign", "among": ["spring", 7]}, {"key": "place", "least": 1, "most": 9}]
+    where = [{"key": "campaign", "among": ["spring", 7]}, {"key": "place", "min": 1, "max": 9}]
     arguments = {"values": ["purchase", "count"], "by": [["campaign"], ["campaign", "place"]], "where": where}
     return Request(id="0" * 32, datasets=("1" * 64,), function="sums", arguments=arguments, noise=20.0)
 
@@ -212,7 +212,7 @@ def _table(rows: list[tuple[str | int, ...]]) -> AnswerTable:
 
 
 def _receipts() -> list[SignedReceipt]:
-    """A chain of receipts: three sealed datasets and three answers."""
+    """A chain of receipts: three frozen datasets and three answers."""
     with TemporaryDirectory() as folder:
         ledger, database, _ = ledgers.at(Path(folder))
         ledgers.freeze(ledger, database, FIRST, *ledgers.DATASETS[:2])

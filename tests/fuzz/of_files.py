@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from maskedlark.adserver import config as adserver_config
 from maskedlark.cli import query
 from maskedlark.cli.receipts import read_lines
-from maskedlark.core.declared import Measure
+from maskedlark.core.declared import Measure, Model
 from maskedlark.errors import BadArguments, DecodeError, InvalidDocument
 from maskedlark.exact import onnx_model
 from maskedlark.exact.errors import ModelDoesNotFit
@@ -40,13 +40,12 @@ from maskedlark.web.caches import ChainCache, KeyCache
 from maskedlark.web.errors import BadConfig, BadKeyFile, CorruptCache
 from maskedlark.wire.decrypt import decrypt_parts
 from tests.fuzz.of_documents import SIGNED, _receipts
-from tests.fuzz.of_wire import _opener
+from tests.fuzz.of_wire import CHOSEN, _opener, part_of
 from tests.fuzz.running import Decoder
 from tests.fuzz.trees import ONNX, TOML
 from tests.unit.features import tables
 from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, SERVICE_KEY
 from tests.unit.web.service import NOW, configuration
-from vectors import load
 
 T = TypeVar("T")
 
@@ -174,16 +173,16 @@ def _helper() -> list[Decoder]:
     ]
     found.append(_kept())
     (_folder() / "chunks").mkdir()
-    for number, vector in enumerate(load("reports")):
+    for number, vector in enumerate(CHOSEN):
         opener = _opener(number)
-        opened = decrypt_parts(opener, [bytes.fromhex(vector["helpers"][0]["part"])] * 3)
+        opened = decrypt_parts(opener, part_of(number) * 3)
         name = chunk_file.write(_folder() / "chunks", opened)
         found.append(
             Decoder(
                 f"chunk file to {vector['purpose']} {number}",
                 ("helper.chunk_file.read", "helper.chunk_file._kept"),
                 ((_folder() / "chunks" / name).read_bytes(),),
-                _in_file(f"chunks/{number}", partial(_chunk, opener.declared)),
+                _in_file(f"chunks/{number}", partial(_chunk, opener.layout.declared)),
                 (DamagedDataset,),
                 weight=0.05,
             )
@@ -191,8 +190,8 @@ def _helper() -> list[Decoder]:
     return found
 
 
-def _chunk(declared: Any, path: Path) -> object:
-    models = {} if isinstance(declared, Measure) else {declared.tag: declared}
+def _chunk(declared: tuple[Measure | Model, ...], path: Path) -> object:
+    models = {each.tag: each for each in declared if isinstance(each, Model)}
     return chunk_file.read(path, np.array([True, False, True]), models)
 
 
@@ -206,7 +205,7 @@ helper-1 = "{HELPER_KEYS[1].verifying.public.hex()}"
 [values]
 purchase = [0, 50000]
 [models.clicks]
-features = 100
+columns = [{{kind = "bytes", count = 100}}]
 [budget]
 epsilon = 8.0
 delta = 1e-6
@@ -224,8 +223,8 @@ workers = 2
 "ads.example" = "{DOCUMENT_KEY.verifying.public.hex()}"
 [policy]
 trusted_helpers = ["{HELPER_KEYS[0].verifying.public.hex()}", "{HELPER_KEYS[1].verifying.public.hex()}"]
-most = {{epsilon = 8, delta = 1e-6}}
-most_coalition = {{epsilon = 40, delta = 1e-6}}
+max_budget = {{epsilon = 8, delta = 1e-6}}
+max_coalition = {{epsilon = 40, delta = 1e-6}}
 [serving]
 port = 8000
 """

@@ -20,7 +20,7 @@ from tests.unit.parameters.cases import HELPER_KEYS, REQUEST_KEY, SERVICE_KEY
 from tests.unit.web.service import NOW, PINNED, URL, configuration
 
 ORIGIN, HELPER = "ads.example", "helper-0"
-TARGET = "/v1/datasets/monday/chunks/0?opening=" + "0" * 32
+TARGET = "/v2/datasets/monday/chunks/0?attempt=" + "0" * 32
 
 
 def signed_request(body: bytes = b"{}", target: str = TARGET) -> bytes:
@@ -52,7 +52,7 @@ def _signatures() -> list[Decoder]:
         Decoder(
             "signed request",
             covers,
-            (signed_request(), signed_request(b"", "/v1/explain")),
+            (signed_request(), signed_request(b"", "/v2/explain")),
             lambda data: request_signature.read(*head_of(data)),
             (RequestRefused,),
             _spells,

@@ -1,26 +1,47 @@
 """Decoders of the wire: reports, payloads, uploads, key configurations, datasets."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from maskedlark.adserver.errors import UploadRefused
+from maskedlark.adserver.uploads import ReportLayouts
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import BadSignature, DecodeError, Refused, RolledBack, WeakKey
-from maskedlark.wire import columns, forms, keys, payload, report, uploads
-from maskedlark.wire.acceptance import DatasetOpener, Terms
-from maskedlark.wire.codec import Reader
-from maskedlark.wire.datasets import ChunkAnswer, Opening, Sealed, Sealing, State, _Message, pack, unpack
+from maskedlark.wire import binary, columns, datasets, keys, report, uploads
+from maskedlark.wire.columns import CELL_BYTES, SALT_BYTES
+from maskedlark.wire.datasets import (
+    ChunkAnswer,
+    FreezeRequest,
+    Frozen,
+    NewDataset,
+    State,
+    _Message,
+    pack,
+    unpack,
+)
 from maskedlark.wire.decrypt import decrypt_parts
-from maskedlark.wire.hpke import OpeningKey
-from maskedlark.wire.report import Opener
+from maskedlark.wire.report import Head, Opener
 from maskedlark.wire.signatures import VerifyingKey
-from tests.fuzz.running import Decoder
-from vectors import generate, load
+from tests.fuzz.running import Breaks, Decoder
+from vectors import documents, good, load
 
-PURPOSES = ["train", "aggregate"]
-REPORTS = tuple(bytes.fromhex(each["report"]) for each in load("reports"))
+DOCUMENTS = documents.documents()
+WANTED = [
+    ("one model", "clicks"),
+    ("two helpers", None),
+    ("three helpers", "profit"),
+    ("five helpers", "basket"),
+    ("two helpers", "mixed"),
+]
+CHOSEN = [
+    next(vector for vector in load("reports") if (vector["document"], vector["tag"]) == wanted)
+    for wanted in WANTED
+    if wanted[1] in (None, *DOCUMENTS[wanted[0]].declared_models)
+]
+"""One report of every kind."""
+REPORTS = tuple(bytes.fromhex(vector["report"]) for vector in CHOSEN)
 MOST, MAX_BYTES = 20, 5000
 
 
@@ -28,147 +49,159 @@ def _encodes(data: bytes, found: Any) -> bool:
     return bool(found.encode() == data)
 
 
+def _what(vector: dict[str, Any]) -> str:
+    return f"{vector['tag'] or 'aggregate'}, {vector['document']}"
+
+
 def _reports() -> list[Decoder]:
-    public = tuple(bytes.fromhex(each["public"]) for each in load("reports"))
+    """As the ad server reads them: it knows all documents."""
+    layouts = ReportLayouts("ads.example", lambda: [*DOCUMENTS.values()])
+
+    def read(data: bytes) -> Head:
+        layout = layouts.find(data, 0)
+        prefix, encoded = report.decode_prefix(data)
+        assert encoded == layout.prefix == prefix.encode(), "found by its first bytes, it says something else"
+        head = layout.head(data)
+        for place in range(len(layout.helpers)):
+            assert layout.parts([data], place).tobytes().startswith(head.encode())
+        return head
+
     return [
-        Decoder("report", ("wire.report.decode",), REPORTS, report.decode, (DecodeError,), _encodes),
         Decoder(
-            "public part",
-            ("wire.report.decode_public", "wire.report._read_public"),
-            public,
-            report.decode_public,
-            (DecodeError,),
-            _encodes,
+            "report",
+            ("wire.report.decode_prefix", "wire.report.ReportLayout.head"),
+            REPORTS,
+            read,
+            (DecodeError, UploadRefused),
         ),
         Decoder(
-            "reports read by form", ("wire.forms._Forms.read",), REPORTS, _by_form, (DecodeError,), weight=0.6
+            "prefix of a report",
+            ("wire.report.decode_prefix",),
+            tuple(each[:47] for each in REPORTS),
+            report.decode_prefix,
+            (DecodeError,),
+            lambda data, found: data.startswith(found[0].encode()) and found[0].encode() == found[1],
         ),
     ]
 
 
-def _by_form(data: bytes) -> Any:
-    """As the ad server reads them, known forms first; the strict way must say the same."""
-    found = forms.public_parts([REPORTS[0], data, *REPORTS])[1]
-    if isinstance(found, DecodeError):
-        raise found
-    assert found == forms.strict(data), "read by its form it says something else than read strictly"
-    return found
+def _columns() -> list[Decoder]:
+    cells = tuple(bytes.fromhex(each["cell"]) for each in load("columns") if each["kind"] == "key")
+
+    def key(data: bytes) -> columns.Key:
+        """A cell is cut out of a row, so it always has its size."""
+        return columns.decode_key(_sized(data, CELL_BYTES))
+
+    return [
+        Decoder(
+            "key of a record",
+            ("wire.columns.decode_key", "wire.columns.decode_keys"),
+            cells,
+            key,
+            (DecodeError,),
+            lambda data, found: columns.encode_key(found) == _sized(data, CELL_BYTES),
+        )
+    ]
 
 
-def _payloads() -> list[Decoder]:
-    found = []
-    for vector in load("payloads"):
-        what, given = f"{vector['purpose']}, {len(vector['secrets'])} helpers", vector
-        purpose, shown = Purpose(vector["purpose"]), bytes.fromhex(vector["columns"])
-        covers = ("wire.columns.decode", "wire.columns._candidates")
-        found += [
-            Decoder(f"columns to {what}", covers, (shown,), _columns(purpose), (DecodeError,), _encodes),
-            Decoder(
-                f"payload to {what}",
-                ("wire.payload.unpad", "wire.payload.decode"),
-                (bytes.fromhex(vector["payloads"][0]),),
-                partial(_payload, given),
-                (DecodeError, Refused),
-            ),
-            Decoder(
-                f"bound columns to {what}",
-                ("wire.payload.decode", "wire.payload._check_secret"),
-                (shown,),
-                partial(_bound, given),
-                (DecodeError, Refused),
-            ),
-        ]
-    return found
+def _sized(data: bytes, size: int) -> bytes:
+    return data.ljust(size, b"\0")[:size]
 
 
-def _columns(purpose: Purpose) -> Callable[[bytes], object]:
-    return lambda data: columns.decode(data, purpose)
+def _opener(number: int) -> Opener:
+    """Of a chosen report, helper 0's."""
+    vector = CHOSEN[number]
+    return good.opener(DOCUMENTS[vector["document"]], Purpose(vector["purpose"]), 0)
 
 
-def _payload(vector: dict[str, Any], data: bytes) -> object:
-    purpose, digest = Purpose(vector["purpose"]), bytes.fromhex(vector["column_hash"])
-    return payload.decode(payload.unpad(data), purpose, 0, digest)
-
-
-def _bound(vector: dict[str, Any], data: bytes) -> object:
-    """Columns that a hostile browser bound by their right hash: nothing but their form can refuse them."""
-    purpose, salt, secret = Purpose(vector["purpose"]), bytes(16), bytes.fromhex(vector["secrets"][0])
-    body = payload.body(salt, secret, data)
-    return payload.decode(body, purpose, 0, columns.digest(data, salt, purpose))
-
-
-def _opener(number: int) -> DatasetOpener:
-    vector, (_, declared, _) = load("reports")[number], generate.records()[number]
-    helper = vector["helpers"][0]
-    key = OpeningKey(bytes.fromhex(helper["secret_key"]))
-    terms = Terms("ads.example", bytes.fromhex(vector["parameters"]), 1 << 30, vector["hour"] * 3600)
-    return DatasetOpener(helper["name"], 0, {key.key_id: key}, declared, payload.size([declared]), terms)
+def part_of(number: int) -> bytes:
+    """Of a chosen report, what helper 0 is sent."""
+    return bytes.fromhex(CHOSEN[number]["helpers"][0]["part"])
 
 
 def _parts() -> list[Decoder]:
     """What a helper opens: parts as an ad server sends them, and payloads as a browser seals them."""
     found = []
-    for number, vector in enumerate(load("reports")):
-        what, opener = f"{vector['purpose']}, {len(vector['helpers'])} helpers", _opener(number)
-        part = bytes.fromhex(vector["helpers"][0]["part"])
-        covers = ("wire.report.Opener.address", "wire.report.Opener.read")
+    for number, vector in enumerate(CHOSEN):
+        what, opener, part = _what(vector), _opener(number), part_of(number)
+        payload = bytes.fromhex(vector["helpers"][0]["payload"])
+        chunks = [np.frombuffer(part * count, np.uint8).reshape(count, -1) for count in (1, 3)]
         found += [
-            Decoder(f"part to {what}", covers, (part,), opener.open, (DecodeError, Refused), weight=0.5),
+            Decoder(
+                f"part to {what}",
+                ("wire.report.Opener.unseal",),
+                (part,),
+                opener.open,
+                (DecodeError, Refused),
+                weight=0.5,
+            ),
             Decoder(
                 f"chunk to {what}",
-                ("wire.uploads.decode_batch", "wire.forms._Forms.read"),
-                (uploads.encode_batch([part]), uploads.encode_batch([part] * 3)),
+                ("wire.datasets.decode_chunk",),
+                tuple(map(datasets.encode_chunk, chunks)),
                 partial(_chunk, opener),
                 (DecodeError,),
-                weight=0.2,
+                weight=0.3,
+            ),
+            Decoder(
+                f"payload to {what}",
+                ("wire.payload.PayloadLayout.decode",),
+                (payload,),
+                partial(_payload, opener),
+                (DecodeError, Refused),
             ),
             Decoder(
                 f"sealed payload to {what}",
-                covers,
-                (bytes.fromhex(vector["helpers"][0]["payload"]),),
-                partial(_sealed, opener, vector),
+                ("wire.report.Opener.unseal", "wire.payload.PayloadLayout.decode"),
+                (payload,),
+                partial(_sealed, opener),
                 (DecodeError, Refused),
-                weight=0.2,
+                weight=0.3,
             ),
         ]
     return found
 
 
 def _chunk(opener: Opener, data: bytes) -> object:
-    parts = uploads.decode_batch(data, MOST, MAX_BYTES)
+    size = opener.layout.part_size(opener.place)
+    parts = datasets.decode_chunk(data, size)
     opened = decrypt_parts(opener, parts)
-    assert len(opened.verdicts.accepted) == len(parts)
-    assert len(opened.ids) == int(opened.verdicts.accepted.sum())
+    assert len(opened.verdicts.accepted) == len(parts) // size
+    assert len(opened.heads) == int(opened.verdicts.accepted.sum())
     return opened
 
 
-def _sealed(opener: Opener, vector: dict[str, Any], padded: bytes) -> object:
+def _bound(opener: Opener, payload: bytes) -> bytes:
+    """The hash that binds the columns of this payload, as a hostile browser computes it."""
+    place = payload[SALT_BYTES] if opener.layout.purpose is Purpose.TRAIN else 0
+    records = opener.payload.records
+    return columns.digest(
+        payload[: records[min(place, len(records) - 1)].columns.stop], opener.layout.purpose
+    )
+
+
+def _payload(opener: Opener, data: bytes) -> object:
+    """Bound by their right hash, of their right size: nothing but their form can refuse them."""
+    payload = _sized(data, opener.payload.size)
+    return opener.payload.decode(payload, _bound(opener, payload))
+
+
+def _sealed(opener: Opener, data: bytes) -> object:
     """Opened one by one and as a batch: both say the same."""
-    key = next(iter(opener.keys.values()))
-    public = report.decode_public(bytes.fromhex(vector["public"]))
-    try:
-        body = payload.unpad(padded)
-        public = public._replace(column_hash=_hash_in(body, opener.purpose))
-    except DecodeError:
-        pass
-    bound = report.info(public.encode(), opener.helper, 0, key.key_id)
-    part = report.Report(public.encode(), ((key.key_id, key.sealing.seal(padded, bound)),)).part(0)
-    accepted = bool(decrypt_parts(opener, [part]).verdicts.accepted[0])
+    payload = _sized(data, opener.payload.size)
+    [key] = opener.keys.values()
+    head = Head(bytes(16), good.HOUR, _bound(opener, payload)).encode()
+    info = opener.layout.info(opener.place, key.key_id) + head
+    part = head + key.key_id + key.sealing.seal(payload, info)
+    verdict = decrypt_parts(opener, part).verdicts[0]
     try:
         found = opener.open(part)
-    except (DecodeError, Refused):
-        assert not accepted, "a batch accepted what is refused alone"
+    except (DecodeError, Refused) as error:
+        if verdict != type(error).__name__:
+            raise Breaks(f"a batch says {verdict} of what is refused alone by {error!r}") from None
         raise
-    assert accepted, "a batch refused what is accepted alone"
+    assert verdict is None, "a batch refused what is accepted alone"
     return found
-
-
-def _hash_in(body: bytes, purpose: Purpose) -> bytes:
-    """The hash that binds the columns of this body, wherever its reader gets to them."""
-    reader = Reader(body)
-    salt, secret, shown = reader.map(payload._BODY)
-    salted, _, encoded = reader.octets(salt), reader.octets(secret), reader.octets(shown)
-    return columns.digest(encoded, salted, purpose)
 
 
 def _uploads() -> list[Decoder]:
@@ -199,8 +232,8 @@ def _uploads() -> list[Decoder]:
 
 
 def _keys() -> list[Decoder]:
-    [vector] = load("keys")
-    identity, signing = VerifyingKey(bytes.fromhex(vector["identity"])), generate.identity()
+    vector = load("keys")[-1]
+    identity, signing = VerifyingKey(bytes.fromhex(vector["identity"])), documents.identity(vector["helper"])
     message = bytes.fromhex(vector["message"])
     body = keys.verify(message, vector["helper"], identity).encode()
     errors = (DecodeError, BadSignature, WeakKey, RolledBack)
@@ -209,7 +242,8 @@ def _keys() -> list[Decoder]:
         return keys.verify(data, vector["helper"], identity)
 
     def hostile(data: bytes) -> keys.KeyConfiguration:
-        return verify(keys._signed(data, signing.sign(keys._LABEL, data)))
+        body = data[: (1 << 16) - 1]
+        return verify(binary.VERSION_BYTE + binary.vector(body, 2) + signing.sign(keys._LABEL, body))
 
     covers = ("wire.keys.verify", "wire.signatures.VerifyingKey.verify")
     return [
@@ -227,13 +261,13 @@ def _keys() -> list[Decoder]:
 
 
 def _datasets() -> list[Decoder]:
-    given = {"opening": "0" * 32, "parameters": "1" * 64, "purpose": "train"}
-    state = {"name": "march", "state": "sealed", "chunks": (0, 1, 2), "received": 9, "accepted": 8}
+    given = {"attempt": "0" * 32, "parameters": "1" * 64, "purpose": "train"}
+    state = {"name": "march", "state": "frozen", "chunks": (0, 1, 2), "received": 9, "accepted": 8}
     messages: list[_Message] = [
-        Opening(**given),  # type: ignore[arg-type]
+        NewDataset(**given),  # type: ignore[arg-type]
         ChunkAnswer(parts=12, accepted="fff0", refused={"Truncated": 3}),
         State(**given, **state, refused={"WrongHour": 1}, digest="2" * 64, records=8),  # type: ignore[arg-type]
-        Sealed(digest="2" * 64, records=8, receipt="{}"),
+        Frozen(digest="2" * 64, records=8, receipt="{}"),
     ]
     found = [
         Decoder(
@@ -246,12 +280,17 @@ def _datasets() -> list[Decoder]:
         )
         for each in messages
     ]
-    sealing = (Sealing(("fff0", "01"), "3" * 64).encode(), Sealing(("80" * 40,)).encode())
+    freezing = (FreezeRequest(("fff0", "01"), "3" * 64).encode(), FreezeRequest(("80" * 40,)).encode())
     bitmap = bytes.fromhex(pack(np.arange(13) % 3 == 0))
     return [
         *found,
         Decoder(
-            "Sealing", ("wire.datasets.Sealing.decode",), sealing, Sealing.decode, (DecodeError,), _encodes
+            "FreezeRequest",
+            ("wire.datasets.FreezeRequest.decode",),
+            freezing,
+            FreezeRequest.decode,
+            (DecodeError,),
+            _encodes,
         ),
         Decoder(
             "bitmap",
@@ -266,4 +305,4 @@ def _datasets() -> list[Decoder]:
 
 def decoders() -> list[Decoder]:
     """All of this room."""
-    return [*_reports(), *_payloads(), *_parts(), *_uploads(), *_keys(), *_datasets()]
+    return [*_reports(), *_columns(), *_parts(), *_uploads(), *_keys(), *_datasets()]

@@ -36,7 +36,7 @@ class Decoder:
     weight: float = 1.0
     """How many inputs it gets, beside the others: fewer where one takes long."""
     form: Tree | None = None
-    """How its messages are taken apart, where they are neither JSON nor CBOR."""
+    """How its messages are taken apart, where they are not JSON."""
 
 
 class Hangs(Exception):

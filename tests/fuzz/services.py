@@ -16,7 +16,7 @@ from maskedlark.parameters import chain
 from maskedlark.release.messages import SessionRequest
 from maskedlark.web import request_signature
 from maskedlark.wire import uploads
-from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, SEAL_TYPE, Sealing
+from maskedlark.wire.datasets import CHUNK_TYPE, FREEZE_TYPE, JSON_TYPE, FreezeRequest, encode_chunk
 from maskedlark.wire.steps import STEP_TYPE
 from tests.fuzz.asking import Asking, Sent, changed
 from tests.unit.adserver import stored
@@ -45,17 +45,17 @@ def adserver(folder: Path) -> Iterator[Fuzzed]:
     """Takes uploads of reports in the right form."""
     database, reports = stored.opened(f"sqlite:///{folder / 'reports.db'}")
     limits = Limits(body_bytes=20_000, reports=20, report_bytes=2000)
-    app = adserver_app(stored.ORIGIN, reports, stored.clock(), limits)
+    app = adserver_app(stored.ORIGIN, reports, stored.clock(), stored.documents, limits)
     sent = [
-        Sent.to("POST", "/reports", uploads.CONTENT_TYPE, uploads.encode_batch(stored.data(5))),
-        Sent.to("POST", "/reports", uploads.CONTENT_TYPE, uploads.encode_batch(stored.data(1, b"other"))),
+        Sent.to("POST", "/v2/reports", uploads.CONTENT_TYPE, uploads.encode_batch(stored.data(5))),
+        Sent.to("POST", "/v2/reports", uploads.CONTENT_TYPE, uploads.encode_batch(stored.data(1, b"other"))),
         *(Sent.to("GET", path) for path in ("/health", "/ready", "/openapi.json", "/metrics")),
     ]
 
     def well() -> None:
         new = stored.data(3, b"a good batch")
         with Asking(app) as asking:
-            got = asking.ask(Sent.to("POST", "/reports", uploads.CONTENT_TYPE, uploads.encode_batch(new)))
+            got = asking.ask(Sent.to("POST", "/v2/reports", uploads.CONTENT_TYPE, uploads.encode_batch(new)))
         answers = uploads.decode_answers(got.body, 3)
         assert [each.outcome for each in answers] == [uploads.Verdict.STORED] * 3
 
@@ -74,20 +74,20 @@ def parameter_service(folder: Path) -> Iterator[Fuzzed]:
     keys = [parameters.configuration(0, sequence) for sequence in (1, 2)]
     service.publisher.publish_keys("helper-0", keys[0])
     sent = [
-        *(Sent.to("POST", "/v1/documents", JSON_TYPE, body) for body in handed),
-        *(Sent.to("POST", "/v1/keys?helper=helper-0", "application/cbor", body) for body in keys),
-        Sent.to("GET", f"/v1/documents/{first.digest.hex()}"),
-        Sent.to("GET", "/v1/origins/ads.example/documents?after=0"),
-        Sent.to("GET", "/v1/origins/ads.example/documents/latest"),
-        Sent.to("GET", "/v1/origins/ads.example/documents/1"),
-        Sent.to("GET", "/v1/keys?helper=helper-0"),
+        *(Sent.to("POST", "/v2/documents", JSON_TYPE, body) for body in handed),
+        *(Sent.to("POST", "/v2/keys?helper=helper-0", "application/cbor", body) for body in keys),
+        Sent.to("GET", f"/v2/documents/{first.digest.hex()}"),
+        Sent.to("GET", "/v2/origins/ads.example/documents?after=0"),
+        Sent.to("GET", "/v2/origins/ads.example/documents/latest"),
+        Sent.to("GET", "/v2/origins/ads.example/documents/1"),
+        Sent.to("GET", "/v2/keys?helper=helper-0"),
         *(Sent.to("GET", path) for path in ("/health", "/ready", "/openapi.json", "/metrics")),
     ]
 
     def drawn(request: Sent, others: list[Sent], rng: Random) -> Sent:
         """Some documents and keys are signed by whom they should be: they are read to the end."""
         found = changed(request, others, rng)
-        if found.path == b"/v1/documents" and rng.random() < 0.5:
+        if found.path == b"/v2/documents" and rng.random() < 0.5:
             text = replace(found, body=second.encode())
             body = changed(text, [text], rng).body
             signed = chain.Signed(body, DOCUMENT_KEY.sign(chain.ORIGIN_LABEL, body))
@@ -103,7 +103,7 @@ def parameter_service(folder: Path) -> Iterator[Fuzzed]:
         service.publisher.publish_keys("helper-1", parameters.configuration(1, 1))
         with service.http() as http:
             assert (
-                http.get("/v1/origins/ads.example/documents/latest").json()["document"]
+                http.get("/v2/origins/ads.example/documents/latest").json()["document"]
                 == third.encode().decode()
             )
 
@@ -115,32 +115,32 @@ def parameter_service(folder: Path) -> Iterator[Fuzzed]:
 
 @contextmanager
 def helper(folder: Path) -> Iterator[Fuzzed]:
-    """Takes datasets and questions of an origin that signs; one dataset is sealed, one is open."""
+    """Takes datasets and questions of an origin that signs; one dataset is frozen, one is open."""
     with helpers.world(folder) as world:
         document = world.publish(fake_rate=0.0)
-        sealed = world.sealed(document, "sealed")
-        chunk = uploads.encode_batch(world.reports(document, 8))
-        sent = _to_helper(world, document, sealed.digest, chunk)
+        frozen = world.frozen(document, "frozen")
+        chunk = encode_chunk(world.reports(document, 8))
+        sent = _to_helper(world, document, frozen.digest, chunk)
 
         def drawn(request: Sent, others: list[Sent], rng: Random) -> Sent:
             """Most are signed when they are wrong already; of others the signature itself is changed."""
             kind = rng.random()
-            if kind < 0.1:  # As it is: what is open, sealed and aborted differs from request to request.
+            if kind < 0.1:  # As it is: what is open, frozen and aborted differs from request to request.
                 return signed(request, rng)
             if kind < 0.7:
                 return signed(changed(request, others, rng), rng)
             return changed(signed(request, rng) if kind < 0.9 else request, others, rng)
 
         def well() -> None:
-            found = world.sealed(document, "afterwards")
+            found = world.frozen(document, "afterwards")
             body = helpers.question(found.digest, number=1 << 100)
-            world.remote().post("/v1/explain", body, JSON_TYPE)
+            world.remote().post("/v2/explain", body, JSON_TYPE)
 
         yield Fuzzed("helper", world.app, sent, well, drawn)
 
 
 def _to_helper(world: helpers.World, document: object, digest: str, chunk: bytes) -> list[Sent]:
-    bitmap = Sealing(accepted=("ff",)).encode()
+    bitmap = FreezeRequest(accepted=("ff",)).encode()
     asked = [helpers.question(digest, number=number, noise=1e5) for number in (1, 2)]
     asked.append(
         helpers.question(digest, number=3, noise=1e5, where=[{"key": "campaign", "among": ["spring"]}])
@@ -148,22 +148,22 @@ def _to_helper(world: helpers.World, document: object, digest: str, chunk: bytes
     found = [
         *(
             Sent.to("POST", path, JSON_TYPE, body)
-            for path in ("/v1/releases", "/v1/explain")
+            for path in ("/v2/releases", "/v2/explain")
             for body in asked
         ),
-        *(Sent.to("GET", path) for path in ("/health", "/ready", "/openapi.json", "/v1/keys")),
-        Sent.to("GET", "/v1/origins/ads.example/receipts?after=0"),
+        *(Sent.to("GET", path) for path in ("/health", "/ready", "/openapi.json", "/v2/keys")),
+        Sent.to("GET", "/v2/origins/ads.example/receipts?after=0"),
         *_sessions(digest),
     ]
     for name in DATASETS:
-        query = f"opening={helpers.opened(name)['opening']}"
+        query = f"attempt={helpers.opened(name)['attempt']}"
         found += [
-            Sent.to("POST", f"/v1/datasets/{name}", JSON_TYPE, helpers.opening(document, name)),  # type: ignore[arg-type]
-            Sent.to("GET", f"/v1/datasets/{name}"),
-            Sent.to("POST", f"/v1/datasets/{name}/chunks/0?{query}", CHUNK_TYPE, chunk),
-            Sent.to("GET", f"/v1/datasets/{name}/chunks/0"),
-            Sent.to("POST", f"/v1/datasets/{name}/seal?{query}", SEAL_TYPE, bitmap),
-            Sent.to("DELETE", f"/v1/datasets/{name}?{query}"),
+            Sent.to("POST", f"/v2/datasets/{name}", JSON_TYPE, helpers.new_dataset(document, name)),  # type: ignore[arg-type]
+            Sent.to("GET", f"/v2/datasets/{name}"),
+            Sent.to("POST", f"/v2/datasets/{name}/chunks/0?{query}", CHUNK_TYPE, chunk),
+            Sent.to("GET", f"/v2/datasets/{name}/chunks/0"),
+            Sent.to("POST", f"/v2/datasets/{name}/freeze?{query}", FREEZE_TYPE, bitmap),
+            Sent.to("DELETE", f"/v2/datasets/{name}?{query}"),
         ]
     return found
 
@@ -173,15 +173,15 @@ def _sessions(digest: str) -> list[Sent]:
         id="5" * 32, datasets=(digest,), slots=(0,), function="gradient", tag="clicks", arguments={},
         noise=20.0, sampling=Sampling(kind="poisson", rate=0.1), steps=3,
     )  # fmt: skip
-    step = f"/v1/sessions/{asked.id}/steps/0"
+    step = f"/v2/sessions/{asked.id}/steps/0"
     return [
-        Sent.to("GET", f"/v1/records/{digest}"),
-        Sent.to("POST", f"/v1/seeds/{digest}"),
-        Sent.to("POST", f"/v1/seeds/{digest}/message", JSON_TYPE, b"{}"),
-        Sent.to("POST", "/v1/sessions", JSON_TYPE, asked.encode()),
+        Sent.to("GET", f"/v2/records/{digest}"),
+        Sent.to("POST", f"/v2/seeds/{digest}"),
+        Sent.to("POST", f"/v2/seeds/{digest}/message", JSON_TYPE, b"{}"),
+        Sent.to("POST", "/v2/sessions", JSON_TYPE, asked.encode()),
         Sent.to("POST", step, STEP_TYPE, bytes(64)),
         Sent.to("POST", f"{step}?records=0-9,20-30", STEP_TYPE, bytes(64)),
-        Sent.to("POST", f"/v1/sessions/{asked.id}/close"),
+        Sent.to("POST", f"/v2/sessions/{asked.id}/close"),
     ]
 
 

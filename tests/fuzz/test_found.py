@@ -28,11 +28,10 @@ from tests.fuzz.of_documents import FIRST
 from tests.fuzz.of_files import DRAFT, PARAMETERS
 from tests.fuzz.of_functions import NETWORK
 from tests.fuzz.of_web import head_of, signed_request
-from tests.fuzz.of_wire import _opener
+from tests.fuzz.of_wire import _opener, part_of
 from tests.fuzz.services import SERVICES
 from tests.unit.parameters.cases import DOCUMENT_KEY, REQUEST_KEY
 from tests.unit.web.service import NOW
-from vectors import load
 
 DEEP = "[" * 2000
 DIGITS = "0x" + "f" * 5000
@@ -42,8 +41,7 @@ DIGITS = "0x" + "f" * 5000
 @pytest.fixture
 def chunk(tmp_path: Path) -> Path:
     """The file of a chunk with three records of a model."""
-    part = bytes.fromhex(load("reports")[0]["helpers"][0]["part"])
-    return tmp_path / chunk_file.write(tmp_path, decrypt_parts(_opener(0), [part] * 3))
+    return tmp_path / chunk_file.write(tmp_path, decrypt_parts(_opener(0), part_of(0) * 3))
 
 
 def change_directory(path: Path, at: int, byte: int) -> None:
@@ -59,7 +57,7 @@ def change_directory(path: Path, at: int, byte: int) -> None:
     ids=["a later version", "encrypted", "packed in an unknown way", "another name"],
 )
 def test_a_chunk_whose_directory_changed_is_damaged(chunk, at, byte):
-    declared: Any = _opener(0).declared
+    declared: Any = _opener(0).layout.declared[0]
     kept = np.ones(3, np.bool_)
     chunk_file.read(chunk, kept, {declared.tag: declared})
     change_directory(chunk, at, byte)
@@ -73,7 +71,7 @@ def test_a_chunk_that_lacks_an_array_is_damaged(chunk):
     with chunk.open("wb") as file:
         np.savez(file, **kept)
     assert "0-shares.npy" not in zipfile.ZipFile(chunk).namelist()
-    declared: Any = _opener(0).declared
+    declared: Any = _opener(0).layout.declared[0]
     with pytest.raises(DamagedDataset, match="damaged"):
         chunk_file.read(chunk, np.ones(3, np.bool_), {declared.tag: declared})
 

@@ -23,7 +23,7 @@ from schemathesis.generation import GenerationMode
 from maskedlark.release.messages import Request, SessionRequest
 from maskedlark.release.shared_seed import SignedSeed
 from maskedlark.wire import uploads
-from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, SEAL_TYPE, Opening
+from maskedlark.wire.datasets import CHUNK_TYPE, FREEZE_TYPE, JSON_TYPE, NewDataset
 from maskedlark.wire.steps import STEP_TYPE
 from tests.fuzz import services, totals
 from tests.fuzz.asking import Asking, Got, Sent, check
@@ -38,7 +38,7 @@ SERVICES = {
 Wrapping = Callable[[Sent], Sent]
 
 # Bodies in forms of our own, which no description spells out: any bytes, and some that begin right.
-for _media_type in (uploads.CONTENT_TYPE, CHUNK_TYPE, SEAL_TYPE, STEP_TYPE, "application/cbor"):
+for _media_type in (uploads.CONTENT_TYPE, CHUNK_TYPE, FREEZE_TYPE, STEP_TYPE, "application/cbor"):
     schemathesis.openapi.media_type(
         _media_type, st.one_of(st.binary(), st.binary().map(lambda data: b"\1" + data))
     )
@@ -46,12 +46,12 @@ for _media_type in (uploads.CONTENT_TYPE, CHUNK_TYPE, SEAL_TYPE, STEP_TYPE, "app
 
 _SIGNATURE = {"type": "string", "pattern": "^[0-9a-f]{128}$"}
 JSON_BODIES: dict[str, dict[str, Any]] = {
-    "/v1/datasets/{name}": Opening.model_json_schema(),
-    "/v1/releases": Request.model_json_schema(),
-    "/v1/explain": Request.model_json_schema(),
-    "/v1/sessions": SessionRequest.model_json_schema(),
-    "/v1/seeds/{dataset}/message": SignedSeed.model_json_schema(),
-    "/v1/documents": {
+    "/v2/datasets/{name}": NewDataset.model_json_schema(),
+    "/v2/releases": Request.model_json_schema(),
+    "/v2/explain": Request.model_json_schema(),
+    "/v2/sessions": SessionRequest.model_json_schema(),
+    "/v2/seeds/{dataset}/message": SignedSeed.model_json_schema(),
+    "/v2/documents": {
         "type": "object",
         "properties": {
             "document": {"type": "string"},

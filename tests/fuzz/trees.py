@@ -1,4 +1,4 @@
-"""Trees that messages spell, in JSON, CBOR, TOML or ONNX: taken apart, and written again in that form."""
+"""Trees that messages spell, in JSON, TOML or ONNX: taken apart, and written again in that form."""
 
 import json
 import tomllib
@@ -7,7 +7,6 @@ from functools import lru_cache
 from random import Random
 from typing import Any, NamedTuple
 
-import cbor2
 from google.protobuf import json_format  # type: ignore[import-untyped,unused-ignore]
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped,unused-ignore]
 from onnx import ModelProto
@@ -19,7 +18,6 @@ UNWRITABLE: tuple[type[Exception], ...] = (
     SystemError,
     TypeError,
     ValueError,
-    cbor2.CBOREncodeError,
     json_format.Error,
 )
 """What the writers of forms end in, for trees that have no such form."""
@@ -50,18 +48,8 @@ def _canonical_json(item: Any, rng: Random) -> bytes:
     return _twice(item, text, rng).encode(errors="surrogatepass")
 
 
-def _cbor(item: Any, rng: Random) -> bytes:
-    written = cbor2.dumps(item, canonical=rng.random() < 0.95)
-    if rng.random() > 0.03 or not isinstance(item, dict) or not 0 < len(item) < 23:
-        return written
-    name = rng.choice(list(item))  # A map that names a key twice: its head counts one more.
-    return bytes([written[0] + 1]) + cbor2.dumps(name) + cbor2.dumps(item[name]) + written[1:]
-
-
 JSON = Tree(json.loads, _json)
 CANONICAL = Tree(json.loads, _canonical_json)
-CBOR = Tree(cbor2.loads, _cbor)
-MESSAGE = Tree(lambda data: cbor2.loads(data[1:]), lambda item, rng: b"\1" + _cbor(item, rng))
 
 
 def _toml(item: Any, rng: Random) -> bytes:
@@ -97,12 +85,12 @@ def tree_of(data: bytes) -> Tree | None:
     if data[:1] in (b"{", b"["):
         compact = b'": ' not in data[:100] and b"\n" not in data[:100]
         return if_whole(CANONICAL if compact else JSON, data)
-    return if_whole(MESSAGE, data) if data[:1] == b"\1" else if_whole(CBOR, data)
+    return None
 
 
 def if_whole(tree: Tree, data: bytes) -> Tree | None:
     try:
         found = tree.load(data)
-    except (ValueError, RecursionError, EOFError, cbor2.CBORDecodeError, DecodeError):
+    except (ValueError, RecursionError, EOFError, DecodeError):
         return None
     return tree if isinstance(found, dict | list) else None

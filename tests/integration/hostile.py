@@ -27,7 +27,7 @@ class Target(NamedTuple):
     address: str
     path: str
     headers: dict[str, str]
-    most_bytes: int
+    max_bytes: int
 
 
 def connect(address: str) -> socket.socket:

@@ -21,13 +21,13 @@ FEATURES = bytes.fromhex("c0ffee15900dfeedfacebeefdeadbea7")
 SHOP = "planted-shop-41bd.example"
 
 
-def provoke(made: LocalCluster, reports: list[bytes], sealed: str) -> Iterator[tuple[str, bytes]]:
+def provoke(made: LocalCluster, reports: list[bytes], frozen: str) -> Iterator[tuple[str, bytes]]:
     """What services answer to them, each with who said it."""
     yield from (("ad server", each) for each in _adserver(made, reports))
     yield from (("parameter service", each) for each in _parameters(made))
     for service in services(made):
         yield from (("a service", each) for each in _plainly(made, service.address, service.port))
-    yield from (("helper", each) for each in _helpers(Attacker(made), made, reports, sealed))
+    yield from (("helper", each) for each in _helpers(Attacker(made), made, reports, frozen))
 
 
 def _plainly(made: LocalCluster, address: str, port: int) -> Iterator[bytes]:
@@ -44,41 +44,41 @@ def _adserver(made: LocalCluster, reports: list[bytes]) -> Iterator[bytes]:
     for body in [*wrong, FAILS + reports[0]]:
         for kind in (uploads.CONTENT_TYPE, JSON_TYPE):
             headers = {"content-type": kind}
-            answer = made.http.post(f"{made.adserver.address}/reports", content=body, headers=headers)
+            answer = made.http.post(f"{made.adserver.address}/v2/reports", content=body, headers=headers)
             yield answer.content
     assert made.http.post(
-        f"{made.adserver.address}/reports", content=FAILS, headers={"content-type": uploads.CONTENT_TYPE}
+        f"{made.adserver.address}/v2/reports", content=FAILS, headers={"content-type": uploads.CONTENT_TYPE}
     ).is_server_error
 
 
 def _parameters(made: LocalCluster) -> Iterator[bytes]:
     address = made.service.address
     for body in (CAMPAIGN.encode(), json.dumps({"body": CAMPAIGN, "x": VALUE}).encode(), FEATURES):
-        yield made.http.post(f"{address}/v1/documents", content=body).content
-        yield made.http.post(f"{address}/v1/keys?helper=helper-0", content=body).content
-    yield made.http.get(f"{address}/v1/keys?helper=nobody&other={CAMPAIGN}{VALUE}").content
-    answer = made.http.post(f"{address}/v1/documents", content=FAILS + CAMPAIGN.encode())
+        yield made.http.post(f"{address}/v2/documents", content=body).content
+        yield made.http.post(f"{address}/v2/keys?helper=helper-0", content=body).content
+    yield made.http.get(f"{address}/v2/keys?helper=nobody&other={CAMPAIGN}{VALUE}").content
+    answer = made.http.post(f"{address}/v2/documents", content=FAILS + CAMPAIGN.encode())
     assert answer.is_server_error
     yield answer.content
 
 
-def _helpers(attacker: Attacker, made: LocalCluster, reports: list[bytes], sealed: str) -> Iterator[bytes]:
+def _helpers(attacker: Attacker, made: LocalCluster, reports: list[bytes], frozen: str) -> Iterator[bytes]:
     for remote in attacker.remotes:
         for path, text in [
-            ("/v1/releases", json.dumps({"arguments": {CAMPAIGN: VALUE}})),
-            ("/v1/releases", f'{{"id": "{CAMPAIGN}", "noise": {VALUE}, "function": ["{CAMPAIGN}"]'),
-            ("/v1/releases", f"{FAILS.decode()} {CAMPAIGN}"),
-            ("/v1/explain", json.dumps({"where": [{"key": "campaign", "among": [CAMPAIGN, None, VALUE]}]})),
-            ("/v1/datasets/spoiled", json.dumps({"parameters": CAMPAIGN, "purpose": VALUE})),
+            ("/v2/releases", json.dumps({"arguments": {CAMPAIGN: VALUE}})),
+            ("/v2/releases", f'{{"id": "{CAMPAIGN}", "noise": {VALUE}, "function": ["{CAMPAIGN}"]'),
+            ("/v2/releases", f"{FAILS.decode()} {CAMPAIGN}"),
+            ("/v2/explain", json.dumps({"where": [{"key": "campaign", "among": [CAMPAIGN, None, VALUE]}]})),
+            ("/v2/datasets/spoiled", json.dumps({"parameters": CAMPAIGN, "purpose": VALUE})),
         ]:
             yield refusal(partial(remote.post, path, text.encode(), JSON_TYPE))
     # The last payload is helper 1's: helper 0 accepts what the other cannot open.
     answers = attacker.send("spoiled", made.document, [spoil(reports[0]), *reports[1:9]])
     yield b"".join(each.encode() for each in answers)
-    yield refusal(lambda: attacker.seal("spoiled", [answers[0]] * 2))
-    yield refusal(lambda: attacker.ask(question(sealed, "loud")))
+    yield refusal(lambda: attacker.freeze("spoiled", [answers[0]] * 2))
+    yield refusal(lambda: attacker.ask(question(frozen, "loud")))
     among = {"values": ["euros"], "where": [{"key": "campaign", "among": [CAMPAIGN, 2.5]}]}
-    yield refusal(lambda: attacker.ask(question(sealed, "sums").model_copy(update={"arguments": among})))
+    yield refusal(lambda: attacker.ask(question(frozen, "sums").model_copy(update={"arguments": among})))
 
 
 def refusal(ask: Callable[[], object]) -> bytes:

@@ -21,7 +21,7 @@ from maskedlark.randomness import SystemRandomness
 from maskedlark.release.messages import SessionRequest
 from maskedlark.simulate.cluster import LocalCluster, RunningHelper
 from maskedlark.training.training import Training
-from maskedlark.wire import batch
+from maskedlark.wire import batch, columns
 from maskedlark.wire.batch import Envelope
 from maskedlark.workflow import Workflow
 from tests.integration.waiting import next_second
@@ -35,17 +35,17 @@ budget = {{epsilon = 90.0, delta = 1e-3}}
 training = {{adserver = {{epsilon = 80.0, delta = 1e-3}}, coalition = {{epsilon = 90.0, delta = 1e-3}}}}
 [[models]]
 tag = "{TAG}"
-features = {FEATURES}
+columns = [{{kind = "bytes", count = {FEATURES}}}]
 labels = [{{kind = "binary"}}]
 gradient_bound = 1.0
 [[models]]
 tag = "other"
-features = {FEATURES}
+columns = [{{kind = "bytes", count = {FEATURES}}}]
 labels = [{{kind = "binary"}}]
 gradient_bound = 1.0
-[mechanisms.train]
-kind = "gaussian"
-noise_floor = 0.1
+[mechanisms]
+gradient = {{kind = "gaussian", noise_floor = 0.1}}
+evaluation = {{kind = "gaussian", noise_floor = 0.1}}
 """
 
 
@@ -56,24 +56,20 @@ def table() -> tuple[np.ndarray, np.ndarray]:
     return x, (rng.random(RECORDS) < 1 / (1 + np.exp(-z))).astype(int)
 
 
-def sealed(made: LocalCluster, client: Client, name: str) -> None:
-    """A dataset of the newest document: reports of the table, handed in, frozen and sent."""
+def frozen(made: LocalCluster, client: Client, name: str) -> None:
+    """A dataset of the newest document: reports of the table, handed in, selected and sent."""
     document = made.document
     x, y = table()
     own = replace(made, helpers=made.helpers[: len(document.helpers)])
     everyone = np.ones(RECORDS, np.bool_)
-    columns = []
-    secrets = []
-    for tag in (TAG, "other"):
-        shown, hidden = document.declared_models[tag].mask([y], everyone, made.rng)
-        columns.extend(batch.train_columns(tag, x, shown))
-        secrets.append(hidden)
-    size = document.payload_size(Purpose.TRAIN)
-    envelope = Envelope(document.origin, Purpose.TRAIN, document.digest, own.recipients(), size)
-    hours = [hour_of(SystemClock().now())] * len(columns)
-    made.upload([batch.seal(envelope, columns, np.concatenate(secrets), hours, made.rng)])
+    envelope = Envelope(document.layout(Purpose.TRAIN), own.sealing_keys())
+    hours = [hour_of(SystemClock().now())] * RECORDS
+    for place, declared in enumerate(document.declared_models.values()):
+        shown, hidden = declared.mask([y], everyone, made.rng)
+        rows = columns.train_columns(place, declared, x, shown)
+        made.upload([batch.seal(envelope, place, rows, hidden, hours, made.rng)])
     next_second()
-    client.freeze(name, purpose=Purpose.TRAIN, parameters=document.digest)
+    client.select(name, purpose=Purpose.TRAIN, parameters=document.digest)
     client.send(name)
 
 

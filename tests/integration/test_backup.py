@@ -41,7 +41,7 @@ def run(command: str, helper: RunningHelper, *arguments: object, code: int = 0, 
 
 
 def fetched(made: LocalCluster, helper: RunningHelper) -> list[SignedReceipt]:
-    page = httpx.get(f"{helper.process.address}/v1/origins/{made.origin}/receipts").json()
+    page = httpx.get(f"{helper.process.address}/v2/origins/{made.origin}/receipts").json()
     return [decode(json.dumps(each)) for each in page["receipts"]]
 
 
@@ -126,7 +126,7 @@ def test_a_disk_is_lost_and_the_receipts_are_not(running, tmp_path, capfd):
     assert attacker.tries(request(1, digest)) == "answered"
     assert attacker.tries(request(3, digest, noise=1 / 2)) == "answer-lost"
     assert attacker.tries(request(2, later, noise=1 / 8)) == "dataset-lost"
-    # Reports that were sealed, and some that were not: none is taken again, by this helper.
+    # Reports that were frozen, and some that were not: none is taken again, by this helper.
     (ours, _) = attacker.send("replay", running.document, stored)
     assert ours.refused == {"BeforeRecovery": len(stored)}
     # Of the first dataset 1 + 2 of 8 is spent, and a little by the busy one: 4 fits, and then no more.
@@ -152,7 +152,7 @@ def test_a_disk_is_lost_and_some_receipts_are_too(running, tmp_path):
     chain = fetched(running, helper)
     gap = chain[-1].claimed()
     assert isinstance(gap, RecoveredReceipt)
-    assert (gap.number, gap.kept) == (len(held) + 1, len(held) - 1)
+    assert (gap.number, gap.last_kept) == (len(held) + 1, len(held) - 1)
     # Whoever has the lost receipt goes on from it; whoever has not knows that one is missing.
     for mine, lost in (([*held, chain[-1]], 0), (chain, 1)):
         found = trail.verify(mine, running.origin, helper.name, running.documents)

@@ -26,7 +26,7 @@ from maskedlark.web import problem
 from maskedlark.web.errors import (
     BadRequestSignature,
     ServiceAway,
-    TooFewToSeal,
+    TooFewToFreeze,
     UndeclaredKey,
     UnsignedRequest,
 )
@@ -66,7 +66,7 @@ def alone(tmp_path) -> Iterator[LocalCluster]:
 def spent(made: LocalCluster, place: int = 0) -> dict[str, float]:
     """What a third party finds in the helper's receipts."""
     address = made.helpers[place].process.address
-    page = httpx.get(f"{address}/v1/origins/{made.origin}/receipts").json()
+    page = httpx.get(f"{address}/v2/origins/{made.origin}/receipts").json()
     chain = [decode(json.dumps(each)) for each in page["receipts"]]
     found = trail.verify(chain, made.origin, made.helpers[place].name, made.documents)
     return {digest: each.epsilon for digest, each in found.spent().items()}
@@ -75,14 +75,14 @@ def spent(made: LocalCluster, place: int = 0) -> dict[str, float]:
 def test_replayed_reports_and_overlapping_datasets(running):
     attacker, first = Attacker(running), reports(running)
     digest = attacker.dataset("first", running.document, first)
-    # The same reports under another name: every one is refused, so there is nothing to seal.
+    # The same reports under another name: every one is refused, so there is nothing to freeze.
     for answer in attacker.send("again", running.document, first):
         assert answer.refused == {"Replayed": RECORDS}
-    # Half old, half new: the old half is refused, and what is sealed is the new one.
+    # Half old, half new: the old half is refused, and what is frozen is the new one.
     new = reports(running)
     answers = attacker.send("overlap", running.document, first[: RECORDS // 2] + new[: RECORDS // 2])
     assert [answer.refused for answer in answers] == [{"Replayed": RECORDS // 2}] * 2
-    other = attacker.seal("overlap", answers)
+    other = attacker.freeze("overlap", answers)
     # One report twice in one dataset counts once.
     (answer, _) = attacker.send("twice", running.document, [*new[RECORDS // 2 :], new[-1]])
     assert answer.refused == {"Replayed": 1}
@@ -95,16 +95,16 @@ def test_replayed_reports_and_overlapping_datasets(running):
     assert spent(running)[running.document.digest.hex()] == pytest.approx(8)
 
 
-def test_an_aborted_dataset_frees_its_reports_and_a_sealed_one_never_does(running):
+def test_an_aborted_dataset_frees_its_reports_and_a_frozen_one_never_does(running):
     attacker, stored = Attacker(running), reports(running)
     attacker.send("first", running.document, stored)
     for remote in attacker.remotes:
-        remote.delete("/v1/datasets/first", attacker.query("first"))
+        remote.delete("/v2/datasets/first", attacker.query("first"))
     attacker.dataset("second", running.document, stored)
     with pytest.raises(MaskedLarkError) as caught:
-        attacker.remotes[0].delete("/v1/datasets/second", attacker.query("second"))
-    assert "seal" in str(caught.value)
-    assert State.decode(attacker.remotes[0].get("/v1/datasets/second")).records == RECORDS
+        attacker.remotes[0].delete("/v2/datasets/second", attacker.query("second"))
+    assert "frozen" in str(caught.value)
+    assert State.decode(attacker.remotes[0].get("/v2/datasets/second")).records == RECORDS
 
 
 def test_repeated_reasked_and_concurrent_requests(running):
@@ -139,7 +139,7 @@ def test_two_origins(running):
     assert stranger.tries(request(1, digest)) == "unknown-dataset"
     # Reports that were made for one ad server are refused in another's dataset.
     for answer in stranger.send("theirs", theirs, stored):
-        assert answer.refused == {"OtherOrigin": RECORDS}
+        assert answer.refused == {"CannotOpen": RECORDS}
     # Nor can it open a dataset under a document of ours.
     with pytest.raises(MaskedLarkError) as caught:
         stranger.send("stolen", running.document, stored)
@@ -155,7 +155,7 @@ def test_forged_and_missing_signatures(running):
     digest = attacker.dataset("all", running.document, reports(running))
     asked, address = request(1, digest), running.helpers[0].process.address
     bare = httpx.post(
-        f"{address}/v1/releases", content=asked.encode(), headers={"content-type": datasets.JSON_TYPE}
+        f"{address}/v2/releases", content=asked.encode(), headers={"content-type": datasets.JSON_TYPE}
     )
     assert isinstance(problem.error_of(bare.status_code, bare.content), UnsignedRequest)
     own = SigningKey.generate(SystemRandomness())
@@ -165,7 +165,7 @@ def test_forged_and_missing_signatures(running):
         remote = running.signed(0)
         remote._http = http
         with pytest.raises(BadRequestSignature):
-            remote.post("/v1/releases", asked.encode(), datasets.JSON_TYPE)
+            remote.post("/v2/releases", asked.encode(), datasets.JSON_TYPE)
     assert spent(running) == {}
 
 
@@ -184,7 +184,7 @@ def test_another_parameter_version(running):
     # A new version with a larger budget: nothing made under the old one moves into it.
     new = running.publish(SETTINGS.replace("epsilon = 8.0", "epsilon = 80.0"))
     for answer in attacker.send("new", new, stored):
-        assert answer.refused == {"OtherParameters": RECORDS}
+        assert answer.refused == {"CannotOpen": RECORDS}
     assert attacker.tries(request(2, digest)) == "budget-exhausted"
     fresh = attacker.dataset("fresh", new, reports(running))
     assert attacker.tries(request(3, digest, fresh)) == "mixed-datasets"
@@ -228,7 +228,7 @@ def test_what_was_not_declared(running):
     assert attacker.tries(request(1, digest, noise=0.01)) == "noise-too-small"
     assert attacker.tries(request(2, digest, values=("euros",))) == "bad-arguments"
     assert attacker.tries(request(3, "00" * 32)) == "unknown-dataset"
-    with pytest.raises(TooFewToSeal):
+    with pytest.raises(TooFewToFreeze):
         attacker.dataset("few", running.document, reports(running, count=40))
     assert spent(running) == {}
-    assert Purpose.AGGREGATE.value == State.decode(attacker.remotes[0].get("/v1/datasets/all")).purpose
+    assert Purpose.AGGREGATE.value == State.decode(attacker.remotes[0].get("/v2/datasets/all")).purpose

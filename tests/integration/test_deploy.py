@@ -83,7 +83,7 @@ def test_a_unit_gives_no_more_than_is_needed(party):
     found = unit(party)
     assert {name: found[name] for name in HARD} == {name: [value] for name, value in HARD.items()}
     assert re.fullmatch(r"\d+[MG]", found["MemoryMax"][0])
-    assert int(found["LimitNOFILE"][0]) >= Serving().most_connections + 256
+    assert int(found["LimitNOFILE"][0]) >= Serving().max_connections + 256
     # It has room to drain for as long as the page says, and to finish.
     assert int(found["TimeoutStopSec"][0]) > 5 + Serving().stop_within_s + ENDS_WITHIN_S
 

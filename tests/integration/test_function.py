@@ -28,15 +28,16 @@ SETTINGS = f"""
 k = 100
 budget = {{epsilon = 8.0, delta = 1e-6}}
 training = {{adserver = {{epsilon = 8.0, delta = 1e-6}}, coalition = {{epsilon = 8.0, delta = 1e-6}}}}
+mechanisms.feature_times_label = {{kind = "gaussian", noise_floor = 1.0}}
 [models.{TAG}]
-features = {WIDTH}
+columns = [{{kind = "bytes", count = {WIDTH}}}]
 """
 
 
 class FeatureTimesLabel(Function):
     """The sum of x · y: for a binary label, each feature over those who converted."""
 
-    name = "feature-times-label"
+    name = "feature_times_label"
     purpose = Purpose.TRAIN
 
     def ask(self, document: Document, arguments: Arguments) -> Query:
@@ -74,13 +75,13 @@ def test_a_function_of_one_file_runs_through_the_services(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
         with local_cluster(tmp_path, SETTINGS, SystemRandomness(), 3, helper_settings=settings) as made:
-            window = made.document.attribution_window_s + made.document.delay.most_s
+            window = made.document.attribution_window_s + made.document.delay.max_s
             population = Population(
-                made.document, made.recipients(), SystemClock().now() - window - 3600, SystemRandomness()
+                made.document, made.sealing_keys(), SystemClock().now() - window - 3600, SystemRandomness()
             )
             made.upload(population.train(TAG, features, [labels]))
             with made.client() as client:
-                client.freeze("trained", 0, next_second(), Purpose.TRAIN)
+                client.select("trained", 0, next_second(), Purpose.TRAIN)
                 client.send("trained")
                 answered = client.ask(FeatureTimesLabel(), {"tag": TAG}, ["trained"], noise=2.0)
     found = answered.tables[0].columns[0][0]

@@ -23,7 +23,7 @@ from maskedlark.web.errors import StrangeAnswer
 from maskedlark.web.remote import Remote
 from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.wire import uploads
-from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, SEAL_TYPE
+from maskedlark.wire.datasets import CHUNK_TYPE, FREEZE_TYPE, JSON_TYPE
 from maskedlark.wire.steps import STEP_TYPE
 from tests.integration.hostile import (
     GIB,
@@ -56,12 +56,12 @@ MAX_GROWN = 64 * MIB
 UNSENT = 16 * MIB
 """What the kernel may keep of what was sent and never read."""
 REFUSED = range(400, 500)
-CBOR, OPENED = "application/cbor", f"opening={'0' * 32}"
+CBOR, OPENED = "application/cbor", f"attempt={'0' * 32}"
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Iterator[LocalCluster]:
-    serving = f"idle_s = {IDLE_S}\nmost_connections = {PLACES}"
+    serving = f"idle_s = {IDLE_S}\nmax_connections = {PLACES}"
     folder = tmp_path_factory.mktemp("stage")
     with local_cluster(folder, SETTINGS, SystemRandomness(), others=[OTHER], serving=serving) as found:
         found.publish(SETTINGS, OTHER)
@@ -81,21 +81,21 @@ def signed(made: LocalCluster, path: str, media_type: str, body: bytes = b"", or
     return request_signature.sign("POST", path, media_type, body, name, "helper-0", now, key)
 
 
-LARGE = ("chunk", "seal", "step")
+LARGE = ("chunk", "freeze", "step")
 TAKING = {
-    "reports": ("adserver", "/reports", uploads.CONTENT_TYPE, 4 * MIB),
-    "documents": ("service", "/v1/documents", JSON_TYPE, MIB),
-    "keys": ("service", "/v1/keys?helper=helper-0", CBOR, MIB),
-    "begin": ("helper", "/v1/datasets/d", JSON_TYPE, 1 << 12),
-    "chunk": ("helper", f"/v1/datasets/d/chunks/0?{OPENED}", CHUNK_TYPE, 16 * MIB),
-    "seal": ("helper", f"/v1/datasets/d/seal?{OPENED}", SEAL_TYPE, 32 * MIB),
-    "releases": ("helper", "/v1/releases", JSON_TYPE, 1 << 18),
-    "explain": ("helper", "/v1/explain", JSON_TYPE, 1 << 18),
-    "make a seed": ("helper", f"/v1/seeds/{'0' * 64}", NO_BODY_TYPE, 0),
-    "seed": ("helper", f"/v1/seeds/{'0' * 64}/message", JSON_TYPE, 1 << 14),
-    "session": ("helper", "/v1/sessions", JSON_TYPE, 1 << 18),
-    "step": ("helper", f"/v1/sessions/{'0' * 32}/steps/0", STEP_TYPE, 8 * MIB),
-    "close": ("helper", f"/v1/sessions/{'0' * 32}/close", NO_BODY_TYPE, 0),
+    "reports": ("adserver", "/v2/reports", uploads.CONTENT_TYPE, 4 * MIB),
+    "documents": ("service", "/v2/documents", JSON_TYPE, MIB),
+    "keys": ("service", "/v2/keys?helper=helper-0", CBOR, MIB),
+    "begin": ("helper", "/v2/datasets/d", JSON_TYPE, 1 << 12),
+    "chunk": ("helper", f"/v2/datasets/d/chunks/0?{OPENED}", CHUNK_TYPE, 16 * MIB),
+    "freeze": ("helper", f"/v2/datasets/d/freeze?{OPENED}", FREEZE_TYPE, 32 * MIB),
+    "releases": ("helper", "/v2/releases", JSON_TYPE, 1 << 18),
+    "explain": ("helper", "/v2/explain", JSON_TYPE, 1 << 18),
+    "make a seed": ("helper", f"/v2/seeds/{'0' * 64}", NO_BODY_TYPE, 0),
+    "seed": ("helper", f"/v2/seeds/{'0' * 64}/message", JSON_TYPE, 1 << 14),
+    "session": ("helper", "/v2/sessions", JSON_TYPE, 1 << 18),
+    "step": ("helper", f"/v2/sessions/{'0' * 32}/steps/0", STEP_TYPE, 8 * MIB),
+    "close": ("helper", f"/v2/sessions/{'0' * 32}/close", NO_BODY_TYPE, 0),
 }
 """Every endpoint that one sends to: whose, where, what, and how much at most."""
 
@@ -172,9 +172,9 @@ def test_a_gigabyte_that_is_not_announced_is_read_to_the_limit(made, name):
     with ThreadPoolExecutor(3) as attackers:
         sent = [attackers.submit(send_without_end, target, True) for _ in range(3)]
         assert is_well(process)
-    assert max(each.result() for each in sent) < target.most_bytes + UNSENT
+    assert max(each.result() for each in sent) < target.max_bytes + UNSENT
     assert is_well(process)
-    assert memory.grown() < 3 * 3 * target.most_bytes + MAX_GROWN // 2
+    assert memory.grown() < 3 * 3 * target.max_bytes + MAX_GROWN // 2
 
 
 def junk(made: LocalCluster, batches: int) -> None:
@@ -283,13 +283,13 @@ def test_a_service_cannot_send_a_bomb_to_its_client(encoding):
         if encoding == "gzip":
             assert len(httpx.get(address).content) > 100 * len(body)  # As httpx would have it.
         with Remote(address) as remote, pytest.raises(StrangeAnswer, match="compressed"):
-            remote.get("/v1/keys")
+            remote.get("/v2/keys")
 
 
 def test_slow_senders_are_cut_off_and_shut_nobody_out(made):
     """More of them than there are places: half drip a byte a second of a head, half of a body."""
     target = target_of(made, "reports")
-    heads = [b"POST /reports HTTP/1.1\r\nx: "] * 200
+    heads = [b"POST /v2/reports HTTP/1.1\r\nx: "] * 200
     bodies = [head(target, "content-length: 100000")] * 200
     memory = Memory(made.adserver.pid)
     report = uploads.encode_batch([b"\x01"])

@@ -53,13 +53,13 @@ class People:
         return [self.campaign.tolist(), self.place.tolist(), self.age.tolist()]
 
     def reported(self, made: LocalCluster, pool) -> None:
-        population = Population(made.document, made.recipients(), _seen(made), SystemRandomness(), pool)
+        population = Population(made.document, made.sealing_keys(), _seen(made), SystemRandomness(), pool)
         made.upload(population.measure(self.keys(), [self.bought, self.euros]))
 
 
 def _seen(made: LocalCluster) -> int:
     """So long ago that every browser has waited long enough."""
-    return SystemClock().now() - made.document.attribution_window_s - made.document.delay.most_s - 3600
+    return SystemClock().now() - made.document.attribution_window_s - made.document.delay.max_s - 3600
 
 
 def check(table, wanted: dict[Group, dict[str, int]]) -> None:
@@ -91,10 +91,10 @@ def test_every_group_is_within_its_interval(helpers, kind, browsers, tmp_path, r
         people.reported(made, pool)
         end = next_second()
         with made.client() as client:
-            client.freeze("all", 0, end, Purpose.AGGREGATE)
-            sealed = client.send("all")
-            assert sealed.records is not None
-            assert browsers < sealed.records < 1.3 * browsers, "fakes are among them"
+            client.select("all", 0, end, Purpose.AGGREGATE)
+            frozen = client.send("all")
+            assert frozen.records is not None
+            assert browsers < frozen.records < 1.3 * browsers, "fakes are among them"
             tables = client.query(
                 ["count", "bought", "euros"],
                 by=[["campaign"], ["campaign", "place"], []],
@@ -136,10 +136,10 @@ def check_receipts(made: LocalCluster) -> None:
     import httpx
 
     for helper in made.helpers:
-        page = httpx.get(f"{helper.process.address}/v1/origins/{made.origin}/receipts").json()
+        page = httpx.get(f"{helper.process.address}/v2/origins/{made.origin}/receipts").json()
         chain = [decode(json.dumps(each)) for each in page["receipts"]]
         found = trail.verify(chain, made.origin, helper.name, made.documents)
         kinds = [receipt.kind for receipt in found.receipts]
-        assert kinds == ["sealed", "release", "release"]
+        assert kinds == ["frozen", "release", "release"]
         # Nine columns with noise 9 and one with noise 4.
         assert found.spent()[made.document.digest.hex()].epsilon == pytest.approx(1.25)

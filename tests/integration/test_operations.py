@@ -33,7 +33,6 @@ from maskedlark.simulate.services import free_port
 from maskedlark.web import key_file
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.wire import uploads
-from maskedlark.wire.report import Recipient
 from tests.integration.waiting import next_second
 
 ROOT = Path(__file__).parents[2]
@@ -203,13 +202,13 @@ class Operators:
         with ParameterClient(*arguments, SystemClock(), pins) as client:
             document, now = client.latest(found.origin), SystemClock().now()
             keys = [client.keys(each.name, key_file.public(each.identity)) for each in document.helpers]
-        recipients = tuple(Recipient(each.helper, each.current(now)) for each in keys)
-        seen = now - document.attribution_window_s - document.delay.most_s - 3600
-        population = Population(document, recipients, seen, SystemRandomness(), None)
+        sealing = tuple(each.current(now) for each in keys)
+        seen = now - document.attribution_window_s - document.delay.max_s - 3600
+        population = Population(document, sealing, seen, SystemRandomness(), None)
         rows = [["spring", "autumn"][i % 2] for i in range(REPORTS)]
         for batch in population.measure([rows], [np.arange(REPORTS) % 4 // 2]):
             answer = httpx.post(
-                f"{self.address('ads')}/reports",
+                f"{self.address('ads')}/v2/reports",
                 content=uploads.encode_batch(batch),
                 headers={"content-type": uploads.CONTENT_TYPE},
             )
@@ -240,7 +239,7 @@ def test_from_nothing_to_two_helpers(operators):
         said[number] = operators.type(machine.partition(",")[0], commands)
     printed = "".join(said.values())
     assert printed.count('"status":"ready"') == 5
-    assert f"{REPORTS} of {REPORTS} reports sealed at every helper" in printed
+    assert f"{REPORTS} of {REPORTS} reports frozen at every helper" in printed
     assert re.search(r"autumn +\d+", printed)
     assert "version 2" in printed
     operators.stop()

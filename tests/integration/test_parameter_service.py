@@ -86,7 +86,7 @@ def running(tmp_path):
 
 def publish(url, drafted):
     with Remote(url) as remote:
-        return chain.decode(remote.post("/v1/documents", chain.sign(drafted, DOCUMENT_KEY).encode(), JSON))
+        return chain.decode(remote.post("/v2/documents", chain.sign(drafted, DOCUMENT_KEY).encode(), JSON))
 
 
 def test_publish_fetch_stop_and_start(running):
@@ -112,7 +112,7 @@ def test_a_helper_s_keys_cross_as_they_were_signed(running):
     published = PublishedKey(OpeningKey.generate(SystemRandomness()).sealing, now - 10, now + 1000)
     made = KeyConfiguration("helper-0", identity.verifying, "https://helper.example", 1, (published,))
     with Remote(running.url) as remote:
-        remote.post("/v1/keys", made.sign(identity), CBOR, {"helper": "helper-0"})
+        remote.post("/v2/keys", made.sign(identity), CBOR, {"helper": "helper-0"})
     assert running.client().keys("helper-0", identity.verifying) == made
 
 
@@ -165,7 +165,7 @@ def test_an_endless_body_is_cut_off(running):
             yield bytes(1 << 16)
 
     try:
-        answer = httpx.post(f"{running.url}/v1/documents", content=endless(), timeout=20)
+        answer = httpx.post(f"{running.url}/v2/documents", content=endless(), timeout=20)
         assert answer.status_code == 413
     except httpx.TransportError:
         pass  # Hung up while we were still talking: as good.

@@ -125,7 +125,7 @@ def browse(made: LocalCluster) -> None:
     """One real browser: sees, buys, and reports to an ad server that is away, and then to the real one."""
     clock, most = FixedClock(SystemClock().now() - 9 * DAY_S), Budget(epsilon=100, delta=1e-3)
     trusted = tuple(helper.identity for helper in made.document.helpers)
-    policy = Policy(trusted_helpers=trusted, most=most, most_coalition=most)
+    policy = Policy(trusted_helpers=trusted, max_budget=most, max_coalition=most)
     store = Store(made.folder / "browser.sqlite")
     browser = Browser(store, made.parameters, policy, clock, made.rng)
     browser.register_source(
@@ -180,13 +180,13 @@ def test_nothing_secret_is_in_a_log_a_metric_an_error_or_what_a_command_prints(r
     made.upload([others])
     end = next_second()
     with made.client() as client:
-        client.freeze("monday", 0, end)
+        client.select("monday", 0, end)
         client.send("monday")
     said = [*commands(made)]
     attacker = Attacker(made)
-    sealed = attacker.dataset("planted", made.document, again[9:])
-    answer = attacker.ask(question(sealed, "sums"))
-    said += provoke(made, again, sealed)
+    frozen = attacker.dataset("planted", made.document, again[9:])
+    answer = attacker.ask(question(frozen, "sums"))
+    said += provoke(made, again, frozen)
     needles += noise_of(made)
     said += [(f"metrics of {page}", httpx.get(f"{page}/metrics").content) for page in pages]
     said += [("logs", log.read_bytes()), ("the browser's log", caplog.text.encode())]
@@ -203,7 +203,7 @@ def test_nothing_secret_is_in_a_log_a_metric_an_error_or_what_a_command_prints(r
     assert planted.found(needles, answer) == {"what they saw"}
     leak = uploads.encode_batch([clumsy.LEAKS + reports[20]])
     headers = {"content-type": uploads.CONTENT_TYPE}
-    made.http.post(f"{made.adserver.address}/reports", content=leak, headers=headers)
+    made.http.post(f"{made.adserver.address}/v2/reports", content=leak, headers=headers)
     assert planted.found(needles, log.read_bytes()) == {"body"}
     last = b"".join(rest_of(each) for each in sides.services(made))
     assert planted.found(needles, last) == set()
@@ -218,13 +218,13 @@ def settings(folder: Path, party: str, url: str) -> Path:
     public, away = identity.verifying.public.hex(), "http://127.0.0.1:1"
     service = f'parameter_service = "{away}"\nservice_key = "{public}"\n'
     pins = f'[origins]\n"ads.example" = "{public}"\n'
-    policy = f"[policy]\ntrusted_helpers = ['{public}']\nmost = {{epsilon = 8, delta = 1e-6}}\n"
+    policy = f"[policy]\ntrusted_helpers = ['{public}']\nmax_budget = {{epsilon = 8, delta = 1e-6}}\n"
     text = {
         "parameters": f'key = "some.key"\n{pins}[helpers]\n',
         "adserver": f'origin = "ads.example"\nkey = "some.key"\ncache = "cache"\n{service}'
         f'origin_key = "{public}"\n',
         "helper": f'name = "helper-0"\nfolder = "state"\naddress = "{away}"\n{service}{pins}{policy}'
-        "most_coalition = {epsilon = 40, delta = 1e-6}\n",
+        "max_coalition = {epsilon = 40, delta = 1e-6}\n",
     }
     if party == "helper":
         now = SystemClock().now()

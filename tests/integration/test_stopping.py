@@ -9,7 +9,7 @@ import pytest
 
 from maskedlark.simulate.services import Process
 from maskedlark.wire import uploads
-from tests.integration.uploading import PATIENCE_S, command, made, stored, uploading
+from tests.integration.uploading import PATIENCE_S, command, made, parameter_service, stored, uploading
 from tests.unit.browser.outbox import MemoryOutbox
 
 BROWSERS = 6
@@ -23,12 +23,13 @@ def url(tmp_path):
 @pytest.fixture
 def start(url, tmp_path):
     def prepared(**serving):
-        words = command(url, tmp_path)[1:]
+        words = command(url, tmp_path, service)[1:]
         with (tmp_path / "adserver.toml").open("a") as settings:
             settings.write("[serving]\n" + "".join(f"{key} = {value}\n" for key, value in serving.items()))
         return Process(words)
 
-    return prepared
+    with parameter_service(tmp_path) as service:
+        yield prepared
 
 
 def test_who_heeds_ready_is_answered_to_the_last_request(start, url):
@@ -43,7 +44,7 @@ def test_who_heeds_ready_is_answered_to_the_last_request(start, url):
                 if draining.is_set():
                     return count
                 answer = client.post(
-                    f"{server.address}/reports",
+                    f"{server.address}/v2/reports",
                     content=uploads.encode_batch([report]),
                     headers={"content-type": uploads.CONTENT_TYPE},
                 )

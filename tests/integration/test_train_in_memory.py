@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from maskedlark.core import sharing
-from maskedlark.core.declared import Model
+from maskedlark.core.declared import Bytes, Model
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
 from maskedlark.exact.clip import Clip
@@ -28,7 +28,7 @@ Step = Callable[[Floats, NDArray[np.intp]], NDArray[np.float64]]
 
 def masked_step(network: Network, space: LabelSpace, x: np.ndarray, y: np.ndarray, clip: Clip) -> Step:
     """What browsers send once, two helpers compute, and the ad server adds up."""
-    model, secret = Model("tag", x.shape[1], (space,)), FixedRandomness(b"masks")
+    model, secret = Model("tag", (Bytes(x.shape[1]),), (space,)), FixedRandomness(b"masks")
     shown, masks = model.mask([y], np.ones(len(y), bool), secret)
     ids = sharing.random_rows(len(y), sharing.ID_BYTES, secret)
     shares = sharing.split(masks, ids, Purpose.TRAIN, 2, secret)

@@ -35,7 +35,7 @@ from maskedlark.training import load
 from maskedlark.training.begin import begin
 from maskedlark.training.client import Client
 from maskedlark.training.training import Training
-from tests.integration.taught import RECORDS, SETTINGS, TAG, flat, loop, model, sealed, table, taken, twin
+from tests.integration.taught import RECORDS, SETTINGS, TAG, flat, frozen, loop, model, table, taken, twin
 
 OPTIONS = {"loss": "bce", "tag": TAG, "noise": 1.0, "delta": 1e-5, "bits": 8}
 
@@ -70,10 +70,10 @@ class Services:
 def running(folder) -> Iterator[Services]:
     with local_cluster(folder, SETTINGS, SystemRandomness(), 3) as made, made.client() as client:
         documents = {3: made.document}
-        sealed(made, client, "of-3")
+        frozen(made, client, "of-3")
         two = replace(made, helpers=made.helpers[:2])
         documents[2] = two.publish(SETTINGS)
-        sealed(made, client, "of-2")
+        frozen(made, client, "of-2")
         yield Services(made, client, documents)
 
 
@@ -103,8 +103,8 @@ def test_other_batches_too(services, options, chosen):
     found = loop(training, chosen)
     assert np.array_equal(found, services.in_memory(training, 2, chosen, **options, steps=2))
     (opened, *_) = training.receipts.values()
-    assert opened.course is not None
-    assert opened.course == training.plan().course
+    assert opened.session_charge is not None
+    assert opened.session_charge == training.plan().session_charge
 
 
 def test_what_a_session_costs_is_what_was_planned_and_some_of_it_comes_back(services):
@@ -232,8 +232,8 @@ def test_a_run_over_http_gives_the_weights_of_the_run_in_memory(services, helper
     assert np.array_equal(found, services.in_memory(training, helpers, held_out=0.1, **options))
     assert len(training.receipts) == helpers
     for opened in training.receipts.values():
-        assert opened.course is not None
-        assert opened.course == training.plan().course
+        assert opened.session_charge is not None
+        assert opened.session_charge == training.plan().session_charge
         assert opened.balance.charged_epsilon == pytest.approx(training.plan().epsilon, rel=1e-9)
 
 

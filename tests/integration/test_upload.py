@@ -15,9 +15,17 @@ import httpx
 import pytest
 
 from maskedlark.browser.upload import Progress
-from maskedlark.storage.engine import file_of
+from maskedlark.simulate.services import free_port
 from maskedlark.wire.uploads import CONTENT_TYPE, encode_batch
-from tests.integration.uploading import PATIENCE_S, command, made, stored, uploader, uploading
+from tests.integration.uploading import (
+    PATIENCE_S,
+    command,
+    made,
+    parameter_service,
+    stored,
+    uploader,
+    uploading,
+)
 from tests.unit.browser.outbox import MemoryOutbox
 
 
@@ -32,27 +40,32 @@ def url(tmp_path):
 
 
 @contextlib.contextmanager
-def ad_server(database: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def process(words: list[str]) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """A process of its own, ended with the block whatever happens."""
-    file = file_of(database)
-    assert file is not None
-    with subprocess.Popen(command(database, file.parent), stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as started:
         try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
+            assert started.stdout is not None
+            line = started.stdout.readline()
             assert line.startswith("listening on http://127.0.0.1:"), line
-            yield line.split()[-1], process
+            yield line.split()[-1], started
         finally:
-            process.kill()
+            started.kill()
 
 
-def test_a_killed_ad_server_loses_nothing_that_it_acknowledged_and_doubles_nothing(url):
+@pytest.fixture
+def ad_server(url, tmp_path):
+    """Starts one, as often as a test likes."""
+    with parameter_service(tmp_path) as service:
+        yield lambda: process(command(url, tmp_path, service))
+
+
+def test_a_killed_ad_server_loses_nothing_that_it_acknowledged_and_doubles_nothing(ad_server, url):
     sent = made(400)
     outbox = MemoryOutbox(sent)
     for _ in range(6):
         progress = threading.Semaphore(0)
         outbox.on_acknowledge = progress.release
-        with ad_server(url) as (address, process), uploading(address, outbox):
+        with ad_server() as (address, process), uploading(address, outbox):
             # A few batches come through, and the next ones are under way when it is killed.
             for _ in range(5):
                 assert progress.acquire(timeout=PATIENCE_S)
@@ -62,7 +75,7 @@ def test_a_killed_ad_server_loses_nothing_that_it_acknowledged_and_doubles_nothi
         assert len(found) == len(set(found))
         assert set(outbox.acknowledged.values()) <= set(found) <= set(sent)
         assert len(outbox.acknowledged) < len(sent)
-    with ad_server(url) as (address, process), httpx.Client() as client:
+    with ad_server() as (address, process), httpx.Client() as client:
         assert uploader(address, client, outbox).send_due().refused == 0
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0
@@ -76,10 +89,10 @@ def when_empty(outbox: MemoryOutbox) -> threading.Event:
     return finished
 
 
-def test_browsers_that_send_the_same_reports_at_once_are_counted_once(url):
+def test_browsers_that_send_the_same_reports_at_once_are_counted_once(ad_server, url):
     sent = made(60)
     several = [MemoryOutbox(sent) for _ in range(4)]
-    with ad_server(url) as (address, _), contextlib.ExitStack() as stack:
+    with ad_server() as (address, _), contextlib.ExitStack() as stack:
         done = [when_empty(outbox) for outbox in several]
         for outbox in several:
             stack.enter_context(uploading(address, outbox))
@@ -87,14 +100,35 @@ def test_browsers_that_send_the_same_reports_at_once_are_counted_once(url):
     assert sorted(stored(url)) == sorted(sent)
 
 
+def test_an_ad_server_starts_without_the_parameter_service_and_loses_nothing(url, tmp_path):
+    sent = made(40)
+    outbox = MemoryOutbox(sent)
+    finished, port = when_empty(outbox), free_port()
+    words = command(url, tmp_path, f"http://127.0.0.1:{port}")
+    with process(words) as (address, _), httpx.Client() as client:
+        answer = client.post(
+            f"{address}/reports", content=encode_batch(sent), headers={"content-type": CONTENT_TYPE}
+        )
+        assert (answer.status_code, answer.json()["type"]) == (503, "/problems/service-away")
+        assert client.get(f"{address}/ready").status_code == 200
+        with parameter_service(tmp_path, port), uploading(address, outbox):
+            assert finished.wait(PATIENCE_S)
+        assert not outbox.refusals
+    # It is away again. An ad server that starts now has seen the document before.
+    with process(words) as (address, _), httpx.Client() as client:
+        more = made(10, b"more")
+        assert uploader(address, client, MemoryOutbox(more)).send_due() == Progress(10, 0)
+    assert sorted(stored(url)) == sorted(sent + more)
+
+
 def request_head(length: int) -> bytes:
-    head = f"POST /reports HTTP/1.1\r\nHost: ads.example\r\nContent-Type: {CONTENT_TYPE}\r\n"
+    head = f"POST /v2/reports HTTP/1.1\r\nHost: ads.example\r\nContent-Type: {CONTENT_TYPE}\r\n"
     return (head + f"Content-Length: {length}\r\n\r\n").encode()
 
 
-def test_an_upload_that_has_begun_is_finished_when_the_server_is_told_to_stop(url):
+def test_an_upload_that_has_begun_is_finished_when_the_server_is_told_to_stop(ad_server, url):
     body = encode_batch(made(10))
-    with ad_server(url) as (address, process):
+    with ad_server() as (address, process):
         parsed = httpx.URL(address)
         with socket.create_connection((parsed.host, parsed.port or 0), timeout=PATIENCE_S) as link:
             link.sendall(request_head(len(body)) + body[:100])
@@ -109,14 +143,16 @@ def test_an_upload_that_has_begun_is_finished_when_the_server_is_told_to_stop(ur
     assert len(stored(url)) == 10
 
 
-def test_a_body_over_the_limit_is_refused_while_it_comes(url):
-    with ad_server(url) as (address, _):
+def test_a_body_over_the_limit_is_refused_while_it_comes(ad_server, url):
+    with ad_server() as (address, _):
         for length in (None, 5 << 20):
             headers = {"content-type": CONTENT_TYPE}
             chunks = (bytes(1 << 16) for _ in range(80))
             content = b"\x01" + b"".join(chunks) if length else chunks
             with contextlib.suppress(httpx.WriteError, httpx.ReadError):  # it may have hung up on us already
-                assert httpx.post(f"{address}/reports", content=content, headers=headers).status_code == 413
+                assert (
+                    httpx.post(f"{address}/v2/reports", content=content, headers=headers).status_code == 413
+                )
         with httpx.Client() as client:
             assert uploader(address, client, MemoryOutbox(made(3))).send_due() == Progress(3, 0)
     assert len(stored(url)) == 3

@@ -1,4 +1,4 @@
-"""Waiting for the clock: a second that is over gets no more reports, and can be frozen."""
+"""Waiting for the clock: a second that is over gets no more reports, and can be selected."""
 
 import time
 

@@ -8,251 +8,272 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maskedlark.core import field
-from maskedlark.core.candidates import Pair, Sample
-from maskedlark.core.declared import Measure, Model, Value
-from maskedlark.core.labels import LabelSpace
+from maskedlark.core.declared import Bag, Category
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import DoesNotFit
+from maskedlark.errors import TrailingBytes, Truncated, WrongLength
 from maskedlark.randomness import FixedRandomness
-from maskedlark.wire import columns, payload, report
-from maskedlark.wire.acceptance import DatasetOpener, Terms
-from maskedlark.wire.columns import AggregateColumns, TrainColumns
+from maskedlark.wire.columns import ABSENT, CELL_BYTES
 from maskedlark.wire.decrypt import decrypt_parts
-from maskedlark.wire.hpke import OpeningKey
-from maskedlark.wire.report import Opener, PublicPart, Report
+from maskedlark.wire.report import Opener
 from tests.property.mutating import mutate
+from tests.property.sealing import HOUR, MODELS, STRANGER, Making, candidates_at, column_at, opener
 from tests.twins import opening as twin
 
-RNG = FixedRandomness(b"opening")
-KEYS = {key.key_id: key for key in (OpeningKey.generate(RNG) for _ in range(2))}
-STRANGER = OpeningKey.generate(RNG)
-NOW, LIFETIME_S = 480_000 * 3600 + 100, 24 * 3600
-TERMS = Terms("ads.example", b"d" * 32, LIFETIME_S, NOW)
-MEASURE = Measure(("campaign", "city"), (Value("euros", 0, 9),))
-MODELS = [
-    Model("all", 5),
-    Model("lla", 5),  # of the same form but for its tag
-    Model("two labels", 0, (LabelSpace.integers(-300, 300), LabelSpace.binary())),
-    Model("pair", 3, (LabelSpace.integers(-2, 3),), Pair()),
-    Model("sample", 3, (LabelSpace.integers(-300, 300), LabelSpace.binary()), Sample(3)),
-]
-UNKNOWN = Model("unknown", 5)
-
-
-def opener(purpose: Purpose, place: int, bound: bool) -> Opener:
-    declared = MEASURE if purpose is Purpose.AGGREGATE else {model.tag: model for model in MODELS}
-    size = payload.size([MEASURE] if purpose is Purpose.AGGREGATE else [*MODELS, UNKNOWN])
-    if bound:
-        return DatasetOpener("helper", place, KEYS, declared, size, TERMS)
-    return Opener("helper", place, KEYS, declared, size)
-
-
-class Making:
-    """One part in the making: every step can be got wrong."""
-
-    def __init__(self, using: Opener, rng: FixedRandomness) -> None:
-        self.opener, self.rng = using, rng
-        self.size, self.place, self.purpose = using.size, using.place, using.purpose
-        self.hour, self.origin, self.parameters = 480_000 - self.pick(20), "ads.example", b"d" * 32
-        self.key = list(KEYS.values())[self.pick(2)]
-        self.addressee = "helper"
-        self.salt = rng.bytes(16)
-        self.columns, self.secrets = self.shown()
-        self.secret = self.carried()
-        self.hashed = self.columns
-        self.body: bytes | None = None
-        self.padded: bytes | None = None
-
-    def pick(self, bound: int) -> int:
-        return int(self.rng.below(bound, 1)[0])
-
-    def shown(self) -> tuple[bytes, int]:
-        if self.opener.purpose is Purpose.AGGREGATE:
-            cities: list[str | int] = ["Rome", "", "é" * 32, 7, -3]
-            return self.aggregate({"campaign": self.pick(3), "city": cities[self.pick(5)]})
-        return self.train(MODELS[self.pick(len(MODELS))])
-
-    def aggregate(
-        self, keys: dict[str, str | int], values: tuple[str, ...] = ("euros",)
-    ) -> tuple[bytes, int]:
-        return AggregateColumns(keys, values).encode(), 1 + len(values)
-
-    def train(self, model: Model) -> tuple[bytes, int]:
-        labels = [[space.values[self.pick(len(space))]] for space in model.labels]
-        drawn, _ = model.mask(labels, np.array([True]), self.rng)
-        candidates = tuple(tuple(each[0].tolist()) for each in drawn)
-        return TrainColumns(model.tag, self.rng.bytes(model.features), candidates).encode(), model.secrets()
-
-    def carried(self) -> bytes:
-        if self.place:
-            return self.rng.bytes(16)
-        return field.to_bytes(self.rng.below(field.P, self.secrets))
-
-    def show(self, made: tuple[bytes, int]) -> None:
-        """Other columns, all the rest as it should be."""
-        self.columns, self.secrets = made
-        self.hashed, self.secret = self.columns, self.carried()
-
-    def padding(self) -> bytes:
-        body = self.body
-        if body is None:
-            body = payload.body(self.salt, self.secret, self.columns)
-        return payload.pad(body, self.size) if self.padded is None else self.padded
-
-    def part(self) -> bytes:
-        digest = columns.digest(self.hashed, self.salt, self.opener.purpose)
-        public = PublicPart(
-            self.rng.bytes(16), self.hour, self.origin, self.purpose, self.parameters, digest
-        ).encode()
-        bound = report.info(public, self.addressee, self.place, self.key.key_id)
-        sealed = self.key.sealing.seal(self.padding(), bound)
-        return Report(public, ((self.key.key_id, sealed),)).part(0)
-
-
+TAGS = [model.tag for model in MODELS]
 Fault = Callable[[Making], None]
 
 
-def with_bytes(change: Callable[[bytearray, Making], object]) -> Fault:
-    """A change of the padded payload, before it is sealed."""
-
+def other(**changes: object) -> Fault:
     def fault(making: Making) -> None:
-        padded = bytearray(making.padding())
-        change(padded, making)
-        making.padded = bytes(padded)
+        for name, value in changes.items():
+            setattr(making, name, value)
 
     return fault
 
 
-def mutated_columns(making: Making) -> None:
-    making.columns = making.hashed = mutate(making.columns, making.rng)[:90]
+def sealed_under(**changes: object) -> Fault:
+    """Sealed for a report of another layout: another origin, document or helper's name."""
+
+    def fault(making: Making) -> None:
+        theirs, place = making.sealed_for
+        making.sealed_for = replace(theirs, **changes), place  # type: ignore[arg-type]
+
+    return fault
 
 
-def mutated_payload(making: Making) -> None:
-    making.padded = (mutate(making.padding(), making.rng) + bytes(making.size))[: making.size]
+def share(data: bytes) -> Fault:
+    return lambda making: setattr(making, "secret", making.secret[: -len(data)] + data)
 
 
-def other_candidates(making: Making) -> None:
-    shown = TrainColumns("all", bytes(5), ((1, 0),))
-    making.show((shown.encode(), 2))
+def hashed_otherwise(making: Making) -> None:
+    making.hashed = making.salt + making.columns + b"x"
 
 
-def keyless(making: Making) -> None:
-    making.show(making.aggregate({"campaign": 1}))
+def padding(data: bytes) -> Fault:
+    return lambda making: setattr(making, "padding", data)
+
+
+def last_byte(making: Making) -> None:
+    room = making.opener.payload.size - making.record.secret.stop
+    making.padding = bytes(room - 1) + b"\1" if room else b""
+
+
+def cell(number: int, data: bytes) -> Fault:
+    """Another cell of a key; to train, other bytes of the columns."""
+    return lambda making: making.show(number * CELL_BYTES, data)
+
+
+def numbers(*entries: int) -> bytes:
+    return b"".join(entry.to_bytes(4, "big") for entry in entries)
+
+
+def places(*entries: int) -> bytes:
+    return b"".join(entry.to_bytes(2, "big") for entry in entries)
 
 
 FAULTS: dict[str, Fault] = {
     "none": lambda making: None,
-    "another origin": lambda making: setattr(making, "origin", "sda.example"),
-    "a longer origin": lambda making: setattr(making, "origin", "bads.example"),
-    "another document": lambda making: setattr(making, "parameters", b"e" * 32),
-    "last hour of life": lambda making: setattr(making, "hour", 480_000 - 24),
-    "first hour past life": lambda making: setattr(making, "hour", 480_000 - 25),
-    "a short hour": lambda making: setattr(making, "hour", 700),
-    "last hour ahead": lambda making: setattr(making, "hour", 480_048),
-    "first hour too far ahead": lambda making: setattr(making, "hour", 480_049),
-    "another purpose": lambda making: setattr(
-        making, "purpose", Purpose.TRAIN if making.purpose is Purpose.AGGREGATE else Purpose.AGGREGATE
+    "sealed for another origin": sealed_under(origin="sda.example"),
+    "sealed for a longer origin": sealed_under(origin="bads.example"),
+    "sealed under another document": sealed_under(parameters=b"e" * 32),
+    "sealed to another name": sealed_under(helpers=("other-0", "other-1", "o2", "o3", "o4")),
+    "sealed to another place": lambda making: setattr(
+        making, "sealed_for", (making.sealed_for[0], 1 - min(making.sealed_for[1], 1))
     ),
-    "another size": lambda making: setattr(making, "size", making.size + 32),
-    "a stranger's key": lambda making: setattr(making, "key", STRANGER),
-    "another helper's": lambda making: setattr(making, "addressee", "other"),
-    "another salt": lambda making: setattr(making, "hashed", making.columns + b"x"),
-    "mutated columns": mutated_columns,
-    "mutated payload": mutated_payload,
-    "columns then more": lambda making: making.show((making.columns + b"\0", making.secrets)),
-    "no columns": lambda making: making.show((b"", making.secrets)),
-    "columns of the other purpose": lambda making: making.show(
-        making.train(MODELS[0]) if making.purpose is Purpose.AGGREGATE else making.aggregate({"campaign": 1})
-    ),
-    "a key too few": keyless,
-    "a key too many": lambda making: making.show(making.aggregate({"campaign": 1, "city": 2, "town": 3})),
-    "other values": lambda making: making.show(making.aggregate({"campaign": 1, "city": 2}, ("visits",))),
-    "too long a key": lambda making: making.show(making.aggregate({"campaign": 1, "city": "x" * 65})),
-    "unknown tag": lambda making: making.show(making.train(UNKNOWN)),
-    "a feature too few": lambda making: making.show(making.train(replace(MODELS[0], features=4))),
-    "candidates in another order": other_candidates,
-    "a short secret": lambda making: setattr(making, "secret", making.secret[:-1]),
-    "no secret": lambda making: setattr(making, "secret", b""),
-    "a share of p": lambda making: setattr(
-        making, "secret", making.secret[:-8] + field.P.to_bytes(8, "little")
-    ),
-    "a share of all ones": lambda making: setattr(making, "secret", b"\xff" * len(making.secret)),
-    "a body then more": lambda making: setattr(
-        making, "body", payload.body(making.salt, making.secret, making.columns) + b"\0"
-    ),
-    "padding of one": with_bytes(lambda padded, _: padded.__setitem__(-1, 1)),
-    "another version": with_bytes(lambda padded, _: padded.__setitem__(0, 2)),
-    "a body longer than the payload": with_bytes(lambda padded, _: padded.__setitem__(1, 255)),
-    "a body cut short": with_bytes(lambda padded, _: padded.__setitem__(4, padded[4] ^ 1)),
-    "a flipped byte": with_bytes(
-        lambda padded, making: padded.__setitem__(making.pick(len(padded)), making.pick(256))
-    ),
+    "last hour of life": other(hour=HOUR - 18),
+    "an hour of 1970": other(hour=700),
+    "first hour past life": other(hour=HOUR - 19),
+    "last hour ahead": other(hour=HOUR + 48),
+    "first hour too far ahead": other(hour=HOUR + 49),
+    "the last hour of all": other(hour=(1 << 32) - 1),
+    "a stranger's key": other(key=STRANGER),
+    "another hash": hashed_otherwise,
+    "a share of p": share(field.P.to_bytes(8, "little")),
+    "a share of p - 1": share((field.P - 1).to_bytes(8, "little")),
+    "a share of all ones": share(b"\xff" * 8),
+    "padding of one": padding(b"\1"),
+    "padding at the end": last_byte,
+    "unknown model": lambda making: making.show(0, bytes([len(MODELS)])),
+    "model 255": lambda making: making.show(0, b"\xff"),
+    "too long a text": cell(0, bytes([65])),
+    "neither text nor number": cell(1, bytes([254])),
+    "a text that is not UTF-8": cell(1, b"\1\xff" + bytes(63)),
+    "a text, then more": cell(0, b"\1ab" + bytes(62)),
+    "a number, then more": cell(0, b"\xff" + bytes(8) + b"\1" + bytes(55)),
+    "a number of 64 bits": cell(0, b"\xff\x80" + bytes(63)),
+    "the first byte of the other columns": lambda making: making.show(1, bytes([making.pick(256)])),
+    "the last byte of the columns": lambda making: making.show(-1, bytes([making.pick(256)])),
 }
-MAKING = st.tuples(st.sampled_from(sorted(FAULTS)), st.sampled_from(["", "", "", "mutate", "flip"]))
+
+
+def of_model(tag: str, change: Fault) -> Fault:
+    """A fault in a record of this model; nothing where records are measured."""
+
+    def fault(making: Making) -> None:
+        if making.opener.layout.purpose is Purpose.TRAIN:
+            making.__init__(making.opener, making.rng, TAGS.index(tag))  # type: ignore[misc]
+            change(making)
+
+    return fault
+
+
+PAIR, SAMPLE, CATEGORIES, BAGS = (MODELS[TAGS.index(tag)] for tag in ("pair", "sample", "categories", "bags"))
+BAG, LAST_BAG = column_at(BAGS, Bag), column_at(BAGS, Bag, 1)
+FAULTS |= {
+    f"{tag}: {name}": of_model(tag, lambda making, at=at, data=data: making.show(at, data))  # type: ignore[misc]
+    for tag, name, at, data in [
+        ("pair", "both 0", candidates_at(PAIR), places(2, 2)),
+        ("pair", "none 0", candidates_at(PAIR), places(0, 1)),
+        ("pair", "just allowed", candidates_at(PAIR), places(5, 2)),
+        ("pair", "not in the space", candidates_at(PAIR), places(2, 6)),
+        ("pair", "far from the space", candidates_at(PAIR), places(2, 65_535)),
+        ("sample", "one twice", candidates_at(SAMPLE), places(300, 1, 1)),
+        ("sample", "none 0", candidates_at(SAMPLE), places(1, 2, 3)),
+        ("sample", "the second label's twice", candidates_at(SAMPLE) + 6, places(0, 0)),
+        ("sample", "the second label's from the first", candidates_at(SAMPLE) + 6, places(0, 2)),
+        ("categories", "the last", column_at(CATEGORIES, Category), numbers(6)),
+        ("categories", "one too high", column_at(CATEGORIES, Category), numbers(7)),
+        ("categories", "one absent", column_at(CATEGORIES, Category), numbers(ABSENT)),
+        ("categories", "the second too high", column_at(CATEGORIES, Category, 1), numbers(1 << 31)),
+        ("bags", "unsorted", BAG, numbers(1, 3, 2, 4)),
+        ("bags", "absent first", BAG, numbers(ABSENT, 1, 2, 3)),
+        ("bags", "one twice", BAG, numbers(1, 1, 2, ABSENT)),
+        ("bags", "empty", BAG, numbers(*[ABSENT] * 4)),
+        ("bags", "an entry too high", BAG, numbers(1, 2, 3, 9)),
+        ("bags", "an entry almost absent", BAG, numbers(1, 2, 3, ABSENT - 1)),
+        ("bags", "the last one unsorted", LAST_BAG, numbers(7, 6)),
+    ]
+}
+OUTSIDE = ["", "", "", "flip", "another byte in the payload", "a mutated payload"]
+MAKING = st.tuples(st.sampled_from(sorted(FAULTS)), st.sampled_from(OUTSIDE))
 
 
 def make(using: Opener, fault: str, outside: str, rng: FixedRandomness) -> bytes:
     """A part with a fault inside, outside, or none."""
     making = Making(using, rng)
     FAULTS[fault](making)
-    try:
-        part = making.part()
-    except DoesNotFit:
-        return b""
-    if outside == "mutate":
-        return mutate(part, rng)
+    payload = making.payload()
+    if outside == "a mutated payload":
+        payload = mutate(payload, rng).ljust(len(payload), b"\0")[: len(payload)]
+    if outside == "another byte in the payload":
+        at = making.pick(len(payload))
+        payload = payload[:at] + bytes([making.pick(256)]) + payload[at + 1 :]
+    part = making.part(payload)
     if outside == "flip":
         at = making.pick(len(part))
         return part[:at] + bytes([part[at] ^ 1 + making.pick(255)]) + part[at + 1 :]
     return part
 
 
-@pytest.mark.parametrize("place", [0, 1])
-@pytest.mark.parametrize("purpose", list(Purpose))
-@settings(max_examples=40, deadline=None)
-@given(st.lists(MAKING, max_size=24), st.booleans(), st.binary(max_size=6))
-def test_many_at_once_are_as_each_by_itself(purpose, place, made, bound, seed):
-    using, rng = opener(purpose, place, bound), FixedRandomness(seed)
-    parts = [make(using, fault, outside, rng) for fault, outside in made]
+def agree(using: Opener, parts: list[bytes]) -> list[str | None]:
+    """The errors of all parts, if both say the same."""
     expected = twin.one_by_one(using, parts)
-    opened = decrypt_parts(using, parts)
+    opened = decrypt_parts(using, b"".join(parts))
     assert twin.as_records(opened) == expected
     assert opened.verdicts.refused == Counter(each for each in expected if isinstance(each, str))
     assert opened.verdicts.accepted.tolist() == [not isinstance(each, str) for each in expected]
+    return [each if isinstance(each, str) else None for each in expected]
 
 
+@pytest.mark.parametrize(("helpers", "place"), [(2, 0), (2, 1), (3, 2), (5, 0), (5, 4)])
+@pytest.mark.parametrize("purpose", list(Purpose))
+@settings(max_examples=25, deadline=None)
+@given(st.lists(MAKING, max_size=24), st.sampled_from([0, 0, 3]), st.binary(max_size=6))
+def test_many_at_once_are_as_each_by_itself(purpose, helpers, place, made, proof, seed):
+    using, rng = opener(purpose, place, helpers, proof), FixedRandomness(seed)
+    agree(using, [make(using, fault, outside, rng) for fault, outside in made])
+
+
+SEALED = {name: "CannotOpen" for name in FAULTS if name.startswith("sealed ")}
 REASONS = {
-    "another origin": "OtherOrigin",
-    "another document": "OtherParameters",
+    **SEALED,
+    "an hour of 1970": "PastLifetime",
     "first hour past life": "PastLifetime",
-    "a short hour": "PastLifetime",
     "first hour too far ahead": "FromTheFuture",
-    "another purpose": "WrongPurpose",
-    "another size": "WrongLength",
+    "the last hour of all": "FromTheFuture",
     "a stranger's key": "WrongHelper",
-    "another helper's": "CannotOpen",
-    "another salt": "WrongColumnHash",
-    "columns then more": "TrailingBytes",
-    "unknown tag": "NotAsDeclared",
-    "a feature too few": "NotAsDeclared",
-    "candidates in another order": "NotAsDeclared",
-    "a short secret": "WrongLength",
-    "a share of p": "NotInField",
-    "a body then more": "TrailingBytes",
-    "padding of one": "BadPadding",
-    "another version": "UnsupportedVersion",
-    "a body longer than the payload": "Truncated",
+    "another hash": "WrongColumnHash",
+}
+TRAINING = REASONS | {
+    "unknown model": "NotAsDeclared",
+    "model 255": "NotAsDeclared",
+    "pair: both 0": "NotAsDeclared",
+    "pair: none 0": "NotAsDeclared",
+    "pair: not in the space": "NotAsDeclared",
+    "pair: far from the space": "NotAsDeclared",
+    "sample: one twice": "NotAsDeclared",
+    "sample: none 0": "NotAsDeclared",
+    "sample: the second label's twice": "NotAsDeclared",
+    "sample: the second label's from the first": "NotAsDeclared",
+    "categories: one too high": "NotAsDeclared",
+    "categories: one absent": "NotAsDeclared",
+    "categories: the second too high": "NotAsDeclared",
+    "bags: unsorted": "NotAsDeclared",
+    "bags: absent first": "NotAsDeclared",
+    "bags: an entry too high": "NotAsDeclared",
+    "bags: an entry almost absent": "NotAsDeclared",
+    "bags: the last one unsorted": "NotAsDeclared",
+}
+MEASURING = REASONS | {
+    "too long a text": "WrongType",
+    "neither text nor number": "WrongType",
+    "a text that is not UTF-8": "WrongType",
+    "a text, then more": "BadPadding",
+    "a number, then more": "BadPadding",
+    "a number of 64 bits": "OutOfRange",
+}
+FIRST = {"a share of p": "NotInField", "a share of all ones": "NotInField"}
+"""Only helper 0 has elements; every seed is one."""
+GOOD = {
+    "none",
+    "last hour of life",
+    "last hour ahead",
+    "a share of p - 1",
+    "pair: just allowed",
+    "categories: the last",
+    "bags: one twice",
+    "bags: empty",
 }
 
 
-def test_every_kind_of_refusal_is_reached_and_named():
-    using = opener(Purpose.TRAIN, 0, bound=True)
-    parts = [make(using, fault, "", FixedRandomness(fault.encode())) for fault in REASONS]
-    verdicts = decrypt_parts(using, parts).verdicts
-    assert {fault: verdicts[part] for part, fault in enumerate(REASONS)} == REASONS
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("purpose", list(Purpose))
+def test_every_kind_of_refusal_is_reached_and_named(purpose, place):
+    using = opener(purpose, place)
+    reasons = TRAINING if purpose is Purpose.TRAIN else MEASURING
+    expected = dict.fromkeys(GOOD) | reasons | (FIRST if place == 0 else {})
+    parts = [make(using, fault, "", FixedRandomness(fault.encode())) for fault in expected]
+    assert dict(zip(expected, agree(using, parts), strict=True)) == expected
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_every_byte_after_a_smaller_record_is_zero(place):
+    using, rng = opener(Purpose.TRAIN, place), FixedRandomness(b"padding")
+    parts = []
+    for model, record in enumerate(using.payload.records):
+        making = Making(using, rng, model)
+        for at in range(record.secret.stop, using.payload.size, 97):
+            payload = bytearray(making.payload())
+            payload[at] = 1
+            parts.append(making.part(bytes(payload)))
+    assert set(agree(using, parts)) == {"BadPadding"}
+
+
+@pytest.mark.parametrize("purpose", list(Purpose))
+def test_parts_of_another_size_are_refused_before_any_is_opened(purpose):
+    using = opener(purpose, 0)
+    part = make(using, "none", "", FixedRandomness(b"size"))
+    for data in (part[:-1], part * 2 + b"\0"):
+        with pytest.raises(WrongLength, match="no whole number"):
+            decrypt_parts(using, data)
+    with pytest.raises(Truncated):
+        using.open(part[:-1])
+    with pytest.raises(TrailingBytes):
+        using.open(part + b"\0")
+    with pytest.raises(WrongLength):
+        using.payload.decode(bytes(using.payload.size - 1), bytes(32))

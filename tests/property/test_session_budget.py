@@ -11,25 +11,15 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.dp import accountant
 from maskedlark.dp.accountant import Charge
 from maskedlark.dp.mechanisms import Kind
-from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, coalition_epsilon, sampled_epsilon
+from maskedlark.dp.session_charge import adserver_epsilon, coalition_epsilon, sampled_epsilon
 from maskedlark.errors import ReleaseRefused
 from maskedlark.ledger import trail
 from maskedlark.ledger.budget import Account, Entry, SessionRefund
 from maskedlark.ledger.errors import StepTaken
+from tests.property.charges import CEILINGS, COURSES, DOCUMENT, SOME, TAGS
 from tests.unit.ledger import ledgers
 from tests.unit.ledger.ledgers import DATASETS, ChargedSessions, opening, question
-from tests.unit.parameters import cases
 
-CEILINGS = {"adserver": {"epsilon": 4.0, "delta": 1e-6}, "coalition": {"epsilon": 30.0, "delta": 1e-6}}
-DOCUMENT = cases.make(k=1, training=CEILINGS)
-COURSES = [
-    SessionCharge("gaussian", 1.0, 0.02, 100, 12, 1e-8),
-    SessionCharge("gaussian", 3.0, 0.1, 40, 20, 5e-8),
-    SessionCharge("gaussian", 6.0, 1.0, 8, 8, 2e-8),
-    SessionCharge("gaussian", 12.0, 1.0, 16, 16, 1e-7),
-]
-TAGS = st.sampled_from(["clicks", "basket"])
-SOME = st.sampled_from([DATASETS[:1], DATASETS[1:2], DATASETS[:2]]).map(tuple)
 OPENED = st.tuples(st.just("open"), TAGS, SOME, st.sampled_from(COURSES))
 CLOSED = st.tuples(st.just("close"), st.integers(0, 7), st.floats(0, 1), st.just(None))
 CHARGED = st.tuples(st.just("charge"), TAGS, SOME, st.floats(2.0, 30.0))

@@ -14,7 +14,7 @@ from maskedlark.functions.function import Group
 from maskedlark.functions.sums import Sums
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.ledger import receipt, trail
-from maskedlark.ledger.receipt import ReleaseReceipt, SealedReceipt, SignedReceipt
+from maskedlark.ledger.receipt import FrozenReceipt, ReleaseReceipt, SignedReceipt
 from maskedlark.parameters.document import Document
 from maskedlark.release import messages
 from tests.simulation.life import CAMPAIGNS, Broken, Life
@@ -68,7 +68,7 @@ class Invariants:
         """Everything, from what is stored."""
         for adserver in self._world.adservers:
             self._reports(adserver)
-            self._sealed(adserver)
+            self._frozen(adserver)
         for helper in self._world.helpers:
             for origin in ORIGINS[: len(self._world.adservers)]:
                 self._chain(helper, origin)
@@ -147,11 +147,11 @@ class Invariants:
             for signed in helper.service.ledger.receipts(origin, len(known)):
                 known.append(signed.encode())
                 claimed = signed.claimed()
-                if isinstance(claimed, SealedReceipt):
+                if isinstance(claimed, FrozenReceipt):
                     self._dataset(helper, origin, bytes.fromhex(claimed.dataset), claimed.records)
 
     def _dataset(self, helper: Helper, origin: str, digest: bytes, records: int) -> None:
-        """A dataset that a helper has sealed: the same at all, and no report of it in another."""
+        """A dataset that a helper has frozen: the same at all, and no report of it in another."""
         try:
             found = helper.service.datasets.find(origin, digest)
         except Expired:
@@ -159,17 +159,17 @@ class Invariants:
         measured = found.records(None)
         names = frozenset(each.tobytes() for each in measured.ids)
         if len(names) != records or len(measured.ids) != records:
-            raise Broken(f"{helper.host} sealed {records} records, and has {len(names)}")
+            raise Broken(f"{helper.host} froze {records} records, and has {len(names)}")
         if self._life.members.setdefault(digest, names) != names:
-            raise Broken(f"{helper.host} sealed other reports under the digest of another helper's")
+            raise Broken(f"{helper.host} froze other reports under the digest of another helper's")
         for other, theirs in self._life.members.items():
             if other != digest and theirs & names:
                 raise Broken(f"{helper.host}: a report is in two datasets")
 
-    def _sealed(self, adserver: AdServer) -> None:
-        """Of every sealed dataset, the shares of all helpers add up to the truth, without noise."""
+    def _frozen(self, adserver: AdServer) -> None:
+        """Of every frozen dataset, the shares of all helpers add up to the truth, without noise."""
         for dataset in adserver.client.datasets():
-            if dataset.state is DatasetState.SEALED and dataset.digest is not None:
+            if dataset.state is DatasetState.FROZEN and dataset.digest is not None:
                 document = next(
                     each for each in adserver.documents if each.digest == dataset.selection.parameters
                 )

@@ -16,12 +16,10 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.errors import BadSignature, BrokenChain, MaskedLarkError
 from maskedlark.helper.errors import DamagedDataset
 from maskedlark.ledger.errors import BadReceipt, LedgerBehind
-from maskedlark.parameters.document import Document
-from maskedlark.web.errors import CorruptCache, SealMismatch
+from maskedlark.web.errors import CorruptCache, FreezeMismatch
 from maskedlark.web.remote import SignedRemote
-from maskedlark.wire import batch, report
+from maskedlark.wire import batch, columns
 from maskedlark.wire.batch import Envelope
-from maskedlark.wire.report import Recipient
 from maskedlark.wire.signatures import SigningKey
 from tests.simulation.faults import Crash
 from tests.simulation.network import Message
@@ -37,7 +35,7 @@ NEVER = (
     DamagedDataset,
     HelpersDiffer,
     LedgerBehind,
-    SealMismatch,
+    FreezeMismatch,
 )
 CAMPAIGNS = ("autumn", "spring")
 
@@ -65,7 +63,7 @@ class Life:
     """By id."""
     acknowledged: set[bytes] = field(default_factory=set)
     members: dict[bytes, frozenset[bytes]] = field(default_factory=dict)
-    """The ids in every dataset that a helper has sealed, by its digest."""
+    """The ids in every dataset that a helper has frozen, by its digest."""
     shown: dict[str, list[Table]] = field(default_factory=dict)
     """What was answered to a request, by its id."""
     asked: list[Message] = field(default_factory=list)
@@ -96,14 +94,14 @@ class Life:
         published = [helper.published for helper in self.world.helpers]
         if any(each is None or not any(key.valid_at(now) for key in each.keys) for each in published):
             return []
-        recipients = tuple(Recipient(each.helper, each.current(now)) for each in published if each)
+        keys = tuple(each.current(now) for each in published if each)
         campaigns = [CAMPAIGNS[int(i)] for i in rng.below(len(CAMPAIGNS), count)]
         values = rng.below(MAX_VALUE, count)
         secrets = document.measure.lift([values], np.ones(count, np.bool_))
-        encoded = batch.aggregate_columns(document.measure, [campaigns], count)
-        envelope = _envelope(document, recipients)
-        made = batch.seal(envelope, encoded, secrets, [hour_of(now)] * count, rng)
-        names = [report.decode_public(report.decode(data).public).id for data in made]
+        shown = columns.aggregate_columns(document.measure, [campaigns], count)
+        envelope = Envelope(document.layout(Purpose.AGGREGATE), keys)
+        made = batch.seal(envelope, 0, shown, secrets, [hour_of(now)] * count, rng)
+        names = [envelope.layout.head(data).id for data in made]
         for name, data, campaign, value in zip(names, made, campaigns, values.tolist(), strict=True):
             self.made[name] = Made(adserver.origin, document.digest, data, campaign, value)
         return names
@@ -125,8 +123,3 @@ class Life:
     def remote(self, adserver: AdServer, helper: Helper, key: SigningKey | None = None) -> SignedRemote:
         key, address = key or adserver.keys[-1], f"http://{helper.host}"
         return SignedRemote(address, helper.name, adserver.origin, key, adserver.clock, adserver.http())
-
-
-def _envelope(document: Document, recipients: tuple[Recipient, ...]) -> Envelope:
-    size = document.payload_size(Purpose.AGGREGATE)
-    return Envelope(document.origin, Purpose.AGGREGATE, document.digest, recipients, size)

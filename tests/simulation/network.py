@@ -14,7 +14,7 @@ from maskedlark.release import messages
 from tests.simulation.faults import Crash, Faults, Kind
 
 UNEXPECTED = 500
-RELEASES = b"/v1/releases"
+RELEASES = b"/v2/releases"
 _KEY = re.compile(rb'keyid="([0-9a-f]{64})"')
 T = TypeVar("T")
 
@@ -158,9 +158,9 @@ async def _call(app: FastAPI, message: Message) -> tuple[int, bytes]:
 
 
 def is_to_be_signed(message: Message) -> bool:
-    """Whether it asks for something that a helper writes a receipt of: a release, or a seal."""
+    """Whether it asks for something that a helper writes a receipt of: a release, or a freeze."""
     path = message.target.partition(b"?")[0]
-    return message.method == "POST" and (path == RELEASES or path.endswith(b"/seal"))
+    return message.method == "POST" and (path == RELEASES or path.endswith(b"/freeze"))
 
 
 def request_of(heard: Heard) -> str | None:

@@ -14,14 +14,15 @@ from maskedlark.ledger.errors import LedgerBehind
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web.errors import ServiceAway
 from maskedlark.web.remote import Remote, UrlQuery
-from maskedlark.wire import report, uploads
+from maskedlark.wire import uploads
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
+    FREEZE_TYPE,
     JSON_TYPE,
-    SEAL_TYPE,
     ChunkAnswer,
-    Opening,
-    Sealing,
+    FreezeRequest,
+    NewDataset,
+    encode_chunk,
     pack,
     unpack,
 )
@@ -47,7 +48,7 @@ class Operations(Life):
         """Browsers make reports of unlike values, and send them."""
         adserver = self.adserver(a)
         self._send(adserver, self.make(adserver, 1 + b % 6))
-        # A dataset ends before the moment at which it is frozen: mostly these may be in the next one.
+        # A dataset ends before the moment at which it is selected: mostly these may be in the next one.
         self.world.clock.seconds += b % 4 > 0
 
     def upload_again(self, a: int, b: int) -> None:
@@ -61,7 +62,9 @@ class Operations(Life):
             return
         body = uploads.encode_batch([self.made[name].data for name in names])
         with self.acting(None), Remote(f"http://{adserver.host}", adserver.http()) as remote:
-            answers = uploads.decode_answers(remote.post("/reports", body, uploads.CONTENT_TYPE), len(names))
+            answers = uploads.decode_answers(
+                remote.post("/v2/reports", body, uploads.CONTENT_TYPE), len(names)
+            )
             for name, answer in zip(names, answers, strict=True):
                 if answer.outcome is Verdict.REFUSED:
                     raise Broken(f"a report was refused: {answer.error}")
@@ -69,31 +72,31 @@ class Operations(Life):
 
     # The ad server measures.
 
-    def freeze(self, a: int, b: int) -> None:
+    def select(self, a: int, b: int) -> None:
         adserver = self.adserver(a)
         document = adserver.documents[-1 - (b // NAMES) % min(2, len(adserver.documents))]
         with self.acting(adserver):
             # The name of one that was taken back, now and then: late messages may still speak of that one.
             free = [each.name for each in self.chosen(adserver, DatasetState.ABORTED, b)] if b % 2 else []
-            self.client(adserver).freeze([*free, f"d{b % NAMES}"][0], parameters=document.digest)
+            self.client(adserver).select([*free, f"d{b % NAMES}"][0], parameters=document.digest)
 
     def send(self, a: int, b: int) -> None:
         adserver = self.adserver(a)
         with self.acting(adserver):
-            for dataset in self.chosen(adserver, DatasetState.FROZEN, b):
+            for dataset in self.chosen(adserver, DatasetState.SELECTED, b):
                 self.client(adserver).send(dataset.name)
 
     def abort(self, a: int, b: int) -> None:
         adserver = self.adserver(a)
         with self.acting(adserver):
-            for dataset in self.chosen(adserver, DatasetState.FROZEN, b):
+            for dataset in self.chosen(adserver, DatasetState.SELECTED, b):
                 self.client(adserver).abort(dataset.name, give_up=b % 5 == 0)
 
     def query(self, a: int, b: int) -> None:
         """A question over one dataset or all, in total or by campaign."""
         adserver = self.adserver(a)
         with self.acting(adserver):
-            names = [each.name for each in self.chosen(adserver, DatasetState.SEALED, b // 8)]
+            names = [each.name for each in self.chosen(adserver, DatasetState.FROZEN, b // 8)]
             if names:
                 by = ["campaign"] if b % 2 else []
                 chosen = names if b % 3 else None
@@ -104,7 +107,7 @@ class Operations(Life):
     def explain(self, a: int, b: int) -> None:
         adserver = self.adserver(a)
         with self.acting(adserver):
-            if names := [each.name for each in self.chosen(adserver, DatasetState.SEALED, b)]:
+            if names := [each.name for each in self.chosen(adserver, DatasetState.FROZEN, b)]:
                 self.client(adserver).explain(["purchase", "count"], datasets=names)
 
     def resume(self, a: int, b: int) -> None:
@@ -142,7 +145,7 @@ class Operations(Life):
         adserver = next(each for each in self.world.adservers if each.origin == origin)
         key = adserver.keys[a % len(adserver.keys)] if b % 5 == 0 else None
         with self.acting(adserver):
-            self.remote(adserver, helper, key).post("/v1/releases", body, "application/json")
+            self.remote(adserver, helper, key).post("/v2/releases", body, "application/json")
             if b % 7 == 0 and any(each.body == old.body and each.host == helper.host for each in self.asked):
                 raise Broken("two questions were answered under one id")
 
@@ -153,21 +156,23 @@ class Operations(Life):
         mine = [each.data for each in self.made.values() if each.parameters == document.digest]
         if not mine:
             return
-        chosen = [report.decode(mine[(b + i) % len(mine)]) for i in range(min(4, len(mine)))]
-        path, agreed = f"/v1/datasets/smuggled-{b}", np.ones(len(chosen), np.bool_)
-        begun: UrlQuery = {"opening": f"{b:032x}"}
-        opening = Opening(
-            opening=f"{b:032x}", parameters=document.digest.hex(), purpose=Purpose.AGGREGATE.value
+        chosen = [mine[(b + i) % len(mine)] for i in range(min(4, len(mine)))]
+        path, agreed = f"/v2/datasets/smuggled-{b}", np.ones(len(chosen), np.bool_)
+        begun: UrlQuery = {"attempt": f"{b:032x}"}
+        new = NewDataset(
+            attempt=f"{b:032x}", parameters=document.digest.hex(), purpose=Purpose.AGGREGATE.value
         ).encode()
         with self.acting(adserver):
             remotes = [self.remote(adserver, helper) for helper in self.world.helpers]
             for place, remote in enumerate(remotes):
-                remote.post(path, opening, JSON_TYPE)
-                body = uploads.encode_batch([each.part(place) for each in chosen])
+                remote.post(path, new, JSON_TYPE)
+                body = encode_chunk(document.layout(Purpose.AGGREGATE).parts(chosen, place))
                 answer = ChunkAnswer.decode(remote.post(f"{path}/chunks/0", body, CHUNK_TYPE, begun))
                 agreed &= unpack(answer.accepted, answer.parts)
             for remote in remotes:
-                remote.post(f"{path}/seal", Sealing(accepted=(pack(agreed),)).encode(), SEAL_TYPE, begun)
+                remote.post(
+                    f"{path}/freeze", FreezeRequest(accepted=(pack(agreed),)).encode(), FREEZE_TYPE, begun
+                )
 
     def deliver(self, a: int, b: int) -> None:
         """A message that was late, or copied, arrives."""

@@ -4,7 +4,7 @@ import json
 from abc import ABC, abstractmethod
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -168,9 +168,9 @@ class Helper(Party):
             "origins": {name: document_key(name).verifying.public.hex() for name in ORIGINS},
             "policy": {
                 "trusted_helpers": [key.verifying.public.hex() for key in HELPER_KEYS],
-                "most": {"epsilon": 100, "delta": 1e-3},
-                "most_coalition": {"epsilon": 100, "delta": 1e-3},
-                "least_k": 1,
+                "max_budget": {"epsilon": 100, "delta": 1e-3},
+                "max_coalition": {"epsilon": 100, "delta": 1e-3},
+                "min_k": 1,
             },
             "workers": 1,
             "keep_days": 5,
@@ -188,7 +188,7 @@ class Helper(Party):
 
     def publish(self, made: KeyConfiguration) -> None:
         with Remote(f"http://{SERVICE}", self.http()) as remote:
-            remote.post("/v1/keys", made.sign(self.identity), "application/cbor", {"helper": self.name})
+            remote.post("/v2/keys", made.sign(self.identity), "application/cbor", {"helper": self.name})
         self.published = made
 
     @property
@@ -250,7 +250,7 @@ class AdServer(Party):
         self._drafted = self._drafted or make(**(settings(self.origin, len(self.world.helpers)) | changes))
         signed = chain.sign(self._drafted, signs)
         with Remote(f"http://{SERVICE}", self.http()) as remote:
-            remote.post("/v1/documents", signed.encode(), "application/json")
+            remote.post("/v2/documents", signed.encode(), "application/json")
         self.documents.append(self._drafted)
         self._drafted = None
 
@@ -272,7 +272,8 @@ class AdServer(Party):
         self.client = stack.enter_context(
             Client(self.origin, open_database(url), parameters, connections, self.clock, self.rng())
         )
-        return adserver_app(self.origin, self.reports, self.clock)
+        documents = partial(parameters.chain_now, self.origin)
+        return adserver_app(self.origin, self.reports, self.clock, documents)
 
 
 def settings(origin: str, helpers: int) -> dict[str, Any]:
@@ -286,8 +287,8 @@ def settings(origin: str, helpers: int) -> dict[str, Any]:
         "k": 2,
         "budget": {"epsilon": 2.0, "delta": 1e-6},
         "training": None,
-        "mechanisms": {"aggregate": {"kind": "laplace", "noise_floor": 1.0}},
-        "most_records": 1 << 10,
+        "mechanisms": {"sums": {"kind": "laplace", "noise_floor": 1.0}},
+        "max_records": 1 << 10,
         "keys": ["campaign"],
         "values": [{"name": "purchase", "low": 0, "high": MAX_VALUE}],
         "models": [],

@@ -28,7 +28,7 @@ LENGTH = 200
 WEIGHTS = {
     "upload": 22,
     "upload_again": 4,
-    "freeze": 12,
+    "select": 12,
     "send": 15,
     "abort": 4,
     "query": 11,
@@ -148,14 +148,14 @@ def _heal(life: Operations, invariants: Invariants) -> None:
     for place, adserver in enumerate(made.adservers):
         life.resume(place, 0)
         for dataset in adserver.client.datasets():
-            if dataset.state is DatasetState.FROZEN:
+            if dataset.state is DatasetState.SELECTED:
                 _finish(life, place, dataset.name)
         life.query(place, 3)
     invariants.after_a_step()
 
 
 def _finish(life: Operations, place: int, name: str) -> None:
-    """Send a dataset; one that cannot be sealed any more can be let go of."""
+    """Send a dataset; one that cannot be frozen any more can be let go of."""
     adserver = life.world.adservers[place]
     try:
         adserver.client.send(name)

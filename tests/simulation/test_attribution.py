@@ -46,7 +46,7 @@ def life(path, seed: int) -> None:
         else:
             scene.restart()
     found = [secrets(data, scene.document) for data in scene.all_reports()]
-    outcome = sorted((columns.keys["place"], *numbers[1:]) for columns, numbers in found)
+    outcome = sorted((payload.keys[1], *numbers[1:]) for payload, numbers in found)
     scene.store.close()
     assert all(numbers[0] == 1 for _, numbers in found)
     assert outcome == reference.outcome()

@@ -5,14 +5,14 @@ import pytest
 from tests.simulation.faults import Fault, Kind
 from tests.simulation.schedule import Schedule, Step, run
 
-BEGUN = (Step("upload", 0, 5), Step("upload", 0, 5), Step("freeze", 0, 0))
-SEALED = (*BEGUN, Step("send", 0, 0))
+BEGUN = (Step("upload", 0, 5), Step("upload", 0, 5), Step("select", 0, 0))
+FROZEN = (*BEGUN, Step("send", 0, 0))
 
 
 @pytest.mark.parametrize("at", [3, 4], ids=["the file", "its folder"])
 def test_a_full_disk_under_the_anchor_is_no_mistake_of_the_helper(at):
     """Its database has the charge, the anchor cannot be written: a bare 500 says nothing of trying again."""
-    run(Schedule(0, 2, 1, (*SEALED, Step("query", 0, 1, Fault(Kind.FULL, at)))))
+    run(Schedule(0, 2, 1, (*FROZEN, Step("query", 0, 1, Fault(Kind.FULL, at)))))
 
 
 def test_a_full_disk_under_a_helpers_cache_is_no_mistake_of_the_helper():
@@ -20,9 +20,9 @@ def test_a_full_disk_under_a_helpers_cache_is_no_mistake_of_the_helper():
     run(Schedule(0, 2, 1, (*BEGUN, Step("send", 0, 0, Fault(Kind.FULL, 4)))))
 
 
-@pytest.mark.parametrize("operation", ["freeze", "send"])
+@pytest.mark.parametrize("operation", ["select", "send"])
 def test_a_full_disk_under_the_ad_servers_cache_is_an_error_of_ours(operation):
-    steps = BEGUN[:2] if operation == "freeze" else BEGUN
+    steps = BEGUN[:2] if operation == "select" else BEGUN
     run(Schedule(0, 2, 1, (*steps, Step(operation, 0, 0, Fault(Kind.FULL, 0)))))
 
 

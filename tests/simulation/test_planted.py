@@ -39,12 +39,12 @@ PLANTED = {
     "a receipt leaves before the anchor knows": (Ledger, "advance_anchor", lambda *_: None, "anchor"),
     "a budget is never used up": (Account, "fits", lambda *_: True, "cost more"),
     "a question is charged anew every time": (rows, "find", lambda *_: None, ""),
-    # Where both datasets hold the same and nothing else, the second cannot be sealed.
+    # Where both datasets hold the same and nothing else, the second cannot be frozen.
     "a report may be in two datasets": (
         Ids,
         "are_claimed",
         takes_ids_again,
-        "two datasets|/seal.* a bare 500",
+        "two datasets|/freeze.* a bare 500",
     ),
     "an old copy of a ledger is taken": (rows, "check_anchor", lambda *_: None, "old copy"),
     "a key that was replaced is taken": (RequestVerifier, "verify", takes_any_key, "newer one replaced"),

@@ -51,8 +51,8 @@ class Found:
 
 
 def course_of(opened: OpenedReceipt) -> SessionCharge:
-    assert opened.course is not None
-    return opened.course
+    assert opened.session_charge is not None
+    return opened.session_charge
 
 
 def judged(coins, scores, members: Guesses, course: SessionCharge) -> Found:

@@ -241,8 +241,8 @@ def put_back(folder: Path, copies: int = 8) -> Found:
         seen = [_of_copy(here, number, steps, count) for number in range(copies)]
         drawn, opened = here.drawn(), here.opened
     assert opened is not None
-    assert opened.course is not None
-    course, unit = opened.course, _unit(here)
+    assert opened.session_charge is not None
+    course, unit = opened.session_charge, _unit(here)
     sums = np.mean([field.to_signed(field.add(first, each)) for each in seen], axis=0) / unit
     members = answers.membership(answers.traces(np.stack(seen, axis=1)), drawn, RATE, TAIL)
     scores = canaries.without_batches(-sums, RATE, (1 + 1 / copies) ** 0.5)
@@ -256,7 +256,7 @@ def _unit(here: Desks) -> float:
 
 
 def _of_copy(here: Desks, number: int, steps: int, count: int) -> FieldArray:
-    """Of helper 1 as it was before the session: it has sealed the dataset, and nothing else."""
+    """Of helper 1 as it was before the session: it has frozen the dataset, and nothing else."""
     noise = [FixedRandomness(f"noise of copy {number}".encode())] * 2
     clock, rng = FixedClock(ledgers.NOW), FixedRandomness(b"copy")
     with Workflow(here.document, cases.HELPER_KEYS[:2], clock, rng, noise=noise) as copy:

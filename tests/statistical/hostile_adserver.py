@@ -30,8 +30,7 @@ from maskedlark.parameters.document import Document
 from maskedlark.randomness import SystemRandomness
 from maskedlark.release.messages import Request, SessionRequest
 from maskedlark.simulate.cluster import LocalCluster
-from maskedlark.wire import report, uploads
-from maskedlark.wire.datasets import Sealing
+from maskedlark.wire.datasets import FreezeRequest, encode_chunk
 
 DELTA = 1e-5
 CHUNK = 200
@@ -90,24 +89,24 @@ class HostileAdServer:
 
     def reports(self, rows: np.ndarray, coins: np.ndarray) -> list[bytes]:
         document = self.document
-        seen = SystemClock().now() - document.attribution_window_s - document.delay.most_s - 3600
-        browsers = Population(document, self.made.recipients(), seen, SystemRandomness())
+        seen = SystemClock().now() - document.attribution_window_s - document.delay.max_s - 3600
+        browsers = Population(document, self.made.sealing_keys(), seen, SystemRandomness())
         return [each for some in browsers.train(TAG, rows, [coins.astype(np.int64)]) for each in some]
 
     def freeze(self, name: str, reports: list[bytes], turned_round: tuple[int, ...] = ()) -> str:
-        """Send reports and seal them everywhere; some helpers get them the other way round."""
-        opening = SystemRandomness().bytes(16)
-        sealed = []
+        """Send reports and freeze them everywhere; some helpers get them the other way round."""
+        attempt = SystemRandomness().bytes(16)
+        frozen = []
         for helper in self.helpers:
             sent = reports[::-1] if helper.place in turned_round else reports
-            helper.open(name, self.document.digest, Purpose.TRAIN, opening)
-            parts = [report.decode(each).part(helper.place) for each in sent]
-            chunks = [uploads.encode_batch(parts[i : i + CHUNK]) for i in range(0, len(parts), CHUNK)]
-            bitmaps = [helper.chunk(name, n, each, opening).accepted for n, each in enumerate(chunks)]
-            sealed.append(helper.seal(name, Sealing(accepted=tuple(bitmaps)), opening).digest)
-        assert len(set(sealed)) == 1, "whatever the order, it is the same dataset"
-        self.relay_seed(sealed[0])
-        return sealed[0]
+            helper.open(name, self.document.digest, Purpose.TRAIN, attempt)
+            parts = self.document.layout(Purpose.TRAIN).parts(sent, helper.place)
+            chunks = [encode_chunk(parts[i : i + CHUNK]) for i in range(0, len(parts), CHUNK)]
+            bitmaps = [helper.chunk(name, n, each, attempt).accepted for n, each in enumerate(chunks)]
+            frozen.append(helper.freeze(name, FreezeRequest(accepted=tuple(bitmaps)), attempt).digest)
+        assert len(set(frozen)) == 1, "whatever the order, it is the same dataset"
+        self.relay_seed(frozen[0])
+        return frozen[0]
 
     def relay_seed(self, digest: str) -> None:
         first, *others = self.helpers

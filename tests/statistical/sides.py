@@ -29,14 +29,19 @@ SETTINGS = f"""
 keys = ["campaign", "place"]
 k = 50
 fake_rate = 0.2
-decoys = [{{keys = {{campaign = "spring", place = 1}}}}, {{tag = "{TAG}", features = "{"5a" * WIDTH}"}}]
+decoys = [{{keys = {{campaign = "spring", place = 1}}}}, {{tag = "{TAG}", columns = "{"5a" * WIDTH}"}}]
 budget = {{epsilon = 8.0, delta = 1e-6}}
 training = {{adserver = {{epsilon = 4.0, delta = 5e-7}}, coalition = {{epsilon = 8.0, delta = 1e-6}}}}
+[mechanisms]
+sums = {{kind = "laplace", noise_floor = 1.0}}
+leaky = {{kind = "laplace", noise_floor = 1.0}}
+loud = {{kind = "laplace", noise_floor = 1.0}}
+gradient = {{kind = "gaussian", noise_floor = 1.0}}
 [values]
 bought = [0, 1]
 euros = [{LOW}, {HIGH}]
 [models.{TAG}]
-features = {WIDTH}
+columns = [{{kind = "bytes", count = {WIDTH}}}]
 """
 
 
@@ -124,8 +129,8 @@ def drawn() -> Secrets:
 
 
 def population(made: LocalCluster, rng: Randomness) -> Population:
-    seen = SystemClock().now() - made.document.attribution_window_s - made.document.delay.most_s - 3600
-    return Population(made.document, made.recipients(), seen, rng)
+    seen = SystemClock().now() - made.document.attribution_window_s - made.document.delay.max_s - 3600
+    return Population(made.document, made.sealing_keys(), seen, rng)
 
 
 def measured(made: LocalCluster, secrets: Secrets, rng: Randomness) -> list[bytes]:

@@ -35,7 +35,7 @@ SETTINGS = """
 keys = ["canary"]
 k = 1
 budget = {{epsilon = 100.0, delta = {delta}}}
-mechanisms = {{aggregate = {{kind = "{kind}", noise_floor = 0.5}}}}
+mechanisms = {{sums = {{kind = "{kind}", noise_floor = 0.5}}}}
 [values]
 euros = [0, 100]
 """
@@ -51,11 +51,11 @@ def audited(request, tmp_path_factory):
         ProcessPoolExecutor(2) as pool,
         local_cluster(folder, SETTINGS.format(kind=kind, delta=delta), SystemRandomness()) as made,
     ):
-        seen = SystemClock().now() - made.document.attribution_window_s - made.document.delay.most_s - 3600
-        population = Population(made.document, made.recipients(), seen, SystemRandomness(), pool)
+        seen = SystemClock().now() - made.document.attribution_window_s - made.document.delay.max_s - 3600
+        population = Population(made.document, made.sealing_keys(), seen, SystemRandomness(), pool)
         made.upload(population.measure([range(CANARIES)], [coins * HIGH]))
         with made.client() as client:
-            client.freeze("canaries", 0, next_second(), Purpose.AGGREGATE)
+            client.select("canaries", 0, next_second(), Purpose.AGGREGATE)
             client.send("canaries")
         yield made, np.tile(coins, RELEASES), kind, delta
 

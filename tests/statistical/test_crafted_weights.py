@@ -9,7 +9,7 @@ import pytest
 
 from maskedlark.audit import crafted_weights
 from maskedlark.audit.attacks import advantage
-from maskedlark.audit.canaries import most_advantage
+from maskedlark.audit.canaries import max_advantage
 from maskedlark.core import local_dp
 from maskedlark.core.labels import LabelSpace
 from maskedlark.dp.calibration import noise_for_session
@@ -77,8 +77,8 @@ def test_a_session_gives_no_more_than_its_noise_allows(world, collude):
     gradients = np.array([world.step(crafted.weights) for _ in range(STEPS)])
     if collude:
         gradients -= world.noise_of(1)
-    found, allowed = attack(crafted, gradients.sum(axis=0)), most_advantage(noise, 1.0, STEPS)
-    epsilon = adserver_epsilon(world.opened.course)
+    found, allowed = attack(crafted, gradients.sum(axis=0)), max_advantage(noise, 1.0, STEPS)
+    epsilon = adserver_epsilon(world.opened.session_charge)
     print("noise", noise, "ε", epsilon, "found", found, "allowed", allowed)
     assert epsilon <= EPSILON
     assert allowed < 0.15

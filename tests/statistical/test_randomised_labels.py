@@ -19,7 +19,7 @@ DRAWS, RECORDS = 150, 40
 SIGMAS = 6.5
 """Of 22 numbers, one false alarm in 10^7 with so many draws (Student's t of 149 degrees)."""
 LOCAL = {"feature_noise": {"epsilon": 4.0, "sensitivity": 255.0}, "randomised_response": {"epsilon": 1.0}}
-LABELS = [{"kind": "binary"}, {"kind": "integers", "of": "visit", "low": 0, "high": 4}]
+LABELS = [{"kind": "binary"}, {"kind": "integers", "value": "visit", "low": 0, "high": 4}]
 CLIP = Clip(1.0, Norm.L2, 20, 0)
 
 
@@ -27,7 +27,13 @@ CLIP = Clip(1.0, Norm.L2, 20, 0)
 def sums(request):
     """The true sum, and many of randomised labels: unbiased, and as they are."""
     labels, losses = LABELS[: request.param], (BinaryCrossEntropy(), SquaredError())[: request.param]
-    model = {"tag": "clicks", "features": 4, "labels": labels, "gradient_bound": 1.0, **LOCAL}
+    model = {
+        "tag": "clicks",
+        "columns": [{"kind": "bytes", "count": 4}],
+        "labels": labels,
+        "gradient_bound": 1.0,
+        **LOCAL,
+    }
     document = stepping.document(models=[model], fake_rate=0.0, decoys=[])
     declared, core = document.trained("clicks"), document.declared_models["clicks"]
     rng, made = FixedRandomness(b"labels"), network(losses=losses)

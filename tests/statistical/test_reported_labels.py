@@ -25,8 +25,8 @@ BUCKETS = {"low": 0, "high": 10, "buckets": 4}
 """Boundaries at 0, 2.5, 5, 7.5 and 10: two of them are no integers."""
 MODEL = {
     "tag": "basket",
-    "features": 1,
-    "labels": [{"kind": "reals", "of": "purchase", **BUCKETS}],
+    "columns": [{"kind": "bytes", "count": 1}],
+    "labels": [{"kind": "reals", "value": "purchase", **BUCKETS}],
     "gradient_bound": 1.0,
     "randomised_response": {"epsilon": EPSILON},
 }

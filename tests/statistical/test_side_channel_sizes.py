@@ -58,20 +58,20 @@ def walk(made: LocalCluster, secrets: Secrets) -> Counter[object]:
         end = next_second()
         with made.client() as client:
             for purpose in Purpose:
-                client.freeze(purpose.value, 0, end, purpose)
+                client.select(purpose.value, 0, end, purpose)
             client.send("train")
-            sealed = client.send("aggregate")
+            frozen = client.send("aggregate")
             values, by = ["count", "bought", "euros"], [["campaign"], ["place"], []]
             client.explain(values, by, noise=20.0)
             client.query(values, by, noise=20.0)
             client.query(["euros"], by=["campaign"], where={"place": 2}, noise=20.0)
             with pytest.raises(MaskedLarkError):
                 client.query(["euros"], noise=0.9)
-        assert sealed.digest is not None
+        assert frozen.digest is not None
         with pytest.raises(MaskedLarkError):
-            Attacker(made).ask(question(sealed.digest.hex(), "loud"))
+            Attacker(made).ask(question(frozen.digest.hex(), "loud"))
         for helper in made.helpers:
-            for path in (f"/v1/origins/{made.origin}/receipts", "/health", "/ready"):
+            for path in (f"/v2/origins/{made.origin}/receipts", "/health", "/ready"):
                 assert httpx.get(f"{helper.process.address}{path}").is_success
     sizes: Counter[object] = Counter((name, len(each)) for name, some in reports.items() for each in some)
     assert len(sizes) == len(reports), "one size a purpose"
@@ -119,9 +119,18 @@ def test_all_that_is_seen_is_the_same_whatever_people_did(secrets, nothing_done,
 @pytest.mark.long
 def test_every_kind_of_message_is_listened_to(nothing_done):
     paths = {each.path for each in nothing_done.messages if isinstance(each, Message)}
-    for kind in ("/reports", "/chunks/0", "/seal", "/explain", "/releases", "/receipts", "/health", "/ready"):
+    for kind in (
+        "/v2/reports",
+        "/chunks/0",
+        "/freeze",
+        "/explain",
+        "/releases",
+        "/receipts",
+        "/health",
+        "/ready",
+    ):
         assert any(path.endswith(kind) for path in paths), kind
-    assert {"/v1/seeds/{digest}", "/v1/seeds/{digest}/message"} <= paths
+    assert {"/v2/seeds/{digest}", "/v2/seeds/{digest}/message"} <= paths
 
 
 @pytest.mark.long
@@ -130,12 +139,12 @@ def test_metrics_and_logs_are_of_the_whole_way(nothing_done):
     assert uploads["maskedlark_reports_total {'outcome': 'duplicate', 'reason': ''}"] == 3
     for each in helpers:
         assert each["maskedlark_releases_total {'function': 'sums', 'outcome': 'answered'}"] == 2
-        assert each["maskedlark_datasets {'state': 'sealed'}"] == 2
+        assert each["maskedlark_datasets {'state': 'frozen'}"] == 2
         assert each["maskedlark_reports_total {'outcome': 'taken', 'reason': ''}"] > 2000
     for kind in (
-        "/reports",
+        "/v2/reports",
         "/chunks/{number}",
-        "/seal",
+        "/freeze",
         "/explain",
         "/releases",
         "an unexpected ValueError",

@@ -14,7 +14,7 @@ import pytest
 from maskedlark.core import sharing
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.simulate.cluster import LocalCluster
-from maskedlark.wire.datasets import JSON_TYPE, SEAL_TYPE, Sealing
+from maskedlark.wire.datasets import FREEZE_TYPE, JSON_TYPE, FreezeRequest
 from tests.integration.attacker import Attacker
 from tests.statistical import sides
 from tests.statistical.side_functions import parity
@@ -54,13 +54,13 @@ def compare(heard: list[Heard], path: str, ask: Callable[[int, bool], object], p
 
 @pytest.fixture(scope="module")
 def kinds(tmp_path_factory):
-    """A stage, what is said there, and two sealed datasets that differ in what people did, and in parity."""
+    """A stage, what is said there, and two frozen datasets that differ in what people did, and in parity."""
     settings = SETTINGS.replace("fake_rate = 0.2", "fake_rate = 0.0")
     with staged(tmp_path_factory.mktemp("times"), settings) as made, sides.listening(made) as heard:
         attacker, digests = Attacker(made), {}
         for high in KINDS:
             reports = with_parity(made, extreme(high), high)
-            digests[high] = attacker.dataset(f"sealed-{high}", made.document, reports)
+            digests[high] = attacker.dataset(f"frozen-{high}", made.document, reports)
         yield made, heard, attacker, digests
 
 
@@ -91,13 +91,13 @@ def with_parity(made: LocalCluster, secrets: Secrets, wanted: bool) -> list[byte
 def test_an_ad_servers_time_does_not_depend_on_what_people_did(kinds):
     made, heard, _, _ = kinds
     reports = {high: measured(made, extreme(high, 4 * (PAIRS + 5)), SystemRandomness()) for high in KINDS}
-    found = compare(heard, "/reports", lambda n, high: made.upload([reports[high][4 * n : 4 * n + 4]]))
+    found = compare(heard, "/v2/reports", lambda n, high: made.upload([reports[high][4 * n : 4 * n + 4]]))
     print("upload", found)
     assert abs(found) < BOUND
 
 
 @pytest.mark.long
-def test_a_helpers_time_for_a_chunk_and_its_seal_does_not_depend_on_what_people_did(kinds):
+def test_a_helpers_time_for_a_chunk_and_its_freeze_does_not_depend_on_what_people_did(kinds):
     made, heard, attacker, _ = kinds
     parts, pairs = 50, 80
     reports = {high: measured(made, extreme(high, parts * (pairs + 5)), SystemRandomness()) for high in KINDS}
@@ -108,12 +108,12 @@ def test_a_helpers_time_for_a_chunk_and_its_seal_does_not_depend_on_what_people_
         name = f"open-{number}-{int(high)}"
         answers[number, high] = attacker.send(name, made.document, some)
 
-    def seal(number, high):
+    def freeze(number, high):
         name, answer = f"open-{number}-{int(high)}", answers[number, high][0]
-        body = Sealing(accepted=(answer.accepted,)).encode()
-        attacker.remotes[0].post(f"/v1/datasets/{name}/seal", body, SEAL_TYPE, attacker.query(name))
+        body = FreezeRequest(accepted=(answer.accepted,)).encode()
+        attacker.remotes[0].post(f"/v2/datasets/{name}/freeze", body, FREEZE_TYPE, attacker.query(name))
 
-    for path, ask in (("/chunks/0", send), ("/seal", seal)):
+    for path, ask in (("/chunks/0", send), ("/freeze", freeze)):
         found = compare(heard, path, ask, pairs)
         print(path, found)
         assert abs(found) < BOUND, path
@@ -125,7 +125,7 @@ def test_a_helpers_time_to_answer_does_not_depend_on_what_people_did(kinds, path
     _, heard, attacker, digests = kinds
 
     def ask(_, high):
-        attacker.remotes[0].post(f"/v1{path}", question(digests[high], "sums").encode(), JSON_TYPE)
+        attacker.remotes[0].post(f"/v2{path}", question(digests[high], "sums").encode(), JSON_TYPE)
 
     found = compare(heard, path, ask)
     print(path, found)

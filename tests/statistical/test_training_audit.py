@@ -127,7 +127,7 @@ def test_a_run_in_memory_is_under_both_figures_and_near_them(tmp_path, monkeypat
     made, rows = document(CANARIES, BOUND, k=1), canaries.features(CANARIES)
     with desks(tmp_path, made, rows, coins, FixedRandomness(b"shares")) as world:
         views, truth = in_memory(world, plan, 0), coins == 1
-        course = world.opened.course
+        course = world.opened.session_charge
         check_noise(plan, truth, *views)
         check(audit(plan, truth, *views), course)
         monkeypatch.setattr(mechanisms, "draw", _half(mechanisms.draw))

@@ -43,8 +43,15 @@ def document(features: int, bound: float, k: int = 20) -> Document:
         k=k,
         budget=ceilings,
         training={"adserver": ceilings, "coalition": ceilings},
-        mechanisms={"train": {"kind": "gaussian", "noise_floor": 0.01}},
-        models=[{"tag": TAG, "features": features, "labels": [{"kind": "binary"}], "gradient_bound": bound}],
+        mechanisms={"gradient": {"kind": "gaussian", "noise_floor": 0.01}},
+        models=[
+            {
+                "tag": TAG,
+                "columns": [{"kind": "bytes", "count": features}],
+                "labels": [{"kind": "binary"}],
+                "gradient_bound": bound,
+            }
+        ],
         keys=[],
         values=[],
         decoys=[],

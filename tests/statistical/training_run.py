@@ -31,9 +31,9 @@ class Seen:
 
 
 def hand_in(made: LocalCluster, coins: np.ndarray) -> None:
-    """One report a canary, sealed at all helpers."""
+    """One report a canary, frozen at all helpers."""
     rows, labels = canaries.features(len(coins)), [coins.astype(np.int64)]
-    with auditor.sealed(made, Purpose.TRAIN, lambda crowd: crowd.train(TAG, rows, labels)):
+    with auditor.frozen(made, Purpose.TRAIN, lambda crowd: crowd.train(TAG, rows, labels)):
         pass
 
 
@@ -62,7 +62,7 @@ def train(made: LocalCluster, count: int, rate: float, steps: int, noise: float,
         # Label 1 moves a gradient down.
         found, scale = -np.array(sums), 2 * training.clip.psi
         told, drawn = _told(training, made, made.helpers[1], bodies)
-        reserved = training.receipts["helper-1"].course
+        reserved = training.receipts["helper-1"].session_charge
         assert reserved is not None
         return Seen(found / scale, -told / scale, drawn, reserved)
 

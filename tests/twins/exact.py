@@ -103,7 +103,7 @@ def dropout_form(k: int) -> tuple[int, int, int, int]:
 
 def kept(seed: bytes, layer: int, report: bytes, width: int, k: int) -> list[bool]:
     stream = hashlib.shake_128(
-        b"maskedlark v1 dropout" + len(seed).to_bytes(2, "big") + seed + layer.to_bytes(2, "big") + report
+        b"maskedlark v2 dropout" + len(seed).to_bytes(2, "big") + seed + layer.to_bytes(2, "big") + report
     )
     return [byte >= k for byte in stream.digest(width)]
 

@@ -1,13 +1,13 @@
-"""Opening many parts, the slow way: one part after the other, by the strict decoder."""
+"""Opening many parts, the slow way: one part after the other, and one number after the other."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from maskedlark.core import sharing
+from maskedlark.core.declared import Bytes, Measure, Model
 from maskedlark.core.records import AggregateRecords
 from maskedlark.errors import DecodeError, Refused
-from maskedlark.wire.columns import TrainColumns
-from maskedlark.wire.decrypt import Opened
+from maskedlark.wire.decrypt import Opened, hours_of, ids_of
 from maskedlark.wire.report import Opener
 
 
@@ -18,7 +18,7 @@ class Record(NamedTuple):
     hour: int
     tag: str | None
     shown: Any
-    """Keys in declared order, or features and candidates."""
+    """Keys in declared order, or features, indices and candidates."""
     shares: list[int]
 
 
@@ -29,39 +29,53 @@ def one_by_one(opener: Opener, parts: Sequence[bytes]) -> list[Record | str]:
 
 def _open(opener: Opener, part: bytes) -> Record | str:
     try:
-        public, payload = opener.open(part)
+        head, payload = opener.open(part)
     except (DecodeError, Refused) as error:
         return type(error).__name__
-    count = payload.columns.secrets()
-    ids = sharing.byte_rows(public.id, 16)
-    shares = sharing.recover([payload.secret], ids, opener.purpose, opener.place, count)[0].tolist()
-    if isinstance(payload.columns, TrainColumns):
-        shown: Any = (payload.columns.features, payload.columns.candidates)
-        return Record(public.id, public.hour, payload.columns.tag, shown, shares)
-    keys = {name: payload.columns.keys[name] for name in opener.declared.keys}  # type: ignore[union-attr]
-    return Record(public.id, public.hour, None, keys, shares)
+    declared = {each.tag if isinstance(each, Model) else None: each for each in opener.layout.declared}
+    record = declared[payload.model]
+    count = record.secrets() + opener.layout.proof
+    ids, secret = sharing.byte_rows(head.id, 16), sharing.byte_rows(payload.secret, len(payload.secret))
+    shares = sharing.recover(secret, ids, record.purpose, opener.place, count)[0].tolist()
+    if isinstance(record, Measure):
+        shown: Any = dict(zip(record.keys, payload.keys, strict=True))
+    else:
+        shown = (*columns_of(record, payload.columns), payload.candidates)
+    return Record(head.id, head.hour, payload.model, shown, shares[: record.secrets()])
+
+
+def columns_of(model: Model, data: bytes) -> tuple[bytes, tuple[tuple[int, ...], ...]]:
+    """Byte features, and the entries of every other column."""
+    features, indices, at = b"", [], 0
+    for column in model.columns:
+        own, at = data[at : at + column.width], at + column.width
+        if isinstance(column, Bytes):
+            features = own
+        else:
+            indices.append(tuple(int.from_bytes(own[i : i + 4], "big") for i in range(0, len(own), 4)))
+    return features, tuple(indices)
 
 
 def as_records(opened: Opened) -> list[Record | str]:
     """Columns as records and errors, in the order of the parts."""
     rows = _trained(opened) if isinstance(opened.records, dict) else _measured(opened)
     verdicts = [opened.verdicts[part] for part in range(len(opened.verdicts.accepted))]
-    assert len(opened.ids) == len(opened.hours) == len(rows) == verdicts.count(None)
+    assert len(opened.heads) == len(rows) == verdicts.count(None)
     remaining = iter(rows)
     return [next(remaining) if verdict is None else verdict for verdict in verdicts]
 
 
 def _measured(opened: Opened) -> list[Record]:
-    records = opened.records
+    records, ids, hours = opened.records, ids_of(opened.heads), hours_of(opened.heads)
     assert isinstance(records, AggregateRecords)
-    assert (records.ids == opened.ids).all()
+    assert (records.ids == ids).all()
     for coded in records.keys.values():
         first_seen = list(dict.fromkeys(coded.codes.tolist()))
         assert first_seen == list(range(len(coded.entries)))
     return [
         Record(
-            opened.ids[i].tobytes(),
-            int(opened.hours[i]),
+            ids[i].tobytes(),
+            int(hours[i]),
             None,
             {name: coded.entries[coded.codes[i]] for name, coded in records.keys.items()},
             records.shares[i].tolist(),
@@ -71,12 +85,14 @@ def _measured(opened: Opened) -> list[Record]:
 
 
 def _trained(opened: Opened) -> list[Record]:
-    found: dict[int, Record] = {}
+    by_place: dict[int, Record] = {}
+    ids, hours = ids_of(opened.heads), hours_of(opened.heads)
     for tag, records in opened.records.items():  # type: ignore[union-attr]
         for row, place in enumerate(opened.places[tag].tolist()):
-            assert (records.ids[row] == opened.ids[place]).all()
+            assert (records.ids[row] == ids[place]).all()
+            indices = tuple(tuple(each[row].tolist()) for each in records.indices)
             candidates = tuple(tuple(each[row % len(each)].tolist()) for each in records.candidates)
-            shown = (records.features[row].tobytes(), candidates)
-            hour, report_id = int(opened.hours[place]), opened.ids[place].tobytes()
-            found[place] = Record(report_id, hour, tag, shown, records.shares[row].tolist())
-    return [found[place] for place in sorted(found)]
+            shown = (records.features[row].tobytes(), indices, candidates)
+            shares = records.shares[row].tolist()
+            by_place[place] = Record(ids[place].tobytes(), int(hours[place]), tag, shown, shares)
+    return [by_place[place] for place in sorted(by_place)]

@@ -15,9 +15,8 @@ def words(label: bytes) -> Iterator[int]:
 
 
 def expand(seed: bytes, report_id: bytes, purpose: str, helper: int, count: int) -> list[int]:
-    label = (
-        b"maskedlark v1 share" + bytes([len(purpose)]) + purpose.encode() + bytes([helper]) + report_id + seed
-    )
+    label = b"maskedlark v2 share" + {"aggregate": b"\1", "train": b"\2"}[purpose]
+    label += bytes([helper]) + report_id + seed
     return first_below_p(words(label), count)
 
 

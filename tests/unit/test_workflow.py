@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maskedlark import workflow as workflow_module
-from maskedlark.adserver.errors import NotSealed
+from maskedlark.adserver.errors import NotFrozen
 from maskedlark.clock import FixedClock
 from maskedlark.core import field, sharing
+from maskedlark.core.purpose import Purpose
 from maskedlark.errors import Expired, NoiseTooSmall
 from maskedlark.ledger.errors import BudgetExhausted
 from maskedlark.randomness import FixedRandomness, SystemRandomness
@@ -28,14 +29,15 @@ k = {k}
 keys = ["campaign", "city"]
 budget = {{epsilon = {epsilon}, delta = 0.0}}
 values = {{profit = [-20, 100], visit = [0, 1]}}
-mechanisms.aggregate = {{kind = "laplace", noise_floor = {floor}}}
+mechanisms.sums = {{kind = "laplace", noise_floor = {floor}}}
 """
 TRAIN = """
 k = 20
 budget = {epsilon = 90.0, delta = 1e-3}
 training = {adserver = {epsilon = 50.0, delta = 1e-4}, coalition = {epsilon = 80.0, delta = 1e-4}}
-mechanisms.train = {kind = "gaussian", noise_floor = 0.2}
-models.clicks = {features = 3}
+mechanisms.gradient = {kind = "gaussian", noise_floor = 0.2}
+mechanisms.evaluation = {kind = "gaussian", noise_floor = 0.2}
+models.clicks.columns = [{kind = "bytes", count = 3}]
 """
 
 
@@ -78,14 +80,15 @@ def test_the_ad_server_stores_reports_of_one_size_that_show_the_hour_and_nothing
         way.make_aggregate_dataset("table", [[1, 2], ["Rome", "a much longer name"]], [[0, 100], [0, 1]])
         stored = way.stored["table"]
     assert len({len(data) for data in stored}) == 1
-    first, second = (report.decode_public(report.decode(data).public) for data in stored)
-    assert CLOCK.now() // 3600 - 24 <= first.hour <= CLOCK.now() // 3600
-    assert first._replace(id=b"", column_hash=b"", hour=0) == second._replace(id=b"", column_hash=b"", hour=0)
+    layout = way.document.layout(Purpose.AGGREGATE)
+    first, second = (report.decode_prefix(data)[0] for data in stored)
+    assert first == second == (Purpose.AGGREGATE, way.document.digest, way.document.origin)
+    assert CLOCK.now() // 3600 - 24 <= layout.head(stored[0]).hour <= CLOCK.now() // 3600
 
 
 def test_k_noise_and_budget_are_enforced():
     with measuring(k=20, epsilon=3.0, floor=1.0, rng=FixedRandomness(b"")) as way:
-        with pytest.raises(NotSealed, match="no dataset"):
+        with pytest.raises(NotFrozen, match="no dataset"):
             way.query(["count"])
         way.make_aggregate_dataset("few", [[1] * 19, ["Rome"] * 19], [[0] * 19] * 2, decoded=True)
         with pytest.raises(TooFewRecords):

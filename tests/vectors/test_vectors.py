@@ -1,28 +1,39 @@
-"""The vectors in `vectors/v1` are what the generator makes, and the package agrees with every one of them."""
+"""The vectors in `vectors/v2` are what the generator makes, and the package agrees with every one of them."""
+
+import json
+from typing import Any
 
 import numpy as np
 import pytest
 
 from maskedlark import errors
+from maskedlark.adserver.config import Limits
+from maskedlark.adserver.report_store import Outcome
+from maskedlark.adserver.uploads import UploadHandler
 from maskedlark.core import field, sharing
-from maskedlark.core.candidates import ALL, Pair, Sample
-from maskedlark.core.declared import Model
+from maskedlark.core.declared import Bag, Bytes, Category, Model
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
+from maskedlark.parameters import document
 from maskedlark.randomness import Randomness
-from maskedlark.wire import columns, keys, payload, report
+from maskedlark.wire import columns, keys, uploads
+from maskedlark.wire.batch import Envelope, seal
+from maskedlark.wire.decrypt import decrypt_parts
 from maskedlark.wire.hpke import OpeningKey
-from maskedlark.wire.report import Opener
+from maskedlark.wire.report import HEAD_BYTES
 from maskedlark.wire.signatures import VerifyingKey
+from tests.twins import hpke
 from tests.twins import sharing as twin
-from vectors import FOLDER, generate, load
+from vectors import FIRST, FOLDER, generate, good, load
+
+DOCUMENTS = {each["document"]: document.decode(each["text"].encode()) for each in load("layouts")}
 
 
 class Replayed(Randomness):
     """Gives out the bytes that a vector says were drawn."""
 
-    def __init__(self, drawn: bytes) -> None:
-        self.left = drawn
+    def __init__(self, drawn: str) -> None:
+        self.left = bytes.fromhex(drawn)
 
     def bytes(self, count: int) -> bytes:
         drawn, self.left = self.left[:count], self.left[count:]
@@ -35,74 +46,155 @@ def test_the_stored_vectors_are_the_generated_ones(name):
     assert (FOLDER / f"{name}.json").read_text() == generate.text(name)
 
 
+@pytest.mark.parametrize("path", sorted(FIRST.glob("*.json")), ids=lambda path: path.stem)
+def test_vectors_of_the_first_format_are_still_there(path):
+    assert json.loads(path.read_text())
+
+
+def by_name(file: str) -> list[object]:
+    return [pytest.param(each, id=each.get("name")) for each in load(file)]
+
+
 @pytest.mark.parametrize("vector", load("shares"))
 def test_shares(vector):
     ids = sharing.byte_rows(bytes.fromhex(vector["report_id"]), 16)
     carried = [bytes.fromhex(data) for data in vector["carried"]]
     purpose = Purpose(vector["purpose"])
     for helper, (data, expected) in enumerate(zip(carried, vector["shares"], strict=True)):
-        share = sharing.recover([data], ids, purpose, helper, 5)
+        share = sharing.recover(sharing.byte_rows(data, len(data)), ids, purpose, helper, 5)
         assert [str(number) for number in share[0]] == expected
     secret = [int(number) for number in vector["secret"]]
-    totals = [sum(map(int, column)) % field.P for column in zip(*vector["shares"], strict=True)]
-    assert totals == secret
-    assert [str(x) for x in twin.explicit(secret, carried[1:], ids.tobytes(), purpose.value)] == vector[
-        "shares"
-    ][0]
+    assert totals(vector["shares"]) == secret
+    explicit = twin.explicit(secret, carried[1:], ids.tobytes(), purpose.value)
+    assert [str(number) for number in explicit] == vector["shares"][0]
+
+
+def totals(shares: list[list[str]]) -> list[int]:
+    return [sum(map(int, column)) % field.P for column in zip(*shares, strict=True)]
 
 
 @pytest.mark.parametrize("vector", load("quantisation"))
 def test_quantisation(vector):
     space = LabelSpace.reals(vector["low"], vector["high"], vector["buckets"])
     assert list(space.values) == vector["space"]
-    rng = Replayed(bytes.fromhex(vector["drawn"]))
+    rng = Replayed(vector["drawn"])
     assert space.quantise([vector["label"]], rng).tolist() == [vector["quantised"]]
     assert rng.left == b""
 
 
 @pytest.mark.parametrize("vector", load("masks"))
 def test_masks(vector):
-    policy = {"all": ALL, "pair": Pair(), "sample of 3": Sample(3)}[vector["policy"]]
-    model = Model("tag", 0, (LabelSpace(tuple(vector["space"])),), policy)
-    rng = Replayed(bytes.fromhex(vector["drawn"]))
+    model = Model("tag", (), (LabelSpace(tuple(vector["space"])),), good.POLICIES[vector["policy"]])
+    rng = Replayed(vector["drawn"])
     shown, secret = model.mask([[vector["label"] or 0]], np.array([vector["label"] is not None]), rng)
     assert shown[0][0].tolist() == vector["candidates"]
     assert secret[0].tolist() == vector["secret"]
     assert rng.left == b""
 
 
-@pytest.mark.parametrize("vector", load("payloads"))
-def test_payloads(vector):
-    purpose, digest = Purpose(vector["purpose"]), bytes.fromhex(vector["column_hash"])
-    encoded, salt = bytes.fromhex(vector["columns"]), bytes.fromhex(vector["salt"])
-    assert columns.decode(encoded, purpose).encode() == encoded
-    assert columns.digest(encoded, salt, purpose) == digest
-    for place, (padded, secret) in enumerate(zip(vector["payloads"], vector["secrets"], strict=True)):
-        assert len(padded) == 2 * vector["size"]
-        found = payload.decode(payload.unpad(bytes.fromhex(padded)), purpose, place, digest)
-        assert found == (columns.decode(encoded, purpose), bytes.fromhex(secret))
+@pytest.mark.parametrize("vector", load("columns"))
+def test_columns(vector):
+    if vector["kind"] == "key":
+        assert columns.encode_key(vector["key"]).hex() == vector["cell"]
+        assert columns.decode_key(bytes.fromhex(vector["cell"])) == vector["key"]
+        return
+    kinds = {"bytes": Bytes, "category": Category, "bag": Bag}
+    declared = [kinds[each.pop("kind")](**each) for each in vector["columns"]]
+    encoded = bytes.fromhex(vector["encoded"])
+    assert good.encode_values(declared, vector["values"]) == encoded
+    features, indices, valid = columns.typed(declared, sharing.byte_rows(encoded, len(encoded)))
+    assert valid.all()
+    remaining = iter(indices)
+    for column, value in zip(declared, vector["values"], strict=True):
+        if isinstance(column, Bytes):
+            assert features.tobytes().hex() == value
+        else:
+            there = [entry for entry in next(remaining)[0].tolist() if entry != columns.ABSENT]
+            assert there == (sorted(value) if isinstance(value, list) else [value])
 
 
-@pytest.mark.parametrize(("vector", "record"), list(zip(load("reports"), generate.records(), strict=True)))
-def test_reports(vector, record):
-    _, declared, helpers = record
-    assert len(vector["helpers"]) == helpers
-    made = report.decode(bytes.fromhex(vector["report"]))
-    assert made.encode().hex() == vector["report"]
-    assert made.public.hex() == vector["public"]
-    public = report.decode_public(made.public)
-    assert public.encode() == made.public
-    assert [public.id.hex(), public.hour, public.origin] == [vector["id"], vector["hour"], vector["origin"]]
-    assert [public.purpose, public.parameters.hex()] == [vector["purpose"], vector["parameters"]]
+@pytest.mark.parametrize("vector", load("layouts"))
+def test_layouts(vector):
+    declared = document.decode(vector["text"].encode())
+    assert declared.digest.hex() == vector["digest"]
+    layout = declared.layout(Purpose(vector["purpose"]))
+    assert layout.prefix.hex() == vector["prefix"]
+    assert layout.size == vector["report_bytes"]
+    assert [layout.part_size(place) for place in range(len(layout.helpers))] == [
+        each["part_bytes"] for each in vector["helpers"]
+    ]
+    # A report is its prefix, its head, and what parts have besides the head.
+    parts = sum(each["part_bytes"] - HEAD_BYTES for each in vector["helpers"])
+    assert layout.size == len(layout.prefix) + HEAD_BYTES + parts
+
+
+@pytest.mark.parametrize("vector", by_name("reports"))
+def test_reports_are_made_of_the_truth_and_what_was_drawn(vector):
+    declared, purpose, rng = (
+        DOCUMENTS[vector["document"]],
+        Purpose(vector["purpose"]),
+        Replayed(vector["drawn"]),
+    )
+    layout, real, place = declared.layout(purpose), np.array([vector["real"]]), 0
+    if purpose is Purpose.AGGREGATE:
+        secret = declared.measure.lift([[value] for value in vector["truth"]], real)
+        shown = columns.aggregate_columns(declared.measure, [[key] for key in vector["shown"]], 1)
+    else:
+        model = declared.declared_models[vector["tag"]]
+        place = [*declared.declared_models].index(model.tag)
+        candidates, secret = model.mask([[label] for label in vector["truth"]], real, rng)
+        assert [each[0].tolist() for each in candidates] == vector["candidates"]
+        typed = good.encode_values(model.columns, vector["shown"])
+        shown = columns.train_columns(place, model, sharing.byte_rows(typed, len(typed)), candidates)
+    assert shown.tobytes().hex() == vector["columns"]
+    assert [str(number) for number in secret[0]] == vector["secret"]
+    opening = [OpeningKey(bytes.fromhex(helper["secret_key"])) for helper in vector["helpers"]]
+    envelope = Envelope(layout, tuple(good.FixedSealingKey(key.sealing.public) for key in opening))
+    assert seal(envelope, place, shown, secret, [vector["hour"]], rng) == [bytes.fromhex(vector["report"])]
+    assert rng.left == b""
+
+
+@pytest.mark.parametrize("vector", by_name("reports"))
+def test_reports_open_to_shares_of_the_truth(vector):
+    declared, made = DOCUMENTS[vector["document"]], bytes.fromhex(vector["report"])
+    layout = declared.layout(Purpose(vector["purpose"]))
+    assert layout.head(made).encode().hex() == vector["head"]
+    shares = []
     for place, helper in enumerate(vector["helpers"]):
-        key = OpeningKey(bytes.fromhex(helper["secret_key"]))
+        using, part = good.opener(declared, layout.purpose, place), bytes.fromhex(helper["part"])
+        [key] = using.keys.values()
         assert key.key_id.hex() == helper["key_id"]
-        assert made.part(place).hex() == helper["part"]
-        opener = Opener(helper["name"], place, {key.key_id: key}, declared, payload.size([declared]))
-        addressed = opener.address(made.part(place))
-        assert addressed.info.hex() == helper["info"]
-        assert addressed.open().hex() == helper["payload"]
-        assert opener.open(made.part(place))[0] == public
+        assert layout.parts([made], place).tobytes() == part
+        payload, info = (bytes.fromhex(helper[name]) for name in ("payload", "info"))
+        assert using.unseal(part)[1] == payload
+        assert hpke.seal(payload, key.sealing.public, info, bytes.fromhex(helper["ephemeral"])) == part[68:]
+        assert payload[16 : 16 + len(vector["columns"]) // 2].hex() == vector["columns"]
+        opened = decrypt_parts(using, part)
+        held: Any = opened.records
+        records = held[vector["tag"]] if vector["tag"] else held
+        shares.append([str(number) for number in records.shares[0]])
+        assert shares[-1] == helper["shares"]
+        if vector["tag"]:
+            assert [each[0].tolist() for each in records.candidates] == vector["candidates"]
+        else:
+            assert [each.entries[0] for each in records.keys.values()] == vector["shown"]
+    assert totals(shares) == [int(number) for number in vector["sums"]]
+    assert vector["sums"] == vector["secret"]
+
+
+def test_records_of_all_shapes_are_among_the_reports():
+    made = load("reports")
+    assert {len(each["helpers"]) for each in made} == {2, 3, 5}
+    assert {each["purpose"] for each in made} == set(Purpose)
+    assert {each["real"] for each in made} == {True, False}
+    assert {each["tag"] for each in made} == {None, *DOCUMENTS["two helpers"].declared_models}
+
+
+@pytest.mark.parametrize("vector", load("uploads"))
+def test_uploads(vector):
+    made = [bytes.fromhex(each) for each in vector["reports"]]
+    assert uploads.encode_batch(made).hex() == vector["body"]
+    assert [each.outcome.value for each in upload(bytes.fromhex(vector["body"]))] == ["stored"] * len(made)
 
 
 @pytest.mark.parametrize("vector", load("keys"))
@@ -123,32 +215,45 @@ def test_keys(vector):
     ]
 
 
-def decode(vector):
-    """Give a bad message to the decoder that its vector names."""
+class Clock:
+    def now(self) -> int:
+        return good.NOW
+
+
+class Stores:
+    """Stores everything."""
+
+    def store(self, batch):
+        return [Outcome.STORED] * len(batch)
+
+
+def upload(body: bytes) -> list[uploads.Answer]:
+    """What an ad server answers that has all documents of the vectors."""
+    given = Stores(), Clock(), lambda: list(DOCUMENTS.values()), Limits()
+    return UploadHandler("ads.example", *given).accept(body)  # type: ignore[arg-type]
+
+
+def error(vector) -> str | None:
+    """What the reader of a bad message says."""
     data = bytes.fromhex(vector["data"])
-    match vector["decoder"]:
-        case "public":
-            report.decode_public(data)
-        case "report":
-            report.decode(data)
-        case "payload":
-            digest = bytes.fromhex(vector["column_hash"])
-            payload.decode(payload.unpad(data), Purpose(vector["purpose"]), vector["place"], digest)
-        case "columns":
-            columns.decode(data, Purpose(vector["purpose"]))
-        case "part":
-            key = generate.opening_keys()[0]
-            declared = generate.MODEL if vector["purpose"] == "train" else generate.MEASURE
-            size = payload.size([generate.MODEL])
-            Opener(vector["helper"], vector["place"], {key.key_id: key}, declared, size).open(data)
-        case "keys":
-            keys.verify(data, vector["helper"], VerifyingKey(bytes.fromhex(vector["identity"])))
-        case other:
-            pytest.fail(f"no decoder {other}")
+    try:
+        match vector["who"]:
+            case "ad server":
+                [answer] = upload(data)
+                return answer.error
+            case "helper":
+                declared = DOCUMENTS[vector["document"]]
+                using = good.opener(declared, Purpose(vector["purpose"]), vector["place"])
+                if len(data) == using.layout.part_size(using.place):
+                    assert decrypt_parts(using, data).verdicts[0] == vector["error"]
+                using.open(data)
+            case "anyone":
+                keys.verify(data, vector["helper"], VerifyingKey(bytes.fromhex(vector["identity"])))
+    except errors.MaskedLarkError as refusal:
+        return type(refusal).__name__
+    return None
 
 
-@pytest.mark.parametrize("vector", load("bad"), ids=lambda vector: f"{vector['decoder']}: {vector['name']}")
+@pytest.mark.parametrize("vector", by_name("bad"))
 def test_bad_messages_are_refused_with_the_error_that_they_name(vector):
-    with pytest.raises(errors.MaskedLarkError) as refused:
-        decode(vector)
-    assert type(refused.value).__name__ == vector["error"]
+    assert error(vector) == vector["error"]

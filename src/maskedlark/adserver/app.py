@@ -10,11 +10,12 @@ from prometheus_client import CollectorRegistry, Histogram
 
 from maskedlark.adserver.config import Limits
 from maskedlark.adserver.report_store import Reports
-from maskedlark.adserver.uploads import UploadHandler
+from maskedlark.adserver.uploads import Documents, UploadHandler
 from maskedlark.clock import Clock
 from maskedlark.web import answers, body, health, metrics
 from maskedlark.web.body import Place, Room
 from maskedlark.web.errors import WrongContentType
+from maskedlark.web.remote import API
 from maskedlark.wire import uploads
 from maskedlark.wire.uploads import Answer
 
@@ -22,11 +23,13 @@ SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 _UPLOAD = {"requestBody": {"required": True, "content": {uploads.CONTENT_TYPE: {}}}}
 
 
-def create_app(origin: str, reports: Reports, clock: Clock, limits: Limits | None = None) -> FastAPI:
-    """The ad server of one origin, over its table of reports."""
+def create_app(
+    origin: str, reports: Reports, clock: Clock, documents: Documents, limits: Limits | None = None
+) -> FastAPI:
+    """The ad server of one origin, over its table of reports. `documents` has all documents of the origin."""
     app = FastAPI(title="Masked LARk ad server", docs_url=None, redoc_url=None)
     limits = limits or Limits()
-    handler = UploadHandler(origin, reports, clock, limits)
+    handler = UploadHandler(origin, reports, clock, documents, limits)
     room = Room(limits.uploads * limits.body_bytes)
     answers.install(app)
     registry = metrics.install(app, "adserver")
@@ -34,7 +37,7 @@ def create_app(origin: str, reports: Reports, clock: Clock, limits: Limits | Non
     counts = UploadCounts(registry)
     app.include_router(health.router(reports.check))
 
-    @app.post("/reports", response_model=uploads.Answers, openapi_extra=_UPLOAD)
+    @app.post(f"{API}/reports", response_model=uploads.Answers, openapi_extra=_UPLOAD)
     async def upload(request: Request) -> Response:
         """Take a batch of reports: one answer for each, in order, when what was taken is durable."""
         with room.place() as place:

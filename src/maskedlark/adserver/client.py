@@ -24,7 +24,6 @@ from maskedlark.adserver.requests import Requests, RequestState, StoredRequest
 from maskedlark.adserver.sending import Progress, Sending
 from maskedlark.adserver.session import Session
 from maskedlark.adserver.table import Table
-from maskedlark.adserver.trusted_parameters import TrustedParameters
 from maskedlark.clock import Clock, SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.functions.function import Arguments, Function
@@ -36,7 +35,7 @@ from maskedlark.release import messages
 from maskedlark.release.errors import UnknownFunction
 from maskedlark.storage.engine import Database, open_database
 from maskedlark.web import key_file
-from maskedlark.web.errors import AlreadySealed
+from maskedlark.web.errors import AlreadyFrozen
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.remote import ClosesOnExit
 
@@ -70,9 +69,7 @@ class Client(ClosesOnExit):
     def from_config(cls, path: str | Path) -> Self:
         """A client configured by an `adserver.toml`."""
         settings, clock = config.read(Path(path)), SystemClock()
-        key, service_key = key_file.read(settings.key), key_file.public(settings.service_key)
-        pins = {settings.origin: key_file.public(settings.origin_key)}
-        parameters = TrustedParameters(settings.parameter_service, service_key, settings.cache, clock, pins)
+        key, parameters = key_file.read(settings.key), settings.parameters(clock)
         # Do not create it: an empty database would look like an ad server without reports.
         database = open_database(settings.database, make=False)
         try:
@@ -91,7 +88,7 @@ class Client(ClosesOnExit):
         """How many reports of a dataset each helper refused, by error name."""
         return self._datasets.refusals(datasets.known(self._datasets, name).name)
 
-    def freeze(
+    def select(
         self,
         name: str,
         start: int | None = None,
@@ -114,15 +111,15 @@ class Client(ClosesOnExit):
     def send(self, name: str, progress: Progress | None = None) -> Dataset:
         """Send a dataset to all helpers, and freeze what all accepted. Calling it again resumes."""
         dataset = datasets.present(self._datasets, name)
-        if dataset.state in (DatasetState.SEALED, DatasetState.EXPIRED):
+        if dataset.state in (DatasetState.FROZEN, DatasetState.EXPIRED):
             return dataset
         sending = self._sending(dataset, progress)
         sending.run()
         freezing.freeze(sending, self._receipts)
         return datasets.known(self._datasets, name)
 
-    def sealed_to_train(self, names: Sequence[str] | None) -> tuple[Document, tuple[bytes, ...]]:
-        """The document and digests of these datasets, or of all that are sealed."""
+    def frozen_to_train(self, names: Sequence[str] | None) -> tuple[Document, tuple[bytes, ...]]:
+        """The document and digests of these datasets, or of all that are frozen."""
         return self._queryable.choose(Purpose.TRAIN, names)
 
     def records(self, document: Document, digests: Sequence[bytes], tag: str) -> int:
@@ -144,14 +141,14 @@ class Client(ClosesOnExit):
         return self._rng.bytes(16).hex()
 
     def abort(self, name: str, give_up: bool = False) -> list[str]:
-        """Abort a dataset that no helper has sealed: its reports are free for another.
+        """Abort a dataset that no helper has frozen: its reports are free for another.
 
-        With `give_up`, also one that some helper has sealed and another will not: it is lost, and its reports
-        stay taken at the helpers that sealed it. Returns those helpers, and those that could not be asked.
+        With `give_up`, also one that some helper has frozen and another will not: it is lost, and its reports
+        stay taken at the helpers that froze it. Returns those helpers, and those that could not be asked.
         """
         dataset = datasets.present(self._datasets, name)
-        if dataset.state in (DatasetState.SEALED, DatasetState.EXPIRED):
-            raise AlreadySealed(f"{name} is sealed at every helper: it stays for good")
+        if dataset.state in (DatasetState.FROZEN, DatasetState.EXPIRED):
+            raise AlreadyFrozen(f"{name} is frozen at every helper: it stays for good")
         sending = self._sending(dataset)
         if give_up:
             return freezing.give_up(sending)

@@ -9,12 +9,14 @@ from typing import Annotated
 
 from pydantic import Field
 
+from maskedlark.adserver.trusted_parameters import TrustedParameters
+from maskedlark.clock import Clock
 from maskedlark.parameters.document import Origin
 from maskedlark.parameters.settings import PublicKey, Settings
-from maskedlark.web import config, skeleton
+from maskedlark.web import config, key_file, skeleton
 from maskedlark.web.config import Address, DatabaseUrl, PartyConfig, Serving
 from maskedlark.web.skeleton import AS_SHOWN, KEY
-from maskedlark.wire import codec
+from maskedlark.wire.report import MAX_BYTES
 
 FILE = "adserver.toml"
 KEEP_DAYS = 180
@@ -34,8 +36,8 @@ class Limits(Settings):
     reports: Annotated[int, Field(ge=1, le=1 << 20)] = Field(
         default=4096, description="reports in one upload: reports = 4096"
     )
-    report_bytes: Annotated[int, Field(ge=1 << 8, le=codec.MAX_BYTES)] = Field(
-        default=codec.MAX_BYTES, description=f"the largest report: report_bytes = {codec.MAX_BYTES}"
+    report_bytes: Annotated[int, Field(ge=1 << 8, le=MAX_BYTES)] = Field(
+        default=MAX_BYTES, description=f"the largest report: report_bytes = {MAX_BYTES}"
     )
     body_within_s: Annotated[float, Field(gt=0, le=3600)] = Field(
         default=60.0, description="seconds from the first to the last byte of a body: body_within_s = 60"
@@ -76,9 +78,9 @@ class Config(PartyConfig):
     keep_days: Annotated[int, Field(ge=1, le=3650)] = Field(
         default=KEEP_DAYS, description="days after which a report is deleted: keep_days = 180"
     )
-    most_leap_days: Annotated[int, Field(ge=1, le=36_500)] = Field(
+    max_leap_days: Annotated[int, Field(ge=1, le=36_500)] = Field(
         default=MAX_LEAP_DAYS,
-        description="days that may pass between two times of deleting what is old: most_leap_days = 30",
+        description="days that may pass between two times of deleting what is old: max_leap_days = 30",
     )
     limits: Limits = Field(
         default=Limits(), description="how much it takes at once: [limits] uploads = 64, body_bytes = 4194304"
@@ -86,6 +88,11 @@ class Config(PartyConfig):
     serving: Serving = Field(
         default=Serving(), description='where it listens: [serving] host = "127.0.0.1", port = 8000'
     )
+
+    def parameters(self, clock: Clock) -> TrustedParameters:
+        """The client of the parameter service, under the keys of this file."""
+        keys = key_file.public(self.service_key), key_file.public(self.origin_key)
+        return TrustedParameters(self.parameter_service, keys[0], self.cache, clock, {self.origin: keys[1]})
 
 
 def read(path: Path) -> Config:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from maskedlark.adserver.dates import shown
-from maskedlark.adserver.errors import BelowFloor, NameTaken, NotFrozen, Overlapping
+from maskedlark.adserver.errors import BelowFloor, DatasetChanged, NameTaken, Overlapping
 from maskedlark.adserver.report_store import ChunkStart, Selection
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import Randomness, SystemRandomness
@@ -24,15 +24,15 @@ from maskedlark.storage.engine import Database
 from maskedlark.storage.schema import prepare
 from maskedlark.wire.datasets import MAX_DATASET_NAME, ChunkAnswer
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 MAX_HELPER_NAME = 64
-OPENING_BYTES = 16
+ATTEMPT_BYTES = 16
 _TABLES = sa.MetaData()
 _DATASETS = sa.Table(
     "datasets",
     _TABLES,
     sa.Column("name", sa.String(MAX_DATASET_NAME), primary_key=True),
-    sa.Column("opening", sa.LargeBinary, nullable=False),
+    sa.Column("attempt", sa.LargeBinary, nullable=False),
     sa.Column("purpose", sa.String(16), nullable=False),
     sa.Column("parameters", sa.LargeBinary, nullable=False),
     sa.Column("start", sa.BigInteger, nullable=False),
@@ -82,14 +82,14 @@ class Floor(NamedTuple):
 class DatasetState(StrEnum):
     """Where a dataset stands at the ad server."""
 
-    FROZEN = "frozen"
+    SELECTED = "selected"
     """Fixed, and perhaps sent in part."""
-    SEALED = "sealed"
-    """Sealed at every helper: it can be queried."""
+    FROZEN = "frozen"
+    """Frozen at every helper: it can be queried."""
     ABORTED = "aborted"
     """Aborted everywhere: its reports are free for another."""
     LOST = "lost"
-    """Given up: some helpers sealed it and some did not, so its reports stay taken and cannot be queried."""
+    """Given up: some helpers froze it and some did not, so its reports stay taken and cannot be queried."""
     EXPIRED = "expired"
     """A report of it is past its lifetime: helpers have dropped it."""
 
@@ -103,10 +103,10 @@ class Dataset:
     reports: int
     state: DatasetState
     digest: bytes | None = None
-    """Names a sealed dataset at helpers."""
+    """Names a frozen dataset at helpers."""
     records: int | None = None
     """How many all helpers accepted."""
-    opening: bytes = field(default=b"", compare=False)
+    attempt: bytes = field(default=b"", compare=False)
     """Random: tells this dataset from an aborted one of the same name."""
 
 
@@ -128,8 +128,8 @@ def put_floor(connection: sa.Connection, moment: int, looked: int) -> None:
 
 
 def unfinished(connection: sa.Connection) -> list[Selection]:
-    """Selections not yet sealed everywhere: their reports are still read."""
-    query = sa.select(_DATASETS).where(_DATASETS.c.state == DatasetState.FROZEN.value)
+    """Selections not yet frozen everywhere: their reports are still read."""
+    query = sa.select(_DATASETS).where(_DATASETS.c.state == DatasetState.SELECTED.value)
     return [_dataset(row).selection for row in connection.execute(query)]
 
 
@@ -151,9 +151,9 @@ class Datasets:
             # It replaces an aborted dataset of the same name.
             for column in (_ANSWERS.c.dataset, _CHUNKS.c.dataset, _DATASETS.c.name):
                 connection.execute(sa.delete(column.table).where(column == name))
-            opening, reports = self._rng.bytes(OPENING_BYTES), sum(chunk.size for chunk in chunks)
+            attempt, reports = self._rng.bytes(ATTEMPT_BYTES), sum(chunk.size for chunk in chunks)
             chosen = selection.purpose.value, selection.parameters, selection.start, selection.end
-            row = (name, opening, *chosen, reports, DatasetState.FROZEN.value, None, None)
+            row = (name, attempt, *chosen, reports, DatasetState.SELECTED.value, None, None)
             self._database.insert_new(connection, _DATASETS, [row])
             rows = [(name, number, *chunk) for number, chunk in enumerate(chunks)]
             self._database.insert_new(connection, _CHUNKS, rows)
@@ -206,13 +206,13 @@ class Datasets:
             refusals.setdefault(helper, Counter()).update(answer.refused)
         return {helper: dict(counts) for helper, counts in sorted(refusals.items())}
 
-    def seal(self, name: str, digest: bytes, records: int) -> None:
-        """Every helper has sealed it, under the same digest."""
-        self.mark(name, DatasetState.SEALED, digest=digest, records=records)
+    def freeze(self, name: str, digest: bytes, records: int) -> None:
+        """Every helper has frozen it, under the same digest."""
+        self.mark(name, DatasetState.FROZEN, digest=digest, records=records)
 
     def mark(self, name: str, state: DatasetState, **values: object) -> None:
-        """Set it aborted, lost, sealed or expired. A no-op if it is already in that state."""
-        before = DatasetState.SEALED if state is DatasetState.EXPIRED else DatasetState.FROZEN
+        """Set it aborted, lost, frozen or expired. A no-op if it is already in that state."""
+        before = DatasetState.FROZEN if state is DatasetState.EXPIRED else DatasetState.SELECTED
         wanted = {"state": state.value, **values}
         change = sa.update(_DATASETS).where(_DATASETS.c.name == name, _DATASETS.c.state == before.value)
         if not self._database.change(change.values(**wanted)):
@@ -220,7 +220,9 @@ class Datasets:
             now = self.get(name)
             if now is None or any(getattr(now, column) != value for column, value in wanted.items()):
                 stands = "gone" if now is None else now.state
-                raise NotFrozen(f"{name} is {stands}, not {before}: another client was faster, look again")
+                raise DatasetChanged(
+                    f"{name} is {stands}, not {before}: another client was faster, look again"
+                )
 
 
 def name_taken(other: Dataset) -> NameTaken:
@@ -250,4 +252,4 @@ def _check_free(connection: sa.Connection, name: str, selection: Selection) -> N
 def _dataset(row: sa.Row[tuple[object, ...]]) -> Dataset:
     selection = Selection(Purpose(row.purpose), row.parameters, row.start, row.end)
     state = DatasetState(row.state)
-    return Dataset(row.name, selection, row.reports, state, row.digest, row.records, row.opening)
+    return Dataset(row.name, selection, row.reports, state, row.digest, row.records, row.attempt)

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from maskedlark.adserver.dataset_store import Dataset, Datasets, DatasetState, name_taken
 from maskedlark.adserver.dates import shown
-from maskedlark.adserver.errors import BelowFloor, EmptyDataset, NotOver, NotSealed, TooLarge
+from maskedlark.adserver.errors import BelowFloor, EmptyDataset, NotFrozen, NotOver, TooLarge
 from maskedlark.adserver.remote_helper import Connections, at_once
 from maskedlark.adserver.report_store import Reports, Selection
 from maskedlark.clock import Clock
@@ -23,15 +23,12 @@ from maskedlark.release.messages import MAX_DATASETS
 from maskedlark.web.errors import UnknownDataset
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.wire.datasets import MAX_CHUNKS, PARTS, DatasetName
-from maskedlark.wire.hpke import OVERHEAD
 
 CHUNK_BYTES = 8 << 20
 """Upper bound on a chunk: both sides hold it in memory several times."""
 _NAME: TypeAdapter[str] = TypeAdapter(DatasetName)
-_AROUND = 512
-"""A part is at most this much larger than its sealed payload."""
 _ADVICE = {
-    DatasetState.FROZEN: "`datasets send {}` first",
+    DatasetState.SELECTED: "`datasets send {}` first",
     DatasetState.EXPIRED: "a report of it is past its lifetime, and helpers have let go of it; "
     "ask newer ones",
 }
@@ -69,7 +66,7 @@ def select(
             )
         if len(chunks) > MAX_CHUNKS:
             raise TooLarge(
-                f"{name} would have {len(chunks)} chunks, at most {MAX_CHUNKS} fit: freeze a shorter time"
+                f"{name} would have {len(chunks)} chunks, at most {MAX_CHUNKS} fit: select a shorter time"
             )
         try:
             datasets.add(name, kept, chunks)
@@ -91,15 +88,15 @@ def present(datasets: Datasets, name: str) -> Dataset:
     """The dataset of this name, if it was not aborted."""
     dataset = known(datasets, name)
     if dataset.state is DatasetState.ABORTED:
-        raise UnknownDataset(f"{name} was aborted: freeze it again")
+        raise UnknownDataset(f"{name} was aborted: select it again")
     if dataset.state is DatasetState.LOST:
-        raise UnknownDataset(f"{name} was given up: its reports are lost, freeze later ones")
+        raise UnknownDataset(f"{name} was given up: its reports are lost, select later ones")
     return dataset
 
 
 @dataclass(frozen=True)
 class QueryableDatasets:
-    """The datasets of one origin that every helper has sealed, and which of them have expired since."""
+    """The datasets of one origin that every helper has frozen, and which of them have expired since."""
 
     origin: str
     datasets: Datasets
@@ -107,8 +104,8 @@ class QueryableDatasets:
     connections: Connections
 
     def choose(self, purpose: Purpose, names: Sequence[str] | None) -> tuple[Document, tuple[bytes, ...]]:
-        """The document and digests of these datasets, or of all sealed ones of this purpose."""
-        chosen = self._sealed(purpose) if names is None else self._named(names)
+        """The document and digests of these datasets, or of all frozen ones of this purpose."""
+        chosen = self._frozen(purpose) if names is None else self._named(names)
         if len(chosen) > MAX_DATASETS:
             raise BadArguments(
                 f"{len(chosen)} datasets, and one question is over at most {MAX_DATASETS}: name fewer"
@@ -122,8 +119,8 @@ class QueryableDatasets:
         try:
             yield
         except Expired as error:
-            sealed = [each for each in self.datasets.all() if each.state is DatasetState.SEALED]
-            gone = [each.name for each in sealed if each.digest in digests and self._has_expired(each)]
+            frozen = [each for each in self.datasets.all() if each.state is DatasetState.FROZEN]
+            gone = [each.name for each in frozen if each.digest in digests and self._has_expired(each)]
             if not gone:
                 raise
             for name in gone:
@@ -142,31 +139,30 @@ class QueryableDatasets:
     def _named(self, names: Sequence[str]) -> list[Dataset]:
         chosen = [known(self.datasets, name) for name in dict.fromkeys(names)]
         if not chosen:
-            raise NotSealed("name at least one dataset, or none for all that are sealed")
+            raise NotFrozen("name at least one dataset, or none for all that are frozen")
         for each in chosen:
-            if each.state is not DatasetState.SEALED:
+            if each.state is not DatasetState.FROZEN:
                 advice = _ADVICE.get(each.state, "nothing can be asked of it").format(each.name)
-                raise NotSealed(f"{each.name} is {each.state}, not sealed: {advice}")
+                raise NotFrozen(f"{each.name} is {each.state}, not frozen: {advice}")
         if len({(each.selection.purpose, each.selection.parameters) for each in chosen}) > 1:
             raise MixedDatasets("these datasets are of several purposes or documents: ask for each apart")
         return chosen
 
-    def _sealed(self, purpose: Purpose) -> list[Dataset]:
-        """All sealed ones of a purpose, of the newest document that has any."""
+    def _frozen(self, purpose: Purpose) -> list[Dataset]:
+        """All frozen ones of a purpose, of the newest document that has any."""
         datasets = [each for each in self.datasets.all() if each.selection.purpose is purpose]
         for document in reversed(self.parameters.chain(self.origin)):
             same = [each for each in datasets if each.selection.parameters == document.digest]
-            if sealed := [each for each in same if each.state is DatasetState.SEALED]:
+            if frozen := [each for each in same if each.state is DatasetState.FROZEN]:
                 if expired := [each.name for each in same if each.state is DatasetState.EXPIRED]:
                     _LOG.warning("left out, because their reports have expired: %s", ", ".join(expired))
-                return sealed
-        raise NotSealed(f"no dataset to {purpose} is sealed yet: freeze and send one first")
+                return frozen
+        raise NotFrozen(f"no dataset to {purpose} is frozen yet: select and send one first")
 
 
 def _parts(document: Document, purpose: Purpose) -> int:
     """How many parts a chunk has: fewer when payloads are large."""
-    size = document.payload_size(purpose) + OVERHEAD + _AROUND
-    return max(1, min(PARTS, CHUNK_BYTES // size))
+    return max(1, min(PARTS, CHUNK_BYTES // document.layout(purpose).part_size(0)))
 
 
 def _check_name(name: str) -> None:

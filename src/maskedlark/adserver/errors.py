@@ -12,6 +12,10 @@ class WrongOrigin(UploadRefused):
     """The report was made for another ad server."""
 
 
+class UndeclaredReport(UploadRefused):
+    """The report was made under no document of this origin, or for a purpose that it does not declare."""
+
+
 class WrongHour(UploadRefused):
     """The report's hour is too far from the ad server's own."""
 
@@ -40,7 +44,7 @@ class TooLarge(DatasetRefused):
     """More reports than the chunks of one dataset can hold."""
 
 
-class NotSealed(DatasetRefused):
+class NotFrozen(DatasetRefused):
     """The dataset was not sent to the end yet, so nothing can be asked of it."""
 
 
@@ -48,8 +52,8 @@ class BelowFloor(MaskedLarkError):
     """The dataset would begin where reports are being deleted: it has to begin later."""
 
 
-class NotFrozen(MaskedLarkError):
-    """The dataset is not as it was: somebody else has sealed it or taken it back meanwhile."""
+class DatasetChanged(MaskedLarkError):
+    """The dataset is not as it was: somebody else has frozen it or taken it back meanwhile."""
 
 
 class UnknownRequest(MaskedLarkError):

@@ -1,7 +1,7 @@
 """Freezes a dataset at all helpers: the reports of every chunk that all accepted, under one digest.
 
-Then relays the dataset's shared seed from the first helper to the others. Helpers call a frozen dataset
-sealed. Run on the ad server's machine; every call is safe to repeat.
+Then relays the dataset's shared seed from the first helper to the others. Run on the ad server's
+machine; every call is safe to repeat.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,13 +20,10 @@ from maskedlark.adserver.remote_helper import RemoteHelper, at_once
 from maskedlark.adserver.sending import Sending
 from maskedlark.ledger import receipt
 from maskedlark.ledger.errors import BadReceipt
-from maskedlark.ledger.receipt import SealedReceipt
-from maskedlark.web.errors import AlreadySealed, NotThere
+from maskedlark.ledger.receipt import FrozenReceipt
+from maskedlark.web.errors import AlreadyFrozen, NotThere
 from maskedlark.wire import datasets as wire
-from maskedlark.wire import forms
-from maskedlark.wire.columns import HASH_BYTES
-from maskedlark.wire.datasets import Sealed, Sealing
-from maskedlark.wire.report import ID_BYTES, PublicPart
+from maskedlark.wire.datasets import FreezeRequest, Frozen
 
 
 def freeze(sending: Sending, receipts: ReceiptStore) -> None:
@@ -36,53 +33,48 @@ def freeze(sending: Sending, receipts: ReceiptStore) -> None:
     if not any(bitmap.strip("0") for bitmap in accepted):
         raise EmptyDataset(f"no report of {dataset.name} was accepted by all helpers: {_why(sending)}")
     # Computed here from what was sent: a helper that computes another digest refuses, even the first one.
-    agreed = _members(sending, accepted)
+    agreed = _heads(sending, accepted)
     digest = wire.digest(document.origin, document.digest, dataset.selection.purpose, agreed)
-    sealing = Sealing(accepted=accepted, digest=digest.hex())
-    # One helper first: if it refuses, nothing is sealed anywhere, and the dataset can be aborted.
-    answers = [first.seal(dataset.name, sealing, dataset.opening)]
-    answers += at_once([partial(helper.seal, dataset.name, sealing, dataset.opening) for helper in others])
+    request = FreezeRequest(accepted=accepted, digest=digest.hex())
+    # One helper first: if it refuses, nothing is frozen anywhere, and the dataset can be aborted.
+    answers = [first.freeze(dataset.name, request, dataset.attempt)]
+    answers += at_once([partial(helper.freeze, dataset.name, request, dataset.attempt) for helper in others])
     for helper, answer in zip(sending.helpers, answers, strict=True):
         if (answer.digest, answer.records) != (digest.hex(), len(agreed)):
             raise HelpersDiffer(
-                f"{helper.name} sealed {dataset.name} with another digest than that of its reports"
+                f"{helper.name} froze {dataset.name} with another digest than that of its reports"
             )
         _enter(sending, receipts, helper, answer)
     # No query is answered before this: masks on answers derive from the seed. We cannot read it.
     message = first.make_seed(digest.hex())
     at_once([partial(helper.relay_seed, digest.hex(), message) for helper in others])
-    sending.datasets.seal(dataset.name, digest, len(agreed))
+    sending.datasets.freeze(dataset.name, digest, len(agreed))
 
 
 def abort(sending: Sending) -> None:
     """Abort a dataset that no helper has frozen, at all helpers."""
-    # Ask all before any aborts: what one helper has sealed can only be finished.
+    # Ask all before any aborts: what one helper has frozen can only be finished.
     begun = [helper for helper in sending.helpers if _is_there(helper, sending.dataset.name)]
     at_once([partial(_abort, helper, sending.dataset) for helper in begun])
     sending.datasets.mark(sending.dataset.name, DatasetState.ABORTED)
 
 
 def give_up(sending: Sending) -> list[str]:
-    """Give up a dataset that cannot be finished; returns the helpers that may have sealed it."""
+    """Give up a dataset that cannot be finished; returns the helpers that may have frozen it."""
     let_go = at_once([partial(_lets_go, helper, sending.dataset) for helper in sending.helpers])
     keeping = [helper.name for helper, gone in zip(sending.helpers, let_go, strict=True) if not gone]
     sending.datasets.mark(sending.dataset.name, DatasetState.LOST if keeping else DatasetState.ABORTED)
     return keeping
 
 
-def _members(sending: Sending, accepted: Sequence[str]) -> NDArray[np.uint8]:
+def _heads(sending: Sending, accepted: Sequence[str]) -> NDArray[np.uint8]:
     """What all helpers saw of the reports that all accepted, read again from storage."""
-    members = []
+    heads, layout = [], sending.document.layout(sending.dataset.selection.purpose)
     chunks = sending.datasets.chunks(sending.dataset.name)
     for number, (start, bitmap) in enumerate(zip(chunks, accepted, strict=True)):
         taken = list(compress(sending.stored(number, start), wire.unpack(bitmap, start.size)))
-        public = [each for each in forms.public_parts(taken) if isinstance(each, PublicPart)]
-        assert len(public) == len(taken), "what was stored had its form checked"
-        ids = np.frombuffer(b"".join(part.id for part in public), np.uint8)
-        hashes = np.frombuffer(b"".join(part.column_hash for part in public), np.uint8)
-        hours = np.array([part.hour for part in public], np.uint32)
-        members.append(wire.members(ids.reshape(-1, ID_BYTES), hours, hashes.reshape(-1, HASH_BYTES)))
-    return np.concatenate(members)
+        heads.append(layout.heads(taken))
+    return np.concatenate(heads)
 
 
 def _agreed(sending: Sending) -> Iterator[str]:
@@ -90,20 +82,20 @@ def _agreed(sending: Sending) -> Iterator[str]:
     helpers = [helper.name for helper in sending.helpers]
     for _, answers in groupby(sending.datasets.answers(sending.dataset.name), key=itemgetter(0)):
         said = {helper: answer for _, helper, answer in answers}
-        assert said.keys() >= set(helpers), "a dataset is sealed when every chunk was answered by everyone"
+        assert said.keys() >= set(helpers), "a dataset is frozen when every chunk was answered by everyone"
         bitmaps = [wire.unpack(said[helper].accepted, said[helper].parts) for helper in helpers]
         yield wire.pack(np.logical_and.reduce(bitmaps))
 
 
-def _enter(sending: Sending, receipts: ReceiptStore, helper: RemoteHelper, answer: Sealed) -> None:
-    """Store a helper's receipt for the dataset it sealed."""
+def _enter(sending: Sending, receipts: ReceiptStore, helper: RemoteHelper, answer: Frozen) -> None:
+    """Store a helper's receipt for the dataset it froze."""
     signed, name = receipt.decode(answer.receipt), sending.dataset.name
     opened = receipts.open(helper, sending.document, signed)
-    if not isinstance(opened, SealedReceipt):
-        raise BadReceipt(f"{helper.name} gave a receipt of something else for sealing {name}")
+    if not isinstance(opened, FrozenReceipt):
+        raise BadReceipt(f"{helper.name} gave a receipt of something else for freezing {name}")
     said = (opened.dataset, opened.records, opened.purpose)
     if said != (answer.digest, answer.records, sending.dataset.selection.purpose.value):
-        raise BadReceipt(f"{helper.name} gave a receipt of another dataset for sealing {name}")
+        raise BadReceipt(f"{helper.name} gave a receipt of another dataset for freezing {name}")
     receipts.enter(helper, signed)
 
 
@@ -120,8 +112,8 @@ def _is_there(helper: RemoteHelper, name: str) -> bool:
     except NotThere:
         return False
     if state.state != "open":
-        raise AlreadySealed(
-            f"{helper.name} has sealed {name}: send it again, which finishes it. If another helper refuses "
+        raise AlreadyFrozen(
+            f"{helper.name} has frozen {name}: send it again, which finishes it. If another helper refuses "
             f"that for good, `datasets abort {name} --give-up` lets go of it"
         )
     return True
@@ -132,7 +124,7 @@ def _lets_go(helper: RemoteHelper, dataset: Dataset) -> bool:
     try:
         if _is_there(helper, dataset.name):
             _abort(helper, dataset)
-    except (HelperAway, AlreadySealed):
+    except (HelperAway, AlreadyFrozen):
         return False
     return True
 
@@ -140,4 +132,4 @@ def _lets_go(helper: RemoteHelper, dataset: Dataset) -> bool:
 def _abort(helper: RemoteHelper, dataset: Dataset) -> None:
     # It may be gone: an earlier request got through, but its answer did not.
     with suppress(NotThere):
-        helper.abort(dataset.name, dataset.opening)
+        helper.abort(dataset.name, dataset.attempt)

@@ -1,4 +1,9 @@
-"""Asks queries: each is made durable, sent to all helpers at once, and shown once every receipt is verified.
+"""Asks queries: each is made durable, sent to the helpers, and shown once every receipt is verified.
+
+The document's first helper is asked alone, and the others at once when its answer is stored here. So at the
+end of a budget the first decides which of many requests fit, and these fit at the others too, in whatever
+order they arrive: those have charged nothing that the first has not, and less never costs more (what a
+session refunds, the first refunds last). Asked all at once, helpers would charge different requests.
 
 A request stays pending until all answers are here. The same `QuerySpec`, or its id, finishes it with the
 same bytes: a helper that charged it answers again at no cost. Run on the ad server's machine.
@@ -32,7 +37,7 @@ from maskedlark.errors import (
 )
 from maskedlark.functions.function import Arguments, Function, Query
 from maskedlark.ledger.budget import Account
-from maskedlark.ledger.errors import BadReceipt
+from maskedlark.ledger.errors import AnswerLost, BadReceipt, BudgetExhausted, CannotRepeat
 from maskedlark.ledger.receipt import ReleaseReceipt
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.settings import Mechanism
@@ -63,17 +68,20 @@ class QuerySpec:
 
     @cached_property
     def question(self) -> Query:
-        """The function with its arguments. Raises if they are wrong, before any helper is asked."""
+        """The function with its arguments. Raises if it cannot be asked, before any helper is."""
+        self.mechanism  # noqa: B018 - without one no helper would answer
         return self.function.ask(self.document, self.arguments)
 
     @property
     def mechanism(self) -> Mechanism:
-        """How noise is drawn, and its floor."""
-        return self.document.mechanisms[self.function.purpose.value]
+        """How noise is drawn, and its floor. Raises if the document declares none for the function."""
+        return self.document.mechanism(self.function.name)
 
 
 _REFUSALS = ReleaseRefused, FieldOverflow, Expired
-"""A helper that answers with one of these has charged nothing."""
+"""A helper that answers with one of these has charged nothing now."""
+_CHARGED_BEFORE = AnswerLost, CannotRepeat
+"""Refusals of what was charged at an earlier attempt."""
 _LOG = logging.getLogger(__name__)
 _Verified = tuple[Answer, ReleaseReceipt]
 """A helper's share and its verified receipt."""
@@ -118,15 +126,21 @@ class Queries:
             raise BadArguments("; ".join(str(fault["msg"]) for fault in error.errors())) from None
 
     def finish(self, stored: StoredRequest, spec: QuerySpec) -> Answered:
-        """The answer to a durable request. Asks only helpers whose answer is not stored."""
+        """The answer to a durable request. Asks only helpers whose answer is not stored, the first alone."""
         # Before any helper is asked: a request that was refused before may be charged now.
         self.requests.mark(stored.id, RequestState.PENDING)
         request, kept = messages.decode_request(stored.body), self.requests.answers(stored.id)
         helpers = self.connections.helpers(spec.document)
-        attempt = partial(self._attempt, stored, partial(self._verified, stored, request, spec))
-        outcomes = at_once([partial(attempt, kept.get(helper.name), helper) for helper in helpers])
-        verified = self._all_verified(stored, outcomes)
+        verify = partial(self._verified, stored, request, spec)
+        first, *others = [partial(self._share, stored, verify, kept.get(each.name), each) for each in helpers]
         names = [helper.name for helper in helpers]
+        verified = [self._first(stored, first)]
+        try:
+            verified += at_once(others)
+        except _REFUSALS as error:
+            raise _pending(error, stored, names[0]) from None
+        except MaskedLarkError as error:
+            raise _pending(error, stored) from None
         try:
             answers = {name: answer for name, (answer, _) in zip(names, verified, strict=True)}
             tables = combine(spec.question.schemas, answers)
@@ -152,16 +166,18 @@ class Queries:
 
     def _noise_for(self, spec: QuerySpec, epsilon: float) -> float:
         """The least noise with which the query costs at most this, on top of earlier queries."""
-        delta = Account(spec.document).delta(spec.question.tag)
+        account, tag = Account(spec.document), spec.question.tag
+        delta, mixed = account.delta(tag), account.mixed(tag)
         count = len(spec.question.columns)
-        receipts = self._charged(spec.document, spec.question.tag)
+        receipts = self._charged(spec.document, tag)
         least = []
         for dataset in spec.datasets:
             entries = [each.entry() for each in receipts if dataset.hex() in each.datasets]
             before = [each.charge for each in entries if isinstance(each.charge, Charge)]
-            room = accountant.epsilon(before, delta) + epsilon
+            room = accountant.epsilon(before, delta, mixed=mixed) + epsilon
             try:
-                least.append(accountant.noise_for(spec.mechanism.kind, count, room, delta, before))
+                kind = spec.mechanism.kind
+                least.append(accountant.noise_for(kind, count, room, delta, before, mixed=mixed))
             except NotDeclared:
                 raise BadArguments(f"no noise makes {count} columns cost only ε = {epsilon:g}") from None
         return max(least)
@@ -173,19 +189,26 @@ class Queries:
         releases = [each for each in claimed if isinstance(each, ReleaseReceipt)]
         return [each for each in releases if (each.parameters, each.tag) == wanted]
 
-    def _attempt(
-        self, stored: StoredRequest, verify: _Verify, kept: bytes | None, helper: RemoteHelper
-    ) -> _Verified | MaskedLarkError:
-        """One helper's share, or the error, returned so that the others are still asked."""
+    def _first(self, stored: StoredRequest, ask: Callable[[], _Verified]) -> _Verified:
+        """The first helper's share. If it refuses, nothing is charged anywhere."""
         try:
-            if kept is not None:
-                return verify(helper, kept)
-            data = helper.release(stored.body)
-            answer, receipt = verify(helper, data)
-            self.receipts.enter(helper, answer.receipt)
-            self.requests.answer(stored.id, helper.name, data)
+            return ask()
         except MaskedLarkError as error:
-            return error
+            if isinstance(error, _REFUSALS) and not isinstance(error, _CHARGED_BEFORE):
+                self.requests.mark(stored.id, RequestState.REFUSED)
+                raise
+            raise _pending(error, stored) from None
+
+    def _share(
+        self, stored: StoredRequest, verify: _Verify, kept: bytes | None, helper: RemoteHelper
+    ) -> _Verified:
+        """One helper's share: the stored one, or one that is verified and durable when this returns."""
+        if kept is not None:
+            return verify(helper, kept)
+        data = helper.release(stored.body)
+        answer, receipt = verify(helper, data)
+        self.receipts.enter(helper, answer.receipt)
+        self.requests.answer(stored.id, helper.name, data)
         return answer, receipt
 
     def _verified(
@@ -200,30 +223,17 @@ class Queries:
             raise BadReceipt(f"{helper.name} gave a receipt of something else for request {stored.id}")
         for what, said, expected in (
             ("request", receipt.request, stored.id),
-            ("question", receipt.question, hashlib.sha256(stored.body).hexdigest()),
+            ("request", receipt.request_digest, hashlib.sha256(stored.body).hexdigest()),
             ("function", receipt.function, request.function),
             ("tag", receipt.tag, spec.question.tag),
             ("datasets", receipt.datasets, request.datasets),
-            ("mechanism", receipt.released.mechanism, spec.mechanism.kind),
-            ("noise", receipt.released.noise, request.noise),
-            ("number of columns", receipt.released.columns, len(spec.question.columns)),
+            ("mechanism", receipt.charge.mechanism, spec.mechanism.kind),
+            ("noise", receipt.charge.noise, request.noise),
+            ("number of columns", receipt.charge.columns, len(spec.question.columns)),
         ):
             if said != expected:
                 raise BadReceipt(f"{helper.name} gave a receipt of another {what} than was asked")
         return answer, receipt
-
-    def _all_verified(
-        self, stored: StoredRequest, outcomes: Sequence[_Verified | MaskedLarkError]
-    ) -> list[_Verified]:
-        """Every helper's share. If one is missing, raises why, and updates the request's state."""
-        errors = [each for each in outcomes if isinstance(each, MaskedLarkError)]
-        refused = [each for each in errors if isinstance(each, _REFUSALS)]
-        if refused and len(refused) == len(outcomes):
-            self.requests.mark(stored.id, RequestState.REFUSED)
-            raise refused[0]
-        if errors:
-            raise _pending((refused or errors)[0], stored)
-        return [each for each in outcomes if not isinstance(each, MaskedLarkError)]
 
 
 def _mention_alike(digest: bytes, pending: Sequence[StoredRequest]) -> None:
@@ -237,11 +247,17 @@ def _mention_alike(digest: bytes, pending: Sequence[StoredRequest]) -> None:
         )
 
 
-def _pending(error: MaskedLarkError, stored: StoredRequest) -> MaskedLarkError:
-    """The error, with how to resume or abandon the request: some helper may have charged it already."""
+def _pending(error: MaskedLarkError, stored: StoredRequest, charged: str | None = None) -> MaskedLarkError:
+    """The error, with how to resume or abandon the request. `charged`: a helper that has charged it."""
+    why = f"{charged} has charged it already. " if charged else ""
+    if charged and isinstance(error, BudgetExhausted):
+        why += (
+            f"This helper counts charges that {charged} does not (`maskedlark receipts verify` of both shows "
+            "which): only closing a session that is open makes room. "
+        )
     error.args = (
-        f"{error}. Request {stored.id} is pending: `maskedlark query --resume {stored.id}` finishes it when "
-        "all helpers answer, and charges nothing twice; `--forget` lets go of it, and what was charged stays "
-        "so",
+        f"{error}. {why}Request {stored.id} is pending: `maskedlark query --resume {stored.id}` finishes it "
+        "when all helpers answer, and charges nothing twice; `--forget` lets go of it, and what was charged "
+        "stays so",
     )
     return error

@@ -11,8 +11,8 @@ from maskedlark.errors import BadArguments
 class Between(NamedTuple):
     """Integers in a range, both ends included; None leaves an end open."""
 
-    least: int | None = None
-    most: int | None = None
+    min: int | None = None
+    max: int | None = None
 
 
 Grouping = str | list[str] | tuple[str, ...]
@@ -26,7 +26,7 @@ class Options(TypedDict, total=False):
     """A query's options besides its values, groupings and filters."""
 
     datasets: Sequence[str] | None
-    """By name. Default: all sealed datasets of the newest document that has any."""
+    """By name. Default: all frozen datasets of the newest document that has any."""
     noise: float | None
     """The scale in units of the sensitivity. Default: the document's floor."""
     epsilon: float | None
@@ -59,10 +59,10 @@ def is_several(by: Grouping | Groupings) -> bool:
 
 def _filter(key: str, wanted: Entry | Sequence[Entry] | Between) -> dict[str, Any]:
     if isinstance(wanted, Between):
-        ends = {"least": wanted.least, "most": wanted.most}
+        ends = {"min": wanted.min, "max": wanted.max}
         span = {end: _entry(key, number) for end, number in ends.items() if number is not None}
         if not span:
-            raise BadArguments(f"a filter on {key} has a least, a most, or both")
+            raise BadArguments(f"a filter on {key} has a min, a max, or both")
         return {"key": key, **span}
     several = isinstance(wanted, Iterable) and not isinstance(wanted, str)
     entries = list(wanted) if several else [wanted]  # type: ignore[arg-type]

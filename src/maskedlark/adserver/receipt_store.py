@@ -18,7 +18,7 @@ from maskedlark.parameters.document import Document
 from maskedlark.storage.engine import Database
 from maskedlark.storage.schema import prepare
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _TABLES = MetaData()
 _RECEIPTS = Table(
     "receipts",
@@ -97,8 +97,8 @@ class ReceiptStore:
             follows = (claimed.number, claimed.previous) == (last + 1, self._digest(helper, last, new))
             if isinstance(claimed, RecoveredReceipt) and claimed.number > last + 1:
                 # By this receipt the helper declares that it lost some: it names the last one it kept.
-                kept = self._digest(helper, claimed.kept, new)
-                follows = claimed.kept <= last and claimed.kept_digest == kept
+                kept = self._digest(helper, claimed.last_kept, new)
+                follows = claimed.last_kept <= last and claimed.last_kept_digest == kept
             if not follows:
                 raise BadReceipt(f"receipt {claimed.number} of {helper} does not follow the one before it")
             last = claimed.number

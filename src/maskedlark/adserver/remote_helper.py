@@ -27,16 +27,16 @@ from maskedlark.release.messages import MAX_ANSWER, Explanation, ReceiptPage, Re
 from maskedlark.web import problem
 from maskedlark.web.errors import ServiceAway, StrangeAnswer
 from maskedlark.web.parameters import ParameterClient
-from maskedlark.web.remote import Patience, Remote, SignedRemote, UrlQuery
+from maskedlark.web.remote import API, Patience, Remote, SignedRemote, UrlQuery
 from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
+    FREEZE_TYPE,
     JSON_TYPE,
-    SEAL_TYPE,
     ChunkAnswer,
-    Opening,
-    Sealed,
-    Sealing,
+    FreezeRequest,
+    Frozen,
+    NewDataset,
     State,
 )
 from maskedlark.wire.signatures import SigningKey, VerifyingKey
@@ -47,7 +47,7 @@ MAX_RECEIPTS = 1 << 20
 T = TypeVar("T")
 Model = TypeVar("Model", bound=BaseModel)
 _CHUNK = Patience(timeout_s=120.0, within_s=300.0)
-_SEAL = Patience(timeout_s=600.0, within_s=900.0)
+_FREEZE = Patience(timeout_s=600.0, within_s=900.0)
 _RELEASE = Patience(MAX_ANSWER, timeout_s=600.0, within_s=900.0)
 
 
@@ -86,58 +86,58 @@ class RemoteHelper:
         self.name, self.place, self.identity = name, place, identity
         self._remote, self._retries = remote, retries
 
-    def open(self, name: str, parameters: bytes, purpose: Purpose, opening: bytes) -> State:
-        """Begin a dataset, or find the one begun with this opening."""
-        wanted = Opening(opening=opening.hex(), parameters=parameters.hex(), purpose=purpose.value)
+    def open(self, name: str, parameters: bytes, purpose: Purpose, attempt: bytes) -> State:
+        """Begin a dataset, or find the one begun with this attempt."""
+        wanted = NewDataset(attempt=attempt.hex(), parameters=parameters.hex(), purpose=purpose.value)
         return self._post(State.decode, _path(name), wanted.encode())
 
     def state(self, name: str) -> State:
         """The state of a dataset."""
         return self._ask(lambda: State.decode(self._remote.get(_path(name))))
 
-    def chunk(self, name: str, number: int, body: bytes, opening: bytes) -> ChunkAnswer:
+    def chunk(self, name: str, number: int, body: bytes, attempt: bytes) -> ChunkAnswer:
         """Send a chunk. What the answer calls accepted is durable at the helper."""
         path = f"{_path(name)}/chunks/{number}"
-        return self._post(ChunkAnswer.decode, path, body, CHUNK_TYPE, _query(opening), _CHUNK)
+        return self._post(ChunkAnswer.decode, path, body, CHUNK_TYPE, _query(attempt), _CHUNK)
 
-    def seal(self, name: str, sealing: Sealing, opening: bytes) -> Sealed:
+    def freeze(self, name: str, request: FreezeRequest, attempt: bytes) -> Frozen:
         """Freeze a dataset. Idempotent."""
-        path, body = f"{_path(name)}/seal", sealing.encode()
-        return self._post(Sealed.decode, path, body, SEAL_TYPE, _query(opening), _SEAL)
+        path, body = f"{_path(name)}/freeze", request.encode()
+        return self._post(Frozen.decode, path, body, FREEZE_TYPE, _query(attempt), _FREEZE)
 
-    def abort(self, name: str, opening: bytes) -> None:
+    def abort(self, name: str, attempt: bytes) -> None:
         """Abort a dataset that is not frozen."""
-        self._ask(lambda: self._remote.delete(_path(name), _query(opening)))
+        self._ask(lambda: self._remote.delete(_path(name), _query(attempt)))
 
     def release(self, body: bytes) -> bytes:
         """Ask a query. The same bytes get the same answer, and are charged once."""
-        return self._post(bytes, "/v1/releases", body, patience=_RELEASE)
+        return self._post(bytes, f"{API}/releases", body, patience=_RELEASE)
 
     def explain(self, body: bytes) -> Explanation:
         """What a query would cost; nothing is charged."""
-        return self._post(partial(_read, Explanation, "an explanation"), "/v1/explain", body)
+        return self._post(partial(_read, Explanation, "an explanation"), f"{API}/explain", body)
 
     def counts(self, dataset: str) -> RecordCounts:
         """How many records of each model a frozen dataset has, and which slots are free."""
         return self._ask(
-            lambda: _read(RecordCounts, "a count of records", self._remote.get(f"/v1/records/{dataset}"))
+            lambda: _read(RecordCounts, "a count of records", self._remote.get(f"{API}/records/{dataset}"))
         )
 
     def make_seed(self, dataset: str) -> bytes:
         """A dataset's shared seed, sealed by the first helper to each other one. Idempotent."""
-        return self._post(bytes, f"/v1/seeds/{dataset}", b"", NO_BODY_TYPE)
+        return self._post(bytes, f"{API}/seeds/{dataset}", b"", NO_BODY_TYPE)
 
     def relay_seed(self, dataset: str, message: bytes) -> None:
         """Hand over the first helper's seed."""
-        self._post(bytes, f"/v1/seeds/{dataset}/message", message)
+        self._post(bytes, f"{API}/seeds/{dataset}/message", message)
 
     def open_session(self, body: bytes) -> SignedReceipt:
         """Open a session. Idempotent."""
-        return self._post(receipt.decode, "/v1/sessions", body, patience=_RELEASE)
+        return self._post(receipt.decode, f"{API}/sessions", body, patience=_RELEASE)
 
     def step(self, session: str, number: int, body: bytes, size: int, chosen: Ranges = ()) -> FieldArray:
         """A share of a step: `size` field elements. The same bytes get the same share."""
-        path = f"/v1/sessions/{session}/steps/{number}"
+        path = f"{API}/sessions/{session}/steps/{number}"
         query: UrlQuery = {"records": encode_ranges(chosen)} if chosen else {}
         # Even for the smallest model, a refusal must be read whole to be told from a strange answer.
         most = max(problem.MAX_PROBLEM, field.BYTES * size)
@@ -149,7 +149,7 @@ class RemoteHelper:
 
     def close_session(self, session: str) -> SignedReceipt:
         """Close a session. Idempotent."""
-        path = f"/v1/sessions/{session}/close"
+        path = f"{API}/sessions/{session}/close"
         return self._post(receipt.decode, path, b"", NO_BODY_TYPE, patience=_RELEASE)
 
     def receipts(self, origin: str, after: int, most: int) -> list[SignedReceipt]:
@@ -203,7 +203,7 @@ def fetch_receipts(
     """An origin's public receipts after that number, at most `most`; none is verified here. Run by anyone."""
     more = True
     while more and most > 0:
-        data = remote.get(f"/v1/origins/{quote(origin, safe='')}/receipts", {"after": after})
+        data = remote.get(f"{API}/origins/{quote(origin, safe='')}/receipts", {"after": after})
         page = _read(ReceiptPage, "a page of receipts", data)
         yield from page.receipts[:most]
         before, more, most = after, page.more, most - len(page.receipts)
@@ -238,10 +238,10 @@ def _read(kind: type[Model], what: str, data: bytes) -> Model:
         raise StrangeAnswer(f"{what} is not in the form that is known here: is this a helper?") from None
 
 
-def _query(opening: bytes) -> UrlQuery:
+def _query(attempt: bytes) -> UrlQuery:
     """Signed with the rest: a request about an aborted dataset cannot affect the next of its name."""
-    return {"opening": opening.hex()}
+    return {"attempt": attempt.hex()}
 
 
 def _path(dataset: str) -> str:
-    return f"/v1/datasets/{quote(dataset, safe='')}"
+    return f"{API}/datasets/{quote(dataset, safe='')}"

@@ -13,7 +13,7 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.storage.engine import Database
 from maskedlark.storage.errors import UnusedDatabase
 from maskedlark.storage.schema import prepare
-from maskedlark.wire.report import MAX_ORIGIN, PublicPart
+from maskedlark.wire.report import MAX_ORIGIN, Head, ReportLayout
 
 SCHEMA_VERSION = 1
 PAGE = 256
@@ -56,9 +56,10 @@ class Outcome(StrEnum):
 
 
 class Arrival(NamedTuple):
-    """A report whose form was checked: its public part and all its bytes."""
+    """A report whose form was checked: its layout, what differs in it, and all its bytes."""
 
-    public: PublicPart
+    layout: ReportLayout
+    head: Head
     data: bytes
 
 
@@ -160,10 +161,10 @@ class Reports:
     def store(self, batch: Sequence[Arrival]) -> list[Outcome]:
         """Store a batch in one transaction, durable when this returns. One outcome per report, in order."""
         # The first report of an id counts, so it must be written into the dict last.
-        first = {each[0].id: each for each in reversed(batch)}
+        first = {each.head.id: each for each in reversed(batch)}
         with self._database.write() as connection:
             before = self._add(connection, first)
-        return [_settle(before, public.id, data) for public, data in batch]
+        return [_settle(before, head.id, data) for _, head, data in batch]
 
     def _add(self, connection: sa.Connection, wanted: dict[bytes, Arrival]) -> dict[bytes, bytes]:
         """Insert what is new; returns what was there before under the same ids."""
@@ -185,8 +186,8 @@ class Reports:
             connection,
             _REPORTS,
             [
-                (name, origin, purpose.value, parameters, hour, now, data)
-                for (name, hour, origin, purpose, parameters, _), data in arrivals
+                (head.id, layout.origin, layout.purpose.value, layout.parameters, head.hour, now, data)
+                for layout, head, data in arrivals
             ],
         )
 

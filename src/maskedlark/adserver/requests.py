@@ -10,7 +10,7 @@ from maskedlark.adserver.errors import UnknownRequest
 from maskedlark.storage.engine import Database
 from maskedlark.storage.schema import prepare
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _TABLES = sa.MetaData()
 _REQUESTS = sa.Table(
     "requests",
@@ -38,7 +38,7 @@ class RequestState(StrEnum):
     """Some helper may have charged it, and not all answers are stored."""
     ANSWERED = "answered"
     REFUSED = "refused"
-    """Every helper refused it: nothing was charged."""
+    """The first helper refused it, and no other is asked: nothing was charged."""
     FORGOTTEN = "forgotten"
     """Abandoned before all answers were here: what was charged stays charged."""
 

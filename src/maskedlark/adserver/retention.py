@@ -32,11 +32,11 @@ _LOG = logging.getLogger(__name__)
 class Retention:
     """Deletes old reports of an open database. Several processes may do so on one database."""
 
-    def __init__(self, database: Database, keep_s: int, most_leap_s: int) -> None:
+    def __init__(self, database: Database, keep_s: int, max_leap_s: int) -> None:
         # Whoever comes first, this or measuring, creates the tables.
         report_store.make(database)
         dataset_store.make(database)
-        self._database, self._keep_s, self._most_leap_s = database, keep_s, most_leap_s
+        self._database, self._keep_s, self._max_leap_s = database, keep_s, max_leap_s
 
     @contextmanager
     def running(self, clock: Clock, every_s: float = EVERY_S) -> Iterator[None]:
@@ -80,7 +80,7 @@ class Retention:
         with self._database.write() as connection:
             self._database.alone(connection, "datasets")
             looked = dataset_store.floor(connection).looked or report_store.newest(connection)
-            refuse_leap(looked, now, self._most_leap_s, "adserver.toml")
+            refuse_leap(looked, now, self._max_leap_s, "adserver.toml")
             dataset_store.put_floor(connection, before, max(now, looked))
             return dataset_store.unfinished(connection)
 

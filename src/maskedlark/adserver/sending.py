@@ -23,7 +23,6 @@ from maskedlark.errors import MaskedLarkError
 from maskedlark.parameters.document import Document
 from maskedlark.web.errors import DatasetRefused
 from maskedlark.wire import datasets as wire
-from maskedlark.wire import report, uploads
 from maskedlark.wire.datasets import ChunkAnswer, State
 
 IN_FLIGHT = 4
@@ -78,22 +77,23 @@ class Sending:
     def _missing(self, helper: RemoteHelper, chunks: int) -> list[int]:
         """The chunks that the helper has not received, or whose answer is not stored here."""
         name, selection = self.dataset.name, self.dataset.selection
-        state = helper.open(name, selection.parameters, selection.purpose, self.dataset.opening)
+        state = helper.open(name, selection.parameters, selection.purpose, self.dataset.attempt)
         _check_state(helper, self.dataset, state)
         kept = self.datasets.answered(name, helper.name)
-        there = kept if state.state == "sealed" else kept & set(state.chunks)
+        there = kept if state.state == "frozen" else kept & set(state.chunks)
         missing = [number for number in range(chunks) if number not in there]
-        if missing and state.state == "sealed":
+        if missing and state.state == "frozen":
             raise HelpersDiffer(
-                f"{helper.name} has sealed {name}, but its answers are not in this database: "
+                f"{helper.name} has frozen {name}, but its answers are not in this database: "
                 "put the newest copy of the database back"
             )
         return missing
 
     def _chunk(self, helper: RemoteHelper, number: int, start: ChunkStart) -> None:
         name = self.dataset.name
-        parts = [report.decode(data).part(helper.place) for data in self.stored(number, start)]
-        answer = helper.chunk(name, number, uploads.encode_batch(parts), self.dataset.opening)
+        layout = self.document.layout(self.dataset.selection.purpose)
+        parts = layout.parts(self.stored(number, start), helper.place)
+        answer = helper.chunk(name, number, wire.encode_chunk(parts), self.dataset.attempt)
         _check_answer(helper, answer, start.size)
         self.datasets.keep(name, number, helper.name, answer)
         self._tell(helper, start.size)
@@ -103,8 +103,8 @@ class Sending:
         page, name = self.reports.page(self.dataset.selection, start, start.size), self.dataset.name
         if len(page) != start.size:
             raise DatasetRefused(
-                f"chunk {number} of {name} lost reports since it was frozen: nothing may be deleted from "
-                f"a dataset. `datasets abort {name}`, and freeze again"
+                f"chunk {number} of {name} lost reports since it was selected: nothing may be deleted from "
+                f"a dataset. `datasets abort {name}`, and select again"
             )
         return [each.data for each in page]
 
@@ -118,11 +118,11 @@ class Sending:
 
 def _check_state(helper: RemoteHelper, dataset: Dataset, state: State) -> None:
     selection = dataset.selection
-    same = (selection.parameters.hex(), selection.purpose.value, dataset.name, dataset.opening.hex())
-    if (state.parameters, state.purpose, state.name, state.opening) != same:
+    same = (selection.parameters.hex(), selection.purpose.value, dataset.name, dataset.attempt.hex())
+    if (state.parameters, state.purpose, state.name, state.attempt) != same:
         raise HelpersDiffer(f"{helper.name} has another dataset under the name {dataset.name}")
     if state.state == "expired":
-        raise DatasetRefused(f"{dataset.name} has expired at {helper.name}: freeze newer reports")
+        raise DatasetRefused(f"{dataset.name} has expired at {helper.name}: select newer reports")
 
 
 def _check_answer(helper: RemoteHelper, answer: ChunkAnswer, parts: int) -> None:

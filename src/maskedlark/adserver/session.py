@@ -5,7 +5,7 @@ same, and nothing is charged twice. Run on the ad server's machine.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -16,7 +16,7 @@ from maskedlark.adserver.receipt_store import ReceiptStore
 from maskedlark.adserver.remote_helper import RemoteHelper, at_once
 from maskedlark.core import sharing
 from maskedlark.core.field import FieldArray
-from maskedlark.ledger.errors import BadReceipt
+from maskedlark.ledger.errors import BadReceipt, NoSuchSession
 from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt, Receipt, SignedReceipt
 from maskedlark.parameters.document import Document
 from maskedlark.release.messages import SessionRequest, decode_session
@@ -49,14 +49,12 @@ class Session:
 
     def open(self) -> Mapping[str, OpenedReceipt]:
         """Open it, idempotently: every helper's receipt, verified and stored."""
-        first, *others = self.helpers
+        first, *others = [partial(self._open, helper) for helper in self.helpers]
         # The first alone: if it refuses, because of budget or slots, nothing is charged anywhere.
-        signed = [first.open_session(self.body)]
-        signed += at_once([partial(helper.open_session, self.body) for helper in others], self._pool)
-        opened = self._verified(signed, OpenedReceipt, self._is_of, "was asked for")
-        if len({each.course for each in opened.values()}) > 1:
+        opened = [first(), *at_once(others, self._pool)]
+        if len({each.session_charge for each in opened}) > 1:
             raise HelpersDiffer("helpers opened the session at another cost than each other")
-        return opened
+        return self._by_name(opened)
 
     def step(self, number: int, body: bytes, size: int, chosen: Ranges = ()) -> FieldArray:
         """The sum of one step, with every helper's noise: `size` field elements."""
@@ -69,31 +67,44 @@ class Session:
 
     def close(self) -> Mapping[str, ClosedReceipt]:
         """Refund what was not used. Idempotent: the same receipts."""
-        name = self.request.id
-        signed = at_once([partial(helper.close_session, name) for helper in self.helpers], self._pool)
-        return self._verified(signed, ClosedReceipt, lambda closed: closed.request == name, "was closed")
+        first, *others = [partial(self._close, helper) for helper in self.helpers]
+        # The first last: until then it counts what the others refunded, and admits nothing that they refuse.
+        try:
+            closed = at_once(others, self._pool)
+        except NoSuchSession:  # It was never opened there, but the first has charged it.
+            first()
+            raise
+        return self._by_name([first(), *closed])
 
     def stop(self) -> None:
         """Stop the threads. The session stays as it is."""
         self._pool.shutdown(cancel_futures=True)
 
-    def _verified(
-        self, answers: Sequence[SignedReceipt], kind: type[R], is_of: Callable[[R], bool], what: str
-    ) -> dict[str, R]:
-        """The receipts by helper, each stored and checked to be of this session."""
-        verified: dict[str, R] = {}
-        for helper, signed in zip(self.helpers, answers, strict=True):
-            opened = self.receipts.open(helper, self.document, signed)
-            self.receipts.enter(helper, signed)
-            if not isinstance(opened, kind) or not is_of(opened):
-                raise BadReceipt(f"{helper.name} gave a receipt of another session than {what}")
-            verified[helper.name] = opened
-        return verified
+    def _by_name(self, receipts: Sequence[R]) -> dict[str, R]:
+        return {helper.name: each for helper, each in zip(self.helpers, receipts, strict=True)}
+
+    def _open(self, helper: RemoteHelper) -> OpenedReceipt:
+        opened = self._entered(helper, helper.open_session(self.body))
+        if not isinstance(opened, OpenedReceipt) or not self._is_of(opened):
+            raise BadReceipt(f"{helper.name} gave a receipt of another session than was asked for")
+        return opened
+
+    def _close(self, helper: RemoteHelper) -> ClosedReceipt:
+        closed = self._entered(helper, helper.close_session(self.request.id))
+        if not isinstance(closed, ClosedReceipt) or closed.request != self.request.id:
+            raise BadReceipt(f"{helper.name} gave a receipt of another session than was closed")
+        return closed
+
+    def _entered(self, helper: RemoteHelper, signed: SignedReceipt) -> Receipt:
+        """A receipt, verified and stored."""
+        opened = self.receipts.open(helper, self.document, signed)
+        self.receipts.enter(helper, signed)
+        return opened
 
     def _is_of(self, opened: OpenedReceipt) -> bool:
-        request, noise = self.request, None if opened.course is None else opened.course.noise
+        request, noise = self.request, None if opened.session_charge is None else opened.session_charge.noise
         return (
-            (opened.request, opened.question) == (request.id, hashlib.sha256(self.body).hexdigest())
+            (opened.request, opened.request_digest) == (request.id, hashlib.sha256(self.body).hexdigest())
             and noise == request.noise
             and all(getattr(opened, name) == getattr(request, name) for name in _SAME)
         )

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from maskedlark.errors import BadSignature
+from maskedlark.parameters.document import Document
 from maskedlark.web.errors import CorruptCache
 from maskedlark.web.parameters import ParameterClient
 
@@ -26,4 +27,12 @@ class TrustedParameters(ParameterClient):
     """The parameter client of a party whose keys are in `adserver.toml`."""
 
     chain = naming_keys("service_key", "origin_key")(ParameterClient.chain)
+    chain_now = naming_keys("service_key", "origin_key")(ParameterClient.chain_now)
     by_digest = naming_keys("service_key", "origin_key")(ParameterClient.by_digest)
+
+    def documents(self, origin: str) -> Iterator[Document]:
+        """Those that were seen before, then all that the service has now: there it raises if it is away."""
+        with self._lock:
+            seen = list(self._known(origin).documents)
+        yield from seen
+        yield from self.chain_now(origin)

@@ -7,16 +7,19 @@ one at a time. So an upload that finds one under way waits, and the first to wak
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from maskedlark.adserver.config import Limits
-from maskedlark.adserver.errors import Conflict, UploadRefused, WrongHour, WrongOrigin
+from maskedlark.adserver.errors import Conflict, UndeclaredReport, UploadRefused, WrongHour, WrongOrigin
 from maskedlark.adserver.report_store import Arrival, Outcome, Reports
 from maskedlark.clock import Clock, hour_of
-from maskedlark.errors import DecodeError
+from maskedlark.errors import DecodeError, MaskedLarkError
+from maskedlark.parameters.document import Document
 from maskedlark.storage.errors import StorageUnavailable
-from maskedlark.wire import forms, uploads
+from maskedlark.web.errors import ServiceAway
+from maskedlark.wire import report, uploads
+from maskedlark.wire.report import ReportLayout
 from maskedlark.wire.uploads import Answer, Verdict
 
 _LOG = logging.getLogger(__name__)
@@ -33,11 +36,65 @@ _ANSWERS = {
 }
 
 
+Documents = Callable[[], Iterable[Document]]
+"""Asks for all documents of the origin, now: raises if they cannot be had, after those seen before."""
+
+
+class ReportLayouts:
+    """The layouts that the documents of an origin declare. Threads may share it."""
+
+    def __init__(self, origin: str, documents: Documents) -> None:
+        self._origin, self._documents = origin, documents
+        self._by_prefix: dict[bytes, ReportLayout] = {}
+        self._lock, self._begun, self._ended, self._away = threading.Lock(), 0, 0, False
+
+    @property
+    def moment(self) -> int:
+        """A moment, for `find`: documents that were asked for after it are new enough."""
+        return self._begun
+
+    def find(self, data: bytes, arrived: int) -> ReportLayout:
+        """The layout of a report that arrived at this moment."""
+        known = self._by_prefix.get(data[: report.prefix_size(data)])
+        return self._declared(data, arrived) if known is None else known
+
+    def _declared(self, data: bytes, arrived: int) -> ReportLayout:
+        prefix, encoded = report.decode_prefix(data)
+        if prefix.origin != self._origin:
+            raise WrongOrigin("a report for another ad server")
+        with self._lock:
+            # Once for all uploads that wait here: strangers must not make us ask for every report of theirs.
+            if self._ended <= arrived:
+                self._ask()
+            away = self._away
+        if encoded not in self._by_prefix:
+            if away:
+                raise ServiceAway("the documents of this origin cannot be asked for now; try again")
+            raise UndeclaredReport(f"a report to {prefix.purpose}, which no document of this digest declares")
+        return self._by_prefix[encoded]
+
+    def _ask(self) -> None:
+        self._begun += 1
+        try:
+            for document in self._documents():
+                layouts = [document.layout(purpose) for purpose in document.purposes()]
+                self._by_prefix |= {layout.prefix: layout for layout in layouts}
+            self._away = False
+        except MaskedLarkError as error:
+            # Whatever it is: what is wrong with the service's answer is no reason to refuse a report.
+            _LOG.warning("the documents of this origin cannot be had: %s: %s", type(error).__name__, error)
+            self._away = True
+        self._ended = self._begun
+
+
 class UploadHandler:
     """Checks form, origin and hour of every report, and stores those that pass."""
 
-    def __init__(self, origin: str, reports: Reports, clock: Clock, limits: Limits) -> None:
-        self._origin, self._clock, self._limits = origin, clock, limits
+    def __init__(
+        self, origin: str, reports: Reports, clock: Clock, documents: Documents, limits: Limits
+    ) -> None:
+        self._clock, self._limits = clock, limits
+        self._layouts = ReportLayouts(origin, documents)
         self._commits = GroupCommit(reports, limits.reports, limits.body_bytes)
 
     def accept(self, body: bytes) -> list[Answer]:
@@ -53,15 +110,15 @@ class UploadHandler:
         """Every report as it is to be stored, or why it is not."""
         hour = hour_of(self._clock.now())
         first, last = hour - self._limits.hours_behind, hour + self._limits.hours_ahead
-        for data, public in zip(framed, forms.public_parts(framed), strict=True):
-            if isinstance(public, DecodeError):
-                yield _refusal(type(public))
-            elif public.origin != self._origin:
-                yield _refusal(WrongOrigin)
-            elif not first <= public.hour <= last:
-                yield _refusal(WrongHour)
-            else:
-                yield Arrival(public, data)
+        arrived = self._layouts.moment
+        for data in framed:
+            try:
+                layout = self._layouts.find(data, arrived)
+                head = layout.head(data)
+            except (DecodeError, UploadRefused) as error:
+                yield _refusal(type(error))
+                continue
+            yield Arrival(layout, head, data) if first <= head.hour <= last else _refusal(WrongHour)
 
 
 class _Upload:
@@ -81,9 +138,9 @@ class GroupCommit:
     It has no thread of its own: the thread that wakes first stores for those that have waited longest.
     """
 
-    def __init__(self, reports: Reports, most_reports: int, most_bytes: int) -> None:
+    def __init__(self, reports: Reports, max_reports: int, max_bytes: int) -> None:
         self._reports = reports
-        self._most_reports, self._most_bytes = most_reports, most_bytes
+        self._max_reports, self._max_bytes = max_reports, max_bytes
         self._waiting: deque[_Upload] = deque()
         self._storing = False
         self._changed = threading.Condition()
@@ -116,7 +173,7 @@ class GroupCommit:
         reports, size = len(group[0].batch), group[0].bytes
         while self._waiting:
             reports, size = reports + len(self._waiting[0].batch), size + self._waiting[0].bytes
-            if reports > self._most_reports or size > self._most_bytes:
+            if reports > self._max_reports or size > self._max_bytes:
                 break
             group.append(self._waiting.popleft())
         return group

@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 
 from maskedlark.audit import canaries
-from maskedlark.audit.canaries import Counts, Flags, Floats, NoiseBound, most_advantage
+from maskedlark.audit.canaries import Counts, Flags, Floats, NoiseBound, max_advantage
 from maskedlark.core import field
 from maskedlark.core.field import FieldArray
 from maskedlark.dp.session_charge import SessionCharge
@@ -158,8 +158,8 @@ def _cluster(sums: FieldArray, among: Flags, tail: int) -> tuple[FieldArray, Fla
 
 def labels(coins: Flags, scores: Floats, course: SessionCharge) -> Guesses:
     """Guesses of labels, 1 where the score is positive, against what the ad server's charge allows."""
-    known = most_advantage(course.noise, 1.0, course.batches) if course.batches else 0.0
-    allowed = min(known, most_advantage(course.noise, course.rate, course.steps))
+    known = max_advantage(course.noise, 1.0, course.batches) if course.batches else 0.0
+    allowed = min(known, max_advantage(course.noise, course.rate, course.steps))
     return guessed(scores > 0, coins, (1 + allowed) / 2)
 
 

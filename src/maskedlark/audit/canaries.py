@@ -182,7 +182,7 @@ def bound_with_batches(
     def most(refuted: float) -> float:
         return float(norm.cdf(np.sqrt(batches) / (2 * refuted)).mean())
 
-    refuted = _refuted(most, _least_right(coins, scores, confidence), noise)
+    refuted = _refuted(most, _min_right(coins, scores, confidence), noise)
     charges = [Charge("gaussian", refuted, largest)] if refuted else []
     return NoiseBound(accountant.epsilon(charges, delta), refuted)
 
@@ -193,19 +193,19 @@ def bound_without_batches(
     """The ε against an adversary who does not know the batches. `noise`: as declared."""
 
     def most(refuted: float) -> float:
-        return (1 + most_advantage(refuted, rate, steps)) / 2
+        return (1 + max_advantage(refuted, rate, steps)) / 2
 
-    refuted = _refuted(most, _least_right(coins, scores, confidence), noise)
+    refuted = _refuted(most, _min_right(coins, scores, confidence), noise)
     epsilon = float(_losses(refuted, rate, steps).get_epsilon_for_delta(delta)) if refuted else 0.0
     return NoiseBound(epsilon, refuted)
 
 
-def most_advantage(noise: float, rate: float, steps: int) -> float:
+def max_advantage(noise: float, rate: float, steps: int) -> float:
     """The largest advantage of guessing one label: the δ of the two runs at ε = 0."""
     return float(_losses(noise, rate, steps).get_delta_for_epsilon(0.0))
 
 
-def _least_right(coins: Flags, scores: Floats, confidence: float) -> float:
+def _min_right(coins: Flags, scores: Floats, confidence: float) -> float:
     """The Clopper-Pearson lower bound on the share of right guesses."""
     if coins.shape != scores.shape or coins.ndim != 1 or not len(coins):
         raise NotDeclared("an audit has one score a coin, and at least one")

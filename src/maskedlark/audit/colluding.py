@@ -51,7 +51,7 @@ def release_noise(
         query = text("SELECT seed FROM ledger_lines WHERE number = :number")
         stored = bytes(connection.execute(query, {"number": released.number}).scalar_one())
     seed = mechanisms.root(stored, [shared_seed(folder, document, each) for each in released.datasets])
-    law = released.released.mechanism, released.released.noise
+    law = released.charge.mechanism, released.charge.noise
     return mechanisms.draw(*law, sensitivity, release.column_seed(seed, 0, 0), size)
 
 
@@ -69,13 +69,13 @@ def step_noise(
     folder: Path, document: Document, opened: OpenedReceipt, asked: "GradientSteps", bodies: Sequence[bytes]
 ) -> Floats:
     """The noise that a helper added to every step of a session, in reals: (steps, size)."""
-    assert opened.course is not None, "a session with noise has a course"
+    assert opened.session_charge is not None, "a session with noise has a charge"
     session, noise = session_seed(folder, document, opened), []
     for number, body in enumerate(bodies):
         seed = sessions.noise_seed(session, number, body_digest(body, ()))
         question = cast("GradientQuery", asked.at(body, b""))
         (column,), size = question.columns, question.network.size
-        drawn = mechanisms.draw("gaussian", opened.course.noise, column.sensitivity, seed, size)
+        drawn = mechanisms.draw("gaussian", opened.session_charge.noise, column.sensitivity, seed, size)
         noise.append(drawn * 2.0**-question.step.exponent)
     return np.array(noise)
 

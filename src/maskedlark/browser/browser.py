@@ -9,6 +9,8 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 
+import numpy as np
+
 from maskedlark.browser import reports
 from maskedlark.browser.reports import Parameters, Planned
 from maskedlark.browser.sources import Kind, Source, attribute
@@ -21,6 +23,7 @@ from maskedlark.parameters.document import Document
 from maskedlark.parameters.policy import Policy
 from maskedlark.parameters.settings import MAX_NUMBER
 from maskedlark.randomness import Randomness
+from maskedlark.wire import columns
 from maskedlark.wire.columns import Key, check_keys
 from maskedlark.wire.report import MAX_ORIGIN
 
@@ -84,9 +87,10 @@ class Browser:
         if keys.keys() != set(document.keys):
             raise NotDeclared(f"a source of {origin} has the keys {', '.join(document.keys) or 'none'}")
         for tag, data in features.items():
-            wanted = document.trained(tag).features
-            if len(data) != wanted:
-                raise NotDeclared(f"model {tag} takes {wanted} features, one byte each, not {len(data)}")
+            declared = document.declared_models[document.trained(tag).tag]
+            if len(data) != declared.width:
+                raise NotDeclared(f"model {tag} takes columns of {declared.width} bytes, not {len(data)}")
+            columns.check_typed(declared.columns, np.frombuffer(data, np.uint8)[None])
 
     def _schedule(self, document: Document, source: Source, number: int) -> list[Scheduled]:
         """All reports of a source, and its fakes, each with its own time."""
@@ -143,12 +147,12 @@ class Browser:
 
     def _make(self, scheduled: Scheduled) -> bool:
         now, document = self._clock.now(), self._parameters.by_digest(scheduled.parameters)
-        recipients = reports.recipients(document, self._parameters, now)
+        to = reports.sealing_keys(document, self._parameters, now)
         with self._store.transaction():
             source = None if scheduled.source is None else self._store.source(scheduled.source)
             if scheduled.source is not None and source is None:
                 return False
-            report = reports.make(document, scheduled, source, recipients, now, self._rng)
+            report = reports.make(document, scheduled, source, to, now, self._rng)
             return self._store.made(scheduled, report)
 
 

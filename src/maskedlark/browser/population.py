@@ -14,18 +14,18 @@ from numpy.typing import ArrayLike, NDArray
 from rich.console import Console
 from rich.progress import Progress
 
-from maskedlark.browser.reports import draw_waits
+from maskedlark.browser.reports import draw_waits, with_noise
 from maskedlark.clock import hour_of
-from maskedlark.core import local_dp
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
+from maskedlark.core.sharing import ByteRows
 from maskedlark.errors import NotDeclared
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness
-from maskedlark.wire import batch
+from maskedlark.wire import batch, columns
 from maskedlark.wire.batch import Chunk, Envelope
 from maskedlark.wire.columns import Key
-from maskedlark.wire.report import Recipient
+from maskedlark.wire.hpke import SealingKey
 
 CHUNK = 1000
 """Reports per task of a process."""
@@ -36,7 +36,8 @@ class Population:
     """Browsers that all saw an ad of one origin at the same moment, and report under one document."""
 
     document: Document
-    recipients: tuple[Recipient, ...]
+    keys: tuple[SealingKey, ...]
+    """The helpers', in the order of the document."""
     seen: int
     """When the ads were seen; reports are made a window and a random delay later."""
     rng: Randomness
@@ -49,33 +50,33 @@ class Population:
     ) -> Iterator[list[bytes]]:
         """Reports to train: byte features (n, d), and a column of labels for every declared label."""
         rows, shown, secrets = self.train_columns(tag, features, labels)
-        return self._seal(Purpose.TRAIN, batch.train_columns(tag, rows, shown), secrets)
+        place, model = list(self.document.declared_models).index(tag), self.document.declared_models[tag]
+        return self._seal(Purpose.TRAIN, place, columns.train_columns(place, model, rows, shown), secrets)
 
     def measure(self, keys: Sequence[Sequence[Key]], values: Sequence[ArrayLike]) -> Iterator[list[bytes]]:
         """Reports to aggregate: a column for every declared key, and one for every declared value."""
-        columns, secrets = self.measure_columns(keys, values)
-        encoded = batch.aggregate_columns(self.document.measure, columns, len(secrets))
-        return self._seal(Purpose.AGGREGATE, encoded, secrets)
+        mixed, secrets = self.measure_columns(keys, values)
+        shown = columns.aggregate_columns(self.document.measure, mixed, len(secrets))
+        return self._seal(Purpose.AGGREGATE, 0, shown, secrets)
 
     def train_columns(
         self, tag: str, features: NDArray[np.uint8], labels: Sequence[ArrayLike]
     ) -> tuple[NDArray[np.uint8], list[NDArray[np.int64]], FieldArray]:
         """What these reports hold, fakes included: open features and candidates; secret masks."""
-        model = self.document.trained(tag)
-        wanted = model.features
+        model, declared = self.document.trained(tag), self.document.declared_models[tag]
+        wanted = declared.width
         if features.ndim != 2 or features.shape[1] != wanted:
-            raise NotDeclared(f"model {tag} takes {wanted} features a record, not {features.shape[1:]}")
-        decoys = [bytes.fromhex(decoy.features or "") for decoy in self.document.decoys if decoy.tag == tag]
+            raise NotDeclared(f"model {tag} takes columns of {wanted} bytes, not {features.shape[1:]}")
+        decoys = [bytes.fromhex(decoy.columns or "") for decoy in self.document.decoys if decoy.tag == tag]
         # A browser draws a fake per purpose, then one of all its decoys: this tag gets its fraction.
         tags = [decoy.tag for decoy in self.document.decoys if decoy.tag is not None]
         rate = self.document.fake_rate * len(decoys) / max(1, len(tags))
         order, real, drawn = self._with_fakes(len(features), len(decoys), rate)
         fakes = np.frombuffer(b"".join(decoys), np.uint8).reshape(-1, wanted)
         rows = np.concatenate([features, fakes[drawn]])[order]
-        columns = [np.concatenate([column, np.zeros(len(drawn), int)])[order] for column in labels]
-        if model.feature_noise is not None:
-            rows = local_dp.features(rows, model.feature_noise.declared(), self.rng)
-        return rows, *self.document.declared_models[tag].mask(columns, real, self.rng, model.response())
+        drawn_labels = [np.concatenate([column, np.zeros(len(drawn), int)])[order] for column in labels]
+        rows = with_noise(model, rows, self.rng)
+        return rows, *declared.mask(drawn_labels, real, self.rng, model.response())
 
     def measure_columns(
         self, keys: Sequence[Sequence[Key]], values: Sequence[ArrayLike]
@@ -89,8 +90,8 @@ class Population:
         for name, column in zip(measure.keys, keys, strict=True):
             everyone = [*column, *(decoys[i][name] for i in drawn)]
             mixed.append([everyone[i] for i in order])
-        columns = [np.concatenate([column, np.zeros(len(drawn), int)])[order] for column in values]
-        return mixed, measure.lift(columns, real)
+        lifted = [np.concatenate([column, np.zeros(len(drawn), int)])[order] for column in values]
+        return mixed, measure.lift(lifted, real)
 
     def _with_fakes(
         self, count: int, decoys: int, rate: float
@@ -100,19 +101,21 @@ class Population:
         order = np.argsort(self.rng.below(1 << 62, count + fakes))
         return order, order < count, self.rng.below(max(decoys, 1), fakes)
 
-    def _seal(self, purpose: Purpose, encoded: list[bytes], secrets: FieldArray) -> Iterator[list[bytes]]:
+    def _seal(
+        self, purpose: Purpose, place: int, shown: ByteRows, secrets: FieldArray
+    ) -> Iterator[list[bytes]]:
         """Yield chunks of reports, in order."""
         document = self.document
-        size = document.payload_size(purpose)
-        envelope = Envelope(document.origin, purpose, document.digest, self.recipients, size)
+        envelope = Envelope(document.layout(purpose), self.keys)
         ends = self.seen + document.attribution_window_s
-        hours = [hour_of(ends + wait) for wait in draw_waits(document.delay, len(encoded), self.rng).tolist()]
-        starts = range(0, len(encoded), CHUNK)
+        hours = [hour_of(ends + wait) for wait in draw_waits(document.delay, len(shown), self.rng).tolist()]
+        starts = range(0, len(shown), CHUNK)
         chunks = (
-            (envelope, encoded[i : i + CHUNK], secrets[i : i + CHUNK], hours[i : i + CHUNK]) for i in starts
+            (envelope, place, shown[i : i + CHUNK], secrets[i : i + CHUNK], hours[i : i + CHUNK])
+            for i in starts
         )
         with Progress(console=Console(stderr=True), transient=True, disable=not self.progress) as bar:
-            task = bar.add_task("browsers make reports", total=len(encoded))
+            task = bar.add_task("browsers make reports", total=len(shown))
             for made in self._run(chunks):
                 bar.advance(task, len(made))
                 yield made

@@ -14,10 +14,10 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.settings import Decoy, Delay, Label, TrainedModel
 from maskedlark.randomness import Randomness
-from maskedlark.wire import batch
+from maskedlark.wire import batch, columns
 from maskedlark.wire.batch import Envelope
+from maskedlark.wire.hpke import SealingKey
 from maskedlark.wire.keys import KeyConfiguration
-from maskedlark.wire.report import Recipient
 from maskedlark.wire.signatures import VerifyingKey
 
 Planned = tuple[Purpose, str | None, int | None, int | None]
@@ -38,11 +38,17 @@ class Parameters(Protocol):
 
 
 def noised(model: TrainedModel, features: bytes, rng: Randomness) -> bytes:
-    """A source's features with the declared local noise."""
+    """A source's encoded columns with the declared local noise."""
+    return with_noise(model, np.frombuffer(features, np.uint8).reshape(1, -1), rng).tobytes()
+
+
+def with_noise(model: TrainedModel, rows: NDArray[np.uint8], rng: Randomness) -> NDArray[np.uint8]:
+    """Encoded columns (n, d), the byte features among them with the declared local noise."""
     if model.feature_noise is None:
-        return features
-    rows = np.frombuffer(features, np.uint8).reshape(1, -1)
-    return local_dp.features(rows, model.feature_noise.declared(), rng).tobytes()
+        return rows
+    noisy, span = rows.copy(), model.declared().byte_span
+    noisy[:, span] = local_dp.features(rows[:, span], model.feature_noise.declared(), rng)
+    return noisy
 
 
 def draw_fakes(document: Document, rng: Randomness) -> list[Planned]:
@@ -58,13 +64,13 @@ def draw_fakes(document: Document, rng: Randomness) -> list[Planned]:
 
 
 def draw_waits(delay: Delay, count: int, rng: Randomness) -> NDArray[np.int64]:
-    """Random waits in seconds after a source's end, from the declared distribution: at most `most_s`."""
+    """Random waits in seconds after a source's end, from the declared distribution: at most `max_s`."""
     unit = rng.unit(count)
     if delay.mean_s is None:
-        return (unit * (delay.most_s + 1)).astype(np.int64)
-    # The inverse distribution function of an exponential truncated at most_s.
-    within = -np.expm1(-delay.most_s / delay.mean_s)
-    drawn: NDArray[np.float64] = np.minimum(-delay.mean_s * np.log1p(-unit * within), delay.most_s)
+        return (unit * (delay.max_s + 1)).astype(np.int64)
+    # The inverse distribution function of an exponential truncated at max_s.
+    within = -np.expm1(-delay.max_s / delay.mean_s)
+    drawn: NDArray[np.float64] = np.minimum(-delay.mean_s * np.log1p(-unit * within), delay.max_s)
     return drawn.astype(np.int64)
 
 
@@ -80,33 +86,33 @@ def bounded(document: Document, source: Source | None) -> dict[str, int]:
 def label_of(label: Label, values: Mapping[str, int], conversions: int) -> int:
     """A source's label: from its attributed values, or the default 0."""
     if label.kind == "binary":
-        return int(conversions > 0 if label.of is None else values[label.of] > 0)
+        return int(conversions > 0 if label.value is None else values[label.value] > 0)
     least, *_, most = label.space().values
-    return max(least, min(values[str(label.of)], most))
+    return max(least, min(values[str(label.value)], most))
 
 
-def recipients(document: Document, parameters: Parameters, now: int) -> tuple[Recipient, ...]:
-    """The document's helpers with their current keys."""
+def sealing_keys(document: Document, parameters: Parameters, now: int) -> tuple[SealingKey, ...]:
+    """The current keys of the document's helpers."""
     identities = {helper.name: VerifyingKey(bytes.fromhex(helper.identity)) for helper in document.helpers}
-    return tuple(Recipient(name, parameters.keys(name, key).current(now)) for name, key in identities.items())
+    return tuple(parameters.keys(name, key).current(now) for name, key in identities.items())
 
 
 def make(
     document: Document,
     scheduled: Scheduled,
     source: Source | None,
-    to: tuple[Recipient, ...],
+    to: tuple[SealingKey, ...],
     now: int,
     rng: Randomness,
 ) -> bytes:
     """One sealed report: of a source, or of a decoy if there is none."""
     purpose = scheduled.purpose
-    envelope = Envelope(document.origin, purpose, document.digest, to, document.payload_size(purpose))
+    envelope, place = Envelope(document.layout(purpose), to), 0
     real, values = np.array([source is not None]), bounded(document, source)
     if purpose is Purpose.AGGREGATE:
         keys = source.keys if source else _decoy(document, scheduled).keys or {}
         secrets = document.measure.lift([[values[name]] for name in document.measure.names], real)
-        encoded = batch.aggregate_columns(document.measure, [[keys[name]] for name in document.keys], 1)
+        shown = columns.aggregate_columns(document.measure, [[keys[name]] for name in document.keys], 1)
     else:
         assert scheduled.tag is not None
         model = document.trained(scheduled.tag)
@@ -114,13 +120,15 @@ def make(
         features = (
             source.features[model.tag]
             if source
-            else noised(model, bytes.fromhex(_decoy(document, scheduled).features or ""), rng)
+            else noised(model, bytes.fromhex(_decoy(document, scheduled).columns or ""), rng)
         )
         conversions = source.conversions if source else 0
         labels = [[label_of(label, values, conversions)] for label in model.labels]
-        candidates, secrets = document.declared_models[model.tag].mask(labels, real, rng, model.response())
-        encoded = batch.train_columns(model.tag, np.frombuffer(features, np.uint8).reshape(1, -1), candidates)
-    [report] = batch.seal(envelope, encoded, secrets, [hour_of(now)], rng)
+        declared, place = document.declared_models[model.tag], document.models.index(model)
+        candidates, secrets = declared.mask(labels, real, rng, model.response())
+        row = np.frombuffer(features, np.uint8)[None]
+        shown = columns.train_columns(place, declared, row, candidates)
+    [report] = batch.seal(envelope, place, shown, secrets, [hour_of(now)], rng)
     return report
 
 

@@ -23,7 +23,7 @@ from maskedlark.errors import MaskedLarkError, NotAnAnswer, NotDeclared
 from maskedlark.randomness import Randomness
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web.errors import BodyTooLarge, ServiceAway, StrangeAnswer
-from maskedlark.web.remote import Patience, Remote, bounded
+from maskedlark.web.remote import API, Patience, Remote, bounded
 from maskedlark.wire import uploads
 from maskedlark.wire.uploads import Answer, Verdict
 
@@ -48,7 +48,7 @@ class Settings:
     timeout_s: float = 30.0
     """Without a byte from the ad server."""
     first_wait_s: int = 2
-    most_wait_s: int = 3600
+    max_wait_s: int = 3600
     idle_s: float = 60.0
     """Between two checks of an empty outbox."""
 
@@ -119,7 +119,7 @@ class Uploader:
             return 0
         left = self._not_before - self._clock.now()
         # A clock that was set back must not make us wait for years.
-        return left if 0 < left <= MAX_RETRY_AFTER_S + self._settings.most_wait_s else 0
+        return left if 0 < left <= MAX_RETRY_AFTER_S + self._settings.max_wait_s else 0
 
     def _step(self) -> Progress | None:
         """Send one batch. Returns what was settled, or None when it is time to pause."""
@@ -173,9 +173,9 @@ class Uploader:
         """One upload. Anything but a full answer of the ad server means: try later."""
         patience = Patience(MAX_ANSWER_BYTES * (len(reports) + 1), self._settings.timeout_s)
         end = time.monotonic() + patience.within_s
-        batch = uploads.encode_batch(reports)
+        path, batch = f"{API}/reports", uploads.encode_batch(reports)
         try:
-            with self._remote.answer("POST", "/reports", patience, batch, uploads.CONTENT_TYPE) as answer:
+            with self._remote.answer("POST", path, patience, batch, uploads.CONTENT_TYPE) as answer:
                 if answer.status_code == httpx.codes.REQUEST_ENTITY_TOO_LARGE:
                     raise BodyTooLarge("the ad server wants smaller uploads")
                 if answer.status_code != httpx.codes.OK:
@@ -187,7 +187,7 @@ class Uploader:
 
     def _fail(self, failure: _TryLater) -> None:
         """Set the wait before the next attempt: longer each time, random, at least what the server asks."""
-        wait = min(self._settings.most_wait_s, self._settings.first_wait_s << min(self._failures, 30))
+        wait = min(self._settings.max_wait_s, self._settings.first_wait_s << min(self._failures, 30))
         # Half of it is random: browsers that failed together must not return together.
         wait = math.ceil(wait * (1 + float(self._rng.unit(1)[0])) / 2) + failure.wait_s
         self._failures += 1

@@ -15,7 +15,7 @@ parameters: Privacy settings that anyone can verify: make keys, draft, sign, pub
 helper: A helper opens reports, enforces privacy, answers with shares: set it up, rotate keys, run it.
 adserver: An ad server takes reports that it cannot read: set it up, run it. To measure: datasets, query.
 simulate: Try it all on a table of your own: services start, each row's browser reports; then query and train.
-datasets: Reports that never change: freeze them, send them to all helpers, list, abort.
+datasets: Reports that never change: select them, send them to all helpers, list, abort.
 query: Ask the helpers for sums by group. Shows errors, intervals, the cost, and what is left.
 train: Train a model on labels that nobody holds: shows the cost, trains, and saves it.
 evaluate: Ask the helpers how good a trained model is: AUC, log-loss, accuracy, with error bars.

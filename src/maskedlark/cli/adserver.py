@@ -1,6 +1,7 @@
 """`maskedlark adserver`: set one up, and run the process that takes uploads."""
 
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -69,9 +70,10 @@ def serve(config: Path, listening: Listening) -> None:
     settings, clock = configuration.read(config), SystemClock()
     with closing(open_database(settings.database)) as database:
         reports = Reports(database, clock)
-        retention = Retention(database, settings.keep_days * DAY_S, settings.most_leap_days * DAY_S)
-        made = create_app(settings.origin, reports, clock, settings.limits)
-        with retention.running(clock):
+        retention = Retention(database, settings.keep_days * DAY_S, settings.max_leap_days * DAY_S)
+        with settings.parameters(clock) as parameters, retention.running(clock):
+            documents = partial(parameters.documents, settings.origin)
+            made = create_app(settings.origin, reports, clock, documents, settings.limits)
             serving.serve(made, listening(settings.serving))
 
 

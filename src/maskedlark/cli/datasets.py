@@ -1,4 +1,4 @@
-"""`maskedlark datasets`: freeze reports into datasets, send them to all helpers, list and abort them."""
+"""`maskedlark datasets`: select reports for datasets, send them to all helpers, list and abort them."""
 
 import sys
 from datetime import UTC, datetime
@@ -29,8 +29,8 @@ def list_(config: AdServerConfig, as_json: Json = False) -> None:
     print_result(fields, as_json, *("\n  ".join(_lines(*each)) for each in datasets))
 
 
-@command(app, "freeze monday --config adserver.toml --start 2026-11-02 --end 2026-11-03")
-def freeze(
+@command(app, "select monday --config adserver.toml --start 2026-11-02 --end 2026-11-03")
+def select(
     name: Name,
     config: AdServerConfig,
     start: When = None,
@@ -42,19 +42,19 @@ def freeze(
     """Fix what was received in a time that is over. Without a start it follows the dataset before."""
     digest = None if parameters is None else _digest(parameters)
     with Client.from_config(config) as client:
-        frozen = client.freeze(name, _seconds(start), _seconds(end), purpose, digest)
-    line = f"{frozen.name}: {frozen.reports} reports to {frozen.selection.purpose}, {_span(frozen)}"
-    print_result(_fields(frozen, {}), as_json, line)
+        selected = client.select(name, _seconds(start), _seconds(end), purpose, digest)
+    line = f"{selected.name}: {selected.reports} reports to {selected.selection.purpose}, {_span(selected)}"
+    print_result(_fields(selected, {}), as_json, line)
 
 
 @command(app, "send monday --config adserver.toml")
 def send(name: Name, config: AdServerConfig, as_json: Json = False) -> None:
-    """Send a dataset to all helpers and seal what all accept. Interrupted, it carries on when run again."""
+    """Send a dataset to all helpers and freeze what all accept. Interrupted, it carries on when run again."""
     with Client.from_config(config) as client:
         with sending.bars(sys.stderr.isatty()) as progress:
             sent = client.send(name, progress)
         refusals = client.refusals(name)
-    line = f"{sent.name}: {sent.records} of {sent.reports} reports sealed at every helper"
+    line = f"{sent.name}: {sent.records} of {sent.reports} reports frozen at every helper"
     print_result(_fields(sent, refusals), as_json, line, *_refused(refusals))
 
 
@@ -63,11 +63,11 @@ def abort(
     name: Name,
     config: AdServerConfig,
     give_up: Annotated[
-        bool, Option("--give-up", help="Also if some helper has sealed it: its reports are lost then.")
+        bool, Option("--give-up", help="Also if some helper has frozen it: its reports are lost then.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Take a dataset back that no helper has sealed: its reports are free for another."""
+    """Take a dataset back that no helper has frozen: its reports are free for another."""
     with Client.from_config(config) as client:
         keeping = client.abort(name, give_up)
     given_up = f"given up; its reports stay taken at {', '.join(keeping)}, and answer nothing"

@@ -31,7 +31,7 @@ from maskedlark.storage.engine import open_database
 from maskedlark.web import key_file, serving
 from maskedlark.web import skeleton as settings_file
 from maskedlark.web.errors import NotThere
-from maskedlark.web.remote import Remote
+from maskedlark.web.remote import API, Remote
 from maskedlark.wire import keys
 from maskedlark.wire.signatures import VerifyingKey
 
@@ -193,14 +193,14 @@ def _keyring(settings: Config) -> Keyring:
 
 def _publish(settings: Config) -> str:
     with Remote(settings.parameter_service) as remote:
-        remote.post("/v1/keys", _keyring(settings).configuration, CBOR_TYPE, {"helper": settings.name})
+        remote.post(f"{API}/keys", _keyring(settings).configuration, CBOR_TYPE, {"helper": settings.name})
     return f"published at {settings.parameter_service}"
 
 
 def _published_sequence(settings: Config, identity: VerifyingKey) -> int:
     """The last published sequence number: a helper that lost its keys must not start again at 1."""
     with suppress(NotThere), Remote(settings.parameter_service) as remote:
-        message = remote.get("/v1/keys", {"helper": settings.name})
+        message = remote.get(f"{API}/keys", {"helper": settings.name})
         return keys.verify(message, settings.name, identity).sequence
     return 0
 
@@ -212,6 +212,6 @@ def _recovered(done: Recovered) -> Iterator[str]:
     for origin, version in done.closed.items():
         yield f"{origin}: closed up to version {version}; publish a new one"
     if done.aborted:
-        yield f"{done.aborted} datasets that were not sealed are aborted"
+        yield f"{done.aborted} datasets that were not frozen are aborted"
     if done.floor is not None:
         yield f"reports of before {moment((done.floor + 1) * SECONDS_AN_HOUR)} are refused"

@@ -30,7 +30,7 @@ from maskedlark.parameters.settings import Name
 from maskedlark.randomness import SystemRandomness
 from maskedlark.web import files, key_file, pages, serving, skeleton
 from maskedlark.web.errors import UnknownDocument
-from maskedlark.web.remote import Remote
+from maskedlark.web.remote import API, Remote
 from maskedlark.wire.signatures import VerifyingKey
 
 KEY = "service.key"
@@ -92,7 +92,7 @@ def publish(
     handed = _handed(file.read_bytes(), key)
     try:
         with Remote(service) as remote:
-            published = chain.decode(remote.post("/v1/documents", handed.encode(), JSON))
+            published = chain.decode(remote.post(f"{API}/documents", handed.encode(), JSON))
     except BadSignature as error:
         raise BadSignature(
             f"{error}: sign with the document key that the version before declares, version 1 with the one "

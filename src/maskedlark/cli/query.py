@@ -32,7 +32,7 @@ def query(
     value: Annotated[Several, Option(help="What to add up; `count` counts records. Repeat for more.")] = None,
     group_by: Annotated[Several, Option(help="Keys, with commas between; repeat for another table.")] = None,
     where: Annotated[Several, Option(help="key=a,b or key=18..30: only such records count.")] = None,
-    dataset: Annotated[Several, Option(help="Over this one; repeat for more. Else all sealed.")] = None,
+    dataset: Annotated[Several, Option(help="Over this one; repeat for more. Else all frozen.")] = None,
     epsilon: MostEpsilon = None,
     noise: Noise = None,
     confidence: Annotated[float, Option(min=0, max=1, help="Of the intervals.")] = CONFIDENCE,

@@ -147,7 +147,7 @@ def _fields(verified: Trail, documents: Sequence[Document]) -> dict[str, Any]:
     """What was verified: every session, with its used steps if closed; and, for every document with
     receipts, the cost of a source, and separately that of sums without noise."""
     receipts, spent, local = verified.receipts, verified.spent(), verified.local()
-    used = {each.request: each.used for each in receipts if isinstance(each, receipt.ClosedReceipt)}
+    used = {each.request: each.used_steps for each in receipts if isinstance(each, receipt.ClosedReceipt)}
     opened = [each for each in receipts if isinstance(each, receipt.OpenedReceipt)]
     costs = [
         {
@@ -166,7 +166,7 @@ def _fields(verified: Trail, documents: Sequence[Document]) -> dict[str, Any]:
         "origin": verified.origin,
         "helper": verified.helper,
         "receipts": len(receipts),
-        "datasets_sealed": sum(isinstance(each, receipt.SealedReceipt) for each in receipts),
+        "datasets_frozen": sum(isinstance(each, receipt.FrozenReceipt) for each in receipts),
         "questions_answered": sum(isinstance(each, receipt.ReleaseReceipt) for each in receipts),
         "training_sessions": [_session(each, used.get(each.request)) for each in opened],
         "receipts_lost": verified.lost,
@@ -183,7 +183,7 @@ def _lines(fields: dict[str, Any]) -> Iterator[str]:
     """The same for a reader."""
     sessions = fields["training_sessions"]
     yield (
-        "{receipts} receipts of {helper} for {origin} verified: {datasets_sealed} datasets sealed, "
+        "{receipts} receipts of {helper} for {origin} verified: {datasets_frozen} datasets frozen, "
         "{questions_answered} questions answered, {opened} training sessions opened"
     ).format(**fields, opened=len(sessions))
     if lost := fields["receipts_lost"]:

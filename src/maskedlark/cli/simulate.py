@@ -111,8 +111,8 @@ def _fields(started: Simulation) -> dict[str, Any]:
         "folder": str(started.folder),
         "config": str(started.config),
         "recipe": str(started.folder / RECIPE) if started.encoder else None,
-        "datasets": {purpose.value: each.name for purpose, each in started.sealed.items()},
-        "records": {purpose.value: each.records for purpose, each in started.sealed.items()},
+        "datasets": {purpose.value: each.name for purpose, each in started.frozen.items()},
+        "records": {purpose.value: each.records for purpose, each in started.frozen.items()},
         "adserver": started.cluster.adserver.address,
         "parameter_service": started.cluster.service.address,
         "helpers": {each.name: each.process.address for each in started.cluster.helpers},
@@ -123,9 +123,9 @@ def _fields(started: Simulation) -> dict[str, Any]:
 
 def hints(started: Simulation, folder: Path) -> Iterator[str]:
     """What is running, and what to type in another terminal."""
-    sealed = ", ".join(f"{each.records} records in {each.name!r}" for each in started.sealed.values())
+    frozen = ", ".join(f"{each.records} records in {each.name!r}" for each in started.frozen.values())
     yield f"Ready: a parameter service, an ad server and {len(started.cluster.helpers)} helpers are running."
-    yield f"Sealed at every helper: {sealed}, fakes among them. Next, in another terminal:\n"
+    yield f"Frozen at every helper: {frozen}, fakes among them. Next, in another terminal:\n"
     document, recipe = started.document, quote(str(folder / RECIPE))
     if document.values:
         by = f" --group-by {quote(document.keys[0])}" if document.keys else ""

@@ -33,8 +33,9 @@ class CandidatePolicy(ABC):
         """The candidates of every record, the true label among them: (n, m)."""
 
     def allows(self, space: LabelSpace, shown: tuple[int, ...]) -> bool:
-        """Whether a record may show these. Run by helpers."""
-        return len(shown) == self.count(space) and 0 in shown and space.members.issuperset(shown)
+        """Whether a record may show these, all different. Run by helpers."""
+        known = len(shown) == self.count(space) and 0 in shown and space.members.issuperset(shown)
+        return known and len(set(shown)) == len(shown)
 
     def draw(
         self, space: LabelSpace, labels: NDArray[np.int64], real: NDArray[np.bool_], rng: Randomness

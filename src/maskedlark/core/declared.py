@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +21,12 @@ MAX_NAME = 64
 MAX_NAMES = 32
 """Keys, values, or labels of a model."""
 MAX_FEATURES = 1 << 16
+"""Bytes of a record's open columns."""
+MAX_COLUMNS = 64
+MAX_SIZE = (1 << 32) - 1
+"""The most categories of a column."""
+MAX_BAG = 1 << 10
+INDEX_BYTES = 4
 COUNT = "count"
 """The name of the record count in answers; no value may have it."""
 
@@ -40,22 +46,119 @@ def _check_columns(columns: Sequence[ArrayLike], real: NDArray[np.bool_], what: 
         raise NotDeclared(f"every record has one {what}; the columns differ in length")
 
 
+def _check_number(what: str, number: int, most: int) -> None:
+    if not 1 <= number <= most:
+        raise NotDeclared(f"{what} is from 1 to {most}, not {number}")
+
+
+class _Column:
+    """An open column of training records. Documents hold it as it is, and refuse unknown settings."""
+
+    __pydantic_config__: ClassVar = {"strict": True, "extra": "forbid"}
+
+
+@dataclass(frozen=True)
+class Bytes(_Column):
+    """Byte features: the engine's inputs."""
+
+    count: int
+    kind: Literal["bytes"] = "bytes"
+
+    def __post_init__(self) -> None:
+        _check_number("the count of byte features", self.count, MAX_FEATURES)
+
+    @property
+    def width(self) -> int:
+        """Its bytes on the wire."""
+        return self.count
+
+
+@dataclass(frozen=True)
+class Category(_Column):
+    """A category, as an index below `size`."""
+
+    size: int
+    kind: Literal["category"] = "category"
+    length: ClassVar = 1
+
+    def __post_init__(self) -> None:
+        _check_number("the size of a category", self.size, MAX_SIZE)
+
+    @property
+    def width(self) -> int:
+        """Its bytes on the wire."""
+        return INDEX_BYTES
+
+
+@dataclass(frozen=True)
+class Bag(_Column):
+    """Always `length` categories, as indices below `size`."""
+
+    size: int
+    length: int
+    kind: Literal["bag"] = "bag"
+
+    def __post_init__(self) -> None:
+        _check_number("the size of a bag's categories", self.size, MAX_SIZE)
+        _check_number("the length of a bag", self.length, MAX_BAG)
+
+    @property
+    def width(self) -> int:
+        """Its bytes on the wire."""
+        return INDEX_BYTES * self.length
+
+
+Column = Bytes | Category | Bag
+"""A typed open column of a model's records."""
+
+
 @dataclass(frozen=True)
 class Model:
-    """A model to train: its tag, the number of byte features, its label spaces, how candidates are shown."""
+    """A model to train: its tag, open columns, label spaces, and how candidates are shown."""
 
     purpose: ClassVar = Purpose.TRAIN
     tag: str
-    features: int
+    columns: tuple[Column, ...]
+    """In their order on the wire."""
     labels: tuple[LabelSpace, ...] = (LabelSpace.binary(),)
     policy: CandidatePolicy = ALL
 
     def __post_init__(self) -> None:
         _check_names("tags", [self.tag])
-        if not 0 <= self.features <= MAX_FEATURES:
-            raise NotDeclared(f"a model has at most {MAX_FEATURES} features, not {self.features}")
+        if len(self.columns) > MAX_COLUMNS or self.width > MAX_FEATURES:
+            raise NotDeclared(
+                f"a model has at most {MAX_COLUMNS} columns of {MAX_FEATURES} bytes together, not "
+                f"{len(self.columns)} of {self.width}"
+            )
+        if sum(isinstance(column, Bytes) for column in self.columns) > 1:
+            raise NotDeclared(f"model {self.tag} has two columns of bytes: make them one")
         if not 1 <= len(self.labels) <= MAX_NAMES:
             raise NotDeclared(f"a model has 1 to {MAX_NAMES} labels, not {len(self.labels)}")
+
+    @property
+    def width(self) -> int:
+        """The bytes of a record's open columns on the wire."""
+        return sum(column.width for column in self.columns)
+
+    @property
+    def features(self) -> int:
+        """The number of byte features."""
+        return sum(column.count for column in self.columns if isinstance(column, Bytes))
+
+    @property
+    def indexed(self) -> tuple[Category | Bag, ...]:
+        """The columns of indices."""
+        return tuple(column for column in self.columns if not isinstance(column, Bytes))
+
+    @property
+    def byte_span(self) -> slice:
+        """Where the byte features are in the encoded columns; empty if there are none."""
+        before = 0
+        for column in self.columns:
+            if isinstance(column, Bytes):
+                return slice(before, before + column.count)
+            before += column.width
+        return slice(0, 0)
 
     def secrets(self) -> int:
         """How many masks a record has."""

@@ -11,3 +11,8 @@ class Purpose(StrEnum):
 
     TRAIN = "train"
     """Masked functions of features and label, such as gradients (section 4)."""
+
+    @property
+    def byte(self) -> bytes:
+        """The purpose on the wire and in hashes."""
+        return b"\x01" if self is Purpose.AGGREGATE else b"\x02"

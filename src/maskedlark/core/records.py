@@ -52,6 +52,8 @@ class TrainingRecords:
     candidates: tuple[NDArray[np.int64], ...]
     """By label: (n, m), or (1, m) if all records show the same."""
     shares: FieldArray
+    indices: tuple[NDArray[np.uint32], ...] = ()
+    """By category or bag column: (n, length)."""
 
     def __len__(self) -> int:
         return len(self.shares)

@@ -22,7 +22,7 @@ from maskedlark.randomness import Randomness
 SEED_BYTES = 16
 ID_BYTES = 16
 MAX_HELPERS = 255
-_DOMAIN = b"maskedlark v1 share"
+_DOMAIN = b"maskedlark v2 share"
 
 ByteRows = NDArray[np.uint8]
 """One row per record: report ids or seeds, 16 bytes each."""
@@ -37,10 +37,10 @@ class Shares:
     seeds: tuple[ByteRows, ...]
     """Helper 1's, 2's, …: (n, 16) each."""
 
-    def carried(self) -> list[list[bytes]]:
+    def carried(self) -> list[ByteRows]:
         """What every record's payload carries, by helper: elements for helper 0, a seed for the others."""
-        explicit = cut(field.to_bytes(self.explicit), field.BYTES * self.explicit.shape[1])
-        return [explicit, *[cut(seeds.tobytes(), SEED_BYTES) for seeds in self.seeds]]
+        explicit = byte_rows(field.to_bytes(self.explicit), field.BYTES * self.explicit.shape[1])
+        return [explicit, *self.seeds]
 
 
 def split(secrets: FieldArray, ids: ByteRows, purpose: Purpose, helpers: int, rng: Randomness) -> Shares:
@@ -61,7 +61,7 @@ def expand(seeds: ByteRows, ids: ByteRows, purpose: Purpose, helper: int, count:
     The label binds version, purpose, helper and report, so a seed replayed elsewhere expands to
     something unrelated. Its parts have fixed width or a length prefix, so a label has only one reading.
     """
-    head = _DOMAIN + bytes([len(purpose)]) + purpose.encode() + bytes([helper])
+    head = _DOMAIN + purpose.byte + bytes([helper])
     labels = np.concatenate([ids, seeds], axis=1).tobytes()
     width, size, shake = ID_BYTES + SEED_BYTES, field.BYTES * count, hashlib.shake_128
     # The only loop over records: a hash is one call each.
@@ -87,12 +87,11 @@ def _from_stream(label: bytes, count: int) -> list[int]:
         spare *= 2
 
 
-def recover(secrets: Sequence[bytes], ids: ByteRows, purpose: Purpose, helper: int, count: int) -> FieldArray:
+def recover(secrets: ByteRows, ids: ByteRows, purpose: Purpose, helper: int, count: int) -> FieldArray:
     """One helper's shares of many records, from what payloads carry: the inverse of `Shares.carried`."""
-    data = b"".join(secrets)
     if helper == 0:
-        return field.from_bytes(data).reshape(len(secrets), count)
-    return expand(byte_rows(data, SEED_BYTES), ids, purpose, helper, count)
+        return field.from_bytes(secrets.tobytes()).reshape(len(secrets), count)
+    return expand(secrets, ids, purpose, helper, count)
 
 
 def combine(shares: Sequence[FieldArray]) -> FieldArray:

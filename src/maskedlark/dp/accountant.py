@@ -8,7 +8,8 @@ Gaussian columns: independent ones are exactly one of the multiplier 1 / √Σ(c
 closed form (Balle and Wang, 2018) that takes milliseconds. `PLDAccountant` finds the same to eight digits,
 but takes a hundred times as long, and all memory for small multipliers; a test compares the two.
 
-Both: the pure ε of one and the (ε, δ) of the other add up.
+Both: the pure ε of one and the (ε, δ) of the other add up. That holds for a mixture fixed beforehand. Where a
+caller may choose it by earlier answers, Rényi divergences of both add up, order by order.
 """
 
 import math
@@ -59,8 +60,11 @@ class Charge:
             raise NotDeclared("a charge is for 0 columns or more of 'laplace' or 'gaussian' noise")
 
 
-def epsilon(charges: Iterable[Charge], delta: float) -> float:
-    """The ε of all charges together at this δ; 0 if there are none. Run by helpers and their auditors."""
+def epsilon(charges: Iterable[Charge], delta: float, *, mixed: bool = False) -> float:
+    """The ε of all charges together at this δ; 0 if there are none. Run by helpers and their auditors.
+
+    `mixed`: whether charges of both kinds may come, in an order and number chosen by earlier answers.
+    """
     if not 0 <= delta < 1:
         raise NotDeclared("a delta is from 0 to less than 1")
     merged: dict[Kind, Counter[float]] = {"laplace": Counter(), "gaussian": Counter()}
@@ -71,6 +75,8 @@ def epsilon(charges: Iterable[Charge], delta: float) -> float:
         return _laplace(laplace, delta)
     if delta == 0:
         raise NotDeclared("Gaussian noise has no epsilon at delta 0: declare a delta, or use Laplace noise")
+    if mixed:
+        return _renyi(laplace, gaussian, delta)
     return _laplace(laplace, 0.0) + _gaussian(_one_multiplier(gaussian), delta)
 
 
@@ -78,12 +84,20 @@ _composed = epsilon
 """Alias for use where a parameter is called `epsilon`."""
 
 
-def noise_for(kind: Kind, count: int, epsilon: float, delta: float, before: Iterable[Charge] = ()) -> float:
+def noise_for(
+    kind: Kind,
+    count: int,
+    epsilon: float,
+    delta: float,
+    before: Iterable[Charge] = (),
+    *,
+    mixed: bool = False,
+) -> float:
     """The least four-digit multiplier with which `count` more columns stay within ε at δ. Run by planners."""
     charged = tuple(before)
 
     def fits(index: int) -> bool:
-        return _composed((*charged, Charge(kind, multiplier(index), count)), delta) <= epsilon
+        return _composed((*charged, Charge(kind, multiplier(index), count)), delta, mixed=mixed) <= epsilon
 
     if not fits(MAX_INDEX):
         raise NotDeclared("no noise fits what is left of the budget: ask fewer columns, or none")
@@ -100,17 +114,21 @@ def multiplier(index: int) -> float:
 @lru_cache(maxsize=4096)
 def _laplace(merged: _Merged, delta: float) -> float:
     pure = math.fsum(count / noise for noise, count in merged)
-    if not merged or delta == 0:
-        return pure
+    return pure if not merged or delta == 0 else min(pure, _renyi(merged, (), delta))
+
+
+@lru_cache(maxsize=4096)
+def _renyi(laplace: _Merged, gaussian: _Merged, delta: float) -> float:
     # Here and below: importing it takes seconds, which commands without accounting should not wait for.
-    from dp_accounting import LaplaceDpEvent, NeighboringRelation  # noqa: PLC0415
+    from dp_accounting import GaussianDpEvent, LaplaceDpEvent, NeighboringRelation  # noqa: PLC0415
     from dp_accounting.rdp import RdpAccountant  # noqa: PLC0415
 
     accountant = RdpAccountant(_ORDERS, neighboring_relation=NeighboringRelation.REPLACE_ONE)
-    for noise, count in merged:
-        # Its Laplace multiplier is b / S for the full sensitivity S, whatever the relation.
-        accountant.compose(LaplaceDpEvent(min(noise, _RDP_NOISE)), count)
-    return min(pure, float(accountant.get_epsilon(delta / len(_ORDERS))))
+    # Multipliers are b / S and σ / S for the full sensitivity S, whatever the relation.
+    for event, merged in ((LaplaceDpEvent, laplace), (GaussianDpEvent, gaussian)):
+        for noise, count in merged:
+            accountant.compose(event(min(noise, _RDP_NOISE)), count)
+    return float(accountant.get_epsilon(delta / len(_ORDERS)))
 
 
 def _one_multiplier(merged: _Merged) -> float:

@@ -26,7 +26,7 @@ MIN_NOISE = 1e-3
 MAX_NOISE = 1e9
 SEED_BYTES = 32
 _ROUNDS = 20
-_LABEL, _ROOT = b"maskedlark v1 noise key", b"maskedlark v2 noise root"
+_LABEL, _ROOT = b"maskedlark v2 noise key", b"maskedlark v2 noise root"
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def tail(kind: Kind, noise: float, sensitivity: Sensitivity, helpers: int) -> in
 def engine(kind: Kind) -> str:
     """The version under which a seed gives the same noise. No other may redraw it for an old charge."""
     # Laplace noise is made of integers alone; Gaussian noise is numpy's, whose stream may change.
-    return "laplace 1" if kind == "laplace" else f"gaussian 2, numpy {np.__version__}"
+    return "laplace 2" if kind == "laplace" else f"gaussian 3, numpy {np.__version__}"
 
 
 def root(stored: bytes, shared: Sequence[bytes]) -> bytes:

@@ -40,7 +40,7 @@ class Sampling(Settings):
         return uses * (self.batches or 1)
 
 
-def course(
+def session_charge(
     sampling: Sampling,
     kind: Kind,
     noise: float,
@@ -63,10 +63,10 @@ def course(
 
 def closed(sampling: Sampling, opened: SessionCharge, used: int) -> ClosedSessionCharge:
     """A session's charge when it is closed after `used` steps."""
-    return opened.closed(sampling.uses(used), most_batches(sampling, opened, sampling.uses(used)))
+    return opened.closed(sampling.uses(used), max_batches(sampling, opened, sampling.uses(used)))
 
 
-def most_batches(sampling: Sampling, opened: SessionCharge, used: int) -> int:
+def max_batches(sampling: Sampling, opened: SessionCharge, used: int) -> int:
     """The most batches that one record is in after `used` uses. Helpers enforce it."""
     kept = opened.kept(used)
     if sampling.rate is None or sampling.rate == 1:

@@ -69,13 +69,13 @@ class SessionCharge:
     def __post_init__(self) -> None:
         check_noise(self.noise)
         if self.mechanism not in ("laplace", "gaussian"):
-            raise NotDeclared("a course has 'laplace' or 'gaussian' noise")
+            raise NotDeclared("a session has 'laplace' or 'gaussian' noise")
         if not 0 < self.rate <= 1:
             raise NotDeclared("a rate is over 0, and 1 at most")
         if not (1 <= self.steps <= MAX_STEPS and 0 <= self.batches <= self.steps):
-            raise NotDeclared(f"a course has 1 to {MAX_STEPS} steps, and no record is in more batches")
+            raise NotDeclared(f"a session has 1 to {MAX_STEPS} steps, and no record is in more batches")
         if not 0 <= self.delta < 1 or (self.delta == 0 and self.mechanism == "gaussian"):
-            raise NotDeclared("a course has a delta below 1; with Gaussian noise, over 0")
+            raise NotDeclared("a session has a delta below 1; with Gaussian noise, over 0")
 
     def kept(self, used: int) -> int:
         """How many steps count when it is closed after `used` steps: all quarters that were begun."""
@@ -91,21 +91,21 @@ class SessionCharge:
 class ClosedSessionCharge:
     """The charge of a closed session: only some of its steps count."""
 
-    course: SessionCharge
+    session_charge: SessionCharge
     steps: int
     batches: int
 
     def __post_init__(self) -> None:
-        whole = self.course
+        whole = self.session_charge
         if not (0 <= self.steps <= whole.steps and 0 <= self.batches <= min(self.steps, whole.batches)):
-            raise NotDeclared("a closed course has no more steps and batches than it had open")
+            raise NotDeclared("a closed session has no more steps and batches than it had open")
         if self.steps not in {whole.kept(used) for used in _ends(whole.steps)}:
-            raise NotDeclared("a course ends at one of its quarters")
+            raise NotDeclared("a session ends at one of its quarters")
 
     @property
     def delta(self) -> float:
         """The δ that stays charged: none for a session that was never used."""
-        return self.course.delta if self.steps else 0.0
+        return self.session_charge.delta if self.steps else 0.0
 
 
 def _ends(steps: int) -> list[int]:
@@ -113,18 +113,18 @@ def _ends(steps: int) -> list[int]:
     return [quarter * steps // QUARTERS for quarter in range(QUARTERS + 1)]
 
 
-def adserver_epsilon(course: SessionCharge | ClosedSessionCharge) -> float:
+def adserver_epsilon(charge: SessionCharge | ClosedSessionCharge) -> float:
     """The ε against the ad server alone. Run by helpers, planners and auditors."""
-    if isinstance(course, ClosedSessionCharge):
-        return _at_end(course, adserver_epsilon, _unknown)
-    return min(coalition_epsilon(course), _unknown(course, course.steps, course.batches, _sampled(course)))
+    if isinstance(charge, ClosedSessionCharge):
+        return _at_end(charge, adserver_epsilon, _unknown)
+    return min(coalition_epsilon(charge), _unknown(charge, charge.steps, charge.batches, _sampled(charge)))
 
 
-def coalition_epsilon(course: SessionCharge | ClosedSessionCharge) -> float:
+def coalition_epsilon(charge: SessionCharge | ClosedSessionCharge) -> float:
     """The ε for known batches: against the ad server with all helpers but one, or a curious helper."""
-    if isinstance(course, ClosedSessionCharge):
-        return _at_end(course, coalition_epsilon, _known)
-    return _known(course, course.steps, course.batches, _WHOLE * course.delta)
+    if isinstance(charge, ClosedSessionCharge):
+        return _at_end(charge, coalition_epsilon, _known)
+    return _known(charge, charge.steps, charge.batches, _WHOLE * charge.delta)
 
 
 _Figure = Callable[[SessionCharge, int, int, float], float]
@@ -132,44 +132,44 @@ _Figure = Callable[[SessionCharge, int, int, float], float]
 
 
 def _at_end(closed: ClosedSessionCharge, whole: Callable[[SessionCharge], float], figure: _Figure) -> float:
-    course = closed.course
+    charge = closed.session_charge
     if closed.steps == 0:
         return 0.0
-    if closed.steps == course.steps:
-        return whole(course)
-    return min(whole(course), _loss_bound(closed, figure))
+    if closed.steps == charge.steps:
+        return whole(charge)
+    return min(whole(charge), _loss_bound(closed, figure))
 
 
 def _loss_bound(closed: ClosedSessionCharge, figure: _Figure) -> float:
     """A bound on the loss itself at an early end, except with the end's δ."""
-    course, delta = closed.course, _END * closed.course.delta
-    if course.mechanism == "laplace":
-        pure = _known(course, closed.steps, closed.batches, 0.0)
+    charge, delta = closed.session_charge, _END * closed.session_charge.delta
+    if charge.mechanism == "laplace":
+        pure = _known(charge, closed.steps, closed.batches, 0.0)
         if delta == 0:
             return pure
     else:
         pure = math.inf
     bounds = [
-        figure(course, closed.steps, closed.batches, delta * -math.expm1(-apart)) + apart for apart in _APART
+        figure(charge, closed.steps, closed.batches, delta * -math.expm1(-apart)) + apart for apart in _APART
     ]
     return min(pure, *bounds)
 
 
-def _sampled(course: SessionCharge) -> float:
-    return (_WHOLE - _END) * course.delta
+def _sampled(charge: SessionCharge) -> float:
+    return (_WHOLE - _END) * charge.delta
 
 
-def _unknown(course: SessionCharge, steps: int, batches: int, delta: float) -> float:
+def _unknown(charge: SessionCharge, steps: int, batches: int, delta: float) -> float:
     """The batches are unknown: the lower of the figures with sampling and without."""
-    known = _known(course, steps, batches, delta)
-    if course.mechanism == "laplace" or course.rate == 1:
+    known = _known(charge, steps, batches, delta)
+    if charge.mechanism == "laplace" or charge.rate == 1:
         return known
-    return min(known, sampled_epsilon(course.noise, course.rate, steps, delta))
+    return min(known, sampled_epsilon(charge.noise, charge.rate, steps, delta))
 
 
-def _known(course: SessionCharge, steps: int, batches: int, delta: float) -> float:
+def _known(charge: SessionCharge, steps: int, batches: int, delta: float) -> float:
     """The batches are known: one release for every batch that a record is in."""
-    return accountant.epsilon([Charge(course.mechanism, course.noise, min(steps, batches))], delta)
+    return accountant.epsilon([Charge(charge.mechanism, charge.noise, min(steps, batches))], delta)
 
 
 @lru_cache(maxsize=4096)
@@ -224,7 +224,7 @@ def announced(
     return bisect_left(range(draws), 1, key=lambda batches: binom.sf(batches, draws, rate) <= allowed)
 
 
-def crowded(course: SessionCharge, records: int, k: int, held_out: float = 0.0) -> bool:
+def crowded(charge: SessionCharge, records: int, k: int, held_out: float = 0.0) -> bool:
     """Whether Poisson batches over `records` records are hardly ever below k: else nothing is amplified.
 
     A batch below k gives noise alone. Where one record makes the difference, it decides whether all others
@@ -233,10 +233,10 @@ def crowded(course: SessionCharge, records: int, k: int, held_out: float = 0.0) 
     """
     from scipy.stats import binom  # noqa: PLC0415 - slow to import
 
-    if course.mechanism == "laplace" or course.rate == 1 or k <= 1:
+    if charge.mechanism == "laplace" or charge.rate == 1 or k <= 1:
         return True
-    below = course.steps * float(binom.cdf(k - 1, records, course.rate * (1 - held_out)))
-    return below <= _rare(course.delta, adserver_epsilon(course))
+    below = charge.steps * float(binom.cdf(k - 1, records, charge.rate * (1 - held_out)))
+    return below <= _rare(charge.delta, adserver_epsilon(charge))
 
 
 def _rare(delta: float, epsilon: float) -> float:

@@ -3,5 +3,5 @@
 Gradients and evaluations are run by helpers; models are read and weights quantised by the ad server.
 """
 
-VERSION = 1
+VERSION = 2
 """Raised with every change of the output, down to the bit: shares of two versions must not be added up."""

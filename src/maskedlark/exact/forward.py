@@ -15,7 +15,7 @@ from maskedlark.exact.layout import ForwardLayout, LayerLayout
 from maskedlark.exact.network import Layer
 from maskedlark.exact.operations import Activation
 
-_DROPOUT = b"maskedlark v1 dropout"
+_DROPOUT = b"maskedlark v2 dropout"
 _SINGLE = 1 << 24
 """Float32 holds every integer up to 2^24."""
 _DOUBLE = 1 << 53

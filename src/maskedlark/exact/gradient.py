@@ -123,14 +123,14 @@ class Engine:
         """The sum over blocks. Field addition is exact, so the block size does not matter."""
         if not len(records):
             return np.zeros(self._layout.network.size, np.int64)
-        rows = max(1, min(block, products.most_rows(TOP), self._most_rows(records)))
+        rows = max(1, min(block, products.max_rows(TOP), self._max_rows(records)))
         with devices.exact(self._device):
             answer = self._block(records, 0, rows)
             for start in range(rows, len(records), rows):
                 answer = products.add(answer, self._block(records, start, start + rows))
         return self._in_one_exponent(answer.cpu().numpy())
 
-    def _most_rows(self, records: Records) -> int:
+    def _max_rows(self, records: Records) -> int:
         """How many records to process at a time, so that their candidate errors fit in memory."""
         widest = max(layer.linear.outputs for layer in self._layout.network.layers)
         shown = max(int(column.shape[1]) for column in records.candidates)

@@ -212,7 +212,7 @@ def _softmax(layers: tuple[LayerLayout, ...], clip: Clip) -> LabelLayout:
 
 
 def _errors(
-    layers: tuple[LayerLayout, ...], start: tuple[int, int, int], most_exponent: int | None
+    layers: tuple[LayerLayout, ...], start: tuple[int, int, int], max_exponent: int | None
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Exponents and shifts, from the output's error (exponent, largest number, largest sum) down."""
     exponent, top, total = start
@@ -227,8 +227,8 @@ def _errors(
             raise TooWide(f"{layer.name}: errors could reach 2^{top.bit_length()}; use 8-bit weights")
         # Rounded by this many bits, so that the error fits.
         shift = max(0, (max(top, 1) - 1).bit_length() - _room(layers, number - 1))
-        if most_exponent is not None:
-            shift = max(shift, exponent - most_exponent)
+        if max_exponent is not None:
+            shift = max(shift, exponent - max_exponent)
         top, exponent = -(-top >> shift), exponent - shift
         if abs(exponent) > _MAX_REACH:
             raise TooWide(f"{layer.name}: errors would have exponent {exponent}; use fewer layers")

@@ -119,13 +119,13 @@ def times(limbs: Limbs, matrix: Tensor, top: int) -> Limbs:
     return _total(parts)
 
 
-def most_rows(top: int) -> int:
+def max_rows(top: int) -> int:
     """How many rows a product over records may have, for integers of magnitude at most `top`."""
     return EXACT // (LIMB_TOP * top)
 
 
 def contract(limbs: Limbs, inputs: Tensor, weight: Limbs, bias: Limbs, transposed: bool) -> None:
-    """Σ of error times input and of the error, over at most `most_rows` records, into unfolded limbs."""
+    """Σ of error times input and of the error, over at most `max_rows` records, into unfolded limbs."""
     for limb, of_weight, of_bias in zip(limbs, weight, bias, strict=True):
         left, right = (inputs, limb) if transposed else (limb, inputs)
         torch.mm(left.T, right, out=of_weight)

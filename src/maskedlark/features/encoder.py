@@ -7,6 +7,7 @@ a floor against accidents, not differential privacy: if it is not enough, fit on
 ranges and use `Hashed`.
 """
 
+import hashlib
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -97,6 +98,11 @@ class Encoder:
         columns = [fitted.model_dump() for fitted in self.columns]
         document = {"format": "maskedlark encoder", "version": VERSION, "columns": columns}
         return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+    @property
+    def digest(self) -> bytes:
+        """The SHA-256 of its saved form, by which a document names it."""
+        return hashlib.sha256(self.to_json().encode()).digest()
 
     @classmethod
     def from_json(cls, text: str) -> "Encoder":

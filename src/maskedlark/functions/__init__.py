@@ -1,6 +1,7 @@
 """The functions that helpers compute, one file each. Run by helpers; operators may add modules."""
 
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from importlib.util import find_spec
@@ -8,6 +9,7 @@ from importlib.util import find_spec
 from maskedlark.errors import NotDeclared
 from maskedlark.functions.function import AnyFunction, Function, SteppedFunction
 from maskedlark.functions.sums import Sums
+from maskedlark.parameters.document import FUNCTION_NAME
 
 ON_DEMAND = {
     "evaluation": ("maskedlark.functions.evaluation", "Evaluation"),
@@ -24,6 +26,11 @@ class Functions(Mapping[str, AnyFunction]):
         self._loaded: dict[str, AnyFunction] = {Sums.name: Sums()}
         for module in modules:
             for function in _defined(module):
+                if not re.fullmatch(FUNCTION_NAME, function.name):
+                    raise NotDeclared(
+                        f"the function {function.name!r} of {module} cannot be named in a document: use a-z, "
+                        "0-9 and _, at most 32 characters, a letter first"
+                    )
                 if function.name in {*self._loaded, *ON_DEMAND}:
                     raise NotDeclared(f"the function {function.name!r} of {module} has a name that is taken")
                 self._loaded[function.name] = function

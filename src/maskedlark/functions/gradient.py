@@ -77,7 +77,7 @@ class GradientSteps(Steps):
 class Gradient(ModelFunction, SteppedFunction):
     """Gradients, step by step."""
 
-    name = "gradient"
+    name = model.GRADIENT
 
     def begin(self, document: Document, tag: str, arguments: Arguments) -> Steps:
         """The arguments are a network's description."""

@@ -30,6 +30,8 @@ from maskedlark.functions.function import AnyFunction, Arguments, Query, Table, 
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.settings import Settings
 
+GRADIENT = "gradient"
+"""The function whose noise sets the norm that gradients are clipped in."""
 MAX_LAYERS = 64
 MAX_PARAMETERS = 1 << 22
 """The most numbers of a gradient; every step sends eight bytes each."""
@@ -119,9 +121,9 @@ class DescribedModel(Settings):
 
     def check(self, document: Document, tag: str) -> None:
         """Refuse a network that does not match this model's records."""
-        declared = document.trained(tag)
-        if declared.features != self.features:
-            raise BadArguments(f"{tag} has {declared.features} features, the network takes {self.features}")
+        declared, features = document.trained(tag), byte_features(document, tag)
+        if features != self.features:
+            raise BadArguments(f"{tag} has {features} features, the network takes {self.features}")
         if len(declared.labels) != len(self.losses):
             raise BadArguments(
                 f"{tag} has {len(declared.labels)} labels, the network {len(self.losses)} losses"
@@ -167,9 +169,17 @@ class ModelQuery(Query):
         """A helper's share of every vector, over the records of one dataset."""
 
 
+def byte_features(document: Document, tag: str) -> int:
+    """The inputs of a network over this model's records. Refuses columns that the engine does not take."""
+    declared = document.trained(tag)
+    if not declared.only_bytes:
+        raise BadArguments(f"{tag} has categories, and the engine computes on byte features so far")
+    return declared.features
+
+
 def clip(document: Document, tag: str, fraction: int, depth: int) -> Clip:
     """The declared bound, in the norm that the declared noise covers."""
-    norm = _NORMS[document.mechanisms[Purpose.TRAIN.value].kind]
+    norm = _NORMS[document.mechanism(GRADIENT).kind]
     return Clip(document.trained(tag).gradient_bound, norm, fraction, depth)
 
 

@@ -32,14 +32,14 @@ class Where(Settings):
 
     key: Name
     among: Annotated[tuple[_Key, ...], Field(min_length=1, max_length=MAX_AMONG)] | None = None
-    least: KeyNumber | None = None
-    most: KeyNumber | None = None
+    min: KeyNumber | None = None
+    max: KeyNumber | None = None
 
     @model_validator(mode="after")
     def _one_way(self) -> "Where":
-        ranged = self.least is not None or self.most is not None
+        ranged = self.min is not None or self.max is not None
         if (self.among is not None) == ranged:
-            raise ValueError(f"a filter on {self.key} has either 'among', or 'least' and 'most'")
+            raise ValueError(f"a filter on {self.key} has either 'among', or 'min' and 'max'")
         return self
 
     @cached_property
@@ -52,7 +52,7 @@ class Where(Settings):
             return entry in self._members
         if not isinstance(entry, int):
             return False
-        return (self.least is None or self.least <= entry) and (self.most is None or entry <= self.most)
+        return (self.min is None or self.min <= entry) and (self.max is None or entry <= self.max)
 
 
 class SumsArguments(Settings):

@@ -26,7 +26,7 @@ class RequestAdmission:
 
     def __init__(self, verifier: RequestVerifier, limits: Limits) -> None:
         self._verifier = verifier
-        self._room = Room(limits.bodies * max(limits.chunk_bytes, limits.sealing_bytes, limits.step_bytes))
+        self._room = Room(limits.bodies * max(limits.chunk_bytes, limits.freeze_bytes, limits.step_bytes))
         self._share = max(1, limits.bodies // 2)
         self._held: Counter[str] = Counter()
         self._verifying = ThreadPoolExecutor(VERIFYING, "verifying")
@@ -39,7 +39,7 @@ class RequestAdmission:
 
     @asynccontextmanager
     async def body(
-        self, request: Request, media_type: str, most_bytes: int
+        self, request: Request, media_type: str, max_bytes: int
     ) -> AsyncIterator[tuple[str, bytes]]:
         """A request's origin, and its body as the origin signed it; the block holds room for it."""
         # The raw path, since that was signed. In a pool of its own: the origin's key may have to be fetched,
@@ -52,7 +52,7 @@ class RequestAdmission:
             raise WrongContentType(f"send this as {media_type}")
         # Only signed callers get room: a stranger cannot fill it.
         with self._place_of(admitted.origin), self._room.place() as place:
-            data = await body.read(request, most_bytes, self._within_s, place)
+            data = await body.read(request, max_bytes, self._within_s, place)
             if len(data) <= HASHED_HERE:
                 admitted.check(data)
             else:

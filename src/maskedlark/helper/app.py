@@ -18,16 +18,17 @@ from maskedlark.helper.metrics import HelperCounts
 from maskedlark.helper.service import Service
 from maskedlark.release import messages
 from maskedlark.web import answers, health, metrics
+from maskedlark.web.remote import API
 from maskedlark.wire.datasets import (
+    ATTEMPT_PATTERN,
     CHUNK_TYPE,
+    FREEZE_TYPE,
     JSON_TYPE,
     MAX_CHUNKS,
     MAX_DATASET_NAME,
     NAME_PATTERN,
-    OPENING_PATTERN,
-    SEAL_TYPE,
-    Opening,
-    Sealing,
+    FreezeRequest,
+    NewDataset,
 )
 from maskedlark.wire.report import MAX_ORIGIN
 from maskedlark.wire.steps import MAX_TEXT, STEP_TYPE, decode_ranges
@@ -42,7 +43,7 @@ _log = logging.getLogger(__name__)
 Name = Annotated[str, Path(max_length=MAX_DATASET_NAME, pattern=NAME_PATTERN)]
 Number = Annotated[int, Path(ge=0, lt=MAX_CHUNKS)]
 Origin = Annotated[str, Path(max_length=MAX_ORIGIN, pattern=r"^[a-z0-9.:-]+$")]
-Opened = Annotated[str, Query(pattern=OPENING_PATTERN)]
+Attempt = Annotated[str, Query(pattern=ATTEMPT_PATTERN)]
 After = Annotated[int, Query(ge=0, le=1 << 53)]
 Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
 Session = Annotated[str, Path(pattern=r"^[0-9a-f]{32}$")]
@@ -65,12 +66,12 @@ class SignedWork(NamedTuple):
         self,
         request: Request,
         body_type: str,
-        most_bytes: int,
+        max_bytes: int,
         work: Callable[[str, bytes], bytes | None],
         answer_type: str = JSON_TYPE,
     ) -> Response:
         """What the work returns for a request's origin and body."""
-        async with self.admission.body(request, body_type, most_bytes) as (origin, body):
+        async with self.admission.body(request, body_type, max_bytes) as (origin, body):
             return _response(await self.threads.run(origin, lambda: work(origin, body)), answer_type)
 
 
@@ -78,7 +79,7 @@ def create_app(service: Service, forget_every_s: float = FORGET_EVERY_S) -> Fast
     """The app of one helper, over a service that the caller opens and closes. Run by its operator."""
     app = FastAPI(
         title="maskedlark helper",
-        version="1",
+        version="2",
         docs_url=None,
         redoc_url=None,
         lifespan=lambda _: _forgetting(service, forget_every_s),
@@ -118,27 +119,27 @@ async def _forget(service: Service, every_s: float) -> None:
 def _add_public(app: FastAPI, service: Service) -> None:
     """Endpoints for anyone: nothing in them is secret, and receipts are there to be verified."""
 
-    @app.get("/v1/keys")
+    @app.get(API + "/keys")
     def keys() -> Response:
         """The helper's key configuration, as its identity signed it."""
         return _response(service.keyring.configuration, CBOR_TYPE)
 
-    @app.get("/v1/origins/{origin}/receipts")
+    @app.get(API + "/origins/{origin}/receipts")
     def chain(origin: Origin, after: After = 0) -> Response:
-        """A page of what was sealed and answered for an origin: the receipts after this number."""
+        """A page of what was frozen and answered for an origin: the receipts after this number."""
         return _response(service.receipts(origin, after))
 
 
 def _add_datasets(app: FastAPI, service: Service, signed: SignedWork, counts: HelperCounts) -> None:
-    """Sending a dataset: open, chunks, seal; or abort."""
-    datasets, limits, path = service.datasets, service.config.limits, "/v1/datasets/{name}"
+    """Sending a dataset: open, chunks, freeze; or abort."""
+    datasets, limits, path = service.datasets, service.config.limits, API + "/datasets/{name}"
 
     @app.post(path, openapi_extra=answers.taking(JSON_TYPE))
     async def begin(name: Name, request: Request) -> Response:
         """Begin a dataset. Idempotent: again it returns the dataset's state."""
 
         def opened(origin: str, body: bytes) -> bytes:
-            return service.open_dataset(origin, name, Opening.decode(body)).encode()
+            return service.open_dataset(origin, name, NewDataset.decode(body)).encode()
 
         return await signed.run_with_body(request, JSON_TYPE, MAX_OPENING, opened)
 
@@ -148,11 +149,11 @@ def _add_datasets(app: FastAPI, service: Service, signed: SignedWork, counts: He
         return await signed.run(request, lambda origin: datasets.state(origin, name).encode())
 
     @app.post(path + "/chunks/{number}", openapi_extra=answers.taking(CHUNK_TYPE))
-    async def add(name: Name, number: Number, opening: Opened, request: Request) -> Response:
+    async def add(name: Name, number: Number, attempt: Attempt, request: Request) -> Response:
         """Ingest a chunk: which of its parts were accepted, once those are durable."""
 
         def ingested(origin: str, body: bytes) -> bytes:
-            chunk = partial(datasets.add, origin, name, number, body, bytes.fromhex(opening))
+            chunk = partial(datasets.add, origin, name, number, body, bytes.fromhex(attempt))
             return counts.ingested(chunk).encode()
 
         return await signed.run_with_body(request, CHUNK_TYPE, limits.chunk_bytes, ingested)
@@ -162,25 +163,25 @@ def _add_datasets(app: FastAPI, service: Service, signed: SignedWork, counts: He
         """What was answered for a chunk, for an ad server that missed it."""
         return await signed.run(request, lambda origin: datasets.chunk(origin, name, number).encode())
 
-    @app.post(path + "/seal", openapi_extra=answers.taking(SEAL_TYPE))
-    async def seal(name: Name, opening: Opened, request: Request) -> Response:
+    @app.post(path + "/freeze", openapi_extra=answers.taking(FREEZE_TYPE))
+    async def freeze(name: Name, attempt: Attempt, request: Request) -> Response:
         """Make the dataset from what all helpers accepted: it never changes again."""
 
-        def sealed(origin: str, body: bytes) -> bytes:
-            return datasets.seal(origin, name, Sealing.decode(body), bytes.fromhex(opening)).encode()
+        def frozen(origin: str, body: bytes) -> bytes:
+            return datasets.freeze(origin, name, FreezeRequest.decode(body), bytes.fromhex(attempt)).encode()
 
-        return await signed.run_with_body(request, SEAL_TYPE, limits.sealing_bytes, sealed)
+        return await signed.run_with_body(request, FREEZE_TYPE, limits.freeze_bytes, frozen)
 
     @app.delete(path, status_code=204)
-    async def abort(name: Name, opening: Opened, request: Request) -> Response:
-        """Abort a dataset that is not sealed: its reports may be sent in another."""
-        return await signed.run(request, lambda origin: datasets.abort(origin, name, bytes.fromhex(opening)))
+    async def abort(name: Name, attempt: Attempt, request: Request) -> Response:
+        """Abort a dataset that is not frozen: its reports may be sent in another."""
+        return await signed.run(request, lambda origin: datasets.abort(origin, name, bytes.fromhex(attempt)))
 
 
 def _add_questions(app: FastAPI, service: Service, signed: SignedWork, counts: HelperCounts) -> None:
     """Queries: the only way out for anything that depends on a secret."""
 
-    @app.post("/v1/releases", openapi_extra=answers.taking(JSON_TYPE))
+    @app.post(API + "/releases", openapi_extra=answers.taking(JSON_TYPE))
     async def release(request: Request) -> Response:
         """A share of the answer to a query, and its receipt."""
         return await signed.run_with_body(request, JSON_TYPE, MAX_QUESTION, released, CBOR_TYPE)
@@ -189,7 +190,7 @@ def _add_questions(app: FastAPI, service: Service, signed: SignedWork, counts: H
         with counts.answering(body):
             return service.release(origin, body)
 
-    @app.post("/v1/explain", openapi_extra=answers.taking(JSON_TYPE))
+    @app.post(API + "/explain", openapi_extra=answers.taking(JSON_TYPE))
     async def explain(request: Request) -> Response:
         """What a query would cost, and how exact its answer would be."""
         return await signed.run_with_body(request, JSON_TYPE, MAX_QUESTION, service.explain)
@@ -199,17 +200,17 @@ def _add_training(app: FastAPI, service: Service, signed: SignedWork) -> None:
     """Training: what it first needs from a dataset, then sessions and their steps."""
     releases, limits = service.releases, service.config.limits
 
-    @app.get("/v1/records/{dataset}")
+    @app.get(API + "/records/{dataset}")
     async def records(dataset: Digest, request: Request) -> Response:
-        """How many records of each model a sealed dataset has, and the first free slot."""
+        """How many records of each model a frozen dataset has, and the first free slot."""
         return await signed.run(request, lambda origin: service.records(origin, bytes.fromhex(dataset)))
 
-    @app.post("/v1/seeds/{dataset}")
+    @app.post(API + "/seeds/{dataset}")
     async def make(dataset: Digest, request: Request) -> Response:
         """The seed that a dataset's helpers share, sealed to each: to be relayed."""
         return await signed.run(request, lambda origin: service.make_seed(origin, bytes.fromhex(dataset)))
 
-    @app.post("/v1/seeds/{dataset}/message", status_code=204, openapi_extra=answers.taking(JSON_TYPE))
+    @app.post(API + "/seeds/{dataset}/message", status_code=204, openapi_extra=answers.taking(JSON_TYPE))
     async def accept(dataset: Digest, request: Request) -> Response:
         """Accept the first helper's seed."""
 
@@ -218,12 +219,12 @@ def _add_training(app: FastAPI, service: Service, signed: SignedWork) -> None:
 
         return await signed.run_with_body(request, JSON_TYPE, MAX_SEED, accepted)
 
-    @app.post("/v1/sessions", openapi_extra=answers.taking(JSON_TYPE))
+    @app.post(API + "/sessions", openapi_extra=answers.taking(JSON_TYPE))
     async def begin(request: Request) -> Response:
         """Open a session: all of its steps are charged, as its receipt states."""
         return await signed.run_with_body(request, JSON_TYPE, MAX_QUESTION, service.open_session)
 
-    @app.post("/v1/sessions/{session}/steps/{step}", openapi_extra=answers.taking(STEP_TYPE))
+    @app.post(API + "/sessions/{session}/steps/{step}", openapi_extra=answers.taking(STEP_TYPE))
     async def answer(session: Session, step: StepNumber, request: Request, records: Records = "") -> Response:
         """A share of one step's sum."""
         chosen = decode_ranges(records)
@@ -233,7 +234,7 @@ def _add_training(app: FastAPI, service: Service, signed: SignedWork) -> None:
 
         return await signed.run_with_body(request, STEP_TYPE, limits.step_bytes, answered, STEP_TYPE)
 
-    @app.post("/v1/sessions/{session}/close")
+    @app.post(API + "/sessions/{session}/close")
     async def close(session: Session, request: Request) -> Response:
         """Close a session: what it did not use is refunded."""
         opened = bytes.fromhex(session)

@@ -1,9 +1,9 @@
 """Backing up a running helper, and restoring it. Run by its operator.
 
-A backup holds the manifest, which lists all files with their digests; the database; the columns of sealed
+A backup holds the manifest, which lists all files with their digests; the database; the columns of frozen
 datasets; the parameter documents seen; and the keys if requested. The database is copied before the columns.
 Columns are written before the row that names them, never change, and are deleted only once that row states
-their expiry. So every sealed dataset of the copy finds its columns. Chunks of open datasets are left out: a
+their expiry. So every frozen dataset of the copy finds its columns. Chunks of open datasets are left out: a
 recovery aborts those.
 
 The anchor is never in it. It exists to notice an old ledger; restored with the ledger, it would agree with
@@ -28,7 +28,7 @@ from maskedlark.helper.columns import Contents
 from maskedlark.helper.config import Config
 from maskedlark.helper.errors import BadBackup, DamagedDataset
 from maskedlark.helper.folder_lock import only_process
-from maskedlark.helper.tables import DATASETS, SEALED, DatasetRow
+from maskedlark.helper.tables import DATASETS, FROZEN, DatasetRow
 from maskedlark.ledger import rows
 from maskedlark.parameters.settings import Hex32, Name, Seconds, Settings
 from maskedlark.storage import backup as storage
@@ -85,11 +85,11 @@ def back_up(
     with _whole(target) as folder, closing(open_database(config.database_url, make=False)) as database:
         copied: dict[str, Copied] = {}
         if is_server:
-            sealed = _sealed(database)
+            frozen = _frozen(database)
         else:
-            sealed = _copy_database(database, folder / DATABASE, clock.now())
+            frozen = _copy_database(database, folder / DATABASE, clock.now())
             copied[DATABASE] = _copied(folder / DATABASE)
-        for each in sealed:
+        for each in frozen:
             copied |= _copy_columns(config, database, each, folder, before)
         copied |= _copy_parameters(config.parameters_folder, folder)
         if with_keys:
@@ -133,7 +133,7 @@ def _copy_columns(
     folder: Path,
     before: Mapping[tuple[str, Copied], Path],
 ) -> dict[str, Copied]:
-    """One sealed dataset's files, linked where `before` has them. Empty if it expired meanwhile."""
+    """One frozen dataset's files, linked where `before` has them. Empty if it expired meanwhile."""
     place, copied = f"columns/{row.number}/{row.folder}", {}
     try:
         for name, stored in Contents.model_validate_json(row.contents).files.items():
@@ -144,7 +144,7 @@ def _copy_columns(
     except (FileNotFoundError, BadBackup):
         with database.read() as connection:
             state = connection.scalar(select(DATASETS.c.state).where(DATASETS.c.number == row.number))
-        if state == SEALED:
+        if state == FROZEN:
             raise DamagedDataset(f"{config.folder / place} lacks a file, or one was changed") from None
         shutil.rmtree(folder / place, ignore_errors=True)
         return {}
@@ -169,21 +169,21 @@ def _whole(target: Path) -> Iterator[Path]:
 
 
 def _copy_database(database: Database, path: Path, now: int) -> Sequence[DatasetRow]:
-    """Copy the database and mark the copy as one. Returns the sealed datasets in it."""
+    """Copy the database and mark the copy as one. Returns the frozen datasets in it."""
     path.parent.mkdir(0o700)
     storage.copy(database, path)
     with closing(open_database(f"sqlite:///{path}", make=False)) as copy:
         prepare(copy, "ledger", rows.SCHEMA_VERSION, rows.TABLES)
         with copy.write() as connection:
             rows.mark_copy(connection, now)
-        sealed = _sealed(copy)
+        frozen = _frozen(copy)
     storage.finish(path)
-    return sealed
+    return frozen
 
 
-def _sealed(database: Database) -> Sequence[DatasetRow]:
+def _frozen(database: Database) -> Sequence[DatasetRow]:
     with database.read() as connection:
-        return connection.execute(select(DATASETS).where(DATASETS.c.state == SEALED)).all()
+        return connection.execute(select(DATASETS).where(DATASETS.c.state == FROZEN)).all()
 
 
 def _copy_parameters(source: Path, folder: Path) -> dict[str, Copied]:

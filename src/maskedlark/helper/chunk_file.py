@@ -23,8 +23,7 @@ from maskedlark.core.records import AggregateRecords, Coded, TrainingRecords
 from maskedlark.core.sharing import ByteRows
 from maskedlark.helper.errors import DamagedDataset
 from maskedlark.web import files
-from maskedlark.wire import datasets
-from maskedlark.wire.decrypt import Opened
+from maskedlark.wire.decrypt import Opened, ids_of
 
 PREFIX = "chunk-"
 _FAULTS = OSError, EOFError, LookupError, RuntimeError, ValueError
@@ -47,9 +46,7 @@ def write(folder: Path, opened: Opened) -> str:
 def _arrays(opened: Opened) -> dict[str, Array]:
     arrays: dict[str, Array] = {
         "parts": np.flatnonzero(opened.verdicts.accepted).astype(np.uint32),
-        "hours": opened.hours,
-        "ids": opened.ids,
-        "hashes": opened.column_hashes,
+        "heads": opened.heads,
     }
     if isinstance(opened.records, AggregateRecords):
         keys = opened.records.keys
@@ -61,6 +58,7 @@ def _arrays(opened: Opened) -> dict[str, Array]:
         arrays[f"{place}-rows"] = opened.places[tag].astype(np.uint32)
         arrays[f"{place}-features"], arrays[f"{place}-shares"] = records.features, records.shares
         arrays |= {f"{place}-candidates-{i}": shown for i, shown in enumerate(records.candidates)}
+        arrays |= {f"{place}-indices-{i}": indices for i, indices in enumerate(records.indices)}
     return arrays
 
 
@@ -73,9 +71,8 @@ class KeptRecords(NamedTuple):
 
     records: AggregateRecords | dict[str, TrainingRecords]
     """To aggregate: all of them. To train: by tag."""
-    members: ByteRows
+    heads: ByteRows
     """What the dataset's digest is computed from."""
-    hours: NDArray[np.uint32]
 
 
 def read(path: Path, kept: NDArray[np.bool_], models: Mapping[str, Model]) -> KeptRecords:
@@ -96,18 +93,20 @@ def _kept(
     rows = np.flatnonzero(kept[parts])
     if len(rows) != int(kept.sum()):
         raise DamagedDataset(f"{file} holds fewer records than were accepted")
-    ids, hours = arrays["ids"][rows], arrays["hours"][rows]
+    heads = arrays["heads"][rows]
     records: AggregateRecords | dict[str, TrainingRecords]
     if "entries" in arrays:
         entries = json.loads(arrays["entries"].tobytes())
         coded = [
             Coded(arrays[f"codes-{i}"][rows], tuple(values)) for i, values in enumerate(entries.values())
         ]
-        records = AggregateRecords(ids, dict(zip(entries, coded, strict=True)), arrays["shares"][rows])
+        records = AggregateRecords(
+            ids_of(heads), dict(zip(entries, coded, strict=True)), arrays["shares"][rows]
+        )
     else:
         tags = json.loads(arrays["tags"].tobytes())
         records = {tag: _of_model(arrays, place, models[tag], rows) for place, tag in enumerate(tags)}
-    return KeptRecords(records, datasets.members(ids, hours, arrays["hashes"][rows]), hours)
+    return KeptRecords(records, heads)
 
 
 def _of_model(
@@ -117,9 +116,10 @@ def _of_model(
     mine = np.isin(rows, kept)
     shown = [arrays[f"{place}-candidates-{i}"] for i in range(len(model.labels))]
     return TrainingRecords(
-        arrays["ids"][rows[mine]],
+        ids_of(arrays["heads"])[rows[mine]],
         arrays[f"{place}-features"][mine],
         # Where a model shows all candidates, one row stands for every record.
         tuple(shown if isinstance(model.policy, All) else [each[mine] for each in shown]),
         arrays[f"{place}-shares"][mine],
+        tuple(arrays[f"{place}-indices-{i}"][mine] for i in range(len(model.indexed))),
     )

@@ -25,10 +25,11 @@ from maskedlark.parameters.settings import Settings
 
 Array = NDArray[Any]
 Order = NDArray[np.intp]
-Kind = Literal["|u1", "<i4", "<i8"]
+Kind = Literal["|u1", "<i4", "<i8", "<u4"]
 _U1: Kind = "|u1"
 _I4: Kind = "<i4"
 _I8: Kind = "<i8"
+_U4: Kind = "<u4"
 _ENTRIES = "entries.json"
 _BLOCK = 1 << 16
 
@@ -144,7 +145,7 @@ class TrainedWriter:
         assert not isinstance(by_tag, AggregateRecords), "records to train have a tag"
         for tag, records in by_tag.items():
             shown = [] if isinstance(self._models[tag].policy, All) else records.candidates
-            arrays: list[Array] = [records.ids, records.features, records.shares, *shown]
+            arrays: list[Array] = [records.ids, records.features, records.shares, *records.indices, *shown]
             for writer, array in zip(self._writers[tag], arrays, strict=True):
                 writer.append(array)
 
@@ -169,11 +170,12 @@ def read_measured(folder: Path, contents: Contents, measure: Measure) -> Aggrega
 
 def read_trained(folder: Path, contents: Contents, models: Mapping[str, Model], tag: str) -> TrainingRecords:
     """The records of one model, memory-mapped. Checks every file."""
-    ids, features, shares, *shown = (_open(folder, contents, name) for name in _trained_columns(models, tag))
+    ids, features, shares, *others = (_open(folder, contents, name) for name in _trained_columns(models, tag))
     model = models[tag]
+    indices, shown = others[: len(model.indexed)], others[len(model.indexed) :]
     if isinstance(model.policy, All):
         shown = [np.array([space.values], np.int64) for space in model.labels]
-    return TrainingRecords(ids, features, tuple(shown), shares)
+    return TrainingRecords(ids, features, tuple(shown), shares, tuple(indices))
 
 
 def _trained_columns(models: Mapping[str, Model], tag: str) -> dict[str, tuple[Kind, int]]:
@@ -181,6 +183,7 @@ def _trained_columns(models: Mapping[str, Model], tag: str) -> dict[str, tuple[K
     place, model = list(models).index(tag), models[tag]
     labels = [] if isinstance(model.policy, All) else model.labels
     kinds = {"ids": (_U1, ID_BYTES), "features": (_U1, model.features), "shares": (_I8, model.secrets())}
+    kinds |= {f"indices-{i}": (_U4, column.length) for i, column in enumerate(model.indexed)}
     kinds |= {f"candidates-{i}": (_I8, model.policy.count(space)) for i, space in enumerate(labels)}
     return {f"{place}-{name}": kind for name, kind in kinds.items()}
 

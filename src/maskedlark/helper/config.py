@@ -29,10 +29,10 @@ class Limits(Settings):
     chunk_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 30)] = Field(
         default=16 << 20, description="the largest chunk of a dataset: chunk_bytes = 16777216"
     )
-    sealing_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 30)] = Field(
+    freeze_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 30)] = Field(
         default=32 << 20,
-        description="the largest seal: the bitmaps of as many chunks as a dataset may have, each of the "
-        "usual size: sealing_bytes = 33554432",
+        description="the largest request to freeze a dataset: the bitmaps of as many chunks as it may have, "
+        "each of the usual size: freeze_bytes = 33554432",
     )
     step_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 30)] = Field(
         default=8 << 20, description="the largest step of a session, its weights: step_bytes = 8388608"
@@ -71,7 +71,7 @@ class Config(PartyConfig):
     )
     policy: Policy = Field(
         description=f'what is accepted at most: [policy] trusted_helpers = ["{KEY}"], '
-        "most = {epsilon = 8, delta = 1e-6}, most_coalition = {epsilon = 40, delta = 1e-6}"
+        "max_budget = {epsilon = 8, delta = 1e-6}, max_coalition = {epsilon = 40, delta = 1e-6}"
     )
     database: DatabaseUrl | None = Field(
         default=None,
@@ -97,9 +97,9 @@ class Config(PartyConfig):
         default=KEEP_S // DAY_S,
         description="days for which old keys still open late reports: keep_days = 180",
     )
-    most_leap_days: Annotated[int, Field(ge=1, le=36_500)] = Field(
+    max_leap_days: Annotated[int, Field(ge=1, le=36_500)] = Field(
         default=MAX_LEAP_S // DAY_S,
-        description="days that may pass between two times of deleting what is old: most_leap_days = 30",
+        description="days that may pass between two times of deleting what is old: max_leap_days = 30",
     )
     limits: Limits = Field(
         default=Limits(),
@@ -183,5 +183,5 @@ class InitOptions:
             "origins": skeleton.pins(self.origins),
             "policy.trusted_helpers": "\n".join(["[", *trusted, "]"]),
         }
-        policy = [f"policy.{name}" for name in ("most", "most_coalition", "least_k", "least_helpers")]
+        policy = [f"policy.{name}" for name in ("max_budget", "max_coalition", "min_k", "min_helpers")]
         return skeleton.text("a helper", Config, said | dict.fromkeys(["folder", *policy], AS_SHOWN))

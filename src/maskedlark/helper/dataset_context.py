@@ -19,12 +19,12 @@ from maskedlark.helper import tables
 from maskedlark.helper.ids import MAX_LEAP_S, Ids
 from maskedlark.helper.tables import (
     ABORTED,
-    ABORTED_OPENINGS,
+    ABORTED_ATTEMPTS,
     CHUNKS,
     DATASETS,
     EXPIRED,
+    FROZEN,
     OPEN,
-    SEALED,
     DatasetRow,
 )
 from maskedlark.parameters import document as documents
@@ -40,14 +40,14 @@ class DatasetContext:
     """The folder of datasets, one subfolder per number, and their rows. Threads may share it."""
 
     def __init__(
-        self, folder: Path, database: Database, helper: str, clock: Clock, most_leap_s: int = MAX_LEAP_S
+        self, folder: Path, database: Database, helper: str, clock: Clock, max_leap_s: int = MAX_LEAP_S
     ) -> None:
         try:
             _make(folder)
         except OSError as error:
             raise StorageUnavailable("the folder of columns cannot be written; try again later") from error
         self.database, self.helper, self.clock = database, helper, clock
-        self.ids = Ids(database, folder, most_leap_s)
+        self.ids = Ids(database, folder, max_leap_s)
         self._folder = folder
         self._lock = threading.Lock()
         self._writers: Counter[int] = Counter()
@@ -56,10 +56,10 @@ class DatasetContext:
         """The current time, never before a time at which ids were pruned."""
         return max(self.clock.now(), self.ids.watermark())
 
-    def row(self, origin: str, name: str, opening: bytes) -> DatasetRow:
-        """The current row of a dataset of this opening."""
+    def row(self, origin: str, name: str, attempt: bytes) -> DatasetRow:
+        """The current row of a dataset of this attempt."""
         with self.database.read() as connection:
-            return tables.by_name(connection, origin, name, opening)
+            return tables.by_name(connection, origin, name, attempt)
 
     def document(self, row: DatasetRow) -> Document:
         """The document under which a dataset was opened."""
@@ -84,16 +84,16 @@ class DatasetContext:
                 self._writers[number] -= 1
 
     def expire(self, now: int) -> None:
-        """Expire sealed datasets with their first report, and open ones with their first chunk."""
+        """Expire frozen datasets with their first report, and open ones with their first chunk."""
         # Not with the last: anyone sending another chunk now and then would keep the first for ever.
         first = select(func.min(CHUNKS.c.expires)).where(CHUNKS.c.dataset == DATASETS.c.number)
         end = func.coalesce(first.scalar_subquery(), DATASETS.c.expires)
         with self.database.write() as connection:
-            sealed = update(DATASETS).where(DATASETS.c.state == SEALED, DATASETS.c.expires <= now)
-            connection.execute(sealed.values(state=EXPIRED, folder=None, contents=None))
-            unsealed = update(DATASETS).where(DATASETS.c.state == OPEN, end <= now)
-            connection.execute(unsealed.values(state=ABORTED))
-            connection.execute(delete(ABORTED_OPENINGS).where(ABORTED_OPENINGS.c.until <= now))
+            frozen = update(DATASETS).where(DATASETS.c.state == FROZEN, DATASETS.c.expires <= now)
+            connection.execute(frozen.values(state=EXPIRED, folder=None, contents=None))
+            still_open = update(DATASETS).where(DATASETS.c.state == OPEN, end <= now)
+            connection.execute(still_open.values(state=ABORTED))
+            connection.execute(delete(ABORTED_ATTEMPTS).where(ABORTED_ATTEMPTS.c.until <= now))
 
     def finish_aborts(self) -> None:
         """Free the ids of aborted datasets, some at a time, and remove them."""
@@ -120,7 +120,7 @@ class DatasetContext:
             if self._writers[number]:
                 return
         this = DATASETS.c.number == number
-        columns = select(DATASETS.c.folder).where(this, DATASETS.c.state == SEALED)
+        columns = select(DATASETS.c.folder).where(this, DATASETS.c.state == FROZEN)
         chunks = select(CHUNKS.c.file).join(DATASETS).where(this, DATASETS.c.state == OPEN)
         with self.database.read() as connection:
             named = {*connection.scalars(columns.union_all(chunks))}

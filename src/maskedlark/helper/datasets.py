@@ -15,7 +15,7 @@ from maskedlark.helper.freezing import Freezer, FrozenDataset
 from maskedlark.helper.ingest import ChunkIngest
 from maskedlark.helper.tables import (
     ABORTED,
-    ABORTED_OPENINGS,
+    ABORTED_ATTEMPTS,
     DATASETS,
     EXPIRED,
     LOST,
@@ -27,17 +27,17 @@ from maskedlark.ledger.ledger import Ledger
 from maskedlark.parameters.document import Document
 from maskedlark.release.checks import Dataset
 from maskedlark.web.errors import (
-    AlreadySealed,
+    AlreadyFrozen,
     DatasetConflict,
     DatasetLost,
     UnknownChunk,
     UnknownDataset,
 )
-from maskedlark.wire.datasets import ChunkAnswer, Sealed, Sealing, State
+from maskedlark.wire.datasets import ChunkAnswer, FreezeRequest, Frozen, State
 from maskedlark.wire.hpke import OpeningKey
 
 ABORTED_S = 3600
-"""How long an aborted opening is remembered: longer than a signed request can be replayed."""
+"""How long an aborted attempt is remembered: longer than a signed request can be replayed."""
 
 
 class Datasets:
@@ -55,13 +55,13 @@ class Datasets:
         self._freezer = Freezer(context, ledger)
         self._loaded: dict[tuple[str, bytes], FrozenDataset] = {}
 
-    def open(self, document: Document, name: str, purpose: Purpose, opening: bytes) -> State:
+    def open(self, document: Document, name: str, purpose: Purpose, attempt: bytes) -> State:
         """Begin a dataset, or find it as it is. Refuses a name used for anything else."""
-        while (state := self._open(document, name, purpose, opening)) is None:
+        while (state := self._open(document, name, purpose, attempt)) is None:
             self._context.finish_aborts()
         return state
 
-    def _open(self, document: Document, name: str, purpose: Purpose, opening: bytes) -> State | None:
+    def _open(self, document: Document, name: str, purpose: Purpose, attempt: bytes) -> State | None:
         """None while another dataset of this name is being removed."""
         with self._context.database.write() as connection:
             self._context.database.alone(connection, "datasets")
@@ -69,15 +69,15 @@ class Datasets:
             row = connection.execute(select(DATASETS).where(*named)).one_or_none()
             if row is not None and row.state == ABORTED:
                 return None
-            kept = ABORTED_OPENINGS.c
-            aborted = select(kept.until).where(kept.origin == document.origin, kept.opening == opening)
+            kept = ABORTED_ATTEMPTS.c
+            aborted = select(kept.until).where(kept.origin == document.origin, kept.attempt == attempt)
             if connection.scalar(aborted) is not None:
-                raise DatasetConflict(f"this opening of {name!r} was aborted; open it by another")
+                raise DatasetConflict(f"this attempt to build {name!r} was aborted; begin another")
             if row is None:
                 new = insert(DATASETS).values(
                     origin=document.origin,
                     name=name,
-                    opening=opening,
+                    attempt=attempt,
                     purpose=purpose.value,
                     parameters=document.digest,
                     document=document.encode(),
@@ -85,15 +85,15 @@ class Datasets:
                     expires=self._context.clock.now() + document.report_lifetime_s,
                 )
                 row = connection.execute(new.returning(*DATASETS.c)).one()
-            if (row.parameters, row.purpose, row.opening) != (document.digest, purpose.value, opening):
+            if (row.parameters, row.purpose, row.attempt) != (document.digest, purpose.value, attempt):
                 raise DatasetConflict(
-                    f"{name!r} is of another document, purpose or opening; choose another name"
+                    f"{name!r} is of another document, purpose or attempt; choose another name"
                 )
             return _state(row, tables.chunks(connection, row.number))
 
-    def add(self, origin: str, name: str, number: int, body: bytes, opening: bytes) -> ChunkAnswer:
+    def add(self, origin: str, name: str, number: int, body: bytes, attempt: bytes) -> ChunkAnswer:
         """Decrypt a chunk and claim the ids of its valid reports. Durable when this returns. Idempotent."""
-        return self._ingest.ingest(origin, name, number, body, opening)
+        return self._ingest.ingest(origin, name, number, body, attempt)
 
     def chunk(self, origin: str, name: str, number: int) -> ChunkAnswer:
         """What was answered for a chunk."""
@@ -109,22 +109,22 @@ class Datasets:
             row = tables.by_name(connection, origin, name)
             return _state(row, tables.chunks(connection, row.number))
 
-    def seal(self, origin: str, name: str, sealing: Sealing, opening: bytes) -> Sealed:
-        """Freeze what all helpers accepted. The same seal gets the same answer."""
-        return self._freezer.freeze(origin, name, sealing, opening)
+    def freeze(self, origin: str, name: str, request: FreezeRequest, attempt: bytes) -> Frozen:
+        """Freeze what all helpers accepted. The same request gets the same answer."""
+        return self._freezer.freeze(origin, name, request, attempt)
 
-    def abort(self, origin: str, name: str, opening: bytes) -> None:
+    def abort(self, origin: str, name: str, attempt: bytes) -> None:
         """Abort a dataset that is not frozen: its reports may be in another."""
         # Not while it is being frozen: the reader of its files would find them gone.
         with self._freezer.alone(), self._context.database.write() as connection:
-            row = tables.by_name(connection, origin, name, opening, lock=True)
+            row = tables.by_name(connection, origin, name, attempt, lock=True)
             if row.state != OPEN:
-                raise AlreadySealed(f"dataset {name!r} is {row.state} and never changes")
+                raise AlreadyFrozen(f"dataset {name!r} is {row.state} and never changes")
             this = update(DATASETS).where(DATASETS.c.number == row.number)
             connection.execute(this.values(state=ABORTED))
             # Its requests may be replayed: they must not open it again and claim its ids.
             until = self._context.clock.now() + ABORTED_S
-            self._context.database.insert_new(connection, ABORTED_OPENINGS, [(origin, opening, until)])
+            self._context.database.insert_new(connection, ABORTED_ATTEMPTS, [(origin, attempt, until)])
         self._context.finish_aborts()
 
     def find(self, origin: str, digest: bytes) -> Dataset:
@@ -156,9 +156,9 @@ class Datasets:
             lost = select(LOST.c.digest).where(LOST.c.origin == origin, LOST.c.digest == digest)
             is_lost = connection.scalar(lost) is not None
         if row is None and is_lost:
-            raise DatasetLost(f"dataset {digest.hex()} was sealed here, and lost with this helper's disk")
+            raise DatasetLost(f"dataset {digest.hex()} was frozen here, and lost with this helper's disk")
         if row is None:
-            raise UnknownDataset(f"{origin} has no sealed dataset {digest.hex()} here")
+            raise UnknownDataset(f"{origin} has no frozen dataset {digest.hex()} here")
         if row.state == EXPIRED:
             raise _over(digest)
         document, purpose = self._context.document(row), Purpose(row.purpose)
@@ -176,7 +176,7 @@ def _state(row: DatasetRow, chunks: Sequence[ChunkRow]) -> State:
     parts = sum(each.parts for each in chunks)
     return State(
         name=row.name,
-        opening=row.opening.hex(),
+        attempt=row.attempt.hex(),
         parameters=row.parameters.hex(),
         purpose=row.purpose,
         state=row.state,

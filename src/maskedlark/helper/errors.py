@@ -11,7 +11,7 @@ class FolderInUse(MaskedLarkError):
 
 
 class Busy(MaskedLarkError):
-    """A dataset is being sealed, and one is at a time: come again."""
+    """Another dataset is being frozen, and only one is at a time: come again."""
 
 
 class NoReceiptKey(MaskedLarkError):

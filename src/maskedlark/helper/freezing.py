@@ -1,6 +1,6 @@
 """Freezing: what all helpers accepted of every chunk becomes a dataset that never changes. Run by a helper.
 
-The ad server requests it with a seal, the list of what all accepted. `agree` and `merge` determine the
+The ad server requests it with the list of what all accepted. `agree` and `merge` determine the
 dataset; `Freezer` commits it, in one transaction with its receipt.
 """
 
@@ -27,22 +27,23 @@ from maskedlark.helper import chunk_file, columns, tables
 from maskedlark.helper.columns import Contents, MeasuredWriter, TrainedWriter
 from maskedlark.helper.dataset_context import DatasetContext
 from maskedlark.helper.errors import Busy
-from maskedlark.helper.tables import CHUNKS, DATASETS, OPEN, SEALED, ChunkRow, DatasetRow
+from maskedlark.helper.tables import CHUNKS, DATASETS, FROZEN, OPEN, ChunkRow, DatasetRow
 from maskedlark.ledger import receipt
 from maskedlark.ledger.ledger import Ledger
 from maskedlark.parameters.document import Document
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web import files
 from maskedlark.web.errors import (
-    AlreadySealed,
+    AlreadyFrozen,
     ChunksMissing,
+    FreezeMismatch,
     NotAccepted,
-    SealMismatch,
-    TooFewToSeal,
+    TooFewToFreeze,
     UnknownDataset,
 )
 from maskedlark.wire import datasets
-from maskedlark.wire.datasets import Sealed, Sealing
+from maskedlark.wire.datasets import FreezeRequest, Frozen
+from maskedlark.wire.decrypt import hours_of
 
 
 @dataclass(eq=False)
@@ -93,53 +94,52 @@ class Merged(NamedTuple):
     contents: Contents
 
 
-def agree(chunks: Sequence[ChunkRow], sealing: Sealing, k: int) -> list[AgreedChunk]:
-    """What is kept of every chunk. Refuses a seal that does not match what we have, or over fewer than k."""
-    numbers, wanted = [chunk.number for chunk in chunks], range(len(sealing.accepted))
+def agree(chunks: Sequence[ChunkRow], request: FreezeRequest, k: int) -> list[AgreedChunk]:
+    """What is kept of every chunk. Refuses a request that does not match what we have, or fewer than k."""
+    numbers, wanted = [chunk.number for chunk in chunks], range(len(request.accepted))
     if numbers != [*wanted]:
         missing = sorted(set(wanted) - set(numbers))
         raise ChunksMissing(
-            f"{len(chunks)} chunks were received, {len(wanted)} are to be sealed"
+            f"{len(chunks)} chunks were received, {len(wanted)} are to be frozen"
             + (f"; send chunk {missing[0]} first" if missing else "; name all of them")
         )
     agreed = []
-    for row, bitmap in zip(chunks, sealing.accepted, strict=True):
+    for row, bitmap in zip(chunks, request.accepted, strict=True):
         accepted, kept = datasets.unpack(row.accepted.hex(), row.parts), datasets.unpack(bitmap, row.parts)
         if (kept & ~accepted).any():
-            raise NotAccepted(f"chunk {row.number} has parts in the seal that this helper refused")
+            raise NotAccepted(f"chunk {row.number} has parts in the request that this helper refused")
         agreed.append(AgreedChunk(row.number, row.file, accepted, kept))
     if (records := sum(int(each.kept.sum()) for each in agreed)) < k:
-        raise TooFewToSeal(
+        raise TooFewToFreeze(
             f"{records} reports were accepted by all helpers, and a dataset has at least k = {k}: abort it, "
             "and send them with others"
         )
     return agreed
 
 
-def fingerprint(sealing: Sealing) -> bytes:
-    """The digest by which a repeated seal is recognised."""
-    return hashlib.sha256("\n".join(sealing.accepted).encode()).digest()
+def fingerprint(request: FreezeRequest) -> bytes:
+    """The digest by which a repeated request is recognised."""
+    return hashlib.sha256("\n".join(request.accepted).encode()).digest()
 
 
 def merge(
     source: Path, target: Path, document: Document, purpose: Purpose, agreed: Sequence[AgreedChunk]
 ) -> Merged:
     """Durably write the columns by report id, and the folder's name. `target` is a new, empty folder."""
-    members, oldest = [], []
+    heads = []
     measured, models = purpose is Purpose.AGGREGATE, document.declared_models
     writer = MeasuredWriter(target, document.measure) if measured else TrainedWriter(target, models)
     for chunk in agreed:
         if chunk.kept.any():
             read = chunk_file.read(source / chunk.file, chunk.kept, models)
             writer.append(read.records)
-            members.append(read.members)
-            oldest.append(int(read.hours.min()))
+            heads.append(read.heads)
     contents = writer.close()
     files.sync(target)
     files.sync(target.parent)
-    reports = np.concatenate(members)
+    reports = np.concatenate(heads)
     name = datasets.digest(document.origin, document.digest, purpose, reports)
-    expires = (min(oldest) + 1) * SECONDS_AN_HOUR + document.report_lifetime_s
+    expires = (int(hours_of(reports).min()) + 1) * SECONDS_AN_HOUR + document.report_lifetime_s
     return Merged(name, len(reports), expires, contents)
 
 
@@ -150,30 +150,30 @@ class Freezer:
         self._context, self._ledger = context, ledger
         self._busy = threading.Lock()
 
-    def freeze(self, origin: str, name: str, wanted: Sealing, opening: bytes) -> Sealed:
-        """Freeze what all helpers accepted. The same seal gets the same answer."""
+    def freeze(self, origin: str, name: str, wanted: FreezeRequest, attempt: bytes) -> Frozen:
+        """Freeze what all helpers accepted. The same request gets the same answer."""
         with self.alone():
-            row = self._context.row(origin, name, opening)
+            row = self._context.row(origin, name, attempt)
             if row.state == OPEN:
                 try:
                     with self._context.writing(row.number):
                         self._freeze(row, wanted)
                 finally:
                     self._context.sweep(row.number)  # Removes chunks, or columns not needed after all.
-                row = self._context.row(origin, name, opening)
+                row = self._context.row(origin, name, attempt)
         return self._answer(row, wanted)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Fail rather than block, so that waiting requests do not hold worker threads."""
         if not self._busy.acquire(blocking=False):
-            raise Busy("another dataset is being sealed; come again")
+            raise Busy("another dataset is being frozen; come again")
         try:
             yield
         finally:
             self._busy.release()
 
-    def _freeze(self, row: DatasetRow, wanted: Sealing) -> None:
+    def _freeze(self, row: DatasetRow, wanted: FreezeRequest) -> None:
         document, purpose = self._context.document(row), Purpose(row.purpose)
         with self._context.database.read() as connection:
             chunks = tables.chunks(connection, row.number)
@@ -185,27 +185,27 @@ class Freezer:
                 undo.callback(shutil.rmtree, target, ignore_errors=True)
                 merged = merge(folder, target, document, purpose, agreed)
                 if wanted.digest not in (None, merged.digest.hex()):
-                    raise SealMismatch("this helper finds another dataset than the other: nothing was sealed")
+                    raise FreezeMismatch("this helper computes another digest: nothing was frozen")
                 if merged.expires <= self._context.now():
                     raise Expired("a report of this dataset is past its lifetime: abort it, send the others")
                 undo.pop_all()
         except OSError as error:
-            raise StorageUnavailable("the columns cannot be written now; seal it again later") from error
-        # From here on the folder stays: if the database fails now, it may still have stored the seal.
+            raise StorageUnavailable("the columns cannot be written now; freeze it again later") from error
+        # From here on the folder stays: if the database fails now, it may still have stored the new state.
         self._commit(row, fingerprint(wanted), agreed, target.name, merged)
 
     def _commit(
         self, row: DatasetRow, agreed_on: bytes, agreed: list[AgreedChunk], folder: str, merged: Merged
     ) -> None:
-        """In one transaction: the seal, its receipt, and the release of the ids of what is left out."""
+        """In one transaction: the new state, its receipt, and the release of the ids of what is left out."""
         with self._context.database.write() as connection:
             now = tables.by_name(connection, row.origin, row.name, lock=True)
             if now.number != row.number:
                 raise UnknownDataset(f"dataset {row.name!r} was aborted, and another has its name")
             if now.state != OPEN:
-                return  # Another process was first; its seal counts.
+                return  # Another process was first; its result counts.
             if len(tables.chunks(connection, row.number)) != len(agreed):
-                raise ChunksMissing("a chunk came while the dataset was being sealed: name all of them")
+                raise ChunksMissing("a chunk came while the dataset was being frozen: name all of them")
             cursor = self._context.ids.lock(connection)
             gone = _drop_others(connection, row.number, agreed)
             freed = self._context.ids.free(connection, cursor, gone)
@@ -215,7 +215,7 @@ class Freezer:
             this = update(DATASETS).where(DATASETS.c.number == row.number)
             connection.execute(
                 this.values(
-                    state=SEALED,
+                    state=FROZEN,
                     expires=merged.expires,
                     digest=merged.digest,
                     records=merged.records,
@@ -227,15 +227,15 @@ class Freezer:
             )
         self._context.ids.freed(freed, gone)
 
-    def _answer(self, row: DatasetRow, wanted: Sealing) -> Sealed:
-        """What was answered to the seal, if it was this one."""
+    def _answer(self, row: DatasetRow, wanted: FreezeRequest) -> Frozen:
+        """What was answered to the request to freeze, if it was this one."""
         digest = row.digest.hex()
         if row.agreed != fingerprint(wanted) or wanted.digest not in (None, digest):
-            raise AlreadySealed(f"dataset {row.name!r} is sealed with other content, and never changes")
+            raise AlreadyFrozen(f"dataset {row.name!r} is frozen with other content, and never changes")
         signed = receipt.decode(row.receipt)
         # Before it leaves, every time: the helper may have crashed right after the transaction.
         self._ledger.advance_anchor(row.origin, signed)
-        return Sealed(digest=digest, records=row.records, receipt=signed.encode().decode())
+        return Frozen(digest=digest, records=row.records, receipt=signed.encode().decode())
 
 
 def _drop_others(connection: Connection, dataset: int, agreed: Sequence[AgreedChunk]) -> ByteRows:

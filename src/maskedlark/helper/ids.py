@@ -51,8 +51,8 @@ def names(ids: ByteRows) -> Names:
 class Ids:
     """All claimed ids. Threads may share it."""
 
-    def __init__(self, database: Database, folder: Path, most_leap_s: int = MAX_LEAP_S) -> None:
-        self._database, self._folder, self._most_leap_s = database, folder, most_leap_s
+    def __init__(self, database: Database, folder: Path, max_leap_s: int = MAX_LEAP_S) -> None:
+        self._database, self._folder, self._max_leap_s = database, folder, max_leap_s
         self._lock = threading.Lock()
         self._runs: list[Names] = []
         self._gone = _NONE
@@ -124,7 +124,7 @@ class Ids:
         """Forget ids of expired reports, once all of their chunk have expired."""
         with self._database.write() as connection:
             before = self.lock(connection).watermark
-            refuse_leap(before, now, self._most_leap_s, "helper.toml")
+            refuse_leap(before, now, self._max_leap_s, "helper.toml")
             moment = max(now, before)
             # Before ids are deleted: a clock that is set back must not revive one of them.
             connection.execute(update(MARK).values(watermark=moment))

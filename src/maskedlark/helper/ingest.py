@@ -30,14 +30,13 @@ from maskedlark.helper.dataset_context import DatasetContext
 from maskedlark.helper.errors import BeforeRecovery, IngestInterrupted, Replayed
 from maskedlark.helper.tables import CHUNKS, DATASETS, OPEN, DatasetRow
 from maskedlark.storage.errors import StorageUnavailable
-from maskedlark.web.errors import AlreadySealed
+from maskedlark.web.errors import AlreadyFrozen
 from maskedlark.wire import datasets as wire
-from maskedlark.wire import uploads
-from maskedlark.wire.acceptance import DatasetOpener, Terms
-from maskedlark.wire.codec import MAX_BYTES
-from maskedlark.wire.datasets import MAX_PARTS, ChunkAnswer
-from maskedlark.wire.decrypt import decrypt_parts
+from maskedlark.wire.acceptance import Terms
+from maskedlark.wire.datasets import ChunkAnswer
+from maskedlark.wire.decrypt import decrypt_parts, hours_of, ids_of
 from maskedlark.wire.hpke import OpeningKey
+from maskedlark.wire.report import Opener
 
 
 class OpenedChunk(NamedTuple):
@@ -52,13 +51,11 @@ class OpenedChunk(NamedTuple):
     hours: NDArray[np.uint32]
 
 
-def open_chunk(opener: DatasetOpener, body: bytes, folder: Path) -> OpenedChunk:
+def open_chunk(opener: Opener, body: bytes, folder: Path) -> OpenedChunk:
     """Decrypt a chunk and durably write its file into the dataset's folder. Run by a worker."""
-    parts = uploads.decode_batch(body, MAX_PARTS, MAX_BYTES)
-    opened = decrypt_parts(opener, parts)
-    file = chunk_file.write(folder, opened)
-    verdicts = opened.verdicts
-    return OpenedChunk(file, verdicts.accepted, dict(verdicts.refused), opened.ids, opened.hours)
+    opened = decrypt_parts(opener, wire.decode_chunk(body, opener.layout.part_size(opener.place)))
+    file, heads, verdicts = chunk_file.write(folder, opened), opened.heads, opened.verdicts
+    return OpenedChunk(file, verdicts.accepted, dict(verdicts.refused), ids_of(heads), hours_of(heads))
 
 
 class ChunkWorkers:
@@ -69,7 +66,7 @@ class ChunkWorkers:
         self._pool: ProcessPoolExecutor | None = None
         self._lock, self._only = threading.Lock(), threading.Lock()
 
-    def open(self, opener: DatasetOpener, body: bytes, folder: Path) -> OpenedChunk:
+    def open(self, opener: Opener, body: bytes, folder: Path) -> OpenedChunk:
         """Decrypt a chunk; returns when its file is durable. With one worker, this thread does it."""
         if self._workers == 1:
             with self._only:
@@ -123,18 +120,18 @@ class ChunkIngest:
         self._context, self._keys = context, keys
         self._workers = ChunkWorkers(workers)
 
-    def ingest(self, origin: str, name: str, number: int, body: bytes, opening: bytes) -> ChunkAnswer:
+    def ingest(self, origin: str, name: str, number: int, body: bytes, attempt: bytes) -> ChunkAnswer:
         """Decrypt a chunk and claim the ids of its valid reports. Durable when this returns. Idempotent."""
         if not 0 <= number < wire.MAX_CHUNKS:
             raise OutOfRange(f"chunks have numbers from 0 to {wire.MAX_CHUNKS - 1}")
         digest = hashlib.sha256(body).digest()
         with self._context.database.read() as connection:
-            row = tables.by_name(connection, origin, name, opening)
+            row = tables.by_name(connection, origin, name, attempt)
             before = tables.chunk(connection, row.number, number)
         if before is not None:
             return tables.answer(before, digest)
         if row.state != OPEN:
-            raise AlreadySealed(f"dataset {name!r} is {row.state}: it takes no more chunks")
+            raise AlreadyFrozen(f"dataset {name!r} is {row.state}: it takes no more chunks")
         with self._context.writing(row.number):
             opened = self._open(row, body)
             return self._claim(row, number, digest, opened)
@@ -149,7 +146,7 @@ class ChunkIngest:
             return self._workers.open(self._opener(row), body, folder)
         except OSError as error:
             # If it was aborted, and its folder with it, report that.
-            self._context.row(row.origin, row.name, row.opening)
+            self._context.row(row.origin, row.name, row.attempt)
             raise StorageUnavailable("the chunk cannot be written now; send it again later") from error
 
     def _claim(self, row: DatasetRow, number: int, body: bytes, opened: OpenedChunk) -> ChunkAnswer:
@@ -160,8 +157,8 @@ class ChunkIngest:
             # The lock keeps it open until the transaction ends.
             state = select(DATASETS.c.state).where(DATASETS.c.number == row.number)
             if connection.scalar(state.with_for_update(read=True)) != OPEN:
-                row = tables.by_name(connection, row.origin, row.name, row.opening)
-                raise AlreadySealed(f"dataset {row.name!r} is {row.state}: it takes no more chunks")
+                row = tables.by_name(connection, row.origin, row.name, row.attempt)
+                raise AlreadyFrozen(f"dataset {row.name!r} is {row.state}: it takes no more chunks")
             cursor = self._context.ids.lock(connection)
             before = tables.chunk(connection, row.number, number)
             if before is not None:  # A concurrent request was first.
@@ -190,16 +187,10 @@ class ChunkIngest:
         self._context.ids.claimed(cursor, ids)
         return answer
 
-    def _opener(self, row: DatasetRow) -> DatasetOpener:
+    def _opener(self, row: DatasetRow) -> Opener:
         document, purpose = self._context.document(row), Purpose(row.purpose)
-        return DatasetOpener(
-            self._context.helper,
-            [helper.name for helper in document.helpers].index(self._context.helper),
-            self._keys(),
-            document.measure if purpose is Purpose.AGGREGATE else document.declared_models,
-            document.payload_size(purpose),
-            Terms(document.origin, document.digest, document.report_lifetime_s, self._context.now()),
-        )
+        layout, terms = document.layout(purpose), Terms(document.report_lifetime_s, self._context.now())
+        return Opener(layout, layout.helpers.index(self._context.helper), self._keys(), terms)
 
 
 def _answer(opened: OpenedChunk, why: Mapping[type[Refused], NDArray[np.bool_]]) -> ChunkAnswer:

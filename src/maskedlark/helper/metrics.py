@@ -14,14 +14,14 @@ from sqlalchemy import func, select
 
 from maskedlark.errors import MaskedLarkError
 from maskedlark.helper.service import Service, question
-from maskedlark.helper.tables import DATASETS, EXPIRED, OPEN, SEALED
+from maskedlark.helper.tables import DATASETS, EXPIRED, FROZEN, OPEN
 from maskedlark.ledger.rows import HEADS
 from maskedlark.web import metrics, problem
 from maskedlark.web.metrics import SECONDS, Labels, LazyGauge
 from maskedlark.wire.datasets import ChunkAnswer, unpack
 
 ANSWERED, UNKNOWN = "answered", "unknown"
-_STATES = (OPEN, SEALED, EXPIRED)
+_STATES = (OPEN, FROZEN, EXPIRED)
 
 
 class HelperCounts:

@@ -2,7 +2,7 @@
 
 A budget is never reset. What was charged since the backup is in receipts, which others hold; the anchor
 states how far they got. With all of them, everything is counted: their queries are no longer answered,
-because their noise is lost, and so are the datasets that they sealed. If some are missing, what they cost is
+because their noise is lost, and so are the datasets that they froze. If some are missing, what they cost is
 unknown, and every account that they may concern is closed (`ledger.rows`).
 
 Which reports were in the lost datasets is unknown too. Such a report, sent again into a new dataset, would
@@ -29,7 +29,7 @@ from maskedlark.helper.tables import ABORTED, DATASETS, LOST, OPEN
 from maskedlark.ledger import rows, session_rows
 from maskedlark.ledger.errors import BadReceipt, ReceiptsMissing
 from maskedlark.ledger.ledger import Anchor, Ledger
-from maskedlark.ledger.receipt import RecoveredReceipt, SealedReceipt, SignedReceipt
+from maskedlark.ledger.receipt import FrozenReceipt, RecoveredReceipt, SignedReceipt
 from maskedlark.ledger.rows import ChainHead
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness
@@ -138,16 +138,16 @@ def _write(
             if chain.later:
                 ledger.restore_receipts(connection, chain.origin, chain.later)
                 claimed = [each.claimed() for each in chain.later]
-                sealed = [each.dataset for each in claimed if isinstance(each, SealedReceipt)]
-                lost = [(chain.origin, bytes.fromhex(digest)) for digest in sorted(sealed)]
+                frozen = [each.dataset for each in claimed if isinstance(each, FrozenReceipt)]
+                lost = [(chain.origin, bytes.fromhex(digest)) for digest in sorted(frozen)]
                 ledger.database.insert_new(connection, LOST, lost)
                 done.put_back[chain.origin], done.lost[chain.origin] = len(claimed), len(lost)
             if chain.origin in documents:
                 ledger.close(connection, documents[chain.origin], chain.signed)
                 done.closed[chain.origin] = documents[chain.origin].version
         # Their chunks may be gone, and their reports in another dataset by now. The next start removes them.
-        unsealed = update(DATASETS).where(DATASETS.c.state == OPEN)
-        done.aborted = connection.execute(unsealed.values(state=ABORTED)).rowcount
+        still_open = update(DATASETS).where(DATASETS.c.state == OPEN)
+        done.aborted = connection.execute(still_open.values(state=ABORTED)).rowcount
         if done.put_back or done.closed:
             # The last hour whose reports this helper may have accepted, by its clock then and now.
             times = [each.claimed().time for chain in chains for each in chain.later]
@@ -203,7 +203,7 @@ def _following(handed: Mapping[int, SignedReceipt], last: ChainHead) -> SignedRe
         return following
     for signed in handed.values():
         match signed.claimed():
-            case RecoveredReceipt(kept=last.number, kept_digest=kept) if kept == digest:
+            case RecoveredReceipt(last_kept=last.number, last_kept_digest=kept) if kept == digest:
                 return signed
     return None
 

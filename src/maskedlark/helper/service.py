@@ -33,7 +33,7 @@ from maskedlark.web import pages
 from maskedlark.web.errors import DocumentOfAnother, NotNamed
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.request_signature import RequestVerifier
-from maskedlark.wire.datasets import Opening, State
+from maskedlark.wire.datasets import NewDataset, State
 from maskedlark.wire.hpke import OpeningKey, SealingKey
 from maskedlark.wire.signatures import VerifyingKey
 
@@ -56,8 +56,8 @@ class Service:
         self.database = stack.enter_context(closing(open_database(_made(config.database_url))))
         self.ledger = Ledger(self.database, FileAnchor(config.anchor_folder), self.keyring, clock, rng)
         self.ledger.check()
-        folder, most_leap_s = config.columns_folder, config.most_leap_days * DAY_S
-        context = DatasetContext(folder, self.database, config.name, clock, most_leap_s)
+        folder, max_leap_s = config.columns_folder, config.max_leap_days * DAY_S
+        context = DatasetContext(folder, self.database, config.name, clock, max_leap_s)
         self.datasets = Datasets(context, self.ledger, self._opening_keys, config.workers)
         stack.callback(self.datasets.close)
         service, key = config.parameter_service, config.service_key_public
@@ -79,14 +79,14 @@ class Service:
         self.ledger.check()
         self.keyring.current(self.clock.now())
 
-    def open_dataset(self, origin: str, name: str, opening: Opening) -> State:
+    def open_dataset(self, origin: str, name: str, new: NewDataset) -> State:
         """Begin a dataset under a document of the caller's that this helper accepts."""
-        document = self.parameters.by_digest(bytes.fromhex(opening.parameters))
+        document = self.parameters.by_digest(bytes.fromhex(new.parameters))
         self._check(origin, document)
-        purpose = Purpose(opening.purpose)
+        purpose = Purpose(new.purpose)
         if purpose not in document.purposes():
             raise NotDeclared(f"version {document.version} of {origin} declares nothing to {purpose.value}")
-        return self.datasets.open(document, name, purpose, bytes.fromhex(opening.opening))
+        return self.datasets.open(document, name, purpose, bytes.fromhex(new.attempt))
 
     def release(self, origin: str, body: bytes) -> bytes:
         """A share of the answer to a query. The same query gets the same bytes."""
@@ -110,7 +110,7 @@ class Service:
         self.seeds.accept(self.find(origin, dataset).document, dataset, message)
 
     def records(self, origin: str, dataset: bytes) -> bytes:
-        """How many records of each model a sealed dataset has, and the first free slot."""
+        """How many records of each model a frozen dataset has, and the first free slot."""
         named = self.find(origin, dataset)
         records = {tag: named.size(tag) for tag in named.document.declared_models}
         free_slot = self.releases.free_slot(origin, dataset)

@@ -33,9 +33,9 @@ from maskedlark.web.errors import ChunkConflict, UnknownDataset
 from maskedlark.wire.datasets import MAX_DATASET_NAME, ChunkAnswer
 from maskedlark.wire.report import MAX_ORIGIN
 
-OPEN, SEALED, EXPIRED, ABORTED = "open", "sealed", "expired", "aborted"
+OPEN, FROZEN, EXPIRED, ABORTED = "open", "frozen", "expired", "aborted"
 """States of a dataset. Aborted ones are being removed: nobody sees them."""
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 TABLES = MetaData()
 
 DATASETS = Table(
@@ -45,7 +45,7 @@ DATASETS = Table(
     Column("number", Integer, primary_key=True, autoincrement=True),
     Column("origin", String(MAX_ORIGIN), nullable=False),
     Column("name", String(MAX_DATASET_NAME), nullable=False),
-    Column("opening", LargeBinary, nullable=False),
+    Column("attempt", LargeBinary, nullable=False),
     Column("purpose", String(16), nullable=False),
     Column("parameters", LargeBinary, nullable=False),
     Column("state", String(16), nullable=False),
@@ -80,11 +80,11 @@ CHUNKS = Table(
 Index("chunks_by_claim", CHUNKS.c.claim, unique=True)
 Index("chunks_by_expiry", CHUNKS.c.expires)
 
-ABORTED_OPENINGS = Table(
-    "aborted_openings",
+ABORTED_ATTEMPTS = Table(
+    "aborted_attempts",
     TABLES,
     Column("origin", String(MAX_ORIGIN), primary_key=True),
-    Column("opening", LargeBinary, primary_key=True),
+    Column("attempt", LargeBinary, primary_key=True),
     Column("until", BigInteger, nullable=False),
 )
 FLOOR = Table("ids_floor", TABLES, Column("hour", BigInteger, primary_key=True))
@@ -110,15 +110,15 @@ ChunkRow = Row[Any]
 
 
 def by_name(
-    connection: Connection, origin: str, name: str, opening: bytes | None = None, lock: bool = False
+    connection: Connection, origin: str, name: str, attempt: bytes | None = None, lock: bool = False
 ) -> DatasetRow:
-    """A dataset by name and opening. The lock keeps its state until the transaction ends."""
+    """A dataset by name and attempt. The lock keeps its state until the transaction ends."""
     query = select(DATASETS).where(DATASETS.c.origin == origin, DATASETS.c.name == name)
     row = connection.execute(query.with_for_update() if lock else query).one_or_none()
     if row is None or row.state == ABORTED:
         raise UnknownDataset(f"{origin} has no dataset {name!r} here; open it first")
-    if opening is not None and row.opening != opening:
-        raise UnknownDataset(f"the dataset {name!r} here is of another opening")
+    if attempt is not None and row.attempt != attempt:
+        raise UnknownDataset(f"the dataset {name!r} here is of another attempt")
     return row
 
 

@@ -5,7 +5,7 @@ is in one dataset. Helpers cannot tell which reports are of one source. So a sou
 over its *streams* (aggregation, and every model), of the stream's most expensive dataset.
 
 There are two figures: against the ad server alone, and against anyone who knows the batches. Only training
-sessions make them differ. In a dataset, single releases compose, and each session's charge (its *course*)
+sessions make them differ. In a dataset, single releases compose, and each session's charge
 adds its own ε and δ, even if sessions are concurrent or opened by what was seen before. Half of a model's δ
 is for single releases, half for courses.
 """
@@ -80,7 +80,7 @@ class SessionRefund:
     """A session was closed: it counts as this charge from now on."""
 
     session: bytes
-    course: ClosedSessionCharge
+    session_charge: ClosedSessionCharge
 
 
 class _Place(NamedTuple):
@@ -103,7 +103,7 @@ class _Charged:
         return _Charged(_merged([*self.charges, entry.charge]), self.courses)
 
     def closed(self, closing: SessionRefund) -> "_Charged":
-        return _Charged(self.charges, {**self.courses, closing.session: closing.course})
+        return _Charged(self.charges, {**self.courses, closing.session: closing.session_charge})
 
     @property
     def delta(self) -> float:
@@ -190,7 +190,13 @@ class Account:
         courses = self._courses(charged)
         left_epsilon = min(room.adserver - courses.adserver, room.coalition - courses.coalition)
         delta = self.delta(entry.stream)
-        return accountant.noise_for(charge.mechanism, charge.columns, left_epsilon, delta, charged.charges)
+        asked = charge.mechanism, charge.columns, left_epsilon, delta, charged.charges
+        return accountant.noise_for(*asked, mixed=self.mixed(entry.stream))
+
+    def mixed(self, stream: Stream) -> bool:
+        """Whether a stream's single releases may be of both kinds. An operator's function may be of any."""
+        others = {"gradient", "evaluation" if stream is None else "sums"}
+        return len({each.kind for name, each in self._document.mechanisms.items() if name not in others}) > 1
 
     def delta(self, stream: Stream) -> float:
         """The δ at which the ε of a stream's single releases is computed: half of a model's."""
@@ -218,7 +224,7 @@ class Account:
     def _delta_fits(self, entry: Entry) -> bool:
         if not isinstance(entry.charge, SessionCharge):
             return True
-        # A course may ask for exactly what is left, found by subtraction, and be over by a rounding error.
+        # A session may ask for exactly what is left, found by subtraction, and be over by a rounding error.
         left = self._delta_left(entry.stream, entry.datasets)
         return entry.charge.delta <= left + _ROUNDING * self.courses_delta(entry.stream)
 
@@ -242,7 +248,7 @@ class Account:
 
     def _figure(self, stream: Stream, charged: _Charged) -> EpsilonPair:
         courses = self._courses(charged)
-        single = accountant.epsilon(charged.charges, self.delta(stream))
+        single = accountant.epsilon(charged.charges, self.delta(stream), mixed=self.mixed(stream))
         return EpsilonPair(single + courses.adserver, single + courses.coalition)
 
     @staticmethod

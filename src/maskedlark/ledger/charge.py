@@ -63,7 +63,7 @@ class QueryCharge:
         common = {
             **place,
             "request": self.request.hex(),
-            "question": self.request_digest.hex(),
+            "request_digest": self.request_digest.hex(),
             "function": self.function,
             "tag": self.tag,
             "datasets": tuple(dataset.hex() for dataset in self.datasets),
@@ -71,11 +71,15 @@ class QueryCharge:
         }
         if self.session is None:
             assert isinstance(self.charge, Charge), "a single query has a charge of its own"
-            return ReleaseReceipt(**common, released=self.charge)
+            return ReleaseReceipt(**common, charge=self.charge)
         assert not isinstance(self.charge, Charge), "a session is charged whole"
         terms = self.session
         return OpenedReceipt(
-            **common, slots=terms.slots, steps=terms.steps, sampling=terms.sampling, course=self.charge
+            **common,
+            slots=terms.slots,
+            steps=terms.steps,
+            sampling=terms.sampling,
+            session_charge=self.charge,
         )
 
 

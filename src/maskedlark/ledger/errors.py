@@ -6,23 +6,23 @@ from maskedlark.errors import MaskedLarkError, ReleaseRefused
 
 
 class RequestIdReused(ReleaseRefused):
-    """Another question under the id of one that was answered before."""
+    """Another request was answered under this id. Use a new one."""
 
 
 class CannotRepeat(ReleaseRefused):
-    """The answer was made by another version, and cannot be made again as it was."""
+    """The answer was made by another version, and cannot be made again as it was. It stays charged."""
 
 
 class AnswerLost(ReleaseRefused):
-    """The question was answered and charged. Its noise was lost since, so it is never answered again."""
+    """The request was answered and charged. Its noise was lost since, so it is never answered again."""
 
 
 class AccountClosed(ReleaseRefused):
-    """Receipts under this document, or a later one, were lost: what is left counts as spent."""
+    """Receipts under this document, or a later one, were lost: what was left of budgets counts as spent."""
 
 
 class BudgetExhausted(ReleaseRefused):
-    """The question would cost more than is left of a source's budget."""
+    """The request would cost more than is left of a source's budget. This helper charged nothing."""
 
     def __init__(
         self, left: float, wanted: float, noise: float | None, of: str = "a source's budget"
@@ -37,7 +37,7 @@ class BudgetExhausted(ReleaseRefused):
 
 
 class DeltaExhausted(ReleaseRefused):
-    """A session's δ is more than is left of the half that sessions of a model share, in one dataset."""
+    """The session's δ is more than is left for the model in one dataset. This helper charged nothing."""
 
     def __init__(self, left: float, wanted: float) -> None:
         super().__init__(
@@ -56,23 +56,23 @@ class NoSuchSession(ReleaseRefused):
 
 
 class NoSuchStep(ReleaseRefused):
-    """A step behind the last of its session, or one that is not the next."""
+    """A step after the last of its session, or one that is not the next."""
 
 
 class StepTaken(ReleaseRefused):
-    """Another body under a step that was taken before. A step is answered for one body, ever."""
+    """Another body was answered for this step. A step is answered for one body only."""
 
 
 class SessionClosed(ReleaseRefused):
-    """A step of a session that is closed."""
+    """The session is closed: no more of its steps are answered."""
 
 
 class StepOver(ReleaseRefused):
-    """A step before the last one that was taken. Its answer is not kept any more, and is not made again."""
+    """A later step was answered since: this one's answer is not kept any more, and not computed again."""
 
 
 class SlotTaken(ReleaseRefused):
-    """A session names slots that another has. Nothing was charged."""
+    """The session names slots that another session has. This helper charged nothing."""
 
     def __init__(self, free: int) -> None:
         super().__init__(f"another session has one of these slots: ask again, from slot {free} on")
@@ -84,7 +84,7 @@ class SlotTaken(ReleaseRefused):
 
 
 class SessionLost(ReleaseRefused):
-    """The session was opened and charged. Its steps were lost since, so it is never gone on with."""
+    """The session was opened and charged. Its steps were lost since, so it cannot go on."""
 
 
 class LedgerBehind(MaskedLarkError):

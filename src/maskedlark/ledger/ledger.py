@@ -22,11 +22,11 @@ from maskedlark.ledger.budget import Account, Cost
 from maskedlark.ledger.charge import Charged, QueryCharge
 from maskedlark.ledger.errors import AnswerLost, CannotRepeat, SessionLost
 from maskedlark.ledger.receipt import (
+    FrozenReceipt,
     OpenedReceipt,
     Receipt,
     RecoveredReceipt,
     ReleaseReceipt,
-    SealedReceipt,
     SignedCertificate,
     SignedReceipt,
 )
@@ -149,7 +149,7 @@ class Ledger:
         signed = chain.append(
             made,
             request=query.request,
-            question=query.request_digest,
+            request_digest=query.request_digest,
             seed=seed,
             engine=query.engine,
             expires=query.expires,
@@ -205,7 +205,7 @@ class Ledger:
         """Record that a dataset is frozen, in the transaction that freezes it. Call `advance_anchor` next."""
         chain = self._locked(connection, document)
         return chain.append(
-            SealedReceipt(**chain.place(), purpose=purpose.value, dataset=dataset.hex(), records=records)
+            FrozenReceipt(**chain.place(), purpose=purpose.value, dataset=dataset.hex(), records=records)
         )
 
     def advance_anchor(self, origin: str, signed: SignedReceipt) -> None:
@@ -271,7 +271,7 @@ class Ledger:
         place |= {"number": before.number + 1, "previous": before.digest.hex() if before.number else None}
         digest = kept.digest.hex() if kept.number else None
         rows.close(connection, document)
-        return chain.append(RecoveredReceipt(**place, kept=kept.number, kept_digest=digest))
+        return chain.append(RecoveredReceipt(**place, last_kept=kept.number, last_kept_digest=digest))
 
     def origins(self) -> list[str]:
         """All origins that have a chain."""

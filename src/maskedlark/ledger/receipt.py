@@ -1,6 +1,6 @@
 """Receipts: what a helper has answered, signed and chained, so that anyone can add up what it cost.
 
-A helper's receipts for one origin form a hash chain. Five kinds: a dataset was sealed; a query was answered;
+A helper's receipts for one origin form a hash chain. Five kinds: a dataset was frozen; a query was answered;
 a session was opened, or closed; receipts were lost. None reveals who is in a dataset or in a batch. A key
 that the helper's identity certifies signs them, so that the identity can stay off the machine that answers.
 """
@@ -21,8 +21,8 @@ from maskedlark.parameters.document import Origin
 from maskedlark.parameters.settings import MAX_NUMBER, Canonical, Hex32, Name, PublicKey, Seconds, Settings
 from maskedlark.wire.signatures import SIGNATURE_BYTES, SigningKey, VerifyingKey
 
-RECEIPT_LABEL = "maskedlark v1 receipt"
-CERTIFICATE_LABEL = "maskedlark v1 receipt key"
+RECEIPT_LABEL = "maskedlark v2 receipt"
+CERTIFICATE_LABEL = "maskedlark v2 receipt key"
 
 Hex16 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
 Hex64 = Annotated[str, StringConstraints(pattern=rf"^[0-9a-f]{{{2 * SIGNATURE_BYTES}}}$")]
@@ -39,7 +39,7 @@ class OfHelper(Canonical):
 class _Placed(OfHelper):
     """A receipt's helper, origin, and place in their chain."""
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     origin: Origin
     number: Number
     previous: Hex32 | None
@@ -47,10 +47,10 @@ class _Placed(OfHelper):
     parameters: Hex32
 
 
-class SealedReceipt(_Placed):
-    """A dataset was sealed: its reports are in no other, and it never changes."""
+class FrozenReceipt(_Placed):
+    """A dataset was frozen: its reports are in no other, and it never changes."""
 
-    kind: Literal["sealed"] = "sealed"
+    kind: Literal["frozen"] = "frozen"
     purpose: Literal["aggregate", "train"]
     dataset: Hex32
     records: Annotated[int, Field(ge=0, le=MAX_NUMBER)]
@@ -83,18 +83,18 @@ class ReleaseReceipt(_Placed):
 
     kind: Literal["release"] = "release"
     request: Hex16
-    question: Hex32
-    """The digest of the whole request: function, arguments, datasets and noise."""
+    request_digest: Hex32
+    """Of the request's bytes: function, arguments, datasets and noise."""
     function: Name
     tag: Name | None
     datasets: Annotated[tuple[Hex32, ...], Field(min_length=1)]
-    released: Charge
+    charge: Charge
     """The answer's noise, and what was charged: this many columns of this kind and noise."""
     balance: Balance
 
     def entry(self) -> Entry:
         """The equivalent budget entry."""
-        return Entry(self.tag, tuple(bytes.fromhex(dataset) for dataset in self.datasets), self.released)
+        return Entry(self.tag, tuple(bytes.fromhex(dataset) for dataset in self.datasets), self.charge)
 
 
 class OpenedReceipt(_Placed):
@@ -103,8 +103,8 @@ class OpenedReceipt(_Placed):
     kind: Literal["opened"] = "opened"
     request: Hex16
     """The session's id from here on."""
-    question: Hex32
-    """The digest of the whole request."""
+    request_digest: Hex32
+    """Of the request's bytes."""
     function: Name
     tag: Name
     datasets: Annotated[tuple[Hex32, ...], Field(min_length=1)]
@@ -112,16 +112,16 @@ class OpenedReceipt(_Placed):
     """In each dataset, the slot of its first step: helpers with other slots would draw other batches."""
     steps: Annotated[int, Field(ge=1, le=MAX_STEPS)]
     sampling: Sampling
-    course: SessionCharge | None
+    session_charge: SessionCharge | None
     """None where labels were randomised in the browser: nothing is charged."""
     balance: Balance
 
     def entry(self) -> Entry | None:
         """The equivalent budget entry; None where nothing is charged."""
-        if self.course is None:
+        if self.session_charge is None:
             return None
         datasets = tuple(bytes.fromhex(dataset) for dataset in self.datasets)
-        return Entry(self.tag, datasets, self.course, bytes.fromhex(self.request))
+        return Entry(self.tag, datasets, self.session_charge, bytes.fromhex(self.request))
 
 
 class RefundBasis(Settings):
@@ -137,20 +137,22 @@ class ClosedReceipt(_Placed):
     kind: Literal["closed"] = "closed"
     request: Hex16
     """The session's id."""
-    used: Annotated[int, Field(ge=0, le=MAX_STEPS)]
+    used_steps: Annotated[int, Field(ge=0, le=MAX_STEPS)]
     """The number of steps claimed."""
-    digest: Hex32
+    steps_digest: Hex32
     """Over the claimed steps and the digests of their bodies, in order."""
-    course: SessionCharge | None
+    session_charge: SessionCharge | None
     """The charge at its opening."""
-    kept: RefundBasis | None
+    still_charged: RefundBasis | None
     balance: Balance
 
     def entry(self) -> SessionRefund | None:
         """The equivalent budget entry; None where nothing was charged."""
-        if self.course is None or self.kept is None:
+        if self.session_charge is None or self.still_charged is None:
             return None
-        closed = ClosedSessionCharge(self.course, self.kept.steps, self.kept.batches)
+        closed = ClosedSessionCharge(
+            self.session_charge, self.still_charged.steps, self.still_charged.batches
+        )
         return SessionRefund(bytes.fromhex(self.request), closed)
 
 
@@ -161,19 +163,19 @@ class RecoveredReceipt(_Placed):
     """
 
     kind: Literal["recovered"] = "recovered"
-    kept: Annotated[int, Field(ge=0, le=MAX_NUMBER)]
+    last_kept: Annotated[int, Field(ge=0, le=MAX_NUMBER)]
     """The number of the last receipt before the lost ones; 0 if there is none."""
-    kept_digest: Hex32 | None
+    last_kept_digest: Hex32 | None
 
 
-Receipt = SealedReceipt | ReleaseReceipt | OpenedReceipt | ClosedReceipt | RecoveredReceipt
+Receipt = FrozenReceipt | ReleaseReceipt | OpenedReceipt | ClosedReceipt | RecoveredReceipt
 _RECEIPT: TypeAdapter[Receipt] = TypeAdapter(Annotated[Receipt, Field(discriminator="kind")])
 
 
 class Certificate(OfHelper):
     """A helper's identity states: this key signs my receipts, from one moment to another."""
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     key: PublicKey
     not_before: Seconds
     not_after: Seconds
@@ -208,7 +210,9 @@ class SignedCertificate(Settings):
         try:
             return Certificate.model_validate_json(self.certificate)
         except ValidationError:
-            raise BadReceipt("a certificate that is none of ours") from None
+            raise BadReceipt(
+                "no certificate of format 2: rotate the helper's keys with this version"
+            ) from None
 
 
 def certify(certificate: Certificate, identity: SigningKey) -> SignedCertificate:
@@ -247,7 +251,7 @@ class SignedReceipt(Settings):
         try:
             return _RECEIPT.validate_json(self.receipt)
         except (ValidationError, NotDeclared):
-            raise BadReceipt("a receipt that is none of ours") from None
+            raise BadReceipt("no receipt of format 2: of an older helper, or of something else") from None
 
 
 def sign(receipt: Receipt, key: SigningKey, certificate: SignedCertificate) -> SignedReceipt:
@@ -275,6 +279,6 @@ def _opened(
         raise BadReceipt(str(error)) from None
     value = read()
     if value.encode() != text.encode() or value.helper != helper:
-        what = label.removeprefix("maskedlark v1 ").removeprefix("maskedlark v2 ")
+        what = label.removeprefix("maskedlark v2 ")
         raise BadReceipt(f"a {what} that is not {helper}'s, or not in its one form")
     return value

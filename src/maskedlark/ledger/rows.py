@@ -33,7 +33,7 @@ from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt, ReleaseRecei
 from maskedlark.parameters.document import Document
 from maskedlark.wire.report import MAX_ORIGIN
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 NOTHING = bytes(32)
 """The digest in the head of a chain without receipts."""
 
@@ -50,7 +50,7 @@ RECEIPTS = Table(
     Column("origin", String(MAX_ORIGIN), primary_key=True),
     Column("number", BigInteger, primary_key=True),
     Column("request", LargeBinary, nullable=True),
-    Column("question", LargeBinary, nullable=True),
+    Column("request_digest", LargeBinary, nullable=True),  # Of a closed session: of its steps.
     Column("parameters", LargeBinary, nullable=False),
     Column("seed", LargeBinary, nullable=True),
     Column("engine", String(256), nullable=True),
@@ -131,9 +131,9 @@ def put_back(connection: Connection, signed: SignedReceipt) -> None:
     """Append a receipt that was lost and then supplied: it counts, but its query is no longer answered."""
     made, named = signed.claimed(), {}
     if isinstance(made, ReleaseReceipt | OpenedReceipt):
-        named = {"request": bytes.fromhex(made.request), "question": bytes.fromhex(made.question)}
+        named = {"request": bytes.fromhex(made.request), "request_digest": bytes.fromhex(made.request_digest)}
     elif isinstance(made, ClosedReceipt):
-        named = {"question": bytes.fromhex(made.digest)}
+        named = {"request_digest": bytes.fromhex(made.steps_digest)}
     append(connection, signed, **named)
 
 
@@ -151,11 +151,11 @@ def receipts(connection: Connection, origin: str, after: int, until: int, most: 
     return [receipt.decode(each) for each in connection.scalars(query)]
 
 
-def find(connection: Connection, origin: str, request: bytes, question: bytes) -> Row[Any] | None:
+def find(connection: Connection, origin: str, request: bytes, digest: bytes) -> Row[Any] | None:
     """The row of a query that was charged before. Refuses another query under its id."""
     query = select(RECEIPTS).where(RECEIPTS.c.origin == origin, RECEIPTS.c.request == request)
     row = connection.execute(query).one_or_none()
-    if row is not None and row.question != question:
+    if row is not None and row.request_digest != digest:
         raise RequestIdReused(f"request {request.hex()} asked something else; use another id")
     return row
 
@@ -167,7 +167,7 @@ def entries(
     query = select(RECEIPTS.c.receipt).where(
         RECEIPTS.c.origin == document.origin,
         RECEIPTS.c.parameters == document.digest,
-        RECEIPTS.c.question.is_not(None),
+        RECEIPTS.c.request_digest.is_not(None),
         RECEIPTS.c.number > after,
         RECEIPTS.c.number <= until,
     )

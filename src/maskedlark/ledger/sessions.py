@@ -29,7 +29,7 @@ from maskedlark.ledger.receipt import Balance, ClosedReceipt, OpenedReceipt, Ref
 from maskedlark.ledger.session_rows import LOST, StoredSession
 from maskedlark.parameters.document import Document
 
-_LABEL = b"maskedlark v1 step noise"
+_LABEL = b"maskedlark v2 step noise"
 
 
 @dataclass(frozen=True)
@@ -112,9 +112,9 @@ class Sessions:
         """What would stay charged if it closed now. Outside the transaction: figures are slow."""
         session_now = self.find(origin, session)
         opened = session_now.opened
-        if opened.course is None:
+        if opened.session_charge is None:
             return None
-        closed = sampling.closed(opened.sampling, opened.course, session_now.used)
+        closed = sampling.closed(opened.sampling, opened.session_charge, session_now.used)
         adserver_epsilon(closed), coalition_epsilon(closed)
         return RefundBasis(steps=closed.steps, batches=closed.batches)
 
@@ -122,8 +122,8 @@ class Sessions:
         self, chain: ChainTransaction, opened: OpenedReceipt, stored: StoredSession, kept: RefundBasis | None
     ) -> SignedReceipt:
         session, closing = bytes.fromhex(opened.request), None
-        if opened.course is not None and kept is not None:
-            course = opened.course
+        if opened.session_charge is not None and kept is not None:
+            course = opened.session_charge
             if kept.steps != course.kept(opened.sampling.uses(stored.used)):
                 # A step of a later quarter was claimed meanwhile: nothing is refunded.
                 kept = RefundBasis(steps=course.steps, batches=course.batches)
@@ -131,14 +131,14 @@ class Sessions:
         made = ClosedReceipt(
             **chain.place(),
             request=opened.request,
-            used=stored.used,
-            digest=stored.digest.hex(),
-            course=opened.course,
-            kept=kept,
+            used_steps=stored.used,
+            steps_digest=stored.digest.hex(),
+            session_charge=opened.session_charge,
+            still_charged=kept,
             balance=Balance.of(self._ledger.account(chain).cost(closing)),
         )
         session_rows.close(chain.connection, opened.origin, session, made.number)
-        return chain.append(made, question=stored.digest)
+        return chain.append(made, request_digest=stored.digest)
 
 
 def noise_seed(seed: bytes, step: int, body: bytes) -> bytes:

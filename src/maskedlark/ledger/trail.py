@@ -12,21 +12,22 @@ from functools import partial
 
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp import sampling
+from maskedlark.dp.accountant import Charge
 from maskedlark.dp.session_charge import SessionCharge, announced, crowded
 from maskedlark.ledger.budget import Account, Cost, Spent
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import (
     Balance,
     ClosedReceipt,
+    FrozenReceipt,
     OpenedReceipt,
     Receipt,
     RecoveredReceipt,
     ReleaseReceipt,
-    SealedReceipt,
     SignedReceipt,
 )
 from maskedlark.parameters import randomised
-from maskedlark.parameters.document import Document
+from maskedlark.parameters.document import Document, NoMechanism
 from maskedlark.wire.signatures import VerifyingKey
 
 _CLOSE, _ABSOLUTE = 1e-9, 1e-9
@@ -51,7 +52,7 @@ class Trail:
     _closed: int = 0
     """Nothing may be answered under documents up to this version."""
     _accounts: dict[str, Account] = field(default_factory=dict)
-    _sealed: dict[str, SealedReceipt] = field(default_factory=dict)
+    _frozen: dict[str, FrozenReceipt] = field(default_factory=dict)
     _requests: set[str] = field(default_factory=set)
     _sessions: dict[str, OpenedReceipt] = field(default_factory=dict)
     """The open ones."""
@@ -64,7 +65,9 @@ class Trail:
 
     def local(self) -> dict[str, float]:
         """What sums without noise reveal of a source's labels besides, under documents that had some."""
-        bare = [each for each in self.receipts if isinstance(each, OpenedReceipt) and each.course is None]
+        bare = [
+            each for each in self.receipts if isinstance(each, OpenedReceipt) and each.session_charge is None
+        ]
         return {each.parameters: randomised.epsilon(self.documents[each.parameters]) for each in bare}
 
     def follow(self, signed: SignedReceipt) -> None:
@@ -76,8 +79,8 @@ class Trail:
         receipt = signed.open(self.helper, VerifyingKey(bytes.fromhex(identities[self.helper])))
         self._check_place(receipt)
         match receipt:
-            case SealedReceipt():
-                self._seal(receipt, document)
+            case FrozenReceipt():
+                self._freeze(receipt, document)
             case ReleaseReceipt() | OpenedReceipt():
                 self._charge(receipt, document)
             case ClosedReceipt():
@@ -104,19 +107,22 @@ class Trail:
         follows = (receipt.number, receipt.previous) == (last + 1, self._digests[last])
         if isinstance(receipt, RecoveredReceipt):
             # A holder of some of the lost receipts continues after them; nobody's chain has the others.
-            kept = receipt.kept <= last and self._digests.get(receipt.kept, "") == receipt.kept_digest
+            kept = (
+                receipt.last_kept <= last
+                and self._digests.get(receipt.last_kept, "") == receipt.last_kept_digest
+            )
             follows = kept and (follows or receipt.number > last + 1)
         if not follows:
             raise BadReceipt(f"receipt {receipt.number} does not follow the {len(self.receipts)} before it")
         if self.receipts and receipt.time < self.receipts[-1].time:
             raise BadReceipt(f"receipt {receipt.number} is older than the one before it")
 
-    def _seal(self, receipt: SealedReceipt, document: Document) -> None:
-        if receipt.dataset in self._sealed:
-            raise BadReceipt(f"receipt {receipt.number} seals a dataset for the second time")
+    def _freeze(self, receipt: FrozenReceipt, document: Document) -> None:
+        if receipt.dataset in self._frozen:
+            raise BadReceipt(f"receipt {receipt.number} freezes a dataset for the second time")
         if Purpose(receipt.purpose) not in document.purposes():
-            raise BadReceipt(f"receipt {receipt.number} seals reports that its document does not declare")
-        self._sealed[receipt.dataset] = receipt
+            raise BadReceipt(f"receipt {receipt.number} freezes reports that its document does not declare")
+        self._frozen[receipt.dataset] = receipt
 
     def _charge(self, receipt: ReleaseReceipt | OpenedReceipt, document: Document) -> None:
         if receipt.request in self._requests or len(set(receipt.datasets)) < len(receipt.datasets):
@@ -128,7 +134,7 @@ class Trail:
             _check_opening(receipt, document, records)
             self._check_slots(receipt)
         else:
-            _check_noise(receipt, document)
+            _check_noise(receipt, document, receipt.charge)
         account, entry = self._account(receipt, document), receipt.entry()
         if entry is not None and not account.fits(entry):
             raise BadReceipt(f"receipt {receipt.number} exceeds the budget of a source")
@@ -161,14 +167,14 @@ class Trail:
     def _check_datasets(self, receipt: ReleaseReceipt | OpenedReceipt, document: Document) -> int:
         if receipt.tag is not None and receipt.tag not in document.declared_models:
             raise BadReceipt(f"receipt {receipt.number} is about a model that is not declared")
-        sealed = [self._sealed.get(dataset) for dataset in receipt.datasets]
+        frozen = [self._frozen.get(dataset) for dataset in receipt.datasets]
         purpose = "aggregate" if receipt.tag is None else "train"
-        for each in sealed:
+        for each in frozen:
             if each is None or (each.parameters, each.purpose) != (receipt.parameters, purpose):
-                raise BadReceipt(f"receipt {receipt.number} answers over a dataset that was not sealed so")
+                raise BadReceipt(f"receipt {receipt.number} is over a dataset that was not frozen for this")
         # One model may have fewer: this is what can be seen from outside.
-        records = sum(each.records for each in sealed if each)
-        if records < document.k or (purpose == "aggregate" and records > document.most_records):
+        records = sum(each.records for each in frozen if each)
+        if records < document.k or (purpose == "aggregate" and records > document.max_records):
             raise BadReceipt(f"receipt {receipt.number} answers over {records} records, which is not allowed")
         return records
 
@@ -178,17 +184,16 @@ def _check_opening(receipt: OpenedReceipt, document: Document, records: int) -> 
 
     `records`: of all its datasets. The model may have fewer.
     """
+    _check_noise(receipt, document, receipt.session_charge)
     if len(receipt.slots) != len(receipt.datasets):
         raise BadReceipt(f"receipt {receipt.number} has not one slot for each dataset")
-    if receipt.course is None:
+    if receipt.session_charge is None:
         if (lacking := randomised.missing(document, receipt.tag)) is not None:
             raise BadReceipt(f"receipt {receipt.number} opens a session without noise, but {lacking}")
         return
-    course, mechanism = receipt.course, document.mechanisms["train"]
-    if course.mechanism != mechanism.kind or course.noise < mechanism.noise_floor:
-        raise BadReceipt(f"receipt {receipt.number} has other noise than its document declares")
+    course = receipt.session_charge
     if course.steps != receipt.sampling.uses(receipt.steps) or not _follows(receipt, course):
-        raise BadReceipt(f"receipt {receipt.number} has another course than its sampling makes")
+        raise BadReceipt(f"receipt {receipt.number} has another charge than its sampling makes")
     if not crowded(course, records, document.k, receipt.sampling.held_out):
         raise BadReceipt(f"receipt {receipt.number} counts on batches that may be below k")
 
@@ -204,23 +209,31 @@ def _follows(receipt: OpenedReceipt, course: SessionCharge) -> bool:
 
 def _check_closing(receipt: ClosedReceipt, opened: OpenedReceipt) -> None:
     """Refuse a closing that keeps less of a charge than was used."""
-    if receipt.used > opened.steps or receipt.course != opened.course:
+    if receipt.used_steps > opened.steps or receipt.session_charge != opened.session_charge:
         raise BadReceipt(f"receipt {receipt.number} closes another session than was opened")
-    if (receipt.kept is None) != (opened.course is None):
+    if (receipt.still_charged is None) != (opened.session_charge is None):
         raise BadReceipt(f"receipt {receipt.number} says nothing of what it keeps")
-    if receipt.kept is None or opened.course is None:
+    if receipt.still_charged is None or opened.session_charge is None:
         return
-    course, kept = opened.course, receipt.kept
-    least = sampling.closed(opened.sampling, course, receipt.used)
+    course, kept = opened.session_charge, receipt.still_charged
+    least = sampling.closed(opened.sampling, course, receipt.used_steps)
     whole = (kept.steps, kept.batches) == (course.steps, course.batches)
     if not whole and (kept.steps != least.steps or not least.batches <= kept.batches <= course.batches):
         raise BadReceipt(f"receipt {receipt.number} keeps less of a session than was used")
 
 
-def _check_noise(receipt: ReleaseReceipt, document: Document) -> None:
-    mechanism = document.mechanisms["aggregate" if receipt.tag is None else "train"]
-    released = receipt.released
-    if released.mechanism != mechanism.kind or released.noise < mechanism.noise_floor or not released.columns:
+def _check_noise(
+    receipt: ReleaseReceipt | OpenedReceipt, document: Document, charge: Charge | SessionCharge | None
+) -> None:
+    """Refuse other noise than the document declares for the function."""
+    try:
+        mechanism = document.mechanism(receipt.function)
+    except NoMechanism as error:
+        raise BadReceipt(f"receipt {receipt.number} answers what cannot be asked: {error}") from None
+    if charge is None:
+        return
+    empty = isinstance(charge, Charge) and not charge.columns
+    if charge.mechanism != mechanism.kind or charge.noise < mechanism.noise_floor or empty:
         raise BadReceipt(f"receipt {receipt.number} has other noise than its document declares")
 
 

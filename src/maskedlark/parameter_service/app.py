@@ -11,6 +11,7 @@ from maskedlark.parameter_service.store import Store
 from maskedlark.parameters import chain
 from maskedlark.web import answers, health, metrics
 from maskedlark.web.metrics import LazyGauge
+from maskedlark.web.remote import API
 from maskedlark.wire.report import MAX_ORIGIN
 from maskedlark.wire.signatures import SigningKey
 
@@ -29,14 +30,14 @@ After = Annotated[int, Query(ge=0, le=1 << 31)]
 
 def create_app(store: Store, service_key: SigningKey, clock: Clock, pinned: Pinned) -> FastAPI:
     """The service, over a store that the caller opens and closes. Run by the operator."""
-    app = FastAPI(title="maskedlark parameter service", version="1", docs_url=None, redoc_url=None)
+    app = FastAPI(title="maskedlark parameter service", version="2", docs_url=None, redoc_url=None)
     answers.install(app)
     registry = metrics.install(app, "parameters")
     published = "Documents and key configurations."  # All of them are public.
     LazyGauge("maskedlark_published", published, ("kind",), store.counts, registry)
     metrics.ready(store.check, registry)
     app.include_router(health.router(store.check))
-    app.include_router(_router(store, Publisher(store, service_key, clock, pinned)), prefix="/v1")
+    app.include_router(_router(store, Publisher(store, service_key, clock, pinned)), prefix=API)
     return app
 
 

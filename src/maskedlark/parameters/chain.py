@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from maskedlark.errors import BadSignature, BrokenChain, InvalidDocument, RolledBack
 from maskedlark.parameters import document
-from maskedlark.parameters.document import FORMAT_1, Document, Origin
+from maskedlark.parameters.document import OLDER, Document, Origin
 from maskedlark.wire.signatures import SIGNATURE_BYTES, SigningKey, VerifyingKey
 
 ORIGIN_LABEL = "maskedlark v2 parameter document"
@@ -108,7 +108,7 @@ def decode(data: bytes) -> Signed:
     if not isinstance(item, dict) or item.keys() != _FIELDS or not isinstance(item["document"], str):
         raise InvalidDocument(f"a signed document has exactly {', '.join(sorted(_FIELDS))}")
     service, body = item["service_signature"], _text(item["document"])
-    _refuse_format_1(body)
+    _refuse_older(body)
     return Signed(
         body,
         _signature(item["origin_signature"]),
@@ -123,11 +123,11 @@ def _text(item: str) -> bytes:
         raise InvalidDocument("a document is UTF-8") from None
 
 
-def _refuse_format_1(body: bytes) -> None:
+def _refuse_older(body: bytes) -> None:
     """Name the old format as the reason, before its signatures under other labels fail to verify."""
     with suppress(ValidationError):
-        if _Format.model_validate_json(body).format == 1:
-            raise InvalidDocument(FORMAT_1)
+        if (given := _Format.model_validate_json(body).format) in (1, 2):
+            raise InvalidDocument(OLDER.format(given))
 
 
 def _signature(item: object) -> bytes:

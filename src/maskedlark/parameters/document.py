@@ -13,7 +13,7 @@ from maskedlark.core import field
 from maskedlark.core.declared import MAX_NAMES, Measure, Model
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.suggestions import did_you_mean
-from maskedlark.errors import InvalidDocument, MaskedLarkError, NotDeclared
+from maskedlark.errors import InvalidDocument, MaskedLarkError, NotDeclared, ReleaseRefused
 from maskedlark.parameters.settings import (
     Budget,
     Canonical,
@@ -30,27 +30,30 @@ from maskedlark.parameters.settings import (
     TrainedModel,
     faults,
 )
-from maskedlark.wire import payload
-from maskedlark.wire.codec import MAX_BYTES
 from maskedlark.wire.columns import check_keys
-from maskedlark.wire.hpke import OVERHEAD
-from maskedlark.wire.report import MAX_ORIGIN
+from maskedlark.wire.report import MAX_BYTES, MAX_ORIGIN, ReportLayout
 
 Origin = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ORIGIN, pattern=r"^[a-z0-9.:-]+$")]
 
+FUNCTION_NAME = r"[a-z][a-z0-9_]{0,31}"
+FunctionName = Annotated[str, StringConstraints(pattern=f"^{FUNCTION_NAME}$")]
+
 MAX_COMMAS = 1 << 15
-FORMAT_1 = (
-    "a document of format 1, whose one key also signs requests, is no longer accepted: begin a new chain "
-    "with a draft that declares a document key and a request key, and sign it with the document key"
-)
+OLDER = "a document of format {} is no longer accepted: begin a new chain with a new draft"
+SUMS = "sums"
+"""The one function of reports to aggregate that a document must know; all others are taken to train."""
 TAIL = 64
 """Noise beyond this many scales is rarer than e^-64 (Laplace) or 2^-2900 (Gaussian)."""
+
+
+class NoMechanism(ReleaseRefused):
+    """A function for which the document declares no noise, so that it cannot be asked."""
 
 
 class Document(Canonical):
     """One version of one origin's declared settings. Immutable once published."""
 
-    format: Literal[2] = 2
+    format: Literal[3] = 3
     origin: Origin
     version: Annotated[int, Field(ge=1, le=1 << 31)]
     previous: Hex32 | None
@@ -64,8 +67,11 @@ class Document(Canonical):
     k: Annotated[int, Field(ge=1, le=1 << 31)]
     budget: Budget
     training: Ceilings | None = None
-    mechanisms: dict[Literal["aggregate", "train"], Mechanism]
-    most_records: Annotated[int, Field(ge=1, le=1 << 31)] = 1 << 26
+    mechanisms: Annotated[dict[FunctionName, Mechanism], Field(max_length=MAX_NAMES)]
+    """By function: one without a mechanism cannot be asked."""
+    checks: Literal["none"] = "none"
+    """How helpers check that reports are valid: not at all, so far."""
+    max_records: Annotated[int, Field(ge=1, le=1 << 31)] = 1 << 26
     """The most records per release: it keeps sums inside the field."""
     keys: Annotated[tuple[Name, ...], Field(max_length=MAX_NAMES)] = ()
     values: Annotated[tuple[ConversionValue, ...], Field(max_length=MAX_NAMES)] = ()
@@ -79,9 +85,9 @@ class Document(Canonical):
 
     @field_validator("format", mode="before")
     @classmethod
-    def _not_format_1(cls, given: object) -> object:
-        if given == 1:
-            raise ValueError(FORMAT_1)
+    def _not_older(cls, given: object) -> object:
+        if given in (1, 2):
+            raise ValueError(OLDER.format(given))
         return given
 
     @model_validator(mode="after")
@@ -123,11 +129,13 @@ class Document(Canonical):
     def _check_purposes(self) -> None:
         if not self.purposes():
             raise ValueError("nothing is declared: add values to measure or models to train")
-        for purpose in self.purposes():
-            if purpose.value not in self.mechanisms:
-                raise ValueError(
-                    f"there are settings to {purpose} but no mechanism: add mechanisms.{purpose}"
-                )
+        if self.values and SUMS not in self.mechanisms:
+            raise ValueError("values are declared without noise for their sums: add mechanisms.sums")
+        if self.models and not self.mechanisms.keys() - {SUMS}:
+            raise ValueError(
+                "models are declared without noise: add mechanisms.gradient to train, mechanisms.evaluation "
+                "to evaluate"
+            )
         if self.models and self.training is None:
             raise ValueError(
                 "models are declared without ceilings: add training.adserver and training.coalition"
@@ -143,7 +151,7 @@ class Document(Canonical):
         names = {value.name for value in self.values}
         for model in self.models:
             if missing := [
-                label.of for label in model.labels if label.of is not None and label.of not in names
+                label.value for label in model.labels if label.value is not None and label.value not in names
             ]:
                 raise ValueError(
                     f"a label of {model.tag} is taken from {missing[0]!r}, which is no declared value"
@@ -152,22 +160,23 @@ class Document(Canonical):
 
     def _check_delta(self) -> None:
         """Gaussian noise has no pure epsilon, so its purpose needs a delta."""
-        for purpose in self.purposes():
-            if self.mechanisms[purpose.value].kind == "gaussian" and self.delta(purpose) == 0:
+        for function, mechanism in self.mechanisms.items():
+            purpose = Purpose.TRAIN if self.models and function != SUMS else Purpose.AGGREGATE
+            if mechanism.kind == "gaussian" and self.delta(purpose) == 0:
                 raise ValueError(
-                    f"Gaussian noise to {purpose} needs a delta over 0: to aggregate, what training leaves "
-                    "of the budget's; to train, that of training.adserver"
+                    f"Gaussian noise of {function} needs a delta over 0: to {purpose}, "
+                    + ("that of training.adserver" if purpose is Purpose.TRAIN else "what training leaves")
                 )
 
     def _check_range(self) -> None:
         """No sum of values and no count leaves the field, including the noise of all helpers."""
         for name, width in [("records", 1), *((value.name, value.width()) for value in self.values)]:
-            floor = self.mechanisms["aggregate"].noise_floor if self.values else 1.0
+            floor = self.mechanisms[SUMS].noise_floor if self.values else 1.0
             noise = TAIL * floor * width * len(self.helpers)
-            if not self.most_records * width + noise <= field.HALF:
+            if not self.max_records * width + noise <= field.HALF:
                 raise ValueError(
-                    f"sums of {name} over {self.most_records} records could leave the field: "
-                    "lower most_records or the noise, or declare the value in larger units"
+                    f"sums of {name} over {self.max_records} records could leave the field: "
+                    "lower max_records or the noise, or declare the value in larger units"
                 )
 
     def _check_decoys(self) -> None:
@@ -177,11 +186,11 @@ class Document(Canonical):
                     f"a decoy has the keys {sorted(decoy.keys)}; the document declares {sorted(self.keys)}"
                 )
             if decoy.tag is not None:
-                sizes = {model.tag: model.features for model in self.models}
+                sizes = {model.tag: model.width for model in self.models}
                 if decoy.tag not in sizes:
                     raise ValueError(f"a decoy is for the model {decoy.tag!r}, which is not declared")
-                if len(decoy.features or "") != 2 * sizes[decoy.tag]:
-                    raise ValueError(f"a decoy of {decoy.tag} has another number of features than the model")
+                if len(decoy.columns or "") != 2 * sizes[decoy.tag]:
+                    raise ValueError(f"a decoy of {decoy.tag} has columns of another size than the model")
         if self.fake_rate > 0:
             self._check_fakes()
 
@@ -196,8 +205,8 @@ class Document(Canonical):
         """Every report has to fit the wire, or no browser could report under this document."""
         for decoy in self.decoys:
             check_keys(decoy.keys or {})
-        for purpose, size in self._payload_sizes.items():
-            if len(self.helpers) * (size + OVERHEAD) > MAX_BYTES // 2:
+        for purpose in self.purposes():
+            if self.layout(purpose).size > MAX_BYTES:
                 raise ValueError(
                     f"reports to {purpose} would be too large for so many helpers: show fewer candidates"
                 )
@@ -225,6 +234,13 @@ class Document(Canonical):
             raise NotDeclared(f"no model {tag!r}; {declared}")
         return found[0]
 
+    def mechanism(self, function: str) -> Mechanism:
+        """How noise is drawn for a function. Raises, before anything is charged, if that is not declared."""
+        if function not in self.mechanisms:
+            listed = ", ".join(sorted(self.mechanisms)) or "none"
+            raise NoMechanism(f"{self.origin} declares no noise for {function}; it does for {listed}")
+        return self.mechanisms[function]
+
     def delta(self, purpose: Purpose) -> float:
         """The δ that a purpose is accounted at: training has its ceiling's, aggregation the rest.
 
@@ -233,17 +249,21 @@ class Document(Canonical):
         train = self.training.adserver.delta if self.models and self.training else 0.0
         return train if purpose is Purpose.TRAIN else self.budget.delta - train
 
-    def payload_size(self, purpose: Purpose) -> int:
-        """The common size of all payloads of a purpose."""
-        return self._payload_sizes[purpose]
+    def layout(self, purpose: Purpose) -> ReportLayout:
+        """The layout of all reports for one purpose."""
+        return self._layouts[purpose]
 
     @cached_property
-    def _payload_sizes(self) -> dict[Purpose, int]:
-        declared: dict[Purpose, list[Measure | Model]] = {
-            Purpose.AGGREGATE: [self.measure],
-            Purpose.TRAIN: [*self.declared_models.values()],
+    def _layouts(self) -> dict[Purpose, ReportLayout]:
+        declared: dict[Purpose, tuple[Measure | Model, ...]] = {
+            Purpose.AGGREGATE: (self.measure,),
+            Purpose.TRAIN: tuple(self.declared_models.values()),
         }
-        return {purpose: payload.size(declared[purpose]) for purpose in self.purposes()}
+        names = tuple(helper.name for helper in self.helpers)
+        return {
+            purpose: ReportLayout(self.origin, self.digest, names, declared[purpose])
+            for purpose in self.purposes()
+        }
 
     @cached_property
     def digest(self) -> bytes:

@@ -11,7 +11,7 @@
     purchase = [0, 50000]       # low, high
 
     [models.clicks]
-    features = 100              # a binary label, all candidates, gradients clipped at 1
+    columns = [{kind = "bytes", count = 100}]   # a binary label, all candidates, gradients clipped at 1
 
 Every other setting of a document may stand there too, in its own form, and replaces the default.
 """
@@ -33,7 +33,7 @@ DEFAULTS: dict[str, Any] = {
     "k": 100,
     "budget": {"epsilon": 8.0, "delta": 1e-6},
     "attribution_window_s": 7 * DAY_S,
-    "delay": {"kind": "uniform", "most_s": DAY_S},
+    "delay": {"kind": "uniform", "max_s": DAY_S},
     "report_lifetime_s": 30 * DAY_S,
 }
 TRAINING = {
@@ -41,9 +41,13 @@ TRAINING = {
     "coalition": {"epsilon": 32.0, "delta": 1e-6},
 }
 MECHANISMS = {
-    "aggregate": {"kind": "laplace", "noise_floor": 1.0},
-    "train": {"kind": "gaussian", "noise_floor": 1.0},
+    "values": {"sums": {"kind": "laplace", "noise_floor": 1.0}},
+    "models": {
+        "gradient": {"kind": "gaussian", "noise_floor": 1.0},
+        "evaluation": {"kind": "gaussian", "noise_floor": 1.0},
+    },
 }
+"""By what is declared: a mechanism for each function over it."""
 MODEL = {"labels": [{"kind": "binary"}], "gradient_bound": 1.0}
 
 
@@ -78,11 +82,9 @@ def draft(
 
 def _by_purpose(given: dict[str, Any]) -> dict[str, Any]:
     """Mechanisms and ceilings for the declared purposes only."""
-    declared = {
-        purpose for purpose, what in {"aggregate": "values", "train": "models"}.items() if given.get(what)
-    }
-    mechanisms = {purpose: MECHANISMS[purpose] for purpose in sorted(declared)}
-    return {"mechanisms": mechanisms} | ({"training": TRAINING} if "train" in declared else {})
+    declared = [by_function for what, by_function in MECHANISMS.items() if given.get(what)]
+    mechanisms = {name: settings for by_function in declared for name, settings in by_function.items()}
+    return {"mechanisms": mechanisms} | ({"training": TRAINING} if given.get("models") else {})
 
 
 def _place(before: Document | None) -> dict[str, Any]:
@@ -116,7 +118,7 @@ def _value(name: str, bounds: Any) -> dict[str, Any]:  # noqa: ANN401 - a value 
 
 def _model(tag: str, settings: Any) -> dict[str, Any]:  # noqa: ANN401 - a value from TOML
     if not isinstance(settings, dict):
-        raise InvalidDocument(f"models.{tag}: a table, with at least features")
+        raise InvalidDocument(f"models.{tag}: a table, with at least columns")
     return MODEL | {"tag": tag} | settings
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+from maskedlark.core.declared import Bag, Bytes, Category
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.drafting import DAY_S
 from maskedlark.parameters.policy import Bound, against_coalition
@@ -40,10 +41,10 @@ def _protection(document: Document) -> Iterator[Line]:
         yield "training", f"at most {_budget(document.training.coalition)} {others}"
     most = against_coalition(document)
     yield "coalition", f"a source costs at most {_budget(most)} {others}, {most}"
-    for purpose, mechanism in document.mechanisms.items():
+    for function, mechanism in document.mechanisms.items():
         floor = f"{mechanism.noise_floor:g} times the sensitivity"
         kind = mechanism.kind.capitalize()
-        yield "noise", f"to {purpose}: {kind}, of scale {floor} or more, from every helper"
+        yield "noise", f"{function}: {kind}, of scale {floor} or more, from every helper"
 
 
 def _measured(document: Document) -> Iterator[Line]:
@@ -60,7 +61,7 @@ def _models(document: Document) -> Iterator[Line]:
         candidates = shown.get(model.candidates, f"a sample of {model.sample} candidates")
         spaces = " and ".join(f"{label.kind} ({len(label.space())} labels)" for label in model.labels)
         clipped = f"gradients clipped at {model.gradient_bound:g}"
-        yield "model", f"{model.tag}: {model.features} byte features, {spaces}, {candidates}, {clipped}"
+        yield "model", f"{model.tag}: {_columns(model)}, {spaces}, {candidates}, {clipped}"
         if model.candidates != "all":
             yield (
                 WARNING,
@@ -71,10 +72,29 @@ def _models(document: Document) -> Iterator[Line]:
             yield "local DP", f"{model.tag}: {line}"
 
 
+def _columns(model: TrainedModel) -> str:
+    """What a record shows of a source."""
+    named = []
+    for column in model.columns:
+        match column:
+            case Bytes():
+                named.append(f"{column.count} byte features")
+            case Category():
+                named.append(f"a category of {column.size}")
+            case Bag():
+                named.append(f"{column.length} categories of {column.size}")
+    return ", ".join(named)
+
+
 def _local(model: TrainedModel) -> list[str]:
     """Local noise, and what it guarantees for everything that one source reveals under this tag."""
     noise, promised, lines = model.feature_noise, model.promised(), []
-    if noise is not None:
+    if noise is not None and not model.only_bytes:
+        lines.append(
+            f"ε = {noise.epsilon:g} for each of {model.features} byte features, changing by up to "
+            f"{noise.sensitivity:g}; helpers see the categories as they are. It protects no label"
+        )
+    elif noise is not None:
         lines.append(
             f"ε = {noise.epsilon:g} a feature is ε = {promised.features:g} for the whole "
             f"vector of {model.features}, each changing by up to {noise.sensitivity:g}; "
@@ -114,6 +134,7 @@ def _reports(document: Document) -> Iterator[Line]:
     window, life = document.attribution_window_s / DAY_S, document.report_lifetime_s / DAY_S
     yield "reports", f"sent {window:g} days after the ad plus {_delay(document.delay)}, converted or not"
     yield "reports", f"helpers take them for {life:g} days"
+    yield "checks", "none: helpers cannot tell whether a report is true; a report may add any number to a sum"
     if document.fake_rate > 0:
         rate = f"{100 * document.fake_rate:g} % of sources"
         yield "fakes", f"{rate} send a fake as well, from {len(document.decoys)} public decoy rows"
@@ -131,7 +152,7 @@ def _budget(budget: Budget | Bound) -> str:
 
 
 def _delay(delay: Delay) -> str:
-    most = f"{delay.most_s / 3600:g} hours"
+    most = f"{delay.max_s / 3600:g} hours"
     if delay.mean_s is None:
         return f"a random wait of up to {most}"
     return f"a random wait of {delay.mean_s / 3600:g} hours on average, at most {most}"

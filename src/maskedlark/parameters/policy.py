@@ -28,7 +28,7 @@ class TooFewHelpers(OutsidePolicy):
 
 
 class KTooSmall(OutsidePolicy):
-    """The document's k is below this party's least."""
+    """The document's k is below this party's minimum."""
 
 
 class CandidatesLeak(OutsidePolicy):
@@ -47,20 +47,20 @@ class Policy(Settings):
         description="identities of all helpers that a document may name, its own too: "
         'trusted_helpers = ["64 hexadecimal digits"]'
     )
-    most: Budget = Field(
+    max_budget: Budget = Field(
         description="the most that a source may cost against the ad server: "
-        "most = {epsilon = 8.0, delta = 1e-6}"
+        "max_budget = {epsilon = 8.0, delta = 1e-6}"
     )
-    most_coalition: Budget = Field(
+    max_coalition: Budget = Field(
         description="the most that it may cost against the ad server with all helpers but one, all purposes "
         "together (budget.epsilon of a document that aggregates, plus training.coalition.epsilon of one that "
-        "trains, plus the ε of randomised labels): most_coalition = {epsilon = 40.0, delta = 1e-6}"
+        "trains, plus the ε of randomised labels): max_coalition = {epsilon = 40.0, delta = 1e-6}"
     )
-    least_k: Annotated[int, Field(ge=1)] = Field(
-        default=20, description="the least k that a document may declare: least_k = 20"
+    min_k: Annotated[int, Field(ge=1)] = Field(
+        default=20, description="the least k that a document may declare: min_k = 20"
     )
-    least_helpers: Annotated[int, Field(ge=2)] = Field(
-        default=2, description="how many helpers a document must name: least_helpers = 2"
+    min_helpers: Annotated[int, Field(ge=2)] = Field(
+        default=2, description="how many helpers a document must name: min_helpers = 2"
     )
     # With skewed labels, the candidates of `pair` or a sample give labels away.
     whole_label_space: bool = Field(
@@ -75,17 +75,17 @@ class Policy(Settings):
                 raise UntrustedHelper(
                     f"{document.origin} names {helper.name} as a helper, which is not trusted here"
                 )
-        if len(document.helpers) < self.least_helpers:
+        if len(document.helpers) < self.min_helpers:
             raise TooFewHelpers(
-                f"{document.origin} names {len(document.helpers)} helpers; {self.least_helpers} is the least"
+                f"{document.origin} names {len(document.helpers)} helpers; {self.min_helpers} is the least"
             )
-        if document.k < self.least_k:
-            raise KTooSmall(f"{document.origin} declares k = {document.k}; {self.least_k} is the least here")
+        if document.k < self.min_k:
+            raise KTooSmall(f"{document.origin} declares k = {document.k}; {self.min_k} is the least here")
         partial = [model.tag for model in document.models if model.candidates != "all"]
         if self.whole_label_space and partial:
             raise CandidatesLeak(f"{document.origin} shows less than the whole label space of {partial[0]}")
-        _check(document.origin, "the ad server", against_adserver(document), self.most)
-        _check(document.origin, "a coalition", against_coalition(document), self.most_coalition)
+        _check(document.origin, "the ad server", against_adserver(document), self.max_budget)
+        _check(document.origin, "a coalition", against_coalition(document), self.max_coalition)
 
 
 class Bound(NamedTuple):

@@ -27,6 +27,8 @@ def missing(document: Document, tag: str) -> str | None:
         return f"labels of {tag} are not randomised"
     if declared.feature_noise is None:
         return f"features of {tag} have no noise of their own"
+    if not declared.only_bytes:
+        return f"categories of {tag} have no noise of their own"
     if document.fake_rate > 0:
         # A fake's masks are all 0: randomised response hides a label, not which records are fakes.
         return "there are fakes, which only noise hides"

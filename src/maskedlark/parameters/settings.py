@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 
 from maskedlark.core import local_dp
 from maskedlark.core.candidates import ALL, CandidatePolicy, Pair, Sample
-from maskedlark.core.declared import MAX_FEATURES, MAX_NAME, MAX_NAMES, Model, Value
+from maskedlark.core.declared import MAX_COLUMNS, MAX_NAME, MAX_NAMES, Column, Model, Value
 from maskedlark.core.labels import MAX_LABELS, LabelSpace
 from maskedlark.wire.columns import MAX_KEY_TEXT
 from maskedlark.wire.signatures import VerifyingKey
@@ -143,7 +143,7 @@ class Label(Settings):
     """A label space, by kind: binary, categorical, integers, or reals with quantisation buckets."""
 
     kind: Literal["binary", "categorical", "integers", "reals"]
-    of: Name | None = None
+    value: Name | None = None
     """The conversion value that it is taken from, clipped to the label's bounds; for a binary one, whether it
     was over 0. If None, a binary label states whether there was any conversion at all."""
     classes: Annotated[int, Field(ge=2, le=MAX_LABELS)] | None = None
@@ -154,8 +154,8 @@ class Label(Settings):
     @model_validator(mode="after")
     def _fitting(self) -> "Label":
         wanted = {"binary": set(), "categorical": {"classes"}, "integers": {"low", "high"}}
-        if self.kind != "binary" and self.of is None:
-            raise ValueError(f"a {self.kind} label is taken from a conversion value: name it with 'of'")
+        if self.kind != "binary" and self.value is None:
+            raise ValueError(f"a {self.kind} label is taken from a conversion value: name it with 'value'")
         given = {name for name in ("classes", "low", "high", "buckets") if getattr(self, name) is not None}
         expected: set[str] = wanted.get(self.kind, {"low", "high", "buckets"})
         if given != expected:
@@ -208,14 +208,20 @@ class RandomisedResponse(Settings):
 
 
 class TrainedModel(Settings):
-    """A model: its tag, features, labels, candidates, the gradient bound, and optional local DP."""
+    """A model: its tag, columns, labels, candidates, the gradient bound, and optional local DP."""
 
     tag: Name
-    features: Annotated[int, Field(ge=1, le=MAX_FEATURES)]
+    columns: Annotated[
+        tuple[Annotated[Column, Field(discriminator="kind")], ...],
+        Field(min_length=1, max_length=MAX_COLUMNS),
+    ]
+    """In their order on the wire."""
     labels: Annotated[tuple[Label, ...], Field(min_length=1, max_length=MAX_NAMES)]
     candidates: Literal["all", "pair", "sample"] = "all"
     sample: Annotated[int, Field(ge=2, le=MAX_SHOWN)] | None = None
     gradient_bound: Annotated[float, Field(ge=1e-6, le=1e6)]
+    encoder: Hex32 | None = None
+    """The SHA-256 of the saved encoder that makes the features, if there is one."""
     feature_noise: FeatureNoise | None = None
     randomised_response: RandomisedResponse | None = None
 
@@ -233,6 +239,8 @@ class TrainedModel(Settings):
                 raise ValueError(
                     f"a sample of {self.sample} from {len(space)} labels: lower it, or use 'all'"
                 )
+        if self.declared().features == 0 and self.feature_noise is not None:
+            raise ValueError(f"{self.tag} has no byte features: remove feature_noise, or add such a column")
         return self
 
     def policy(self) -> CandidatePolicy:
@@ -247,25 +255,45 @@ class TrainedModel(Settings):
 
     def promised(self) -> local_dp.Guarantee:
         """What local noise alone guarantees a source for all that it reveals under this tag."""
-        noise = self.feature_noise.declared() if self.feature_noise else None
-        return local_dp.guarantee(self.features, noise, [self.response()] * len(self.labels))
+        noise = self.feature_noise.declared() if self.feature_noise and self.only_bytes else None
+        return local_dp.guarantee(self.width, noise, [self.response()] * len(self.labels))
 
     def declared(self) -> Model:
-        """Converted to the core's type."""
-        return Model(self.tag, self.features, tuple(label.space() for label in self.labels), self.policy())
+        """Converted to the core's type. Raises if there is no such model."""
+        return self._model
+
+    @cached_property
+    def _model(self) -> Model:
+        return Model(self.tag, self.columns, tuple(label.space() for label in self.labels), self.policy())
+
+    @property
+    def features(self) -> int:
+        """The number of byte features."""
+        return self._model.features
+
+    @property
+    def width(self) -> int:
+        """The bytes of a record's open columns on the wire."""
+        return self._model.width
+
+    @property
+    def only_bytes(self) -> bool:
+        """Whether all columns are byte features: neither local noise nor the engine knows others."""
+        return self.features == self.width
 
 
 class Decoy(Settings):
-    """A public row that fakes are made from: keys to aggregate by, or a model's tag and features."""
+    """A public row that fakes are made from: keys to aggregate by, or a model's tag and columns."""
 
     keys: dict[Name, KeyText | KeyNumber] | None = None
     tag: Name | None = None
-    features: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2})*$")] | None = None
+    columns: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2})*$")] | None = None
+    """As encoded on the wire."""
 
     @model_validator(mode="after")
     def _one_purpose(self) -> "Decoy":
-        if (self.keys is None) == (self.tag is None) or (self.tag is None) != (self.features is None):
-            raise ValueError("a decoy has either keys, or a tag and features (hexadecimal)")
+        if (self.keys is None) == (self.tag is None) or (self.tag is None) != (self.columns is None):
+            raise ValueError("a decoy has either keys, or a tag and columns (hexadecimal)")
         return self
 
 
@@ -273,7 +301,7 @@ class Delay(Settings):
     """The random wait between a source's end and its reports."""
 
     kind: Literal["uniform", "exponential"]
-    most_s: Annotated[int, Field(ge=1, le=1 << 30)]
+    max_s: Annotated[int, Field(ge=1, le=1 << 30)]
     """The longest wait; a uniform wait is spread up to it."""
     mean_s: Annotated[int, Field(ge=1, le=1 << 30)] | None = None
 

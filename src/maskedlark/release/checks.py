@@ -38,9 +38,10 @@ class Dataset(Protocol):
 
 @dataclass(frozen=True, repr=False)
 class Scope:
-    """The datasets of one query or session: all under one document and for one purpose."""
+    """The datasets of one query or session of a function: all under one document, for one purpose."""
 
     datasets: tuple[Dataset, ...]
+    function: str
     find_seed: Seeds
 
     def __post_init__(self) -> None:
@@ -61,8 +62,8 @@ class Scope:
 
     @property
     def mechanism(self) -> Mechanism:
-        """How noise is drawn, as the document declares."""
-        return self.document.mechanisms[self.purpose.value]
+        """How the function's noise is drawn. Raises if the document does not declare it."""
+        return self.document.mechanism(self.function)
 
     @property
     def digests(self) -> tuple[bytes, ...]:
@@ -101,8 +102,8 @@ class Scope:
         document = self.document
         if records < document.k:
             raise TooFewRecords(f"fewer than k = {document.k} records: nothing is released over so few")
-        if records > document.most_records:
-            raise TooManyRecords(f"a release is over at most {document.most_records} records: ask over fewer")
+        if records > document.max_records:
+            raise TooManyRecords(f"a release is over at most {document.max_records} records: ask over fewer")
 
     def check_range(self, column: Column, noise: float | None, records: int, growth: int = 1) -> None:
         """Refuse a column whose sum over these records, with all helpers' noise, could leave the field."""
@@ -117,7 +118,7 @@ class Scope:
             )
 
 
-def most_bytes(query: Query, rows: int) -> int:
+def max_bytes(query: Query, rows: int) -> int:
     """The most bytes of an answer with this many rows per table, without its receipt."""
     return sum(
         rows * (sum(8 * column.width for column in schema.columns) + len(schema.by) * (MAX_KEY_TEXT + 2) + 9)
@@ -127,7 +128,7 @@ def most_bytes(query: Query, rows: int) -> int:
 
 def check_answer(query: Query, rows: int) -> None:
     """Refuse an answer too large for any ad server to read: it would waste budget."""
-    size = most_bytes(query, rows)
+    size = max_bytes(query, rows)
     if size > MAX_ANSWER - MAX_REQUEST:
         raise AnswerTooLarge(
             f"the answer could take {size >> 20} MiB: ask for fewer values or groupings at once"

@@ -8,23 +8,23 @@ class UnknownFunction(ReleaseRefused):
 
 
 class OtherPurpose(ReleaseRefused):
-    """A function of one purpose, asked of reports that were made for the other."""
+    """The function needs datasets of the other purpose."""
 
 
 class MixedDatasets(ReleaseRefused):
-    """Datasets that were made under different documents, or one that is named twice."""
+    """The datasets are of different documents, or one is named twice."""
 
 
 class TooFewRecords(ReleaseRefused):
-    """Fewer records than k."""
+    """The datasets have fewer records than k. This helper charged nothing."""
 
 
 class TooManyRecords(ReleaseRefused):
-    """More records than the document allows in one release."""
+    """The datasets have more records than the document allows in one release. This helper charged nothing."""
 
 
 class AnswerTooLarge(ReleaseRefused):
-    """An answer that could be larger than any ad server reads."""
+    """The answer could be larger than any ad server reads. This helper charged nothing."""
 
 
 class BadSeed(MaskedLarkError):

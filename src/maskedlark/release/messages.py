@@ -1,8 +1,10 @@
 """Queries to a helper, and its answers. Made and read by helpers and the ad server.
 
     request = {"id", "datasets", "function", "arguments", "noise"}            JSON; its digest is charged
-    answer  = version, {tables: [{rows, columns}, …], receipt}                CBOR
-    rows    = [[key, …], …]       columns = one byte string each: field elements, row after row
+    answer  = version (1 byte), receipt (a vector with 4 bytes of length), tables to the end
+    table   = rows (4), keys per row (1), columns (2), keys row after row, columns
+    key     = length (1), text;  or 255, a signed number (8)
+    column  = numbers per row (4), field elements row after row
 
 An answer is one helper's share: it reveals nothing until all are added up, and then only a private answer.
 """
@@ -26,8 +28,9 @@ from maskedlark.functions.function import Group, TableSchema
 from maskedlark.ledger import receipt
 from maskedlark.ledger.receipt import Hex16, SignedReceipt
 from maskedlark.parameters.settings import MAX_NUMBER, Hex32, Name, Settings, faults
-from maskedlark.wire import codec
-from maskedlark.wire.codec import Fields, Reader
+from maskedlark.wire import binary
+from maskedlark.wire.binary import Reader, number, vector
+from maskedlark.wire.columns import NUMBER, NUMBER_BYTES, check_key
 
 MAX_DATASETS = 366
 MAX_REQUEST = 1 << 22
@@ -40,18 +43,16 @@ MAX_SLOT = 1 << 52
 Slot = Annotated[int, Field(ge=0, le=MAX_SLOT)]
 _Number = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
 _Cost = Annotated[float, Field(ge=0)]
-_ANSWER = Fields("tables", "receipt")
-_TABLE = Fields("rows", "columns")
 
 
 class Request(Settings):
     """A function with arguments, over datasets, with noise. Made by the ad server."""
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     id: Hex16
     """Random: the same id is the same query, charged once."""
     datasets: Annotated[tuple[Hex32, ...], Field(min_length=1, max_length=MAX_DATASETS)]
-    """By digest, as sealed."""
+    """By digest, as frozen."""
     function: Name
     arguments: dict[str, Any]
     noise: Annotated[float, Field(ge=MIN_NOISE, le=MAX_NOISE)]
@@ -67,7 +68,7 @@ def decode_request(body: bytes) -> Request:
     try:
         return Request.model_validate_json(body)
     except ValidationError as error:
-        raise BadArguments(faults(error)) from None
+        raise _refused(error, "this request is of another format: ask it anew with this version") from None
 
 
 class SessionRequest(Settings):
@@ -105,10 +106,13 @@ def decode_session(body: bytes) -> SessionRequest:
     try:
         return SessionRequest.model_validate_json(body)
     except ValidationError as error:
-        said = faults(error)
-        if said.startswith("format: "):  # The first field: for an older format, report nothing else.
-            said = "this session is of another format: begin a new run with this version"
-        raise BadArguments(said) from None
+        raise _refused(error, "this session is of another format: begin a new run") from None
+
+
+def _refused(error: ValidationError, other_format: str) -> BadArguments:
+    said = faults(error)
+    # The first field: for an older format, report nothing else.
+    return BadArguments(other_format if said.startswith("format: ") else said)
 
 
 @dataclass(frozen=True, repr=False)
@@ -119,10 +123,11 @@ class AnswerTable:
     columns: Sequence[FieldArray]
 
     def encode(self) -> bytes:
-        """Rows as lists of keys; columns as field elements."""
-        rows = [codec.listed([_entry(key) for key in row]) for row in self.rows]
-        columns = [codec.octets(field.to_bytes(column)) for column in self.columns]
-        return _TABLE.write(codec.listed(rows), codec.listed(columns))
+        """Its shape, keys, and columns as field elements."""
+        keys = len(self.rows[0]) if self.rows else 0
+        shape = number(len(self.rows), 4) + number(keys, 1) + number(len(self.columns), 2)
+        columns = [number(column.shape[1], 4) + field.to_bytes(column) for column in self.columns]
+        return b"".join([shape, *[_entry(key) for row in self.rows for key in row], *columns])
 
 
 def flat(tables: Sequence[AnswerTable]) -> FieldArray:
@@ -160,49 +165,62 @@ class Answer:
 
     def encode(self) -> bytes:
         """The same bytes for the same request, always."""
-        tables = codec.listed([table.encode() for table in self.tables])
-        return codec.VERSION_BYTE + _ANSWER.write(tables, codec.octets(self.receipt.encode()))
+        tables = [table.encode() for table in self.tables]
+        return b"".join([binary.VERSION_BYTE, vector(self.receipt.encode(), 4), *tables])
 
 
 def decode_answer(data: bytes) -> Answer:
     """Run by the ad server. Checks only the form: the receipt is not verified yet."""
-    reader = Reader.message(data, MAX_ANSWER)
-    tables_key, receipt_key = reader.map(_ANSWER)
-    tables = [_table(reader) for _ in reader.items(tables_key, 1, MAX_TABLES)]
-    signed = receipt.decode(reader.octets(receipt_key))
+    if len(data) > MAX_ANSWER:
+        raise WrongLength(f"an answer has at most {MAX_ANSWER} bytes, this one {len(data)}")
+    reader = Reader.message(data, "an answer")
+    signed, tables = receipt.decode(reader.vector(4, 1, MAX_ANSWER)), list[AnswerTable]()
+    while reader.left and len(tables) < MAX_TABLES:
+        tables.append(_table(reader))
     reader.end()
+    if not tables:
+        raise WrongLength("an answer without a table")
     return Answer(signed, tables)
 
 
 def _table(reader: Reader) -> AnswerTable:
-    rows_key, columns_key = reader.map(_TABLE)
-    rows = [_row(reader) for _ in reader.items(rows_key, 0, MAX_ROWS)]
-    columns = [_column(reader, len(rows)) for _ in reader.items(columns_key, 1, MAX_COLUMNS)]
-    return AnswerTable(rows, columns)
+    rows, keys = reader.number(4, MAX_ROWS), reader.number(1, MAX_NAMES)
+    columns = reader.number(2, MAX_COLUMNS)
+    if columns == 0 or (rows == 0 and keys > 0):
+        raise WrongLength("a table without columns, or keys without rows")
+    groups = [tuple([_key(reader) for _ in range(keys)]) for _ in range(rows)]
+    return AnswerTable(groups, [_column(reader, rows) for _ in range(columns)])
 
 
-def _row(reader: Reader) -> Group:
-    row = tuple([reader.item(b"") for _ in reader.items(b"", 0, MAX_NAMES)])
-    if not all(type(key) in (str, int) for key in row):
-        raise WrongType("a key is a text or a whole number")
-    return row
+def _key(reader: Reader) -> str | int:
+    size = reader.number(1)
+    try:
+        if size != NUMBER:
+            key: str | int = reader.octets(size).decode()
+        else:
+            key = int.from_bytes(reader.octets(NUMBER_BYTES), "big", signed=True)
+    except UnicodeDecodeError:
+        raise WrongType("a key that is not UTF-8") from None
+    check_key(key)
+    return key
 
 
 def _column(reader: Reader, rows: int) -> FieldArray:
-    elements = field.from_bytes(reader.octets(b""))
-    if rows == 0 and len(elements) == 0:
-        return elements.reshape(0, 1)
-    if rows == 0 or len(elements) % rows:
-        raise WrongLength(f"a column of {len(elements)} numbers for {rows} rows")
-    return elements.reshape(rows, -1)
+    width = reader.number(4)
+    if width == 0:
+        raise WrongLength("a column without numbers")
+    return field.from_bytes(reader.octets(rows * width * field.BYTES)).reshape(rows, width)
 
 
 def _entry(key: str | int) -> bytes:
-    return codec.text(key) if isinstance(key, str) else codec.number(key)
+    """A key without the zeros that fill up a cell of a report."""
+    if isinstance(key, str):
+        return vector(key.encode(), 1)
+    return bytes([NUMBER]) + key.to_bytes(NUMBER_BYTES, "big", signed=True)
 
 
 class RecordCounts(Settings):
-    """How many records a sealed dataset has, and which slots are free. Made by a helper."""
+    """How many records a frozen dataset has, and which slots are free. Made by a helper."""
 
     records: dict[Name, _Number]
     """By model."""

@@ -21,7 +21,6 @@ import numpy as np
 
 from maskedlark.core import batches, field
 from maskedlark.core.field import FieldArray
-from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Records
 from maskedlark.dp import mechanisms, sampling
 from maskedlark.dp.accountant import Charge
@@ -42,7 +41,7 @@ from maskedlark.ledger.receipt import SignedReceipt
 from maskedlark.ledger.sessions import Sessions
 from maskedlark.parameters import randomised
 from maskedlark.release import messages, parts, zero_sum
-from maskedlark.release.checks import Dataset, Scope, Seeds, check_answer, most_bytes
+from maskedlark.release.checks import Dataset, Scope, Seeds, check_answer, max_bytes
 from maskedlark.release.errors import OtherPurpose, UnknownFunction
 from maskedlark.release.kept_answers import KeptAnswers
 from maskedlark.release.messages import Answer, AnswerTable, Request, SessionRequest, decode_session
@@ -215,7 +214,7 @@ class Release:
         if not job.is_hidden:
             # Charge first: a crash after this line wastes budget, but never hides a release.
             return self._compute(job, job.charge())
-        with self._kept.room(job.origin, job.request, most_bytes(job.query, 1)) as room:
+        with self._kept.room(job.origin, job.request, max_bytes(job.query, 1)) as room:
             seed_of = job.charge()
             if (before := self._kept.read(job.origin, job.request, job.asked)) is not None:
                 return messages.one_row_each(job.query.schemas, field.from_bytes(before))
@@ -243,7 +242,7 @@ class Release:
     def check(self, origin: str, request: Request) -> CheckedQuery:
         """All that a query must satisfy besides the budget. Looks at no record."""
         scope = self._scope(origin, request)
-        function = self._function(request.function, Function, scope.purpose)  # type: ignore[type-abstract]
+        function = self._function(scope, Function)  # type: ignore[type-abstract]
         query = function.ask(scope.document, request.arguments)
         records, computed = scope.size(query.tag), function.engine
         if query.part is not None:
@@ -253,14 +252,14 @@ class Release:
         scope.check_noise(request.noise)
         scope.check_size(records)
         for column in query.columns:
-            scope.check_range(column, request.noise, scope.document.most_records)
+            scope.check_range(column, request.noise, scope.document.max_records)
         check_answer(query, records // scope.document.k)
         return CheckedQuery(scope, request, query, computed, records)
 
     def open_session(self, origin: str, body: bytes, request: SessionRequest) -> SignedReceipt:
         """Charge a whole session. The same request gets the same receipt."""
         scope = self._scope(origin, request)
-        function = self._function(request.function, SteppedFunction, scope.purpose)  # type: ignore[type-abstract]
+        function = self._function(scope, SteppedFunction)  # type: ignore[type-abstract]
         function.begin(scope.document, request.tag, request.arguments)
         scope.seeds  # noqa: B018 - before it is charged: without their seeds no step is answered
         charge = QueryCharge(
@@ -313,8 +312,8 @@ class Release:
         stored = self._sessions.find(origin, session_id)
         request = decode_session(stored.body)
         scope = self._scope(origin, request)
-        function = self._function(request.function, SteppedFunction, scope.purpose)  # type: ignore[type-abstract]
-        course = stored.opened.course
+        function = self._function(scope, SteppedFunction)  # type: ignore[type-abstract]
+        course = stored.opened.session_charge
         return Session(
             request,
             hashlib.sha256(stored.body).digest(),
@@ -327,17 +326,19 @@ class Release:
 
     def _scope(self, origin: str, request: Request | SessionRequest) -> Scope:
         datasets = tuple(self._find(origin, bytes.fromhex(digest)) for digest in request.datasets)
-        return Scope(datasets, self._seeds)
+        return Scope(datasets, request.function, self._seeds)
 
-    def _function(self, name: str, of: type[F], purpose: Purpose) -> F:
+    def _function(self, scope: Scope, of: type[F]) -> F:
+        name = scope.function
         if name not in self.functions:
             raise UnknownFunction(f"no function {name!r} here; there are {', '.join(sorted(self.functions))}")
         function = self.functions[name]
         if not isinstance(function, of):
             asked = "by a query, not step by step" if isinstance(function, Function) else "step by step"
             raise UnknownFunction(f"{name} is asked {asked}")
-        if function.purpose is not purpose:
-            raise OtherPurpose(f"{name} is over reports to {function.purpose}, not to {purpose}")
+        if function.purpose is not scope.purpose:
+            raise OtherPurpose(f"{name} is over reports to {function.purpose}, not to {scope.purpose}")
+        scope.mechanism  # noqa: B018 - also a session without noise needs it: its clipping follows from it
         return function
 
 
@@ -350,7 +351,7 @@ def _session_charge(request: SessionRequest, scope: Scope) -> SessionCharge | No
         return None
     scope.check_noise(request.noise)
     law = scope.mechanism.kind, request.noise, request.steps, request.delta
-    return sampling.course(request.sampling, *law, records=records, k=document.k)
+    return sampling.session_charge(request.sampling, *law, records=records, k=document.k)
 
 
 def _records(query: Query, scope: Scope, seeds: Sequence[bytes]) -> Sequence[Records]:
@@ -398,5 +399,5 @@ def column_seed(seed: bytes, table: int, column: int) -> bytes:
     Run by helpers, and by anyone auditing them with a helper's folder. `seed`: the root of its noise.
     """
     return hashlib.sha256(
-        b"maskedlark v1 noise" + seed + table.to_bytes(4, "big") + column.to_bytes(4, "big")
+        b"maskedlark v2 noise" + seed + table.to_bytes(4, "big") + column.to_bytes(4, "big")
     ).digest()

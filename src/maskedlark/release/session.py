@@ -69,7 +69,7 @@ def batches_of(
 
     def most(step: int) -> int:
         assert course is not None
-        allowed = sampling.most_batches(request.sampling, course, request.sampling.uses(step + 1))
+        allowed = sampling.max_batches(request.sampling, course, request.sampling.uses(step + 1))
         return min(course.batches, allowed)
 
     limit = None if course is None else most

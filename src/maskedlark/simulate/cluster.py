@@ -30,10 +30,10 @@ from maskedlark.training.client import Client as TrainingClient
 from maskedlark.web import files, key_file
 from maskedlark.web.errors import NotThere
 from maskedlark.web.parameters import ParameterClient
-from maskedlark.web.remote import Patience, Remote, SignedRemote
+from maskedlark.web.remote import API, Patience, Remote, SignedRemote
 from maskedlark.wire import keys as key_configurations
 from maskedlark.wire import uploads
-from maskedlark.wire.report import Recipient
+from maskedlark.wire.hpke import SealingKey
 from maskedlark.wire.signatures import SigningKey
 
 ORIGIN = "ads.example"
@@ -66,7 +66,7 @@ class RunningHelper:
         if not self._is_known(keyring, now):
             keyring.rotate(self.identity, self.process.address, now, rng)
         with Remote(service) as remote:
-            remote.post("/v1/keys", keyring.configuration, "application/cbor", {"helper": self.name})
+            remote.post(f"{API}/keys", keyring.configuration, "application/cbor", {"helper": self.name})
 
     def _is_known(self, keyring: Keyring, now: int) -> bool:
         """Whether it has keys that are valid now and signed for its current address."""
@@ -122,7 +122,7 @@ class LocalCluster:
         origin = origin or self.origin
         signed = chain.sign(self.draft(settings, origin), self.document_keys[origin])
         with Remote(self.service.address) as remote:
-            remote.post("/v1/documents", signed.encode(), "application/json")
+            remote.post(f"{API}/documents", signed.encode(), "application/json")
         latest = self.parameters.latest(origin)
         if origin == self.origin:
             self.documents.append(latest)
@@ -140,11 +140,11 @@ class LocalCluster:
         """The helpers' identity keys, by name."""
         return {each.name: each.identity for each in self.helpers}
 
-    def recipients(self) -> tuple[Recipient, ...]:
-        """The helpers as browsers see them now."""
+    def sealing_keys(self) -> tuple[SealingKey, ...]:
+        """The helpers' keys, as browsers see them now."""
         now = SystemClock().now()
         keys = [self.parameters.keys(each.name, each.identity.verifying) for each in self.helpers]
-        return tuple(Recipient(each.helper, each.current(now)) for each in keys)
+        return tuple(each.current(now) for each in keys)
 
     def signed(self, place: int, origin: str | None = None, key: SigningKey | None = None) -> SignedRemote:
         """A signed connection to a helper, as this or another origin, for use without the client."""
@@ -157,24 +157,24 @@ class LocalCluster:
         # Not closed: the cluster owns the connection and reuses it.
         remote, stored = Remote(self.adserver.address, self.http, _UPLOAD), 0
         for batch in batches:
-            answer = remote.post("/reports", uploads.encode_batch(batch), uploads.CONTENT_TYPE)
+            answer = remote.post(f"{API}/reports", uploads.encode_batch(batch), uploads.CONTENT_TYPE)
             verdicts = uploads.decode_answers(answer, len(batch))
             if refused := [each.error for each in verdicts if each.error]:
                 raise UploadRefused(f"the ad server refused {len(refused)} reports: {refused[0]}")
             stored += len(batch)
         return stored
 
-    def freeze(self, client: Client, names: Mapping[Purpose, str]) -> None:
-        """Freeze all reports received until now that are in no other dataset, one dataset per purpose."""
+    def select(self, client: Client, names: Mapping[Purpose, str]) -> None:
+        """Select all reports received until now that are in no other dataset, one dataset per purpose."""
         end = SystemClock().now() + 1
         while SystemClock().now() < end:  # Only a second that has ended gets no more reports.
             time.sleep(0.05)
         for purpose, name in names.items():
-            client.freeze(name, 0, end, purpose)
+            client.select(name, 0, end, purpose)
 
-    def seal(self, client: Client, names: Mapping[Purpose, str]) -> dict[Purpose, Dataset]:
-        """Freeze and send the datasets: sealed at every helper."""
-        self.freeze(client, names)
+    def freeze(self, client: Client, names: Mapping[Purpose, str]) -> dict[Purpose, Dataset]:
+        """Select and send the datasets: frozen at every helper."""
+        self.select(client, names)
         return {purpose: client.send(name) for purpose, name in names.items()}
 
 
@@ -289,8 +289,8 @@ def _write_configs(made: LocalCluster, database: str, helper_settings: str, serv
         helper.config.write_text(
             f'name = "{helper.name}"\nfolder = "state"\naddress = "{helper.process.address}"\n{service}'
             f"{helper_settings}\n[origins]\n{origins}\n"
-            f"[policy]\ntrusted_helpers = {trusted}\nleast_k = 1\n"
-            f"most = {{epsilon = {MOST.epsilon}, delta = {MOST.delta}}}\n"
-            f"most_coalition = {{epsilon = {MAX_COALITION.epsilon}, delta = {MAX_COALITION.delta}}}\n"
+            f"[policy]\ntrusted_helpers = {trusted}\nmin_k = 1\n"
+            f"max_budget = {{epsilon = {MOST.epsilon}, delta = {MOST.delta}}}\n"
+            f"max_coalition = {{epsilon = {MAX_COALITION.epsilon}, delta = {MAX_COALITION.delta}}}\n"
             f"[serving]\n{serving}\n"
         )

@@ -112,24 +112,27 @@ def settings(users: Users, values: Mapping[str, Bounds], label: str | None, tag:
     ]
     if users.encoder is not None:
         decoys += [
-            f"{{tag = {_toml(tag)}, features = {_toml(row.tobytes().hex())}}}"
+            f"{{tag = {_toml(tag)}, columns = {_toml(row.tobytes().hex())}}}"
             for row in made_up(users.encoder)
         ]
         parts.append(
             f"training.adserver = {{epsilon = {said.epsilon * 0.75}, delta = {both}}}\n"
             f"training.coalition = {{epsilon = {min(MOST.epsilon, said.epsilon * 5)}, delta = {both}}}\n"
-            f'mechanisms.train = {{kind = "gaussian", noise_floor = {NOISE_FLOOR}}}\n'
+            f'mechanisms.gradient = {{kind = "gaussian", noise_floor = {NOISE_FLOOR}}}\n'
+            f'mechanisms.evaluation = {{kind = "gaussian", noise_floor = {NOISE_FLOOR}}}\n'
         )
     if values:
-        parts.append('mechanisms.aggregate = {kind = "laplace", noise_floor = 1.0}\n')
+        parts.append('mechanisms.sums = {kind = "laplace", noise_floor = 1.0}\n')
     parts.append("decoys = [\n" + "".join(f"    {each},\n" for each in decoys) + "]\n")
     if values:
         bounds = "".join(f"{_toml(name)} = [{low}, {high}]\n" for name, (low, high) in values.items())
         parts.append(f"[values]\n{bounds}")
     if users.encoder is not None:
-        of = f", of = {_toml(label)}" if label in values else ""
+        of = f", value = {_toml(label)}" if label in values else ""
         parts.append(
-            f'[models.{_toml(tag)}]\nfeatures = {len(users.encoder)}\nlabels = [{{kind = "binary"{of}}}]\n'
+            f'[models.{_toml(tag)}]\ncolumns = [{{kind = "bytes", count = {len(users.encoder)}}}]\n'
+            f'labels = [{{kind = "binary"{of}}}]\n'
+            f'encoder = "{users.encoder.digest.hex()}"\n'
         )
     return "".join(parts)
 

@@ -1,6 +1,6 @@
-"""The users' browsers report once; then a dataset per purpose is sealed at every helper.
+"""The users' browsers report once; then a dataset per purpose is frozen at every helper.
 
-Reports are kept on disk until they are sealed: after an interruption the same bytes are sent again, and the
+Reports are kept on disk until they are frozen: after an interruption the same bytes are sent again, and the
 ad server counts them once.
 """
 
@@ -39,17 +39,17 @@ class Reporting:
     progress: bool = False
 
     def run(self, client: Client) -> dict[Purpose, Dataset]:
-        """Upload and seal. Idempotent: calling it again resumes."""
+        """Upload and freeze. Idempotent: calling it again resumes."""
         there = {each.name: each for each in client.datasets()}
         purposes = self.cluster.document.purposes()
         missing = {purpose: DATASETS[purpose] for purpose in purposes if DATASETS[purpose] not in there}
         if missing:
             for purpose in purposes:
                 self._upload(purpose)
-            self.cluster.freeze(client, missing)
-        sealed = {purpose: self._sealed(client, DATASETS[purpose]) for purpose in purposes}
+            self.cluster.select(client, missing)
+        frozen = {purpose: self._frozen(client, DATASETS[purpose]) for purpose in purposes}
         shutil.rmtree(self.cluster.folder / _SPOOL, ignore_errors=True)
-        return sealed
+        return frozen
 
     def _upload(self, purpose: Purpose) -> None:
         bodies = self._made(purpose)
@@ -76,7 +76,9 @@ class Reporting:
         users, cluster = self.users, self.cluster
         several = self.processes > 1 and users.size >= _MANY
         with processes(self.processes) if several else nullcontext() as pool:
-            made = Population(cluster.document, cluster.recipients(), seen, cluster.rng, pool, self.progress)
+            made = Population(
+                cluster.document, cluster.sealing_keys(), seen, cluster.rng, pool, self.progress
+            )
             if purpose is Purpose.AGGREGATE:
                 yield from made.measure([*users.keys.values()], [*users.values.values()])
             else:
@@ -84,11 +86,11 @@ class Reporting:
                 assert users.label is not None
                 yield from made.train(self.tag, users.features, [users.label])
 
-    def _sealed(self, client: Client, name: str) -> Dataset:
+    def _frozen(self, client: Client, name: str) -> Dataset:
         dataset = next(each for each in client.datasets() if each.name == name)
-        if dataset.state is DatasetState.SEALED:
+        if dataset.state is DatasetState.FROZEN:
             return dataset
-        if dataset.state is not DatasetState.FROZEN:  # It cannot be queried.
+        if dataset.state is not DatasetState.SELECTED:  # It cannot be queried.
             raise OtherSimulation(f"dataset {name} is {dataset.state}: give another folder")
         with bars(self.progress, transient=True) as progress:
             return client.send(name, progress)

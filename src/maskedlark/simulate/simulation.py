@@ -1,4 +1,4 @@
-"""The whole workflow on a user's own table: real services, reports over HTTP, two sealed datasets.
+"""The whole workflow on a user's own table: real services, reports over HTTP, two frozen datasets.
 
     with simulate.start(table, keys=["campaign"], values={"bought": (0, 1)}, label="bought") as simulation:
         with simulation.client() as client:
@@ -48,7 +48,7 @@ class Simulation(AbstractContextManager["Simulation"]):
 
     cluster: LocalCluster
     encoder: Encoder | None
-    sealed: Mapping[Purpose, Dataset]
+    frozen: Mapping[Purpose, Dataset]
     _until: ExitStack
 
     @property
@@ -68,8 +68,8 @@ class Simulation(AbstractContextManager["Simulation"]):
 
     @property
     def datasets(self) -> dict[Purpose, str]:
-        """The sealed datasets by name: "measured" to aggregate, "trained" to train."""
-        return {purpose: each.name for purpose, each in self.sealed.items()}
+        """The frozen datasets by name: "measured" to aggregate, "trained" to train."""
+        return {purpose: each.name for purpose, each in self.frozen.items()}
 
     def client(self) -> Client:
         """The ad server's client: to query, to train, to evaluate."""
@@ -104,7 +104,7 @@ def start(
     say: Say | None = None,
     rng: Randomness | None = None,
 ) -> Simulation:
-    """Start a parameter service, helpers and an ad server; let each row's browser report; seal two datasets.
+    """Start a parameter service, helpers and an ad server; each row's browser reports; freeze two datasets.
 
     `values` are integers with their public bounds; `label` is 0 or 1; features are the other columns, unless
     named or left out. By default k is 100, and less below 1,000 rows. `epsilon` is the lifetime budget of a
@@ -130,11 +130,11 @@ def start(
         # Only now: after refused settings, the folder can be used with corrected ones.
         files.write(place / _SIMULATION, json.dumps(now).encode())
         with running.client() as client:
-            sealed = Reporting(running, people, tag, processes, shown).run(client)
+            frozen = Reporting(running, people, tag, processes, shown).run(client)
         if people.encoder is not None:
-            records = sealed[Purpose.TRAIN].records or 0
+            records = frozen[Purpose.TRAIN].records or 0
             drafts.hand_over(place, running.document, tag, records, said.delta, people.encoder.to_json())
-        made = Simulation(running, people.encoder, sealed, stack.pop_all())
+        made = Simulation(running, people.encoder, frozen, stack.pop_all())
     atexit.register(made.stop)
     return made
 
@@ -184,7 +184,7 @@ def _place(folder: str | Path | None, stack: ExitStack) -> Path:
 
 
 def _same(place: Path, now: Mapping[str, object]) -> None:
-    """Refuse a folder of another simulation, whose reports are already sealed."""
+    """Refuse a folder of another simulation, whose reports are already frozen."""
     path = place / _SIMULATION
     if not path.exists():
         return

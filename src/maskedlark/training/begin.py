@@ -24,6 +24,7 @@ from maskedlark.training import plan as plans
 from maskedlark.training.checkpoint import Run
 from maskedlark.training.errors import OtherRun
 from maskedlark.training.plan import PrivacyTarget, TrainingPlan
+from maskedlark.training.predictor import check_encoder
 from maskedlark.training.training import CHECKPOINT_EVERY, Training
 
 
@@ -51,7 +52,7 @@ def begin(
     fraction: int = 20,
     depth: int = 0,
 ) -> Training:
-    """A run over these sealed datasets (default: all). Nothing is charged until it is iterated.
+    """A run over these frozen datasets (default: all). Nothing is charged until it is iterated.
 
     `home` gives access to datasets and helpers: the ad server's client, or a run in memory. `sampling_rate`
     draws each record independently; `batches` splits all records into that many, anew after each pass;
@@ -63,14 +64,15 @@ def begin(
         (checkpoint_every < 1, f"checkpoint_every={checkpoint_every}: a checkpoint is after 1 step or more"),
     )
     drawn = plans.drawn(sampling_rate, batches, sampling, held_out)
-    document, digests = home.sealed_to_train(datasets)
-    network = networks.network(model, networks.losses(loss, model), document.trained(tag).features)
+    document, digests = home.frozen_to_train(datasets)
+    network = networks.network(model, networks.losses(loss, model), described.byte_features(document, tag))
+    check_encoder(document.trained(tag), encoder)
     fits = sample is None or (sample.dtype == np.uint8 and sample.shape[1:] == (network.features,))
     plans.refuse((not fits, f"a sample is rows of {network.features} bytes, as the encoder makes them"))
     clip = described.clip(document, tag, fraction, depth)
     records, helpers = home.records(document, digests, tag), len(document.helpers)
     target = PrivacyTarget(noise, epsilon, delta, against)
-    course = plans.course(document, tag, drawn, steps, target, records)
+    course = plans.session_charge(document, tag, drawn, steps, target, records)
     traffic = helpers * (weights.size(network, bits) + field.BYTES * network.size)
     planned = TrainingPlan(course, drawn, steps, records, clip.psi, network.size, helpers, traffic)
     sent = described.describe(network, fraction, depth)

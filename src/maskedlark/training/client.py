@@ -13,13 +13,13 @@ class Client(client.Client):
     """Measures and trains for one origin."""
 
     def training(self, model: Any, **options: Any) -> "Training":  # noqa: ANN401 - torch's, not loaded here
-        """A training run over sealed datasets: see `maskedlark.training.begin.begin`. Needs torch."""
+        """A training run over frozen datasets: see `maskedlark.training.begin.begin`. Needs torch."""
         from maskedlark.training.begin import begin  # noqa: PLC0415 - measuring needs no torch
 
         return begin(self, model, **options)
 
     def evaluate(self, model: Any, **options: Any) -> "Evaluated":  # noqa: ANN401 - as above
-        """How good a model is on sealed datasets: see `maskedlark.training.evaluating.evaluate`."""
+        """How good a model is on frozen datasets: see `maskedlark.training.evaluating.evaluate`."""
         from maskedlark.training.evaluating import evaluate  # noqa: PLC0415 - as above
 
         return evaluate(self, model, **options)

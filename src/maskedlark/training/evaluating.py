@@ -27,7 +27,7 @@ from maskedlark.functions.evaluation import DescribedScale, Evaluation, Evaluati
 from maskedlark.training import network as networks
 from maskedlark.training import plan as plans
 from maskedlark.training.metrics import Binary, Classes, Floats, LabelMeasures, Values
-from maskedlark.training.predictor import Predictor
+from maskedlark.training.predictor import Predictor, check_encoder
 from maskedlark.training.training import Training
 
 BUCKETS = 20
@@ -73,10 +73,12 @@ def evaluate(
     share = 0.0 if part == "all" else share if held_out is None else held_out
     lacking = part != "all" and not 0 < share < 1
     plans.refuse((lacking, f"part={part!r} goes with held_out, the share that the run kept out of batches"))
-    document, _ = client.sealed_to_train(datasets)
+    document, _ = client.frozen_to_train(datasets)
     declared = document.trained(asked.tag)
+    check_encoder(declared, asked.encoder)
     spaces = [label.space() for label in declared.labels]
-    network = networks.network(asked.model, networks.losses(asked.loss, asked.model), declared.features)
+    features = described.byte_features(document, asked.tag)
+    network = networks.network(asked.model, networks.losses(asked.loss, asked.model), features)
     sent = networks.quantised(network, asked.model, rows if sample is None else sample, bits)
     arguments = EvaluationArguments(
         tag=asked.tag,
@@ -98,7 +100,7 @@ def _asked(
         if loss is None or tag is None:
             raise BadArguments("a bare module does not say what it was trained for: give loss and tag")
         return Predictor(model, loss, tag), 0.0, None
-    asked = Predictor(model.model, loss or model.loss, tag or model.tag)
+    asked = Predictor(model.model, loss or model.loss, tag or model.tag, model.encoder)
     if isinstance(model, Training):
         return asked, model.planned.sampling.held_out, model.sample
     return asked, 0.0, None

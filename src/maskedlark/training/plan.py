@@ -6,11 +6,11 @@ from typing import Any
 
 from rich.filesize import decimal
 
-from maskedlark.core.purpose import Purpose
 from maskedlark.dp import calibration, sampling
 from maskedlark.dp.sampling import Sampling
 from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, coalition_epsilon
 from maskedlark.errors import BadArguments, NoiseTooSmall, NotDeclared
+from maskedlark.functions.model import GRADIENT
 from maskedlark.parameters import randomised
 from maskedlark.parameters.document import Document
 from maskedlark.training.errors import OverCeiling
@@ -37,7 +37,7 @@ class PrivacyTarget:
 class TrainingPlan:
     """A run as it will be charged."""
 
-    course: SessionCharge | None
+    session_charge: SessionCharge | None
     """None if labels were randomised in the browser."""
     sampling: Sampling
     steps: int
@@ -54,17 +54,17 @@ class TrainingPlan:
     @property
     def noise(self) -> float | None:
         """The noise multiplier, in units of 2 ψ."""
-        return None if self.course is None else self.course.noise
+        return None if self.session_charge is None else self.session_charge.noise
 
     @property
     def epsilon(self) -> float:
         """The ε against the ad server alone."""
-        return 0.0 if self.course is None else adserver_epsilon(self.course)
+        return 0.0 if self.session_charge is None else adserver_epsilon(self.session_charge)
 
     @property
     def coalition_epsilon(self) -> float:
         """The ε against the ad server with all helpers but one, or a curious helper, who know the batches."""
-        return 0.0 if self.course is None else coalition_epsilon(self.course)
+        return 0.0 if self.session_charge is None else coalition_epsilon(self.session_charge)
 
     @property
     def batch(self) -> float:
@@ -74,15 +74,17 @@ class TrainingPlan:
     @property
     def deviation(self) -> float:
         """The standard deviation of all helpers' noise in one number of a step's mean gradient."""
-        if self.course is None:
+        if self.session_charge is None:
             return 0.0
-        scale = math.sqrt(2) if self.course.mechanism == "laplace" else 1.0
-        return scale * self.course.noise * 2 * self.bound * math.sqrt(self.helpers) / self.batch
+        scale = math.sqrt(2) if self.session_charge.mechanism == "laplace" else 1.0
+        return scale * self.session_charge.noise * 2 * self.bound * math.sqrt(self.helpers) / self.batch
 
     @property
     def signal(self) -> float:
         """The largest norm of a step's mean gradient, divided by the norm of its noise."""
-        return math.inf if self.course is None else self.bound / (self.deviation * math.sqrt(self.size))
+        return (
+            math.inf if self.session_charge is None else self.bound / (self.deviation * math.sqrt(self.size))
+        )
 
     @property
     def seconds(self) -> float:
@@ -99,9 +101,9 @@ class TrainingPlan:
             "noise": self.noise,
             "epsilon": self.epsilon,
             "coalition_epsilon": self.coalition_epsilon,
-            "delta": 0.0 if self.course is None else self.course.delta,
+            "delta": 0.0 if self.session_charge is None else self.session_charge.delta,
             "deviation": self.deviation,
-            "signal": None if self.course is None else self.signal,
+            "signal": None if self.session_charge is None else self.signal,
             "bytes_a_step": self.bytes_a_step,
             "seconds": self.seconds,
         }
@@ -113,12 +115,12 @@ class TrainingPlan:
         return "\n".join([drawn, *self._charged(), taken])
 
     def _charged(self) -> list[str]:
-        if self.course is None:
+        if self.session_charge is None:
             return ["labels were randomised in the browser: no noise is added, and nothing is charged"]
         return [
             f"ε = {self.epsilon:.3g} against the ad server alone, {self.coalition_epsilon:.3g} against it "
-            f"with all helpers but one; δ = {self.course.delta:.3g}",
-            f"noise {self.course.noise:g} times the sensitivity at each of {self.helpers} helpers: "
+            f"with all helpers but one; δ = {self.session_charge.delta:.3g}",
+            f"noise {self.session_charge.noise:g} times the sensitivity at each of {self.helpers} helpers: "
             f"{self.deviation:.3g} on every number of a mean gradient, which is at most {self.bound:g} long; "
             f"signal to noise at most {self.signal:.3g} a step",
         ]
@@ -164,7 +166,7 @@ def expected_batch(drawn: Sampling, records: int) -> float:
     return max(1.0, left / (drawn.batches or 1) if drawn.rate is None else left * drawn.rate)
 
 
-def course(
+def session_charge(
     document: Document, tag: str, drawn: Sampling, steps: int, target: PrivacyTarget, records: int
 ) -> SessionCharge | None:
     """The session's charge, from its noise or from the ε it may cost. Checks both ceilings."""
@@ -175,7 +177,7 @@ def course(
         (open_, "give the noise, or the epsilon that it may cost: one follows from the other"),
         (other, f"against {target.against!r}: an epsilon is against 'adserver' or 'coalition'"),
     )
-    ceilings, mechanism = document.training, document.mechanisms[Purpose.TRAIN.value]
+    ceilings, mechanism = document.training, document.mechanism(GRADIENT)
     assert ceilings is not None, "a document with models has ceilings"
     # Half of a model's δ is for sessions.
     delta = ceilings.adserver.delta / len(document.models) / 2 if target.delta is None else target.delta
@@ -185,7 +187,9 @@ def course(
             noise = max(_noise(drawn, mechanism.kind, steps, delta, target), mechanism.noise_floor)
         if noise < mechanism.noise_floor:
             raise NoiseTooSmall(f"noise {noise:g} is below the declared {mechanism.noise_floor:g}")
-        course = sampling.course(drawn, mechanism.kind, noise, steps, delta, records=records, k=document.k)
+        course = sampling.session_charge(
+            drawn, mechanism.kind, noise, steps, delta, records=records, k=document.k
+        )
     except NotDeclared as error:
         raise BadArguments(str(error)) from None
     _check(course, drawn, target, document, records)

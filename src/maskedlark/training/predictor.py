@@ -16,9 +16,10 @@ from pydantic import Field, ValidationError
 from torch import nn
 
 from maskedlark.core.declared import MAX_NAMES
+from maskedlark.errors import BadArguments
 from maskedlark.exact.network import FEATURE_EXPONENT
 from maskedlark.features.encoder import Encoder
-from maskedlark.parameters.settings import Settings
+from maskedlark.parameters.settings import Settings, TrainedModel
 from maskedlark.training import network as networks
 from maskedlark.training.checkpoint import UNREADABLE, read_saved
 from maskedlark.training.errors import NotAModel
@@ -84,6 +85,15 @@ class Predictor:
         said = _Said(losses=networks.names(self.loss), tag=self.tag, encoder=encoder)  # type: ignore[arg-type]
         torch.save({"said": said.model_dump_json(), "state": self.model.state_dict()}, held)
         files.write(Path(path), held.getvalue())
+
+
+def check_encoder(declared: TrainedModel, encoder: Encoder | None) -> None:
+    """Refuse another encoder than the document names: its bytes are not those that browsers sent."""
+    if encoder is not None and declared.encoder not in (None, encoder.digest.hex()):
+        raise BadArguments(
+            f"{declared.tag} is declared with the encoder {str(declared.encoder)[:8]}…, and this one is "
+            f"{encoder.digest.hex()[:8]}…: take that of the features, or declare this one in a new document"
+        )
 
 
 def load(path: str | Path, model: nn.Module) -> Predictor:

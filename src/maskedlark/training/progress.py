@@ -55,9 +55,9 @@ def cost(plan: TrainingPlan, used: int) -> str:
 
     It changes only each quarter, so it is computed four times per run: an ε takes a fraction of a second.
     """
-    if plan.course is None:
+    if plan.session_charge is None:
         return "nothing charged"
-    kept = sampling.closed(plan.sampling, plan.course, used)
+    kept = sampling.closed(plan.sampling, plan.session_charge, used)
     alone, together = adserver_epsilon(kept), coalition_epsilon(kept)
     return (
         f"ε {alone:.3g} of {plan.epsilon:.3g} ({together:.3g} of {plan.coalition_epsilon:.3g} with helpers)"

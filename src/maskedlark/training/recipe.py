@@ -1,7 +1,7 @@
 """A run described in TOML, read by `maskedlark train` and `maskedlark evaluate`. Run by the ad server.
 
 adserver = "adserver.toml"              # paths are relative to the file
-datasets = ["2026-11-14"]               # left out: all that are sealed
+datasets = ["2026-11-14"]               # left out: all that are frozen
 tag = "ConversionModel11005"
 model = "model.py:build"                # a function that makes the torch model; or an ONNX file
 loss = "bce"

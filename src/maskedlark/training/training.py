@@ -131,7 +131,7 @@ class Training:
         quantised = self.quantised()
         total = self._sum(number, weights.encode(quantised), chosen)
         size = sum(stop - start for start, stop in chosen) or self.planned.batch
-        unit = randomised.UNIT if self.planned.course is None else 1
+        unit = randomised.UNIT if self.planned.session_charge is None else 1
         return lift(self.network, quantised, self.clip, total) / (size * unit)
 
     def _sum(self, number: int, body: bytes, chosen: Ranges) -> FieldArray:

@@ -20,9 +20,9 @@ class Room:
     before the end, cannot keep out the others.
     """
 
-    def __init__(self, most_bytes: int, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, max_bytes: int, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._free = most_bytes
+        self._free = max_bytes
         self._coming: dict[Place, None] = {}
         """In order of arrival."""
 
@@ -76,29 +76,29 @@ class Place:
         if self._clock is not None:
             self._clock.reschedule(0)
 
-    async def fill(self, chunks: AsyncIterable[bytes], most_bytes: int, within_s: float) -> bytes:
+    async def fill(self, chunks: AsyncIterable[bytes], max_bytes: int, within_s: float) -> bytes:
         """The whole body, once it has all arrived."""
         body = bytearray()
         async with asyncio.timeout(within_s) as self._clock:
             async for chunk in chunks:
-                if len(body) + len(chunk) > most_bytes:
-                    raise _too_large(most_bytes)
+                if len(body) + len(chunk) > max_bytes:
+                    raise _too_large(max_bytes)
                 self._room.take(self, len(chunk))
                 body += chunk
         self._room.came(self)
         return bytes(body)
 
 
-async def read(request: Request, most_bytes: int, within_s: float, place: Place) -> bytes:
+async def read(request: Request, max_bytes: int, within_s: float, place: Place) -> bytes:
     """The request's body. Run by every service."""
     # If the header states a size, refuse before a byte is read; if not, while reading.
-    if _promised(request) > most_bytes:
-        raise _too_large(most_bytes)
+    if _promised(request) > max_bytes:
+        raise _too_large(max_bytes)
     # Decompressing would turn a few bytes into many, at our cost.
     if request.headers.get("content-encoding", "identity") != "identity":
         raise WrongContentType("send it as it is, not compressed")
     try:
-        body = await place.fill(request.stream(), most_bytes, within_s)
+        body = await place.fill(request.stream(), max_bytes, within_s)
     except TimeoutError:
         if place.gave_way:
             raise _no_room() from None
@@ -124,8 +124,8 @@ def _promised(request: Request) -> int:
     return int(length) if length.isascii() and length.isdigit() and len(length) < 20 else 0
 
 
-def _too_large(most_bytes: int) -> BodyTooLarge:
-    return BodyTooLarge(f"a body has at most {most_bytes} bytes; send less at once")
+def _too_large(max_bytes: int) -> BodyTooLarge:
+    return BodyTooLarge(f"a body has at most {max_bytes} bytes; send less at once")
 
 
 def _no_room() -> TooManyUploads:

@@ -73,9 +73,9 @@ class Serving(PartyConfig):
     certificate_key: Path | None = Field(
         default=None, description='its private key, in PEM, without password: certificate_key = "tls/key.pem"'
     )
-    most_connections: Annotated[int, Field(ge=1, le=1 << 20)] = Field(
+    max_connections: Annotated[int, Field(ge=1, le=1 << 20)] = Field(
         default=1024,
-        description="at once; then who keeps us waiting longest is cut off: most_connections = 1024",
+        description="at once; then who keeps us waiting longest is cut off: max_connections = 1024",
     )
     idle_s: Annotated[float, Field(gt=0, le=3600)] = Field(
         default=15.0, description="seconds in which a connection must have asked something: idle_s = 15"

@@ -24,7 +24,7 @@ class UnknownDataset(NotThere):
 
 
 class DatasetLost(NotThere):
-    """The dataset was sealed, and lost with the helper's disk. Its reports are in no other."""
+    """The dataset was frozen, and lost with the helper's disk. Its reports are in no other."""
 
 
 class UnknownChunk(NotThere):
@@ -44,11 +44,11 @@ class NotNamed(NotOurs):
 
 
 class DatasetRefused(MaskedLarkError):
-    """Something that a dataset in its state does not allow."""
+    """The state of the dataset does not allow this."""
 
 
 class DatasetConflict(DatasetRefused):
-    """A dataset of this name is there with another document, or for another purpose."""
+    """A dataset of this name is there, of another document, purpose or attempt."""
 
 
 class ChunkConflict(DatasetRefused):
@@ -56,27 +56,27 @@ class ChunkConflict(DatasetRefused):
 
 
 class ChunksMissing(DatasetRefused):
-    """The seal does not name exactly the chunks that were received."""
+    """The request to freeze does not name exactly the chunks that were received."""
 
 
 class NotAccepted(DatasetRefused):
-    """The seal names parts that this helper has not accepted."""
+    """The request to freeze names parts that this helper has not accepted."""
 
 
-class TooFewToSeal(DatasetRefused):
-    """A dataset of fewer than k records: abort it, and send its reports with others."""
+class TooFewToFreeze(DatasetRefused):
+    """The dataset has fewer than k records: abort it, and send its reports with others."""
 
 
-class SealMismatch(DatasetRefused):
-    """Another helper found another dataset. Nothing was sealed."""
+class FreezeMismatch(DatasetRefused):
+    """This helper computes another digest than the one it was asked to freeze. Nothing was frozen."""
 
 
 class NoSeed(DatasetRefused):
     """The helpers of the dataset share no seed yet: get it from the first helper, and relay it."""
 
 
-class AlreadySealed(DatasetRefused):
-    """The dataset is sealed, and never changes."""
+class AlreadyFrozen(DatasetRefused):
+    """The dataset is frozen, and never changes."""
 
 
 class BadRequest(MaskedLarkError):
@@ -84,7 +84,7 @@ class BadRequest(MaskedLarkError):
 
 
 class RequestRefused(MaskedLarkError):
-    """A request that this helper cannot tell to be an ad server's, and to itself."""
+    """The request cannot be verified as an ad server's, for this helper."""
 
 
 class UnsignedRequest(RequestRefused):

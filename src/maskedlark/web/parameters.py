@@ -22,7 +22,7 @@ from maskedlark.parameters.document import Document
 from maskedlark.web import pages
 from maskedlark.web.caches import ChainCache, KeyCache
 from maskedlark.web.errors import NotThere, ServiceAway, StrangeAnswer, UnknownDocument, UnknownOrigin
-from maskedlark.web.remote import ClosesOnExit, Remote
+from maskedlark.web.remote import API, ClosesOnExit, Remote
 from maskedlark.wire.keys import KeyConfiguration
 from maskedlark.wire.signatures import VerifyingKey
 
@@ -67,15 +67,23 @@ class ParameterClient(ClosesOnExit):
     def chain(self, origin: str) -> list[Document]:
         """Every document of an origin, oldest first, including expired ones; at least one."""
         with self._lock:
+            try:
+                if not self._is_fresh(f"origin {origin}"):
+                    return self.chain_now(origin)
+            except ServiceAway:
+                if not self._known(origin).documents:
+                    raise
             known = self._known(origin)
             known.refuse_forked()
-            if not self._is_fresh(f"origin {origin}"):
-                try:
-                    self._advance(known)
-                    self._asked[f"origin {origin}"] = self._clock.now()
-                except ServiceAway:
-                    if not known.documents:
-                        raise
+            return list(known.documents)
+
+    def chain_now(self, origin: str) -> list[Document]:
+        """The same as the service has it now; raises if it is unavailable."""
+        with self._lock:
+            known = self._known(origin)
+            known.refuse_forked()
+            self._advance(known)
+            self._asked[f"origin {origin}"] = self._clock.now()
             return list(known.documents)
 
     def signed_chain(self, origin: str) -> list[Signed]:
@@ -134,7 +142,7 @@ class ParameterClient(ClosesOnExit):
 
     def _newest(self, known: ChainCache) -> Signed:
         try:
-            return chain.decode(self._remote.get(f"/v1/origins/{known.origin}/documents/latest"))
+            return chain.decode(self._remote.get(f"{API}/origins/{known.origin}/documents/latest"))
         except NotThere:
             if known.documents:
                 raise RolledBack(
@@ -144,7 +152,7 @@ class ParameterClient(ClosesOnExit):
             raise
 
     def _page(self, origin: str, after: int) -> pages.Page:
-        path = f"/v1/origins/{origin}/documents"
+        path = f"{API}/origins/{origin}/documents"
         return pages.decode_page(self._remote.get(path, {"after": after}))
 
     def _compare(self, known: ChainCache, fault: BadSignature | BrokenChain) -> NoReturn:
@@ -165,7 +173,7 @@ class ParameterClient(ClosesOnExit):
 
     def _fetch(self, digest: bytes) -> Document:
         """Fetch a document that no chain of ours has, and bring its origin's chain up to it."""
-        signed = chain.decode(self._remote.get(f"/v1/documents/{digest.hex()}"))
+        signed = chain.decode(self._remote.get(f"{API}/documents/{digest.hex()}"))
         if hashlib.sha256(signed.body).digest() != digest:
             raise StrangeAnswer("the service answered with another document than the one asked for")
         origin, version = signed.names()
@@ -185,7 +193,7 @@ class ParameterClient(ClosesOnExit):
         if before is not None and self._is_fresh(asking):
             return before
         try:
-            configuration = cached.accept(self._remote.get("/v1/keys", {"helper": cached.helper}))
+            configuration = cached.accept(self._remote.get(f"{API}/keys", {"helper": cached.helper}))
         except (ServiceAway, NotThere) as error:
             if before is None:
                 raise

@@ -71,7 +71,6 @@ STATUS: dict[type[MaskedLarkError], int] = {
     errors.NotDeclared: 422,
     errors.WeakKey: 422,
     errors.Refused: 422,
-    errors.DoesNotFit: 422,
     errors.FieldOverflow: 422,
     errors.ReleaseRefused: 422,
     storage_errors.StorageUnavailable: 503,

@@ -18,6 +18,8 @@ from maskedlark.web.errors import ServiceAway, StrangeAnswer
 from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.wire.signatures import SigningKey
 
+API = "/v2"
+"""What paths of every service begin with, except those that operators ask: health and metrics."""
 MAX_ANSWER = 8 << 20
 TIMEOUT_S = 10.0
 CONNECT_S = 10.0
@@ -32,7 +34,7 @@ UrlQuery = dict[str, str | int]
 class Patience:
     """How much of an answer a client reads, and how long it waits."""
 
-    most_bytes: int = MAX_ANSWER
+    max_bytes: int = MAX_ANSWER
     """Per answer."""
     timeout_s: float = TIMEOUT_S
     """Without a byte from a connected service, so also how long it may compute before it answers."""
@@ -188,7 +190,7 @@ def bounded(answer: httpx.Response, end: float, patience: Patience) -> bytes:
         if time.monotonic() > end:
             raise ServiceAway(f"the service took over {patience.within_s:g} seconds to answer; try again")
         size += len(part)
-        if size > patience.most_bytes:
-            raise StrangeAnswer(f"the service answered with more than {patience.most_bytes} bytes")
+        if size > patience.max_bytes:
+            raise StrangeAnswer(f"the service answered with more than {patience.max_bytes} bytes")
         parts.append(part)
     return b"".join(parts)

@@ -4,7 +4,7 @@
     Content-Digest: sha-256=:…:
     Maskedlark-Origin: ads.example
     Maskedlark-Helper: helper-0
-    Signature-Input: sig1=("@method" …);created=…;keyid="…";alg="ed25519";tag="maskedlark-v1"
+    Signature-Input: sig1=("@method" …);created=…;keyid="…";alg="ed25519";tag="maskedlark-v2"
     Signature: sig1=:…:
 
 The RFCs allow many forms; here every header occurs once and in one form, so nothing is left to interpret.
@@ -53,7 +53,7 @@ _HEADERS = (*COMPONENTS[3:], "signature-input", "signature")
 _TEXT = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 """Printable ASCII without spaces around it: one line of the base cannot be made to look like two."""
 _LISTED = "(" + " ".join(f'"{name}"' for name in COMPONENTS) + ")"
-_SAID = ';created={};keyid="{}";alg="ed25519";tag="maskedlark-v1"'
+_SAID = ';created={};keyid="{}";alg="ed25519";tag="maskedlark-v2"'
 """With `_LISTED`, the signature parameters (RFC 9421, 2.3): components and metadata."""
 _INPUT = re.compile("sig1=" + re.escape(_LISTED) + _SAID.format("(0|[1-9][0-9]{0,14})", "([0-9a-f]{64})"))
 _SIGNATURE = re.compile(r"sig1=:([A-Za-z0-9+/]+=*):")

@@ -55,7 +55,7 @@ class _Server(uvicorn.Server):
         super().__init__(_config(app, settings))
         self._state = app.state
         self._settings = settings
-        self._limiter = ConnectionLimiter(_places(settings.most_connections), settings.idle_s)
+        self._limiter = ConnectionLimiter(_places(settings.max_connections), settings.idle_s)
         self._secured = None
         if settings.certificate is not None and settings.certificate_key is not None:
             self._secured = certificate.context(settings.certificate, settings.certificate_key)
@@ -149,7 +149,7 @@ def _places(wanted: int) -> int:
     if hard == resource.RLIM_INFINITY or wanted + OTHER_FILES <= hard:
         return wanted
     most = max(1, hard - OTHER_FILES)
-    _log.warning("only %d files may be open: most_connections is %d, not %d", hard, most, wanted)
+    _log.warning("only %d files may be open: max_connections is %d, not %d", hard, most, wanted)
     return most
 
 

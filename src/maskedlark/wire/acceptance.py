@@ -2,14 +2,12 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from maskedlark.clock import SECONDS_AN_HOUR, hour_of
-from maskedlark.errors import FromTheFuture, OtherOrigin, OtherParameters, PastLifetime
-from maskedlark.wire.columns import HASH_BYTES
-from maskedlark.wire.report import ID_BYTES, Opener, PublicPart
+from maskedlark.errors import DecodeError, FromTheFuture, PastLifetime, Refused
 
 MAX_HOURS_AHEAD = 48
 """Clocks differ by less than two days."""
@@ -20,50 +18,26 @@ with its oldest report."""
 
 @dataclass(frozen=True)
 class Terms:
-    """A dataset's ad server, document and report lifetime, and the current time."""
+    """The lifetime of a dataset's reports, and the current time."""
 
-    origin: str
-    parameters: bytes
-    """The digest of the parameter document."""
     lifetime_s: int
     now: int
     """Seconds since 1970. One time for all parts of a dataset, so that their order does not matter."""
 
     @property
-    def least_life_s(self) -> int:
-        """What must be left of a report's lifetime."""
-        return min(MIN_LIFE_S, self.lifetime_s // 4)
+    def hours(self) -> range:
+        """The hours that a report may be of."""
+        least_life_s = min(MIN_LIFE_S, self.lifetime_s // 4)
+        # Of the hour's end plus lifetime, more than the least must be left.
+        first = (self.now + least_life_s - self.lifetime_s) // SECONDS_AN_HOUR
+        return range(first, hour_of(self.now) + MAX_HOURS_AHEAD + 1)
 
-    def check(self, public: PublicPart) -> None:
-        """Refuse a report of another dataset, or one that is too old."""
-        if public.origin != self.origin:
-            raise OtherOrigin("a report for another ad server than the dataset's")
-        if public.parameters != self.parameters:
-            raise OtherParameters("a report made under another parameter document than the dataset's")
-        left_s = (public.hour + 1) * SECONDS_AN_HOUR + self.lifetime_s - self.now
-        if left_s <= self.least_life_s:
-            raise PastLifetime(f"a report of hour {public.hour}, older than its document lets reports come")
-        if public.hour > hour_of(self.now) + MAX_HOURS_AHEAD:
-            raise FromTheFuture(f"a report of hour {public.hour}, more than {MAX_HOURS_AHEAD} ahead of us")
-
-
-@dataclass(frozen=True)
-class DatasetOpener(Opener):
-    """Opens a helper's parts of one dataset. Refuses reports that do not meet its terms."""
-
-    terms: Terms
-
-    def check(self, public: PublicPart) -> None:
-        """Check the purpose, then the dataset's terms."""
-        super().check(public)
-        self.terms.check(public)
-
-    @cached_property
-    def example(self) -> PublicPart:
-        """A public part from which all others differ only in id, hour and column hash."""
-        return PublicPart(
-            bytes(ID_BYTES), 0, self.terms.origin, self.purpose, self.terms.parameters, bytes(HASH_BYTES)
-        )
+    def check(self, hour: int) -> None:
+        """Refuse a report that is too old, or too far ahead."""
+        if hour < self.hours.start:
+            raise PastLifetime(f"a report of hour {hour}, older than its document lets reports come")
+        if hour >= self.hours.stop:
+            raise FromTheFuture(f"a report of hour {hour}, more than {MAX_HOURS_AHEAD} ahead of us")
 
 
 class Verdicts:
@@ -74,9 +48,17 @@ class Verdicts:
         """One boolean per part: True until it is refused."""
         self._errors: dict[int, str] = {}
 
-    def refuse(self, part: int, error: Exception) -> None:
-        """Record why a part is not used; only the first reason counts."""
-        self.accepted[part], self._errors[part] = False, type(error).__name__
+    def refuse(self, part: int, error: type[DecodeError | Refused]) -> None:
+        """Record why a part is not used."""
+        self.accepted[part], self._errors[part] = False, error.__name__
+
+    def keep(
+        self, parts: NDArray[np.intp], valid: NDArray[np.bool_], error: type[DecodeError | Refused]
+    ) -> NDArray[np.intp]:
+        """Of these parts, those that are valid; the others are refused with this error."""
+        for part in parts[~valid].tolist():
+            self.refuse(part, error)
+        return parts[valid]
 
     @property
     def refused(self) -> Counter[str]:

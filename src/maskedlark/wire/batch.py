@@ -1,104 +1,76 @@
 """Makes many reports at once, for a population of browsers. (A helper opens many in `decrypt.py`.)
 
-Arithmetic is done for the whole batch; only encoding and one HPKE call per payload loop over records.
+Arithmetic and layout are done for the whole batch; only a hash and one HPKE call per payload loop over
+records.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from maskedlark.core import sharing
-from maskedlark.core.declared import Measure
 from maskedlark.core.field import FieldArray
-from maskedlark.core.purpose import Purpose
+from maskedlark.core.sharing import ByteRows
 from maskedlark.errors import NotDeclared
 from maskedlark.randomness import Randomness, SystemRandomness
-from maskedlark.wire import columns, payload, report
-from maskedlark.wire.columns import SALT_BYTES, AggregateColumns, Key, TrainColumns, check_keys
-from maskedlark.wire.report import ID_BYTES, PublicPart, Recipient
+from maskedlark.wire import columns
+from maskedlark.wire.columns import SALT_BYTES
+from maskedlark.wire.hpke import SealingKey
+from maskedlark.wire.report import ID_BYTES, Head, ReportLayout
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """What all reports of a batch have in common: document, recipients, size."""
+    """What all reports of a batch have in common: their layout, and the key of every helper."""
 
-    origin: str
-    purpose: Purpose
-    parameters: bytes
-    recipients: tuple[Recipient, ...]
-    size: int
+    layout: ReportLayout
+    keys: tuple[SealingKey, ...]
 
     def __post_init__(self) -> None:
-        names, keys = {each.name for each in self.recipients}, {each.key for each in self.recipients}
-        if min(len(names), len(keys)) < len(self.recipients):
+        if len(self.keys) != len(self.layout.helpers):
+            raise NotDeclared(f"{len(self.keys)} keys for {len(self.layout.helpers)} helpers")
+        if min(len(set(self.keys)), len(set(self.layout.helpers))) < len(self.keys):
             raise NotDeclared("two helpers with one name or one key: one party would hold two shares")
 
 
-def train_columns(
-    tag: str, features: NDArray[np.uint8], candidates: Sequence[NDArray[np.int64]]
+def seal(
+    envelope: Envelope,
+    place: int,
+    shown: ByteRows,
+    secrets: FieldArray,
+    hours: Sequence[int],
+    rng: Randomness,
 ) -> list[bytes]:
-    """The open columns of training records, encoded. Run by browsers."""
-    if features.dtype != np.uint8 or features.ndim != 2:
-        raise NotDeclared(
-            f"features are bytes, an array (n, d) of uint8, not {features.ndim}-d of {features.dtype}"
-        )
-    check_records([len(shown) for shown in candidates], len(features))
-    rows, width = features.tobytes(), features.shape[1]
-    labels = zip(*[map(tuple, shown.tolist()) for shown in candidates], strict=True)
+    """Reports of many records of one declaration, by its place in the layout. Run by a population."""
+    if not len(shown) == len(secrets) == len(hours):
+        raise NotDeclared("every record has columns, a secret and an hour; they differ in number")
+    layout, records = envelope.layout, len(secrets)
+    ids = sharing.random_rows(records, ID_BYTES, rng)
+    salted = np.concatenate([sharing.random_rows(records, SALT_BYTES, rng), shown], axis=1)
+    shares = sharing.split(secrets, ids, layout.purpose, len(layout.helpers), rng)
+    heads = _heads(layout, ids, salted, hours)
+    reports = [[layout.prefix + head] for head in heads]
+    for helper, carried in enumerate(shares.carried()):
+        payload, key = layout.payloads[helper], envelope.keys[helper]
+        info, rows = layout.info(helper, key.key_id), payload.rows(place, salted, carried)
+        plain = sharing.cut(rows.tobytes(), payload.size)
+        # Loops over records: HPKE is one call each.
+        for report, data, head in zip(reports, plain, heads, strict=True):
+            report.extend((key.key_id, key.seal(data, info + head)))
+    return [b"".join(report) for report in reports]
+
+
+def _heads(layout: ReportLayout, ids: ByteRows, salted: ByteRows, hours: Sequence[int]) -> list[bytes]:
+    """What differs between the reports of a batch. Loops over records: a hash is one call each."""
+    names, opened = sharing.cut(ids.tobytes(), ID_BYTES), sharing.cut(salted.tobytes(), salted.shape[1])
     return [
-        TrainColumns(tag, rows[i * width : (i + 1) * width], shown).encode() for i, shown in enumerate(labels)
+        Head(name, hour, columns.digest(data, layout.purpose)).encode()
+        for name, hour, data in zip(names, hours, opened, strict=True)
     ]
 
 
-def aggregate_columns(measure: Measure, keys: Sequence[Sequence[Key]], records: int) -> list[bytes]:
-    """The open columns of measured records, encoded: a column for every declared key. Run by browsers."""
-    if len(keys) != len(measure.keys):
-        raise NotDeclared(
-            f"{len(measure.keys)} keys are declared ({', '.join(measure.keys)}), not {len(keys)}"
-        )
-    check_records([len(column) for column in keys], records)
-    rows = [dict(zip(measure.keys, [column[i] for column in keys], strict=True)) for i in range(records)]
-    for row in rows:
-        check_keys(row)
-    return [AggregateColumns(row, measure.names).encode() for row in rows]
-
-
-def check_records(counts: Sequence[int], records: int) -> None:
-    """Refuse columns of different lengths."""
-    if any(count != records for count in counts):
-        raise NotDeclared("the columns differ in length: each has one entry per record")
-
-
-def seal(
-    envelope: Envelope, encoded: Sequence[bytes], secrets: FieldArray, hours: Sequence[int], rng: Randomness
-) -> list[bytes]:
-    """Reports of many records: share, encode, seal. Run by a population of browsers."""
-    if not len(encoded) == len(secrets) == len(hours):
-        raise NotDeclared("every record has columns, a secret and an hour; they differ in number")
-    purpose, records = envelope.purpose, len(secrets)
-    ids = sharing.random_rows(records, ID_BYTES, rng)
-    salts = sharing.cut(rng.bytes(records * SALT_BYTES), SALT_BYTES)
-    shares = sharing.split(secrets, ids, purpose, len(envelope.recipients), rng)
-    rows = zip(
-        sharing.cut(ids.tobytes(), ID_BYTES),
-        salts,
-        encoded,
-        hours,
-        zip(*shares.carried(), strict=True),
-        strict=True,
-    )
-    reports = []
-    for report_id, salt, shown, hour, carried in rows:
-        digest = columns.digest(shown, salt, purpose)
-        public = PublicPart(report_id, hour, envelope.origin, purpose, envelope.parameters, digest)
-        bodies = [payload.body(salt, secret, shown) for secret in carried]
-        reports.append(report.seal(public, bodies, envelope.recipients, envelope.size).encode())
-    return reports
-
-
-Chunk = tuple[Envelope, list[bytes], FieldArray, list[int]]
+Chunk = tuple[Envelope, int, ByteRows, FieldArray, list[int]]
 
 
 def seal_apart(chunk: Chunk) -> list[bytes]:

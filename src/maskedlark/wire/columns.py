@@ -1,198 +1,212 @@
 """The open columns of a record, which every helper sees. Made by browsers, decoded by helpers.
 
-Encoded apart from the secret: the public part binds them by a salted hash, so all helpers get the same.
+    to aggregate = a cell of 65 bytes for every declared key
+    to train     = model (1 byte, its place in the document), typed columns, candidates
+    candidates   = 2 bytes each: places in the label space; none if all are shown
+    cell         = length (1 byte, at most 64), text, zeros;  or 255, a signed number of 8 bytes, zeros
+
+Every column has a fixed width, so a declaration's records are rows of an array. The public part binds them by
+a salted hash, so that all helpers get the same.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
-from maskedlark.core import field
-from maskedlark.core.declared import MAX_FEATURES, MAX_NAME, MAX_NAMES, Measure, Model
-from maskedlark.core.labels import MAX_LABELS
+import numpy as np
+from numpy.typing import NDArray
+
+from maskedlark.core.candidates import All
+from maskedlark.core.declared import Bytes, Category, Column, Measure, Model
+from maskedlark.core.labels import LabelSpace, integers
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import NotAsDeclared, OutOfRange, WrongLength, WrongType
-from maskedlark.wire import codec
-from maskedlark.wire.codec import Fields, Reader
+from maskedlark.core.records import Entry
+from maskedlark.core.sharing import ByteRows
+from maskedlark.errors import BadPadding, NotDeclared, OutOfRange, WrongLength, WrongType
 
 SALT_BYTES = 16
 HASH_BYTES = 32
 MAX_KEY_TEXT = 64
 MAX_KEY_NUMBER = (1 << 63) - 1
-_MAX_REMEMBERED = 4096
-_DOMAINS = {
-    purpose: b"maskedlark v1 columns" + bytes([len(purpose)]) + purpose.encode() for purpose in Purpose
-}
-_AGGREGATE = Fields("keys", "values")
-_TRAIN = Fields("tag", "features", "candidates")
+CELL_BYTES = 1 + MAX_KEY_TEXT
+ABSENT = (1 << 32) - 1
+"""Fills up a bag with fewer entries than its length."""
+CANDIDATE_BYTES = 2
+NUMBER = 255
+"""In place of a text's length: a number follows."""
+NUMBER_BYTES = 8
+_DOMAINS = {purpose: b"maskedlark v2 columns" + purpose.byte for purpose in Purpose}
 
-Key = str | int
+Key = Entry
 """The value of an aggregation key: a text, or an integer that queries may filter by range."""
 
 
-class AggregateColumns(NamedTuple):
-    """Keys to filter and group by; the names of the values, whose shares follow the count's."""
-
-    keys: Mapping[str, Key]
-    values: tuple[str, ...]
-
-    def encode(self) -> bytes:
-        """Run by the browser."""
-        keys = {
-            name: codec.text(key) if isinstance(key, str) else codec.number(key)
-            for name, key in self.keys.items()
-        }
-        return _AGGREGATE.write(codec.mapped(keys), codec.listed([codec.text(name) for name in self.values]))
-
-    def secrets(self) -> int:
-        """How many shares the payload carries: count first."""
-        return 1 + len(self.values)
+def digest(salted: bytes, purpose: Purpose) -> bytes:
+    """The column hash of a record: of its salt and open columns. The salt hides the columns from guesses."""
+    return hashlib.sha256(_DOMAINS[purpose] + salted).digest()
 
 
-class TrainColumns(NamedTuple):
-    """A model's tag, its byte features, and the candidates of each of its labels."""
-
-    tag: str
-    features: bytes
-    candidates: tuple[tuple[int, ...], ...]
-
-    def encode(self) -> bytes:
-        """Run by the browser."""
-        shown = _encode_candidates(self.candidates)
-        return _TRAIN.write(codec.text(self.tag), codec.octets(self.features), shown)
-
-    def secrets(self) -> int:
-        """How many masks the payload carries."""
-        return sum(map(len, self.candidates))
-
-
-@lru_cache(maxsize=1024)
-def _encode_candidates(candidates: tuple[tuple[int, ...], ...]) -> bytes:
-    """Cached: most records show the same candidates."""
-    return codec.listed([codec.listed([codec.number(label) for label in labels]) for labels in candidates])
-
-
-Columns = AggregateColumns | TrainColumns
-
-
-def decode(data: bytes, purpose: Purpose) -> Columns:
-    """Run by the helper; `purpose` is the public part's."""
-    reader = Reader(data)
-    decoded = _aggregate(reader) if purpose is Purpose.AGGREGATE else _train(reader)
-    reader.end()
-    return decoded
-
-
-def _aggregate(reader: Reader) -> AggregateColumns:
-    keys, values = reader.map(_AGGREGATE)
-    decoded = reader.item(keys)
-    if type(decoded) is not dict:
-        raise WrongType("the keys of a record are a map")
-    check_keys(decoded)
-    names = tuple([reader.text(b"", MAX_NAME) for _ in reader.items(values, 0, MAX_NAMES)])
-    return AggregateColumns(decoded, names)
-
-
-def check_keys(keys: Mapping[str, codec.Item]) -> None:
-    """Refuse invalid keys. Run by browsers before they seal, and by helpers."""
-    if len(keys) > MAX_NAMES:
-        raise WrongLength(f"a record has at most {MAX_NAMES} keys")
-    for name, key in keys.items():
-        if not 1 <= len(name.encode()) <= MAX_NAME:
-            raise WrongLength(f"the name of a key has 1 to {MAX_NAME} bytes")
-        if type(key) not in (str, int):
-            raise WrongType("a key is a text or a whole number")
-        if isinstance(key, str) and len(key.encode()) > MAX_KEY_TEXT:
-            raise WrongLength(f"a key is a text of at most {MAX_KEY_TEXT} bytes")
-        if isinstance(key, int) and abs(key) > MAX_KEY_NUMBER:
-            raise OutOfRange("a key that is a number has at most 63 bits")
-
-
-def _train(reader: Reader) -> TrainColumns:
-    tag, features, candidates = reader.map(_TRAIN)
-    decoded_tag, decoded_features = reader.text(tag, MAX_NAME), reader.octets(features)
-    if len(decoded_features) > MAX_FEATURES:
-        raise WrongLength(f"a record has at most {MAX_FEATURES} features")
-    rest = reader.rest(candidates)
-    # Most records show the same few candidates, so short ones are cached; long ones would fill memory.
-    labels = _remembered_candidates(rest) if len(rest) <= _MAX_REMEMBERED else _candidates(rest)
-    return TrainColumns(decoded_tag, decoded_features, labels)
-
-
-def _candidates(data: bytes) -> tuple[tuple[int, ...], ...]:
-    """The candidates of every label."""
-    reader = Reader(data)
-    labels = tuple([_shown(reader) for _ in reader.items(b"", 1, MAX_NAMES)])
-    reader.end()
-    return labels
-
-
-_remembered_candidates = lru_cache(maxsize=1024)(_candidates)
-
-
-def _shown(reader: Reader) -> tuple[int, ...]:
-    labels = tuple([reader.integer(field.HALF) for _ in reader.items(b"", 2, MAX_LABELS)])
-    if len(set(labels)) < len(labels):
-        raise WrongLength("the candidates of a label are all different")
-    return labels
-
-
-def digest(columns: bytes, salt: bytes, purpose: Purpose) -> bytes:
-    """The column hash in the public part. The salt keeps the ad server from guessing the columns."""
-    return hashlib.sha256(_DOMAINS[purpose] + salt + columns).digest()
-
-
-def largest(declared: Measure | Model) -> Columns:
-    """The longest columns that a declaration allows: they set the size of all its reports."""
+def width(declared: Measure | Model) -> int:
+    """How many bytes the open columns of a record take."""
     if isinstance(declared, Measure):
-        names = tuple(value.name for value in declared.values)
-        return AggregateColumns(dict.fromkeys(declared.keys, "x" * MAX_KEY_TEXT), names)
-    longest = [max(space.values, key=lambda label: len(codec.number(label))) for space in declared.labels]
-    counts = [declared.policy.count(space) for space in declared.labels]
-    candidates = tuple((label,) * count for label, count in zip(longest, counts, strict=True))
-    return TrainColumns(declared.tag, bytes(declared.features), candidates)
+        return CELL_BYTES * len(declared.keys)
+    return 1 + declared.width + CANDIDATE_BYTES * sum(shown for _, shown in _shown(declared))
 
 
-Declared = Measure | Model | Mapping[str, Model]
-"""What the reports of a dataset may be for: one measure, one model, or several models by tag."""
+def _shown(model: Model) -> Iterator[tuple[LabelSpace, int]]:
+    """The labels whose candidates are on the wire, and how many: none where all are shown."""
+    if not isinstance(model.policy, All):
+        yield from ((space, model.policy.count(space)) for space in model.labels)
 
 
-def models_of(declared: Declared) -> dict[str, Model]:
-    """The declared models by tag; empty for a measure."""
-    if isinstance(declared, Measure):
-        return {}
-    models = [declared] if isinstance(declared, Model) else declared.values()
-    return {model.tag: model for model in models}
+# To aggregate.
 
 
-class Shape:
-    """The shape of open columns under a declaration. Helpers check every record against it."""
+@lru_cache(maxsize=1 << 16, typed=True)
+def encode_key(key: Key) -> bytes:
+    """A cell. Cached, by type too since 1 == 1.0 == True: records are grouped by few keys."""
+    check_key(key)
+    if isinstance(key, str):
+        data = key.encode()
+        return bytes([len(data)]) + data.ljust(MAX_KEY_TEXT, b"\0")
+    return bytes([NUMBER]) + key.to_bytes(NUMBER_BYTES, "big", signed=True).ljust(MAX_KEY_TEXT, b"\0")
 
-    def __init__(self, declared: Declared) -> None:
-        self._measure = declared if isinstance(declared, Measure) else None
-        self.models = models_of(declared)
-        self._fitting: set[tuple[str, tuple[tuple[int, ...], ...]]] = set()
 
-    def check(self, columns: Columns) -> None:
-        """Refuse a record of another shape."""
-        fits = self._measured(columns) if isinstance(columns, AggregateColumns) else self._trained(columns)
-        if not fits:
-            raise NotAsDeclared("open columns of another tag or shape than declared")
+def check_key(key: object) -> None:
+    """Refuse what no cell can hold. Run by browsers before they seal."""
+    if type(key) not in (str, int):
+        raise WrongType("a key is a text or a whole number")
+    if isinstance(key, str) and len(key.encode()) > MAX_KEY_TEXT:
+        raise WrongLength(f"a key is a text of at most {MAX_KEY_TEXT} bytes")
+    if isinstance(key, int) and abs(key) > MAX_KEY_NUMBER:
+        raise OutOfRange("a key that is a number has at most 63 bits")
 
-    def _measured(self, columns: AggregateColumns) -> bool:
-        of = self._measure
-        return of is not None and columns.keys.keys() == set(of.keys) and columns.values == of.names
 
-    def _trained(self, columns: TrainColumns) -> bool:
-        model = self.models.get(columns.tag)
-        if model is None or len(columns.features) != model.features:
-            return False
-        shown = (columns.tag, columns.candidates)
-        if shown in self._fitting:
-            return True
-        spaces, policy = model.labels, model.policy
-        fits = len(columns.candidates) == len(spaces) and all(map(policy.allows, spaces, columns.candidates))
-        if fits and len(self._fitting) < _MAX_REMEMBERED:
-            self._fitting.add(shown)
-        return fits
+def check_keys(keys: Mapping[str, object]) -> None:
+    """Refuse keys that no cell can hold."""
+    for key in keys.values():
+        check_key(key)
+
+
+def decode_key(cell: bytes) -> Key:
+    """The key in a cell. Run by helpers."""
+    size = cell[0]
+    end = 1 + (NUMBER_BYTES if size == NUMBER else size)
+    if size > MAX_KEY_TEXT and size != NUMBER:
+        raise WrongType("a key is a text of at most 64 bytes or a number")
+    if any(cell[end:]):
+        raise BadPadding("a key is followed by something other than zeros")
+    if size == NUMBER:
+        number = int.from_bytes(cell[1:end], "big", signed=True)
+        check_key(number)
+        return number
+    try:
+        return cell[1:end].decode()
+    except UnicodeDecodeError:
+        raise WrongType("a key that is not UTF-8") from None
+
+
+def decode_keys(data: bytes) -> tuple[Key, ...]:
+    """All keys of a record."""
+    return tuple(decode_key(data[at : at + CELL_BYTES]) for at in range(0, len(data), CELL_BYTES))
+
+
+def aggregate_columns(measure: Measure, keys: Sequence[Sequence[Key]], records: int) -> ByteRows:
+    """The open columns of measured records: a column for every declared key. Run by browsers."""
+    if len(keys) != len(measure.keys):
+        raise NotDeclared(
+            f"{len(measure.keys)} keys are declared ({', '.join(measure.keys)}), not {len(keys)}"
+        )
+    _check_records(keys, records)
+    cells = [b"".join(map(encode_key, column)) for column in keys]
+    rows = [np.frombuffer(column, np.uint8).reshape(records, CELL_BYTES) for column in cells]
+    return np.concatenate([np.empty((records, 0), np.uint8), *rows], axis=1)
+
+
+# To train.
+
+
+def encode_typed(declared: Sequence[Column], values: Sequence[NDArray[np.generic]]) -> ByteRows:
+    """Typed columns as rows: bytes (n, count), categories (n,), bags (n, length) padded with `ABSENT`."""
+    rows = []
+    for column, given in zip(declared, values, strict=True):
+        whole, most = integers(given, "feature"), 255 if isinstance(column, Bytes) else ABSENT
+        if whole.size and not 0 <= whole.min() <= whole.max() <= most:  # A cast would make another of it.
+            raise NotDeclared(f"a feature of an open column is not within 0 … {most}")
+        if isinstance(column, Bytes):
+            rows.append(whole.astype(np.uint8))
+        else:
+            ordered = np.sort(whole.reshape(len(whole), -1), axis=1)
+            rows.append(ordered.astype(">u4").view(np.uint8).reshape(len(whole), -1))
+    joined = np.concatenate(rows, axis=1)
+    check_typed(declared, joined)
+    return joined
+
+
+def check_typed(declared: Sequence[Column], rows: ByteRows) -> None:
+    """Refuse typed columns that are not as declared. Run by browsers when a source is registered."""
+    if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != sum(column.width for column in declared):
+        raise NotDeclared("open columns have another width than the model declares")
+    if not typed(declared, rows)[2].all():
+        raise NotDeclared("a category is outside its declared size, or a bag is not in ascending order")
+
+
+def typed(
+    declared: Sequence[Column], rows: ByteRows
+) -> tuple[ByteRows, tuple[NDArray[np.uint32], ...], NDArray[np.bool_]]:
+    """Byte features, the indices of every other column (n, length), and which rows are as declared."""
+    features, indices, valid, at = rows[:, :0], [], np.ones(len(rows), np.bool_), 0
+    for column in declared:
+        data, at = rows[:, at : at + column.width], at + column.width
+        if isinstance(column, Bytes):
+            features = data
+            continue
+        entries = np.ascontiguousarray(data).view(">u4").astype(np.uint32)
+        within = entries < np.uint32(column.size)
+        if not isinstance(column, Category):
+            # One form for a bag: ascending, and filled up at its end.
+            within |= entries == np.uint32(ABSENT)
+            valid &= (entries[:, 1:] >= entries[:, :-1]).all(axis=1)
+        valid &= within.all(axis=1)
+        indices.append(entries)
+    return features, tuple(indices), valid
+
+
+def train_columns(
+    place: int, model: Model, rows: ByteRows, candidates: Sequence[NDArray[np.int64]]
+) -> ByteRows:
+    """The open columns of training records: `place` is the model's in the document. Run by browsers."""
+    check_typed(model.columns, rows)
+    _check_records(candidates, len(rows))
+    parts = [np.full((len(rows), 1), place, np.uint8), rows]
+    if not isinstance(model.policy, All):
+        for space, shown in zip(model.labels, candidates, strict=True):
+            places = space.index(shown).astype(f">u{CANDIDATE_BYTES}")
+            parts.append(np.ascontiguousarray(places).view(np.uint8))
+    return np.concatenate(parts, axis=1)
+
+
+def candidates_of(model: Model, rows: ByteRows) -> tuple[tuple[NDArray[np.int64], ...], NDArray[np.bool_]]:
+    """By label, what every record shows, from the last columns; and which rows the policy allows."""
+    if isinstance(model.policy, All):
+        return tuple(np.array([space.values], np.int64) for space in model.labels), np.ones(
+            len(rows), np.bool_
+        )
+    shown, allowed, at = [], np.ones(len(rows), np.bool_), 0
+    for space, count in _shown(model):
+        end = at + CANDIDATE_BYTES * count
+        places = np.ascontiguousarray(rows[:, at:end]).view(f">u{CANDIDATE_BYTES}").astype(np.int64)
+        at = end
+        ordered = np.sort(places, axis=1)
+        # What `CandidatePolicy.allows` says of one record: members of the space, all different, 0 among them.
+        allowed &= ordered[:, -1] < len(space)
+        allowed &= (ordered[:, 1:] > ordered[:, :-1]).all(axis=1)
+        allowed &= (places == space.values.index(0)).any(axis=1)
+        shown.append(np.array(space.values, np.int64)[np.minimum(places, len(space) - 1)])
+    return tuple(shown), allowed
+
+
+def _check_records(columns: Sequence[Sequence[object] | NDArray[np.int64]], records: int) -> None:
+    """Refuse columns of different lengths."""
+    if any(len(column) != records for column in columns):
+        raise NotDeclared("the columns differ in length: each has one entry per record")

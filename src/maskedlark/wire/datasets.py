@@ -1,11 +1,11 @@
-"""Messages between ad server and helper while a dataset is sent, agreed and sealed.
+"""Messages between ad server and helper while a dataset is sent, agreed and frozen.
 
-A dataset is sent in chunks, numbered from 0, each a batch of parts (framed like uploads). A helper answers a
-chunk when what it accepted is durable; sent again, a chunk gets the same answer. The ad server seals what all
-helpers accepted of every chunk. Everything but chunks and seals is JSON.
+A dataset is sent in chunks, numbered from 0, each a version byte and parts of one size. A helper answers a
+chunk when what it accepted is durable; sent again, a chunk gets the same answer. The ad server requests
+to freeze what all helpers accepted of every chunk. Everything but chunks and that request is JSON.
 
     accepted = a bitmap, one bit per part, the first the highest of the first byte; zeros fill the last byte
-    seal     = version, length of the digest (0 or 32), digest, (length (2 bytes, big-endian), bitmap)…
+    freeze   = version, length of the digest (0 or 32), digest, (length (2 bytes, big-endian), bitmap)…
 """
 
 import hashlib
@@ -19,7 +19,8 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field, StringConstraints, 
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.sharing import ID_BYTES, ByteRows
 from maskedlark.errors import BadPadding, Truncated, UnsupportedVersion, WrongLength, WrongType
-from maskedlark.wire import uploads
+from maskedlark.wire import binary, uploads
+from maskedlark.wire.binary import Reader
 
 MAX_DATASET_NAME = 64
 MAX_CHUNKS = 1 << 16
@@ -28,18 +29,18 @@ MAX_PARTS = 1 << 14
 PARTS = 2048
 """Parts of a chunk by default."""
 CHUNK_TYPE = "application/vnd.maskedlark.parts"
-SEAL_TYPE = "application/vnd.maskedlark.seal"
+FREEZE_TYPE = "application/vnd.maskedlark.freeze"
 JSON_TYPE = "application/json"
-VERSION = 1
+VERSION = 2
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
-OPENING_PATTERN = r"^[0-9a-f]{32}$"
+ATTEMPT_PATTERN = r"^[0-9a-f]{32}$"
 _MAX_REASONS = 128
 """Names of errors in one answer: there are fewer."""
 _MAX_FAULTS = 3
 _LENGTH_BYTES = 2
-_DOMAIN = b"maskedlark v1 dataset"
+_DOMAIN = b"maskedlark v2 dataset"
 
-Hex16 = Annotated[str, StringConstraints(pattern=OPENING_PATTERN)]
+Hex16 = Annotated[str, StringConstraints(pattern=ATTEMPT_PATTERN)]
 Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Bitmap = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2})*$", max_length=MAX_PARTS // 4)]
 DatasetName = Annotated[
@@ -51,7 +52,7 @@ Count = Annotated[int, Field(ge=0, le=1 << 53)]
 
 class _Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-    most_commas: ClassVar[int] = 64
+    max_commas: ClassVar[int] = 64
     """More than any valid message has."""
 
     def encode(self) -> bytes:
@@ -62,8 +63,8 @@ class _Message(BaseModel):
     def decode(cls, data: bytes) -> Self:
         """Decode. Errors name what is wrong and where, never the content."""
         # Before parsing: a list of a million wrong items would make a million errors.
-        if data.count(b",") > cls.most_commas:
-            raise WrongType(f"more than {cls.most_commas} commas: that is no {cls.__name__.lower()}")
+        if data.count(b",") > cls.max_commas:
+            raise WrongType(f"more than {cls.max_commas} commas: that is no {cls.__name__.lower()}")
         try:
             return cls.model_validate_json(data)
         except ValidationError as error:
@@ -80,11 +81,11 @@ class _Message(BaseModel):
         )
 
 
-class Opening(_Message):
+class NewDataset(_Message):
     """A new dataset: reports of one purpose, made under one document. Sent by the ad server."""
 
-    opening: Hex16
-    """Random. Chunks, seal and abort name it, so that those of an aborted dataset do not affect the next."""
+    attempt: Hex16
+    """Random, of this attempt to build it. Chunks, freezing and abort name it: none affects a later one."""
     parameters: Hex32
     purpose: Literal["aggregate", "train"]
 
@@ -92,7 +93,7 @@ class Opening(_Message):
 class ChunkAnswer(_Message):
     """Which parts of a chunk were accepted, and how many were not, by the name of the error."""
 
-    most_commas = _MAX_REASONS
+    max_commas = _MAX_REASONS
 
     parts: Annotated[int, Field(ge=1, le=MAX_PARTS)]
     accepted: Bitmap
@@ -102,25 +103,25 @@ class ChunkAnswer(_Message):
 class State(_Message):
     """The state of a dataset at a helper."""
 
-    most_commas = MAX_CHUNKS + _MAX_REASONS
+    max_commas = MAX_CHUNKS + _MAX_REASONS
 
     name: DatasetName
-    opening: Hex16
+    attempt: Hex16
     parameters: Hex32
     purpose: Literal["aggregate", "train"]
-    state: Literal["open", "sealed", "expired"]
+    state: Literal["open", "frozen", "expired"]
     chunks: Annotated[tuple[Count, ...], FailFast()]
     """The numbers of received chunks, while it is open."""
     received: Count
     accepted: Count
     refused: dict[str, Count]
     digest: Hex32 | None = None
-    """Once it is sealed: the same at every helper."""
+    """Once it is frozen: the same at every helper."""
     records: Count | None = None
 
 
 @dataclass(frozen=True)
-class Sealing:
+class FreezeRequest:
     """What all helpers accepted, chunk by chunk: the dataset is these records and no others."""
 
     accepted: tuple[str, ...]
@@ -138,23 +139,36 @@ class Sealing:
     def decode(cls, data: bytes) -> Self:
         """Decode an optional digest and the bitmaps, of at most as many chunks as a dataset may have."""
         if len(data) < 2 or len(data) < 2 + data[1]:
-            raise Truncated("a seal ends within its head")
+            raise Truncated("a request to freeze ends within its head")
         if data[0] != VERSION:
-            raise UnsupportedVersion(f"a seal of version {data[0]}; this package speaks {VERSION}")
+            raise UnsupportedVersion(f"a request to freeze in version {data[0]}, not {VERSION}")
         if data[1] not in (0, 32):
             raise WrongLength(f"a digest has 32 bytes, not {data[1]}")
         at = 2 + data[1]
         limits = MAX_CHUNKS, MAX_PARTS // 8
-        bitmaps = uploads.unframed(data, at, _LENGTH_BYTES, *limits, ("seal", "bitmap"))
+        bitmaps = uploads.unframed(data, at, _LENGTH_BYTES, *limits, ("request to freeze", "bitmap"))
         return cls(tuple(bitmap.hex() for bitmap in bitmaps), data[2:at].hex() or None)
 
 
-class Sealed(_Message):
-    """A sealed dataset and its receipt."""
+class Frozen(_Message):
+    """A frozen dataset and its receipt."""
 
     digest: Hex32
     records: Count
     receipt: str
+
+
+def encode_chunk(parts: ByteRows) -> bytes:
+    """The body of a chunk. Run by the ad server."""
+    return binary.VERSION_BYTE + parts.tobytes()
+
+
+def decode_chunk(body: bytes, size: int) -> bytes:
+    """The parts of a chunk, 1 to `MAX_PARTS` of this size, one after the other. Run by helpers."""
+    reader = Reader.message(body, "a chunk")
+    if reader.left % size or not size <= reader.left <= MAX_PARTS * size:
+        raise WrongLength(f"a chunk of this dataset has 1 to {MAX_PARTS} parts of {size} bytes")
+    return body[1:]
 
 
 def pack(accepted: NDArray[np.bool_]) -> str:
@@ -173,13 +187,8 @@ def unpack(bitmap: str, parts: int) -> NDArray[np.bool_]:
     return bits[:parts].astype(np.bool_)
 
 
-def members(ids: ByteRows, hours: NDArray[np.uint32], column_hashes: ByteRows) -> ByteRows:
-    """What all helpers must agree on: id, hour and column hash, one row per report."""
-    return np.concatenate([ids, hours.astype(">u4")[:, None].view(np.uint8), column_hashes], axis=1)
-
-
 def digest(origin: str, parameters: bytes, purpose: Purpose, reports: ByteRows) -> bytes:
-    """A dataset's digest, of its origin, document, purpose and exactly its reports, in any order."""
+    """A dataset's digest, of its origin, document, purpose and the heads of its reports, in any order."""
     hashed = hashlib.sha256(_DOMAIN)
     for part in (origin.encode(), parameters, purpose.encode()):
         hashed.update(len(part).to_bytes(4, "big") + part)

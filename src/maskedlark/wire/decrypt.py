@@ -1,32 +1,46 @@
 """Decrypts many parts of reports at once, into columns. Run by a helper on what the ad server sent it.
 
-Stage by stage, not report by report: consecutive HPKE calls find their code in the processor's cache. All but
-HPKE and hashes is done on arrays. `Opener.open` does the same for one part; tests compare the two.
+Stage by stage, not report by report: consecutive HPKE calls find their code in the processor's cache. Parts
+and payloads are rows of arrays; only HPKE and the column hash are one call per record. `Opener.open` does the
+same for one part; tests compare the two.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from maskedlark.core import sharing
+from maskedlark.core import field, sharing
+from maskedlark.core.candidates import All
 from maskedlark.core.declared import Measure, Model
-from maskedlark.core.purpose import Purpose
+from maskedlark.core.field import FieldArray
 from maskedlark.core.records import AggregateRecords, Coded, TrainingRecords
 from maskedlark.core.sharing import ByteRows
-from maskedlark.errors import CannotOpen, DecodeError, Refused
-from maskedlark.wire import columns, payload_form
+from maskedlark.errors import (
+    BadPadding,
+    CannotOpen,
+    DecodeError,
+    FromTheFuture,
+    NotAsDeclared,
+    NotInField,
+    PastLifetime,
+    Refused,
+    WrongColumnHash,
+    WrongHelper,
+    WrongLength,
+)
+from maskedlark.wire import columns
 from maskedlark.wire.acceptance import Verdicts
-from maskedlark.wire.addressing import Addressing
-from maskedlark.wire.columns import AggregateColumns, Key, TrainColumns
-from maskedlark.wire.payloads import Index, Payloads
-from maskedlark.wire.report import Opener
+from maskedlark.wire.columns import HASH_BYTES, Key
+from maskedlark.wire.hpke import KEY_ID_BYTES
+from maskedlark.wire.payload import MODEL, RecordLayout
+from maskedlark.wire.report import HEAD_BYTES, ID_BYTES, Opener
 
 _BLOCK = 1024
 """Consecutive HPKE calls with nothing between them. More would only hold more bytes twice."""
-_UNREADABLE = -1
+Index = NDArray[np.intp]
 
 
 @dataclass(frozen=True, repr=False)
@@ -35,97 +49,168 @@ class Opened:
 
     verdicts: Verdicts
     """On all parts."""
-    ids: ByteRows
-    """(n, 16); these and all that follow are of the accepted parts."""
-    hours: NDArray[np.uint32]
-    column_hashes: ByteRows
-    """(n, 32)."""
+    heads: ByteRows
+    """(n, 52): id, hour and column hash; these and all that follow are of the accepted parts."""
     records: AggregateRecords | Mapping[str, TrainingRecords]
     """To aggregate: all. To train: by tag, for tags that occur."""
     places: Mapping[str, Index]
     """To train: the indices of a tag's records among the accepted. Empty to aggregate."""
 
 
-def decrypt_parts(opener: Opener, parts: Sequence[bytes]) -> Opened:
-    """Open, check and expand many parts. A bad one does not affect others.
+def ids_of(heads: ByteRows) -> ByteRows:
+    """The report ids: (n, 16)."""
+    return heads[:, :ID_BYTES]
+
+
+def hours_of(heads: ByteRows) -> NDArray[np.uint32]:
+    """The hours: (n,)."""
+    return np.ascontiguousarray(heads[:, ID_BYTES:-HASH_BYTES]).view(">u4")[:, 0].astype(np.uint32)
+
+
+def decrypt_parts(opener: Opener, parts: bytes) -> Opened:
+    """Open, check and expand many parts, one after the other. A bad one does not affect others.
 
     Needs memory for about twice the bytes of the parts: pass some thousands at a time.
     """
-    verdicts = Verdicts(len(parts))
-    public = Addressing(opener, parts, verdicts)
-    padded = _unseal(public, verdicts)
-    unsealed = np.flatnonzero(verdicts.accepted)
-    payloads = Payloads(opener, padded, unsealed, public.column_hashes[unsealed], verdicts)
+    size = opener.layout.part_size(opener.place)
+    if len(parts) % size:
+        raise WrongLength(
+            f"parts have {size} bytes each here; {len(parts)} bytes are no whole number of them"
+        )
+    verdicts = Verdicts(len(parts) // size)
+    payloads = _unseal(opener, parts, verdicts)
     records: AggregateRecords | dict[str, TrainingRecords]
-    if isinstance(opener.declared, Measure):
-        records, rows = _read_measured(opener, opener.declared, payloads, public.ids[unsealed]), {}
+    if isinstance(opener.layout.declared[0], Measure):
+        records, by_tag = _measured(payloads), {}
     else:
-        by_tag = _read_trained(opener, payloads, public.ids[unsealed])
+        read = [_trained(payloads, model) for model in range(len(opener.layout.declared))]
+        undeclared = np.flatnonzero(payloads.rows[:, MODEL] >= len(read))
+        payloads.keep(undeclared, np.zeros(len(undeclared), np.bool_), NotAsDeclared)
+        by_tag = {tag: (index, found) for tag, index, found in read if len(index)}
         records = {tag: each for tag, (_, each) in by_tag.items()}
-        rows = {tag: index for tag, (index, _) in by_tag.items()}
     accepted = np.flatnonzero(verdicts.accepted)
-    places = {tag: np.searchsorted(accepted, unsealed[index]) for tag, index in rows.items()}
-    hours, hashes = public.hours[accepted], public.column_hashes[accepted]
-    return Opened(verdicts, public.ids[accepted], hours, hashes, records, places)
+    places = {tag: np.searchsorted(accepted, index) for tag, (index, _) in by_tag.items()}
+    return Opened(verdicts, payloads.heads[accepted], records, places)
 
 
-def _unseal(public: Addressing, verdicts: Verdicts) -> list[bytes]:
+@dataclass(frozen=True, repr=False)
+class _Payloads:
+    """Unsealed payloads, one per row."""
+
+    opener: Opener
+    verdicts: Verdicts
+    heads: ByteRows
+    """Of all parts."""
+    parts: Index
+    """Whose payload each row is."""
+    plain: Sequence[bytes]
+
+    @cached_property
+    def rows(self) -> ByteRows:
+        """The payloads as an array."""
+        return sharing.byte_rows(b"".join(self.plain), self.opener.payload.size)
+
+    def keep(self, rows: Index, valid: NDArray[np.bool_], error: type[DecodeError | Refused]) -> Index:
+        """Of these rows, those that are valid; the others are refused with this error."""
+        self.verdicts.keep(self.parts[rows], valid, error)
+        return rows[valid]
+
+    def valid(self, record: RecordLayout, rows: Index) -> Index:
+        """Of these rows, those that end with zeros, hold the public part's columns, and shares below p."""
+        padded: NDArray[np.bool_] = np.any(self.rows[rows, record.secret.stop :], axis=1)
+        rows = self.keep(rows, ~padded, BadPadding)
+        digest, purpose, end = columns.digest, self.opener.layout.purpose, record.columns.stop
+        # Loops over records: a hash is one call each.
+        digests = b"".join([digest(self.plain[row][:end], purpose) for row in rows.tolist()])
+        same = self.heads[self.parts[rows], -HASH_BYTES:] == sharing.byte_rows(digests, HASH_BYTES)
+        bound: NDArray[np.bool_] = np.all(same, axis=1)
+        rows = self.keep(rows, bound, WrongColumnHash)
+        if self.opener.place:
+            return rows
+        words = np.ascontiguousarray(self.rows[rows, record.secret]).view("<u8")
+        below: NDArray[np.bool_] = np.all(words < np.uint64(field.P), axis=1)
+        return self.keep(rows, below, NotInField)
+
+    def held(self, record: RecordLayout, rows: Index) -> tuple[ByteRows, FieldArray]:
+        """The ids of valid rows, and our shares of their secrets, without those of a proof."""
+        ids, count = self.heads[self.parts[rows], :ID_BYTES], record.declared.secrets()
+        layout, secrets = self.opener.layout, self.rows[rows, record.secret]
+        total = count + layout.proof
+        return ids, sharing.recover(secrets, ids, layout.purpose, self.opener.place, total)[:, :count]
+
+
+def _unseal(opener: Opener, data: bytes, verdicts: Verdicts) -> _Payloads:
     """The payloads of all parts that open. Loops over records: HPKE is one call each."""
-    padded, parts = [], np.flatnonzero(verdicts.accepted).tolist()
+    size, key_end = opener.layout.part_size(opener.place), HEAD_BYTES + KEY_ID_BYTES
+    rows = sharing.byte_rows(data, size)
+    keys = [(key, opener.layout.info(opener.place, key_id)) for key_id, key in opener.keys.items()]
+    holders = _holders(rows[:, HEAD_BYTES:key_end], [*opener.keys])
+    hours, allowed = hours_of(rows[:, :HEAD_BYTES]).astype(np.int64), opener.terms.hours
+    parts = verdicts.keep(np.arange(len(rows)), holders >= 0, WrongHelper)
+    parts = verdicts.keep(parts, hours[parts] >= allowed.start, PastLifetime)
+    parts = verdicts.keep(parts, hours[parts] < allowed.stop, FromTheFuture)
+    plain = []
     for start in range(0, len(parts), _BLOCK):
-        block = parts[start : start + _BLOCK]
-        for part, (key, sealed, info) in zip(block, public.envelopes(block), strict=True):
+        envelopes = []
+        for part in parts[start : start + _BLOCK].tolist():
+            key, info = keys[holders[part]]
+            at = part * size
+            envelopes.append((part, key, data[at + key_end : at + size], info + data[at : at + HEAD_BYTES]))
+        for part, key, sealed, info in envelopes:
             try:
-                padded.append(key.open(sealed, info))
-            except CannotOpen as error:
-                verdicts.refuse(part, error)
-    return padded
+                plain.append(key.open(sealed, info))
+            except CannotOpen:
+                verdicts.refuse(part, CannotOpen)
+    return _Payloads(opener, verdicts, rows[:, :HEAD_BYTES], parts[verdicts.accepted[parts]], plain)
 
 
-def _read_measured(opener: Opener, measure: Measure, payloads: Payloads, ids: ByteRows) -> AggregateRecords:
-    """The records to aggregate, of all payloads that are as declared; `ids` has one per payload."""
-    width = payload_form.secret_bytes(measure, opener.place)
-    secrets = np.zeros((len(ids), width), np.uint8)
-    kinds = np.full(len(ids), _UNREADABLE, np.intp)
-    seen = _SeenColumns(opener, measure)
-    for length in np.unique(payloads.lengths).tolist():
-        form = payload_form.measured(measure, opener.place, length, opener.size)
-        if form is not None:
-            rows = payloads.take(form)
-            kinds[rows] = [seen.kind(payloads.padded[row][form.columns]) for row in rows.tolist()]
-            secrets[rows] = payloads.rows[rows, form.secret]
-    payloads.left |= kinds == _UNREADABLE  # The strict decoder names the reason.
-    for row, payload in payloads.strict():
-        kinds[row] = seen.kind(payload.columns.encode())
-        secrets[row] = np.frombuffer(payload.secret, np.uint8)
-    good = np.flatnonzero(kinds != _UNREADABLE)
-    carried = sharing.cut(secrets[good].tobytes(), width)
-    shares = sharing.recover(carried, ids[good], Purpose.AGGREGATE, opener.place, measure.secrets())
-    return AggregateRecords(ids[good], seen.coded(kinds[good]), shares)
+def _holders(key_ids: ByteRows, ours: Sequence[bytes]) -> Index:
+    """Which of our keys every part is sealed to; -1 for none."""
+    holders = np.full(len(key_ids), -1, np.intp)
+    for index, key_id in enumerate(ours):
+        holders[(key_ids == np.frombuffer(key_id, np.uint8)).all(axis=1)] = index
+    return holders
 
 
-class _SeenColumns:
+def _measured(payloads: _Payloads) -> AggregateRecords:
+    """The records to aggregate, of all payloads that are as declared."""
+    (record,) = payloads.opener.payload.records
+    assert isinstance(record.declared, Measure)
+    rows, seen = payloads.valid(record, np.arange(len(payloads.parts))), _SeenKeys()
+    kinds = np.array([seen.kind(payloads.plain[row][record.columns]) for row in rows.tolist()], np.intp)
+    for part, kind in zip(payloads.parts[rows].tolist(), kinds.tolist(), strict=True):
+        if kind < 0:
+            payloads.verdicts.refuse(part, seen.errors[-1 - kind])
+    kinds, rows = kinds[kinds >= 0], rows[kinds >= 0]
+    keys = {
+        name: _coded([keys[i] for keys in seen.keys], kinds) for i, name in enumerate(record.declared.keys)
+    }
+    ids, shares = payloads.held(record, rows)
+    return AggregateRecords(ids, keys, shares)
+
+
+class _SeenKeys:
     """The distinct columns of many records, few since records are grouped by them. Each is decoded once."""
 
-    def __init__(self, opener: Opener, measure: Measure) -> None:
-        self._shape, self._names = opener.shape, measure.keys
-        self._keys: list[tuple[Key, ...]] = []
-        self.kind = cache(self._decode)
+    def __init__(self) -> None:
+        self.keys: list[tuple[Key, ...]] = []
+        self.errors: list[type[DecodeError]] = []
+        self._kinds: dict[bytes, int] = {}
+
+    def kind(self, encoded: bytes) -> int:
+        """The kind of one record's columns; below 0, -1 - the place of an error."""
+        known = self._kinds.get(encoded)
+        return self._decode(encoded) if known is None else known
 
     def _decode(self, encoded: bytes) -> int:
-        """The kind of one record. Strict: columns that are not as declared have none."""
         try:
-            decoded = columns.decode(encoded, Purpose.AGGREGATE)
-            self._shape.check(decoded)
-        except (DecodeError, Refused):
-            return _UNREADABLE
-        assert isinstance(decoded, AggregateColumns)
-        self._keys.append(tuple(decoded.keys[name] for name in self._names))
-        return len(self._keys) - 1
-
-    def coded(self, kinds: Index) -> dict[str, Coded]:
-        """A column for every key, from the kind of every record."""
-        return {name: _coded([keys[i] for keys in self._keys], kinds) for i, name in enumerate(self._names)}
+            self.keys.append(columns.decode_keys(encoded))
+            kind = len(self.keys) - 1
+        except DecodeError as error:
+            self.errors.append(type(error))
+            kind = -len(self.errors)
+        self._kinds[encoded] = kind
+        return kind
 
 
 def _coded(of_kinds: Sequence[Key], kinds: Index) -> Coded:
@@ -140,44 +225,19 @@ def _coded(of_kinds: Sequence[Key], kinds: Index) -> Coded:
     return Coded(rank[codes], tuple(values[entry] for entry in entries[order].tolist()))
 
 
-_Placed = tuple[Index, TrainingRecords]
-"""The payload indices of one tag's records, and the records."""
-
-
-def _read_trained(opener: Opener, payloads: Payloads, ids: ByteRows) -> dict[str, _Placed]:
-    """The records to train, of all payloads that are as declared, by tag that occurs; one id per payload."""
-    models = opener.shape.models
-    by_tag = {tag: _by_form(opener, model, payloads, ids) for tag, model in models.items()}
-    one_by_one: dict[str, list[tuple[int, TrainColumns, bytes]]] = {}
-    for row, payload in payloads.strict():
-        shown = payload.columns
-        assert isinstance(shown, TrainColumns)
-        assert by_tag[shown.tag] is None, "a form has missed a record: there is one encoding of each"
-        one_by_one.setdefault(shown.tag, []).append((row, shown, payload.secret))
-    by_tag |= {tag: _strict(opener, models[tag], read, ids) for tag, read in one_by_one.items()}
-    return {tag: placed for tag, placed in by_tag.items() if placed is not None and len(placed[0])}
-
-
-def _by_form(opener: Opener, model: Model, payloads: Payloads, ids: ByteRows) -> _Placed | None:
-    """The records of a model that shows all candidates: these never vary, so one row is stored."""
-    form = payload_form.trained(model, opener.place, opener.size)
-    if form is None:
-        return None
-    rows = payloads.take(form)
-    secrets = [payloads.padded[row][form.secret] for row in rows.tolist()]
-    candidates = tuple(np.array([space.values], np.int64) for space in model.labels)
-    shares = sharing.recover(secrets, ids[rows], Purpose.TRAIN, opener.place, model.secrets())
-    return rows, TrainingRecords(ids[rows], payloads.rows[rows, form.free], candidates, shares)
-
-
-def _strict(
-    opener: Opener, model: Model, read: Sequence[tuple[int, TrainColumns, bytes]], ids: ByteRows
-) -> _Placed:
-    """The records of a model whose candidates vary, as the strict decoder read them."""
-    rows, shown, secrets = zip(*read, strict=True)
-    features = np.frombuffer(b"".join([each.features for each in shown]), np.uint8)
-    by_label = zip(*[each.candidates for each in shown], strict=True)
-    candidates = tuple(np.array(each, np.int64) for each in by_label)
-    index = np.array(rows, np.intp)
-    shares = sharing.recover(secrets, ids[index], Purpose.TRAIN, opener.place, model.secrets())
-    return index, TrainingRecords(ids[index], features.reshape(len(rows), -1), candidates, shares)
+def _trained(payloads: _Payloads, place: int) -> tuple[str, Index, TrainingRecords]:
+    """The records of one model: its tag, the parts that they are of, and what they hold."""
+    record = payloads.opener.payload.records[place]
+    model = record.declared
+    assert isinstance(model, Model)
+    rows = payloads.valid(record, np.flatnonzero(payloads.rows[:, MODEL] == place))
+    shown, width = payloads.rows[rows, record.columns][:, 1:], model.width
+    features, indices, typed = columns.typed(model.columns, shown[:, :width])
+    candidates, allowed = columns.candidates_of(model, shown[:, width:])
+    good = typed & allowed
+    rows = payloads.keep(rows, good, NotAsDeclared)
+    if not isinstance(model.policy, All):
+        candidates = tuple(each[good] for each in candidates)
+    indices = tuple(each[good] for each in indices)
+    ids, shares = payloads.held(record, rows)
+    return model.tag, payloads.parts[rows], TrainingRecords(ids, features[good], candidates, shares, indices)

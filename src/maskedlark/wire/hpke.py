@@ -24,7 +24,7 @@ _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_128_GCM)
 _CURVE_PRIME = 2**255 - 19
 _PROBE = X25519PrivateKey.from_private_bytes(bytes([1] * 32))
 """Not a secret: an exchange with it, or with any key, fails for a point of small order."""
-_KEY_ID_DOMAIN = b"maskedlark v1 hpke key"
+_KEY_ID_DOMAIN = b"maskedlark v2 hpke key"
 
 
 @dataclass(frozen=True, repr=False)

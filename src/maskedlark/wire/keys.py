@@ -1,13 +1,25 @@
 """Key configurations: the HPKE keys that a helper publishes, signed by its identity, rotated at will.
 
+    signed = version (1 byte), body (a vector with 2 bytes of length), signature (64)
+    body   = version (1), identity (32), sequence (4), helper (vector, 1), address (vector, 2), keys
+    key    = public key (32), not before (8), not after (8)                    seconds since 1970
+
 No parameter document names an HPKE key, so a helper changes keys without touching one.
 """
 
 from dataclasses import dataclass
 
-from maskedlark.errors import BadSignature, DuplicateKey, NotDeclared, NoValidKey, OutOfRange, RolledBack
-from maskedlark.wire import codec
-from maskedlark.wire.codec import Fields, Reader
+from maskedlark.errors import (
+    BadSignature,
+    DuplicateKey,
+    NotDeclared,
+    NoValidKey,
+    OutOfRange,
+    RolledBack,
+    WrongLength,
+)
+from maskedlark.wire import binary
+from maskedlark.wire.binary import Reader, number, vector
 from maskedlark.wire.hpke import PUBLIC_BYTES, SealingKey
 from maskedlark.wire.signatures import PUBLIC_BYTES as IDENTITY_BYTES
 from maskedlark.wire.signatures import SIGNATURE_BYTES, SigningKey, VerifyingKey
@@ -16,10 +28,9 @@ MAX_NAME = 64
 MAX_ADDRESS = 512
 MAX_KEYS = 64
 MAX_SECONDS = (1 << 40) - 1
-MAX_SEQUENCE = (1 << 32) - 1
-_LABEL = "maskedlark v1 key configuration"
-_SIGNED = Fields("body", "signature")
-_CONFIGURATION = Fields("keys", "helper", "address", "identity", "sequence")
+_LABEL = "maskedlark v2 key configuration"
+_KEY_BYTES = PUBLIC_BYTES + 2 * 8
+_MAX_BODY = (1 << 16) - 1
 
 
 @dataclass(frozen=True)
@@ -32,8 +43,7 @@ class PublishedKey:
 
     def encode(self) -> bytes:
         """Public key, start, end."""
-        parts = [codec.octets(self.key.public), codec.number(self.not_before), codec.number(self.not_after)]
-        return codec.listed(parts)
+        return self.key.public + number(self.not_before, 8) + number(self.not_after, 8)
 
     def valid_at(self, seconds: int) -> bool:
         """Whether a browser may seal to it at that time."""
@@ -66,28 +76,19 @@ class KeyConfiguration:
                 f"the configuration of {self.helper} names another identity than the signing key"
             )
         body = self.encode()
-        return _signed(body, identity.sign(_LABEL, body))
+        return binary.VERSION_BYTE + vector(body, 2) + identity.sign(_LABEL, body)
 
     def encode(self) -> bytes:
         """What is signed."""
-        return codec.VERSION_BYTE + _CONFIGURATION.write(
-            codec.listed([published.encode() for published in self.keys]),
-            codec.text(self.helper),
-            codec.text(self.address),
-            codec.octets(self.identity.public),
-            codec.number(self.sequence),
-        )
-
-
-def _signed(body: bytes, signature: bytes) -> bytes:
-    return codec.VERSION_BYTE + _SIGNED.write(codec.octets(body), codec.octets(signature))
+        named = vector(self.helper.encode(), 1) + vector(self.address.encode(), 2)
+        keys = b"".join([published.encode() for published in self.keys])
+        return binary.VERSION_BYTE + self.identity.public + number(self.sequence, 4) + named + keys
 
 
 def verify(message: bytes, helper: str, identity: VerifyingKey, least_sequence: int = 0) -> KeyConfiguration:
     """The configuration that this helper signed, if not rolled back. Run by every party that reads keys."""
-    reader = Reader.message(message)
-    body_key, signature_key = reader.map(_SIGNED)
-    body, signature = reader.octets(body_key), reader.octets(signature_key, SIGNATURE_BYTES)
+    reader = Reader.message(message, "a signed key configuration")
+    body, signature = reader.vector(2, 1, _MAX_BODY), reader.octets(SIGNATURE_BYTES)
     reader.end()
     identity.verify(_LABEL, body, signature)
     configuration = _decode(body)
@@ -103,26 +104,22 @@ def verify(message: bytes, helper: str, identity: VerifyingKey, least_sequence: 
 
 
 def _decode(body: bytes) -> KeyConfiguration:
-    reader = Reader.message(body)
-    keys, helper, address, identity, sequence = reader.map(_CONFIGURATION)
-    published = tuple([_published(reader) for _ in reader.items(keys, 1, MAX_KEYS)])
-    configuration = KeyConfiguration(
-        keys=published,
-        helper=reader.text(helper, MAX_NAME),
-        address=reader.text(address, MAX_ADDRESS),
-        identity=VerifyingKey(reader.octets(identity, IDENTITY_BYTES)),
-        sequence=reader.natural(sequence, MAX_SEQUENCE),
-    )
-    reader.end()
+    reader = Reader.message(body, "a key configuration")
+    identity, sequence = VerifyingKey(reader.octets(IDENTITY_BYTES)), reader.number(4)
+    helper, address = reader.text(1, MAX_NAME), reader.text(2, MAX_ADDRESS)
+    if not _KEY_BYTES <= reader.left <= MAX_KEYS * _KEY_BYTES:
+        raise WrongLength(f"a key configuration has 1 to {MAX_KEYS} keys of {_KEY_BYTES} bytes")
+    published = []
+    while reader.left:
+        published.append(_published(reader))
     if len({each.key for each in published}) < len(published):
         raise DuplicateKey("a key is published twice")
-    return configuration
+    return KeyConfiguration(helper, identity, address, sequence, tuple(published))
 
 
 def _published(reader: Reader) -> PublishedKey:
-    reader.items(b"", 3, 3)
-    public = reader.octets(b"", PUBLIC_BYTES)
-    not_before, not_after = reader.natural(b"", MAX_SECONDS), reader.natural(b"", MAX_SECONDS)
+    public = SealingKey(reader.octets(PUBLIC_BYTES))
+    not_before, not_after = reader.number(8, MAX_SECONDS), reader.number(8, MAX_SECONDS)
     if not_before >= not_after:
         raise OutOfRange("a key ends before it begins")
-    return PublishedKey(SealingKey(public), not_before, not_after)
+    return PublishedKey(public, not_before, not_after)

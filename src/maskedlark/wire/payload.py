@@ -1,110 +1,142 @@
 """Payloads: what one helper finds in a report once it is opened. Made by browsers, read by helpers.
 
-payload = version, length, body, zeros            all payloads of a purpose have one size
-body    = {salt, secret, columns}
-secret  = field elements for helper 0, a 16-byte seed for the others
+    payload = salt (16 bytes), open columns, secret, zeros         one size for a purpose, document and helper
+    secret  = field elements of 8 bytes for helper 0, a 16-byte seed for the others
+
+The secret's numbers are those of the declaration, and then a proof of declared length, which is 0 as long as
+helpers check no validity.
 """
 
-import struct
-from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+
 from maskedlark.core import field, sharing
+from maskedlark.core.candidates import All
 from maskedlark.core.declared import Measure, Model
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import (
-    BadPadding,
-    DoesNotFit,
-    NotDeclared,
-    NotInField,
-    Truncated,
-    UnsupportedVersion,
-    WrongColumnHash,
-    WrongLength,
-)
-from maskedlark.wire import codec, columns
-from maskedlark.wire.codec import Fields, Reader
-from maskedlark.wire.columns import SALT_BYTES, Columns
+from maskedlark.core.sharing import ByteRows
+from maskedlark.errors import BadPadding, NotAsDeclared, NotDeclared, NotInField, WrongColumnHash, WrongLength
+from maskedlark.wire import columns
+from maskedlark.wire.columns import CANDIDATE_BYTES, SALT_BYTES, Key
 
-SIZE_STEP = 32
-"""Payload sizes are multiples of this."""
 MAX_SIZE = 1 << 17
-_HEAD = struct.Struct(">BI")
-HEAD_BYTES = _HEAD.size
-LENGTH = slice(1, HEAD_BYTES)
-"""Where a payload states the length of its body, big-endian."""
-_BODY = Fields("salt", "secret", "columns")
+MODEL = SALT_BYTES
+"""Where a payload to train states its model."""
+
+
+class RecordLayout(NamedTuple):
+    """Where columns and secret are in the payloads of one declaration."""
+
+    declared: Measure | Model
+    columns: slice
+    secret: slice
 
 
 class Payload(NamedTuple):
-    """The open columns, and this helper's share or its seed."""
+    """One record: its keys, or the encoded columns and candidates of its model; and its share or seed."""
 
-    columns: Columns
+    model: str | None
+    keys: tuple[Key, ...]
+    columns: bytes
+    candidates: tuple[tuple[int, ...], ...]
     secret: bytes
 
     def __repr__(self) -> str:
         return f"Payload({len(self.secret)} secret bytes)"
 
 
-def body(salt: bytes, secret: bytes, encoded_columns: bytes) -> bytes:
-    """A payload before padding. Run by the browser, once per helper: only the secret differs."""
-    return _BODY.write(codec.octets(salt), codec.octets(secret), codec.octets(encoded_columns))
+@dataclass(frozen=True)
+class PayloadLayout:
+    """The layouts of all payloads of one purpose under one document, at one helper."""
+
+    declared: tuple[Measure | Model, ...]
+    """One measure, or the models of the document in its order."""
+    place: int
+    proof: int = 0
+    """How many numbers of every secret prove that it is valid."""
+
+    @cached_property
+    def records(self) -> tuple[RecordLayout, ...]:
+        """The layout of every declaration."""
+        return tuple(map(self._record, self.declared))
+
+    @cached_property
+    def size(self) -> int:
+        """Of every payload: that of the largest record declared."""
+        largest: int = max(record.secret.stop for record in self.records)
+        if largest > MAX_SIZE:
+            raise NotDeclared(
+                f"a record would take {largest} bytes, more than {MAX_SIZE}: show fewer candidates"
+            )
+        return largest
+
+    @property
+    def purpose(self) -> Purpose:
+        """What the reports are for."""
+        return self.declared[0].purpose
+
+    def rows(self, place: int, salted: ByteRows, secrets: ByteRows) -> ByteRows:
+        """Payloads of one declaration, from salts and columns and what the secrets carry. Run by browsers."""
+        record = self.records[place]
+        rows = np.zeros((len(salted), self.size), np.uint8)
+        rows[:, : record.columns.stop] = salted
+        rows[:, record.secret] = secrets
+        return rows
+
+    def decode(self, data: bytes, column_hash: bytes) -> Payload:
+        """One payload, as declared and bound by the public part: the slow twin of `decrypt.py`."""
+        if len(data) != self.size:
+            raise WrongLength(f"a payload has {self.size} bytes here, not {len(data)}")
+        place = 0 if self.purpose is Purpose.AGGREGATE else data[MODEL]
+        if place >= len(self.records):
+            raise NotAsDeclared("a record of a model that the document does not declare")
+        record = self.records[place]
+        if any(data[record.secret.stop :]):
+            raise BadPadding("padding that is not all zero")
+        if columns.digest(data[: record.columns.stop], self.purpose) != column_hash:
+            raise WrongColumnHash("the open columns are not those that the public part binds")
+        shown, secret = data[record.columns], data[record.secret]
+        if self.place == 0:
+            _check_field(secret)
+        if isinstance(record.declared, Measure):
+            return Payload(None, columns.decode_keys(shown), b"", (), secret)
+        return _trained(record.declared, shown[1:], secret)
+
+    def _record(self, declared: Measure | Model) -> RecordLayout:
+        end = SALT_BYTES + columns.width(declared)
+        secret = sharing.SEED_BYTES if self.place else field.BYTES * (declared.secrets() + self.proof)
+        return RecordLayout(declared, slice(SALT_BYTES, end), slice(end, end + secret))
 
 
-def decode(data: bytes, purpose: Purpose, place: int, column_hash: bytes) -> Payload:
-    """A valid payload whose columns are those of the public part. Run by the helper."""
-    reader = Reader(data)
-    salt_key, secret_key, columns_key = reader.map(_BODY)
-    salt, secret = reader.octets(salt_key, SALT_BYTES), reader.octets(secret_key)
-    encoded = reader.octets(columns_key)
-    reader.end()
-    if columns.digest(encoded, salt, purpose) != column_hash:
-        raise WrongColumnHash("the open columns are not those that the public part binds")
-    decoded = columns.decode(encoded, purpose)
-    _check_secret(secret, place, decoded.secrets())
-    return Payload(decoded, secret)
+def _trained(model: Model, shown: bytes, secret: bytes) -> Payload:
+    """A record of a model, from everything after the model's place."""
+    end = model.width
+    row = np.frombuffer(shown[:end], np.uint8)[None]
+    *_, valid = columns.typed(model.columns, row)
+    if not valid[0]:
+        raise NotAsDeclared("a category or a bag outside what the model declares")
+    candidates = tuple(space.values for space in model.labels)
+    if not isinstance(model.policy, All):
+        candidates = _shown(model, shown[end:])
+    return Payload(model.tag, (), shown[:end], candidates, secret)
 
 
-def _check_secret(secret: bytes, place: int, count: int) -> None:
-    expected = field.BYTES * count if place == 0 else sharing.SEED_BYTES
-    if len(secret) != expected:
-        raise WrongLength(f"the secret of helper {place} has {expected} bytes here, not {len(secret)}")
-    # Plain integers: faster than an array for a handful of shares.
-    if place == 0 and max(struct.unpack(f"<{count}Q", secret)) >= field.P:
+def _shown(model: Model, data: bytes) -> tuple[tuple[int, ...], ...]:
+    """The candidates of every label."""
+    places = [int.from_bytes(each, "big") for each in sharing.cut(data, CANDIDATE_BYTES)]
+    shown = []
+    for space in model.labels:
+        own, places = places[: model.policy.count(space)], places[model.policy.count(space) :]
+        values = tuple(space.values[place] for place in own if place < len(space))
+        if not model.policy.allows(space, values):
+            raise NotAsDeclared("candidates that the model's policy does not allow")
+        shown.append(values)
+    return tuple(shown)
+
+
+def _check_field(secret: bytes) -> None:
+    if any(int.from_bytes(each, "little") >= field.P for each in sharing.cut(secret, field.BYTES)):
         raise NotInField("a share is p or more")
-
-
-def size(declared: Sequence[Measure | Model]) -> int:
-    """The size of all payloads of a purpose: that of the largest record declared for it."""
-    longest = max(_HEAD.size + _longest_body(each) for each in declared)
-    if longest > MAX_SIZE:
-        raise NotDeclared(f"a record would take {longest} bytes, more than {MAX_SIZE}: show fewer candidates")
-    return -(-longest // SIZE_STEP) * SIZE_STEP
-
-
-def _longest_body(declared: Measure | Model) -> int:
-    secret = bytes(max(field.BYTES * declared.secrets(), sharing.SEED_BYTES))
-    return len(body(bytes(SALT_BYTES), secret, columns.largest(declared).encode()))
-
-
-def pad(data: bytes, to: int) -> bytes:
-    """Version, length, body, zeros: to the size of all payloads of the purpose."""
-    room = to - _HEAD.size - len(data)
-    if room < 0:
-        raise DoesNotFit(f"a record takes {-room} bytes more than the declared size of {to}")
-    return _HEAD.pack(codec.VERSION, len(data)) + data + bytes(room)
-
-
-def unpad(padded: bytes) -> bytes:
-    """The body of a payload. Refuses lengths that do not fit and padding that is not zero."""
-    if len(padded) < _HEAD.size:
-        raise Truncated("a payload ends within its head")
-    version, length = _HEAD.unpack_from(padded)
-    if version != codec.VERSION:
-        raise UnsupportedVersion(f"a payload of version {version}; this package speaks {codec.VERSION}")
-    end = _HEAD.size + length
-    if end > len(padded):
-        raise Truncated("a payload ends before its body does")
-    if any(padded[end:]):
-        raise BadPadding("padding that is not all zero")
-    return padded[_HEAD.size : end]

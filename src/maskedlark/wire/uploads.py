@@ -27,13 +27,13 @@ def encode_batch(reports: Sequence[bytes]) -> bytes:
     return bytes([VERSION]) + framed(reports, _LENGTH_BYTES)
 
 
-def decode_batch(body: bytes, most: int, most_bytes: int) -> list[bytes]:
-    """1 to `most` reports of 1 to `most_bytes` bytes, not yet decoded. Run by the ad server."""
+def decode_batch(body: bytes, most: int, max_bytes: int) -> list[bytes]:
+    """1 to `most` reports of 1 to `max_bytes` bytes, not yet decoded. Run by the ad server."""
     if body and body[0] != VERSION:
         raise UnsupportedVersion(f"an upload of version {body[0]}; this package speaks {VERSION}")
     if len(body) < 2:
         raise Truncated("an empty upload")
-    return unframed(body, 1, _LENGTH_BYTES, most, most_bytes, ("upload", "report"))
+    return unframed(body, 1, _LENGTH_BYTES, most, max_bytes, ("upload", "report"))
 
 
 def framed(items: Sequence[bytes], width: int) -> bytes:
@@ -42,9 +42,9 @@ def framed(items: Sequence[bytes], width: int) -> bytes:
 
 
 def unframed(
-    data: bytes, at: int, width: int, most: int, most_bytes: int, words: tuple[str, str]
+    data: bytes, at: int, width: int, most: int, max_bytes: int, words: tuple[str, str]
 ) -> list[bytes]:
-    """At most `most` items of 1 to `most_bytes` bytes. `words`: what errors call the whole, and an item."""
+    """At most `most` items of 1 to `max_bytes` bytes. `words`: what errors call the whole, and an item."""
     whole, item = words
     items: list[bytes] = []
     while at < len(data):
@@ -54,8 +54,8 @@ def unframed(
         if start > len(data):
             raise Truncated(f"the {whole} ends within the length of a {item}")
         length = int.from_bytes(data[at:start], "big")
-        if not 1 <= length <= most_bytes:
-            raise WrongLength(f"a {item} has 1 to {most_bytes} bytes, not {length}")
+        if not 1 <= length <= max_bytes:
+            raise WrongLength(f"a {item} has 1 to {max_bytes} bytes, not {length}")
         at = start + length
         if at > len(data):
             raise Truncated(f"the {whole} ends within a {item}")

@@ -22,7 +22,7 @@ COST = 2 / NOISE
 class Held(Sums):
     """Sums that wait while they are told to: whoever is killed then has charged, and has not answered."""
 
-    name = "held-sums"
+    name = "held_sums"
 
     def ask(self, document: Document, arguments: Arguments) -> Query:
         asked = super().ask(document, arguments)

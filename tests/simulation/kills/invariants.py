@@ -17,7 +17,7 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.helper import columns
 from maskedlark.helper.columns import Contents
 from maskedlark.helper.keyring import Keyring
-from maskedlark.helper.tables import DATASETS, SEALED
+from maskedlark.helper.tables import DATASETS, FROZEN
 from maskedlark.ledger import trail
 from maskedlark.ledger.errors import BudgetExhausted
 from maskedlark.ledger.receipt import ReleaseReceipt
@@ -61,7 +61,7 @@ class Invariants:
         self._stored()
         self._receipts()
         self._keys()
-        self._sealed()
+        self._frozen()
 
     def at_the_end(self, name: str) -> None:
         self._swept()
@@ -110,27 +110,27 @@ class Invariants:
             return
         for helper in self._stage.helpers:
             with Remote(self._stage.service.address) as remote:
-                message = remote.get("/v1/keys", {"helper": helper.name})
+                message = remote.get("/v2/keys", {"helper": helper.name})
             published = keys.verify(message, helper.name, helper.identity.verifying)
             secrets = Keyring(helper.folder / "keys", helper.name).opening_keys(SystemClock().now())
             if {each.key.key_id for each in published.keys} - secrets.keys():
                 raise Broken(f"{helper.name} has published a key whose secret it does not have")
 
-    def _sealed(self) -> None:
+    def _frozen(self) -> None:
         """At every helper the same datasets, each report in one of them, whose shares are its value."""
-        held = [_sealed(helper, self._stage) for helper in self._stage.helpers]
+        held = [_frozen(helper, self._stage) for helper in self._stage.helpers]
         names = set(held[0]).union(*held)
         for each in self.play.client.datasets():
-            if each.state == SEALED and not all(each.name in one for one in held):
-                raise Broken(f"{each.name} is sealed, and not at every helper")
+            if each.state == FROZEN and not all(each.name in one for one in held):
+                raise Broken(f"{each.name} is frozen, and not at every helper")
         for name in names:
-            sealed = [one[name] for one in held if name in one]
-            if any(one.members != sealed[0].members for one in sealed):
+            frozen = [one[name] for one in held if name in one]
+            if any(one.members != frozen[0].members for one in frozen):
                 raise Broken(f"helpers hold other reports in {name}")
-            if {*sealed[0].members} != self.play.frozen[name]:
-                raise Broken(f"{name} holds other reports than were frozen")
-            if len(sealed) == len(held):
-                self._values(name, sealed)
+            if {*frozen[0].members} != self.play.selected[name]:
+                raise Broken(f"{name} holds other reports than were selected")
+            if len(frozen) == len(held):
+                self._values(name, frozen)
         members = Counter(name for one in held[:1] for each in one.values() for name in each.members)
         if members and max(members.values()) > 1:
             raise Broken("a report is in two datasets")
@@ -140,11 +140,11 @@ class Invariants:
         for helper in self._stage.helpers:
             for folder in (helper.folder / "columns").glob("[0-9]*"):
                 if len(names := [each.name for each in folder.iterdir()]) != 1:
-                    raise Broken(f"{helper.name} has left {sorted(names)} of a sealed dataset")
+                    raise Broken(f"{helper.name} has left {sorted(names)} of a frozen dataset")
 
-    def _values(self, name: str, sealed: list["Sealed"]) -> None:
-        combined = sharing.combine([one.shares for one in sealed])
-        for member, (count, value) in zip(sealed[0].members, combined.tolist(), strict=True):
+    def _values(self, name: str, frozen: list["Frozen"]) -> None:
+        combined = sharing.combine([one.shares for one in frozen])
+        for member, (count, value) in zip(frozen[0].members, combined.tolist(), strict=True):
             if (count, value) != (1, self.play.made[member].value):
                 raise Broken(f"a report of {name} is counted {count} times, with the value {value}")
 
@@ -157,14 +157,14 @@ class Invariants:
                 if kept.state != RequestState.ANSWERED:
                     raise Broken(f"request {name} is not kept as answered")
                 for place, helper in enumerate(self._stage.helpers):
-                    data = self._stage.signed(place).post("/v1/releases", kept.body, "application/json")
+                    data = self._stage.signed(place).post("/v2/releases", kept.body, "application/json")
                     before = self._answers.setdefault((helper.name, name), data)
                     if not data == before == answers[helper.name]:
                         raise Broken(f"{helper.name} answers request {name} with other bytes")
 
     def _counted(self, name: str) -> None:
         """Every answer is what it should be, but for little noise."""
-        members = [self.play.made[each].campaign for each in self.play.frozen[name]]
+        members = [self.play.made[each].campaign for each in self.play.selected[name]]
         truth = {(campaign,): members.count(campaign) for campaign in CAMPAIGNS}
         for request in (each for each, dataset in self.play.asked.items() if dataset == name):
             table = self.play.answers[request].tables[0]
@@ -182,20 +182,20 @@ class Invariants:
             raise Broken(f"{answered} questions about {name} were answered, the budget is for {QUESTIONS}")
 
 
-class Sealed(NamedTuple):
+class Frozen(NamedTuple):
     """What one helper holds of a dataset."""
 
     members: list[bytes]
     shares: Any
 
 
-def _sealed(helper: RunningHelper, made: LocalCluster) -> dict[str, Sealed]:
-    """All sealed datasets of a helper by name, from its disk: it runs meanwhile, and is not asked."""
+def _frozen(helper: RunningHelper, made: LocalCluster) -> dict[str, Frozen]:
+    """All frozen datasets of a helper by name, from its disk: it runs meanwhile, and is not asked."""
     with reading(helper.folder) as connection:
-        rows = connection.execute(select(DATASETS).where(DATASETS.c.state == SEALED)).all()
+        rows = connection.execute(select(DATASETS).where(DATASETS.c.state == FROZEN)).all()
     found = {}
     for row in rows:
         folder, contents = helper.folder / "columns" / str(row.number) / row.folder, row.contents
         records = columns.read_measured(folder, Contents.model_validate_json(contents), made.document.measure)
-        found[row.name] = Sealed([each.tobytes() for each in records.ids], records.shares)
+        found[row.name] = Frozen([each.tobytes() for each in records.ids], records.shares)
     return found

@@ -85,7 +85,7 @@ def _hand_in(address: str, body: bytes) -> None:
     with Remote(address) as remote:
         while True:
             try:
-                remote.post("/v1/documents", body, "application/json")
+                remote.post("/v2/documents", body, "application/json")
             except ServiceAway:
                 if time.monotonic() > last:
                     raise

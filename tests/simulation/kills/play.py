@@ -29,7 +29,7 @@ class Play(Reports, Operators):
     def __init__(self, made: LocalCluster, settings: str, holding: Path) -> None:
         super().__init__(made, settings)
         self._holding = holding
-        self.frozen: dict[str, frozenset[bytes]] = {}
+        self.selected: dict[str, frozenset[bytes]] = {}
         """The ids that were acknowledged in the time of each dataset, by its name."""
         self.asked: dict[str, str] = {}
         """Requests that were answered, and over which dataset."""
@@ -37,33 +37,33 @@ class Play(Reports, Operators):
 
     # The ad server measures.
 
-    def freeze(self, name: str) -> None:
+    def select(self, name: str) -> None:
         """What is in no dataset yet. All of it is of one document, which may not be the newest any more."""
-        left = self.acknowledged.difference(*self.frozen.values())
+        left = self.acknowledged.difference(*self.selected.values())
         (parameters,) = {self.made[each].parameters for each in left}
-        self.client.freeze(name, end=next_second(), parameters=parameters)
-        self.frozen[name] = frozenset(left)
+        self.client.select(name, end=next_second(), parameters=parameters)
+        self.selected[name] = frozenset(left)
 
     def ingest(self, name: str, place: int, number: int, answers: bool, delay_s: float) -> None:
         """Whoever sends this next meets a helper that dies near its n-th chunk."""
         self.trap_soon("ingest", f"/{name}/chunks/", place, answers, number, delay_s)
 
-    def between_seals(self, name: str, place: int) -> None:
-        """The first helper has sealed; before another is asked to, one of them is dead."""
+    def between_freezes(self, name: str, place: int) -> None:
+        """The first helper has frozen; before another is asked to, one of them is dead."""
         first, process = self.stage.helpers[0].process, self.stage.helpers[place].process
         self._traps.append(
-            Trap(f"/{name}/seal", first.address, True, 1, lambda: self.kill("sealing", process))
+            Trap(f"/{name}/freeze", first.address, True, 1, lambda: self.kill("freezing", process))
         )
 
-    def in_seal(self, name: str, place: int, delay_s: float) -> None:
-        """A helper dies while it seals."""
-        self.trap_soon("sealing", f"/{name}/seal", place, False, 1, delay_s)
+    def in_freeze(self, name: str, place: int, delay_s: float) -> None:
+        """A helper dies while it freezes."""
+        self.trap_soon("freezing", f"/{name}/freeze", place, False, 1, delay_s)
 
     def send(self, name: str) -> None:
         sent = self.client.send(name)
-        if sent.records != len(self.frozen[name]):
-            raise Broken(f"{name} has {sent.records} records of {len(self.frozen[name])}")
-        self._used |= {self.made[each].parameters for each in self.frozen[name]}
+        if sent.records != len(self.selected[name]):
+            raise Broken(f"{name} has {sent.records} records of {len(self.selected[name])}")
+        self._used |= {self.made[each].parameters for each in self.selected[name]}
         self.settle()
 
     def in_abort(self, name: str, place: int, answers: bool, delay_s: float) -> None:
@@ -73,7 +73,7 @@ class Play(Reports, Operators):
     def abort(self, name: str) -> None:
         """Take it back; its reports are free, and so is its name."""
         self.client.abort(name)
-        del self.frozen[name]
+        del self.selected[name]
         self.settle()
 
     def ask(self, name: str) -> None:
@@ -94,7 +94,7 @@ class Play(Reports, Operators):
 
     def ask_and_kill_soon(self, name: str, place: int, delay_s: float) -> None:
         """A helper dies at any moment of a release."""
-        self.trap_soon("release", "/v1/releases", place, False, 1, delay_s)
+        self.trap_soon("release", "/v2/releases", place, False, 1, delay_s)
         self.ask(name)
         self.settle()
 

@@ -13,7 +13,7 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.simulate.cluster import LocalCluster
 from maskedlark.web.errors import ServiceAway
 from maskedlark.web.remote import Remote
-from maskedlark.wire import batch, report, uploads
+from maskedlark.wire import batch, columns, uploads
 from maskedlark.wire.batch import Envelope
 from maskedlark.wire.uploads import Verdict
 from tests.simulation.kills.killer import Killer
@@ -65,7 +65,7 @@ class Reports(Killer):
         with Remote(self.stage.adserver.address) as remote:
             while True:
                 try:
-                    data = remote.post("/reports", body, uploads.CONTENT_TYPE)
+                    data = remote.post("/v2/reports", body, uploads.CONTENT_TYPE)
                     break
                 except ServiceAway:
                     if time.monotonic() > last:
@@ -80,18 +80,12 @@ class Reports(Killer):
         document, rng = self.stage.document, self.stage.rng
         campaigns = [CAMPAIGNS[i % 2] for i in range(count)]
         values = np.arange(len(self.made), len(self.made) + count)
-        envelope = Envelope(
-            document.origin,
-            Purpose.AGGREGATE,
-            document.digest,
-            self.stage.recipients(),
-            document.payload_size(Purpose.AGGREGATE),
-        )
-        encoded = batch.aggregate_columns(document.measure, [campaigns], count)
+        envelope = Envelope(document.layout(Purpose.AGGREGATE), self.stage.sealing_keys())
+        shown = columns.aggregate_columns(document.measure, [campaigns], count)
         secrets = document.measure.lift([values], np.ones(count, np.bool_))
         hours = [hour_of(SystemClock().now())] * count
-        made = batch.seal(envelope, encoded, secrets, hours, rng)
-        names = [report.decode_public(report.decode(data).public).id for data in made]
+        made = batch.seal(envelope, 0, shown, secrets, hours, rng)
+        names = [envelope.layout.head(data).id for data in made]
         for name, data, campaign, value in zip(names, made, campaigns, values.tolist(), strict=True):
             self.made[name] = Made(data, document.digest, campaign, value)
         return names

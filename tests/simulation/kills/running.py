@@ -20,7 +20,8 @@ SETTINGS = f"""
 keys = ["campaign"]
 k = 10
 budget = {{epsilon = {QUESTIONS * COST}, delta = 0.0}}
-mechanisms = {{aggregate = {{kind = "laplace", noise_floor = {NOISE}}}}}
+mechanisms.sums = {{kind = "laplace", noise_floor = {NOISE}}}
+mechanisms.held_sums = {{kind = "laplace", noise_floor = {NOISE}}}
 [values]
 number = [0, 1048576]
 """
@@ -68,7 +69,7 @@ def run(play: Play, invariants: Invariants, seed: int) -> None:
                 play.bring_service_back()
             if step.name != "take_service_away" or not play.is_service_away:
                 getattr(play, step.name)(*step.arguments)
-            if step.name not in ("ingest", "between_seals", "in_seal", "in_abort", "kill_client"):
+            if step.name not in ("ingest", "between_freezes", "in_freeze", "in_abort", "kill_client"):
                 invariants.after_step()
         play.bring_service_back()
         invariants.at_the_end(f"d{seed}")

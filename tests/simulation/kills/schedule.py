@@ -39,9 +39,9 @@ class _Drawn:
         self.steps.append(Step(name, arguments))
         self.kills += kills
 
-    def _delay(self, most_s: float) -> float:
+    def _delay(self, max_s: float) -> float:
         """Often very short: most is done in a few thousandths of a second."""
-        return round(most_s * self._rng.random() ** 2, 4)
+        return round(max_s * self._rng.random() ** 2, 4)
 
     def _place(self) -> int:
         return self._rng.randrange(self._helpers)
@@ -63,10 +63,10 @@ class _Drawn:
             for i in range(self._rng.randint(1, 2))
         ]
         self._add("upload", count, kills, kills=len(kills))
-        self._add("freeze", self._name)
+        self._add("select", self._name)
 
     def _take_back(self) -> None:
-        """Some of it was sent already: it is taken back, and frozen again under its name."""
+        """Some of it was sent already: it is taken back, and selected again under its name."""
         name, rng = self._name, self._rng
         number, delay_s = rng.randint(1, 4 * self._helpers), self._delay(0.02)
         self._add("kill_client", "client", "send", name, "/chunks/", number, delay_s, kills=1)
@@ -76,18 +76,18 @@ class _Drawn:
             number, delay_s = rng.randint(1, self._helpers), self._delay(0.02)
             self._add("kill_client", "abort", "abort", name, f"/{name}?", number, delay_s, kills=1)
         self._add("abort", name)
-        self._add("freeze", name)
+        self._add("select", name)
 
     def _send(self) -> None:
         name, rng = self._name, self._rng
         if rng.random() < 0.4:
             self._take_back()
         if rng.random() < 0.4:
-            part, most = rng.choice([("/chunks/", 8 * self._helpers), ("/seal", self._helpers)])
+            part, most = rng.choice([("/chunks/", 8 * self._helpers), ("/freeze", self._helpers)])
             number, delay_s = rng.randint(1, most), self._delay(0.02)
             self._add("kill_client", "client", "send", name, part, number, delay_s, kills=1)
             self._add("settle")
-            if part == "/seal":
+            if part == "/freeze":
                 self._add("send", name)
                 return  # All chunks are there already.
         else:
@@ -95,9 +95,9 @@ class _Drawn:
                 arguments = self._place(), rng.randint(1, 7), rng.random() < 0.3, self._delay(0.05)
                 self._add("ingest", name, *arguments, kills=1)
         if rng.random() < 0.5:
-            self._add("between_seals", name, self._place(), kills=1)
+            self._add("between_freezes", name, self._place(), kills=1)
         else:
-            self._add("in_seal", name, self._place(), self._delay(0.04), kills=1)
+            self._add("in_freeze", name, self._place(), self._delay(0.04), kills=1)
         self._add("send", name)
 
     def _ask(self) -> None:
@@ -115,7 +115,7 @@ class _Drawn:
 
     def _ask_client(self) -> None:
         number, delay_s = self._rng.randint(1, self._helpers), self._delay(0.02)
-        self._add("kill_client", "client", "ask", self._name, "/v1/releases", number, delay_s, kills=1)
+        self._add("kill_client", "client", "ask", self._name, "/v2/releases", number, delay_s, kills=1)
         self._add("resume", self._name)
 
     def _ask_release(self) -> None:

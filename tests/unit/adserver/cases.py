@@ -35,7 +35,7 @@ def client_of(app: FastAPI) -> httpx.Client:
 
 
 def post(client: httpx.Client, body: bytes, content_type: str = CONTENT_TYPE) -> httpx.Response:
-    return client.post("/reports", content=body, headers={"content-type": content_type})
+    return client.post("/v2/reports", content=body, headers={"content-type": content_type})
 
 
 def upload(client: httpx.Client, reports: Sequence[bytes]) -> tuple[Answer, ...]:

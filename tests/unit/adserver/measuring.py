@@ -15,7 +15,7 @@ from maskedlark.adserver.client import Client
 from maskedlark.adserver.remote_helper import Connections, Retries
 from maskedlark.adserver.report_store import Reports
 from maskedlark.clock import FixedClock
-from maskedlark.core import field
+from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp.accountant import Charge
 from maskedlark.errors import Expired, MaskedLarkError
@@ -30,15 +30,13 @@ from maskedlark.release import messages
 from maskedlark.release.messages import Answer, AnswerTable
 from maskedlark.storage.engine import open_database
 from maskedlark.web import problem
-from maskedlark.web.errors import SealMismatch
+from maskedlark.web.errors import FreezeMismatch
 from maskedlark.web.request_signature import RequestVerifier
 from maskedlark.wire import datasets as wire
-from maskedlark.wire import report, uploads
-from maskedlark.wire.codec import Reader
-from maskedlark.wire.datasets import ChunkAnswer, Opening, Sealed, Sealing, State
+from maskedlark.wire.datasets import ChunkAnswer, FreezeRequest, Frozen, NewDataset, State
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.keys import KeyConfiguration, PublishedKey
-from maskedlark.wire.report import _PART, PublicPart
+from maskedlark.wire.report import HEAD_BYTES, ID_BYTES
 from tests.unit.adserver.stored import arrivals
 from tests.unit.ledger.ledgers import Marks, Signs
 from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, SERVICE_KEY
@@ -58,16 +56,16 @@ class Helper:
     """What one helper answers. Its ledger is real; of reports it reads the id alone."""
 
     def __init__(self, place: int, folder: Path, document: Document, clock: FixedClock) -> None:
-        self.name, self.document = f"helper-{place}", document
+        self.place, self.name, self.document = place, f"helper-{place}", document
         self.signer = Signs(place)
         self.database = open_database(f"sqlite:///{folder / self.name}.db")
         self.ledger = Ledger(self.database, Marks(), self.signer, clock, SystemRandomness())
         self.gate = RequestVerifier(self.name, lambda origin: REQUEST_KEY.verifying, clock)
         self.lock = threading.RLock()
-        self.opened: dict[str, Opening] = {}
+        self.opened: dict[str, NewDataset] = {}
         self.chunks: dict[str, dict[int, tuple[list[bytes], ChunkAnswer]]] = {}
-        self.sealed: dict[str, Sealed] = {}
-        self.members: dict[bytes, bytes] = {}
+        self.frozen: dict[str, Frozen] = {}
+        self.heads: dict[bytes, bytes] = {}
         """By id: what a dataset's digest is made of."""
         self.refused: dict[bytes, str] = {}
         """By id: the error that a report is refused with."""
@@ -108,7 +106,7 @@ class Helper:
         body = request.read()
         match method, path:
             case "POST", ["datasets", name]:
-                self.opened.setdefault(name, Opening.decode(body))
+                self.opened.setdefault(name, NewDataset.decode(body))
                 self.chunks.setdefault(name, {})
                 found = self.state(name)
             case "GET", ["datasets", name]:
@@ -118,12 +116,12 @@ class Helper:
                 del self.opened[name], self.chunks[name]
             case "POST", ["datasets", name, "chunks", number]:
                 found = self.take(name, int(number), body)
-            case "POST", ["datasets", name, "seal"]:
-                found = self.seal(name, Sealing.decode(body))
+            case "POST", ["datasets", name, "freeze"]:
+                found = self.freeze(name, FreezeRequest.decode(body))
             case "POST", ["seeds", digest, *message]:
-                sealed = f"sealed to all, for {digest}".encode()
-                assert not message or body == sealed, "relayed as the first helper made it"
-                found = b"" if message else sealed
+                seed = f"sealed to all, for {digest}".encode()
+                assert not message or body == seed, "relayed as the first helper made it"
+                found = b"" if message else seed
             case "POST", ["releases"]:
                 found = self.release(body)
             case "POST", ["explain"]:
@@ -137,26 +135,27 @@ class Helper:
     def state(self, name: str) -> bytes:
         if name not in self.opened:
             raise UnknownThere
-        opening, sealed = self.opened[name], self.sealed.get(name)
+        new, frozen = self.opened[name], self.frozen.get(name)
         found = State(
             name=name,
-            opening=opening.opening,
-            parameters=opening.parameters,
-            purpose=opening.purpose,
-            state="expired" if name in self.expired else "sealed" if sealed else "open",
-            chunks=() if sealed else tuple(sorted(self.chunks[name])),
+            attempt=new.attempt,
+            parameters=new.parameters,
+            purpose=new.purpose,
+            state="expired" if name in self.expired else "frozen" if frozen else "open",
+            chunks=() if frozen else tuple(sorted(self.chunks[name])),
             received=0,
             accepted=0,
             refused={},
-            digest=sealed.digest if sealed else None,
+            digest=frozen.digest if frozen else None,
         )
         return found.encode()
 
     def take(self, name: str, number: int, body: bytes) -> bytes:
-        assert name not in self.sealed, "a sealed dataset takes no chunks"
-        found = [public_part(part) for part in uploads.decode_batch(body, 1 << 14, 1 << 20)]
-        ids = [each.id for each in found]
-        self.members |= {each.id: each.id + each.hour.to_bytes(4, "big") + each.column_hash for each in found}
+        assert name not in self.frozen, "a frozen dataset takes no chunks"
+        size = self.document.layout(Purpose(self.opened[name].purpose)).part_size(self.place)
+        heads = [part[:HEAD_BYTES] for part in sharing.cut(wire.decode_chunk(body, size), size)]
+        ids = [head[:ID_BYTES] for head in heads]
+        self.heads |= dict(zip(ids, heads, strict=True))
         taken = np.array([each not in self.refused for each in ids])
         reasons = [self.refused[each] for each in ids if each in self.refused]
         refused = {reason: reasons.count(reason) for reason in reasons}
@@ -164,33 +163,33 @@ class Helper:
         self.chunks[name].setdefault(number, (ids, answer))
         return bytes(self.change.get("chunk", lambda data: data)(answer.encode()))
 
-    def seal(self, name: str, sealing: Sealing) -> bytes:
-        if name not in self.sealed:
-            self.sealed[name] = self.made(name, sealing)
-        return bytes(self.change.get("seal", lambda data: data)(self.sealed[name].encode()))
+    def freeze(self, name: str, request: FreezeRequest) -> bytes:
+        if name not in self.frozen:
+            self.frozen[name] = self.made(name, request)
+        return bytes(self.change.get("freeze", lambda data: data)(self.frozen[name].encode()))
 
-    def made(self, name: str, sealing: Sealing) -> Sealed:
+    def made(self, name: str, request: FreezeRequest) -> Frozen:
         held = self.chunks[name]
         kept = [
             each
-            for number, bitmap in enumerate(sealing.accepted)
+            for number, bitmap in enumerate(request.accepted)
             for each, wanted in zip(held[number][0], wire.unpack(bitmap, held[number][1].parts), strict=True)
             if wanted
         ]
-        assert not set(kept) & self.refused.keys(), "only what this helper accepted may be sealed"
-        members = np.frombuffer(b"".join(self.members[each] for each in kept), np.uint8).reshape(-1, 52)
-        found = wire.digest(ORIGIN, self.document.digest, Purpose.AGGREGATE, members)
-        if sealing.digest not in (None, found.hex()):
-            raise SealMismatch("this helper finds another dataset: nothing was sealed")
+        assert not set(kept) & self.refused.keys(), "only what this helper accepted may be frozen"
+        heads = sharing.byte_rows(b"".join(self.heads[each] for each in kept), HEAD_BYTES)
+        found = wire.digest(ORIGIN, self.document.digest, Purpose.AGGREGATE, heads)
+        if request.digest not in (None, found.hex()):
+            raise FreezeMismatch("this helper finds another dataset: nothing was frozen")
         with self.database.write() as connection:
             signed = self.ledger.freeze(connection, self.document, Purpose.AGGREGATE, found, len(kept))
         self.ledger.advance_anchor(ORIGIN, signed)
-        return Sealed(digest=found.hex(), records=len(kept), receipt=signed.encode().decode())
+        return Frozen(digest=found.hex(), records=len(kept), receipt=signed.encode().decode())
 
     def charging(self, body: bytes) -> QueryCharge:
         request = messages.decode_request(body)
         question = self.function.ask(self.document, request.arguments)
-        mechanism = self.document.mechanisms["aggregate"]
+        mechanism = self.document.mechanism(request.function)
         return QueryCharge(
             bytes.fromhex(request.id),
             hashlib.sha256(body).digest(),
@@ -205,11 +204,13 @@ class Helper:
     def release(self, body: bytes) -> bytes:
         self.received.append(body)
         request = messages.decode_request(body)
-        if {self.sealed[name].digest for name in self.expired} & set(request.datasets):
+        if {self.frozen[name].digest for name in self.expired} & set(request.datasets):
             raise Expired("a dataset holds a report that is past its lifetime: it is gone")
         line = self.ledger.charge(self.document, self.charging(body))
         tables = [
-            AnswerTable(rows, [field.from_signed(np.array(column, np.int64)) for column in columns])
+            AnswerTable(
+                rows, [field.from_signed(np.array(each, np.int64).reshape(len(rows), 1)) for each in columns]
+            )
             for rows, columns in self.tables
         ]
         change = self.change.get("answer", lambda answer: answer)
@@ -225,7 +226,7 @@ class Helper:
                 "records": 100,
                 "k": self.document.k,
                 "helpers": len(self.document.helpers),
-                "mechanism": self.document.mechanisms["aggregate"].kind,
+                "mechanism": self.document.mechanism(request.function).kind,
                 "noise": request.noise,
                 "cost": {
                     "before": cost.before._asdict(),
@@ -246,14 +247,6 @@ class Helper:
         found = self.ledger.receipts(origin, after)
         shown = ",".join(each.encode().decode() for each in found[:2])
         return f'{{"receipts":[{shown}],"more":{json.dumps(len(found) > 2)}}}'.encode()
-
-
-def public_part(part: bytes) -> PublicPart:
-    """What a part that nobody opens says in public."""
-    reader = Reader.message(part)
-    key_id, public, _ = reader.map(_PART)
-    reader.octets(key_id)
-    return report.decode_public(reader.octets(public))
 
 
 class Router(httpx.BaseTransport):
@@ -300,16 +293,17 @@ class World:
     def receive(self, count: int, seed: bytes = b"reports", at: int = NOW) -> list[bytes]:
         """Reports come in at that moment; returns their ids in the order in which they are sent."""
         before, self.clock.seconds = self.clock.seconds, at
-        made = arrivals(count, seed, Purpose.AGGREGATE, self.document.digest, NOW // 3600)
+        digest, hour = self.document.digest, NOW // 3600
+        made = arrivals(count, seed, Purpose.AGGREGATE, digest, hour, document=self.document)
         self.reports.store(made)
         self.clock.seconds = before
-        return sorted(each.public.id for each in made)
+        return sorted(each.head.id for each in made)
 
-    def sealed(self, name: str = "monday", count: int = 60, at: int = NOW) -> None:
+    def frozen(self, name: str = "monday", count: int = 60, at: int = NOW) -> None:
         """A dataset that questions can be asked of."""
         self.receive(count, name.encode(), at)
         self.clock.seconds = at + 10
-        self.client.freeze(name, at, at + 1)
+        self.client.select(name, at, at + 1)
         self.client.send(name)
 
     def shares(self, *columns: list[int], rows: list[tuple[Any, ...]] | None = None) -> None:

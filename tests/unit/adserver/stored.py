@@ -1,19 +1,26 @@
 """Reports of the right form for the ad server's store: it cannot tell sealed bytes from random ones."""
 
+from dataclasses import replace
+
 from maskedlark.adserver.report_store import Arrival, Reports
 from maskedlark.clock import SECONDS_AN_HOUR, FixedClock
 from maskedlark.core.purpose import Purpose
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness
 from maskedlark.storage.engine import Database, open_database
-from maskedlark.wire import report
-from maskedlark.wire.hpke import KEY_ID_BYTES, OVERHEAD
-from maskedlark.wire.payload import SIZE_STEP
-from maskedlark.wire.report import PublicPart, Report
+from maskedlark.wire.report import HEAD_BYTES, Head, ReportLayout
+from tests.unit.parameters.cases import make
 
 ORIGIN = "ads.example"
+DOCUMENT = make()
 HOUR = 480_000
 NOW = HOUR * SECONDS_AN_HOUR
-DIGEST = bytes(range(32))
+DIGEST = DOCUMENT.digest
+
+
+def documents() -> list[Document]:
+    """What an ad server of these reports is told when it asks."""
+    return [DOCUMENT]
 
 
 def clock() -> FixedClock:
@@ -32,20 +39,21 @@ def arrivals(
     parameters: bytes = DIGEST,
     hour: int = HOUR,
     origin: str = ORIGIN,
+    document: Document = DOCUMENT,
 ) -> list[Arrival]:
-    """As many reports, the same for the same seed."""
+    """As many reports, the same for the same seed, laid out as the document says."""
     rng = FixedRandomness(seed)
+    layout = replace(document.layout(purpose), origin=origin, parameters=parameters)
     made = []
     for _ in range(count):
-        public = PublicPart(rng.bytes(16), hour, origin, purpose, parameters, rng.bytes(32))
-        made.append(Arrival(public, sealed(public, rng)))
+        head = Head(rng.bytes(16), hour, rng.bytes(32))
+        made.append(Arrival(layout, head, sealed(layout, head, rng)))
     return made
 
 
-def sealed(public: PublicPart, rng: FixedRandomness, helpers: int = 2) -> bytes:
+def sealed(layout: ReportLayout, head: Head, rng: FixedRandomness) -> bytes:
     """All bytes of a report with this public part."""
-    payloads = [(rng.bytes(KEY_ID_BYTES), rng.bytes(SIZE_STEP + OVERHEAD)) for _ in range(helpers)]
-    return Report(public.encode(), tuple(payloads)).encode()
+    return layout.prefix + head.encode() + rng.bytes(layout.size - len(layout.prefix) - HEAD_BYTES)
 
 
 def data(count: int, seed: bytes = b"seed") -> list[bytes]:
@@ -54,4 +62,5 @@ def data(count: int, seed: bytes = b"seed") -> list[bytes]:
 
 
 def ids(reports: list[bytes]) -> list[bytes]:
-    return [report.decode_public(report.decode(each).public).id for each in reports]
+    layout = DOCUMENT.layout(Purpose.TRAIN)
+    return [layout.head(each).id for each in reports]

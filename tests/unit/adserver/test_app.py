@@ -7,10 +7,12 @@ from maskedlark.adserver import Limits, create_app
 from maskedlark.randomness import FixedRandomness
 from maskedlark.storage import database as database_module
 from maskedlark.storage.errors import StorageUnavailable
-from maskedlark.wire import report
+from maskedlark.web.errors import ServiceAway
+from maskedlark.wire.hpke import KEY_ID_BYTES
+from maskedlark.wire.report import HEAD_BYTES
 from maskedlark.wire.uploads import encode_batch
 from tests.unit.adserver.cases import client_of, post, upload
-from tests.unit.adserver.stored import HOUR, ORIGIN, arrivals, clock, data, opened, sealed
+from tests.unit.adserver.stored import HOUR, ORIGIN, arrivals, clock, data, documents, opened, sealed
 
 LIMITS = Limits(uploads=2, body_bytes=20_000, reports=20, report_bytes=2000)
 
@@ -24,7 +26,7 @@ def reports(tmp_path):
 
 @pytest.fixture
 def client(reports):
-    return client_of(create_app(ORIGIN, reports, clock(), LIMITS))
+    return client_of(create_app(ORIGIN, reports, clock(), documents, LIMITS))
 
 
 def said(answers):
@@ -41,31 +43,31 @@ def test_reports_are_stored_and_answered_in_order(client, reports):
 
 def test_a_bad_report_is_refused_alone_and_by_name(client, reports):
     good, changed = arrivals(2)
-    other = sealed(changed.public, FixedRandomness(b"other"))
+    other = sealed(changed.layout, changed.head, FixedRandomness(b"other"))
     foreign = arrivals(1, b"f", origin="other.example")[0].data
-    one_helper = report.Report(good.public.encode(), report.decode(good.data).payloads[:1]).encode()
-    sent = [
-        good.data,
-        b"\x01",
-        b"\x02" + good.data[1:],
-        good.data[:-1],
-        good.data + b"\x00",
-        foreign,
-        one_helper,
-        changed.data,
-        other,
-    ]
-    assert said(upload(client, sent)) == [
-        "stored",
-        "Truncated",
-        "UnsupportedVersion",
-        "Truncated",
-        "TrailingBytes",
-        "WrongOrigin",
-        "WrongLength",
-        "stored",
-        "Conflict",
-    ]
+    unknown = arrivals(1, b"u", parameters=bytes(32))[0].data
+    second = len(good.data) - (good.layout.part_size(1) - HEAD_BYTES)
+    key_id = good.data[len(good.layout.prefix) + HEAD_BYTES :][:KEY_ID_BYTES]
+    one_helper = good.data[:second]
+    twice = one_helper + key_id + good.data[second + KEY_ID_BYTES :]
+    sent = {
+        good.data: "stored",
+        b"\x02": "Truncated",
+        b"\x01" + good.data[1:]: "UnsupportedVersion",
+        b"\x02\x03" + good.data[2:]: "OutOfRange",
+        good.data[:34]: "Truncated",
+        good.data[:34] + b"\x00" + good.data[35:]: "WrongLength",
+        good.data[:35] + b"\xff" + good.data[36:]: "WrongType",
+        good.data[:-1]: "WrongLength",
+        good.data + b"\x00": "WrongLength",
+        foreign: "WrongOrigin",
+        unknown: "UndeclaredReport",
+        one_helper: "WrongLength",
+        twice: "DuplicateKey",
+        changed.data: "stored",
+        other: "Conflict",
+    }
+    assert said(upload(client, [*sent])) == [*sent.values()]
     assert reports.count() == 2
     assert said(upload(client, [foreign, good.data])) == ["WrongOrigin", "duplicate"]
     assert said(upload(client, [b"?"])) == ["UnsupportedVersion"]
@@ -92,10 +94,10 @@ def test_the_answer_does_not_depend_on_what_is_sealed(tmp_path):
     answers = set()
     for name in ("one", "two"):
         database, table = opened(f"sqlite:///{tmp_path / name}.db")
-        client = client_of(create_app(ORIGIN, table, clock(), LIMITS))
+        client = client_of(create_app(ORIGIN, table, clock(), documents, LIMITS))
         rng = FixedRandomness(name.encode())
-        batch = [sealed(each.public, rng) for each in arrivals(5)]
-        bad = [sealed(each.public, rng) for each in arrivals(1, b"f", origin="other.example")]
+        batch = [sealed(each.layout, each.head, rng) for each in arrivals(5)]
+        bad = [sealed(each.layout, each.head, rng) for each in arrivals(1, b"f", origin="other.example")]
         for sent in ([*batch[:3], *bad], batch):
             response = post(client, encode_batch(sent))
             answers.add((sent is batch, response.status_code, response.content, str(response.headers)))
@@ -134,7 +136,7 @@ def test_another_kind_of_body_is_refused(client, kind):
 
 
 def test_other_paths_and_methods_are_problems_too(client):
-    assert client.get("/reports").status_code == 405
+    assert client.get("/v2/reports").status_code == 405
     assert client.get("/nothing").status_code == 404
     assert client.get("/docs").status_code == 404
 
@@ -154,7 +156,7 @@ def test_without_its_database_it_is_alive_and_not_ready(client, reports, monkeyp
 def test_a_busy_database_acknowledges_nothing_and_says_when_to_come_again(tmp_path, monkeypatch):
     monkeypatch.setattr(database_module, "BUSY_TIMEOUT_S", 0)
     database, table = opened(f"sqlite:///{tmp_path / 'busy.db'}")
-    client = client_of(create_app(ORIGIN, table, clock(), LIMITS))
+    client = client_of(create_app(ORIGIN, table, clock(), documents, LIMITS))
     other = sqlite3.connect(tmp_path / "busy.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     response = post(client, encode_batch(data(3)))
@@ -163,6 +165,26 @@ def test_a_busy_database_acknowledges_nothing_and_says_when_to_come_again(tmp_pa
     other.close()
     assert said(upload(client, data(3))) == ["stored"] * 3
     database.close()
+
+
+def test_without_the_parameter_service_unknown_documents_are_asked_for_again_later(reports):
+    found = [ServiceAway("nobody listens"), [], documents()]
+
+    def asked():
+        answer = found.pop(0)
+        if isinstance(answer, ServiceAway):
+            raise answer
+        return answer
+
+    client = client_of(create_app(ORIGIN, reports, clock(), asked, LIMITS))
+    assert client.get("/ready").json() == {"status": "ready"}
+    response = post(client, encode_batch(data(3)))
+    assert (response.status_code, response.json()["type"]) == (503, "/problems/service-away")
+    assert "nobody listens" not in response.text
+    assert int(response.headers["retry-after"]) > 0
+    assert reports.count() == 0
+    assert said(upload(client, data(3))) == ["UndeclaredReport"] * 3
+    assert said(upload(client, data(3))) == ["stored"] * 3
 
 
 def scope_of(content_length=None):
@@ -175,8 +197,8 @@ def scope_of(content_length=None):
         "http_version": "1.1",
         "method": "POST",
         "scheme": "http",
-        "path": "/reports",
-        "raw_path": b"/reports",
+        "path": "/v2/reports",
+        "raw_path": b"/v2/reports",
         "query_string": b"",
         "root_path": "",
         "headers": headers,
@@ -211,17 +233,17 @@ async def endless(_turn):
 
 
 def test_a_body_that_does_not_end_is_read_to_the_limit_and_no_further(reports):
-    app = create_app(ORIGIN, reports, clock(), LIMITS)
+    app = create_app(ORIGIN, reports, clock(), documents, LIMITS)
     assert asyncio.run(speak(app, endless)) == ([413], 21)
 
 
 def test_a_body_that_promises_too_much_is_not_read_at_all(reports):
-    app = create_app(ORIGIN, reports, clock(), LIMITS)
+    app = create_app(ORIGIN, reports, clock(), documents, LIMITS)
     assert asyncio.run(speak(app, endless, content_length=20_001)) == ([413], 0)
 
 
 def test_a_sender_that_goes_away_stores_nothing(reports):
-    app = create_app(ORIGIN, reports, clock(), LIMITS)
+    app = create_app(ORIGIN, reports, clock(), documents, LIMITS)
 
     async def leaving(turn):
         return encode_batch(data(3)) if turn == 1 else None  # whole, but it did not say so
@@ -231,7 +253,7 @@ def test_a_sender_that_goes_away_stores_nothing(reports):
 
 
 def test_a_body_that_stops_coming_is_given_up(reports):
-    app = create_app(ORIGIN, reports, clock(), LIMITS.model_copy(update={"body_within_s": 0.01}))
+    app = create_app(ORIGIN, reports, clock(), documents, LIMITS.model_copy(update={"body_within_s": 0.01}))
 
     async def silent(turn):
         return b"\x01" if turn == 1 else await asyncio.Event().wait()
@@ -241,7 +263,7 @@ def test_a_body_that_stops_coming_is_given_up(reports):
 
 
 def test_uploads_above_what_there_is_room_for_are_sent_away_and_room_comes_back(reports):
-    app = create_app(ORIGIN, reports, clock(), LIMITS)
+    app = create_app(ORIGIN, reports, clock(), documents, LIMITS)
 
     async def crowd():
         reading, finish = asyncio.Semaphore(0), asyncio.Event()

@@ -24,6 +24,7 @@ from maskedlark.storage.errors import UnusedDatabase
 from maskedlark.web import key_file
 from maskedlark.web.errors import BadConfig, BadKeyFile, CorruptCache, StrangeAnswer
 from tests.unit.adserver.measuring import CONFIG, World
+from tests.unit.parameters import cases
 from tests.unit.parameters.cases import HELPER_KEYS
 from tests.unit.web.service import NOW
 
@@ -31,7 +32,7 @@ from tests.unit.web.service import NOW
 @pytest.fixture
 def world(tmp_path):
     world = World(tmp_path)
-    world.sealed()
+    world.frozen()
     world.shares([500, -3])
     yield world
     world.close()
@@ -90,7 +91,7 @@ def test_a_key_that_is_anothers_names_the_settings(world, path, setting, monkeyp
             Client.from_config(path) as client,
             pytest.raises(error, match="check service_key and origin_key"),
         ):
-            client.freeze("tuesday")
+            client.select("tuesday")
 
 
 def test_a_url_with_a_port_that_is_none_is_not_shown(path):
@@ -157,9 +158,9 @@ def arguments(world):
         ({"place": [7, "x"]}, {"key": "place", "among": [7, "x"]}),
         ({"place": np.int64(7)}, {"key": "place", "among": [7]}),
         ({"place": np.array([7, 8])}, {"key": "place", "among": [7, 8]}),
-        ({"place": Between(1, 5)}, {"key": "place", "least": 1, "most": 5}),
-        ({"place": Between(least=1)}, {"key": "place", "least": 1}),
-        ({"place": Between(most=5)}, {"key": "place", "most": 5}),
+        ({"place": Between(1, 5)}, {"key": "place", "min": 1, "max": 5}),
+        ({"place": Between(min=1)}, {"key": "place", "min": 1}),
+        ({"place": Between(max=5)}, {"key": "place", "max": 5}),
     ],
 )
 def test_filters_are_plain_python(world, where, wanted):
@@ -169,7 +170,7 @@ def test_filters_are_plain_python(world, where, wanted):
 
 
 def test_a_filter_without_ends_is_refused(world):
-    with pytest.raises(BadArguments, match="a least, a most, or both"):
+    with pytest.raises(BadArguments, match="a min, a max, or both"):
         world.client.query(["purchase"], where={"place": Between()})
 
 
@@ -230,11 +231,12 @@ def test_an_explanation_of_another_form_is_refused(world):
 @pytest.fixture
 def generous(tmp_path):
     mechanisms = {
-        "aggregate": {"kind": "laplace", "noise_floor": 0.25},
-        "train": {"kind": "gaussian", "noise_floor": 0.5},
+        "sums": {"kind": "laplace", "noise_floor": 0.25},
+        "gradient": {"kind": "gaussian", "noise_floor": 0.5},
+        "evaluation": {"kind": "gaussian", "noise_floor": 0.5},
     }
     world = World(tmp_path, mechanisms=mechanisms)
-    world.sealed()
+    world.frozen()
     world.shares([500, -3])
     yield world
     world.close()
@@ -271,7 +273,10 @@ class DoubledQuery(Query):
         raise AssertionError("only helpers compute")
 
 
-def test_a_function_of_somebody_elses_is_asked_like_any_other(world):
+def test_a_function_of_somebody_elses_is_asked_like_any_other(tmp_path):
+    mechanisms = cases.settings()["mechanisms"]
+    world = World(tmp_path, mechanisms=mechanisms | {"doubled": mechanisms["sums"]})
+    world.frozen()
     for sign, helper in zip((1, -1), world.helpers, strict=True):
         helper.function = Doubled()
         helper.tables = [([("autumn",)], [[[5 + sign * 1000, 7 - sign * 1000]]])]
@@ -284,11 +289,12 @@ def test_a_function_of_somebody_elses_is_asked_like_any_other(world):
     (table,) = tables(answered, 0.9)
     assert table.values == ("doubled[0]", "doubled[1]")
     assert {each.function for each in answered.receipts.values()} == {"doubled"}
+    world.close()
 
 
 def test_the_whole_way_on_either_database(tmp_path, database_url):
     world = World(tmp_path, database_url)
-    world.sealed()
+    world.frozen()
     world.shares([500, -3])
     assert world.client.query(["purchase"], "campaign").rows[0].numbers[0].estimate == 500
     world.helpers[1].fail = ["after"] * 3

@@ -3,7 +3,7 @@
 import pytest
 
 from maskedlark.adserver.dataset_store import Dataset, Datasets, DatasetState
-from maskedlark.adserver.errors import NameTaken, NotFrozen, Overlapping
+from maskedlark.adserver.errors import DatasetChanged, NameTaken, Overlapping
 from maskedlark.adserver.report_store import ChunkStart, Selection
 from maskedlark.core.purpose import Purpose
 from maskedlark.storage.engine import open_database
@@ -35,7 +35,7 @@ def datasets(database):
 
 def test_what_is_kept_comes_back(datasets, database):
     datasets.add("monday", span(10, 20), MARKS)
-    wanted = Dataset("monday", span(10, 20), 19, DatasetState.FROZEN)
+    wanted = Dataset("monday", span(10, 20), 19, DatasetState.SELECTED)
     assert datasets.get("monday") == wanted
     again = Datasets(database)
     assert again.all() == [wanted]
@@ -78,27 +78,27 @@ def test_an_aborted_one_is_in_nobodys_way_and_leaves_nothing_behind(datasets):
     assert datasets.answered("monday", "helper-0") == set()
 
 
-def test_a_sealed_one_has_its_digest_and_stays(datasets):
+def test_a_frozen_one_has_its_digest_and_stays(datasets):
     datasets.add("monday", span(10, 20), MARKS)
-    datasets.seal("monday", b"d" * 32, 17)
+    datasets.freeze("monday", b"d" * 32, 17)
     found = datasets.get("monday")
-    assert (found.state, found.digest, found.records) == (DatasetState.SEALED, b"d" * 32, 17)
-    datasets.seal("monday", b"d" * 32, 17)  # Two clients may finish it: they found the same.
+    assert (found.state, found.digest, found.records) == (DatasetState.FROZEN, b"d" * 32, 17)
+    datasets.freeze("monday", b"d" * 32, 17)  # Two clients may finish it: they found the same.
     for end in (DatasetState.ABORTED, DatasetState.LOST):
-        with pytest.raises(NotFrozen, match="monday is sealed, not frozen: another client was faster"):
+        with pytest.raises(DatasetChanged, match="monday is frozen, not selected: another client was faster"):
             datasets.mark("monday", end)
-    with pytest.raises(NotFrozen):
-        datasets.seal("monday", b"e" * 32, 17)
+    with pytest.raises(DatasetChanged):
+        datasets.freeze("monday", b"e" * 32, 17)
     assert datasets.get("monday") == found
 
 
-def test_what_somebody_else_took_back_is_not_sealed(datasets):
+def test_what_somebody_else_took_back_is_not_frozen(datasets):
     datasets.add("monday", span(10, 20), MARKS)
     datasets.mark("monday", DatasetState.ABORTED)
     datasets.mark("monday", DatasetState.ABORTED)
-    with pytest.raises(NotFrozen, match="monday is aborted"):
-        datasets.seal("monday", b"d" * 32, 17)
-    with pytest.raises(NotFrozen, match="tuesday is gone"):
+    with pytest.raises(DatasetChanged, match="monday is aborted"):
+        datasets.freeze("monday", b"d" * 32, 17)
+    with pytest.raises(DatasetChanged, match="tuesday is gone"):
         datasets.mark("tuesday", DatasetState.ABORTED)
     assert datasets.get("monday").state is DatasetState.ABORTED
 
@@ -111,11 +111,11 @@ def test_one_that_is_given_up_stays_in_the_way(datasets):
             datasets.add(name, span(*time), MARKS)
 
 
-def test_only_a_sealed_one_expires(datasets):
+def test_only_a_frozen_one_expires(datasets):
     datasets.add("monday", span(10, 20), MARKS)
-    with pytest.raises(NotFrozen, match="monday is frozen, not sealed"):
+    with pytest.raises(DatasetChanged, match="monday is selected, not frozen"):
         datasets.mark("monday", DatasetState.EXPIRED)
-    datasets.seal("monday", b"d" * 32, 17)
+    datasets.freeze("monday", b"d" * 32, 17)
     datasets.mark("monday", DatasetState.EXPIRED)
     assert datasets.get("monday").state is DatasetState.EXPIRED
 

@@ -24,49 +24,49 @@ def world(tmp_path):
 def test_a_dataset_is_what_was_received_in_a_time(world):
     world.receive(5, b"one", NOW - 10)
     world.receive(7, b"two", NOW - 5)
-    found = world.client.freeze("monday", NOW - 10, NOW - 5)
-    assert (found.reports, found.state) == (5, DatasetState.FROZEN)
+    found = world.client.select("monday", NOW - 10, NOW - 5)
+    assert (found.reports, found.state) == (5, DatasetState.SELECTED)
     assert found.selection == Selection(Purpose.AGGREGATE, world.document.digest, NOW - 10, NOW - 5)
-    assert world.client.freeze("tuesday", NOW - 5, NOW).reports == 7
+    assert world.client.select("tuesday", NOW - 5, NOW).reports == 7
 
 
 def test_without_a_time_it_follows_the_one_before_and_ends_now(world):
     world.receive(5, b"one", NOW - 10)
     world.receive(7, b"two", NOW - 5)
-    world.client.freeze("monday", 0, NOW - 5)
-    found = world.client.freeze("tuesday")
+    world.client.select("monday", 0, NOW - 5)
+    found = world.client.select("tuesday")
     assert (found.selection.start, found.selection.end, found.reports) == (NOW - 5, NOW, 7)
 
 
-def test_a_second_that_is_not_over_is_not_frozen(world):
+def test_a_second_that_is_not_over_is_not_selected(world):
     world.receive(5, at=NOW)
     with pytest.raises(NotOver, match="earlier end"):
-        world.client.freeze("monday", NOW, NOW + 1)
+        world.client.select("monday", NOW, NOW + 1)
     world.clock.seconds = NOW + 1
-    assert world.client.freeze("monday", NOW, NOW + 1).reports == 5
+    assert world.client.select("monday", NOW, NOW + 1).reports == 5
 
 
 def test_overlapping_datasets_are_refused_and_the_other_is_named(world):
     world.receive(5, b"one", NOW - 10)
     world.receive(5, b"two", NOW - 3)
-    world.client.freeze("monday", NOW - 20, NOW - 5)
+    world.client.select("monday", NOW - 20, NOW - 5)
     with pytest.raises(
         Overlapping, match=r"monday holds .* 2030-03-17 17:46:20 until 2030-03-17 17:46:35 UTC"
     ):
-        world.client.freeze("tuesday", NOW - 10, NOW)
+        world.client.select("tuesday", NOW - 10, NOW)
     for start, end in ((NOW - 5, NOW - 1), (NOW - 5, NOW + 100), (NOW - 5, NOW - 5)):
         with pytest.raises(NameTaken, match="monday already"):
-            world.client.freeze("monday", start, end)
+            world.client.select("monday", start, end)
 
 
-def test_a_frozen_dataset_stays_as_it_is_though_a_clock_steps_back(world):
+def test_a_selected_dataset_stays_as_it_is_though_a_clock_steps_back(world):
     world.receive(5, b"one", NOW - 10)
-    world.client.freeze("monday", 0, NOW)
+    world.client.select("monday", 0, NOW)
     late = world.receive(3, b"late", NOW - 10)
     world.client.send("monday")
     assert world.client.datasets()[0].records == 5
     world.clock.seconds = NOW + 10
-    assert world.client.freeze("tuesday").reports == 3
+    assert world.client.select("tuesday").reports == 3
     world.client.send("tuesday")
     assert world.helpers[0].chunks["tuesday"][0][0] == late
 
@@ -75,20 +75,20 @@ def test_a_frozen_dataset_stays_as_it_is_though_a_clock_steps_back(world):
 def test_nothing_is_no_dataset(world, times):
     world.receive(5, at=NOW - 10)
     with pytest.raises(EmptyDataset):
-        world.client.freeze("monday", *times)
+        world.client.select("monday", *times)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../x", "x" * 65, ".x", "ü"])
 def test_names_are_plain(world, name):
     world.receive(5, at=NOW - 10)
     with pytest.raises(WrongType, match="no name"):
-        world.client.freeze(name, NOW - 20, NOW)
+        world.client.select(name, NOW - 20, NOW)
 
 
 def test_other_purposes_are_left_out(world):
     world.receive(5, at=NOW - 10)
     with pytest.raises(EmptyDataset):
-        world.client.freeze("monday", 0, NOW, Purpose.TRAIN)
+        world.client.select("monday", 0, NOW, Purpose.TRAIN)
 
 
 def test_a_dataset_has_so_many_chunks_at_most(world, monkeypatch):
@@ -96,22 +96,29 @@ def test_a_dataset_has_so_many_chunks_at_most(world, monkeypatch):
     monkeypatch.setattr(module, "MAX_CHUNKS", 2)
     world.receive(5, at=NOW - 10)
     with pytest.raises(TooLarge, match="3 chunks"):
-        world.client.freeze("monday", 0, NOW)
+        world.client.select("monday", 0, NOW)
 
 
 def test_large_payloads_make_small_chunks():
-    models = [{"tag": "basket", "features": 6000, "labels": [{"kind": "binary"}], "gradient_bound": 2.0}]
+    models = [
+        {
+            "tag": "basket",
+            "columns": [{"kind": "bytes", "count": 6000}],
+            "labels": [{"kind": "binary"}],
+            "gradient_bound": 2.0,
+        }
+    ]
     document = make(models=models, decoys=[], fake_rate=0.0)
     small = module._parts(document, Purpose.AGGREGATE)
     large = module._parts(document, Purpose.TRAIN)
     assert small == 2048
-    assert large * document.payload_size(Purpose.TRAIN) < module.CHUNK_BYTES
+    assert large * document.layout(Purpose.TRAIN).part_size(0) < module.CHUNK_BYTES
     assert 500 < large < 2048
 
 
 def test_an_unknown_dataset_is_named_with_those_that_there_are(world):
     world.receive(5, at=NOW - 10)
-    world.client.freeze("monday", 0, NOW)
+    world.client.select("monday", 0, NOW)
     for call in (world.client.send, world.client.abort, world.client.refusals):
         with pytest.raises(UnknownDataset, match="there are monday"):
             call("tuesday")
@@ -129,12 +136,12 @@ def test_a_dataset_begins_behind_what_is_being_deleted(world, retention):
     world.receive(7, b"new", NOW - 5)
     retention.forget(NOW)
     with pytest.raises(EmptyDataset, match=r"reports from before .* are deleted"):
-        world.client.freeze("gone", 0, NOW - 15 * DAY_S)
-    found = world.client.freeze("monday", 0, NOW)
+        world.client.select("gone", 0, NOW - 15 * DAY_S)
+    found = world.client.select("monday", 0, NOW)
     assert (found.reports, found.selection.start) == (7, NOW - 10 * DAY_S)
 
 
-def test_deleting_that_begins_while_a_dataset_is_frozen_is_noticed(world, retention, monkeypatch):
+def test_deleting_that_begins_while_a_dataset_is_selected_is_noticed(world, retention, monkeypatch):
     world.receive(5, b"old", NOW - 20 * DAY_S)
     world.receive(7, b"new", NOW - 5)
     marks = Reports.chunks
@@ -145,5 +152,5 @@ def test_deleting_that_begins_while_a_dataset_is_frozen_is_noticed(world, retent
         return found
 
     monkeypatch.setattr(Reports, "chunks", meanwhile)
-    found = world.client.freeze("monday", 0, NOW)
+    found = world.client.select("monday", 0, NOW)
     assert (found.reports, found.selection.start) == (7, NOW - 10 * DAY_S)

@@ -3,14 +3,14 @@ import pytest
 from maskedlark.adserver import create_app
 from maskedlark.wire.uploads import encode_batch
 from tests.unit.adserver.cases import client_of, post, upload
-from tests.unit.adserver.stored import ORIGIN, arrivals, clock, data, opened
+from tests.unit.adserver.stored import ORIGIN, arrivals, clock, data, documents, opened
 from tests.unit.web.observing import of
 
 
 @pytest.fixture
 def app(tmp_path):
     database, table = opened(f"sqlite:///{tmp_path / 'reports.db'}")
-    yield create_app(ORIGIN, table, clock())
+    yield create_app(ORIGIN, table, clock(), documents)
     database.close()
 
 
@@ -18,7 +18,7 @@ def test_reports_are_counted_by_outcome(app):
     client, sent = client_of(app), data(5)
     foreign = arrivals(1, b"f", origin="other.example")[0].data
     upload(client, sent)
-    upload(client, [*sent[:2], foreign, b"\x01"])
+    upload(client, [*sent[:2], foreign, b"\x02"])
     assert of(app, "maskedlark_reports_total") == {
         ("stored", ""): 5,
         ("duplicate", ""): 2,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from maskedlark.adserver.dataset_store import DatasetState
-from maskedlark.adserver.errors import HelperAway, HelpersDiffer, NotSealed, UnknownRequest
+from maskedlark.adserver.errors import HelperAway, HelpersDiffer, NotFrozen, UnknownRequest
 from maskedlark.adserver.queries import QuerySpec
 from maskedlark.adserver.requests import Requests, RequestState
 from maskedlark.dp import accountant
@@ -14,20 +14,22 @@ from maskedlark.dp.accountant import Charge
 from maskedlark.errors import BadArguments, Expired, NoiseTooSmall
 from maskedlark.functions.sums import Sums
 from maskedlark.ledger import receipt, trail
-from maskedlark.ledger.errors import BadReceipt, BudgetExhausted
+from maskedlark.ledger.errors import AnswerLost, BadReceipt, BudgetExhausted
 from maskedlark.ledger.receipt import ReleaseReceipt
+from maskedlark.parameters.document import NoMechanism
 from maskedlark.release.errors import MixedDatasets, TooFewRecords, UnknownFunction
 from maskedlark.release.messages import Answer, AnswerTable, decode_request
 from maskedlark.storage.engine import open_database
-from maskedlark.web.errors import AlreadySealed, UnknownDataset
+from maskedlark.web.errors import AlreadyFrozen, UnknownDataset
 from tests.unit.adserver.measuring import ROWS, World
+from tests.unit.parameters import cases
 from tests.unit.web.service import NOW
 
 
 @pytest.fixture
 def world(tmp_path):
     world = World(tmp_path)
-    world.sealed()
+    world.frozen()
     world.shares([500, -3])
     yield world
     world.close()
@@ -119,6 +121,62 @@ def test_a_crash_between_the_answer_and_its_keeping_charges_nothing_more(world, 
     assert [len(spent(world, place)) for place in range(2)] == [1, 1]
 
 
+@pytest.mark.parametrize("how", ["before", "after"])
+def test_nobody_is_asked_while_the_first_helper_is_away(world, how):
+    world.helpers[0].fail = [how] * 3
+    with pytest.raises(HelperAway, match="helper-0"):
+        world.client.query(["purchase"], "campaign")
+    (pending,) = world.client.pending()
+    assert world.helpers[1].received == []
+    assert world.client.query(["purchase"], "campaign").request == pending.id
+    assert [len(spent(world, place)) for place in range(2)] == [1, 1]
+
+
+def test_nobody_is_asked_before_the_first_helpers_receipt_holds(world):
+    resigned(world, 0, function="gradient")
+    with pytest.raises(BadReceipt, match="helper-0 gave a receipt of another function"):
+        world.client.query(["purchase"], "campaign")
+    assert len(world.client.pending()) == 1
+    assert world.helpers[1].received == []
+
+
+def test_a_refusal_of_the_first_helper_ends_a_question_and_is_heard_by_nobody_else(world):
+    world.helpers[0].expired = {"monday"}
+    with pytest.raises(Expired):
+        world.client.query(["purchase"], "campaign")
+    assert world.client.pending() == []
+    assert world.helpers[1].received == []
+
+
+def test_a_crash_before_the_others_are_asked_charges_nothing_twice(world, monkeypatch):
+    def dead(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("maskedlark.adserver.queries.at_once", dead)
+        with pytest.raises(KeyboardInterrupt):
+            world.client.query(["purchase"], "campaign")
+    world.client.close()
+    world.client = world.start()
+    (pending,) = world.client.pending()
+    assert world.client.query(["purchase"], "campaign").request == pending.id
+    assert [helper.received for helper in world.helpers] == [[pending.body]] * 2, "each was asked once"
+
+
+def test_what_the_first_helper_charged_and_cannot_repeat_is_not_called_refused(world, monkeypatch):
+    world.helpers[0].fail = ["after"] * 3
+    with pytest.raises(HelperAway):
+        world.client.query(["purchase"], "campaign")
+
+    def lost(body):
+        raise AnswerLost("it was answered and charged, but its noise was lost since")
+
+    monkeypatch.setattr(world.helpers[0], "release", lost)
+    with pytest.raises(AnswerLost, match=r"is pending: .*`--forget` lets go of it"):
+        world.client.query(["purchase"], "campaign")
+    assert len(world.client.pending()) == 1
+
+
 def test_another_question_does_not_take_a_pending_ones_place(world):
     world.helpers[1].fail = ["before"] * 3
     with pytest.raises(HelperAway):
@@ -143,10 +201,22 @@ def test_an_unknown_request_is_refused(world):
         world.client.resume("abc")
 
 
-def test_a_question_of_a_function_that_is_not_known_here_says_so(world):
-    class Other(Sums):
-        name = "other"
+class Other(Sums):
+    name = "other"
 
+
+def test_a_function_without_declared_noise_is_refused_before_anybody_is_asked(world):
+    with pytest.raises(NoMechanism, match="no noise for other; it does for evaluation, gradient, sums"):
+        world.client.ask(Other(), {"values": ["count"]})
+    assert not any(helper.received for helper in world.helpers)
+    assert world.client.pending() == []
+
+
+def test_a_question_of_a_function_that_is_not_known_here_says_so(tmp_path):
+    mechanisms = cases.settings()["mechanisms"]
+    world = World(tmp_path, mechanisms=mechanisms | {"other": mechanisms["sums"]})
+    world.frozen()
+    world.shares([500, -3])
     with pytest.raises(Exception, match="other"):
         world.client.ask(Other(), {"values": ["count"]}, noise=1.0)
     world.client.close()
@@ -154,6 +224,7 @@ def test_a_question_of_a_function_that_is_not_known_here_says_so(world):
     (pending,) = world.client.pending()
     with pytest.raises(UnknownFunction, match="asked other"):
         world.client.resume(pending.id)
+    world.close()
 
 
 def test_mistakes_are_found_before_anybody_is_asked(world):
@@ -162,7 +233,7 @@ def test_mistakes_are_found_before_anybody_is_asked(world):
         ({"values": ["count"], "by": "nothing"}, BadArguments, "no declared key; there are campaign, place"),
         ({"values": ["count"], "where": {"nothing": 1}}, BadArguments, "no declared key"),
         ({"values": ["count"], "datasets": ["nothing"]}, UnknownDataset, "there are monday"),
-        ({"values": ["count"], "datasets": []}, NotSealed, "at least one"),
+        ({"values": ["count"], "datasets": []}, NotFrozen, "at least one"),
         ({"values": ["count"], "noise": 0.5}, NoiseTooSmall, "below the declared 1"),
         ({"values": ["count"], "noise": 2.0, "epsilon": 1.0}, BadArguments, "not both"),
         ({"values": ["count"], "noise": math.inf}, BadArguments, "finite"),
@@ -179,19 +250,19 @@ def test_mistakes_are_found_before_anybody_is_asked(world):
     assert world.client.pending() == []
 
 
-def test_what_is_not_sealed_is_not_asked(tmp_path):
+def test_what_is_not_frozen_is_not_asked(tmp_path):
     world = World(tmp_path)
-    with pytest.raises(NotSealed, match="no dataset to aggregate is sealed"):
+    with pytest.raises(NotFrozen, match="no dataset to aggregate is frozen"):
         world.client.query(["count"])
     world.receive(5, at=NOW - 10)
-    world.client.freeze("monday", 0, NOW)
-    with pytest.raises(NotSealed, match="monday is frozen"):
+    world.client.select("monday", 0, NOW)
+    with pytest.raises(NotFrozen, match="monday is selected"):
         world.client.query(["count"], datasets=["monday"])
     world.close()
 
 
-def test_all_sealed_datasets_are_asked_unless_some_are_named(world):
-    world.sealed("tuesday", at=NOW + 100)
+def test_all_frozen_datasets_are_asked_unless_some_are_named(world):
+    world.frozen("tuesday", at=NOW + 100)
     digests = [each.digest.hex() for each in world.client.datasets()]
     world.client.query(["purchase"], "campaign")
     world.client.query(["purchase"], "campaign", datasets=["tuesday", "tuesday"])
@@ -208,7 +279,7 @@ def left_pending(world, **options):
 
 
 def test_datasets_in_another_order_are_the_same_wish(world):
-    world.sealed("tuesday", at=NOW + 100)
+    world.frozen("tuesday", at=NOW + 100)
     pending = left_pending(world, datasets=["tuesday", "monday"])
     table = world.client.query(["purchase"], "campaign", datasets=["monday", "tuesday", "monday"])
     assert table.request == pending.id
@@ -217,7 +288,7 @@ def test_datasets_in_another_order_are_the_same_wish(world):
 
 def test_a_pending_question_over_other_datasets_is_named(world, caplog):
     pending = left_pending(world)
-    world.sealed("tuesday", at=NOW + 100)
+    world.frozen("tuesday", at=NOW + 100)
     assert pending.id not in caplog.text
     world.client.query(["purchase"], "campaign", noise=2.0)
     assert pending.id not in caplog.text
@@ -271,18 +342,18 @@ def test_a_refused_question_that_is_asked_again_is_pending_until_it_is_answered(
 
 
 def test_a_dataset_that_has_expired_is_left_out_from_then_on(world, caplog):
-    world.sealed("tuesday", at=NOW + 100)
+    world.frozen("tuesday", at=NOW + 100)
     world.helpers[1].expired = world.helpers[0].expired = {"monday"}
     with pytest.raises(Expired, match=r"past its lifetime.* \(monday\)\. .* ask again"):
         world.client.query(["purchase"], "campaign")
     assert world.client.pending() == [], "all refused it"
-    assert [each.state for each in world.client.datasets()] == [DatasetState.EXPIRED, DatasetState.SEALED]
+    assert [each.state for each in world.client.datasets()] == [DatasetState.EXPIRED, DatasetState.FROZEN]
     world.client.query(["purchase"], "campaign")
     assert len(decode_request(world.helpers[0].received[-1]).datasets) == 1
     assert "left out, because their reports have expired: monday" in caplog.text
-    with pytest.raises(NotSealed, match="monday is expired, not sealed: a report of it is past its lifetime"):
+    with pytest.raises(NotFrozen, match="monday is expired, not frozen: a report of it is past its lifetime"):
         world.client.query(["purchase"], datasets=["monday"])
-    with pytest.raises(AlreadySealed):
+    with pytest.raises(AlreadyFrozen):
         world.client.abort("monday")
     assert world.client.send("monday").state is DatasetState.EXPIRED
 
@@ -298,7 +369,7 @@ def test_an_expiry_at_one_helper_alone_is_noticed_by_resuming_too(world):
 
 def test_more_datasets_than_a_question_takes_is_one_clear_error(world, monkeypatch):
     monkeypatch.setattr("maskedlark.adserver.datasets.MAX_DATASETS", 1)
-    world.sealed("tuesday", at=NOW + 100)
+    world.frozen("tuesday", at=NOW + 100)
     with pytest.raises(BadArguments, match="2 datasets, and one question is over at most 1: name fewer"):
         world.client.query(["purchase"])
 
@@ -326,10 +397,15 @@ def test_a_refusal_of_one_helper_leaves_the_question_pending(world):
         except BudgetExhausted:
             break
     helper.received.clear()
-    with pytest.raises(BudgetExhausted):
+    with pytest.raises(BudgetExhausted) as caught:
         world.client.query(["purchase"], "campaign")
     (pending,) = world.client.pending()
     assert pending.state == RequestState.PENDING
+    said = str(caught.value)
+    assert said.startswith("helper-1: this would cost")
+    assert "helper-0 has charged it already. This helper counts charges that helper-0 does not" in said
+    assert f"--resume {pending.id}` finishes it" in said
+    assert caught.value.facts()["wanted_epsilon"] == 1.0
     world.client.forget(pending.id)
     assert world.client.pending() == []
 
@@ -362,7 +438,7 @@ def test_a_pending_wish_of_a_cost_is_found_though_receipts_have_changed(world):
 
 def test_less_noise_than_the_floor_is_never_asked_for(world):
     table = world.client.query(["purchase"], "campaign", epsilon=7.5)
-    assert table.noise == world.document.mechanisms["aggregate"].noise_floor
+    assert table.noise == world.document.mechanisms["sums"].noise_floor
 
 
 def replaced(**parts):
@@ -414,13 +490,13 @@ RELEASED = {"mechanism": "laplace", "noise": 1.0, "columns": 1}
     ("changes", "words"),
     [
         ({"request": "ab" * 16}, "another request"),
-        ({"question": "ab" * 32}, "another question"),
+        ({"request_digest": "ab" * 32}, "another request"),
         ({"function": "gradient"}, "another function"),
         ({"tag": "clicks"}, "another tag"),
         ({"datasets": ["ab" * 32]}, "another datasets"),
-        ({"released": RELEASED | {"noise": 0.5}}, "another noise"),
-        ({"released": RELEASED | {"mechanism": "gaussian"}}, "another mechanism"),
-        ({"released": RELEASED | {"columns": 2}}, "another number of columns"),
+        ({"charge": RELEASED | {"noise": 0.5}}, "another noise"),
+        ({"charge": RELEASED | {"mechanism": "gaussian"}}, "another mechanism"),
+        ({"charge": RELEASED | {"columns": 2}}, "another number of columns"),
         ({"origin": "other.example"}, "another origin or document"),
         ({"parameters": "ab" * 32}, "another origin or document"),
         ({"helper": "helper-0"}, "not helper-1's"),
@@ -453,9 +529,9 @@ def test_an_old_receipt_shows_nothing(world):
         world.client.query(["purchase"], "campaign")
 
 
-def test_a_receipt_of_sealing_is_none_of_an_answer(world):
-    sealed = world.helpers[1].ledger.receipts("ads.example")[0]
-    world.helpers[1].change["answer"] = replaced(receipt=sealed)
+def test_a_receipt_of_freezing_is_none_of_an_answer(world):
+    frozen = world.helpers[1].ledger.receipts("ads.example")[0]
+    world.helpers[1].change["answer"] = replaced(receipt=frozen)
     with pytest.raises(BadReceipt, match="something else"):
         world.client.query(["purchase"], "campaign")
 
@@ -504,12 +580,12 @@ def test_an_answer_that_is_no_message_of_ours_is_named(world):
 
 def test_datasets_of_two_documents_are_not_mixed(tmp_path):
     world = World(tmp_path)
-    world.sealed()
+    world.frozen()
     first = world.document
     world.document = world.service.publish_chain(2)[1]
     for helper in world.helpers:
         helper.document = world.document
-    world.sealed("tuesday", at=NOW + 100)
+    world.frozen("tuesday", at=NOW + 100)
     world.shares([1, 2])
     with pytest.raises(MixedDatasets, match="ask for each apart"):
         world.client.query(["purchase"], "campaign", datasets=["monday", "tuesday"])

@@ -63,7 +63,7 @@ def test_a_helper_that_only_says_that_it_lost_some_is_not_believed(lost, sqlite_
         store.enter(before, signed)
     shown = ledgers.chain(lost.ledger)
     gap = shown[2]
-    for changes in ({"kept": 1}, {"kept_digest": "ab" * 32}, {"kept": 4}):
+    for changes in ({"last_kept": 1}, {"last_kept_digest": "ab" * 32}, {"last_kept": 4}):
         lie = bent(gap, **changes)
         with pytest.raises(BadReceipt, match="does not follow"):
             store.enter(Shows([*shown[:2], lie]), lie)

@@ -44,7 +44,7 @@ def store(url, at):
 
 def other_bytes(arrival: Arrival) -> Arrival:
     """Another report under the same id."""
-    return arrival._replace(data=sealed(arrival.public, FixedRandomness(b"other")))
+    return arrival._replace(data=sealed(arrival.layout, arrival.head, FixedRandomness(b"other")))
 
 
 def everything(reports: Reports, selection: Selection = ALL) -> dict[bytes, bytes]:
@@ -55,9 +55,9 @@ def test_what_is_stored_comes_back_as_it_came(store):
     batch = arrivals(10)
     assert store.store(batch) == [STORED] * 10
     found = {each.id: each for each in store.read(ALL)}
-    for public, data in batch:
-        assert found[public.id] == StoredReport(
-            public.id, public.origin, public.purpose, public.parameters, public.hour, NOW, data
+    for layout, head, data in batch:
+        assert found[head.id] == StoredReport(
+            head.id, layout.origin, layout.purpose, layout.parameters, head.hour, NOW, data
         )
     assert store.count() == store.count(ALL) == 10
 
@@ -88,7 +88,7 @@ def test_other_bytes_under_an_id_are_a_conflict_and_the_first_stays(store):
     assert store.store([other_bytes(one), two]) == [CONFLICT, STORED]
     # The first of the batch is no better than the second when both come too late.
     assert store.store([other_bytes(two), two, three]) == [CONFLICT, DUPLICATE, STORED]
-    assert everything(store) == {each.public.id: each.data for each in (one, two, three)}
+    assert everything(store) == {each.head.id: each.data for each in (one, two, three)}
 
 
 def test_many_duplicates_are_looked_up_in_bounded_queries(store):
@@ -112,7 +112,7 @@ def test_a_selection_is_by_purpose_document_and_time_received(store, at):
     store.store(arrivals(2, b"behind"))
     selection = Selection(Purpose.TRAIN, DIGEST, NOW + 10, NOW + 11)
     assert store.count(selection) == 3
-    assert everything(store, selection) == {each.public.id: each.data for each in kept}
+    assert everything(store, selection) == {each.head.id: each.data for each in kept}
     assert store.count() == 11
 
 
@@ -282,7 +282,7 @@ def test_uploads_of_one_batch_from_many_threads_count_once(store):
         each.join()
     flat = [outcome for answer in outcomes for outcome in answer]
     assert (len(flat), flat.count(STORED), flat.count(DUPLICATE)) == (1600, 200, 1400)
-    assert everything(store) == {public.id: data for public, data in batch}
+    assert everything(store) == {head.id: data for _, head, data in batch}
 
 
 def test_an_id_that_another_process_wins_in_between_is_looked_up_again(store, monkeypatch):
@@ -351,7 +351,7 @@ def test_a_batch_is_there_whole_from_its_commit_on_and_not_at_all_before(url, wh
     )
     assert (child.returncode, child.stdout) == (-signal.SIGKILL, b"first\n"), child.stderr
     database, reports = opened(url)
-    expected = {each.public.id: each.data for seed in (b"first", b"second") for each in arrivals(30, seed)}
+    expected = {each.head.id: each.data for seed in (b"first", b"second") for each in arrivals(30, seed)}
     found = everything(reports)
     assert len(found) == left
     assert found.items() <= expected.items()

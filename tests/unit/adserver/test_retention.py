@@ -39,7 +39,7 @@ class World:
         self.clock.seconds = NOW
         return batch
 
-    def freeze(self, name, from_days, to_days):
+    def select(self, name, from_days, to_days):
         span = Selection(Purpose.TRAIN, DIGEST, NOW - from_days * DAY_S, NOW - to_days * DAY_S)
         self.datasets.add(name, span, self.reports.chunks(span, 4))
         return span
@@ -99,14 +99,14 @@ def test_it_stops_when_it_is_told_to_and_goes_on_later(world):
     assert world.retention.forget(NOW) == 23
 
 
-def test_a_frozen_dataset_keeps_its_reports_until_it_is_sealed(world):
+def test_a_selected_dataset_keeps_its_reports_until_it_is_frozen(world):
     for days in (30, 25, 20, 15, 12):
         world.receive(10, days)
-    frozen, later = world.freeze("first", 26, 19), world.freeze("later", 13, 5)
+    selected, later = world.select("first", 26, 19), world.select("later", 13, 5)
     assert world.retention.forget(NOW) == 20
     assert world.left() == {25: 10, 20: 10, 12: 10}
-    assert sum(mark.size for mark in world.reports.chunks(frozen, 4)) == 20
-    world.datasets.seal("first", bytes(32), 20)
+    assert sum(mark.size for mark in world.reports.chunks(selected, 4)) == 20
+    world.datasets.freeze("first", bytes(32), 20)
     assert world.retention.forget(NOW) == 20
     assert [each.size for each in world.reports.chunks(later, 4)] == [4, 4, 2]
 
@@ -114,7 +114,7 @@ def test_a_frozen_dataset_keeps_its_reports_until_it_is_sealed(world):
 @pytest.mark.parametrize("end", [DatasetState.ABORTED, DatasetState.LOST])
 def test_what_is_taken_back_or_given_up_goes(world, end):
     world.receive(10, 20)
-    world.freeze("first", 21, 19)
+    world.select("first", 21, 19)
     assert world.retention.forget(NOW) == 0
     world.datasets.mark("first", end)
     assert world.retention.forget(NOW) == 10
@@ -122,17 +122,17 @@ def test_what_is_taken_back_or_given_up_goes(world, end):
 
 def test_what_is_known_of_a_dataset_stays(world):
     world.receive(10, 20)
-    span = world.freeze("first", 21, 19)
-    world.datasets.seal("first", bytes(range(32)), 9)
+    span = world.select("first", 21, 19)
+    world.datasets.freeze("first", bytes(range(32)), 9)
     world.retention.forget(NOW)
     found = world.datasets.get("first")
     assert found is not None
-    assert (found.state, found.records, found.reports) == (DatasetState.SEALED, 9, 10)
+    assert (found.state, found.records, found.reports) == (DatasetState.FROZEN, 9, 10)
     assert (found.selection, len(world.datasets.chunks("first"))) == (span, 3)
 
 
-def test_no_dataset_is_frozen_where_reports_are_being_deleted(world):
-    """A freeze reads its marks; before it is kept, deleting begins."""
+def test_no_dataset_is_selected_where_reports_are_being_deleted(world):
+    """A selection reads its marks; before it is kept, deleting begins."""
     world.receive(20, 11)
     world.receive(20, 2)
     span = replace(ALL, end=NOW)
@@ -147,16 +147,16 @@ def test_no_dataset_is_frozen_where_reports_are_being_deleted(world):
     assert sum(mark.size for mark in world.reports.chunks(kept, 4)) == 20
 
 
-def test_a_dataset_that_was_frozen_before_is_whole_though_deleting_began_before_it_ended(world):
+def test_a_dataset_that_was_selected_before_is_whole_though_deleting_began_before_it_ended(world):
     world.receive(20, 11)
-    span = world.freeze("first", 12, 5)
+    span = world.select("first", 12, 5)
     assert world.retention.forget(NOW) == 0
     assert world.reports.count(span) == 20
 
 
 def test_a_clock_that_leaps_deletes_nothing(world):
     world.receive(20, 5)
-    with pytest.raises(ClockLeapt, match=r"365 days ahead.*most_leap_days = 366 in adserver\.toml"):
+    with pytest.raises(ClockLeapt, match=r"365 days ahead.*max_leap_days = 366 in adserver\.toml"):
         # Never looked at before: it is held against the newest report.
         world.retention.forget(NOW + 360 * DAY_S)
     assert world.retention.forget(NOW) == 0
@@ -180,20 +180,20 @@ def test_a_clock_that_was_ahead_and_is_put_right_does_not_hold_up_datasets(world
 
 
 def test_another_process_with_another_clock_ends_deleting_at_its_own(world):
-    """One deletes by a clock that is ahead; the other puts the floor down; a dataset is frozen above it."""
+    """One deletes by a clock that is ahead; the other puts the floor down; a dataset is selected above it."""
     world.receive(30, 5)
     ahead = Retention(world.database, KEEP, 30 * DAY_S)
-    frozen: list[Selection] = []
+    selected: list[Selection] = []
 
     def pause():
-        if not frozen:
+        if not selected:
             world.retention.forget(NOW)
-            frozen.append(world.freeze("first", 6, 4))
+            selected.append(world.select("first", 6, 4))
         return True
 
     gone = ahead.forget(NOW + 20 * DAY_S, pause)
     assert gone == 7
-    assert world.reports.count(frozen[0]) == 23
+    assert world.reports.count(selected[0]) == 23
 
 
 @pytest.fixture

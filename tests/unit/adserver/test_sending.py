@@ -5,13 +5,14 @@ import pytest
 from maskedlark.adserver import datasets as selecting
 from maskedlark.adserver import freezing, sending
 from maskedlark.adserver.dataset_store import Datasets, DatasetState
-from maskedlark.adserver.errors import EmptyDataset, HelperAway, HelpersDiffer, NotFrozen, Overlapping
+from maskedlark.adserver.errors import DatasetChanged, EmptyDataset, HelperAway, HelpersDiffer, Overlapping
 from maskedlark.errors import WrongType
 from maskedlark.ledger.errors import BadReceipt
-from maskedlark.ledger.receipt import SealedReceipt
+from maskedlark.ledger.receipt import FrozenReceipt
 from maskedlark.storage.engine import open_database
-from maskedlark.web.errors import AlreadySealed, DatasetRefused, SealMismatch, UnknownDataset
-from maskedlark.wire.datasets import ChunkAnswer, Sealed
+from maskedlark.web.errors import AlreadyFrozen, DatasetRefused, FreezeMismatch, UnknownDataset
+from maskedlark.wire.datasets import ChunkAnswer, Frozen
+from maskedlark.wire.report import HEAD_BYTES
 from tests.unit.adserver.measuring import World
 from tests.unit.web.service import NOW
 
@@ -28,7 +29,7 @@ def world(tmp_path, monkeypatch):
     monkeypatch.setattr(selecting, "PARTS", PARTS)
     world = World(tmp_path)
     world.ids = world.receive(REPORTS, at=NOW - 10)
-    world.client.freeze("monday", NOW - 10, NOW)
+    world.client.select("monday", NOW - 10, NOW)
     yield world
     world.close()
 
@@ -37,20 +38,20 @@ def chunks_sent(helper):
     return [int(line.rsplit("/", 1)[1]) for line in helper.log if "/chunks/" in line]
 
 
-def check_sealed(world, records=REPORTS):
+def check_frozen(world, records=REPORTS):
     found = world.client.datasets()[0]
-    assert (found.state, found.records) == (DatasetState.SEALED, records)
+    assert (found.state, found.records) == (DatasetState.FROZEN, records)
     for helper in world.helpers:
-        assert helper.sealed["monday"].digest == found.digest.hex()
+        assert helper.frozen["monday"].digest == found.digest.hex()
         held = [each for number in range(CHUNKS) for each in helper.chunks["monday"][number][0]]
         assert held == world.ids, "every report once, in the order of the chunks"
         assert len(helper.ledger.receipts("ads.example")) == 1
 
 
-def test_all_helpers_get_all_chunks_once_and_seal_the_same(world):
+def test_all_helpers_get_all_chunks_once_and_freeze_the_same(world):
     told = []
     found = world.client.send("monday", lambda *said: told.append(said))
-    check_sealed(world)
+    check_frozen(world)
     assert found == world.client.datasets()[0]
     for helper in world.helpers:
         assert sorted(chunks_sent(helper)) == list(range(CHUNKS))
@@ -60,10 +61,10 @@ def test_all_helpers_get_all_chunks_once_and_seal_the_same(world):
         assert said[-1] == (REPORTS, REPORTS)
 
 
-def test_a_sealed_dataset_is_not_sent_again(world):
+def test_a_frozen_dataset_is_not_sent_again(world):
     world.client.send("monday")
     asked = [len(helper.log) for helper in world.helpers]
-    assert world.client.send("monday").state is DatasetState.SEALED
+    assert world.client.send("monday").state is DatasetState.FROZEN
     assert [len(helper.log) for helper in world.helpers] == asked
 
 
@@ -81,7 +82,7 @@ def test_each_helper_gets_its_own_payloads(world):
     assert all(bodies["helper-0", number] != bodies["helper-1", number] for number in range(CHUNKS))
 
 
-def test_only_what_all_accepted_is_sealed_and_refusals_are_counted(world):
+def test_only_what_all_accepted_is_frozen_and_refusals_are_counted(world):
     world.helpers[0].refused = {world.ids[3]: "CannotOpen", world.ids[20]: "PastLifetime"}
     world.helpers[1].refused = {world.ids[3]: "CannotOpen", world.ids[44]: "CannotOpen"}
     found = world.client.send("monday")
@@ -90,14 +91,14 @@ def test_only_what_all_accepted_is_sealed_and_refusals_are_counted(world):
         "helper-0": {"CannotOpen": 1, "PastLifetime": 1},
         "helper-1": {"CannotOpen": 2},
     }
-    check_sealed(world, REPORTS - 3)
+    check_frozen(world, REPORTS - 3)
 
 
-def test_a_dataset_of_which_nothing_is_left_is_not_sealed_and_says_why(world):
+def test_a_dataset_of_which_nothing_is_left_is_not_frozen_and_says_why(world):
     world.helpers[1].refused = dict.fromkeys(world.ids, "CannotOpen")
     with pytest.raises(EmptyDataset, match="helper-1 CannotOpen 45"):
         world.client.send("monday")
-    assert not world.helpers[0].sealed
+    assert not world.helpers[0].frozen
     world.client.abort("monday")
 
 
@@ -105,7 +106,7 @@ def test_a_dataset_of_which_nothing_is_left_is_not_sealed_and_says_why(world):
 def test_a_helper_that_is_away_for_a_while_is_tried_again(world, how):
     world.helpers[1].fail = [None, how, how]  # fewer than attempts, whoever gets them
     world.client.send("monday")
-    check_sealed(world)
+    check_frozen(world)
     assert world.slept
     assert set(world.slept) <= {0.5, 1.0}
 
@@ -115,11 +116,11 @@ def test_a_helper_that_stays_away_is_named_and_what_was_sent_stays(world):
     with pytest.raises(HelperAway, match=r"helper-1 stays away .* carries on"):
         world.client.send("monday")
     assert sorted(chunks_sent(world.helpers[0])) == list(range(CHUNKS)), "the others go on"
-    assert not world.helpers[0].sealed
+    assert not world.helpers[0].frozen
     (there,) = world.helpers[1].chunks["monday"]
     world.helpers[1].fail, world.helpers[1].log, world.helpers[0].log = [], [], []
     world.client.send("monday")
-    check_sealed(world)
+    check_frozen(world)
     assert sorted(chunks_sent(world.helpers[1])) == [each for each in range(CHUNKS) if each != there]
     assert chunks_sent(world.helpers[0]) == []
 
@@ -151,31 +152,31 @@ def kill_after(world, requests):
 def test_killed_anywhere_it_carries_on(world, requests):
     kill_after(world, requests)
     world.client.send("monday")
-    check_sealed(world)
+    check_frozen(world)
 
 
 @pytest.mark.parametrize("requests", [0, 1, 2, 7, 2 + 2 * CHUNKS])
-def test_killed_anywhere_it_can_be_aborted_while_nothing_is_sealed(world, requests):
+def test_killed_anywhere_it_can_be_aborted_while_nothing_is_frozen(world, requests):
     kill_after(world, requests)
     world.client.abort("monday")
     assert world.client.datasets()[0].state is DatasetState.ABORTED
     assert not any(helper.opened for helper in world.helpers)
     with pytest.raises(UnknownDataset, match="aborted"):
         world.client.send("monday")
-    world.client.freeze("monday", NOW - 10, NOW)
+    world.client.select("monday", NOW - 10, NOW)
     world.client.send("monday")
-    check_sealed(world)
+    check_frozen(world)
 
 
-def test_what_one_helper_has_sealed_cannot_be_taken_back_anywhere(world):
+def test_what_one_helper_has_frozen_cannot_be_taken_back_anywhere(world):
     kill_after(world, 2 + 2 * CHUNKS + 1)
-    assert [bool(helper.sealed) for helper in world.helpers] == [True, False]
-    with pytest.raises(AlreadySealed, match="helper-0"):
+    assert [bool(helper.frozen) for helper in world.helpers] == [True, False]
+    with pytest.raises(AlreadyFrozen, match="helper-0"):
         world.client.abort("monday")
     assert world.helpers[1].opened
     world.client.send("monday")
-    check_sealed(world)
-    with pytest.raises(AlreadySealed, match="stays for good"):
+    check_frozen(world)
+    with pytest.raises(AlreadyFrozen, match="stays for good"):
         world.client.abort("monday")
 
 
@@ -186,7 +187,7 @@ def test_an_abort_that_got_through_halfway_is_repeated(world):
     with pytest.raises(HelperAway, match="helper-1"):
         world.client.abort("monday")
     assert [bool(helper.opened) for helper in world.helpers] == [False, True]
-    assert world.client.datasets()[0].state is DatasetState.FROZEN
+    assert world.client.datasets()[0].state is DatasetState.SELECTED
     world.client.abort("monday")
     assert world.client.datasets()[0].state is DatasetState.ABORTED
     assert not world.helpers[1].opened
@@ -199,10 +200,10 @@ def test_a_helper_that_lost_chunks_gets_them_again(world):
     world.helpers[1].fail = []
     world.helpers[1].chunks["monday"].clear()
     world.client.send("monday")
-    check_sealed(world)
+    check_frozen(world)
 
 
-def test_a_database_that_lacks_answers_to_a_sealed_dataset_is_an_old_copy(world):
+def test_a_database_that_lacks_answers_to_a_frozen_dataset_is_an_old_copy(world):
     kill_after(world, 2 + 2 * CHUNKS + 1)
     database = world.client._database
     with database.write() as connection:
@@ -214,7 +215,7 @@ def test_a_database_that_lacks_answers_to_a_sealed_dataset_is_an_old_copy(world)
 def test_another_dataset_under_the_name_is_noticed(world):
     world.receive(5, b"other", NOW + 20)
     world.clock.seconds = NOW + 30
-    world.client.freeze("tuesday")
+    world.client.select("tuesday")
     world.client.send("tuesday")
     helper = world.helpers[1]
     helper.opened["monday"] = helper.opened["tuesday"].model_copy(update={"purpose": "train"})
@@ -246,18 +247,18 @@ def test_an_answer_that_is_no_message_of_ours_is_one_error(world):
 
 
 def changed(**values):
-    return lambda data: Sealed.decode(data).model_copy(update=values).encode()
+    return lambda data: Frozen.decode(data).model_copy(update=values).encode()
 
 
 @pytest.mark.parametrize("values", [{"digest": "ab" * 32}, {"records": 44}])
 def test_another_digest_or_size_is_refused(world, values):
-    world.helpers[1].change["seal"] = changed(**values)
-    with pytest.raises(HelpersDiffer, match="helper-1 sealed monday with another digest"):
+    world.helpers[1].change["freeze"] = changed(**values)
+    with pytest.raises(HelpersDiffer, match="helper-1 froze monday with another digest"):
         world.client.send("monday")
-    assert world.client.datasets()[0].state is DatasetState.FROZEN
+    assert world.client.datasets()[0].state is DatasetState.SELECTED
     world.helpers[1].change = {}
     world.client.send("monday")
-    check_sealed(world)
+    check_frozen(world)
 
 
 def lie(helper, place):
@@ -266,30 +267,30 @@ def lie(helper, place):
 
     def changed(name, number, body):
         found = take(name, number, body)
-        helper.members[place] = bytes(52)
+        helper.heads[place] = bytes(HEAD_BYTES)
         return found
 
     helper.take = changed
 
 
 @pytest.mark.parametrize("place", [0, 1])
-def test_a_helper_that_finds_another_dataset_seals_nothing(world, place):
+def test_a_helper_that_finds_another_dataset_freezes_nothing(world, place):
     lie(world.helpers[place], world.ids[7])
-    with pytest.raises(SealMismatch, match=f"helper-{place}"):
+    with pytest.raises(FreezeMismatch, match=f"helper-{place}"):
         world.client.send("monday")
-    assert not world.helpers[place].sealed
-    assert world.client.datasets()[0].state is DatasetState.FROZEN
+    assert not world.helpers[place].frozen
+    assert world.client.datasets()[0].state is DatasetState.SELECTED
     if place == 0:
-        assert not world.helpers[1].sealed, "refused before anybody seals"
+        assert not world.helpers[1].frozen, "refused before anybody freezes"
         world.client.abort("monday")
 
 
-def test_what_only_some_have_sealed_can_be_given_up(world):
+def test_what_only_some_have_frozen_can_be_given_up(world):
     lie(world.helpers[1], world.ids[7])
     for _ in range(2):
-        with pytest.raises(SealMismatch, match="helper-1"):
+        with pytest.raises(FreezeMismatch, match="helper-1"):
             world.client.send("monday")
-    with pytest.raises(AlreadySealed, match=r"helper-0 has sealed .* --give-up"):
+    with pytest.raises(AlreadyFrozen, match=r"helper-0 has frozen .* --give-up"):
         world.client.abort("monday")
     assert world.client.abort("monday", give_up=True) == ["helper-0"]
     assert world.client.datasets()[0].state is DatasetState.LOST
@@ -297,14 +298,14 @@ def test_what_only_some_have_sealed_can_be_given_up(world):
     with pytest.raises(UnknownDataset, match="given up"):
         world.client.send("monday")
     with pytest.raises(Overlapping, match="monday"):
-        world.client.freeze("again", NOW - 10, NOW)
+        world.client.select("again", NOW - 10, NOW)
     world.receive(5, b"later", NOW)
     world.clock.seconds = NOW + 5
-    world.client.freeze("tuesday")
+    world.client.select("tuesday")
     world.client.send("tuesday")
 
 
-def test_giving_up_what_nobody_has_sealed_takes_it_back(world):
+def test_giving_up_what_nobody_has_frozen_takes_it_back(world):
     kill_after(world, 6)
     assert world.client.abort("monday", give_up=True) == []
     assert world.client.datasets()[0].state is DatasetState.ABORTED
@@ -317,7 +318,7 @@ def test_a_helper_that_is_away_keeps_nobody_from_giving_up(world):
     assert world.client.datasets()[0].state is DatasetState.LOST
 
 
-def test_what_another_client_took_back_meanwhile_is_not_called_sealed(world, monkeypatch):
+def test_what_another_client_took_back_meanwhile_is_not_called_frozen(world, monkeypatch):
     enter = freezing._enter
 
     def slow(*given):
@@ -327,7 +328,7 @@ def test_what_another_client_took_back_meanwhile_is_not_called_sealed(world, mon
         other.close()
 
     monkeypatch.setattr(freezing, "_enter", slow)
-    with pytest.raises(NotFrozen, match="monday is aborted"):
+    with pytest.raises(DatasetChanged, match="monday is aborted"):
         world.client.send("monday")
 
 
@@ -338,16 +339,16 @@ def test_a_receipt_that_does_not_hold_is_refused(world):
     with pytest.raises(BadReceipt, match="helper-1"):
         world.client.send("monday")
     spoil.key = key
-    assert world.client.datasets()[0].state is DatasetState.FROZEN
+    assert world.client.datasets()[0].state is DatasetState.SELECTED
 
 
 def test_a_receipt_of_another_dataset_is_refused(world):
     world.client.send("monday")
-    old = world.helpers[1].sealed["monday"].receipt
+    old = world.helpers[1].frozen["monday"].receipt
     world.receive(5, b"later", NOW)
     world.clock.seconds = NOW + 5
-    world.client.freeze("tuesday")
-    world.helpers[1].change["seal"] = changed(receipt=old)
+    world.client.select("tuesday")
+    world.helpers[1].change["freeze"] = changed(receipt=old)
     with pytest.raises(BadReceipt, match="helper-1 gave a receipt of another dataset"):
         world.client.send("tuesday")
 
@@ -356,7 +357,7 @@ def test_a_receipt_is_kept_in_its_place(world):
     world.client.send("monday")
     kept = world.client.receipts("helper-0")
     assert [each.claimed().number for each in kept] == [1]
-    assert isinstance(kept[0].claimed(), SealedReceipt)
+    assert isinstance(kept[0].claimed(), FrozenReceipt)
 
 
 def test_reports_that_vanish_are_noticed(world):

@@ -36,11 +36,11 @@ def receipt(left):
         time=1,
         parameters="ab" * 32,
         request="ab" * 16,
-        question="ab" * 32,
+        request_digest="ab" * 32,
         function="sums",
         tag=None,
         datasets=("ab" * 32,),
-        released=Charge("laplace", 4.0, 2),
+        charge=Charge("laplace", 4.0, 2),
         balance=balance,
     )
 
@@ -171,7 +171,7 @@ def test_no_group_reaches_k():
 
 def test_an_empty_table_says_how_filters_match():
     plan, nothing = TableSchema(("campaign",), (COUNT,)), np.empty((0, 1))
-    wanted = {"values": ["count"], "where": [{"key": "campaign", "least": 1}]}
+    wanted = {"values": ["count"], "where": [{"key": "campaign", "min": 1}]}
     (found,) = module.tables(answered(plan, [], nothing, arguments=wanted), 0.95)
     assert "A filter matches whole entries: the text 7 is not the number 7" in str(found)
     (found,) = module.tables(answered(plan, [("autumn",)], [[321]], arguments=wanted), 0.95)

@@ -79,8 +79,8 @@ def test_sums_without_a_canary_bound_nothing(seed):
 
 
 def test_no_advantage_is_allowed_beyond_what_the_noise_leaves():
-    assert canaries.most_advantage(1.0, 1.0, 1) == pytest.approx(0.38292, abs=1e-4)  # 2 Φ(1/2) - 1
-    assert canaries.most_advantage(1.0, 0.1, 1) == pytest.approx(0.038292, abs=1e-3)
+    assert canaries.max_advantage(1.0, 1.0, 1) == pytest.approx(0.38292, abs=1e-4)  # 2 Φ(1/2) - 1
+    assert canaries.max_advantage(1.0, 0.1, 1) == pytest.approx(0.038292, abs=1e-3)
 
 
 def test_a_canary_in_many_batches_is_judged_by_some_of_them():

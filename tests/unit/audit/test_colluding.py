@@ -27,9 +27,9 @@ def test_auditors_reach_into_nothing_private(path):
 def test_seeds_are_as_the_protocol_says():
     digest = hashlib.sha256(bytes(8) + BODY).digest()
     assert session.body_digest(BODY, ()) == digest
-    step = hashlib.sha256(b"maskedlark v1 step noise" + SEED + (3).to_bytes(8, "big") + digest).digest()
+    step = hashlib.sha256(b"maskedlark v2 step noise" + SEED + (3).to_bytes(8, "big") + digest).digest()
     assert sessions.noise_seed(SEED, 3, digest) == step
-    column = hashlib.sha256(b"maskedlark v1 noise" + SEED + bytes([0, 0, 0, 1, 0, 0, 0, 2])).digest()
+    column = hashlib.sha256(b"maskedlark v2 noise" + SEED + bytes([0, 0, 0, 1, 0, 0, 0, 2])).digest()
     assert release.column_seed(SEED, 1, 2) == column
     root = hashlib.sha256(b"maskedlark v2 noise root" + SEED + b"one" + b"two").digest()
     assert mechanisms.root(SEED, [b"one", b"two"]) == root

@@ -8,14 +8,17 @@ from typing import Any
 from maskedlark.browser import Browser, Kind, Outbox, Store
 from maskedlark.clock import FixedClock
 from maskedlark.core import field, sharing
+from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotDeclared
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.policy import Policy
 from maskedlark.parameters.settings import Budget
 from maskedlark.randomness import FixedRandomness, Randomness, SystemRandomness
 from maskedlark.wire import report
+from maskedlark.wire.acceptance import Terms
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.keys import KeyConfiguration, PublishedKey
+from maskedlark.wire.payload import Payload
 from maskedlark.wire.report import Opener
 from maskedlark.wire.signatures import VerifyingKey
 from tests.unit.parameters.cases import HELPER_KEYS, make
@@ -25,9 +28,9 @@ DAY = 86_400
 OPENING = [OpeningKey(FixedRandomness(f"opening {i}".encode()).bytes(32)) for i in range(3)]
 POLICY = Policy(
     trusted_helpers=tuple(key.verifying.public.hex() for key in HELPER_KEYS),
-    most=Budget(epsilon=10, delta=1e-5),
-    most_coalition=Budget(epsilon=100, delta=1e-5),
-    least_k=20,
+    max_budget=Budget(epsilon=10, delta=1e-5),
+    max_coalition=Budget(epsilon=100, delta=1e-5),
+    min_k=20,
 )
 
 
@@ -92,25 +95,30 @@ class Set:
         return [data for _, data in Outbox(self.store, "ads.example").batch(10**6)]
 
 
-def opened(data: bytes, document: Document, tag: str | None = None) -> list[Any]:
-    """What each helper finds in a report."""
-    made = report.decode(data)
-    declared = document.measure if tag is None else document.declared_models[tag]
-    size = document.payload_size(declared.purpose)
-    return [
-        Opener(f"helper-{i}", i, {key.key_id: key}, declared, size).open(made.part(i))
-        for i, key in enumerate(OPENING[: len(document.helpers)])
+def openers(document: Document, purpose: Purpose) -> list[Opener]:
+    """How every helper opens its parts of reports, of any hour."""
+    layout, terms = document.layout(purpose), Terms(1 << 40, 1 << 40)
+    keys = OPENING[: len(document.helpers)]
+    return [Opener(layout, place, {key.key_id: key}, terms) for place, key in enumerate(keys)]
+
+
+def secrets(data: bytes, document: Document) -> tuple[Payload, list[int]]:
+    """What helper 0 finds in a report, and the secret that all helpers' shares add up to."""
+    prefix, _ = report.decode_prefix(data)
+    purpose, layout = prefix.purpose, document.layout(prefix.purpose)
+    found = [
+        opener.open(layout.parts([data], opener.place).tobytes()) for opener in openers(document, purpose)
     ]
-
-
-def secrets(data, document, tag=None):
-    """The open columns of a report, and the secret that all helpers' shares add up to."""
-    views = opened(data, document, tag)
-    public, first = views[0]
-    declared = document.measure if tag is None else document.declared_models[tag]
-    ids = sharing.byte_rows(public.id, 16)
+    head, first = found[0]
+    declared = document.measure if first.model is None else document.declared_models[first.model]
     shares = [
-        sharing.recover([payload.secret], ids, public.purpose, place, declared.secrets())
-        for place, (_, payload) in enumerate(views)
+        sharing.recover(
+            sharing.byte_rows(payload.secret, len(payload.secret)),
+            sharing.byte_rows(head.id, 16),
+            purpose,
+            place,
+            declared.secrets(),
+        )
+        for place, (_, payload) in enumerate(found)
     ]
-    return first.columns, field.to_signed(sharing.combine(shares))[0].tolist()
+    return first, field.to_signed(sharing.combine(shares))[0].tolist()

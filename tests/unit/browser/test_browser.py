@@ -8,11 +8,10 @@ from maskedlark.browser import Kind, Outbox
 from maskedlark.browser import browser as module
 from maskedlark.browser.browser import LimitReached
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import Forked, NotAsDeclared, NotDeclared, WrongLength
+from maskedlark.errors import Forked, NotDeclared, WrongLength
 from maskedlark.parameters.policy import BudgetOverCeiling, UntrustedHelper
 from maskedlark.randomness import FixedRandomness
 from maskedlark.wire import report
-from maskedlark.wire.columns import AggregateColumns, TrainColumns
 from tests.unit.browser.cases import DAY, START, Set, secrets
 from tests.unit.parameters.cases import make
 
@@ -22,7 +21,7 @@ QUIET: dict[str, Any] = {"fake_rate": 0.0}
 def by_purpose(reports):
     found: dict[Purpose, list[bytes]] = {purpose: [] for purpose in Purpose}
     for data in reports:
-        found[report.decode_public(report.decode(data).public).purpose].append(data)
+        found[report.decode_prefix(data)[0].purpose].append(data)
     return found
 
 
@@ -30,8 +29,8 @@ def outcome(scene):
     """Sums of a quiet scene: count, purchase, visit over all its sources."""
     measured = by_purpose(scene.all_reports())[Purpose.AGGREGATE]
     return Counter(
-        (columns.keys["place"], *numbers[1:])
-        for columns, numbers in (secrets(data, scene.document) for data in measured)
+        (payload.keys[1], *numbers[1:])
+        for payload, numbers in (secrets(data, scene.document) for data in measured)
     )
 
 
@@ -40,19 +39,13 @@ def test_a_source_without_conversion_reports_zero_and_label_0():
     scene.see(features={"clicks": bytes([1, 2, 3, 4]), "basket": bytes([5, 6])})
     found = by_purpose(scene.all_reports())
     [measured] = found[Purpose.AGGREGATE]
-    assert secrets(measured, scene.document) == (
-        AggregateColumns({"campaign": "spring", "place": 7}, ("purchase", "visit")),
-        [1, 0, 0],
-    )
+    payload, numbers = secrets(measured, scene.document)
+    assert (payload.model, payload.keys, numbers) == (None, ("spring", 7), [1, 0, 0])
     assert len(found[Purpose.TRAIN]) == 2
     shown = {}
     for data in found[Purpose.TRAIN]:
-        try:
-            columns, numbers = secrets(data, scene.document, "clicks")
-        except NotAsDeclared:
-            columns, numbers = secrets(data, scene.document, "basket")
-        assert isinstance(columns, TrainColumns)
-        shown[columns.tag] = columns.features, dict(zip(columns.candidates[0], numbers, strict=True))
+        payload, numbers = secrets(data, scene.document)
+        shown[payload.model] = payload.columns, dict(zip(payload.candidates[0], numbers, strict=True))
     assert shown["clicks"] == (bytes([1, 2, 3, 4]), {0: 1, 1: 0})
     assert shown["basket"][1][0] == 1
     assert sum(shown["basket"][1].values()) == 1
@@ -79,12 +72,8 @@ def test_labels_come_from_what_was_attributed():
     found = by_purpose(scene.all_reports())[Purpose.TRAIN]
     labels = set()
     for data in found:
-        for tag in ("clicks", "basket"):
-            try:
-                columns, numbers = secrets(data, scene.document, tag)
-            except NotAsDeclared:
-                continue
-            labels.add((columns.tag, columns.candidates[0][numbers.index(1)]))
+        payload, numbers = secrets(data, scene.document)
+        labels.add((payload.model, payload.candidates[0][numbers.index(1)]))
     assert labels == {("clicks", 1), ("basket", 40)}
 
 
@@ -128,7 +117,7 @@ def test_a_clock_that_jumps_back_changes_nothing_once_a_report_is_made():
     scene.convert(purchase=5, visit=1)
     found = by_purpose(scene.all_reports())
     assert secrets(found[Purpose.AGGREGATE][0], scene.document)[1] == [1, 0, 0]
-    assert secrets(found[Purpose.TRAIN][0], scene.document, "clicks")[1] == [1, 0]
+    assert secrets(found[Purpose.TRAIN][0], scene.document)[1] == [1, 0]
 
 
 def test_a_report_carries_the_document_that_was_in_force_when_the_ad_was_seen():
@@ -137,7 +126,7 @@ def test_a_report_carries_the_document_that_was_in_force_when_the_ad_was_seen():
     scene.see()
     scene.parameters.documents.append(make(version=2, previous=old.digest.hex(), k=60, **QUIET))
     scene.convert(purchase=5)
-    digests = {report.decode_public(report.decode(data).public).parameters for data in scene.all_reports()}
+    digests = {report.decode_prefix(data)[0].parameters for data in scene.all_reports()}
     assert digests == {old.digest}
 
 
@@ -157,7 +146,7 @@ def test_local_noise_is_drawn_once_a_source_and_differs_between_sources():
     models = [
         {
             "tag": "clicks",
-            "features": 4,
+            "columns": [{"kind": "bytes", "count": 4}],
             "labels": [{"kind": "binary"}],
             "gradient_bound": 1.0,
             "feature_noise": {"epsilon": 1.0, "sensitivity": 1},
@@ -167,10 +156,8 @@ def test_local_noise_is_drawn_once_a_source_and_differs_between_sources():
     scene = Set(rng=FixedRandomness(b"noise"), models=models, decoys=[], fake_rate=0.0)
     for _ in range(30):
         scene.see(features={"clicks": bytes([100, 100, 100, 100])})
-    found = [
-        secrets(data, scene.document, "clicks") for data in by_purpose(scene.all_reports())[Purpose.TRAIN]
-    ]
-    assert len({columns.features for columns, _ in found}) > 25
+    found = [secrets(data, scene.document) for data in by_purpose(scene.all_reports())[Purpose.TRAIN]]
+    assert len({payload.columns for payload, _ in found}) > 25
     flipped = sum(numbers[1] for _, numbers in found)
     assert 1 <= flipped <= 20  # 30 coins of 0.27
 
@@ -179,7 +166,7 @@ def test_local_noise_is_drawn_once_a_source_and_differs_between_sources():
     ("act", "error", "reason"),
     [
         (lambda s: s.see(features={"nothing": b""}), NotDeclared, "declares clicks, basket"),
-        (lambda s: s.see(features={"clicks": b"123"}), NotDeclared, "takes 4 features"),
+        (lambda s: s.see(features={"clicks": b"123"}), NotDeclared, "columns of 4 bytes"),
         (lambda s: s.see(expiry_s=8 * DAY), NotDeclared, "at most 604800 whole seconds"),
         (lambda s: s.see(expiry_s=0), NotDeclared, "at most"),
         (lambda s: s.see(place="x" * 65), WrongLength, "64 bytes"),
@@ -252,7 +239,7 @@ def test_a_conversion_without_values_is_one_all_the_same():
     scene.see()
     scene.convert()
     found = by_purpose(scene.all_reports())
-    assert secrets(found[Purpose.TRAIN][0], scene.document, "clicks")[1] == [0, 1]
+    assert secrets(found[Purpose.TRAIN][0], scene.document)[1] == [0, 1]
     assert secrets(found[Purpose.AGGREGATE][0], scene.document)[1] == [1, 0, 0]
 
 
@@ -299,7 +286,12 @@ def test_two_threads_that_report_make_every_report_once(tmp_path):
 
 
 def test_a_source_that_yields_no_report_is_refused():
-    model = {"tag": "clicks", "features": 4, "labels": [{"kind": "binary"}], "gradient_bound": 1.0}
+    model = {
+        "tag": "clicks",
+        "columns": [{"kind": "bytes", "count": 4}],
+        "labels": [{"kind": "binary"}],
+        "gradient_bound": 1.0,
+    }
     scene = Set(values=[], keys=[], models=[model], decoys=[], fake_rate=0.0)
     with pytest.raises(NotDeclared, match="yields no report"):
         scene.browser.register_source("ads.example", Kind.VIEW, "shop.example", {}, {})

@@ -12,28 +12,23 @@ from maskedlark.core.records import AggregateRecords, TrainingRecords
 from maskedlark.errors import NotDeclared
 from maskedlark.parameters.settings import Delay
 from maskedlark.randomness import FixedRandomness, SystemRandomness
-from maskedlark.wire import report
-from maskedlark.wire.report import Opener, Recipient
+from maskedlark.wire.decrypt import hours_of, ids_of
 from maskedlark.workflow import open_reports
-from tests.unit.browser.cases import DAY, OPENING, START
+from tests.unit.browser.cases import DAY, OPENING, START, openers
 from tests.unit.parameters.cases import make
 
 DOCUMENT = make(fake_rate=0.3)
-RECIPIENTS = tuple(Recipient(f"helper-{i}", key.sealing) for i, key in enumerate(OPENING[:2]))
+KEYS = tuple(key.sealing for key in OPENING[:2])
 RNG = FixedRandomness(b"population")
 
 
 def population(document=DOCUMENT, **more):
-    return Population(document, RECIPIENTS, START, SystemRandomness(), **more)
+    return Population(document, KEYS, START, SystemRandomness(), **more)
 
 
-def opened(declared, made, size):
+def opened(made, purpose, document=DOCUMENT):
     """Helper 0's records, and with them what all shares add up to."""
-    openers = [
-        Opener(f"helper-{place}", place, {key.key_id: key}, declared, size)
-        for place, key in enumerate(OPENING[:2])
-    ]
-    views = open_reports(openers, made)
+    views = open_reports(openers(document, purpose), made)
     (records,) = views[0].records.values()
     return records, field.to_signed(sharing.combine([view.shares for view in views]))
 
@@ -48,7 +43,7 @@ def test_a_table_to_measure_arrives_whole_with_fakes_that_count_for_nothing():
     purchase, visit = RNG.below(50_001, count), RNG.below(2, count)
     made = flat(population().measure([campaign, place], [purchase, visit]))
     assert count + 40 < len(made) < count + 150  # 300 coins of 0.3, seven deviations to each side
-    records, secrets = opened(DOCUMENT.measure, made, DOCUMENT.payload_size(Purpose.AGGREGATE))
+    records, secrets = opened(made, Purpose.AGGREGATE)
     assert isinstance(records, AggregateRecords)
     named = np.array(records.keys["campaign"].entries)[records.keys["campaign"].codes]
     for name in set(campaign):
@@ -69,13 +64,13 @@ def test_a_table_to_train_on_arrives_whole_in_one_process_or_two(shared):
             made = flat(population(pool=pool).train("clicks", features, [labels]))
     else:
         made = flat(population().train("clicks", features, [labels]))
-    size = DOCUMENT.payload_size(Purpose.TRAIN)
-    records, masks = opened(DOCUMENT.declared_models["clicks"], made, size)
+    records, masks = opened(made, Purpose.TRAIN)
     assert isinstance(records, TrainingRecords)
     assert (records.features * masks[:, 1:]).sum(axis=0).tolist() == (features * labels[:, None]).sum(
         axis=0
     ).tolist()
-    assert len({report.decode_public(report.decode(data).public).id for data in made}) == len(made)
+    heads = DOCUMENT.layout(Purpose.TRAIN).heads(made)
+    assert len({each.tobytes() for each in ids_of(heads)}) == len(made)
 
 
 def test_processes_leave_interrupts_to_whoever_started_them():
@@ -95,12 +90,13 @@ def test_fakes_of_all_tags_together_come_at_the_declared_rate():
 
 
 def test_reports_are_in_random_order_at_random_hours_within_the_delay():
-    made = flat(population(make(fake_rate=0.0)).measure([["a"] * 500, list(range(500))], [[0] * 500] * 2))
-    hours = [report.decode_public(report.decode(data).public).hour for data in made]
+    document = make(fake_rate=0.0)
+    made = flat(population(document).measure([["a"] * 500, list(range(500))], [[0] * 500] * 2))
+    hours = hours_of(document.layout(Purpose.AGGREGATE).heads(made)).tolist()
     first = (START + 7 * DAY) // 3600
     assert first <= min(hours) < max(hours) <= first + 24
     assert len(set(hours)) > 20
-    records, _ = opened(DOCUMENT.measure, made, DOCUMENT.payload_size(Purpose.AGGREGATE))
+    records, _ = opened(made, Purpose.AGGREGATE, document)
     assert isinstance(records, AggregateRecords)
     column = records.keys["place"]
     places = [column.entries[code] for code in column.codes]
@@ -110,7 +106,7 @@ def test_reports_are_in_random_order_at_random_hours_within_the_delay():
 def test_local_noise_is_on_features_and_labels_where_it_is_declared():
     model = {
         "tag": "noisy",
-        "features": 3,
+        "columns": [{"kind": "bytes", "count": 3}],
         "labels": [{"kind": "binary"}],
         "gradient_bound": 1.0,
         "feature_noise": {"epsilon": 1.0, "sensitivity": 10},
@@ -118,23 +114,41 @@ def test_local_noise_is_on_features_and_labels_where_it_is_declared():
     }
     document = make(models=[model], decoys=[], fake_rate=0.0)
     made = flat(population(document).train("noisy", np.full((400, 3), 100, np.uint8), [np.zeros(400, int)]))
-    records, masks = opened(document.declared_models["noisy"], made, document.payload_size(Purpose.TRAIN))
+    records, masks = opened(made, Purpose.TRAIN, document)
     assert isinstance(records, TrainingRecords)
     assert 50 < len(np.unique(records.features)) < 200
     assert 50 < masks[:, 1].sum() < 165  # 400 coins of 0.269, six deviations to each side
 
 
+def test_local_noise_leaves_categories_as_they_are():
+    bag = {"kind": "bag", "size": 9, "length": 2}
+    columns = [{"kind": "category", "size": 300}, {"kind": "bytes", "count": 3}, bag]
+    model = {
+        "tag": "mixed",
+        "columns": columns,
+        "labels": [{"kind": "binary"}],
+        "gradient_bound": 1.0,
+        "feature_noise": {"epsilon": 1.0, "sensitivity": 10},
+    }
+    decoys = [{"tag": "mixed", "columns": "64" * 15}, {"keys": {"campaign": "spring", "place": 7}}]
+    document = make(models=[model], decoys=decoys, fake_rate=1.0)
+    rows, _, _ = population(document).train_columns("mixed", np.full((400, 15), 100, np.uint8), [[0] * 400])
+    assert rows.shape == (800, 15)
+    assert (np.delete(rows, [4, 5, 6], axis=1) == 100).all()
+    assert all(len(np.unique(rows[:, place])) > 50 for place in (4, 5, 6))
+
+
 def test_what_the_document_does_not_declare_is_refused():
     with pytest.raises(NotDeclared, match="no model 'nothing'"):
         population().train("nothing", np.zeros((1, 1), np.uint8), [[0]])
-    with pytest.raises(NotDeclared, match="takes 4 features"):
+    with pytest.raises(NotDeclared, match="takes columns of 4 bytes"):
         population().train("clicks", np.zeros((1, 3), np.uint8), [[0]])
     with pytest.raises(NotDeclared, match="outside the declared"):
         population().measure([["a"], [1]], [[50_001], [0]])
 
 
 @pytest.mark.parametrize(
-    "delay", [Delay(kind="uniform", most_s=100), Delay(kind="exponential", most_s=100, mean_s=30)]
+    "delay", [Delay(kind="uniform", max_s=100), Delay(kind="exponential", max_s=100, mean_s=30)]
 )
 def test_waits_follow_the_declared_distribution(delay):
     drawn = draw_waits(delay, 50_000, FixedRandomness(b"waits"))

@@ -16,13 +16,14 @@ from maskedlark.browser.upload import (
     retry_after_s,
 )
 from maskedlark.randomness import FixedRandomness, SystemRandomness
+from maskedlark.web.errors import ServiceAway
 from maskedlark.wire import uploads
 from maskedlark.wire.uploads import Answer, Verdict
 from tests.unit.adserver.cases import URL, AppTransport
-from tests.unit.adserver.stored import NOW, ORIGIN, arrivals, clock, data, opened
+from tests.unit.adserver.stored import NOW, ORIGIN, arrivals, clock, data, documents, opened
 from tests.unit.browser.outbox import MemoryOutbox
 
-SMALL = Settings(batch_reports=8, first_wait_s=4, most_wait_s=100)
+SMALL = Settings(batch_reports=8, first_wait_s=4, max_wait_s=100)
 DAY = 24 * 3600
 
 
@@ -40,7 +41,7 @@ def at():
 
 @pytest.fixture
 def server(reports):
-    return AppTransport(create_app(ORIGIN, reports, clock(), Limits(body_bytes=200_000)))
+    return AppTransport(create_app(ORIGIN, reports, clock(), documents, Limits(body_bytes=200_000)))
 
 
 @pytest.fixture(autouse=True)
@@ -222,9 +223,28 @@ def test_a_refused_report_is_kept_aside_with_the_reason(server, reports, at):
     assert reports.count() == 3
 
 
+def test_what_an_ad_server_cannot_judge_for_now_is_sent_again_until_it_is_stored(reports, at):
+    away = [ServiceAway("nobody listens")] * 3
+
+    def asked():
+        if away:
+            raise away.pop()
+        return documents()
+
+    sent = data(12)
+    outbox = MemoryOutbox(sent)
+    sending = uploader(AppTransport(create_app(ORIGIN, reports, clock(), asked)), outbox, at)
+    for left in (2, 1, 0):
+        assert sending.send_due() == Progress()
+        assert (len(away), len(outbox.waiting), outbox.refusals) == (left, 12, {})
+        at.seconds += sending.wait_s()
+    assert sending.send_due() == Progress(12, 0)
+    assert reports.count() == 12
+
+
 def test_a_batch_that_is_too_large_is_halved_and_a_report_that_is_too_large_is_kept_aside(reports, at):
     sent = data(32)
-    app = create_app(ORIGIN, reports, clock(), Limits(body_bytes=5 * len(sent[0])))
+    app = create_app(ORIGIN, reports, clock(), documents, Limits(body_bytes=5 * len(sent[0])))
     outbox = MemoryOutbox([*sent, bytes(6 * len(sent[0]))])
     sending = uploader(AppTransport(app), outbox, at, Settings())
     assert sending.send_due() == Progress(32, 1)

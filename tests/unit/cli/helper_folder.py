@@ -74,7 +74,7 @@ class World:
 
     def published(self):
         with httpx.Client(transport=self.transport, base_url="http://parameters.test") as client:
-            return keys.verify(client.get("/v1/keys?helper=helper-0").content, "helper-0", self.public)
+            return keys.verify(client.get("/v2/keys?helper=helper-0").content, "helper-0", self.public)
 
 
 def one_line(done, word):

@@ -169,7 +169,7 @@ def test_it_says_where_it_listens_answers_and_stops(world):
             said = running.stdout.readline()
             assert said.startswith("listening on http://127.0.0.1:")
             address = said.removeprefix("listening on ").strip()
-            found = httpx.get(f"{address}/v1/keys", trust_env=False).content
+            found = httpx.get(f"{address}/v2/keys", trust_env=False).content
             assert keys.verify(found, "helper-0", world.public) == world.published()
         finally:
             running.send_signal(signal.SIGTERM)

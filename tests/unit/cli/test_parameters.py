@@ -83,7 +83,7 @@ helper-1 = "{helper_1}"
 [values]
 purchase = [0, 50000]
 [models.clicks]
-features = 100
+columns = [{{kind = "bytes", count = 100}}]
 candidates = "pair"
 feature_noise = {{ epsilon = 0.1, sensitivity = 10 }}
 """

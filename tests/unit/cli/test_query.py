@@ -27,7 +27,7 @@ def world(tmp_path, monkeypatch):
 
 @pytest.fixture
 def measured(world):
-    world.sealed()
+    world.frozen()
     world.shares([500, -3])
     return world
 
@@ -72,7 +72,7 @@ def test_every_option_reaches_the_question(measured):
         "by": [["campaign", "place"]],
         "where": [
             {"key": "campaign", "among": ["spring", "autumn"]},
-            {"key": "place", "least": 18, "most": 30},
+            {"key": "place", "min": 18, "max": 30},
         ],
     }
     assert (request.noise, len(request.datasets)) == (3.0, 1)
@@ -239,48 +239,48 @@ def test_two_filters_on_a_key_are_refused():
         parse_where(["a=1", "a=2"])
 
 
-def test_a_dataset_is_frozen_sent_listed_and_kept(world):
+def test_a_dataset_is_selected_sent_listed_and_kept(world):
     ids = world.receive(20, at=NOW - 10)
     world.helpers[1].refused = {ids[0]: "CannotOpen"}
-    shown = run("datasets", "freeze", "monday", "--start", "2020-01-01", "--end", str(NOW)).stdout
+    shown = run("datasets", "select", "monday", "--start", "2020-01-01", "--end", str(NOW)).stdout
     assert (
         shown == "monday: 20 reports to aggregate, from 2020-01-01 00:00:00 until 2030-03-17 17:46:40 UTC\n"
     )
     shown = run("datasets", "send", "monday").stdout
     assert shown.splitlines() == [
-        "monday: 19 of 20 reports sealed at every helper",
+        "monday: 19 of 20 reports frozen at every helper",
         "helper-1 refused 1 (CannotOpen)",
     ]
     lines = run("datasets", "list").stdout.splitlines()
     assert lines == [
-        "monday  sealed  19 of 20 reports to aggregate",
+        "monday  frozen  19 of 20 reports to aggregate",
         "  from 2020-01-01 00:00:00 until 2030-03-17 17:46:40 UTC",
         "  helper-1 refused 1 (CannotOpen)",
     ]
     assert max(map(len, lines)) <= 80
-    assert complains("datasets", "abort", "monday").startswith("AlreadySealed: monday is sealed")
+    assert complains("datasets", "abort", "monday").startswith("AlreadyFrozen: monday is frozen")
 
 
 def test_datasets_for_programs(world):
     world.receive(20, at=NOW - 10)
-    found = json.loads(run("datasets", "freeze", "monday", "--start", "2020-01-01", "--json").stdout)
-    assert (found["name"], found["state"], found["reports"]) == ("monday", "frozen", 20)
+    found = json.loads(run("datasets", "select", "monday", "--start", "2020-01-01", "--json").stdout)
+    assert (found["name"], found["state"], found["reports"]) == ("monday", "selected", 20)
     assert (found["start"], found["end"]) == ("2020-01-01T00:00:00Z", "2030-03-17T17:46:40Z")
     sent = json.loads(run("datasets", "send", "monday", "--json").stdout)
     assert (sent["state"], sent["records"], sent["digest"]) == (
-        "sealed",
+        "frozen",
         20,
-        world.helpers[0].sealed["monday"].digest,
+        world.helpers[0].frozen["monday"].digest,
     )
     assert json.loads(run("datasets", "list", "--json").stdout) == {"datasets": [sent]}
-    assert complains("datasets", "freeze", "tuesday", "--start", found["start"]).startswith(
+    assert complains("datasets", "select", "tuesday", "--start", found["start"]).startswith(
         "Overlapping: monday"
     )
 
 
 def test_a_dataset_is_given_up(world):
     world.receive(20, at=NOW - 10)
-    run("datasets", "freeze", "monday")
+    run("datasets", "select", "monday")
     world.helpers[1].fail = [None, None, *["before"] * 3]
     complains("datasets", "send", "monday", code=4)
     assert "--give-up" in complains("datasets", "abort", "monday")
@@ -291,7 +291,7 @@ def test_a_dataset_is_given_up(world):
 
 def test_a_dataset_is_aborted(world):
     world.receive(20, at=NOW - 10)
-    run("datasets", "freeze", "monday")
+    run("datasets", "select", "monday")
     assert run("datasets", "abort", "monday").stdout == "monday: aborted\n"
     assert "aborted" in run("datasets", "list").stdout
 
@@ -299,11 +299,11 @@ def test_a_dataset_is_aborted(world):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["freeze", "monday", "--start", "yesterday"], "NotDeclared: 'yesterday' is no time"),
-        (["freeze", "monday", "--parameters", "abc"], "NotDeclared: 'abc' is no digest"),
-        (["freeze", "monday"], "EmptyDataset: no report to aggregate"),
-        (["freeze", "a b"], "WrongType: 'a b' is no name of a dataset"),
-        (["freeze", "monday", "--end", "2999-01-01"], "NotOver: 2999-01-01 00:00:00 UTC, the end of monday"),
+        (["select", "monday", "--start", "yesterday"], "NotDeclared: 'yesterday' is no time"),
+        (["select", "monday", "--parameters", "abc"], "NotDeclared: 'abc' is no digest"),
+        (["select", "monday"], "EmptyDataset: no report to aggregate"),
+        (["select", "a b"], "WrongType: 'a b' is no name of a dataset"),
+        (["select", "monday", "--end", "2999-01-01"], "NotOver: 2999-01-01 00:00:00 UTC, the end of monday"),
         (["send", "monday"], "UnknownDataset: no dataset 'monday' here; there are none"),
         (["abort", "monday"], "UnknownDataset: no dataset 'monday' here"),
     ],

@@ -35,7 +35,7 @@ class _Httpx:
 @pytest.fixture
 def world(tmp_path, monkeypatch):
     world = World(tmp_path)
-    world.sealed()
+    world.frozen()
     world.shares([500, -3])
     for noise in (4.0, 2.0, 4.0):
         world.client.query(["purchase"], "campaign", noise=noise)
@@ -76,7 +76,7 @@ def refuses(files, **options):
 
 
 COST = [
-    "4 receipts of helper-0 for ads.example verified: 1 datasets sealed, 3 questions answered, "
+    "4 receipts of helper-0 for ads.example verified: 1 datasets frozen, 3 questions answered, "
     "0 training sessions opened",
     "version 1: a source has cost at most ε = 1 at δ = 0, of ε = 8 at δ = 1e-06; "
     "ε = 1 if all helpers but one joined the ad server",
@@ -92,7 +92,7 @@ def test_what_was_verified_for_programs(world):
         "origin": "ads.example",
         "helper": "helper-0",
         "receipts": 4,
-        "datasets_sealed": 1,
+        "datasets_frozen": 1,
         "questions_answered": 3,
         "training_sessions": [],
         "receipts_lost": 0,
@@ -159,12 +159,12 @@ RELEASED = {"mechanism": "laplace", "noise": 40.0, "columns": 1}
         (lambda kept: [*kept[:3], kept[3][:-9]], "BadReceipt: line 4 of"),
         (lambda kept: [kept[0].replace(b"60", b"61"), *kept[1:]], "Bad"),
         (
-            lambda kept: [*kept[:3], resigned(kept[3], released=RELEASED)],
+            lambda kept: [*kept[:3], resigned(kept[3], charge=RELEASED)],
             "BadReceipt: receipt 4 says another cost",
         ),
         (
             lambda kept: [*kept[:3], resigned(kept[3], datasets=["ab" * 32])],
-            "BadReceipt: receipt 4 answers over",
+            "BadReceipt: receipt 4 is over",
         ),
     ],
 )

@@ -25,7 +25,7 @@ def running(ended=list):
     declared = SimpleNamespace(keys=["the ad"], values=values, k=100, budget=budget)
     cluster = SimpleNamespace(helpers=(), ended=ended, adserver=here, service=here)
     given = {"folder": FOLDER, "config": FOLDER / "adserver.toml", "encoder": "some"}
-    return SimpleNamespace(sealed={}, cluster=cluster, document=declared, **given)
+    return SimpleNamespace(frozen={}, cluster=cluster, document=declared, **given)
 
 
 def test_what_to_type_next_is_typed_as_it_stands():

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maskedlark.core.candidates import ALL, Pair, Sample
-from maskedlark.core.declared import Model
+from maskedlark.core.declared import Bytes, Model
 from maskedlark.core.labels import LabelSpace
 from maskedlark.errors import NotDeclared
 from maskedlark.randomness import FixedRandomness, SystemRandomness
@@ -59,7 +59,7 @@ def test_a_sample_of_the_whole_space_is_all_of_it():
 
 
 def test_several_labels_a_model_have_masks_side_by_side():
-    model = Model("two", 1, (LabelSpace.binary(), LabelSpace.categorical(3)))
+    model = Model("two", (Bytes(1),), (LabelSpace.binary(), LabelSpace.categorical(3)))
     candidates, secret = model.mask([[1, 0], [2, 0]], np.array([True, False]), SystemRandomness())
     assert [shown.tolist() for shown in candidates] == [[[0, 1]] * 2, [[0, 1, 2]] * 2]
     assert secret.tolist() == [[0, 1, 0, 0, 1], [0] * 5]

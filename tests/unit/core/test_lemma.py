@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from maskedlark.core import field, lemma, sharing
 from maskedlark.core.candidates import ALL, Pair, Sample
-from maskedlark.core.declared import Model
+from maskedlark.core.declared import Bytes, Model
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import TrainingRecords
@@ -30,7 +30,7 @@ def held(model, features, labels, real, helpers, rng):
 @given(st.integers(2, 5), st.sampled_from([ALL, Pair(), Sample(3)]), st.binary(max_size=6))
 def test_masked_sums_of_any_function_are_true(helpers, policy, seed):
     rng = FixedRandomness(seed)
-    model = Model("tag", 3, (LabelSpace.integers(-2, 3), LabelSpace.binary()), policy)
+    model = Model("tag", (Bytes(3),), (LabelSpace.integers(-2, 3), LabelSpace.binary()), policy)
     features = rng.below(256, 60).reshape(20, 3).astype(np.uint8)
     labels, second, real = rng.below(6, 20) - 2, rng.below(2, 20), rng.below(5, 20) > 0
     records = held(model, features, [labels, second], real, helpers, rng)
@@ -47,7 +47,12 @@ def test_masked_sums_of_any_function_are_true(helpers, policy, seed):
 
 def test_functions_of_other_than_whole_numbers_are_refused():
     records, *_ = held(
-        Model("tag", 1), np.zeros((1, 1), np.uint8), [[1]], np.ones(1, bool), 2, FixedRandomness(b"")
+        Model("tag", (Bytes(1),)),
+        np.zeros((1, 1), np.uint8),
+        [[1]],
+        np.ones(1, bool),
+        2,
+        FixedRandomness(b""),
     )
     with pytest.raises(NotDeclared, match="return int64"):
         lemma.masked_sum(lambda x, y: x.sum(axis=1, keepdims=True) - y[:, None], records)  # That is float64.

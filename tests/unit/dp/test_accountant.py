@@ -185,3 +185,19 @@ def test_senseless_arguments_are_refused():
         Charge("laplace", 1.0, -1)
     with pytest.raises(NotDeclared):
         Charge("uniform", 1.0, 1)  # type: ignore[arg-type]
+
+
+def test_a_mixture_that_is_chosen_on_the_way_is_bounded_order_by_order():
+    """By hand: a Gaussian's Rényi divergence is α / 2σ², a Laplace one's is at most its ε."""
+    gaussian, laplace = Charge("gaussian", 4.0, 3), Charge("laplace", 20.0, 2)
+    found = accountant.epsilon([gaussian, laplace], 1e-6, mixed=True)
+    shared = 1e-6 / len(accountant._ORDERS)
+    by_hand = min(
+        3 * order / (2 * 4.0**2) + 2 / 20 + math.log(1 / shared) / (order - 1) for order in accountant._ORDERS
+    )
+    assert accountant.epsilon([gaussian], 1e-6, mixed=True) < found < by_hand
+    assert found > accountant.epsilon([gaussian, laplace], 1e-6) > accountant.epsilon([gaussian], 1e-6)
+    # As long as there are Laplace columns alone, what may come costs nothing yet.
+    assert accountant.epsilon([laplace], 1e-6, mixed=True) == accountant.epsilon([laplace], 1e-6) == 0.1
+    noise = accountant.noise_for("gaussian", 1, 2.0, 1e-6, [laplace], mixed=True)
+    assert accountant.epsilon([laplace, Charge("gaussian", noise, 1)], 1e-6, mixed=True) <= 2.0

@@ -19,7 +19,7 @@ from maskedlark.errors import FieldOverflow, NotDeclared
 SEED = bytes(range(32))
 ONE = Sensitivity(1, 1.0)
 KINDS = ("laplace", "gaussian")
-PINNED = [-132, -161, -21, 88, 81, -170]
+PINNED = [-126, -73, -73, -74, -28, -18]
 
 
 def seeds_with_one_bit_changed():
@@ -42,7 +42,7 @@ def test_laplace_draws_are_these_on_every_platform():
 def test_the_words_are_chacha20_under_a_key_of_256_bits():
     bits = mechanisms._bits("laplace", 2.0, ONE, SEED, 5)
     named = f"laplace {(2.0).hex()} 1 {(1.0).hex()} 1 5".encode()
-    key = hashlib.sha256(b"maskedlark v1 noise key" + SEED + named).digest()
+    key = hashlib.sha256(b"maskedlark v2 noise key" + SEED + named).digest()
     stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(8 * 1000))
     assert bits.random_raw(1000).astype("<u8").tobytes() == stream
 
@@ -248,16 +248,16 @@ def test_senseless_arguments_are_refused():
 @pytest.mark.parametrize(
     ("kind", "noise", "width", "digest"),
     [
-        ("laplace", 2.0, 100, "566f76f402264430"),
-        ("laplace", 1e6, 1 << 30, "7d7330090efd829f"),
-        ("gaussian", 2.0, 100, "083571881a6636d3"),
-        ("gaussian", 4.0, 1000, "b4e63184d08447c5"),
-        ("gaussian", 1e4, 1 << 30, "185d018bcd377cb7"),
+        ("laplace", 2.0, 100, "d05db8a932c19c7a"),
+        ("laplace", 1e6, 1 << 30, "bd0589c776b0ecf9"),
+        ("gaussian", 2.0, 100, "cafa774406847426"),
+        ("gaussian", 4.0, 1000, "ffaf7ff6a4376d1c"),
+        ("gaussian", 1e4, 1 << 30, "36614ad8c4e60413"),
     ],
 )
 def test_the_same_engine_draws_the_same_noise_for_ever(kind, noise, width, digest):
     """Where this fails, noise changed: then `engine` has to change too, or old charges get fresh noise."""
-    if kind == "gaussian" and mechanisms.engine("gaussian") != "gaussian 2, numpy 2.4.6":
+    if kind == "gaussian" and mechanisms.engine("gaussian") != "gaussian 3, numpy 2.4.6":
         pytest.skip("Gaussian noise is pinned for the numpy of the lock")
     drawn = mechanisms.draw(kind, noise, Sensitivity(width, float(width)), bytes(range(32)), 100_000)
     assert hashlib.sha256(drawn.astype("<i8").tobytes()).hexdigest()[:16] == digest

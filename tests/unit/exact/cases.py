@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from maskedlark.core import sharing
 from maskedlark.core.candidates import All, Pair, Sample
-from maskedlark.core.declared import Model
+from maskedlark.core.declared import Bytes, Model
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
 from maskedlark.exact import operations
@@ -184,7 +184,7 @@ def helpers_of(draw: st.DrawFn, network: Network, most: int = 5) -> tuple[Record
     rng, secret = np.random.default_rng(seed), FixedRandomness(seed.to_bytes(4, "big"))
     spaces = tuple(label_space(loss, rng) for loss in network.losses)
     policy = draw(st.sampled_from([All(), Pair(), Sample(2), Sample(3)]))
-    model = Model("tag", network.features, spaces, policy)
+    model = Model("tag", (Bytes(network.features),), spaces, policy)
     labels = [rng.choice(np.array(space.values), rows) for space in spaces]
     shown, masks = model.mask(labels, rng.random(rows) < 0.8, secret)
     ids = sharing.random_rows(rows, sharing.ID_BYTES, secret)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from maskedlark.core import field, sharing
-from maskedlark.core.declared import Model
+from maskedlark.core.declared import Bytes, Model
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
 from maskedlark.exact import layout
@@ -48,7 +48,7 @@ def test_the_first_of_equal_classes_wins() -> None:
 
 def test_shares_add_up_to_the_histogram() -> None:
     spaces = (LabelSpace.binary(), LabelSpace.categorical(3), LabelSpace.integers(-1, 1))
-    model, rng = Model("tag", 5, spaces), np.random.default_rng(6)
+    model, rng = Model("tag", (Bytes(5),), spaces), np.random.default_rng(6)
     labels = [rng.choice(np.array(space.values), 60) for space in spaces]
     real, secret = rng.random(60) < 0.9, FixedRandomness(b"evaluation")
     shown, masks = model.mask(labels, real, secret)

@@ -92,7 +92,7 @@ def test_contract(road: str, transposed: bool) -> None:
 
 
 def test_the_largest_block_is_still_exact() -> None:
-    rows = products.most_rows(255)
+    rows = products.max_rows(255)
     limbs = Limbs(*torch.full((2, rows, 1), float(products.LIMB_TOP), dtype=torch.float64))
     weight, bias = (Limbs(*torch.empty((2, *shape), dtype=torch.float64)) for shape in ((1, 1), (1,)))
     products.contract(limbs, torch.full((rows, 1), 255.0, dtype=torch.float64), weight, bias, False)
@@ -104,7 +104,7 @@ def test_the_largest_block_is_still_exact() -> None:
 def test_the_largest_block_is_exact_in_bytes_too() -> None:
     if not digits.available(torch.device("cpu")):
         pytest.skip("this processor has no exact product of bytes")
-    rows = products.most_rows(255)
+    rows = products.max_rows(255)
     limbs = products.split(torch.full((rows, 2), (1 << 30) - 1))
     limbs.high.fill_(-float(1 << 29))
     for byte in (0, 255):

@@ -13,7 +13,7 @@ from experiments.data import Split
 from experiments.memory import Laplace, Local, Run, Seeds
 from maskedlark.clock import FixedClock
 from maskedlark.core import field, local_dp, sharing
-from maskedlark.core.declared import Model
+from maskedlark.core.declared import Bytes, Model
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp import mechanisms
@@ -53,7 +53,9 @@ def test_the_gradient_of_the_truth_is_what_all_helpers_shares_add_up_to(classes,
     parameters = networks.parameters(network, model)
     weights = quantise(network, parameters, calibrate(network, parameters, data.features))
     space, secret = LabelSpace.categorical(classes), FixedRandomness(b"masks")
-    shown, masks = Model("m", D, (space,)).mask([data.labels], np.ones(len(data.labels), bool), secret)
+    shown, masks = Model("m", (Bytes(D),), (space,)).mask(
+        [data.labels], np.ones(len(data.labels), bool), secret
+    )
     ids = sharing.random_rows(len(masks), sharing.ID_BYTES, secret)
     shares = sharing.split(masks, ids, Purpose.TRAIN, helpers, secret)
     others = [
@@ -116,8 +118,15 @@ def test_helpers_seeds_make_helpers_noise():
 @pytest.mark.parametrize("classes", [2, 3], ids=["bce", "softmax"])
 def test_with_helpers_seeds_it_has_the_weights_of_their_session(classes, shuffled):
     """Masked, shared out to two helpers, with noise of each; the engine's own way, and a document's."""
-    labels = {"kind": "binary"} if classes == 2 else {"kind": "categorical", "of": "purchase", "classes": 3}
-    declared = {"tag": memory.TAG, "features": D, "labels": [labels], "gradient_bound": 1.0}
+    labels = (
+        {"kind": "binary"} if classes == 2 else {"kind": "categorical", "value": "purchase", "classes": 3}
+    )
+    declared = {
+        "tag": memory.TAG,
+        "columns": [{"kind": "bytes", "count": D}],
+        "labels": [labels],
+        "gradient_bound": 1.0,
+    }
     document, rng = cases.document(models=[declared]), FixedRandomness(b"reports")
     way = Workflow(document, HELPER_KEYS[:2], FixedClock(1_900_000_000), rng)
     data = table(classes, rows=300)

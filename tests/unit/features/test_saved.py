@@ -1,3 +1,4 @@
+import hashlib
 import json
 
 import pytest
@@ -176,3 +177,11 @@ def test_a_file_cut_anywhere_is_refused(data):
     end = data.draw(st.integers(0, len(text) - 1))
     with pytest.raises(errors.DecodeError):
         Encoder.from_json(text[:end])
+
+
+def test_its_digest_is_the_files_and_another_encoders_is_another(tmp_path):
+    ENCODER.save(tmp_path / "encoder.json")
+    data = (tmp_path / "encoder.json").read_bytes()
+    assert ENCODER.digest == hashlib.sha256(data).digest() == Encoder.from_json(data.decode()).digest
+    assert ENCODER.digest == Encoder.from_json(json.dumps(json.loads(data))).digest
+    assert Encoder(ENCODER.columns[::-1]).digest != ENCODER.digest

@@ -21,13 +21,15 @@ from tests.unit.release.stepping import body, network, quantised
 
 LABELS = [
     {"kind": "binary"},
-    {"kind": "categorical", "of": "purchase", "classes": 3},
-    {"kind": "integers", "of": "purchase", "low": -2, "high": 2},
+    {"kind": "categorical", "value": "purchase", "classes": 3},
+    {"kind": "integers", "value": "purchase", "low": -2, "high": 2},
 ]
 LOSSES = (BinaryCrossEntropy(), SoftmaxCrossEntropy(3), SquaredError())
 MADE = network(losses=LOSSES)
 SCALES = [{"buckets": 4}, {"buckets": 3}, {"buckets": 8, "low": -2, "high": 2}]
-MODELS = [{"tag": "clicks", "features": 4, "labels": LABELS, "gradient_bound": 1.0}]
+MODELS = [
+    {"tag": "clicks", "columns": [{"kind": "bytes", "count": 4}], "labels": LABELS, "gradient_bound": 1.0}
+]
 DOCUMENT = stepping.document(models=MODELS, fake_rate=0.0, decoys=[])
 
 
@@ -169,7 +171,7 @@ def test_scales_that_could_not_be_answered_are_refused_when_asked(scales):
 
 
 def test_a_histogram_is_bounded():
-    labels = [{"kind": "integers", "of": "purchase", "low": 0, "high": 16}]
+    labels = [{"kind": "integers", "value": "purchase", "low": 0, "high": 16}]
     found = stepping.document(models=[MODELS[0] | {"labels": labels}], fake_rate=0.0, decoys=[])
     made = network(losses=(SquaredError(),))
     given = arguments(

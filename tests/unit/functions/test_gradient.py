@@ -21,16 +21,21 @@ from tests.unit.release.stepping import body, network
 
 LABELS = {
     "binary": ({"kind": "binary"}, BinaryCrossEntropy()),
-    "classes": ({"kind": "categorical", "of": "purchase", "classes": 4}, SoftmaxCrossEntropy(4)),
-    "numbers": ({"kind": "integers", "of": "purchase", "low": -3, "high": 3}, SquaredError()),
+    "classes": ({"kind": "categorical", "value": "purchase", "classes": 4}, SoftmaxCrossEntropy(4)),
+    "numbers": ({"kind": "integers", "value": "purchase", "low": -3, "high": 3}, SquaredError()),
 }
 
 
 def document(*labels, kind="gaussian"):
-    declared = {"tag": "clicks", "features": 4, "labels": [LABELS[each][0] for each in labels]}
+    declared = {
+        "tag": "clicks",
+        "columns": [{"kind": "bytes", "count": 4}],
+        "labels": [LABELS[each][0] for each in labels],
+    }
     mechanisms = {
-        "aggregate": {"kind": "laplace", "noise_floor": 1.0},
-        "train": {"kind": kind, "noise_floor": 0.5},
+        "sums": {"kind": "laplace", "noise_floor": 1.0},
+        "gradient": {"kind": kind, "noise_floor": 0.5},
+        "evaluation": {"kind": kind, "noise_floor": 0.5},
     }
     models = [declared | {"gradient_bound": 1.5}]
     return stepping.document(models=models, mechanisms=mechanisms, fake_rate=0.0, decoys=[])

@@ -17,7 +17,7 @@ from maskedlark.functions.sums import Sums
 class Stepped(SteppedFunction):
     """A function of an operator's own."""
 
-    name: ClassVar[str] = "steps of ours"
+    name: ClassVar[str] = "our_steps"
     purpose = Purpose.TRAIN
 
     def begin(self, document, tag, arguments):
@@ -27,7 +27,7 @@ class Stepped(SteppedFunction):
 class Ours(Sums):
     """Another."""
 
-    name: ClassVar[str] = "sums of ours"
+    name: ClassVar[str] = "our_sums"
 
 
 def test_functions_to_train_are_known_by_name_and_made_once():
@@ -55,15 +55,22 @@ def test_without_torch_a_helper_knows_sums_alone_and_says_so(monkeypatch, caplog
     assert caplog.messages == ["not served here, because torch is not installed: evaluation, gradient"]
 
 
-@pytest.mark.parametrize("name", ["sums", "evaluation", "steps of ours"])
+@pytest.mark.parametrize("name", ["sums", "evaluation", "our_steps"])
 def test_no_name_is_taken_twice(monkeypatch, name):
     monkeypatch.setattr(Ours, "name", name)
     with pytest.raises(NotDeclared, match=f"'{name}' of .* has a name that is taken"):
         Functions([__name__])
 
 
+@pytest.mark.parametrize("name", ["", "our-sums", "Sums", "9sums", "_sums", "s" * 33, "sums\n"])
+def test_a_name_that_no_document_can_declare_noise_for_is_refused(monkeypatch, name):
+    monkeypatch.setattr(Ours, "name", name)
+    with pytest.raises(NotDeclared, match="cannot be named in a document"):
+        Functions([__name__])
+
+
 def test_modules_bring_functions_of_either_kind():
-    assert {"steps of ours", "sums of ours", "sums", "gradient"} < {*Functions([__name__])}
+    assert {"our_steps", "our_sums", "sums", "gradient"} < {*Functions([__name__])}
     with pytest.raises(NotDeclared, match="defines no Function"):
         Functions(["json"])
     with pytest.raises(NotDeclared, match="can be imported"):

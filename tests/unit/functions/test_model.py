@@ -1,6 +1,7 @@
 """Networks on the wire: every layer comes back as it was, and what does not fit is refused."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,12 @@ from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy, Squ
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.operations import Dropout, Elu, Identity, LeakyRelu, Relu, Sigmoid, Tanh
 from maskedlark.functions import model
+from maskedlark.functions.evaluation import Evaluation
+from maskedlark.functions.gradient import Gradient
 from tests.unit.parameters import cases
 
 ACTIVATIONS = [Relu(), Identity(), Sigmoid(), Tanh(), LeakyRelu(3), LeakyRelu(0), Elu(256)]
+MIXED = [{"kind": "bytes", "count": 4}, {"kind": "category", "size": 9}]
 BINARY = (BinaryCrossEntropy(),)
 DOCUMENT = cases.make()
 
@@ -67,7 +71,7 @@ def test_one_layer_is_a_network():
 
 def test_the_clip_is_the_declared_bound_with_the_callers_fraction():
     declared = DOCUMENT.models[0]
-    norm = Norm.L1 if DOCUMENT.mechanisms["train"].kind == "laplace" else Norm.L2
+    norm = Norm.L1 if DOCUMENT.mechanisms["gradient"].kind == "laplace" else Norm.L2
     clip = model.clip(DOCUMENT, declared.tag, 17, 1)
     assert (clip.psi, clip.norm, clip.fraction, clip.depth) == (declared.gradient_bound, norm, 17, 1)
 
@@ -156,6 +160,19 @@ def test_layers_that_do_not_fit_together_are_refused(arguments):
 def test_a_network_that_is_not_the_models_is_refused(made, tag, match):
     with pytest.raises(BadArguments, match=match):
         model.describe(made).check(DOCUMENT, tag)
+
+
+@pytest.mark.parametrize("columns", [MIXED, MIXED[1:]])
+@pytest.mark.parametrize("function", ["gradient", "evaluation"])
+def test_categories_are_refused_for_now(function, columns):
+    models = [{**cases.settings()["models"][0], "columns": columns}]
+    document = cases.make(models=models, decoys=[], fake_rate=0.0)
+    described = model.describe(network()).model_dump(mode="json")
+    asked: dict[str, Any] = {"tag": "clicks", "model": described, "weights": "", "scales": [{"buckets": 2}]}
+    asks: dict[str, Any] = {"gradient": lambda: Gradient().begin(document, "clicks", described)}
+    asks["evaluation"] = lambda: Evaluation().ask(document, asked)
+    with pytest.raises(BadArguments, match="the engine computes on byte features so far"):
+        asks[function]()
 
 
 def test_networks_of_the_models_pass():

@@ -35,7 +35,7 @@ filters = st.lists(
             st.lists(st.sampled_from(ENTRIES), min_size=1, max_size=4),
         ),
         st.builds(
-            lambda key, least, width: {"key": key, "least": least, "most": least + width},
+            lambda key, least, width: {"key": key, "min": least, "max": least + width},
             st.sampled_from(["campaign", "place"]),
             st.integers(-5, 12),
             st.integers(0, 9),
@@ -65,7 +65,7 @@ def passes(where: list[dict[str, Any]], keys: Any) -> bool:
         if "among" in each:
             if entry not in each["among"]:
                 return False
-        elif not (isinstance(entry, int) and each["least"] <= entry <= each["most"]):
+        elif not (isinstance(entry, int) and each["min"] <= entry <= each["max"]):
             return False
     return True
 
@@ -138,9 +138,9 @@ def test_sensitivities_are_those_of_a_replaced_secret():
         ({"values": ["count", "count"]}, "named twice"),
         ({"values": ["count"], "by": [["place", "place"]]}, "named twice"),
         ({"values": ["count"], "by": []}, "at least 1 item"),
-        ({"values": ["count"], "where": [{"key": "place"}]}, "either 'among', or 'least' and 'most'"),
-        ({"values": ["count"], "where": [{"key": "place", "among": [1], "least": 2}]}, "either 'among'"),
-        ({"values": ["count"], "where": [{"key": "place", "least": "a"}]}, "valid integer"),
+        ({"values": ["count"], "where": [{"key": "place"}]}, "either 'among', or 'min' and 'max'"),
+        ({"values": ["count"], "where": [{"key": "place", "among": [1], "min": 2}]}, "either 'among'"),
+        ({"values": ["count"], "where": [{"key": "place", "min": "a"}]}, "valid integer"),
         ({"values": ["count"], "noise": 1}, "Extra inputs"),
         ({}, "Field required"),
     ],

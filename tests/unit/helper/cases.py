@@ -18,11 +18,11 @@ from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.storage.engine import open_database
 from maskedlark.web.errors import UnknownDataset
-from maskedlark.wire import batch, report, uploads
+from maskedlark.wire import batch, columns, datasets
 from maskedlark.wire.batch import Envelope
-from maskedlark.wire.datasets import ChunkAnswer, Sealed, Sealing, State, pack, unpack
+from maskedlark.wire.datasets import ChunkAnswer, FreezeRequest, Frozen, State, pack, unpack
 from maskedlark.wire.hpke import OpeningKey
-from maskedlark.wire.report import Recipient
+from maskedlark.wire.report import ReportLayout
 from maskedlark.wire.signatures import SigningKey
 from tests.unit.parameters.cases import HELPER_KEYS, make
 
@@ -48,25 +48,25 @@ class Signer:
 
 
 class Sent(Datasets):
-    """Datasets whose sender keeps to the newest opening of a name, and takes a new one for every other."""
+    """Datasets whose sender keeps to the newest attempt of a name, and takes a new one for every other."""
 
-    def open(self, document: Document, name: str, purpose: Purpose, opening: bytes | None = None) -> State:
-        return super().open(document, name, purpose, opening or self._opening(document.origin, name))
+    def open(self, document: Document, name: str, purpose: Purpose, attempt: bytes | None = None) -> State:
+        return super().open(document, name, purpose, attempt or self._attempt(document.origin, name))
 
     def add(
-        self, origin: str, name: str, number: int, body: bytes, opening: bytes | None = None
+        self, origin: str, name: str, number: int, body: bytes, attempt: bytes | None = None
     ) -> ChunkAnswer:
-        return super().add(origin, name, number, body, opening or self._opening(origin, name))
+        return super().add(origin, name, number, body, attempt or self._attempt(origin, name))
 
-    def seal(self, origin: str, name: str, sealing: Sealing, opening: bytes | None = None) -> Sealed:
-        return super().seal(origin, name, sealing, opening or self._opening(origin, name))
+    def freeze(self, origin: str, name: str, freezing: FreezeRequest, attempt: bytes | None = None) -> Frozen:
+        return super().freeze(origin, name, freezing, attempt or self._attempt(origin, name))
 
-    def abort(self, origin: str, name: str, opening: bytes | None = None) -> None:
-        super().abort(origin, name, opening or self._opening(origin, name))
+    def abort(self, origin: str, name: str, attempt: bytes | None = None) -> None:
+        super().abort(origin, name, attempt or self._attempt(origin, name))
 
-    def _opening(self, origin: str, name: str) -> bytes:
+    def _attempt(self, origin: str, name: str) -> bytes:
         try:
-            return bytes.fromhex(self.state(origin, name).opening)
+            return bytes.fromhex(self.state(origin, name).attempt)
         except UnknownDataset:
             return SystemRandomness().bytes(16)
 
@@ -99,14 +99,14 @@ class Reports(NamedTuple):
     data: list[bytes]
     keys: tuple[list[Any], list[Any]]
     values: np.ndarray
+    layout: ReportLayout
 
     def chunk(self, place: int, start: int = 0, end: int | None = None) -> bytes:
-        return uploads.encode_batch([report.decode(data).part(place) for data in self.data[start:end]])
+        return parts(self.data[start:end], place, self.layout)
 
 
 def _envelope(document: Document, purpose: Purpose) -> Envelope:
-    recipients = tuple(Recipient(f"helper-{i}", key.sealing) for i, key in enumerate(KEYS))
-    return Envelope(document.origin, purpose, document.digest, recipients, document.payload_size(purpose))
+    return Envelope(document.layout(purpose), tuple(key.sealing for key in KEYS))
 
 
 def measured(count: int, hours: Sequence[int] | None = None, document: Document = DOCUMENT) -> Reports:
@@ -115,10 +115,10 @@ def measured(count: int, hours: Sequence[int] | None = None, document: Document 
     places = [int(number) for number in rng.below(4, count)]
     values = np.stack([rng.below(50_000, count), rng.below(2, count)])
     secrets = document.measure.lift([*values], np.ones(count, np.bool_))
-    encoded = batch.aggregate_columns(document.measure, [campaigns, places], count)
+    shown = columns.aggregate_columns(document.measure, [campaigns, places], count)
     envelope = _envelope(document, Purpose.AGGREGATE)
-    data = batch.seal(envelope, encoded, secrets, hours or [HOUR] * count, rng)
-    return Reports(data, (campaigns, places), values)
+    data = batch.seal(envelope, 0, shown, secrets, hours or [HOUR] * count, rng)
+    return Reports(data, (campaigns, places), values, envelope.layout)
 
 
 def trained(
@@ -128,23 +128,22 @@ def trained(
     rng, model = SystemRandomness(), document.declared_models[tag]
     features = np.frombuffer(rng.bytes(count * model.features), np.uint8).reshape(count, -1)
     shown, secrets = model.mask([rng.below(2, count) for _ in model.labels], np.ones(count, np.bool_), rng)
-    encoded = batch.train_columns(tag, features, shown)
-    return (
-        batch.seal(_envelope(document, Purpose.TRAIN), encoded, secrets, [HOUR] * count, rng),
-        features,
-        secrets,
-    )
+    place = list(document.declared_models).index(tag)
+    rows = columns.train_columns(place, model, features, shown)
+    made = batch.seal(_envelope(document, Purpose.TRAIN), place, rows, secrets, [HOUR] * count, rng)
+    return made, features, secrets
 
 
-def parts(data: Sequence[bytes], place: int) -> bytes:
-    return uploads.encode_batch([report.decode(each).part(place) for each in data])
+def parts(data: Sequence[bytes], place: int, layout: ReportLayout) -> bytes:
+    """The body of a chunk of these reports."""
+    return datasets.encode_chunk(layout.parts(data, place))
 
 
-def agreed(*helpers: Datasets, chunks: int, name: str = NAME) -> Sealing:
-    """What the ad server seals with: what all helpers accepted."""
+def agreed(*helpers: Datasets, chunks: int, name: str = NAME) -> FreezeRequest:
+    """What the ad server freezes with: what all helpers accepted."""
     bitmaps = []
     for number in range(chunks):
         answers = [each.chunk(ORIGIN, name, number) for each in helpers]
         kept = np.logical_and.reduce([unpack(each.accepted, each.parts) for each in answers])
         bitmaps.append(pack(kept))
-    return Sealing(accepted=tuple(bitmaps))
+    return FreezeRequest(accepted=tuple(bitmaps))

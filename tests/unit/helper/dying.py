@@ -18,11 +18,11 @@ POINTS: dict[str, tuple[str, Any, str, bool]] = {
     "chunk: file written": ("add", Ids, "lock", False),
     "chunk: before commit": ("add", Ids, "claim", True),
     "chunk: after commit": ("add", Ids, "claimed", False),
-    "seal: columns written": ("seal", MeasuredWriter, "close", True),
-    "seal: before commit": ("seal", Ledger, "freeze", True),
-    "seal: after commit": ("seal", DatasetContext, "sweep", False),
-    "seal: before the anchor": ("seal", Ledger, "advance_anchor", False),
-    "seal: after the anchor": ("seal", Ledger, "advance_anchor", True),
+    "freeze: columns written": ("freeze", MeasuredWriter, "close", True),
+    "freeze: before commit": ("freeze", Ledger, "freeze", True),
+    "freeze: after commit": ("freeze", DatasetContext, "sweep", False),
+    "freeze: before the anchor": ("freeze", Ledger, "advance_anchor", False),
+    "freeze: after the anchor": ("freeze", Ledger, "advance_anchor", True),
     "abort: marked": ("abort", DatasetContext, "finish_aborts", False),
     "abort: some freed": ("abort", Ids, "freed", False),
     "abort: almost done": ("abort", Ids, "_free_some", True),
@@ -62,8 +62,8 @@ def main(folder: Path, url: str, point: str) -> None:
         match doing:
             case "add":
                 datasets.add(ORIGIN, NAME, 1, (folder / "1.body").read_bytes())
-            case "seal":
-                datasets.seal(ORIGIN, NAME, agreed(datasets, chunks=2))
+            case "freeze":
+                datasets.freeze(ORIGIN, NAME, agreed(datasets, chunks=2))
             case "abort":
                 datasets.abort(ORIGIN, NAME)
 

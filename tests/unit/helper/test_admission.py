@@ -35,8 +35,8 @@ def scope(headers, **changes):
         "type": "http",
         "http_version": "1.1",
         "method": "POST",
-        "path": "/v1/a/b",
-        "raw_path": b"/v1/a%2Fb",
+        "path": "/v2/a/b",
+        "raw_path": b"/v2/a%2Fb",
         "query_string": b"x=1",
         "root_path": "",
         "headers": headers,
@@ -121,7 +121,7 @@ async def conversation(scope, receive):
     app = FastAPI()
     answers.install(app)
 
-    @app.api_route("/v1/{rest:path}", methods=["GET", "POST", "DELETE"])
+    @app.api_route("/v2/{rest:path}", methods=["GET", "POST", "DELETE"])
     async def take(request: Request):
         await taken(request)
 

@@ -37,7 +37,7 @@ from maskedlark.web.errors import (
     NotForUs,
     NotNamed,
     StaleRequest,
-    TooFewToSeal,
+    TooFewToFreeze,
     UndeclaredKey,
     UnknownChunk,
     UnknownDataset,
@@ -48,8 +48,8 @@ from maskedlark.web.errors import (
     WrongDigest,
 )
 from maskedlark.web.remote import SignedRemote
-from maskedlark.wire import keys, uploads
-from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, SEAL_TYPE, ChunkAnswer, Sealing, State
+from maskedlark.wire import datasets, keys
+from maskedlark.wire.datasets import CHUNK_TYPE, FREEZE_TYPE, JSON_TYPE, ChunkAnswer, FreezeRequest, State
 from maskedlark.wire.signatures import SigningKey
 from tests.unit.helper.world import (
     DAY_S,
@@ -60,8 +60,8 @@ from tests.unit.helper.world import (
     OTHER_DOCUMENT_KEY,
     OTHER_KEY,
     begin,
+    new_dataset,
     opened,
-    opening,
     question,
     running,
     settings,
@@ -70,7 +70,7 @@ from tests.unit.helper.world import (
 from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, make
 from tests.unit.web.service import AppTransport
 
-PUBLIC = {"/health", "/ready", "/v1/keys", "/v1/origins/{origin}/receipts"}
+PUBLIC = {"/health", "/ready", "/v2/keys", "/v2/origins/{origin}/receipts"}
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def helper(tmp_path):
 
 
 def receipts(helper, after=0, origin=ORIGIN):
-    found = helper.http().get(f"/v1/origins/{origin}/receipts", params={"after": after}).json()
+    found = helper.http().get(f"/v2/origins/{origin}/receipts", params={"after": after}).json()
     assert found.keys() == {"receipts", "more"}
     return [decode_receipt(json.dumps(each)) for each in found["receipts"]], found["more"]
 
@@ -96,48 +96,48 @@ def refused(cls):
 # The way of a dataset.
 
 
-def test_a_dataset_is_sent_sealed_and_asked(helper):
+def test_a_dataset_is_sent_frozen_and_asked(helper):
     document = helper.publish(fake_rate=0.0)
     remote = helper.remote()
     assert begin(remote, document).state == "open"
     assert begin(remote, document).state == "open"
-    sealed = helper.sealed(document)
-    assert sealed.records == 60
-    state = State.decode(remote.get("/v1/datasets/monday"))
-    assert (state.state, state.digest, state.records) == ("sealed", sealed.digest, 60)
-    body = question(sealed.digest)
-    answer = remote.post("/v1/releases", body, JSON_TYPE)
+    frozen = helper.frozen(document)
+    assert frozen.records == 60
+    state = State.decode(remote.get("/v2/datasets/monday"))
+    assert (state.state, state.digest, state.records) == ("frozen", frozen.digest, 60)
+    body = question(frozen.digest)
+    answer = remote.post("/v2/releases", body, JSON_TYPE)
     (table,) = messages.decode_answer(answer).tables
     assert table.rows == [("spring",)]
-    assert remote.post("/v1/releases", body, JSON_TYPE) == answer
+    assert remote.post("/v2/releases", body, JSON_TYPE) == answer
 
 
 def test_anyone_can_verify_what_was_answered(helper):
     document = helper.publish(fake_rate=0.0)
-    sealed = helper.sealed(document)
-    helper.remote().post("/v1/releases", question(sealed.digest), JSON_TYPE)
+    frozen = helper.frozen(document)
+    helper.remote().post("/v2/releases", question(frozen.digest), JSON_TYPE)
     chain, more = receipts(helper)
     assert not more
     found = trail.verify(chain, ORIGIN, NAME, [document])
-    assert [each.kind for each in found.receipts] == ["sealed", "release"]
-    assert sealed.receipt == chain[0].encode().decode()
+    assert [each.kind for each in found.receipts] == ["frozen", "release"]
+    assert frozen.receipt == chain[0].encode().decode()
     assert receipts(helper, after=1) == (chain[1:], False)
     assert receipts(helper, origin=OTHER) == ([], False)
 
 
 def test_equal_questions_at_once_are_one_answer_and_one_charge(helper):
     document = helper.publish(fake_rate=0.0)
-    body = question(helper.sealed(document).digest)
+    body = question(helper.frozen(document).digest)
     with ThreadPoolExecutor(4) as pool:
-        asked = [pool.submit(helper.remote().post, "/v1/releases", body, JSON_TYPE) for _ in range(4)]
+        asked = [pool.submit(helper.remote().post, "/v2/releases", body, JSON_TYPE) for _ in range(4)]
         assert len({each.result() for each in asked}) == 1
     assert len(receipts(helper)[0]) == 2
 
 
 def test_what_a_question_would_cost_is_said_and_not_charged(helper):
     document = helper.publish(fake_rate=0.0)
-    body = question(helper.sealed(document).digest, noise=20.0)
-    found = json.loads(helper.remote().post("/v1/explain", body, JSON_TYPE))
+    body = question(helper.frozen(document).digest, noise=20.0)
+    found = json.loads(helper.remote().post("/v2/explain", body, JSON_TYPE))
     assert (found["records"], found["k"], found["helpers"]) == (60, 50, 2)
     assert found["cost"]["before"] == {"epsilon": 0.0, "delta": 0.0}
     assert found["cost"]["after"]["epsilon"] == found["cost"]["charged_epsilon"] > 0
@@ -152,7 +152,7 @@ def test_what_a_question_would_cost_is_said_and_not_charged(helper):
     assert purchase["standard_error"] == pytest.approx(50_000 * 2 * 20, rel=0.01)
     assert 1.5 < count["half_width"] / count["standard_error"] < 2.2
     assert len(receipts(helper)[0]) == 1
-    helper.remote().post("/v1/releases", body, JSON_TYPE)
+    helper.remote().post("/v2/releases", body, JSON_TYPE)
     spent = json.loads(receipts(helper)[0][1].receipt)["balance"]
     assert spent["charged_epsilon"] == found["cost"]["charged_epsilon"]
     assert spent["left_epsilon"] == found["cost"]["left_epsilon"]
@@ -160,19 +160,19 @@ def test_what_a_question_would_cost_is_said_and_not_charged(helper):
 
 def test_an_aborted_dataset_is_gone_and_its_reports_may_come_again(helper):
     document = helper.publish(fake_rate=0.0)
-    remote, body = helper.remote(), uploads.encode_batch(helper.reports(document))
+    remote, body = helper.remote(), datasets.encode_chunk(helper.reports(document))
     for name in ("monday", "tuesday"):
         begin(remote, document, name)
         answer = ChunkAnswer.decode(
-            remote.post(f"/v1/datasets/{name}/chunks/0", body, CHUNK_TYPE, opened(name))
+            remote.post(f"/v2/datasets/{name}/chunks/0", body, CHUNK_TYPE, opened(name))
         )
         assert (answer.parts, answer.refused) == (60, {})
-        assert ChunkAnswer.decode(remote.get(f"/v1/datasets/{name}/chunks/0")) == answer
+        assert ChunkAnswer.decode(remote.get(f"/v2/datasets/{name}/chunks/0")) == answer
         with pytest.raises(UnknownChunk):
-            remote.get(f"/v1/datasets/{name}/chunks/1")
-        assert remote.delete(f"/v1/datasets/{name}", opened(name)) == b""
+            remote.get(f"/v2/datasets/{name}/chunks/1")
+        assert remote.delete(f"/v2/datasets/{name}", opened(name)) == b""
         with refused(UnknownDataset):
-            remote.get(f"/v1/datasets/{name}")
+            remote.get(f"/v2/datasets/{name}")
 
 
 def test_what_is_sent_again_does_nothing_to_the_next_dataset_of_its_name(helper):
@@ -183,10 +183,10 @@ def test_what_is_sent_again_does_nothing_to_the_next_dataset_of_its_name(helper)
         transport=AppTransport(helper.app), timeout=None, event_hooks={"request": [seen.append]}
     )
     remote = SignedRemote("http://helper.test", NAME, ORIGIN, REQUEST_KEY, helper.clock, http)
-    body, chunk = uploads.encode_batch(helper.reports(document)), "/v1/datasets/monday/chunks/0"
+    body, chunk = datasets.encode_chunk(helper.reports(document)), "/v2/datasets/monday/chunks/0"
     begin(remote, document)
     remote.post(chunk, body, CHUNK_TYPE, opened())
-    remote.delete("/v1/datasets/monday", opened())
+    remote.delete("/v2/datasets/monday", opened())
     replayed = [*seen]
     # Aborted, and nothing in its place: it does not come back to take the ids.
     assert [helper.http().send(each).status_code for each in replayed] == [409, 404, 404]
@@ -195,12 +195,12 @@ def test_what_is_sent_again_does_nothing_to_the_next_dataset_of_its_name(helper)
     assert (answer.parts, answer.refused) == (60, {})
     # Another in its place: it stays.
     assert [helper.http().send(each).status_code for each in replayed] == [409, 404, 404]
-    state = State.decode(remote.get("/v1/datasets/monday"))
-    assert (state.opening, state.accepted) == (opened(again=1)["opening"], 60)
-    sealing = Sealing(accepted=(answer.accepted,)).encode()
+    state = State.decode(remote.get("/v2/datasets/monday"))
+    assert (state.attempt, state.accepted) == (opened(again=1)["attempt"], 60)
+    freezing = FreezeRequest(accepted=(answer.accepted,)).encode()
     with refused(UnknownDataset):
-        remote.post("/v1/datasets/monday/seal", sealing, SEAL_TYPE, opened())
-    remote.post("/v1/datasets/monday/seal", sealing, SEAL_TYPE, opened(again=1))
+        remote.post("/v2/datasets/monday/freeze", freezing, FREEZE_TYPE, opened())
+    remote.post("/v2/datasets/monday/freeze", freezing, FREEZE_TYPE, opened(again=1))
 
 
 # Who may ask.
@@ -221,7 +221,7 @@ def test_all_but_what_is_public_needs_a_signature(helper):
 def test_health_readiness_and_keys_are_for_anyone(helper):
     assert helper.http().get("/health").json() == {"status": "ok"}
     assert helper.http().get("/ready").json() == {"status": "ready"}
-    found = helper.http().get("/v1/keys")
+    found = helper.http().get("/v2/keys")
     assert found.headers["content-type"] == "application/cbor"
     configuration = keys.verify(found.content, NAME, HELPER_KEYS[0].verifying)
     assert configuration.address == "https://helper-0.example"
@@ -238,7 +238,7 @@ def test_a_forged_request_is_refused(helper):
 
 def test_a_body_that_was_not_signed_is_refused(helper):
     document = helper.publish()
-    path, body = "/v1/datasets/monday", opening(document)
+    path, body = "/v2/datasets/monday", new_dataset(document)
     headers = request_signature.sign("POST", path, JSON_TYPE, body, ORIGIN, NAME, NOW, REQUEST_KEY)
     answer = helper.http().post(path, content=body.replace(b"aggregate", b"train"), headers=headers)
     assert type(problem.error_of(answer.status_code, answer.content)) is WrongDigest
@@ -252,7 +252,7 @@ def test_a_request_for_another_helper_is_refused(helper):
 
 
 def test_an_old_request_is_refused(helper):
-    path = "/v1/datasets/monday"
+    path = "/v2/datasets/monday"
     headers = request_signature.sign(
         "GET", path, request_signature.NO_BODY_TYPE, b"", ORIGIN, NAME, NOW - DAY_S, REQUEST_KEY
     )
@@ -263,19 +263,19 @@ def test_an_old_request_is_refused(helper):
 def test_origins_that_are_not_pinned_or_have_published_nothing_are_unknown(helper):
     for origin, key in (("elsewhere.example", REQUEST_KEY), (OTHER, OTHER_KEY)):
         with pytest.raises(UnknownOrigin):
-            helper.remote(key, origin).get("/v1/datasets/monday")
+            helper.remote(key, origin).get("/v2/datasets/monday")
 
 
 def test_an_origin_sees_its_own_datasets_alone(helper):
     document = helper.publish(fake_rate=0.0)
     helper.publish(OTHER_DOCUMENT_KEY, origin=OTHER, request_key=OTHER_KEY.verifying.public.hex())
-    sealed = helper.sealed(document)
+    frozen = helper.frozen(document)
     other = helper.remote(OTHER_KEY, OTHER)
     for use in (
-        lambda: other.get("/v1/datasets/monday"),
-        lambda: other.delete("/v1/datasets/monday", opened()),
-        lambda: other.post("/v1/releases", question(sealed.digest), JSON_TYPE),
-        lambda: other.post("/v1/explain", question(sealed.digest), JSON_TYPE),
+        lambda: other.get("/v2/datasets/monday"),
+        lambda: other.delete("/v2/datasets/monday", opened()),
+        lambda: other.post("/v2/releases", question(frozen.digest), JSON_TYPE),
+        lambda: other.post("/v2/explain", question(frozen.digest), JSON_TYPE),
     ):
         with refused(UnknownDataset):
             use()
@@ -316,9 +316,9 @@ def test_a_rotated_key_stops_working_within_the_time_that_is_set(helper):
 
 def test_the_key_of_an_expired_document_still_signs(helper):
     document = helper.publish(fake_rate=0.0, not_after=NOW + DAY_S)
-    sealed = helper.sealed(document)
+    frozen = helper.frozen(document)
     helper.clock.seconds += DAY_S + 1
-    helper.remote().post("/v1/releases", question(sealed.digest), JSON_TYPE)
+    helper.remote().post("/v2/releases", question(frozen.digest), JSON_TYPE)
     begin(helper.remote(), document, "tuesday")  # Reports that were made under it may still come.
 
 
@@ -359,18 +359,18 @@ def test_a_document_by_which_we_must_not_work_is_refused(helper, changes, refuse
 
 def test_a_purpose_that_the_document_does_not_have_is_refused(helper):
     document = helper.publish(models=[], training=None, decoys=[], fake_rate=0.0)
-    body = opening(document).replace(b"aggregate", b"train")
+    body = new_dataset(document).replace(b"aggregate", b"train")
     with pytest.raises(NotDeclared, match="nothing to train"):
-        helper.remote().post("/v1/datasets/monday", body, JSON_TYPE)
+        helper.remote().post("/v2/datasets/monday", body, JSON_TYPE)
 
 
 def test_a_stricter_policy_holds_for_datasets_that_are_here_already(tmp_path):
     with world(tmp_path) as helper:
-        sealed = helper.sealed(helper.publish(fake_rate=0.0))
+        frozen = helper.frozen(helper.publish(fake_rate=0.0))
     config = settings(tmp_path)
-    stricter = config.model_copy(update={"policy": config.policy.model_copy(update={"least_k": 51})})
+    stricter = config.model_copy(update={"policy": config.policy.model_copy(update={"min_k": 51})})
     with running(tmp_path, stricter, helper.clock) as helper, pytest.raises(KTooSmall):
-        helper.remote().post("/v1/releases", question(sealed.digest), JSON_TYPE)
+        helper.remote().post("/v2/releases", question(frozen.digest), JSON_TYPE)
 
 
 # What is refused of a request.
@@ -380,21 +380,21 @@ def test_a_stricter_policy_holds_for_datasets_that_are_here_already(tmp_path):
 def test_content_types_are_taken_by_the_letter(helper, kind):
     document = helper.publish()
     with pytest.raises(WrongContentType, match=JSON_TYPE):
-        helper.remote().post("/v1/datasets/monday", opening(document), kind)
+        helper.remote().post("/v2/datasets/monday", new_dataset(document), kind)
 
 
 def test_bodies_have_limits(helper, tmp_path):
     helper.publish()
     with pytest.raises(BodyTooLarge):
-        helper.remote().post("/v1/datasets/monday", bytes(MAX_OPENING + 1), JSON_TYPE)
+        helper.remote().post("/v2/datasets/monday", bytes(MAX_OPENING + 1), JSON_TYPE)
     with world(tmp_path / "small", limits={"chunk_bytes": 2048}) as small:
         document = small.publish()
         begin(small.remote(), document)
         with pytest.raises(BodyTooLarge):
-            small.remote().post("/v1/datasets/monday/chunks/0", bytes(2049), CHUNK_TYPE, opened())
+            small.remote().post("/v2/datasets/monday/chunks/0", bytes(2049), CHUNK_TYPE, opened())
 
 
-@pytest.mark.parametrize("path", ["/v1/releases", "/v1/explain"])
+@pytest.mark.parametrize("path", ["/v2/releases", "/v2/explain"])
 def test_a_question_of_many_wrong_things_is_refused_before_it_is_parsed(helper, monkeypatch, path):
     helper.publish()
     body = b'{"datasets":[' + b"0," * (MAX_COMMAS + 1) + b"0]}"
@@ -413,8 +413,8 @@ def test_a_question_of_many_wrong_things_is_refused_before_it_is_parsed(helper, 
 def test_a_name_that_is_not_ours_is_not_said_again(helper):
     helper.publish()
     for path, body in (
-        ("/v1/datasets/monday", b'{"a-name-of-theirs": 1}'),
-        ("/v1/releases", b'{"a-name-of-theirs": 1}'),
+        ("/v2/datasets/monday", b'{"a-name-of-theirs": 1}'),
+        ("/v2/releases", b'{"a-name-of-theirs": 1}'),
     ):
         with pytest.raises(MaskedLarkError) as raised:
             helper.remote().post(path, body, JSON_TYPE)
@@ -424,7 +424,7 @@ def test_a_name_that_is_not_ours_is_not_said_again(helper):
 
 def test_a_get_has_no_body(helper):
     helper.publish()
-    path = "/v1/datasets/monday"
+    path = "/v2/datasets/monday"
     headers = request_signature.sign(
         "GET", path, request_signature.NO_BODY_TYPE, b"more", ORIGIN, NAME, NOW, REQUEST_KEY
     )
@@ -436,10 +436,10 @@ def test_a_get_has_no_body(helper):
 def test_what_is_no_message_of_ours_is_refused(helper, body):
     helper.publish()
     with pytest.raises(WrongType):
-        helper.remote().post("/v1/datasets/monday", body, JSON_TYPE)
+        helper.remote().post("/v2/datasets/monday", body, JSON_TYPE)
 
 
-@pytest.mark.parametrize("path", ["/v1/datasets/a%2Fb", "/v1/datasets/-a", "/v1/datasets/a/chunks/-1"])
+@pytest.mark.parametrize("path", ["/v2/datasets/a%2Fb", "/v2/datasets/-a", "/v2/datasets/a/chunks/-1"])
 def test_what_is_no_path_of_ours_is_refused(helper, path):
     helper.publish()
     answer = helper.http().post(path)
@@ -448,25 +448,27 @@ def test_what_is_no_path_of_ours_is_refused(helper, path):
 
 def test_questions_are_refused_by_their_own_types(helper):
     document = helper.publish(fake_rate=0.0)
-    sealed, remote = helper.sealed(document), helper.remote()
+    frozen, remote = helper.frozen(document), helper.remote()
 
     def ask(body):
-        return remote.post("/v1/releases", body, JSON_TYPE)
+        return remote.post("/v2/releases", body, JSON_TYPE)
 
-    ask(question(sealed.digest))
+    ask(question(frozen.digest))
     with pytest.raises(RequestIdReused):
-        ask(question(sealed.digest, noise=30.0))
+        ask(question(frozen.digest, noise=30.0))
     with pytest.raises(UnknownFunction):
-        ask(question(sealed.digest, number=2).replace(b'"sums"', b'"medians"'))
+        ask(question(frozen.digest, number=2).replace(b'"sums"', b'"medians"'))
     with refused(UnknownDataset):
         ask(question("00" * 32, number=3))
     with pytest.raises(BadArguments):
         ask(b"{}")
+    with pytest.raises(BadArguments, match="another format: ask it anew"):
+        ask(question(frozen.digest, number=3).replace(b'"format":2', b'"format":1'))
     with pytest.raises(NoiseTooSmall):
-        ask(question(sealed.digest, number=4, noise=0.5))
+        ask(question(frozen.digest, number=4, noise=0.5))
     many = {"by": [["campaign"], ["place"], [], ["campaign", "place"]]}
     with pytest.raises(BudgetExhausted) as raised:
-        ask(question(sealed.digest, number=5, noise=1.0, values=["purchase", "visit", "count"], **many))
+        ask(question(frozen.digest, number=5, noise=1.0, values=["purchase", "visit", "count"], **many))
     fits = raised.value.facts()["noise_that_fits"]
     assert fits is not None
     assert fits > 1
@@ -474,8 +476,8 @@ def test_questions_are_refused_by_their_own_types(helper):
 
 
 def test_too_few_records_are_not_released(helper):
-    with pytest.raises(TooFewToSeal, match="49 reports"):
-        helper.sealed(helper.publish(fake_rate=0.0), count=49)
+    with pytest.raises(TooFewToFreeze, match="49 reports"):
+        helper.frozen(helper.publish(fake_rate=0.0), count=49)
 
 
 @pytest.mark.parametrize(
@@ -551,7 +553,7 @@ def test_a_failure_to_forget_does_not_end_forgetting(helper, monkeypatch, caplog
 
 def test_a_ledger_that_was_put_back_answers_nothing(tmp_path):
     with world(tmp_path) as helper:
-        helper.sealed(helper.publish(fake_rate=0.0))
+        helper.frozen(helper.publish(fake_rate=0.0))
     config = settings(tmp_path, database=f"sqlite:///{tmp_path / 'old.sqlite'}")
     with pytest.raises(LedgerBehind, match="never reset"), running(tmp_path, config, helper.clock):
         pytest.fail("it must not start")
@@ -566,9 +568,9 @@ def test_without_a_key_for_receipts_it_is_not_ready(helper):
 
 
 def test_a_rotation_is_seen_without_a_restart(helper):
-    before = helper.http().get("/v1/keys").content
+    before = helper.http().get("/v2/keys").content
     helper.keyring.rotate(HELPER_KEYS[0], "https://new.example", NOW, SystemRandomness())
-    after = helper.http().get("/v1/keys").content
+    after = helper.http().get("/v2/keys").content
     assert keys.verify(after, NAME, HELPER_KEYS[0].verifying).sequence == 2
     assert before != after
 
@@ -588,7 +590,7 @@ def test_when_the_room_is_full_the_next_one_is_sent_away(tmp_path, monkeypatch):
         with ThreadPoolExecutor(1) as pool:
             first = pool.submit(begin, helper.remote(), document)
             assert inside.wait(30)
-            path, body = "/v1/datasets/tuesday", opening(document)
+            path, body = "/v2/datasets/tuesday", new_dataset(document)
             headers = request_signature.sign("POST", path, JSON_TYPE, body, ORIGIN, NAME, NOW, REQUEST_KEY)
             answer = helper.http().post(path, content=body, headers=headers)
             leave.set()
@@ -607,11 +609,11 @@ def test_others_are_answered_while_a_question_takes_long(helper, monkeypatch):
         return b"answer"
 
     monkeypatch.setattr(type(helper.service), "release", slow)
-    path, body = "/v1/releases", b"{}"
+    path, body = "/v2/releases", b"{}"
     signed = [
         request_signature.sign("POST", path, JSON_TYPE, body, ORIGIN, NAME, NOW, REQUEST_KEY),
         request_signature.sign(
-            "GET", "/v1/datasets/monday", request_signature.NO_BODY_TYPE, b"", ORIGIN, NAME, NOW, REQUEST_KEY
+            "GET", "/v2/datasets/monday", request_signature.NO_BODY_TYPE, b"", ORIGIN, NAME, NOW, REQUEST_KEY
         ),
     ]
 
@@ -621,7 +623,7 @@ def test_others_are_answered_while_a_question_takes_long(helper, monkeypatch):
             asked = [asyncio.create_task(client.post(path, content=body, headers=signed[0])) for _ in "abc"]
             assert await asyncio.to_thread(inside.wait, 30)
             # More questions wait than there are hands for them; nobody else does.
-            others = [await client.get("/ready"), await client.get("/v1/datasets/monday", headers=signed[1])]
+            others = [await client.get("/ready"), await client.get("/v2/datasets/monday", headers=signed[1])]
             assert not any(each.done() for each in asked)
             leave.set()
             return others, await asyncio.gather(*asked)
@@ -641,7 +643,7 @@ def test_it_is_ready_while_the_parameter_service_hangs(helper, monkeypatch):
         return real(origin)
 
     monkeypatch.setattr(helper.service.parameters, "chain", slow)
-    app, path = create_app(helper.service), "/v1/datasets/monday"
+    app, path = create_app(helper.service), "/v2/datasets/monday"
     stranger = SigningKey.generate(SystemRandomness())
     headers = request_signature.sign(
         "GET", path, request_signature.NO_BODY_TYPE, b"", ORIGIN, NAME, NOW, stranger
@@ -664,9 +666,9 @@ def test_it_is_ready_while_the_parameter_service_hangs(helper, monkeypatch):
 
 def test_receipts_come_in_pages(helper, monkeypatch):
     document = helper.publish(fake_rate=0.0)
-    sealed = helper.sealed(document)
+    frozen = helper.frozen(document)
     for number in range(4):
-        helper.remote().post("/v1/releases", question(sealed.digest, number=number, noise=200.0), JSON_TYPE)
+        helper.remote().post("/v2/releases", question(frozen.digest, number=number, noise=200.0), JSON_TYPE)
     whole, _ = receipts(helper)
     monkeypatch.setattr("maskedlark.web.pages.MAX_PAGE_BYTES", 2 * len(whole[1].encode()) + 10)
     found, more = receipts(helper)

@@ -14,7 +14,7 @@ from maskedlark.helper.keyring import Keyring
 from maskedlark.randomness import SystemRandomness
 from maskedlark.storage.engine import open_database
 from maskedlark.web.errors import BadKeyFile
-from tests.unit.helper.lost import LITTLE_NOISE, Lost, ask, seal, send
+from tests.unit.helper.lost import LITTLE_NOISE, Lost, ask, freeze, send
 from tests.unit.helper.world import DAY_S, NAME, running, settings, world
 from tests.unit.parameters.cases import HELPER_KEYS
 
@@ -27,7 +27,7 @@ def running_one(tmp_path):
 
 
 def filled(at, name: str) -> str:
-    return seal(at, name, send(at, at.document, name, at.reports(at.document)))
+    return freeze(at, name, send(at, at.document, name, at.reports(at.document)))
 
 
 def config(at):
@@ -69,8 +69,8 @@ def test_keys_are_in_it_only_if_they_are_asked_for(running_one):
     assert not (running_one.folder / "again").exists()
 
 
-def test_a_backup_while_datasets_are_sealed_and_questions_asked(running_one):
-    """Every copy is of one state: each sealed dataset in it has its columns, and each line its receipt."""
+def test_a_backup_while_datasets_are_frozen_and_questions_asked(running_one):
+    """Every copy is of one state: each frozen dataset in it has its columns, and each line its receipt."""
     first, stop = filled(running_one, "first"), threading.Event()
     done: list[int] = []
 
@@ -93,9 +93,9 @@ def test_a_backup_while_datasets_are_sealed_and_questions_asked(running_one):
     for folder in taken:
         listed = backup.read_manifest(folder, NAME)
         database = open_database(f"sqlite:///{folder / backup.DATABASE}")
-        sealed = backup._sealed(database)
+        frozen = backup._frozen(database)
         database.close()
-        for each in sealed:
+        for each in frozen:
             for name, stored in Contents.model_validate_json(each.contents).files.items():
                 path = f"columns/{each.number}/{each.folder}/{name}"
                 assert listed.files[path].sha256 == stored.digest

@@ -21,8 +21,8 @@ TABLES = f"""
 "ads.example" = "{DOCUMENT_KEY.verifying.public.hex()}"
 [policy]
 trusted_helpers = [{HELPERS}]
-most = {{epsilon = 8, delta = 1e-6}}
-most_coalition = {{epsilon = 40, delta = 1e-6}}
+max_budget = {{epsilon = 8, delta = 1e-6}}
+max_coalition = {{epsilon = 40, delta = 1e-6}}
 """
 
 
@@ -36,8 +36,8 @@ def test_a_short_file_is_enough(tmp_path):
     assert found.name == "helper-0"
     assert found.pinned == {"ads.example": DOCUMENT_KEY.verifying}
     assert found.service_key_public == VerifyingKey(SERVICE_KEY.verifying.public)
-    assert found.policy.most.epsilon == 8
-    assert found.policy.least_k == 20
+    assert found.policy.max_budget.epsilon == 8
+    assert found.policy.min_k == 20
     assert found.workers == os.cpu_count()
     assert found.functions == ()
     assert found.limits.chunk_bytes == 16 << 20
@@ -127,12 +127,12 @@ def test_a_wrong_key_is_named(tmp_path, line, place):
         (SERVICE_KEY.verifying.public.hex(), "00" * 32, "small order"),
         (DOCUMENT_KEY.verifying.public.hex(), "ab", "origins.ads.example: "),
         ('"ads.example"', '"Ads Example"', "origins."),
-        ("epsilon = 8,", "epsilon = 0,", "policy.most.epsilon: "),
-        ("[policy]", "[policy]\nmost_k = 3", "did you mean 'most'? [policy] has trusted_helpers,"),
+        ("epsilon = 8,", "epsilon = 0,", "policy.max_budget.epsilon: "),
+        ("[policy]", "[policy]\nmink = 3", "did you mean 'min_k'? [policy] has trusted_helpers,"),
         (
             "epsilon = 8,",
             "epsilon = 8, k = 1,",
-            "policy.most.k is not known; [policy.most] has epsilon, delta",
+            "policy.max_budget.k is not known; [policy.max_budget] has epsilon, delta",
         ),
     ],
 )

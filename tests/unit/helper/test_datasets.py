@@ -19,20 +19,20 @@ from maskedlark.helper.datasets import ABORTED_S
 from maskedlark.helper.errors import Busy, DamagedDataset
 from maskedlark.storage.errors import ClockLeapt, StorageUnavailable
 from maskedlark.web.errors import (
-    AlreadySealed,
+    AlreadyFrozen,
     ChunkConflict,
     ChunksMissing,
     DatasetConflict,
+    FreezeMismatch,
     NotAccepted,
-    SealMismatch,
-    TooFewToSeal,
+    TooFewToFreeze,
     UnknownChunk,
     UnknownDataset,
 )
 from maskedlark.web.request_signature import WINDOW_S
-from maskedlark.wire import report
 from maskedlark.wire.acceptance import MIN_LIFE_S
-from maskedlark.wire.datasets import Sealing, pack, unpack
+from maskedlark.wire.datasets import FreezeRequest, pack, unpack
+from maskedlark.wire.decrypt import ids_of
 from tests.unit.helper import cases, dying
 from tests.unit.helper.cases import DOCUMENT, HOUR, LIFETIME, NAME, NOW, ORIGIN, agreed, helper, measured
 from tests.unit.parameters.cases import make
@@ -46,8 +46,8 @@ def sums(datasets, digest: str) -> np.ndarray:
     return field.total(np.ascontiguousarray(records.shares))
 
 
-def seal_all(datasets, chunks: int, name: str = NAME):
-    return datasets.seal(ORIGIN, name, agreed(datasets, chunks=chunks, name=name))
+def freeze_all(datasets, chunks: int, name: str = NAME):
+    return datasets.freeze(ORIGIN, name, agreed(datasets, chunks=chunks, name=name))
 
 
 def filled(datasets, reports, name: str = NAME, place: int = 0) -> None:
@@ -55,7 +55,7 @@ def filled(datasets, reports, name: str = NAME, place: int = 0) -> None:
     datasets.add(ORIGIN, name, 0, reports.chunk(place))
 
 
-def test_two_helpers_seal_the_same_and_their_shares_add_up(tmp_path, database_url):
+def test_two_helpers_freeze_the_same_and_their_shares_add_up(tmp_path, database_url):
     reports = measured(30)
     other = f"sqlite:///{tmp_path / 'other.db'}"
     with helper(tmp_path / "0", database_url) as (a, _, _), helper(tmp_path / "1", other, 1) as (b, _, _):
@@ -66,33 +66,40 @@ def test_two_helpers_seal_the_same_and_their_shares_add_up(tmp_path, database_ur
                     ORIGIN, NAME, number, reports.chunk(place, 10 * number, 10 * number + 10)
                 )
                 assert (answer.parts, answer.refused) == (10, {})
-        sealed = a.seal(ORIGIN, NAME, agreed(a, b, chunks=3))
-        same = b.seal(ORIGIN, NAME, Sealing(accepted=agreed(a, b, chunks=3).accepted, digest=sealed.digest))
-        assert (same.digest, same.records) == (sealed.digest, sealed.records)
-        assert sealed.records == 30
-        total = field.to_signed(field.add(sums(a, sealed.digest), sums(b, sealed.digest)))
+        frozen = a.freeze(ORIGIN, NAME, agreed(a, b, chunks=3))
+        same = b.freeze(
+            ORIGIN, NAME, FreezeRequest(accepted=agreed(a, b, chunks=3).accepted, digest=frozen.digest)
+        )
+        assert (same.digest, same.records) == (frozen.digest, frozen.records)
+        assert frozen.records == 30
+        total = field.to_signed(field.add(sums(a, frozen.digest), sums(b, frozen.digest)))
         assert total.tolist() == [30, *reports.values.sum(axis=1)]
-        records = a.find(ORIGIN, bytes.fromhex(sealed.digest)).records(None)
+        records = a.find(ORIGIN, bytes.fromhex(frozen.digest)).records(None)
         assert isinstance(records, AggregateRecords)
-        ids = [report.decode_public(report.decode(data).public).id for data in reports.data]
+        ids = [head.tobytes() for head in ids_of(reports.layout.heads(reports.data))]
         order = sorted(range(30), key=ids.__getitem__)
         assert records.ids.tobytes() == b"".join(sorted(ids))
         for name, truth in zip(("campaign", "place"), reports.keys, strict=True):
             coded = records.keys[name]
             assert [coded.entries[code] for code in coded.codes] == [truth[place] for place in order]
-        assert a.state(ORIGIN, NAME).state == "sealed"
+        assert a.state(ORIGIN, NAME).state == "frozen"
         assert a.state(ORIGIN, NAME).records == 30
 
 
 def test_records_to_train_by_tag(tmp_path, sqlite_url):
     document = make(
         models=[
-            {"tag": "clicks", "features": 4, "labels": [{"kind": "binary"}], "gradient_bound": 1.0},
+            {
+                "tag": "clicks",
+                "columns": [{"kind": "bytes", "count": 4}],
+                "labels": [{"kind": "binary"}],
+                "gradient_bound": 1.0,
+            },
             {
                 "tag": "basket",
-                "features": 2,
+                "columns": [{"kind": "bytes", "count": 2}],
                 "candidates": "pair",
-                "labels": [{"kind": "reals", "of": "purchase", "low": 0, "high": 100, "buckets": 10}],
+                "labels": [{"kind": "reals", "value": "purchase", "low": 0, "high": 100, "buckets": 10}],
                 "gradient_bound": 2.0,
             },
         ],
@@ -100,6 +107,7 @@ def test_records_to_train_by_tag(tmp_path, sqlite_url):
     )
     clicks, features, masks = cases.trained("clicks", 9, document)
     baskets, bytes_, secrets = cases.trained("basket", 5, document)
+    layout = document.layout(Purpose.TRAIN)
     mixed = [*clicks[:4], *baskets[:1], *clicks[4:]], baskets[1:]
     other = f"sqlite:///{tmp_path / 'other.db'}"
     with helper(tmp_path / "0", sqlite_url) as (a, _, _), helper(tmp_path / "1", other, 1) as (b, _, _):
@@ -107,15 +115,15 @@ def test_records_to_train_by_tag(tmp_path, sqlite_url):
         for place, datasets in enumerate((a, b)):
             datasets.open(document, NAME, Purpose.TRAIN)
             for number, data in enumerate(mixed):
-                assert datasets.add(ORIGIN, NAME, number, cases.parts(data, place)).refused == {}
+                assert datasets.add(ORIGIN, NAME, number, cases.parts(data, place, layout)).refused == {}
         wanted = agreed(a, b, chunks=2)
         # The first click is left out, as if another helper had refused it; so is the lone basket.
         bits = unpack(wanted.accepted[0], 10)
         bits[[0, 4]] = False
-        wanted = Sealing(accepted=(pack(bits), wanted.accepted[1]))
+        wanted = FreezeRequest(accepted=(pack(bits), wanted.accepted[1]))
         for datasets in (a, b):
-            sealed = datasets.seal(ORIGIN, NAME, wanted)
-            found.append(datasets.find(ORIGIN, bytes.fromhex(sealed.digest)))
+            frozen = datasets.freeze(ORIGIN, NAME, wanted)
+            found.append(datasets.find(ORIGIN, bytes.fromhex(frozen.digest)))
         assert [found[0].size(tag) for tag in ("clicks", "basket", None)] == [8, 4, 0]
         for tag, made, shown, truth in (
             ("clicks", clicks, features, masks),
@@ -123,7 +131,7 @@ def test_records_to_train_by_tag(tmp_path, sqlite_url):
         ):
             first, second = (each.records(tag) for each in found)
             assert isinstance(first, TrainingRecords)
-            ids = [report.decode_public(report.decode(data).public).id for data in made]
+            ids = [head.tobytes() for head in ids_of(layout.heads(made))]
             order = sorted(range(1, len(made)), key=ids.__getitem__)
             assert first.ids.tobytes() == second.ids.tobytes() == b"".join(ids[place] for place in order)
             assert np.array_equal(first.features, shown[order])
@@ -159,7 +167,7 @@ def test_a_report_lives_in_one_dataset(tmp_path, database_url):
     with helper(tmp_path, database_url) as (datasets, _, _):
         datasets.open(DOCUMENT, NAME, AGGREGATE)
         datasets.open(DOCUMENT, "april", AGGREGATE)
-        twice = cases.parts([*reports.data[:4], reports.data[0]], 0)
+        twice = cases.parts([*reports.data[:4], reports.data[0]], 0, reports.layout)
         answer = datasets.add(ORIGIN, NAME, 0, twice)
         assert (answer.accepted, answer.refused) == ("f0", {"Replayed": 1}), "the first of two counts"
         assert datasets.add(ORIGIN, NAME, 1, reports.chunk(0, 3, 6)).refused == {"Replayed": 1}
@@ -170,7 +178,7 @@ def test_a_report_lives_in_one_dataset(tmp_path, database_url):
         assert unpack(answer.accepted, 12).tolist() == [False] * 6 + [True] * 6
 
 
-def test_what_is_refused_is_counted_and_sealing_needs_what_all_accepted(tmp_path, sqlite_url):
+def test_what_is_refused_is_counted_and_freezing_needs_what_all_accepted(tmp_path, sqlite_url):
     reports = measured(6)
     damaged = bytearray(reports.chunk(0))
     damaged[-1] ^= 1
@@ -183,42 +191,42 @@ def test_what_is_refused_is_counted_and_sealing_needs_what_all_accepted(tmp_path
             (("f8", "80"), ChunksMissing),
             (("fc",), NotAccepted),
             (("f8f8",), WrongLength),
-            (("00",), TooFewToSeal),
+            (("00",), TooFewToFreeze),
         ]:
             with pytest.raises(error):
-                datasets.seal(ORIGIN, NAME, Sealing(accepted=accepted))
-        with pytest.raises(SealMismatch):
-            datasets.seal(ORIGIN, NAME, Sealing(accepted=("f8",), digest="00" * 32))
+                datasets.freeze(ORIGIN, NAME, FreezeRequest(accepted=accepted))
+        with pytest.raises(FreezeMismatch):
+            datasets.freeze(ORIGIN, NAME, FreezeRequest(accepted=("f8",), digest="00" * 32))
         datasets.add(ORIGIN, NAME, 2, measured(1).chunk(0))
         with pytest.raises(ChunksMissing):
-            datasets.seal(ORIGIN, NAME, Sealing(accepted=("f8", "80")))
+            datasets.freeze(ORIGIN, NAME, FreezeRequest(accepted=("f8", "80")))
         assert datasets.state(ORIGIN, NAME).state == "open"
         names = {path.name[:6] for path in (tmp_path / "columns" / "1").iterdir()}
-        assert names == {"chunk-"}, "a seal that failed leaves nothing"
+        assert names == {"chunk-"}, "a freeze that failed leaves nothing"
 
 
-def test_sealing_is_once_and_frees_what_is_left_out(tmp_path, database_url):
+def test_freezing_is_once_and_frees_what_is_left_out(tmp_path, database_url):
     reports = measured(10)
     with helper(tmp_path, database_url) as (datasets, ledger, _):
         filled(datasets, reports)
-        sealing = Sealing(accepted=("ff80",))
-        sealed = datasets.seal(ORIGIN, NAME, sealing)
-        assert datasets.seal(ORIGIN, NAME, sealing) == sealed
-        with pytest.raises(AlreadySealed):
-            datasets.seal(ORIGIN, NAME, Sealing(accepted=("ffc0",)))
-        with pytest.raises(AlreadySealed):
-            datasets.seal(ORIGIN, NAME, Sealing(accepted=("ff80",), digest="00" * 32))
-        with pytest.raises(AlreadySealed):
+        freezing = FreezeRequest(accepted=("ff80",))
+        frozen = datasets.freeze(ORIGIN, NAME, freezing)
+        assert datasets.freeze(ORIGIN, NAME, freezing) == frozen
+        with pytest.raises(AlreadyFrozen):
+            datasets.freeze(ORIGIN, NAME, FreezeRequest(accepted=("ffc0",)))
+        with pytest.raises(AlreadyFrozen):
+            datasets.freeze(ORIGIN, NAME, FreezeRequest(accepted=("ff80",), digest="00" * 32))
+        with pytest.raises(AlreadyFrozen):
             datasets.add(ORIGIN, NAME, 1, measured(1).chunk(0))
-        with pytest.raises(AlreadySealed):
+        with pytest.raises(AlreadyFrozen):
             datasets.abort(ORIGIN, NAME)
         datasets.open(DOCUMENT, "april", AGGREGATE)
         assert datasets.add(ORIGIN, "april", 0, reports.chunk(0)).accepted == "0040"
-        assert [each.encode().decode() for each in ledger.receipts(ORIGIN)] == [sealed.receipt]
+        assert [each.encode().decode() for each in ledger.receipts(ORIGIN)] == [frozen.receipt]
         assert [path.name[:8] for path in (tmp_path / "columns" / "1").iterdir()] == ["columns-"]
 
 
-def test_helpers_that_hold_other_columns_do_not_seal_one_dataset(tmp_path, sqlite_url, monkeypatch):
+def test_helpers_that_hold_other_columns_do_not_freeze_one_dataset(tmp_path, sqlite_url, monkeypatch):
     """Two reports with one id, as a browser or the ad server can make them: other columns, another hour."""
     ids = np.frombuffer(bytes(range(48)), np.uint8).reshape(3, 16)
     rows = sharing.random_rows
@@ -234,9 +242,9 @@ def test_helpers_that_hold_other_columns_do_not_seal_one_dataset(tmp_path, sqlit
         filled(b, theirs, place=1)
         assert b.state(ORIGIN, NAME).accepted == 3
         wanted = agreed(a, b, chunks=1)
-        sealed = a.seal(ORIGIN, NAME, wanted)
-        with pytest.raises(SealMismatch):
-            b.seal(ORIGIN, NAME, Sealing(wanted.accepted, sealed.digest))
+        frozen = a.freeze(ORIGIN, NAME, wanted)
+        with pytest.raises(FreezeMismatch):
+            b.freeze(ORIGIN, NAME, FreezeRequest(wanted.accepted, frozen.digest))
         assert b.state(ORIGIN, NAME).state == "open"
 
 
@@ -247,9 +255,9 @@ def test_one_old_report_does_not_end_a_dataset_soon(tmp_path, sqlite_url):
         reports = measured(4, [HOUR, oldest - 1, oldest, HOUR - LIFETIME // 3600])
         answer = datasets.add(ORIGIN, NAME, 0, reports.chunk(0))
         assert (answer.accepted, answer.refused) == ("a0", {"PastLifetime": 2})
-        sealed = seal_all(datasets, 1)
+        frozen = freeze_all(datasets, 1)
         clock.seconds += MIN_LIFE_S
-        assert datasets.find(ORIGIN, bytes.fromhex(sealed.digest)).size(None) == 2
+        assert datasets.find(ORIGIN, bytes.fromhex(frozen.digest)).size(None) == 2
 
 
 def test_aborting_frees_all(tmp_path, database_url):
@@ -283,7 +291,7 @@ def test_no_report_is_kept_past_its_lifetime(tmp_path, database_url):
     first_end = HOUR * 3600 + LIFETIME
     with helper(tmp_path, database_url) as (datasets, _, clock):
         filled(datasets, reports)
-        digest = bytes.fromhex(seal_all(datasets, 1).digest)
+        digest = bytes.fromhex(freeze_all(datasets, 1).digest)
         clock.seconds = first_end - 1
         datasets.forget()
         mapped = datasets.find(ORIGIN, digest).records(None)
@@ -306,7 +314,7 @@ def test_a_clock_that_goes_back_does_not_bring_pruned_ids_to_life(tmp_path, data
     end = (HOUR + 1) * 3600 + LIFETIME
     with helper(tmp_path, database_url) as (datasets, _, _):
         filled(datasets, reports)
-        seal_all(datasets, 1)
+        freeze_all(datasets, 1)
     with helper(tmp_path, database_url, now=end) as (datasets, _, _):
         datasets.forget()
     with helper(tmp_path, database_url) as (datasets, _, _):
@@ -333,7 +341,7 @@ def test_pruning_between_opening_and_claiming(tmp_path, sqlite_url, monkeypatch)
         assert datasets.add(ORIGIN, "april", 0, reports.chunk(0)).refused == {"PastLifetime": 3}
 
 
-def test_unsealed_datasets_end_when_all_their_reports_have(tmp_path, sqlite_url):
+def test_unfrozen_datasets_end_when_all_their_reports_have(tmp_path, sqlite_url):
     end = (HOUR + 1) * 3600 + LIFETIME
     with helper(tmp_path, sqlite_url) as (datasets, _, clock):
         filled(datasets, measured(2, [HOUR - 5, HOUR]))
@@ -342,7 +350,7 @@ def test_unsealed_datasets_end_when_all_their_reports_have(tmp_path, sqlite_url)
         datasets.forget()
         assert datasets.state(ORIGIN, NAME).accepted == 2
         with pytest.raises(Expired):
-            seal_all(datasets, 1)
+            freeze_all(datasets, 1)
         clock.seconds = end
         datasets.forget()
         for name in (NAME, "never-used"):
@@ -365,7 +373,7 @@ def test_files_that_no_row_names_are_removed(tmp_path, sqlite_url):
         datasets.forget()
         assert len([*(columns / "1").iterdir()]) == 1
         assert not (columns / "77").exists()
-        assert seal_all(datasets, 1).records == 2
+        assert freeze_all(datasets, 1).records == 2
 
 
 def test_folders_and_files_are_ours_alone(tmp_path, sqlite_url):
@@ -374,7 +382,7 @@ def test_folders_and_files_are_ours_alone(tmp_path, sqlite_url):
         before = {
             oct(path.stat().st_mode & 0o777) for path in (tmp_path / "columns").rglob("*") if path.is_file()
         }
-        seal_all(datasets, 1)
+        freeze_all(datasets, 1)
         paths = [tmp_path / "columns", *(tmp_path / "columns").rglob("*")]
         assert before == {"0o600"}
         assert {oct(path.stat().st_mode & 0o777) for path in paths if path.is_dir()} == {"0o700"}
@@ -385,7 +393,7 @@ def test_folders_and_files_are_ours_alone(tmp_path, sqlite_url):
 def test_a_damaged_column_is_never_summed(tmp_path, sqlite_url, damage):
     with helper(tmp_path, sqlite_url) as (datasets, _, _):
         filled(datasets, measured(3))
-        digest = bytes.fromhex(seal_all(datasets, 1).digest)
+        digest = bytes.fromhex(freeze_all(datasets, 1).digest)
         (path,) = (tmp_path / "columns").glob("1/columns-*/shares")
         _damage(path, damage)
         assert datasets.find(ORIGIN, digest).size(None) == 3
@@ -394,13 +402,13 @@ def test_a_damaged_column_is_never_summed(tmp_path, sqlite_url, damage):
 
 
 @pytest.mark.parametrize("damage", ["flipped", "short", "gone"])
-def test_a_damaged_chunk_is_never_sealed(tmp_path, sqlite_url, damage):
+def test_a_damaged_chunk_is_never_frozen(tmp_path, sqlite_url, damage):
     with helper(tmp_path, sqlite_url) as (datasets, _, _):
         filled(datasets, measured(3))
         (path,) = (tmp_path / "columns").glob("1/chunk-*")
         _damage(path, damage)
         with pytest.raises(DamagedDataset):
-            seal_all(datasets, 1)
+            freeze_all(datasets, 1)
         datasets.abort(ORIGIN, NAME)
         filled(datasets, measured(3))
 
@@ -435,10 +443,10 @@ def test_a_helper_that_is_killed_loses_and_doubles_nothing(tmp_path, sqlite_url,
             assert (
                 datasets.add(ORIGIN, NAME, number, (tmp_path / f"{number}.body").read_bytes()).refused == {}
             ), "no id is nobody's"
-        sealed = seal_all(datasets, 2)
-        assert seal_all(datasets, 2) == sealed
-        assert [each.encode().decode() for each in ledger.receipts(ORIGIN)] == [sealed.receipt], "sealed once"
-        records = datasets.find(ORIGIN, bytes.fromhex(sealed.digest)).records(None)
+        frozen = freeze_all(datasets, 2)
+        assert freeze_all(datasets, 2) == frozen
+        assert [each.encode().decode() for each in ledger.receipts(ORIGIN)] == [frozen.receipt], "frozen once"
+        records = datasets.find(ORIGIN, bytes.fromhex(frozen.digest)).records(None)
         assert isinstance(records, AggregateRecords)
         assert len(records) == dying.REPORTS
         assert len(np.unique(records.ids, axis=0)) == dying.REPORTS, "nothing counts twice"
@@ -469,18 +477,18 @@ def test_an_aborted_dataset_takes_no_chunk_that_was_on_its_way(tmp_path, sqlite_
         assert datasets.state(ORIGIN, NAME).accepted == 2
 
 
-def test_a_sealed_dataset_takes_no_chunk_that_was_on_its_way(tmp_path, sqlite_url, monkeypatch):
+def test_a_frozen_dataset_takes_no_chunk_that_was_on_its_way(tmp_path, sqlite_url, monkeypatch):
     with helper(tmp_path, sqlite_url) as (datasets, _, _):
         filled(datasets, measured(2))
         open_chunk = datasets._ingest._workers.open
 
         def late(*job):
             opened = open_chunk(*job)
-            seal_all(datasets, 1)
+            freeze_all(datasets, 1)
             return opened
 
         monkeypatch.setattr(datasets._ingest._workers, "open", late)
-        with pytest.raises(AlreadySealed):
+        with pytest.raises(AlreadyFrozen):
             datasets.add(ORIGIN, NAME, 1, measured(2).chunk(0))
         assert datasets.state(ORIGIN, NAME).records == 2
 
@@ -495,9 +503,9 @@ def test_many_chunks_at_once_in_workers(tmp_path, sqlite_url):
             numbered = [*enumerate(bodies)]
             answers = [*threads.map(lambda each: datasets.add(ORIGIN, NAME, *each), numbered)]
         assert sum(answer.refused.get("Replayed", 0) for answer in answers) == 30
-        sealed = seal_all(datasets, 7)
-        records = datasets.find(ORIGIN, bytes.fromhex(sealed.digest)).records(None)
-        assert len(np.unique(records.ids, axis=0)) == sealed.records == 40
+        frozen = freeze_all(datasets, 7)
+        records = datasets.find(ORIGIN, bytes.fromhex(frozen.digest)).records(None)
+        assert len(np.unique(records.ids, axis=0)) == frozen.records == 40
 
 
 def test_a_full_disk_is_said_and_leaves_nothing(tmp_path, sqlite_url, monkeypatch):
@@ -514,14 +522,14 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path, sqlite_url, monkeypatc
         assert datasets.add(ORIGIN, NAME, 0, reports.chunk(0)).refused == {}
         monkeypatch.setattr(MeasuredWriter, "close", full)
         with pytest.raises(StorageUnavailable, match="again"):
-            seal_all(datasets, 1)
+            freeze_all(datasets, 1)
         monkeypatch.undo()
         assert ledger.receipts(ORIGIN) == []
         assert [path.name[:6] for path in (tmp_path / "columns" / "1").iterdir()] == ["chunk-"]
-        assert seal_all(datasets, 1).records == 3
+        assert freeze_all(datasets, 1).records == 3
 
 
-def test_a_seal_meets_no_later_dataset_of_its_name(tmp_path, sqlite_url, monkeypatch):
+def test_a_freeze_meets_no_later_dataset_of_its_name(tmp_path, sqlite_url, monkeypatch):
     with helper(tmp_path, sqlite_url) as (datasets, ledger, clock):
         reports = measured(3)
         filled(datasets, reports)
@@ -535,7 +543,7 @@ def test_a_seal_meets_no_later_dataset_of_its_name(tmp_path, sqlite_url, monkeyp
 
         monkeypatch.setattr(datasets._freezer, "_commit", late)
         with pytest.raises(UnknownDataset, match="aborted"):
-            seal_all(datasets, 1)
+            freeze_all(datasets, 1)
         assert ledger.receipts(ORIGIN) == []
         assert datasets.state(ORIGIN, NAME).state == "open"
 
@@ -586,7 +594,7 @@ def test_a_name_that_is_being_aborted_can_be_opened(tmp_path, database_url, monk
         assert datasets.state(ORIGIN, NAME).accepted == 2
 
 
-def test_a_seal_whose_commit_fails_leaves_nothing(tmp_path, sqlite_url, monkeypatch):
+def test_a_freeze_whose_commit_fails_leaves_nothing(tmp_path, sqlite_url, monkeypatch):
     with helper(tmp_path, sqlite_url) as (datasets, ledger, _):
         filled(datasets, measured(2))
 
@@ -596,10 +604,10 @@ def test_a_seal_whose_commit_fails_leaves_nothing(tmp_path, sqlite_url, monkeypa
         monkeypatch.setattr(ledger, "freeze", fails)
         for _ in range(2):
             with pytest.raises(StorageUnavailable):
-                seal_all(datasets, 1)
+                freeze_all(datasets, 1)
         assert [path.name[:6] for path in (tmp_path / "columns" / "1").iterdir()] == ["chunk-"]
         monkeypatch.undo()
-        assert seal_all(datasets, 1).records == 2
+        assert freeze_all(datasets, 1).records == 2
 
 
 def test_names_of_new_folders_are_durable(tmp_path, sqlite_url, monkeypatch):
@@ -615,11 +623,11 @@ def test_names_of_new_folders_are_durable(tmp_path, sqlite_url, monkeypatch):
         datasets.add(ORIGIN, NAME, 0, measured(2).chunk(0))
         assert {"/columns", "/columns/1"} <= set(synced)
         synced.clear()
-        seal_all(datasets, 1)
+        freeze_all(datasets, 1)
         assert "/columns/1" in synced
 
 
-def test_nobody_waits_for_a_seal(tmp_path, sqlite_url, monkeypatch):
+def test_nobody_waits_for_a_freeze(tmp_path, sqlite_url, monkeypatch):
     with helper(tmp_path, sqlite_url) as (datasets, _, _):
         for name in (NAME, "april"):
             filled(datasets, measured(2), name)
@@ -627,8 +635,8 @@ def test_nobody_waits_for_a_seal(tmp_path, sqlite_url, monkeypatch):
 
         def meanwhile(*arguments):
             for use in (
-                lambda: seal_all(datasets, 1),
-                lambda: seal_all(datasets, 1, "april"),
+                lambda: freeze_all(datasets, 1),
+                lambda: freeze_all(datasets, 1, "april"),
                 lambda: datasets.abort(ORIGIN, NAME),
                 lambda: datasets.abort(ORIGIN, "april"),
             ):
@@ -637,19 +645,19 @@ def test_nobody_waits_for_a_seal(tmp_path, sqlite_url, monkeypatch):
             commit(*arguments)
 
         monkeypatch.setattr(datasets._freezer, "_commit", meanwhile)
-        sealed = seal_all(datasets, 1)
+        frozen = freeze_all(datasets, 1)
         monkeypatch.undo()
-        assert seal_all(datasets, 1) == sealed
-        assert seal_all(datasets, 1, "april").records == 2
+        assert freeze_all(datasets, 1) == frozen
+        assert freeze_all(datasets, 1, "april").records == 2
 
 
 def test_a_clock_that_leaps_deletes_nothing(tmp_path, sqlite_url):
     with helper(tmp_path, sqlite_url) as (datasets, _, clock):
         datasets.forget()
         filled(datasets, measured(2))
-        digest = bytes.fromhex(seal_all(datasets, 1).digest)
+        digest = bytes.fromhex(freeze_all(datasets, 1).digest)
         clock.seconds += 3650 * 86_400
-        with pytest.raises(ClockLeapt, match=r"3650 days ahead.*most_leap_days = 3651 in helper\.toml"):
+        with pytest.raises(ClockLeapt, match=r"3650 days ahead.*max_leap_days = 3651 in helper\.toml"):
             datasets.forget()
         clock.seconds = NOW + 29 * 86_400
         datasets.forget()
@@ -664,21 +672,21 @@ def test_an_opening_stands_for_one_dataset(tmp_path, database_url):
     with helper(tmp_path, database_url) as (datasets, _, clock):
         state = datasets.open(DOCUMENT, NAME, AGGREGATE, first)
         assert datasets.open(DOCUMENT, NAME, AGGREGATE, first) == state
-        with pytest.raises(DatasetConflict, match="opening"):
+        with pytest.raises(DatasetConflict, match="attempt"):
             datasets.open(DOCUMENT, NAME, AGGREGATE, second)
         for use in (
             lambda: datasets.add(ORIGIN, NAME, 0, measured(1).chunk(0), second),
-            lambda: datasets.seal(ORIGIN, NAME, Sealing(accepted=("80",)), second),
+            lambda: datasets.freeze(ORIGIN, NAME, FreezeRequest(accepted=("80",)), second),
             lambda: datasets.abort(ORIGIN, NAME, second),
         ):
-            with pytest.raises(UnknownDataset, match="another opening"):
+            with pytest.raises(UnknownDataset, match="another attempt"):
                 use()
         datasets.abort(ORIGIN, NAME, first)
         clock.seconds += 2 * WINDOW_S
         datasets.forget()
         with pytest.raises(DatasetConflict, match="aborted"):
             datasets.open(DOCUMENT, NAME, AGGREGATE, first)
-        assert datasets.open(DOCUMENT, NAME, AGGREGATE, second).opening == second.hex()
+        assert datasets.open(DOCUMENT, NAME, AGGREGATE, second).attempt == second.hex()
         clock.seconds += ABORTED_S
         datasets.forget()
-        assert datasets.open(DOCUMENT, "april", AGGREGATE, first).opening == first.hex()
+        assert datasets.open(DOCUMENT, "april", AGGREGATE, first).attempt == first.hex()

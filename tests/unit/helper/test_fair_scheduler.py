@@ -134,10 +134,10 @@ def test_a_helper_answers_one_origin_while_another_has_as_many_questions_there_a
         helper.publish(OTHER_DOCUMENT_KEY, origin=OTHER, request_key=OTHER_KEY.verifying.public.hex())
         mine, other = helper.remote(), helper.remote(OTHER_KEY, OTHER)
         with ThreadPoolExecutor(room) as pool:
-            asked = [pool.submit(mine.post, "/v1/releases", b"{}", JSON_TYPE) for _ in range(room // 2)]
+            asked = [pool.submit(mine.post, "/v2/releases", b"{}", JSON_TYPE) for _ in range(room // 2)]
             for _ in range(2):
                 assert inside.acquire(timeout=30)
-            assert other.post("/v1/releases", b"{}", JSON_TYPE) == OTHER.encode()
+            assert other.post("/v2/releases", b"{}", JSON_TYPE) == OTHER.encode()
             assert not any(each.done() for each in asked)
             leave.set()
             assert [each.result(30) for each in asked] == [ORIGIN.encode()] * (room // 2)

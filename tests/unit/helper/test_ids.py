@@ -24,7 +24,7 @@ class Desk:
                 "number": 1,
                 "origin": "a",
                 "name": "a",
-                "opening": b"",
+                "attempt": b"",
                 "purpose": "train",
                 "parameters": b"",
                 "document": b"",

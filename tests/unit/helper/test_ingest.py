@@ -13,21 +13,21 @@ import pytest
 
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import AggregateRecords
-from maskedlark.errors import Truncated, WrongLength
+from maskedlark.errors import Truncated, UnsupportedVersion, WrongLength
 from maskedlark.helper import chunk_file
 from maskedlark.helper.errors import DamagedDataset, IngestInterrupted
 from maskedlark.helper.ingest import ChunkWorkers, open_chunk
-from maskedlark.wire import uploads
-from maskedlark.wire.acceptance import DatasetOpener, Terms
+from maskedlark.wire.acceptance import Terms
 from maskedlark.wire.datasets import MAX_PARTS
-from tests.unit.helper.cases import DOCUMENT, KEYS, LIFETIME, NOW, ORIGIN, measured
+from maskedlark.wire.report import Opener
+from tests.unit.helper.cases import DOCUMENT, KEYS, LIFETIME, NOW, measured
+
+LAYOUT = DOCUMENT.layout(Purpose.AGGREGATE)
+SIZE = LAYOUT.part_size(0)
 
 
-def opener() -> DatasetOpener:
-    terms = Terms(ORIGIN, DOCUMENT.digest, LIFETIME, NOW)
-    keys = {KEYS[0].key_id: KEYS[0]}
-    size = DOCUMENT.payload_size(Purpose.AGGREGATE)
-    return DatasetOpener("helper-0", 0, keys, DOCUMENT.measure, size, terms)
+def opener() -> Opener:
+    return Opener(LAYOUT, 0, {KEYS[0].key_id: KEYS[0]}, Terms(LIFETIME, NOW))
 
 
 @pytest.fixture
@@ -59,7 +59,15 @@ def test_workers_take_what_one_process_takes(tmp_path, workers):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize(("body", "error"), [(b"", Truncated), (b"\1\0\0\0\5abc", Truncated)])
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (b"", Truncated),
+        (b"\1" + bytes(SIZE), UnsupportedVersion),
+        (b"\2", WrongLength),
+        (b"\2abc", WrongLength),
+    ],
+)
 def test_what_is_no_chunk_is_refused_by_name(tmp_path, workers, body, error):
     made = ChunkWorkers(workers)
     with pytest.raises(error):
@@ -70,12 +78,12 @@ def test_what_is_no_chunk_is_refused_by_name(tmp_path, workers, body, error):
 
 def test_a_chunk_has_so_many_parts_at_most(tmp_path):
     with pytest.raises(WrongLength):
-        open_chunk(opener(), uploads.encode_batch([b"x"] * (MAX_PARTS + 1)), tmp_path)
+        open_chunk(opener(), b"\2" + bytes(SIZE * (MAX_PARTS + 1)), tmp_path)
 
 
 def test_parts_that_are_none_are_refused_one_by_one(tmp_path):
-    good = measured(1).chunk(0)[1:]
-    opened = open_chunk(opener(), uploads.encode_batch([b"x", b"\1"]) + good, tmp_path)
+    good = measured(1).chunk(0)
+    opened = open_chunk(opener(), good[:1] + bytes(2 * SIZE) + good[1:], tmp_path)
     assert opened.accepted.tolist() == [False, False, True]
     assert sum(opened.refused.values()) == 2
 

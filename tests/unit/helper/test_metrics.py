@@ -1,10 +1,11 @@
 import shutil
 from contextlib import suppress
 
+import numpy as np
 import pytest
 
 from maskedlark.errors import MaskedLarkError
-from maskedlark.wire import uploads
+from maskedlark.wire import datasets
 from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE
 from tests.unit.helper.world import begin, opened, question, world
 from tests.unit.web.observing import of, samples
@@ -18,30 +19,30 @@ def helper(tmp_path):
 
 def refused(helper, body):
     with pytest.raises(MaskedLarkError):
-        helper.remote().post("/v1/releases", body, JSON_TYPE)
+        helper.remote().post("/v2/releases", body, JSON_TYPE)
 
 
 def test_parts_are_counted_by_what_became_of_them(helper):
     document = helper.publish(fake_rate=0.0)
     remote, parts = helper.remote(), helper.reports(document, 60)
     begin(remote, document)
-    body = uploads.encode_batch([*parts, parts[0], b"\x01"])
-    remote.post("/v1/datasets/monday/chunks/0", body, CHUNK_TYPE, opened())
+    body = datasets.encode_chunk(np.concatenate([parts, parts[:1], np.zeros_like(parts[:1])]))
+    remote.post("/v2/datasets/monday/chunks/0", body, CHUNK_TYPE, opened())
     assert of(helper.app, "maskedlark_reports_total") == {
-        ("taken", ""): 60, ("refused", "Replayed"): 1, ("refused", "Truncated"): 1,
+        ("taken", ""): 60, ("refused", "Replayed"): 1, ("refused", "WrongHelper"): 1,
     }  # fmt: skip
     assert of(helper.app, "maskedlark_ingest_seconds_count") == {(): 1}
-    remote.post("/v1/datasets/monday/chunks/0", body, CHUNK_TYPE, opened())
+    remote.post("/v2/datasets/monday/chunks/0", body, CHUNK_TYPE, opened())
     assert of(helper.app, "maskedlark_reports_total")["taken", ""] == 120
 
 
 def test_questions_are_counted_by_function_and_outcome(helper):
-    digest = helper.sealed(helper.publish(fake_rate=0.0)).digest
-    helper.remote().post("/v1/releases", question(digest), JSON_TYPE)
+    digest = helper.frozen(helper.publish(fake_rate=0.0)).digest
+    helper.remote().post("/v2/releases", question(digest), JSON_TYPE)
     refused(helper, question(digest, number=2, noise=0.1))
     for number in range(10, 20):  # Each costs more than a tenth of the budget.
         with suppress(MaskedLarkError):
-            helper.remote().post("/v1/releases", question(digest, number=number, noise=1.1), JSON_TYPE)
+            helper.remote().post("/v2/releases", question(digest, number=number, noise=1.1), JSON_TYPE)
     refused(helper, question("00" * 32, number=4))
     refused(helper, question(digest, number=5).replace(b'"sums"', b'"a stranger wrote this"'))
     refused(helper, b"{")
@@ -58,9 +59,9 @@ def test_questions_are_counted_by_function_and_outcome(helper):
 
 def test_datasets_lines_keys_and_the_disk_are_shown(helper):
     document = helper.publish(fake_rate=0.0)
-    helper.sealed(document)
+    helper.frozen(document)
     begin(helper.remote(), document, "tuesday")
-    assert of(helper.app, "maskedlark_datasets") == {("open",): 1, ("sealed",): 1, ("expired",): 0}
+    assert of(helper.app, "maskedlark_datasets") == {("open",): 1, ("frozen",): 1, ("expired",): 0}
     assert of(helper.app, "maskedlark_ledger_lines") == {(): 1}
     end = 60 * 86_400
     assert of(helper.app, "maskedlark_keys_end_seconds") == {("receipts",): end, ("reports",): end}
@@ -93,19 +94,19 @@ def test_the_page_comes_while_keys_are_away(helper):
 
 def test_every_route_is_a_declared_path(helper):
     document = helper.publish(fake_rate=0.0)
-    digest = helper.sealed(document).digest
-    for path in ("/v1/releases", "/v1/explain"):
+    digest = helper.frozen(document).digest
+    for path in ("/v2/releases", "/v2/explain"):
         helper.remote().post(path, question(digest), JSON_TYPE)
     begin(helper.remote(), document, "tuesday")
-    helper.remote().get("/v1/datasets/tuesday")
-    helper.remote().delete("/v1/datasets/tuesday", opened("tuesday"))
-    for path in ("/health", "/ready", "/v1/keys", "/v1/origins/ads.example/receipts", "/nothing"):
+    helper.remote().get("/v2/datasets/tuesday")
+    helper.remote().delete("/v2/datasets/tuesday", opened("tuesday"))
+    for path in ("/health", "/ready", "/v2/keys", "/v2/origins/ads.example/receipts", "/nothing"):
         helper.http().get(path)
-    helper.http().get(f"/v1/records/{digest}")
+    helper.http().get(f"/v2/records/{digest}")
     for path in (f"seeds/{digest}", f"seeds/{digest}/message", "sessions"):
-        helper.http().post(f"/v1/{path}")
+        helper.http().post(f"/v2/{path}")
     for path in ("steps/0", "close"):
-        helper.http().post(f"/v1/sessions/{'00' * 16}/{path}")
+        helper.http().post(f"/v2/sessions/{'00' * 16}/{path}")
     declared = helper.app.openapi()["paths"].keys()
     routes = {route for (route,) in of(helper.app, "maskedlark_request_body_bytes_total")}
     assert routes - {"other"} == declared

@@ -36,7 +36,7 @@ from maskedlark.web.errors import DatasetLost, UnknownDataset
 from maskedlark.wire.acceptance import MAX_HOURS_AHEAD
 from maskedlark.wire.datasets import State, pack
 from tests.unit.helper import cases
-from tests.unit.helper.lost import LITTLE_NOISE, Lost, ask, seal, send
+from tests.unit.helper.lost import LITTLE_NOISE, Lost, ask, freeze, send
 from tests.unit.helper.world import DAY_S, NAME, NOW, ORIGIN, running
 from tests.unit.parameters.cases import HELPER_KEYS, make
 
@@ -83,12 +83,12 @@ def test_with_all_receipts_everything_stays_counted(lost):
         with pytest.raises(DatasetLost):
             ask(at, lost.tuesday, number=3)
         with pytest.raises(UnknownDataset):
-            at.remote().get("/v1/datasets/open")
+            at.remote().get("/v2/datasets/open")
         ask(at, lost.monday, number=20, noise=1 / 6)
         with pytest.raises(BudgetExhausted):
             ask(at, lost.monday, number=21)
         # New reports are taken, and the chain goes on behind the old one.
-        fresh = seal(at, "fresh", send(at, lost.document, "fresh", at.reports(lost.document)))
+        fresh = freeze(at, "fresh", send(at, lost.document, "fresh", at.reports(lost.document)))
         ask(at, fresh, number=22, noise=1 / 8)
         chain = at.service.ledger.receipts(ORIGIN)
         assert [each.digest for each in chain[:5]] == [each.digest for each in lost.receipts]
@@ -108,11 +108,11 @@ def test_reports_of_a_lost_dataset_sent_again(lost):
     database.close()
     # Without the floor the ids are unknown, the dataset has another digest, and so an account of its own.
     with running(lost.folder, lost.config, lost.clock) as at:
-        again = seal(at, "naive", send(at, lost.document, "naive", lost.parts[:59]))
+        again = freeze(at, "naive", send(at, lost.document, "naive", lost.parts[:59]))
         ask(at, again, number=30, noise=1 / 8)
         released = [each.claimed() for each in at.service.ledger.receipts(ORIGIN)]
     paid = [
-        each.released.columns / each.released.noise
+        each.charge.columns / each.charge.noise
         for each in released
         if isinstance(each, ReleaseReceipt) and {lost.tuesday, again} & {*each.datasets}
     ]
@@ -156,7 +156,7 @@ def test_a_ledger_that_is_no_copy_is_left_alone(lost):
     done = lost.recover()
     assert (done.put_back, done.aborted, done.floor) == ({}, 0, None)
     with running(lost.folder, lost.config, lost.clock) as at:
-        assert State.decode(at.remote().get("/v1/datasets/open")).state == "open"
+        assert State.decode(at.remote().get("/v2/datasets/open")).state == "open"
 
 
 @pytest.mark.parametrize("kept", [0, 3, 4])
@@ -180,12 +180,12 @@ def test_an_account_with_missing_receipts_is_closed(lost, kept):
         with pytest.raises(AccountClosed):
             ask(at, lost.monday, number=40)
         # Not by new reports either: their sources may have others in what was lost.
-        fresh = seal(at, "fresh", send(at, lost.document, "fresh", at.reports(lost.document)))
+        fresh = freeze(at, "fresh", send(at, lost.document, "fresh", at.reports(lost.document)))
         with pytest.raises(AccountClosed):
             ask(at, fresh, number=41)
         # A new document has sources of its own.
         second = at.publish(version=2, previous=lost.document.digest.hex(), **LITTLE_NOISE)
-        newer = seal(at, "newer", send(at, second, "newer", at.reports(second)))
+        newer = freeze(at, "newer", send(at, second, "newer", at.reports(second)))
         ask(at, newer, number=42, noise=1 / 8)
         with pytest.raises(BudgetExhausted):
             ask(at, newer, number=43)

@@ -129,7 +129,7 @@ def test_seeds_go_with_their_datasets(rig):
     rig.relay(OTHER)
     for database, helper in zip(rig.databases, rig.helpers, strict=True):
         prepare(database, "datasets", tables.SCHEMA_VERSION, tables.TABLES)
-        row = {"name": "old", "opening": b"", "purpose": "train", "parameters": b"", "document": b""}
+        row = {"name": "old", "attempt": b"", "purpose": "train", "parameters": b"", "document": b""}
         with database.write() as connection:
             old = row | {"origin": ORIGIN, "state": "expired", "expires": 1, "digest": ONE}
             connection.execute(tables.DATASETS.insert().values(old))

@@ -33,10 +33,9 @@ from maskedlark.release.messages import SessionRequest
 from maskedlark.web import problem
 from maskedlark.web.errors import BodyTooLarge, NoSeed, UnknownDataset, UnsignedRequest, WrongContentType
 from maskedlark.web.request_signature import NO_BODY_TYPE
-from maskedlark.wire import batch, report, uploads
+from maskedlark.wire import batch, columns, datasets
 from maskedlark.wire.batch import Envelope
-from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE, SEAL_TYPE, ChunkAnswer, Sealed, Sealing
-from maskedlark.wire.report import Recipient
+from maskedlark.wire.datasets import CHUNK_TYPE, FREEZE_TYPE, JSON_TYPE, ChunkAnswer, FreezeRequest, Frozen
 from maskedlark.wire.steps import STEP_TYPE
 from tests.unit.helper.world import (
     DAY_S,
@@ -59,34 +58,32 @@ SENT = body(NETWORK)
 HELPERS = settings()["helpers"]
 
 
-def sealed(helper, document, name="train", count=RECORDS):
+def frozen(helper, document, name="train", count=RECORDS):
     """A dataset to train, on its whole way. Returns its digest."""
     rng, place = SystemRandomness(), [each.name for each in document.helpers].index(NAME)
     own = list(helper.keyring.opening_keys(helper.clock.now()).values())[-1].sealing
     keys = {NAME: own, "helper-1": ELSEWHERE.sealing}
-    recipients = tuple(Recipient(each.name, keys[each.name]) for each in document.helpers)
-    size = document.payload_size(Purpose.TRAIN)
-    envelope = Envelope(document.origin, Purpose.TRAIN, document.digest, recipients, size)
+    layout = document.layout(Purpose.TRAIN)
+    envelope = Envelope(layout, tuple(keys[each.name] for each in document.helpers))
     features = sharing.random_rows(count, 4, rng)
-    shown, secrets = document.declared_models["clicks"].mask(
-        [rng.below(2, count)], np.ones(count, np.bool_), rng
-    )
-    columns = batch.train_columns("clicks", features, shown)
-    made = batch.seal(envelope, columns, secrets, [helper.clock.now() // 3600] * count, rng)
+    model, number = document.declared_models["clicks"], list(document.declared_models).index("clicks")
+    shown, secrets = model.mask([rng.below(2, count)], np.ones(count, np.bool_), rng)
+    rows = columns.train_columns(number, model, features, shown)
+    made = batch.seal(envelope, number, rows, secrets, [helper.clock.now() // 3600] * count, rng)
     remote, query = helper.remote(), opened(name)
     opening = {"parameters": document.digest.hex(), "purpose": "train"} | query
-    remote.post(f"/v1/datasets/{name}", json.dumps(opening).encode(), JSON_TYPE)
-    chunk = uploads.encode_batch([report.decode(each).part(place) for each in made])
-    answer = ChunkAnswer.decode(remote.post(f"/v1/datasets/{name}/chunks/0", chunk, CHUNK_TYPE, query))
-    sealing = Sealing(accepted=(answer.accepted,)).encode()
-    return Sealed.decode(remote.post(f"/v1/datasets/{name}/seal", sealing, SEAL_TYPE, query)).digest
+    remote.post(f"/v2/datasets/{name}", json.dumps(opening).encode(), JSON_TYPE)
+    chunk = datasets.encode_chunk(layout.parts(made, place))
+    answer = ChunkAnswer.decode(remote.post(f"/v2/datasets/{name}/chunks/0", chunk, CHUNK_TYPE, query))
+    freezing = FreezeRequest(accepted=(answer.accepted,)).encode()
+    return Frozen.decode(remote.post(f"/v2/datasets/{name}/freeze", freezing, FREEZE_TYPE, query)).digest
 
 
 @pytest.fixture
 def first(tmp_path):
-    """The document's first helper, with a sealed dataset."""
+    """The document's first helper, with a frozen dataset."""
     with world(tmp_path) as made:
-        vars(made)["digest"] = sealed(made, made.publish(k=20))
+        vars(made)["digest"] = frozen(made, made.publish(k=20))
         yield made
 
 
@@ -95,7 +92,7 @@ def second(tmp_path):
     """A helper that is not the document's first."""
     with world(tmp_path) as made:
         made.document = made.publish(k=20, helpers=HELPERS[::-1])
-        vars(made)["digest"] = sealed(made, made.document)
+        vars(made)["digest"] = frozen(made, made.document)
         yield made
 
 
@@ -118,12 +115,12 @@ def request(helper, number=1, **changes):
 def start(helper, **changes):
     """A session that is open."""
     asked, remote = request(helper, **changes), helper.remote()
-    remote.post(f"/v1/seeds/{helper.digest}", b"", NO_BODY_TYPE)
-    return asked, receipt.decode(remote.post("/v1/sessions", asked.encode(), JSON_TYPE))
+    remote.post(f"/v2/seeds/{helper.digest}", b"", NO_BODY_TYPE)
+    return asked, receipt.decode(remote.post("/v2/sessions", asked.encode(), JSON_TYPE))
 
 
 def step(helper, asked, number=0, sent=SENT, **query):
-    return helper.remote().post(f"/v1/sessions/{asked.id}/steps/{number}", sent, STEP_TYPE, query)
+    return helper.remote().post(f"/v2/sessions/{asked.id}/steps/{number}", sent, STEP_TYPE, query)
 
 
 def refused(cls, ask):
@@ -133,8 +130,8 @@ def refused(cls, ask):
 
 
 def test_the_first_helper_makes_a_seed_that_the_others_open(first):
-    message = first.remote().post(f"/v1/seeds/{first.digest}", b"", NO_BODY_TYPE)
-    assert first.remote().post(f"/v1/seeds/{first.digest}", b"", NO_BODY_TYPE) == message
+    message = first.remote().post(f"/v2/seeds/{first.digest}", b"", NO_BODY_TYPE)
+    assert first.remote().post(f"/v2/seeds/{first.digest}", b"", NO_BODY_TYPE) == message
     assert len(message) <= MAX_SEED
     keys = {ELSEWHERE.key_id: ELSEWHERE}
     digest = bytes.fromhex(first.digest)
@@ -150,53 +147,53 @@ def relayed(helper, seed=b"s" * 32, dataset=None):
 
 
 def test_another_helper_takes_the_firsts_seed_once(second):
-    remote, path = second.remote(), f"/v1/seeds/{second.digest}/message"
+    remote, path = second.remote(), f"/v2/seeds/{second.digest}/message"
     message = relayed(second)
     assert remote.post(path, message, JSON_TYPE) == b""
     assert remote.post(path, message, JSON_TYPE) == b""
     assert second.service.seeds.of(second.document, bytes.fromhex(second.digest)) == b"s" * 32
     refused(BadSeed, lambda: remote.post(path, relayed(second, b"t" * 32), JSON_TYPE))
     refused(BadSeed, lambda: remote.post(path, relayed(second, dataset="ab" * 32), JSON_TYPE))
-    refused(BadSeed, lambda: remote.post(f"/v1/seeds/{second.digest}", b"", NO_BODY_TYPE))
+    refused(BadSeed, lambda: remote.post(f"/v2/seeds/{second.digest}", b"", NO_BODY_TYPE))
     refused(BodyTooLarge, lambda: remote.post(path, b" " * (MAX_SEED + 1), JSON_TYPE))
 
 
 def test_a_session_of_the_old_form_says_what_to_do(first):
     old = json.loads(request(first).encode()) | {"format": 1}
     del old["slots"]
-    with pytest.raises(BadArguments, match="begin a new run with this version"):
-        first.remote().post("/v1/sessions", json.dumps(old).encode(), JSON_TYPE)
+    with pytest.raises(BadArguments, match="begin a new run"):
+        first.remote().post("/v2/sessions", json.dumps(old).encode(), JSON_TYPE)
 
 
 def test_no_session_is_opened_without_a_seed(second):
     asked = request(second)
-    refused(NoSeed, lambda: second.remote().post("/v1/sessions", asked.encode(), JSON_TYPE))
-    second.remote().post(f"/v1/seeds/{second.digest}/message", relayed(second), JSON_TYPE)
-    signed = receipt.decode(second.remote().post("/v1/sessions", asked.encode(), JSON_TYPE))
+    refused(NoSeed, lambda: second.remote().post("/v2/sessions", asked.encode(), JSON_TYPE))
+    second.remote().post(f"/v2/seeds/{second.digest}/message", relayed(second), JSON_TYPE)
+    signed = receipt.decode(second.remote().post("/v2/sessions", asked.encode(), JSON_TYPE))
     assert isinstance(signed.claimed(), OpenedReceipt)
 
 
 def test_records_are_counted_by_model(first):
-    found = json.loads(first.remote().get(f"/v1/records/{first.digest}"))
+    found = json.loads(first.remote().get(f"/v2/records/{first.digest}"))
     assert found == {"records": {"clicks": RECORDS, "basket": 0}, "free_slot": 0}
     start(first)
-    assert json.loads(first.remote().get(f"/v1/records/{first.digest}"))["free_slot"] == 104
+    assert json.loads(first.remote().get(f"/v2/records/{first.digest}"))["free_slot"] == 104
 
 
 def test_a_session_is_opened_stepped_and_closed(first):
     asked, signed = start(first)
     assert isinstance(signed.claimed(), OpenedReceipt)
-    again = first.remote().post("/v1/sessions", asked.encode(), JSON_TYPE)
+    again = first.remote().post("/v2/sessions", asked.encode(), JSON_TYPE)
     assert receipt.decode(again) == signed
     answer = step(first, asked)
     assert len(field.from_bytes(answer)) == NETWORK.size
     assert step(first, asked) == answer
     assert step(first, asked, 1) != answer
     refused(StepOver, lambda: step(first, asked))
-    path = f"/v1/sessions/{asked.id}/close"
+    path = f"/v2/sessions/{asked.id}/close"
     closed = receipt.decode(first.remote().post(path, b"", NO_BODY_TYPE)).claimed()
     assert isinstance(closed, ClosedReceipt)
-    assert closed.used == 2
+    assert closed.used_steps == 2
     assert receipt.decode(first.remote().post(path, b"", NO_BODY_TYPE)).claimed() == closed
     refused(SessionClosed, lambda: step(first, asked, 1))
     refused(SessionClosed, lambda: step(first, asked, 2))
@@ -222,40 +219,40 @@ def test_what_is_wrong_is_said_by_its_type(first):
     refused(StepTaken, lambda: step(first, asked, 0, body(NETWORK, b"others")))
     refused(NoSuchStep, lambda: step(first, asked, 4))
     refused(NoSuchSession, lambda: step(first, request(first, 9)))
-    refused(NoSuchSession, lambda: first.remote().post(f"/v1/sessions/{9:032x}/close", b"", NO_BODY_TYPE))
+    refused(NoSuchSession, lambda: first.remote().post(f"/v2/sessions/{9:032x}/close", b"", NO_BODY_TYPE))
     with pytest.raises(DecodeError):
         step(first, asked, 1, SENT[:-1])
     remote = first.remote()
-    refused(RequestIdReused, lambda: remote.post("/v1/sessions", request(first, steps=5).encode(), JSON_TYPE))
+    refused(RequestIdReused, lambda: remote.post("/v2/sessions", request(first, steps=5).encode(), JSON_TYPE))
     unknown = request(first, 2, function="sums")
-    refused(UnknownFunction, lambda: remote.post("/v1/sessions", unknown.encode(), JSON_TYPE))
-    refused(BadArguments, lambda: remote.post("/v1/sessions", b"{}", JSON_TYPE))
-    refused(BadArguments, lambda: remote.post("/v1/sessions", b"," * (1 << 15), JSON_TYPE))
-    path = f"/v1/sessions/{asked.id}/steps/1"
+    refused(UnknownFunction, lambda: remote.post("/v2/sessions", unknown.encode(), JSON_TYPE))
+    refused(BadArguments, lambda: remote.post("/v2/sessions", b"{}", JSON_TYPE))
+    refused(BadArguments, lambda: remote.post("/v2/sessions", b"," * (1 << 15), JSON_TYPE))
+    path = f"/v2/sessions/{asked.id}/steps/1"
     refused(WrongContentType, lambda: remote.post(path, SENT, JSON_TYPE))
-    refused(UnknownDataset, lambda: remote.post(f"/v1/seeds/{'ab' * 32}", b"", NO_BODY_TYPE))
+    refused(UnknownDataset, lambda: remote.post(f"/v2/seeds/{'ab' * 32}", b"", NO_BODY_TYPE))
 
 
 def test_another_origin_finds_nothing(first):
     asked, _ = start(first)
     first.publish(OTHER_DOCUMENT_KEY, origin=OTHER, request_key=OTHER_KEY.verifying.public.hex())
     other = first.remote(OTHER_KEY, OTHER)
-    refused(UnknownDataset, lambda: other.post(f"/v1/seeds/{first.digest}", b"", NO_BODY_TYPE))
-    refused(UnknownDataset, lambda: other.get(f"/v1/records/{first.digest}"))
-    refused(UnknownDataset, lambda: other.post("/v1/sessions", asked.encode(), JSON_TYPE))
-    refused(NoSuchSession, lambda: other.post(f"/v1/sessions/{asked.id}/steps/0", SENT, STEP_TYPE))
-    refused(NoSuchSession, lambda: other.post(f"/v1/sessions/{asked.id}/close", b"", NO_BODY_TYPE))
+    refused(UnknownDataset, lambda: other.post(f"/v2/seeds/{first.digest}", b"", NO_BODY_TYPE))
+    refused(UnknownDataset, lambda: other.get(f"/v2/records/{first.digest}"))
+    refused(UnknownDataset, lambda: other.post("/v2/sessions", asked.encode(), JSON_TYPE))
+    refused(NoSuchSession, lambda: other.post(f"/v2/sessions/{asked.id}/steps/0", SENT, STEP_TYPE))
+    refused(NoSuchSession, lambda: other.post(f"/v2/sessions/{asked.id}/close", b"", NO_BODY_TYPE))
 
 
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("GET", "/v1/records/{digest}"),
-        ("POST", "/v1/seeds/{digest}"),
-        ("POST", "/v1/seeds/{digest}/message"),
-        ("POST", "/v1/sessions"),
-        ("POST", "/v1/sessions/{id}/steps/0"),
-        ("POST", "/v1/sessions/{id}/close"),
+        ("GET", "/v2/records/{digest}"),
+        ("POST", "/v2/seeds/{digest}"),
+        ("POST", "/v2/seeds/{digest}/message"),
+        ("POST", "/v2/sessions"),
+        ("POST", "/v2/sessions/{id}/steps/0"),
+        ("POST", "/v2/sessions/{id}/close"),
     ],
 )
 def test_nobody_is_answered_without_a_signature(first, method, path):
@@ -289,12 +286,12 @@ def test_the_ad_server_hears_why_a_step_of_the_smallest_model_is_refused(first):
 
 
 def test_a_dataset_to_aggregate_has_nothing_to_train(first):
-    digest = first.sealed(first.document, "monday").digest
-    found = json.loads(first.remote().get(f"/v1/records/{digest}"))
+    digest = first.frozen(first.document, "monday").digest
+    found = json.loads(first.remote().get(f"/v2/records/{digest}"))
     assert set(found["records"].values()) == {0}
     start(first)
     asked = request(first, 2, datasets=(digest,))
-    refused(OtherPurpose, lambda: first.remote().post("/v1/sessions", asked.encode(), JSON_TYPE))
+    refused(OtherPurpose, lambda: first.remote().post("/v2/sessions", asked.encode(), JSON_TYPE))
 
 
 def test_a_dataset_without_records_of_a_model_adds_nothing(first):

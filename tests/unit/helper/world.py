@@ -12,6 +12,8 @@ import numpy as np
 from fastapi import FastAPI
 
 from maskedlark.clock import FixedClock
+from maskedlark.core.purpose import Purpose
+from maskedlark.core.sharing import ByteRows
 from maskedlark.helper.app import create_app
 from maskedlark.helper.config import Config
 from maskedlark.helper.keyring import Keyring
@@ -26,19 +28,18 @@ from maskedlark.release.messages import Request
 from maskedlark.simulate import Population
 from maskedlark.web.remote import SignedRemote
 from maskedlark.web.request_signature import NO_BODY_TYPE
-from maskedlark.wire import report, uploads
+from maskedlark.wire import datasets
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
+    FREEZE_TYPE,
     JSON_TYPE,
-    SEAL_TYPE,
     ChunkAnswer,
-    Sealed,
-    Sealing,
+    FreezeRequest,
+    Frozen,
     State,
 )
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.keys import KeyConfiguration, PublishedKey
-from maskedlark.wire.report import Recipient
 from maskedlark.wire.signatures import SigningKey
 from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, SERVICE_KEY, make
 from tests.unit.web.service import AppTransport
@@ -65,8 +66,8 @@ def settings(folder: Path, **changes: Any) -> Config:
         "origins": {name: key.public.hex() for name, key in PINNED.origins.items()},
         "policy": {
             "trusted_helpers": [key.verifying.public.hex() for key in HELPER_KEYS],
-            "most": {"epsilon": 8, "delta": 1e-6},
-            "most_coalition": {"epsilon": 40, "delta": 1e-6},
+            "max_budget": {"epsilon": 8, "delta": 1e-6},
+            "max_coalition": {"epsilon": 40, "delta": 1e-6},
         },
         "workers": 1,
         "fresh_s": 60,
@@ -102,26 +103,26 @@ class World:
     def remote(self, key: SigningKey = REQUEST_KEY, origin: str = ORIGIN, helper: str = NAME) -> SignedRemote:
         return SignedRemote("http://helper.test", helper, origin, key, self.clock, self.http())
 
-    def reports(self, document: Document, count: int = 60) -> list[bytes]:
+    def reports(self, document: Document, count: int = 60) -> ByteRows:
         """A helper's parts of reports to aggregate: half bought, all for one campaign."""
         key = self.keyring.opening_keys(self.clock.now()).values()
-        recipients = (Recipient(NAME, list(key)[-1].sealing), Recipient("helper-1", ELSEWHERE.sealing))
-        population = Population(document, recipients, self.clock.now() - 9 * DAY_S, SystemRandomness())
+        keys = list(key)[-1].sealing, ELSEWHERE.sealing
+        population = Population(document, keys, self.clock.now() - 9 * DAY_S, SystemRandomness())
         values = np.arange(count) % 2
         made = population.measure([["spring"] * count, [7] * count], [values * 100, values])
-        return [report.decode(data).part(0) for chunk in made for data in chunk]
+        return document.layout(Purpose.AGGREGATE).parts([data for chunk in made for data in chunk], 0)
 
-    def sealed(self, document: Document, name: str = "monday", count: int = 60) -> Sealed:
+    def frozen(self, document: Document, name: str = "monday", count: int = 60) -> Frozen:
         """A dataset on its whole way."""
         remote = self.remote()
         begin(remote, document, name)
-        body = uploads.encode_batch(self.reports(document, count))
+        body = datasets.encode_chunk(self.reports(document, count))
         answer = ChunkAnswer.decode(
-            remote.post(f"/v1/datasets/{name}/chunks/0", body, CHUNK_TYPE, opened(name))
+            remote.post(f"/v2/datasets/{name}/chunks/0", body, CHUNK_TYPE, opened(name))
         )
-        sealing = Sealing(accepted=(answer.accepted,)).encode()
-        found = Sealed.decode(remote.post(f"/v1/datasets/{name}/seal", sealing, SEAL_TYPE, opened(name)))
-        remote.post(f"/v1/seeds/{found.digest}", b"", NO_BODY_TYPE)
+        freezing = FreezeRequest(accepted=(answer.accepted,)).encode()
+        found = Frozen.decode(remote.post(f"/v2/datasets/{name}/freeze", freezing, FREEZE_TYPE, opened(name)))
+        remote.post(f"/v2/seeds/{found.digest}", b"", NO_BODY_TYPE)
         return found
 
 
@@ -149,18 +150,18 @@ def running(folder: Path, config: Config, clock: FixedClock) -> Iterator[World]:
 
 
 def opened(name: str = "monday", again: int = 0) -> dict[str, str | int]:
-    """The query of what is about a dataset's opening."""
-    return {"opening": hashlib.sha256(f"{name} {again}".encode()).hexdigest()[:32]}
+    """The query of what is about a dataset's attempt."""
+    return {"attempt": hashlib.sha256(f"{name} {again}".encode()).hexdigest()[:32]}
 
 
-def opening(document: Document, name: str = "monday", again: int = 0) -> bytes:
+def new_dataset(document: Document, name: str = "monday", again: int = 0) -> bytes:
     given = {"parameters": document.digest.hex(), "purpose": "aggregate"}
     return json.dumps(given | opened(name, again)).encode()
 
 
 def begin(remote: SignedRemote, document: Document, name: str = "monday", again: int = 0) -> State:
-    body = opening(document, name, again)
-    return State.decode(remote.post(f"/v1/datasets/{name}", body, JSON_TYPE))
+    body = new_dataset(document, name, again)
+    return State.decode(remote.post(f"/v2/datasets/{name}", body, JSON_TYPE))
 
 
 def question(*digests: str, number: int = 1, noise: float = 20.0, **arguments: Any) -> bytes:

@@ -7,7 +7,7 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.dp.accountant import Charge
 from maskedlark.dp.mechanisms import Kind
 from maskedlark.dp.sampling import Sampling
-from maskedlark.dp.sampling import course as reserved
+from maskedlark.dp.sampling import session_charge as reserved
 from maskedlark.dp.session_charge import SessionCharge
 from maskedlark.ledger.charge import QueryCharge, SessionTerms
 from maskedlark.ledger.ledger import Ledger
@@ -91,13 +91,15 @@ def question(
     tag: str | None = None,
     version: int = 1,
     expires: int = 1 << 40,
+    function: str | None = None,
 ) -> QueryCharge:
     """A question of its own id; the same number is the same question."""
+    function = function or ("sums" if tag is None else "evaluation")
     return QueryCharge(
         request=number.to_bytes(16, "big"),
         request_digest=repr((number, noise, columns)).encode().ljust(32)[:32],
-        function="sums",
-        computed=f"sums {version}",
+        function=function,
+        computed=f"{function} {version}",
         tag=tag,
         datasets=datasets or (DATASETS[0],),
         charge=Charge(kind, noise, columns),

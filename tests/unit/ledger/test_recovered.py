@@ -49,7 +49,7 @@ def test_what_is_missing_counts_as_spent(lost, count):
     lost.put_back(count)
     made = lost.close().claimed()
     assert isinstance(made, RecoveredReceipt)
-    assert (made.number, made.kept, made.previous) == (5, count, lost.signed[3].digest.hex())
+    assert (made.number, made.last_kept, made.previous) == (5, count, lost.signed[3].digest.hex())
     lost.ledger.check()
     for ask in (lost.ledger.charge, lost.ledger.explain):
         with pytest.raises(AccountClosed):
@@ -79,11 +79,11 @@ def test_a_loss_that_is_bent_is_noticed(lost):
     verify([*held, gap])
     other = lost.signed[2].digest.hex()
     for changes in (
-        {"kept": 1},
-        {"kept_digest": other},
-        {"kept": 3},
+        {"last_kept": 1},
+        {"last_kept_digest": other},
+        {"last_kept": 3},
         {"number": 2},
-        {"kept": 0, "kept_digest": other},
+        {"last_kept": 0, "last_kept_digest": other},
     ):
         with pytest.raises(BadReceipt, match="does not follow"):
             verify([*held, bent(gap, **changes)])

@@ -5,11 +5,14 @@ import json
 import pytest
 
 from maskedlark.core.purpose import Purpose
+from maskedlark.dp import accountant
+from maskedlark.dp.accountant import Charge
 from maskedlark.dp.sampling import Sampling
 from maskedlark.errors import MaskedLarkError
 from maskedlark.ledger import receipt, trail
+from maskedlark.ledger.budget import Account
 from maskedlark.ledger.errors import BadReceipt
-from maskedlark.ledger.receipt import SignedReceipt
+from maskedlark.ledger.receipt import ReleaseReceipt, SignedReceipt
 from tests.unit.ledger import ledgers
 from tests.unit.ledger.ledgers import DATASETS, ChargedSessions, opening, question
 from tests.unit.ledger.lying import rechained
@@ -64,6 +67,60 @@ def test_an_honest_chain_holds_and_adds_up(tmp_path, sampling):
     assert (spent.coalition > 1.5 * spent.epsilon) == (sampling is None)
 
 
+def test_laplace_evaluations_beside_gaussian_gradients_add_up_over_the_same_records(tmp_path):
+    """Each function has its own noise, and what both cost a source is one sum that anyone can check."""
+    laplace = {"kind": "laplace", "noise_floor": 4.0}
+    document = cases.make(k=1, mechanisms=cases.settings()["mechanisms"] | {"evaluation": laplace})
+    ledger, database, _ = ledgers.at(tmp_path)
+    ledgers.freeze(ledger, database, document, DATASETS[0], purpose=Purpose.TRAIN)
+    first = opening(1, noise=6.0)
+    opened = ChargedSessions(ledger).open(document, first).opened.balance
+    evaluated = ledger.charge(document, question(9, noise=8.0, tag="clicks")).receipt.claimed()
+    assert isinstance(evaluated, ReleaseReceipt)
+    assert (evaluated.function, evaluated.charge.mechanism) == ("evaluation", "laplace")
+    # One Laplace column of noise 8 costs 1 / 8 at most, on top of the session.
+    assert 0.1 < evaluated.balance.spent_epsilon - opened.spent_epsilon <= 0.125
+    ChargedSessions(ledger).close(document, first.request)
+    chain = ledgers.chain(ledger)
+    database.close()
+    found = verify(chain, document)
+    assert found.spent()[document.digest.hex()].epsilon == pytest.approx(
+        found.receipts[-1].balance.spent_epsilon
+    )
+    for at, changes, says in (
+        (2, {"charge__mechanism": "gaussian"}, "other noise"),
+        (2, {"charge__noise": 3.0}, "other noise"),
+        (2, {"function": "gradient"}, "other noise"),
+        (2, {"function": "cells"}, "cannot be asked: .* no noise for cells"),
+        (1, {"session_charge__mechanism": "laplace"}, "other noise"),
+        (1, {"function": "evaluation"}, "other noise"),
+        (1, {"function": "moments"}, "cannot be asked: .* no noise for moments"),
+    ):
+        with pytest.raises(BadReceipt, match=says):
+            verify(rechained(chain, at, **changes), document)
+
+
+def test_single_releases_of_both_kinds_are_charged_for_a_mixture_chosen_on_the_way(tmp_path):
+    """An operator's own function has Gaussian noise, evaluations over the same records Laplace noise."""
+    declared = cases.settings()["mechanisms"]
+    mechanisms = {**declared, "evaluation": declared["sums"], "cells": declared["gradient"]}
+    document = cases.make(k=1, mechanisms=mechanisms)
+    assert Account(document).mixed("clicks")
+    assert Account(document).mixed(None), "a function of one's own may also be over reports to aggregate"
+    assert not Account(cases.make()).mixed("clicks")
+    assert not Account(cases.make(mechanisms={**declared, "evaluation": declared["sums"]})).mixed("clicks")
+    ledger, database, _ = ledgers.at(tmp_path)
+    ledgers.freeze(ledger, database, document, DATASETS[0], purpose=Purpose.TRAIN)
+    ledger.charge(document, question(1, noise=8.0, tag="clicks"))
+    ledger.charge(document, question(2, noise=8.0, kind="gaussian", tag="clicks", function="cells"))
+    charges = [Charge("laplace", 8.0, 1), Charge("gaussian", 8.0, 1)]
+    delta = Account(document).delta("clicks")
+    spent = verify(ledgers.chain(ledger), document).spent()[document.digest.hex()]
+    assert spent.epsilon == pytest.approx(accountant.epsilon(charges, delta, mixed=True))
+    assert spent.epsilon > accountant.epsilon(charges, delta)
+    database.close()
+
+
 def test_a_chain_made_again_by_its_own_helper_holds(chain):
     assert len(verify(rechained(chain, 0)).receipts) == 5
 
@@ -71,30 +128,30 @@ def test_a_chain_made_again_by_its_own_helper_holds(chain):
 @pytest.mark.parametrize(
     ("at", "changes", "says"),
     [
-        (OPENED, {"course__noise": 7.0}, "another cost"),
-        (OPENED, {"course__noise": 0.1}, "other noise"),
-        (OPENED, {"course__mechanism": "laplace"}, "other noise"),
-        (OPENED, {"course__rate": 0.01}, "another course"),
-        (OPENED, {"course__steps": 20}, "another course"),
-        (OPENED, {"course__batches": 3}, "another course"),
-        (OPENED, {"course__delta": 2e-8}, "another cost"),
-        (OPENED, {"course__delta": 9e-7}, "exceeds the budget"),
-        (OPENED, {"course__noise": 0.5}, "another course"),
-        (OPENED, {"course__noise": 0.5, "course__batches": 40}, "exceeds the budget"),
-        (OPENED, {"course": None}, "without noise"),
-        (OPENED, {"sampling__rate": 0.01}, "another course"),
+        (OPENED, {"session_charge__noise": 7.0}, "another cost"),
+        (OPENED, {"session_charge__noise": 0.1}, "other noise"),
+        (OPENED, {"session_charge__mechanism": "laplace"}, "other noise"),
+        (OPENED, {"session_charge__rate": 0.01}, "another charge"),
+        (OPENED, {"session_charge__steps": 20}, "another charge"),
+        (OPENED, {"session_charge__batches": 3}, "another charge"),
+        (OPENED, {"session_charge__delta": 2e-8}, "another cost"),
+        (OPENED, {"session_charge__delta": 9e-7}, "exceeds the budget"),
+        (OPENED, {"session_charge__noise": 0.5}, "another charge"),
+        (OPENED, {"session_charge__noise": 0.5, "session_charge__batches": 40}, "exceeds the budget"),
+        (OPENED, {"session_charge": None}, "without noise"),
+        (OPENED, {"sampling__rate": 0.01}, "another charge"),
         (
             OPENED,
             {"sampling": {"kind": "whole", "rate": None, "batches": None, "held_out": 0.0}},
-            "another course",
+            "another charge",
         ),
-        (OPENED, {"steps": 20}, "another course"),
+        (OPENED, {"steps": 20}, "another charge"),
         (OPENED, {"balance__spent_epsilon": 0.1}, "another cost"),
         (OPENED, {"balance__spent_coalition_epsilon": 0.1}, "another cost"),
         (OPENED, {"balance__left_epsilon": 8.0}, "another cost"),
         (OPENED, {"balance__spent_delta": 1e-12}, "another cost"),
         (OPENED, {"tag": "made-up"}, "not declared"),
-        (OPENED, {"datasets": [DATASETS[7].hex()]}, "not sealed"),
+        (OPENED, {"datasets": [DATASETS[7].hex()]}, "not frozen"),
         (OPENED, {"datasets": [DATASETS[0].hex()] * 2}, "twice"),
         (OPENED, {"slots": [0, 0]}, "one slot for each"),
         (OPENED, {"slots": [2 << 24]}, "takes a slot"),
@@ -103,13 +160,13 @@ def test_a_chain_made_again_by_its_own_helper_holds(chain):
         (SECOND, {"slots": [(1 << 24) - 39]}, "takes a slot"),
         (SECOND, {"request": opening(1).request.hex()}, "twice"),
         (CLOSED, {"request": opening(3).request.hex()}, "not open"),
-        (CLOSED, {"used": 41}, "another session"),
-        (CLOSED, {"used": 21}, "keeps less"),
-        (CLOSED, {"kept__steps": 10, "kept__batches": 1}, "keeps less"),
-        (CLOSED, {"kept__batches": 1}, "keeps less"),
-        (CLOSED, {"kept": None}, "says nothing"),
-        (CLOSED, {"course": None}, "another session"),
-        (CLOSED, {"course__noise": 9.0}, "another session"),
+        (CLOSED, {"used_steps": 41}, "another session"),
+        (CLOSED, {"used_steps": 21}, "keeps less"),
+        (CLOSED, {"still_charged__steps": 10, "still_charged__batches": 1}, "keeps less"),
+        (CLOSED, {"still_charged__batches": 1}, "keeps less"),
+        (CLOSED, {"still_charged": None}, "says nothing"),
+        (CLOSED, {"session_charge": None}, "another session"),
+        (CLOSED, {"session_charge__noise": 9.0}, "another session"),
         (CLOSED, {"balance__spent_epsilon": 0.1}, "another cost"),
         (CLOSED, {"balance__spent_coalition_epsilon": 0.1}, "another cost"),
         (RELEASED, {"balance__spent_coalition_epsilon": 0.1}, "another cost"),

@@ -65,7 +65,7 @@ def test_a_session_is_reserved_whole_and_keeps_its_receipt(world):
     asked = opening(1, DATASETS[0], DATASETS[1])
     line = sessions.open(DOCUMENT, asked)
     assert (line.used, line.closed, line.body) == (0, False, terms(asked).body)
-    assert line.opened.course == course(asked)
+    assert line.opened.session_charge == course(asked)
     balance = line.opened.balance
     assert balance.spent_epsilon == balance.charged_epsilon == adserver_epsilon(course(asked))
     assert balance.spent_coalition_epsilon == coalition_epsilon(course(asked)) > balance.spent_epsilon
@@ -200,11 +200,11 @@ def test_a_step_and_a_close_at_once_leave_no_step_uncounted(world):
             steps, closed = [pool.submit(step, place) for place in (0, 1)], pool.submit(end)
             taken = [each.result() for each in steps]
             receipt = closed.result().claimed()
-        assert receipt.used == max(
+        assert receipt.used_steps == max(
             (place + 1 for place, got in zip((0, 1), taken, strict=True) if got), default=0
         )
-        assert receipt.kept is not None
-        assert receipt.kept.steps >= receipt.used
+        assert receipt.still_charged is not None
+        assert receipt.still_charged.steps >= receipt.used_steps
     trail.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT])
 
 
@@ -279,12 +279,12 @@ def test_a_closed_session_gives_back_what_it_did_not_begin(world):
     signed = sessions.close(DOCUMENT, asked.request)
     receipt = signed.claimed()
     assert isinstance(receipt, ClosedReceipt)
-    assert receipt.kept is not None
-    assert (receipt.used, receipt.kept.steps) == (7, 10)
+    assert receipt.still_charged is not None
+    assert (receipt.used_steps, receipt.still_charged.steps) == (7, 10)
     digest = bytes(32)
     for step in range(7):
         digest = hashlib.sha256(digest + step.to_bytes(8, "big") + BODIES[0]).digest()
-    assert receipt.digest == digest.hex()
+    assert receipt.steps_digest == digest.hex()
     assert receipt.balance.spent_epsilon < before.spent_epsilon
     assert receipt.balance.spent_coalition_epsilon < before.spent_coalition_epsilon
     assert receipt.balance.charged_epsilon == 0
@@ -313,13 +313,13 @@ def test_a_session_says_as_many_batches_as_everybody_can_compute(light):
     ledger, sessions, _, _ = light
     asked = opening(1)
     opened = sessions.open(DOCUMENT, asked).opened
-    assert opened.course.batches == course(asked).batches
+    assert opened.session_charge.batches == course(asked).batches
     take(sessions, asked, 0)
     receipt = sessions.close(DOCUMENT, asked.request).claimed()
     assert (
-        receipt.kept.batches
-        == sampling.most_batches(terms(asked).sampling, course(asked), 1)
-        < opened.course.batches
+        receipt.still_charged.batches
+        == sampling.max_batches(terms(asked).sampling, course(asked), 1)
+        < opened.session_charge.batches
     )
     trail.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT])
 
@@ -332,7 +332,7 @@ def test_a_partition_counts_epochs(light):
     for step in range(11):
         take(sessions, asked, step)
     receipt = sessions.close(DOCUMENT, asked.request).claimed()
-    assert (receipt.used, receipt.kept.steps, receipt.kept.batches) == (11, 2, 2)
+    assert (receipt.used_steps, receipt.still_charged.steps, receipt.still_charged.batches) == (11, 2, 2)
     trail.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT])
 
 
@@ -344,7 +344,7 @@ def test_batches_that_are_known_are_not_amplified(light, kind):
     balance = line.opened.balance
     assert balance.spent_epsilon == balance.spent_coalition_epsilon
     take(sessions, asked, 0)
-    assert sessions.close(DOCUMENT, asked.request).claimed().kept.batches == 2
+    assert sessions.close(DOCUMENT, asked.request).claimed().still_charged.batches == 2
     trail.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT])
 
 
@@ -355,7 +355,7 @@ def test_a_session_without_noise_costs_nothing(light):
     assert line.opened.balance.spent_epsilon == 0
     assert take(sessions, asked, 0, engine=asked.engine)
     receipt = sessions.close(DOCUMENT, asked.request).claimed()
-    assert (receipt.course, receipt.kept, receipt.used) == (None, None, 1)
+    assert (receipt.session_charge, receipt.still_charged, receipt.used_steps) == (None, None, 1)
 
 
 def test_both_ceilings_hold(light):

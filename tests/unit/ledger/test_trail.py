@@ -63,19 +63,19 @@ def test_a_receipt_left_out_is_noticed_but_for_the_last(chain, at):
 @pytest.mark.parametrize(
     ("at", "changes", "says"),
     [
-        (3, {"released__noise": 4.0}, "another cost"),
-        (3, {"released__noise": 0.5}, "other noise than its document declares"),
-        (3, {"released__mechanism": "gaussian"}, "other noise"),
-        (3, {"released__columns": 2}, "another cost"),
+        (3, {"charge__noise": 4.0}, "another cost"),
+        (3, {"charge__noise": 0.5}, "other noise than its document declares"),
+        (3, {"charge__mechanism": "gaussian"}, "other noise"),
+        (3, {"charge__columns": 2}, "another cost"),
         (3, {"balance__charged_epsilon": 0.1}, "another cost"),
         (3, {"balance__spent_epsilon": 0.1}, "another cost"),
         (3, {"balance__left_epsilon": 8.0}, "another cost"),
         (4, {"datasets": [DATASETS[0].hex()]}, None),
         (4, {"datasets": [DATASETS[0].hex(), DATASETS[0].hex()]}, "twice"),
-        (4, {"datasets": [DATASETS[7].hex()]}, "not sealed"),
+        (4, {"datasets": [DATASETS[7].hex()]}, "not frozen"),
         (4, {"request": (1).to_bytes(16, "big").hex()}, "twice"),
-        (4, {"tag": "clicks"}, "not sealed so"),
-        (5, {"tag": None}, "not sealed so"),
+        (4, {"tag": "clicks"}, "not frozen for this"),
+        (5, {"tag": None}, "not frozen for this"),
         (5, {"tag": "made-up"}, "not declared"),
         (3, {"balance__spent_delta": 1e-12}, "another cost"),
         (5, {"balance__spent_delta": 1e-12}, "another cost"),
@@ -108,7 +108,7 @@ def test_going_over_the_budget_is_found_out(tmp_path, chain):
             number=4 + number,
             previous=bent[-1].digest.hex(),
             request=number.to_bytes(16, "big").hex(),
-            released__noise=1.0,
+            charge__noise=1.0,
             balance={
                 "charged_epsilon": 1.0, "spent_epsilon": number + 1.0,
                 "spent_coalition_epsilon": number + 1.0, "spent_delta": 0.0, "left_epsilon": 7.0 - number,
@@ -119,12 +119,12 @@ def test_going_over_the_budget_is_found_out(tmp_path, chain):
         verify(bent)
 
 
-def test_a_dataset_sealed_under_another_document_is_refused(tmp_path):
+def test_a_dataset_frozen_under_another_document_is_refused(tmp_path):
     other = cases.make(k=1, version=2, previous=DOCUMENT.digest.hex())
     ledger, database, _ = ledgers.at(tmp_path)
     ledgers.freeze(ledger, database, other, DATASETS[0])
     ledger.charge(DOCUMENT, question(1))
-    with pytest.raises(BadReceipt, match="not sealed so"):
+    with pytest.raises(BadReceipt, match="not frozen for this"):
         verify(ledgers.chain(ledger), documents=[DOCUMENT, other])
     database.close()
 
@@ -165,10 +165,10 @@ def test_a_certificate_of_another_helper_is_refused(chain):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"released__columns": 1 << 53},
-        {"released__columns": 10**17},
-        {"released__noise": 1e300},
-        {"released__noise": 1e-300},
+        {"charge__columns": 1 << 53},
+        {"charge__columns": 10**17},
+        {"charge__noise": 1e300},
+        {"charge__noise": 1e-300},
         {"number": 1 << 53},
     ],
 )

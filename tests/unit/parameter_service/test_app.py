@@ -41,30 +41,30 @@ def test_health(http):
 
 def test_publish_and_fetch(http):
     handed = chain.sign(FIRST, DOCUMENT_KEY).encode()
-    answers_ = [http.post("/v1/documents", content=handed) for _ in range(2)]
+    answers_ = [http.post("/v2/documents", content=handed) for _ in range(2)]
     assert [answer.status_code for answer in answers_] == [201, 200]
     assert answers_[0].content == answers_[1].content
     for path in ("origins/ads.example/documents/latest", "origins/ads.example/documents/1"):
-        assert http.get(f"/v1/{path}").content == answers_[0].content
-    found = http.get(f"/v1/documents/{FIRST.digest.hex()}")
+        assert http.get(f"/v2/{path}").content == answers_[0].content
+    found = http.get(f"/v2/documents/{FIRST.digest.hex()}")
     assert found.content == answers_[0].content
     assert "immutable" in found.headers["cache-control"]
 
 
 def test_refusals_are_problems(http):
-    publish = lambda handed: http.post("/v1/documents", content=handed.encode())  # noqa: E731
+    publish = lambda handed: http.post("/v2/documents", content=handed.encode())  # noqa: E731
     publish(chain.sign(FIRST, DOCUMENT_KEY))
     problem(publish(chain.sign(SECOND, HELPER_KEYS[0])), 403, "bad-signature")
     problem(publish(chain.sign(make(k=99), DOCUMENT_KEY)), 409, "forked")
     problem(publish(chain.sign(chained(3)[2], DOCUMENT_KEY)), 409, "broken-chain")
     problem(publish(chain.sign(make(origin="evil.example"), DOCUMENT_KEY)), 404, "unknown-origin")
-    problem(http.get("/v1/origins/ads.example/documents/7"), 404, "unknown-document")
-    problem(http.get("/v1/origins/ads.example/documents/0"), 400, "bad-request")
-    problem(http.get("/v1/origins/ADS/documents/latest"), 400, "bad-request")
-    problem(http.get("/v1/keys"), 400, "bad-request")
-    problem(http.get("/v1/keys", params={"helper": "nobody"}), 404, "unknown-helper")
+    problem(http.get("/v2/origins/ads.example/documents/7"), 404, "unknown-document")
+    problem(http.get("/v2/origins/ads.example/documents/0"), 400, "bad-request")
+    problem(http.get("/v2/origins/ADS/documents/latest"), 400, "bad-request")
+    problem(http.get("/v2/keys"), 400, "bad-request")
+    problem(http.get("/v2/keys", params={"helper": "nobody"}), 404, "unknown-helper")
     problem(http.get("/nothing"), 404, "about:blank")
-    problem(http.delete("/v1/documents"), 405, "about:blank")
+    problem(http.delete("/v2/documents"), 405, "about:blank")
 
 
 UNCANONICAL = FIRST.encode().replace(b'"place":7', b'"place":%d' % (1 << 60))
@@ -84,15 +84,15 @@ WRONG = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_bodies_are_invalid_documents(http, case):
-    problem(http.post("/v1/documents", content=WRONG[case]), 422, "invalid-document")
+    problem(http.post("/v2/documents", content=WRONG[case]), 422, "invalid-document")
 
 
 def test_a_large_body_is_not_read_to_its_end(http, service):
-    problem(http.post("/v1/documents", content=bytes(answers.MAX_BODY + 1)), 413, "body-too-large")
+    problem(http.post("/v2/documents", content=bytes(answers.MAX_BODY + 1)), 413, "body-too-large")
     problem(
-        http.post("/v1/keys", params={"helper": "helper-0"}, content=bytes(2 << 20)), 413, "body-too-large"
+        http.post("/v2/keys", params={"helper": "helper-0"}, content=bytes(2 << 20)), 413, "body-too-large"
     )
-    problem(http.post("/v1/documents", content=bytes(answers.MAX_BODY)), 422, "invalid-document")
+    problem(http.post("/v2/documents", content=bytes(answers.MAX_BODY)), 422, "invalid-document")
 
 
 def test_a_long_chain_comes_in_pages(http, service, monkeypatch):
@@ -100,7 +100,7 @@ def test_a_long_chain_comes_in_pages(http, service, monkeypatch):
     monkeypatch.setattr(pages, "MAX_PAGE", 3)
     found, after, count = [], 0, 0
     while True:
-        answer = http.get(f"/v1/origins/{ORIGIN}/documents", params={"after": after})
+        answer = http.get(f"/v2/origins/{ORIGIN}/documents", params={"after": after})
         page = pages.decode_page(answer.content)
         found += [each.claimed() for each in page.documents]
         count, after = count + 1, len(found)
@@ -120,11 +120,11 @@ def test_a_page_ends_before_it_grows_too_large(service, monkeypatch):
 
 def test_keys_are_published_and_fetched_as_they_were_signed(http):
     message, query = configuration(0, 1), {"helper": "helper-0"}
-    assert [http.post("/v1/keys", params=query, content=message).status_code for _ in range(2)] == [201, 200]
-    assert http.get("/v1/keys", params=query).content == message
-    problem(http.post("/v1/keys", params=query, content=configuration(0, 0)), 409, "rolled-back")
-    problem(http.post("/v1/keys", params=query, content=configuration(1, 2)), 403, "bad-signature")
-    problem(http.post("/v1/keys", params=query, content=b"\x07"), 400, "unsupported-version")
+    assert [http.post("/v2/keys", params=query, content=message).status_code for _ in range(2)] == [201, 200]
+    assert http.get("/v2/keys", params=query).content == message
+    problem(http.post("/v2/keys", params=query, content=configuration(0, 0)), 409, "rolled-back")
+    problem(http.post("/v2/keys", params=query, content=configuration(1, 2)), 403, "bad-signature")
+    problem(http.post("/v2/keys", params=query, content=b"\x07"), 400, "unsupported-version")
 
 
 def test_a_mistake_of_ours_says_nothing(http, service, monkeypatch, caplog):
@@ -132,7 +132,7 @@ def test_a_mistake_of_ours_says_nothing(http, service, monkeypatch, caplog):
         raise RuntimeError("the secret is 42")
 
     monkeypatch.setattr(type(service.store), "reading", broken)
-    answer = http.get("/v1/origins/ads.example/documents/latest")
+    answer = http.get("/v2/origins/ads.example/documents/latest")
     problem(answer, 500, "about:blank")
     assert "42" not in answer.text + caplog.text
     assert "an unexpected RuntimeError at" in caplog.text
@@ -140,7 +140,7 @@ def test_a_mistake_of_ours_says_nothing(http, service, monkeypatch, caplog):
 
 def test_the_endpoints_describe_themselves(http):
     paths = http.get("/openapi.json").json()["paths"]
-    assert "application/cbor" in paths["/v1/keys"]["post"]["requestBody"]["content"]
+    assert "application/cbor" in paths["/v2/keys"]["post"]["requestBody"]["content"]
 
 
 def test_the_client_may_hang_up(service):
@@ -151,7 +151,7 @@ def test_the_client_may_hang_up(service):
     async def send():
         transport = httpx.ASGITransport(service.app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
-            return await http.post("/v1/documents", content=endless())
+            return await http.post("/v2/documents", content=endless())
 
     problem(asyncio.run(send()), 413, "body-too-large")
 
@@ -173,7 +173,7 @@ async def held_back(app, reading, finish, first=b"{"):
         if message["type"] == "http.response.start":
             statuses.append((message["status"], dict(message["headers"]).get(b"connection")))
 
-    scope = {"type": "http", "method": "POST", "path": "/v1/documents", "query_string": b"", "headers": []}
+    scope = {"type": "http", "method": "POST", "path": "/v2/documents", "query_string": b"", "headers": []}
     await app(scope, receive, send)
     return statuses
 
@@ -204,5 +204,5 @@ def test_bodies_above_what_there_is_room_for_are_sent_away_and_room_comes_back(t
     assert asyncio.run(crowd()) == ([(503, b"close")], [[(400, None)]] * 2)
     with service.http() as http:
         for _ in range(3):
-            problem(http.post("/v1/documents", content=b"{"), 422, "invalid-document")
+            problem(http.post("/v2/documents", content=b"{"), 422, "invalid-document")
     service.store.close()

@@ -22,7 +22,7 @@ def test_what_is_published_is_shown(service):
 
 def test_routes_are_declared_paths(service):
     with service.http() as http:
-        for path in ("/health", "/v1/keys?helper=helper-0", "/v1/origins/ads.example/documents/1", "/v1/x"):
+        for path in ("/health", "/v2/keys?helper=helper-0", "/v2/origins/ads.example/documents/1", "/v2/x"):
             http.get(path)
     routes = {route for (route,) in of(service.app, "maskedlark_request_body_bytes_total")}
-    assert routes == {"/health", "/v1/keys", "/v1/origins/{origin}/documents/{version}", "other"}
+    assert routes == {"/health", "/v2/keys", "/v2/origins/{origin}/documents/{version}", "other"}

@@ -16,7 +16,7 @@ HELPER_KEYS = [SigningKey(FixedRandomness(f"helper {i}".encode()).bytes(32)) for
 
 def settings(**changes: Any) -> dict[str, Any]:
     return {
-        "format": 2,
+        "format": 3,
         "origin": "ads.example",
         "version": 1,
         "previous": None,
@@ -34,29 +34,35 @@ def settings(**changes: Any) -> dict[str, Any]:
             "coalition": {"epsilon": 32.0, "delta": 1e-6},
         },
         "mechanisms": {
-            "aggregate": {"kind": "laplace", "noise_floor": 1.0},
-            "train": {"kind": "gaussian", "noise_floor": 0.5},
+            "sums": {"kind": "laplace", "noise_floor": 1.0},
+            "gradient": {"kind": "gaussian", "noise_floor": 0.5},
+            "evaluation": {"kind": "gaussian", "noise_floor": 0.5},
         },
-        "most_records": 1 << 24,
+        "max_records": 1 << 24,
         "keys": ["campaign", "place"],
         "values": [{"name": "purchase", "low": 0, "high": 50_000}, {"name": "visit", "low": 0, "high": 1}],
         "models": [
-            {"tag": "clicks", "features": 4, "labels": [{"kind": "binary"}], "gradient_bound": 1.0},
+            {
+                "tag": "clicks",
+                "columns": [{"kind": "bytes", "count": 4}],
+                "labels": [{"kind": "binary"}],
+                "gradient_bound": 1.0,
+            },
             {
                 "tag": "basket",
-                "features": 2,
-                "labels": [{"kind": "reals", "of": "purchase", "low": 0, "high": 100, "buckets": 10}],
+                "columns": [{"kind": "bytes", "count": 2}],
+                "labels": [{"kind": "reals", "value": "purchase", "low": 0, "high": 100, "buckets": 10}],
                 "gradient_bound": 2.0,
             },
         ],
         "decoys": [
             {"keys": {"campaign": "spring", "place": 7}},
-            {"tag": "clicks", "features": "00ff80aa"},
-            {"tag": "basket", "features": "0102"},
+            {"tag": "clicks", "columns": "00ff80aa"},
+            {"tag": "basket", "columns": "0102"},
         ],
         "fake_rate": 0.2,
         "attribution_window_s": 7 * 86_400,
-        "delay": {"kind": "uniform", "most_s": 86_400},
+        "delay": {"kind": "uniform", "max_s": 86_400},
         "report_lifetime_s": 30 * 86_400,
         **changes,
     }

@@ -4,9 +4,16 @@ from typing import Any
 
 import pytest
 
+from maskedlark.core.declared import Bag, Bytes, Category
 from maskedlark.errors import InvalidDocument
 from maskedlark.parameters import document
+from maskedlark.parameters.document import NoMechanism
 from tests.unit.parameters.cases import DOCUMENT_KEY, make, settings
+
+
+def models(**changes: Any) -> dict[str, Any]:
+    return {"models": [{**settings()["models"][0], **changes}], "decoys": [], "fake_rate": 0.0}
+
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "epsilon of zero": ({"budget": {"epsilon": 0.0, "delta": 0.0}}, "greater than 0"),
@@ -21,11 +28,28 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"values": [], "models": [], "decoys": [], "training": None, "fake_rate": 0.0},
         "nothing",
     ),
-    "no mechanism": ({"mechanisms": {}}, "add mechanisms.aggregate"),
+    "no mechanism": ({"mechanisms": {}}, "add mechanisms.sums"),
+    "no noise for models": (
+        {"mechanisms": {"sums": {"kind": "laplace", "noise_floor": 1.0}}},
+        "add mechanisms.gradient to train, mechanisms.evaluation to evaluate",
+    ),
+    "no noise for sums": (
+        {"mechanisms": {"gradient": {"kind": "laplace", "noise_floor": 1.0}}},
+        "add mechanisms.sums",
+    ),
+    "Gaussian sums when training has the delta": (
+        {"mechanisms": settings()["mechanisms"] | {"sums": {"kind": "gaussian", "noise_floor": 1.0}}},
+        "Gaussian noise of sums needs a delta over 0: to aggregate",
+    ),
+    "a function in capitals": ({"mechanisms": {"Sums": {"kind": "laplace", "noise_floor": 1.0}}}, "match"),
+    "a function of too long a name": (
+        {"mechanisms": {"s" * 33: {"kind": "laplace", "noise_floor": 1.0}}},
+        "match pattern",
+    ),
     "no ceilings": ({"training": None}, "without ceilings"),
     "a value upside down": ({"values": [{"name": "visit", "low": 2, "high": 1}]}, "swap them"),
     "sums beyond the field": (
-        {"most_records": 1 << 31, "values": [{"name": "purchase", "low": 0, "high": 1 << 40}]},
+        {"max_records": 1 << 31, "values": [{"name": "purchase", "low": 0, "high": 1 << 40}]},
         "leave the field",
     ),
     "decoys of other keys": ({"decoys": [{"keys": {"other": 1}}]}, "the document declares"),
@@ -35,8 +59,38 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown setting": ({"colour": "blue"}, "Extra inputs"),
     "an origin in capitals": ({"origin": "ADS.example"}, "match pattern"),
     "a line behind the origin": ({"origin": "ads.example\n"}, "match pattern"),
-    "an unknown format": ({"format": 3}, "Input should be 2"),
-    "a format of one key": ({"format": 1}, "^format: a document of format 1.* sign it with the document key"),
+    "an unknown format": ({"format": 4}, "Input should be 3"),
+    "the format of one key": (
+        {"format": 1},
+        "^format: a document of format 1 .* a new chain with a new draft",
+    ),
+    "the format of purposes": (
+        {"format": 2},
+        "^format: a document of format 2 .* a new chain with a new draft",
+    ),
+    "checks that do not exist": ({"checks": "prio"}, "^checks: Input should be 'none'"),
+    "a decoy of another size": (
+        {"decoys": [{"tag": "clicks", "columns": "00ff80"}]},
+        "a decoy of clicks has columns of another size than the model",
+    ),
+    "a column of no kind": (models(columns=[{"count": 4}]), "models.0.columns.0: Unable to extract tag"),
+    "a column of an unknown kind": (models(columns=[{"kind": "text"}]), "'bytes', 'category', 'bag'"),
+    "a column of more": (models(columns=[{"kind": "bytes", "count": 4, "size": 2}]), "Unexpected"),
+    "a count as text": (models(columns=[{"kind": "bytes", "count": "4"}]), "valid integer"),
+    "a category of none": (models(columns=[{"kind": "category", "size": 0}]), "from 1 to 4294967295, not 0"),
+    "a bag too long": (models(columns=[{"kind": "bag", "size": 2, "length": 1025}]), "from 1 to 1024"),
+    "bytes twice": (models(columns=[{"kind": "bytes", "count": 4}] * 2), "two columns of bytes"),
+    "no columns": (models(columns=[]), "at least 1"),
+    "too many columns": (models(columns=[{"kind": "category", "size": 2}] * 65), "at most 64"),
+    "columns too wide": (
+        models(columns=[{"kind": "bytes", "count": 65_536}, {"kind": "category", "size": 2}]),
+        "65536 bytes together",
+    ),
+    "feature noise without byte features": (
+        models(columns=[{"kind": "category", "size": 2}], feature_noise={"epsilon": 1.0, "sensitivity": 1.0}),
+        "clicks has no byte features: remove feature_noise",
+    ),
+    "features as a number": (models(features=4), "Extra inputs"),
     "one key for both": (
         {"request_key": DOCUMENT_KEY.verifying.public.hex()},
         "document_key and request_key are the same key: make another",
@@ -88,3 +142,24 @@ def test_a_flood_of_faults_is_refused_before_it_is_parsed(monkeypatch):
     monkeypatch.setattr(document.Document, "model_validate_json", lambda *_: pytest.fail("it was parsed"))
     with pytest.raises(InvalidDocument, match="commas"):
         document.parse(b'{"keys":[' + b"0," * 100_000 + b"0]}")
+
+
+def test_noise_is_declared_by_function_also_for_those_of_an_operator():
+    own = {"kind": "laplace", "noise_floor": 3.0}
+    made = make(mechanisms=settings()["mechanisms"] | {"our_cells": own})
+    assert made.mechanism("our_cells").noise_floor == 3.0
+    assert [made.mechanism(each).kind for each in ("sums", "gradient")] == ["laplace", "gaussian"]
+    with pytest.raises(
+        NoMechanism, match="no noise for cells; it does for evaluation, gradient, our_cells, sums"
+    ):
+        made.mechanism("cells")
+
+
+def test_columns_of_every_kind_come_back_and_decoys_are_as_wide():
+    bag = {"kind": "bag", "size": 9, "length": 2}
+    columns = [{"kind": "category", "size": (1 << 32) - 1}, {"kind": "bytes", "count": 3}, bag]
+    changes = models(columns=columns) | {"decoys": [{"tag": "clicks", "columns": "00" * 15}]}
+    made = make(**changes)
+    assert document.decode(made.encode()) == made
+    assert made.declared_models["clicks"].columns == (Category((1 << 32) - 1), Bytes(3), Bag(9, 2))
+    assert (made.trained("clicks").width, made.trained("clicks").features) == (15, 3)

@@ -32,15 +32,15 @@ TRAINING = {"adserver": {"epsilon": 4.0, "delta": 1e-7}, "coalition": {"epsilon"
         ),
         (
             {"training": {"adserver": {"epsilon": 4.0}, "coalition": {"epsilon": 40.0, "delta": 1e-6}}},
-            "Gaussian noise to train",
+            "Gaussian noise of gradient",
         ),
         (
             {"models": [{**settings()["models"][1], "labels": [{"kind": "integers", "low": 0, "high": 5}]}]},
-            "name it with 'of'",
+            "name it with 'value'",
         ),
         (
             {
-                "models": [{**settings()["models"][0], "labels": [{"kind": "binary", "of": "profit"}]}],
+                "models": [{**settings()["models"][0], "labels": [{"kind": "binary", "value": "profit"}]}],
                 "decoys": [],
                 "fake_rate": 0.0,
             },

@@ -5,7 +5,13 @@ from tests.unit.parameters.cases import make
 
 
 def model(tag, **changes):
-    return {"tag": tag, "features": 2, "labels": [{"kind": "binary"}], "gradient_bound": 1.0, **changes}
+    return {
+        "tag": tag,
+        "columns": [{"kind": "bytes", "count": 2}],
+        "labels": [{"kind": "binary"}],
+        "gradient_bound": 1.0,
+        **changes,
+    }
 
 
 def local(*models):
@@ -47,3 +53,20 @@ def test_what_a_source_may_cost_a_coalition_is_the_sum_of_all_purposes():
     (words,) = coalition(models=[model("a", **RESPONSE, **NOISE)], decoys=[], fake_rate=0.0)
     assert "(41, 1e-06)" in words
     assert "1 of it for sums without noise" in words
+
+
+def test_without_checks_a_report_may_add_any_number():
+    (words,) = [words for topic, words in meaning(make()) if topic == "checks"]
+    assert words.startswith("none: ")
+    assert "a report may add any number" in words
+
+
+def test_noise_on_byte_features_promises_nothing_about_categories():
+    columns = [{"kind": "bytes", "count": 2}, {"kind": "category", "size": 7}]
+    columns.append({"kind": "bag", "size": 9, "length": 3})
+    mixed = model("a", columns=columns, **NOISE, **RESPONSE)
+    found = meaning(make(models=[mixed], decoys=[], fake_rate=0.0))
+    assert "a: 2 byte features, a category of 7, 3 categories of 9, binary" in dict(found)["model"]
+    first, second = local(mixed)
+    assert "ε = 0.5 for each of 2 byte features, changing by up to 51; helpers see the categories" in first
+    assert second == "a: ε = 1 for all its labels of a source together"

@@ -19,10 +19,10 @@ POLICY = Policy.model_validate_json(
     json.dumps(
         {
             "trusted_helpers": IDENTITIES[:2],
-            "most": {"epsilon": 8.0, "delta": 1e-6},
-            "most_coalition": {"epsilon": 40.0, "delta": 1e-6},
-            "least_k": 50,
-            "least_helpers": 2,
+            "max_budget": {"epsilon": 8.0, "delta": 1e-6},
+            "max_coalition": {"epsilon": 40.0, "delta": 1e-6},
+            "min_k": 50,
+            "min_helpers": 2,
         }
     )
 )
@@ -71,7 +71,12 @@ def without_noise(epsilon: float, tag: str = "clicks"):
     """A model of 4 features and one label whose sums are released without noise."""
     local = {"feature_noise": {"epsilon": 4.0, "sensitivity": 255.0}}
     local["randomised_response"] = {"epsilon": epsilon}
-    return {"tag": tag, "features": 4, "labels": [{"kind": "binary"}], "gradient_bound": 1.0} | local
+    return {
+        "tag": tag,
+        "columns": [{"kind": "bytes", "count": 4}],
+        "labels": [{"kind": "binary"}],
+        "gradient_bound": 1.0,
+    } | local
 
 
 def alone(*models, **changes):
@@ -101,7 +106,7 @@ def test_local_noise_counts_against_a_coalition_too():
 
 
 def test_local_noise_under_sums_that_have_noise_costs_nothing_more():
-    decoys = [{"tag": "clicks", "features": "00" * 4}, {"keys": {"campaign": "spring", "place": 7}}]
+    decoys = [{"tag": "clicks", "columns": "00" * 4}, {"keys": {"campaign": "spring", "place": 7}}]
     POLICY.check(make(models=[without_noise(1e6)], decoys=decoys))
 
 
@@ -136,12 +141,15 @@ def dearest(document):
 @pytest.mark.parametrize("case", BOUNDED)
 def test_no_account_under_an_accepted_document_costs_a_coalition_more(case):
     document, most = BOUNDED[case]
-    bounded = {"most": Budget(epsilon=9.0, delta=1e-6), "most_coalition": Budget(epsilon=most, delta=1e-6)}
+    bounded = {
+        "max_budget": Budget(epsilon=9.0, delta=1e-6),
+        "max_coalition": Budget(epsilon=most, delta=1e-6),
+    }
     POLICY.model_copy(update=bounded).check(document)
     spent, local = dearest(document), randomised.epsilon(document)
     assert 0.99 * most < spent.coalition + local <= most
     assert spent.delta <= 1e-6
-    less = bounded | {"most_coalition": Budget(epsilon=0.99 * most, delta=1e-6)}
+    less = bounded | {"max_coalition": Budget(epsilon=0.99 * most, delta=1e-6)}
     with pytest.raises(BudgetOverCeiling, match="coalition"):
         POLICY.model_copy(update=less).check(document)
 
@@ -158,7 +166,7 @@ def test_a_refusal_says_what_a_coalition_may_learn_for_what():
 
 
 def test_too_few_helpers():
-    careful = POLICY.model_copy(update={"least_helpers": 3})
+    careful = POLICY.model_copy(update={"min_helpers": 3})
     with pytest.raises(TooFewHelpers, match="names 2 helpers; 3 is the least"):
         careful.check(make())
 

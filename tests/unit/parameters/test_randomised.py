@@ -17,14 +17,19 @@ LOCAL = {
     "feature_noise": {"epsilon": 4.0, "sensitivity": 255.0},
     "randomised_response": {"epsilon": 1.5},
 }
-CLICKS = {"tag": "clicks", "features": 4, "labels": [{"kind": "binary"}], "gradient_bound": 1.0}
-BOTH = {
+CLICKS = {
     "tag": "clicks",
-    "features": 4,
-    "labels": [{"kind": "binary"}, {"kind": "integers", "of": "visit", "low": 0, "high": 4}],
+    "columns": [{"kind": "bytes", "count": 4}],
+    "labels": [{"kind": "binary"}],
     "gradient_bound": 1.0,
 }
-DECOYS = [{"tag": "clicks", "features": "00" * 4}, {"keys": {"campaign": "a", "place": 1}}]
+BOTH = {
+    "tag": "clicks",
+    "columns": [{"kind": "bytes", "count": 4}],
+    "labels": [{"kind": "binary"}, {"kind": "integers", "value": "visit", "low": 0, "high": 4}],
+    "gradient_bound": 1.0,
+}
+DECOYS = [{"tag": "clicks", "columns": "00" * 4}, {"keys": {"campaign": "a", "place": 1}}]
 OPEN = {"fake_rate": 0.0, "decoys": []}
 
 
@@ -41,7 +46,7 @@ def local(*models, helpers=2, **changes):
         (
             local(
                 fake_rate=0.1,
-                decoys=[{"tag": "clicks", "features": "00" * 4}, {"keys": {"campaign": "a", "place": 1}}],
+                decoys=[{"tag": "clicks", "columns": "00" * 4}, {"keys": {"campaign": "a", "place": 1}}],
             ),
             "fakes",
         ),
@@ -55,6 +60,14 @@ def test_everything_must_be_private_by_itself(tmp_path, document, match):
     with pytest.raises(NoiseTooSmall, match=match):
         rig.open(rig.request(noise=None, delta=0.0))
     rig.close()
+
+
+def test_categories_have_no_noise_of_their_own():
+    columns = [{"kind": "bytes", "count": 4}, {"kind": "category", "size": 9}]
+    document = local(CLICKS | LOCAL | {"columns": columns})
+    with pytest.raises(NoiseTooSmall, match="categories of clicks have no noise of their own"):
+        randomised.check(document, "clicks")
+    assert randomised.epsilon(document) == 0
 
 
 def coefficients(sizes, epsilon=1.5):
@@ -101,7 +114,7 @@ def test_helpers_answer_with_the_unbiased_gradient_and_no_noise(tmp_path, helper
     assert found.tolist() == sharing.combine(sums).tolist()
     for sessions in rig.sessions:
         line = sessions.find(stepping.ORIGIN, bytes.fromhex(request.id))
-        assert line.opened.course is None
+        assert line.opened.session_charge is None
         assert line.opened.balance.charged_epsilon == 0
     rig.close()
 

@@ -42,7 +42,7 @@ class Asked:
             datasets=tuple(digest.hex() for digest in self.rig.digests),
             function="evaluation",
             arguments=given | arguments,
-            noise=1e-3 if self.rig.document.mechanisms["train"].noise_floor <= 1e-3 else 1.0,
+            noise=1e-3 if self.rig.document.mechanisms["evaluation"].noise_floor <= 1e-3 else 1.0,
         )
 
     def answers(self, request):
@@ -56,8 +56,9 @@ class Asked:
 @pytest.fixture
 def asked(tmp_path):
     quiet = {
-        "train": {"kind": "gaussian", "noise_floor": 1e-3},
-        "aggregate": {"kind": "laplace", "noise_floor": 1.0},
+        "gradient": {"kind": "gaussian", "noise_floor": 1e-3},
+        "evaluation": {"kind": "gaussian", "noise_floor": 1e-3},
+        "sums": {"kind": "laplace", "noise_floor": 1.0},
     }
     huge = {"epsilon": 1e6, "delta": 1e-3}
     document = stepping.document(

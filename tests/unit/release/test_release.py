@@ -42,7 +42,7 @@ SIZES = (60, 40, 19)
 
 @dataclass(frozen=True)
 class Held:
-    """A sealed dataset in memory, as one helper holds it."""
+    """A frozen dataset in memory, as one helper holds it."""
 
     digest: bytes
     held: Records
@@ -183,7 +183,7 @@ def test_an_old_copy_of_the_ledger_takes_no_noise_off_a_stored_answer(bench):
     (plan,) = Sums().ask(DOCUMENT, asked.arguments).schemas
 
     def drawn(seed):
-        law = DOCUMENT.mechanisms["aggregate"].kind, 100.0, plan.columns[0].sensitivity
+        law = DOCUMENT.mechanisms["sums"].kind, 100.0, plan.columns[0].sensitivity
         return mechanisms.draw(*law, release.column_seed(seed, 0, 0), len(noise)).tolist()
 
     shared = [bytes.fromhex(each) for each in asked.datasets]
@@ -305,7 +305,7 @@ def test_what_is_refused_costs_nothing(bench, changes, error):
 
 
 def test_noise_that_could_leave_the_field_is_refused_before_it_is_drawn(tmp_path):
-    wide = cases.make(k=20, most_records=1 << 10, values=[{"name": "purchase", "low": 0, "high": 1 << 40}])
+    wide = cases.make(k=20, max_records=1 << 10, values=[{"name": "purchase", "low": 0, "high": 1 << 40}])
     bench = Bench(tmp_path, wide)
     # Half of the field is 2^60; 2^10 records of 2^40 leave room for the noise of one helper, not of two.
     noise = (2**60 - 2**50) / (2**40 * 61.5)
@@ -314,7 +314,7 @@ def test_noise_that_could_leave_the_field_is_refused_before_it_is_drawn(tmp_path
         bench.ask(request(noise=noise), document=wide)
     bench.ask(request(noise=noise / 2), document=wide)
     # And as many records as are allowed, each of the most, count too.
-    full = cases.make(k=20, most_records=1 << 19, values=[{"name": "purchase", "low": 0, "high": 1 << 40}])
+    full = cases.make(k=20, max_records=1 << 19, values=[{"name": "purchase", "low": 0, "high": 1 << 40}])
     with pytest.raises(FieldOverflow):
         bench.ask(request(3, noise=noise / 2), document=full)
     for database in bench.databases:
@@ -324,7 +324,7 @@ def test_noise_that_could_leave_the_field_is_refused_before_it_is_drawn(tmp_path
 def test_fewer_than_k_and_more_than_the_most(bench):
     with pytest.raises(TooFewRecords):
         bench.ask(request(), sizes=(10, 9, 0))
-    small = cases.make(k=20, most_records=100)
+    small = cases.make(k=20, max_records=100)
     with pytest.raises(TooManyRecords):
         bench.ask(request(), document=small)
     assert len(bench.ledgers[0].receipts("ads.example")) == 2

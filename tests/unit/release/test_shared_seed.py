@@ -132,7 +132,7 @@ def test_another_key_under_the_first_helpers_certificate_is_refused():
 
 def test_a_signature_over_something_else_is_refused():
     signed = made()
-    signature = FIRST.key.sign("maskedlark v1 receipt", signed.message.encode()).hex()
+    signature = FIRST.key.sign("maskedlark v2 receipt", signed.message.encode()).hex()
     refused(signed.model_copy(update={"signature": signature}).encode(), "not signed by helper-0")
 
 

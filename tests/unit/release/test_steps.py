@@ -1,5 +1,6 @@
 """Steps: exact sums with every helper's noise, one body a step, and nothing taken by what is refused."""
 
+import base64
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from maskedlark.core import batches, field
+from maskedlark.core import batches, field, sharing
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp import sampling as courses
 from maskedlark.dp.sampling import Sampling
@@ -36,6 +37,8 @@ from maskedlark.ledger.errors import (
     StepOver,
     StepTaken,
 )
+from maskedlark.ledger.trail import verify
+from maskedlark.parameters.document import NoMechanism
 from maskedlark.release import release
 from maskedlark.release.errors import (
     MixedDatasets,
@@ -44,8 +47,10 @@ from maskedlark.release.errors import (
     TooManyRecords,
     UnknownFunction,
 )
+from maskedlark.release.messages import Request
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web import problem
+from tests.unit.parameters import cases
 from tests.unit.release import stepping
 from tests.unit.release.stepping import ORIGIN, Rig, body, clipped, network, quantised
 
@@ -583,7 +588,7 @@ def test_too_few_and_too_many_records_open_no_session(tmp_path):
     refused(few, TooFewRecords)
     few.close()
     (tmp_path / "many").mkdir()
-    many = Rig(tmp_path / "many", stepping.document(most_records=59))
+    many = Rig(tmp_path / "many", stepping.document(max_records=59))
     refused(many, TooManyRecords)
     many.close()
 
@@ -614,3 +619,55 @@ def test_weights_of_another_network_are_refused(rig):
 
 def test_a_desk_knows_its_functions(rig):
     assert set(rig.desks[0].functions) == {"gradient", "evaluation"}
+
+
+def test_functions_have_noise_of_their_own_over_the_same_records(tmp_path):
+    """Laplace evaluations beside Gaussian gradients: charges, receipts and ranges follow the function."""
+    mechanisms = {
+        "gradient": {"kind": "gaussian", "noise_floor": 0.5},
+        "evaluation": {"kind": "laplace", "noise_floor": 2.0},
+    }
+    document = stepping.document(
+        values=[], models=cases.settings()["models"][:1], decoys=[], fake_rate=0.0, mechanisms=mechanisms
+    )
+    rig = Rig(tmp_path, document, (90,))
+    rig.open(rig.request())
+    rig.answers(rig.request(), 0, SENT)
+    arguments = {
+        "tag": "clicks",
+        "model": model.describe(network()).model_dump(mode="json"),
+        "weights": base64.b64encode(SENT).decode(),
+        "scales": [{"buckets": 4}],
+    }
+    given: dict[str, Any] = {
+        "datasets": tuple(digest.hex() for digest in rig.digests),
+        "function": "evaluation",
+    }
+    with pytest.raises(NoiseTooSmall, match="below the declared 2"):
+        ask(rig, Request(id="7" * 32, arguments=arguments, noise=1.0, **given))
+    answered = ask(rig, Request(id="8" * 32, arguments=arguments, noise=4.0, **given))
+    assert {each.receipt.claimed().charge.mechanism for each in answered} == {"laplace"}
+    assert sharing.combine([each.tables[0].columns[0].ravel() for each in answered]).shape == (8,)
+    for place, (ledger, _, _) in enumerate(rig.ledgers):
+        rig.desks[place].close_session(ORIGIN, bytes.fromhex(rig.request().id))
+        trail = verify(ledger.receipts(ORIGIN), ORIGIN, f"helper-{place}", [document])
+        assert [each.kind for each in trail.receipts][-3:] == ["opened", "release", "closed"]
+    rig.close()
+
+
+def ask(rig, request):
+    return [desk.answer(ORIGIN, request.encode(), request) for desk in rig.desks]
+
+
+@pytest.mark.parametrize("declared", ["gradient", "evaluation"])
+def test_a_function_without_declared_noise_costs_nothing(tmp_path, declared):
+    mechanisms = {name: cases.settings()["mechanisms"][name] for name in ("sums", declared)}
+    rig = Rig(tmp_path, stepping.document(mechanisms=mechanisms))
+    before = len(rig.ledgers[0][0].receipts(ORIGIN))
+    given: dict[str, Any] = {"datasets": tuple(digest.hex() for digest in rig.digests), "arguments": {}}
+    evaluation = Request(id="7" * 32, function="evaluation", noise=4.0, **given)
+    with pytest.raises(NoMechanism, match=f"it does for {declared}, sums"):
+        ask(rig, evaluation) if declared == "gradient" else rig.open(rig.request())
+    assert problem.of(NoMechanism("")).status == 422
+    assert len(rig.ledgers[0][0].receipts(ORIGIN)) == before
+    rig.close()

@@ -119,27 +119,27 @@ def test_an_ad_server_that_is_away_is_said_to_be(takes):
         made.upload([[b"1"]])
 
 
-def test_datasets_are_frozen_when_the_second_is_over_and_sent_when_all_are():
+def test_datasets_are_selected_when_the_second_is_over_and_sent_when_all_are():
     did: list[tuple[str, ...]] = []
 
     class Hands:
         """An ad server's, that only say what they do."""
 
-        def freeze(self, name, start, end, purpose):
+        def select(self, name, start, end, purpose):
             assert start == 0
             assert begun < end <= SystemClock().now(), "reports that were handed in are all in it"
-            did.append(("freeze", name, purpose))
+            did.append(("select", name, purpose))
 
         def send(self, name):
             did.append(("send", name))
-            return f"sealed {name}"
+            return f"frozen {name}"
 
     begun, names = SystemClock().now(), {Purpose.AGGREGATE: "sums", Purpose.TRAIN: "model"}
     with alone(1) as made:
-        sealed: object = made.seal(cast(Client, Hands()), names)
-    assert sealed == {Purpose.AGGREGATE: "sealed sums", Purpose.TRAIN: "sealed model"}
-    frozen = [("freeze", name, purpose) for purpose, name in names.items()]
-    assert did == [*frozen, ("send", "sums"), ("send", "model")]
+        frozen: object = made.freeze(cast(Client, Hands()), names)
+    assert frozen == {Purpose.AGGREGATE: "frozen sums", Purpose.TRAIN: "frozen model"}
+    selected = [("select", name, purpose) for purpose, name in names.items()]
+    assert did == [*selected, ("send", "sums"), ("send", "model")]
 
 
 @pytest.mark.long

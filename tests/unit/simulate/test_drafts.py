@@ -68,14 +68,14 @@ def test_what_is_declared_is_a_document():
     assert (found.k, found.keys, found.fake_rate) == (20, ("campaign",), 0.2)
     assert [(each.name, each.low, each.high) for each in found.values] == [("a value", 0, 5)]
     assert found.models[0].tag == "A model"
-    assert found.models[0].labels[0].of is None
+    assert found.models[0].labels[0].value is None
     assert {each.keys["campaign"] for each in found.decoys if each.keys} == {"spring", "winter"}
 
 
 def test_a_label_that_is_a_value_is_taken_from_it():
     said = drafts.chosen(200, None, 8.0, 0.2)
     found = document(people(), {"bought": (0, 1)}, "bought", said)
-    assert found.models[0].labels[0].of == "bought"
+    assert found.models[0].labels[0].value == "bought"
 
 
 def test_one_purpose_is_enough():
@@ -154,3 +154,10 @@ def test_what_its_user_has_changed_stays(tmp_path):
     drafts.hand_over(tmp_path, made, made.models[0].tag, 3600, 1e-5, "")
     assert (tmp_path / "model.py").read_text() == "mine"
     assert (tmp_path / "run.toml").exists()
+
+
+def test_a_draft_names_the_encoder_of_its_features():
+    made = document(people(), {}, "bought", drafts.chosen(200, None, 8.0, 0.2))
+    users = read_users(people(), ColumnRoles(("campaign",), {}, "bought"))
+    assert users.encoder is not None
+    assert made.trained("A model").encoder == users.encoder.digest.hex()

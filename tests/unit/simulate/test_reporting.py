@@ -1,4 +1,4 @@
-"""A folder whose datasets answer nothing any more. That reports are sealed is in tests/integration."""
+"""A folder whose datasets answer nothing any more. That reports are frozen is in tests/integration."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -24,11 +24,11 @@ def run(tmp_path, state: DatasetState) -> dict[Purpose, Dataset]:
     )
 
 
-def test_what_is_sealed_stays(tmp_path):
-    assert run(tmp_path, DatasetState.SEALED)[Purpose.TRAIN].reports == 5
+def test_what_is_frozen_stays(tmp_path):
+    assert run(tmp_path, DatasetState.FROZEN)[Purpose.TRAIN].reports == 5
 
 
 @pytest.mark.parametrize("state", [DatasetState.ABORTED, DatasetState.LOST, DatasetState.EXPIRED])
-def test_what_is_neither_sealed_nor_frozen_is_refused(tmp_path, state):
+def test_what_is_neither_frozen_nor_selected_is_refused(tmp_path, state):
     with pytest.raises(OtherSimulation, match=f"dataset trained is {state}: give another folder"):
         run(tmp_path, state)

@@ -32,17 +32,22 @@ def document(helpers: int = 2, **changes: Any) -> Document:
         for i, key in enumerate(HELPER_KEYS[:helpers])
     ]
     models = [
-        {"tag": TAG, "features": FEATURES, "labels": [{"kind": "binary"}], "gradient_bound": 1.0},
+        {
+            "tag": TAG,
+            "columns": [{"kind": "bytes", "count": FEATURES}],
+            "labels": [{"kind": "binary"}],
+            "gradient_bound": 1.0,
+        },
         {
             "tag": "kinds",
-            "features": FEATURES,
-            "labels": [{"kind": "categorical", "of": "purchase", "classes": 3}],
+            "columns": [{"kind": "bytes", "count": FEATURES}],
+            "labels": [{"kind": "categorical", "value": "purchase", "classes": 3}],
             "gradient_bound": 1.0,
         },
         {
             "tag": "two",
-            "features": FEATURES,
-            "labels": [{"kind": "binary"}, {"kind": "binary", "of": "purchase"}],
+            "columns": [{"kind": "bytes", "count": FEATURES}],
+            "labels": [{"kind": "binary"}, {"kind": "binary", "value": "purchase"}],
             "gradient_bound": 1.0,
         },
     ]
@@ -52,8 +57,9 @@ def document(helpers: int = 2, **changes: Any) -> Document:
         "budget": HIGH,
         "training": {"adserver": HIGH, "coalition": HIGH},
         "mechanisms": {
-            "aggregate": {"kind": "laplace", "noise_floor": 1.0},
-            "train": {"kind": "gaussian", "noise_floor": 0.01},
+            "sums": {"kind": "laplace", "noise_floor": 1.0},
+            "gradient": {"kind": "gaussian", "noise_floor": 0.01},
+            "evaluation": {"kind": "gaussian", "noise_floor": 0.01},
         },
         "models": models,
         "decoys": [],

@@ -22,7 +22,7 @@ class Evaluator:
         for place, (ledger, _, _) in enumerate(self.rig.ledgers):
             ledger._rng = FixedRandomness(b"noise of helper %d" % place)
 
-    def sealed_to_train(self, names: Sequence[str] | None) -> tuple[Document, tuple[bytes, ...]]:
+    def frozen_to_train(self, names: Sequence[str] | None) -> tuple[Document, tuple[bytes, ...]]:
         return self.document, tuple(self.rig.digests)
 
     def ask(
@@ -39,7 +39,7 @@ class Evaluator:
             datasets=tuple(digest.hex() for digest in self.rig.digests),
             function=function.name,
             arguments=dict(arguments),
-            noise=noise or self.document.mechanisms["train"].noise_floor,
+            noise=noise or self.document.mechanism(function.name).noise_floor,
         )
         body = request.encode()
         answers = {}
@@ -47,7 +47,7 @@ class Evaluator:
             desk = self.rig.start(place)
             answers[f"helper-{place}"] = desk.answer(ORIGIN, body, decode_request(body))
         question = function.ask(self.document, request.arguments)
-        kind = self.document.mechanisms["train"].kind
+        kind = self.document.mechanism(function.name).kind
         tables = combine(question.schemas, answers)
         return Answered(request.id, self.document, kind, request.noise, request.arguments, tables, {})
 

@@ -19,8 +19,8 @@ from tests.unit.training.evaluators import Evaluator
 
 LABELS = {
     "bce": {"kind": "binary"},
-    "softmax": {"kind": "categorical", "of": "purchase", "classes": 3},
-    "mse": {"kind": "integers", "of": "purchase", "low": -2, "high": 2},
+    "softmax": {"kind": "categorical", "value": "purchase", "classes": 3},
+    "mse": {"kind": "integers", "value": "purchase", "low": -2, "high": 2},
 }
 SIGMAS = 6.0
 """One false alarm in 10^8 for each comparison, were the seeds fresh; they are fixed."""
@@ -28,11 +28,17 @@ SIGMAS = 6.0
 
 def client(folder, *losses, helpers=2, floor=0.5):
     models = [
-        {"tag": "clicks", "features": 4, "labels": [LABELS[loss] for loss in losses], "gradient_bound": 1.0}
+        {
+            "tag": "clicks",
+            "columns": [{"kind": "bytes", "count": 4}],
+            "labels": [LABELS[loss] for loss in losses],
+            "gradient_bound": 1.0,
+        }
     ]
     mechanisms = {
-        "aggregate": {"kind": "laplace", "noise_floor": 1.0},
-        "train": {"kind": "gaussian", "noise_floor": floor},
+        "sums": {"kind": "laplace", "noise_floor": 1.0},
+        "gradient": {"kind": "gaussian", "noise_floor": floor},
+        "evaluation": {"kind": "gaussian", "noise_floor": floor},
     }
     document = stepping.document(helpers, models=models, decoys=[], fake_rate=0.0, mechanisms=mechanisms)
     return Evaluator(folder, document, (400, 200))

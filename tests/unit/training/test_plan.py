@@ -4,13 +4,16 @@ import pytest
 
 from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, coalition_epsilon
 from maskedlark.errors import BadArguments, NoiseTooSmall
+from maskedlark.features import Encoder, Scaled
 from maskedlark.training import plan as plans
+from maskedlark.training.evaluating import evaluate
 from maskedlark.training.plan import PrivacyTarget, drawn, expected_batch
+from maskedlark.training.predictor import Predictor
 from tests.unit.training.cases import TAG, document, home, model, run
 
 
 def test_noise_follows_from_epsilon_against_the_ad_server():
-    found = plans.course(
+    found = plans.session_charge(
         document(), TAG, drawn(rate=0.02), 500, PrivacyTarget(epsilon=3.0, delta=1e-5), 10_000
     )
     assert found is not None
@@ -26,10 +29,10 @@ def test_noise_follows_from_epsilon_against_a_coalition():
 def test_epsilon_follows_from_noise():
     plan = run(home(document()), model(), sampling_rate=0.5).plan()
     assert plan.noise == 0.5
-    assert plan.course is not None
+    assert plan.session_charge is not None
     assert (plan.epsilon, plan.coalition_epsilon) == (
-        adserver_epsilon(plan.course),
-        coalition_epsilon(plan.course),
+        adserver_epsilon(plan.session_charge),
+        coalition_epsilon(plan.session_charge),
     )
     for text in (
         f"ε = {plan.epsilon:.3g}",
@@ -85,8 +88,9 @@ def test_both_ceilings_of_the_document_are_kept():
 
 def test_less_noise_than_the_floor_is_refused_and_never_calibrated_to():
     floor = {
-        "aggregate": {"kind": "laplace", "noise_floor": 1.0},
-        "train": {"kind": "gaussian", "noise_floor": 3.0},
+        "sums": {"kind": "laplace", "noise_floor": 1.0},
+        "gradient": {"kind": "gaussian", "noise_floor": 3.0},
+        "evaluation": {"kind": "gaussian", "noise_floor": 3.0},
     }
     with pytest.raises(NoiseTooSmall, match="below the declared 3"):
         run(home(document(mechanisms=floor)), model(), noise=2.9)
@@ -97,8 +101,8 @@ def test_less_noise_than_the_floor_is_refused_and_never_calibrated_to():
 
 def test_a_partition_is_charged_by_epochs_and_expected_batches_leave_out_what_is_held_out():
     epochs = run(home(document()), model(), batches=3, steps=6, noise=5.0).plan()
-    assert epochs.course is not None
-    assert (epochs.course.steps, epochs.course.rate, epochs.batch) == (2, 1.0, 100)
+    assert epochs.session_charge is not None
+    assert (epochs.session_charge.steps, epochs.session_charge.rate, epochs.batch) == (2, 1.0, 100)
     assert "each once in 3 steps" in str(epochs)
     assert expected_batch(drawn(rate=0.5, held_out=0.2), 300) == pytest.approx(120)
     assert expected_batch(drawn(kind="whole", held_out=0.2), 300) == pytest.approx(240)
@@ -106,7 +110,7 @@ def test_a_partition_is_charged_by_epochs_and_expected_batches_leave_out_what_is
 
 
 def test_delta_is_the_models_half_unless_it_is_given():
-    found = plans.course(document(), TAG, drawn(batches=2), 6, PrivacyTarget(noise=1.0), 300)
+    found = plans.session_charge(document(), TAG, drawn(batches=2), 6, PrivacyTarget(noise=1.0), 300)
     assert found is not None
     assert found.delta == pytest.approx(1e-3 / 3 / 2)
 
@@ -115,7 +119,7 @@ def test_where_labels_were_randomised_nothing_is_charged():
     models = [
         {
             "tag": TAG,
-            "features": 6,
+            "columns": [{"kind": "bytes", "count": 6}],
             "labels": [{"kind": "binary"}],
             "gradient_bound": 1.0,
             "randomised_response": {"epsilon": 1.0},
@@ -123,7 +127,7 @@ def test_where_labels_were_randomised_nothing_is_charged():
         }
     ]
     given = document(models=models)
-    assert plans.course(given, TAG, drawn(rate=0.5), 6, PrivacyTarget(), 300) is None
+    assert plans.session_charge(given, TAG, drawn(rate=0.5), 6, PrivacyTarget(), 300) is None
     plan = run(home(given), model(), noise=None).plan()
     assert (plan.epsilon, plan.deviation, plan.signal) == (0.0, 0.0, math.inf)
     assert "nothing is charged" in str(plan)
@@ -133,3 +137,17 @@ def test_batches_that_may_fall_below_k_amplify_nothing_and_it_is_said():
     few = SessionCharge("gaussian", 1.0, 1.0, 6, 6, 1e-5)
     with pytest.raises(BadArguments, match=r"batches of 21 records may fall below k = 20.*a higher rate"):
         plans._check(few, drawn(rate=0.07), PrivacyTarget(epsilon=2.0), document(), 300)
+
+
+def test_another_encoder_than_is_declared_is_refused_before_anything_is_asked(monkeypatch):
+    first, second = (Encoder.fit({"age": [*range(20, 60)]}, {"age": Scaled(0, top)}) for top in (90, 100))
+    models = [{**document().models[0].model_dump(mode="json"), "encoder": first.digest.hex()}]
+    declared = home(document(models=models))
+    assert run(declared, model(), encoder=first).encoder == first
+    assert run(declared, model()).encoder is None
+    assert run(home(document()), model(), encoder=second).encoder == second
+    monkeypatch.setattr(type(declared), "free_slots", lambda *_: pytest.fail("a helper was asked"))
+    with pytest.raises(BadArguments, match="declared with the encoder"):
+        run(declared, model(), encoder=second)
+    with pytest.raises(BadArguments, match="declared with the encoder"):
+        evaluate(declared, Predictor(model(), "bce", TAG, second))

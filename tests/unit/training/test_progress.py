@@ -37,11 +37,11 @@ def test_the_bar_shows_steps_the_callers_figures_and_what_the_run_costs():
 
 def test_the_cost_is_what_stays_charged_if_the_run_is_closed_now():
     plan = run(home(document()), model(), steps=8, batches=1, noise=40.0).plan()
-    assert plan.course is not None
+    assert plan.session_charge is not None
     said = [cost(plan, used) for used in range(9)]
     assert said[0].startswith("ε 0 of ")
     for used in range(9):
-        kept = sampling.closed(plan.sampling, plan.course, used)
+        kept = sampling.closed(plan.sampling, plan.session_charge, used)
         alone, together = adserver_epsilon(kept), coalition_epsilon(kept)
         assert said[used].startswith(f"ε {alone:.3g} of {plan.epsilon:.3g} ({together:.3g} of ")
     assert said[8].startswith(f"ε {plan.epsilon:.3g} of {plan.epsilon:.3g} ")

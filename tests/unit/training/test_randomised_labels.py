@@ -19,7 +19,12 @@ def document(epsilon, **changes):
         "feature_noise": {"epsilon": 4.0, "sensitivity": 255.0},
         "randomised_response": {"epsilon": epsilon},
     }
-    declared = {"tag": TAG, "features": FEATURES, "labels": [{"kind": "binary"}], "gradient_bound": 1.0}
+    declared = {
+        "tag": TAG,
+        "columns": [{"kind": "bytes", "count": FEATURES}],
+        "labels": [{"kind": "binary"}],
+        "gradient_bound": 1.0,
+    }
     return cases.document(3, models=[declared | local | changes])
 
 
@@ -47,7 +52,7 @@ def test_the_gradient_is_unbiased_in_closed_form():
 
 def test_nothing_is_charged():
     _, training = run(document(1.0), Y)
-    assert training.plan().course is None
+    assert training.plan().session_charge is None
     assert training.plan().epsilon == training.plan().coalition_epsilon == 0
 
 

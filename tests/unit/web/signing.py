@@ -27,7 +27,7 @@ VERIFIER = RequestVerifier("helper-0", key_of, FixedClock(NOW))
 def signed(**changes):
     parts: dict[str, Any] = {
         "method": "POST",
-        "target": "/v1/a%2Fb?x=1",
+        "target": "/v2/a%2Fb?x=1",
         "content_type": "application/cbor",
         "body": BODY,
         "origin": "ads.example",

@@ -49,9 +49,9 @@ def test_a_line_says_when_who_and_what():
 
 
 def test_only_fields_of_the_list_are_written():
-    found = line("request", route="/v1/keys", status=200, ms=1.5, body=SECRET, client=SECRET, share=[1, 2])
+    found = line("request", route="/v2/keys", status=200, ms=1.5, body=SECRET, client=SECRET, share=[1, 2])
     assert {name: found[name] for name in FIELDS if name in found} == {
-        "route": "/v1/keys", "status": 200, "ms": 1.5,
+        "route": "/v2/keys", "status": 200, "ms": 1.5,
     }  # fmt: skip
     assert SECRET not in json.dumps(found)
     assert "share" not in found

@@ -34,7 +34,7 @@ def app():
             raise ValueError(SECRET)
         return name
 
-    made.include_router(router, prefix="/v1")
+    made.include_router(router, prefix="/v2")
     made.include_router(health.router(lambda: None))
     return made
 
@@ -51,12 +51,12 @@ def written(caplog):
 
 
 def test_a_request_is_one_line_with_its_route_and_not_its_path(app, written):
-    ask(app, "POST", f"/v1/datasets/monday?q={SECRET}", b"12345")
+    ask(app, "POST", f"/v2/datasets/monday?q={SECRET}", b"12345")
     (record,) = written()
     assert (record.getMessage(), record.levelname) == ("request", "INFO")
     found = vars(record)
     assert {name: found[name] for name in ("route", "method", "status", "bytes_in", "bytes_out")} == {
-        "route": "/v1/datasets/{name}",
+        "route": "/v2/datasets/{name}",
         "method": "POST",
         "status": 200,
         "bytes_in": 5,
@@ -68,13 +68,13 @@ def test_a_request_is_one_line_with_its_route_and_not_its_path(app, written):
 
 
 def test_what_a_stranger_writes_is_not_kept(app, written):
-    ask(app, "GET", f"/v1/strangers/{SECRET}")
+    ask(app, "GET", f"/v2/strangers/{SECRET}")
     ask(app, "GET", f"/{SECRET}")
-    ask(app, SECRET.upper(), "/v1/strangers/x")
+    ask(app, SECRET.upper(), "/v2/strangers/x")
     assert [(each.route, each.method, each.status) for each in written()] == [
-        ("/v1/strangers/{name}", "GET", 200),
+        ("/v2/strangers/{name}", "GET", 200),
         ("other", "GET", 404),
-        ("/v1/strangers/{name}", "other", 405),
+        ("/v2/strangers/{name}", "other", 405),
     ]
     assert not [each for each in written() if SECRET in str(vars(each)).lower()]
     assert SECRET not in str(samples(app)).lower()
@@ -82,17 +82,17 @@ def test_what_a_stranger_writes_is_not_kept(app, written):
 
 def test_strangers_cannot_add_series(app):
     ask(app, "GET", "/nothing")
-    ask(app, "BREW", "/v1/strangers/x")
+    ask(app, "BREW", "/v2/strangers/x")
     before = samples(app).keys()
     for number in range(20):
         ask(app, "GET", f"/nothing/{number}")
-        ask(app, f"BREW{number}", f"/v1/strangers/{number}")
+        ask(app, f"BREW{number}", f"/v2/strangers/{number}")
     assert samples(app).keys() == before
 
 
 def test_problems_are_counted_by_their_kind_and_are_the_reason_of_the_line(app, written):
     for name in ("refused", "broken"):
-        ask(app, "GET", f"/v1/strangers/{name}")
+        ask(app, "GET", f"/v2/strangers/{name}")
     ask(app, "GET", "/nothing")
     assert [each.reason for each in written()] == ["not-declared", "status-500", "status-404"]
     assert of(app, "maskedlark_problems_total") == {
@@ -116,8 +116,8 @@ def test_health_is_counted_and_not_logged_unless_it_is_bad(app, written):
 
 def test_requests_bytes_times_and_signers_are_counted(app):
     for _ in range(3):
-        ask(app, "POST", "/v1/datasets/monday", bytes(10))
-    route = ("/v1/datasets/{name}",)
+        ask(app, "POST", "/v2/datasets/monday", bytes(10))
+    route = ("/v2/datasets/{name}",)
     assert of(app, "maskedlark_requests_total") == {("POST", *route, "200"): 3}
     assert of(app, "maskedlark_request_body_bytes_total") == {route: 30}
     assert of(app, "maskedlark_response_body_bytes_total") == {route: 3 * len('"taken"')}
@@ -128,7 +128,7 @@ def test_requests_bytes_times_and_signers_are_counted(app):
 
 def test_a_request_that_is_cut_off_is_counted_as_one_without_an_answer(app):
     async def run():
-        path = "/v1/datasets/monday"
+        path = "/v2/datasets/monday"
         scope: dict[str, Any] = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode()}
         scope |= {
             "query_string": b"",
@@ -153,5 +153,5 @@ def test_a_request_that_is_cut_off_is_counted_as_one_without_an_answer(app):
         await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(run())
-    assert of(app, "maskedlark_requests_total") == {("POST", "/v1/datasets/{name}", "none"): 1}
+    assert of(app, "maskedlark_requests_total") == {("POST", "/v2/datasets/{name}", "none"): 1}
     assert of(app, "maskedlark_requests_in_flight") == {(): 0}

@@ -103,6 +103,28 @@ def test_without_the_service_what_was_seen_serves_until_its_last_moment(bench):
         bench.client().latest(ORIGIN)
 
 
+def test_a_chain_of_this_moment_is_the_service_s_or_none(bench):
+    documents = bench.service.publish_chain(2)
+    running = bench.client(fresh_s=3600)
+    assert running.chain_now(ORIGIN) == running.chain(ORIGIN) == documents
+    asked = bench.transport.asked
+    documents += chained(1, before=documents[-1])
+    bench.service.publish(documents[-1])
+    assert running.chain(ORIGIN) == documents[:2], "fresh enough"
+    assert bench.transport.asked == asked
+    assert running.chain_now(ORIGIN) == documents, "however fresh"
+    bench.show(away)
+    for each in (running, bench.client()):
+        with pytest.raises(ServiceAway):
+            each.chain_now(ORIGIN)
+    assert bench.client().chain(ORIGIN) == documents
+    bench.show(bench.other)
+    with pytest.raises(RolledBack, match="shows nothing"):
+        running.chain_now(ORIGIN)
+    with pytest.raises(UnknownOrigin):
+        running.chain_now("nobody.example")
+
+
 @pytest.mark.parametrize("face", [away, lambda _: httpx.Response(503, text="busy")])
 def test_without_the_service_and_without_a_cache_there_is_nothing(bench, face):
     bench.show(face)

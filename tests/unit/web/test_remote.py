@@ -101,9 +101,9 @@ def test_how_much_of_an_answer_is_read_is_an_argument():
     assert len(of(sized(MAX_ANSWER)).get("/a")) == MAX_ANSWER
     with pytest.raises(StrangeAnswer, match=f"more than {MAX_ANSWER}"):
         of(sized(MAX_ANSWER + 1)).get("/a")
-    assert len(of(sized(9 << 20), Patience(most_bytes=9 << 20)).get("/a")) == 9 << 20
+    assert len(of(sized(9 << 20), Patience(max_bytes=9 << 20)).get("/a")) == 9 << 20
     with pytest.raises(StrangeAnswer, match="more than 10 bytes"):
-        of(sized(11)).get("/a", patience=Patience(most_bytes=10))
+        of(sized(11)).get("/a", patience=Patience(max_bytes=10))
 
 
 @pytest.mark.parametrize(

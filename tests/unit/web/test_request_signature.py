@@ -44,7 +44,7 @@ RFC_SIGNATURE = "wqcAqbmYJ2ji2glfAMaRy4gruYYnx2nEFN2HN6jrnDnQCK1u02Gb04v9EDgwUPi
 def signed(**changes):
     parts: dict[str, Any] = {
         "method": "POST",
-        "target": "/v1/a%2Fb?x=1",
+        "target": "/v2/a%2Fb?x=1",
         "content_type": "application/cbor",
         "body": b"body",
         "origin": "ads.example",
@@ -55,7 +55,7 @@ def signed(**changes):
     return request_signature.sign(**(parts | changes))
 
 
-def read(headers, method="POST", path=b"/v1/a%2Fb", query=b"x=1"):
+def read(headers, method="POST", path=b"/v2/a%2Fb", query=b"x=1"):
     pairs = headers if isinstance(headers, list) else as_pairs(headers)
     return request_signature.read(method, path, query, pairs)
 
@@ -80,11 +80,11 @@ def test_every_byte_that_is_sent():
     digest = "sha-256=:Iw2DWNyOiJC0xY3utikS7i8gNXrpKlzIYbmOaP4xrLU=:"
     said = (
         '("@method" "@path" "@query" "content-type" "content-digest" "maskedlark-origin" "maskedlark-helper")'
-        f';created=1900000000;keyid="{KEYID}";alg="ed25519";tag="maskedlark-v1"'
+        f';created=1900000000;keyid="{KEYID}";alg="ed25519";tag="maskedlark-v2"'
     )
     lines = [
         '"@method": POST',
-        '"@path": /v1/a%2Fb',
+        '"@path": /v2/a%2Fb',
         '"@query": ?x=1',
         '"content-type": application/cbor',
         f'"content-digest": {digest}',
@@ -116,7 +116,7 @@ def test_what_was_signed_is_read():
 
 def test_no_query_is_a_question_mark_alone():
     """RFC 9421, 2.2.7: so a path, and the same with an empty query, are one request."""
-    found, signature = read(signed(target="/v1"), path=b"/v1", query=b"")
+    found, signature = read(signed(target="/v2"), path=b"/v2", query=b"")
     assert found.values[2] == "?"
     KEY.verifying.verify_raw(found.base, signature)
 
@@ -144,7 +144,7 @@ def test_values_are_printable_ascii(bad):
 
 
 LISTED = " ".join(f'"{name}"' for name in COMPONENTS)
-REST = f';created=1900000000;keyid="{KEYID}";alg="ed25519";tag="maskedlark-v1"'
+REST = f';created=1900000000;keyid="{KEYID}";alg="ed25519";tag="maskedlark-v2"'
 OTHER_LISTS = {
     **{f"without {name}": [each for each in COMPONENTS if each != name] for name in COMPONENTS},
     **{f"{name} first": sorted(COMPONENTS, key=lambda each: each != name) for name in COMPONENTS[1:]},
@@ -161,10 +161,10 @@ OTHER_INPUTS = {
     "no created": f"sig1=({LISTED})" + REST.replace(";created=1900000000", ""),
     "no keyid": f"sig1=({LISTED})" + REST.replace(f';keyid="{KEYID}"', ""),
     "no alg": f"sig1=({LISTED})" + REST.replace(';alg="ed25519"', ""),
-    "no tag": f"sig1=({LISTED})" + REST.replace(';tag="maskedlark-v1"', ""),
+    "no tag": f"sig1=({LISTED})" + REST.replace(';tag="maskedlark-v2"', ""),
     "another alg": f"sig1=({LISTED})" + REST.replace("ed25519", "hmac-sha256"),
-    "another tag": f"sig1=({LISTED})" + REST.replace("-v1", "-v2"),
-    "another order": f'sig1=({LISTED});keyid="{KEYID}";created=1900000000;alg="ed25519";tag="maskedlark-v1"',
+    "another tag": f"sig1=({LISTED})" + REST.replace("-v2", "-v1"),
+    "another order": f'sig1=({LISTED});keyid="{KEYID}";created=1900000000;alg="ed25519";tag="maskedlark-v2"',
     "expires": f"sig1=({LISTED}){REST};expires=1900000001",
     "a nonce": f'sig1=({LISTED}){REST};nonce="x"',
     "created twice": f"sig1=({LISTED});created=1{REST}",

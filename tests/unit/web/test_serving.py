@@ -38,7 +38,7 @@ def test_every_setting_says_what_to_write():
 
 @pytest.fixture(scope="module")
 def plain():
-    with served({"most_connections": PLACES, "idle_s": IDLE_S, "metrics_port": 0}) as made:
+    with served({"max_connections": PLACES, "idle_s": IDLE_S, "metrics_port": 0}) as made:
         yield made
 
 
@@ -148,7 +148,7 @@ def secured(tmp_path_factory):
     settings = {
         "certificate": str(pair.certificate),
         "certificate_key": str(pair.key),
-        "most_connections": PLACES,
+        "max_connections": PLACES,
         "idle_s": IDLE_S,
     }
     with served(settings) as made:
@@ -245,4 +245,4 @@ def test_too_few_files_lower_the_number_of_connections():
         made.signal()
         code, said = made.end()
     assert code == 0
-    assert f"only {few} files may be open: most_connections is 7, not 1024" in said
+    assert f"only {few} files may be open: max_connections is 7, not 1024" in said

@@ -38,7 +38,7 @@ def helper_app():
     answers.install(app)
     verifier = RequestVerifier("helper-0", {"ads.example": KEY.verifying}.__getitem__, FixedClock(NOW))
 
-    @app.api_route("/v1/{rest:path}", methods=["GET", "POST", "DELETE"])
+    @app.api_route("/v2/{rest:path}", methods=["GET", "POST", "DELETE"])
     async def echo(request: Request, rest: str):
         scope = request.scope
         verified = verifier.verify(
@@ -92,12 +92,12 @@ def remote(url, helper="helper-0", origin="ads.example", key=KEY, now=NOW, **mor
 
 
 PATHS = [
-    "/v1/plain",
-    "/v1/a%2Fb%20c/%C3%BC",
-    "/v1/a b/ü",
-    "/v1/x;y=1,2/(z)'~!$&*+=@:",
-    "/v1/%41/a//b",
-    "/v1/a%25b",
+    "/v2/plain",
+    "/v2/a%2Fb%20c/%C3%BC",
+    "/v2/a b/ü",
+    "/v2/x;y=1,2/(z)'~!$&*+=@:",
+    "/v2/%41/a//b",
+    "/v2/a%25b",
 ]
 QUERIES = [None, {}, {"x": 1}, {"x": "a b/ü&=?#%", "y": "+", "z": ""}]
 
@@ -116,12 +116,12 @@ def test_paths_and_queries_arrive_as_they_were_signed(url, path, query):
 
 def test_a_path_is_decoded_only_behind_the_gate(url):
     with remote(url) as asking:
-        assert asking.get("/v1/a%2Fb%20c/%C3%BC").decode().split("\n")[2] == "a/b c/ü"
+        assert asking.get("/v2/a%2Fb%20c/%C3%BC").decode().split("\n")[2] == "a/b c/ü"
 
 
 def test_a_request_without_a_body_is_signed_with_a_type_all_the_same(url):
     with remote(url) as asking:
-        assert asking.get("/v1/a").split(b"\n")[3] == b"application/octet-stream"
+        assert asking.get("/v2/a").split(b"\n")[3] == b"application/octet-stream"
 
 
 def test_refusals_come_back_as_themselves(url):
@@ -133,7 +133,7 @@ def test_refusals_come_back_as_themselves(url):
         BodyTooLarge: remote(url),
     }.items():
         with asking, pytest.raises(error) as found:
-            asking.post("/v1/a", bytes(MAX_BODY + (error is BodyTooLarge)), "application/cbor")
+            asking.post("/v2/a", bytes(MAX_BODY + (error is BodyTooLarge)), "application/cbor")
         assert type(found.value) is error
 
 
@@ -153,7 +153,7 @@ def test_nobody_there_is_away():
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
     with remote(f"http://127.0.0.1:{port}") as asking, pytest.raises(ServiceAway):
-        asking.get("/v1/a")
+        asking.get("/v2/a")
 
 
 def test_a_second_try_is_signed_anew():
@@ -174,8 +174,8 @@ def test_a_second_try_is_signed_anew():
 
 def test_how_much_is_read_is_an_argument(url):
     body = bytes(MAX_BODY)
-    with remote(url, patience=Patience(most_bytes=1000)) as asking:
+    with remote(url, patience=Patience(max_bytes=1000)) as asking:
         with pytest.raises(StrangeAnswer, match="more than 1000 bytes"):
-            asking.post("/v1/a", body, "application/cbor")
-        found = asking.post("/v1/a", body, "application/cbor", patience=Patience(most_bytes=2 << 20))
+            asking.post("/v2/a", body, "application/cbor")
+        found = asking.post("/v2/a", body, "application/cbor", patience=Patience(max_bytes=2 << 20))
         assert found.endswith(body)

@@ -15,58 +15,58 @@ from maskedlark.wire.datasets import (
     MAX_CHUNKS,
     MAX_PARTS,
     ChunkAnswer,
-    Opening,
-    Sealed,
-    Sealing,
+    FreezeRequest,
+    Frozen,
+    NewDataset,
     State,
     pack,
 )
 
 DIGEST = "0b" * 32
-MESSAGES = [Opening, ChunkAnswer, State, Sealed]
+MESSAGES = [NewDataset, ChunkAnswer, State, Frozen]
 
 
 @pytest.mark.parametrize(
     "made",
     [
-        Sealing(accepted=()),
-        Sealing(accepted=("80",), digest=DIGEST),
-        Sealing(accepted=("ff80", "01", "00" * (MAX_PARTS // 8))),
-        Sealing(accepted=(pack(np.ones(1, np.bool_)),) * MAX_CHUNKS, digest=DIGEST),
+        FreezeRequest(accepted=()),
+        FreezeRequest(accepted=("80",), digest=DIGEST),
+        FreezeRequest(accepted=("ff80", "01", "00" * (MAX_PARTS // 8))),
+        FreezeRequest(accepted=(pack(np.ones(1, np.bool_)),) * MAX_CHUNKS, digest=DIGEST),
     ],
     ids=["nothing", "one", "the longest", "the most"],
 )
-def test_a_seal_comes_back_as_it_was(made):
-    assert Sealing.decode(made.encode()) == made
+def test_a_freeze_comes_back_as_it_was(made):
+    assert FreezeRequest.decode(made.encode()) == made
 
 
 BAD = {
     "empty": (b"", Truncated),
-    "no head": (b"\1", Truncated),
-    "another version": (b"\2\0", UnsupportedVersion),
+    "no head": (b"\2", Truncated),
+    "another version": (b"\1\0", UnsupportedVersion),
     "JSON": (b'{"accepted":[' + b'"",' * 1000 + b'""]}', UnsupportedVersion),
-    "half a digest": (b"\1\40" + bytes(31), Truncated),
-    "a short digest": (b"\1\37" + bytes(31), WrongLength),
-    "half a length": (b"\1\0\1", Truncated),
-    "an empty bitmap": (b"\1\0\0\0", WrongLength),
-    "a long bitmap": (b"\1\0\10\1" + bytes(2049), WrongLength),
-    "half a bitmap": (b"\1\0\0\2a", Truncated),
-    "too many": (b"\1\0" + b"\0\1\200" * (MAX_CHUNKS + 1), WrongLength),
+    "half a digest": (b"\2\40" + bytes(31), Truncated),
+    "a short digest": (b"\2\37" + bytes(31), WrongLength),
+    "half a length": (b"\2\0\1", Truncated),
+    "an empty bitmap": (b"\2\0\0\0", WrongLength),
+    "a long bitmap": (b"\2\0\10\1" + bytes(2049), WrongLength),
+    "half a bitmap": (b"\2\0\0\2a", Truncated),
+    "too many": (b"\2\0" + b"\0\1\200" * (MAX_CHUNKS + 1), WrongLength),
 }
 
 
 @pytest.mark.parametrize(("data", "error"), BAD.values(), ids=BAD)
-def test_what_is_no_seal_has_its_own_error(data, error):
+def test_what_is_no_freeze_has_its_own_error(data, error):
     with pytest.raises(error) as raised:
-        Sealing.decode(data)
+        FreezeRequest.decode(data)
     assert type(raised.value) is error
     assert len(str(raised.value)) < 100
 
 
 @given(st.binary(max_size=80))
-def test_any_bytes_are_one_seal_or_none(data):
+def test_any_bytes_are_one_freeze_or_none(data):
     try:
-        found = Sealing.decode(data)
+        found = FreezeRequest.decode(data)
     except DecodeError:
         return
     assert found.encode() == data
@@ -112,7 +112,7 @@ def test_a_few_faults_are_said_and_no_name_of_theirs(message):
 def test_a_full_state_is_read():
     made = State(
         name="monday",
-        opening="0a" * 16,
+        attempt="0a" * 16,
         parameters=DIGEST,
         purpose="train",
         state="open",
@@ -131,12 +131,38 @@ def _members(count: int = 5) -> list[np.ndarray]:
 
 
 def _digest(ids: np.ndarray, hours: np.ndarray, hashes: np.ndarray) -> bytes:
-    return datasets.digest("ads.example", bytes(32), Purpose.TRAIN, datasets.members(ids, hours, hashes))
+    numbers = hours.astype(">u4").view(np.uint8).reshape(-1, 4)
+    heads = np.concatenate([ids, numbers, hashes], axis=1)
+    return datasets.digest("ads.example", bytes(32), Purpose.TRAIN, heads)
+
+
+@pytest.mark.parametrize("parts", [1, 3, MAX_PARTS])
+def test_a_chunk_is_a_version_and_parts_of_one_size(parts):
+    rows = np.arange(parts * 7, dtype=np.uint64).astype(np.uint8).reshape(parts, 7)
+    body = datasets.encode_chunk(rows)
+    assert body == b"\2" + rows.tobytes()
+    assert datasets.decode_chunk(body, 7) == rows.tobytes()
+
+
+NO_CHUNKS = {
+    "nothing": (b"", Truncated),
+    "no parts": (b"\2", WrongLength),
+    "version 1": (b"\1" + bytes(7), UnsupportedVersion),
+    "half a part": (b"\2" + bytes(10), WrongLength),
+    "a part cut short": (b"\2" + bytes(6), WrongLength),
+    "too many": (b"\2" + bytes(7 * (MAX_PARTS + 1)), WrongLength),
+}
+
+
+@pytest.mark.parametrize(("body", "error"), NO_CHUNKS.values(), ids=NO_CHUNKS)
+def test_parts_of_another_size_or_number_are_no_chunk(body, error):
+    with pytest.raises(error):
+        datasets.decode_chunk(body, 7)
 
 
 def test_a_digest_is_of_ids_hours_and_columns_in_any_order():
     given = _members()
-    expected = hashlib.sha256(b"maskedlark v1 dataset")
+    expected = hashlib.sha256(b"maskedlark v2 dataset")
     for part in (b"ads.example", bytes(32), b"train"):
         expected.update(len(part).to_bytes(4, "big") + part)
     rows = zip(*given, strict=True)

@@ -2,9 +2,23 @@ from dataclasses import replace
 
 import pytest
 
-from maskedlark.errors import BadSignature, NotDeclared, NoValidKey, RolledBack, WeakKey
+from maskedlark.errors import (
+    BadSignature,
+    DuplicateKey,
+    NotDeclared,
+    NoValidKey,
+    OutOfRange,
+    RolledBack,
+    TrailingBytes,
+    Truncated,
+    UnsupportedVersion,
+    WeakKey,
+    WrongLength,
+    WrongType,
+)
 from maskedlark.randomness import SystemRandomness
-from maskedlark.wire import keys
+from maskedlark.wire import binary, keys
+from maskedlark.wire.binary import number
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.keys import KeyConfiguration, PublishedKey
 from maskedlark.wire.signatures import SigningKey, VerifyingKey
@@ -51,6 +65,46 @@ def test_another_helper_s_name_and_an_older_configuration_are_refused():
 def test_of_two_keys_that_begin_together_the_last_listed_is_current():
     both = replace(CONFIGURATION, keys=(PublishedKey(OLD, 10, 30), PublishedKey(NEW, 10, 30)))
     assert both.current(15) == NEW
+
+
+def signed(body: bytes) -> bytes:
+    """What a hostile helper publishes: anything, with its own signature."""
+    return b"\2" + binary.vector(body, 2) + IDENTITY.sign(keys._LABEL, body)
+
+
+ONE = replace(CONFIGURATION, keys=CONFIGURATION.keys[:1])
+BODY = ONE.encode()
+KEY = len(BODY) - 48
+BAD = {
+    "nothing": (b"", Truncated),
+    "another version": (b"\1" + signed(BODY)[1:], UnsupportedVersion),
+    "more than the message": (signed(BODY) + b"\0", TrailingBytes),
+    "no signature": (signed(BODY)[:-1], Truncated),
+    "no body": (b"\2\0\0" + bytes(64), WrongLength),
+    "a body of another version": (signed(b"\1" + BODY[1:]), UnsupportedVersion),
+    "a body cut short": (signed(BODY[:30]), Truncated),
+    "no key": (signed(BODY[:KEY]), WrongLength),
+    "half a key": (signed(BODY + bytes(20)), Truncated),
+    "too many keys": (signed(BODY[:KEY] + BODY[KEY:] * 65), WrongLength),
+    "a key twice": (signed(BODY + BODY[KEY:]), DuplicateKey),
+    "a key that ends before it begins": (signed(BODY[:-16] + number(30, 8) + number(30, 8)), OutOfRange),
+    "a key of a far future": (signed(BODY[:-8] + number(1 << 40, 8)), OutOfRange),
+    "a weak key": (signed(BODY[:KEY] + bytes(32) + BODY[-16:]), WeakKey),
+    "an empty name": (signed(replace(ONE, helper="").encode()), WrongLength),
+    "a long name": (signed(replace(ONE, helper="x" * 65).encode()), WrongLength),
+    "a name that is not UTF-8": (signed(BODY.replace(b"helper", b"\xff" * 6, 1)), WrongType),
+    "an empty address": (signed(replace(ONE, address="").encode()), WrongLength),
+    "a long address": (signed(replace(ONE, address="x" * 513).encode()), WrongLength),
+    "another body": (signed(BODY)[:40] + b"x" + signed(BODY)[41:], BadSignature),
+}
+
+
+@pytest.mark.parametrize(("message", "error"), BAD.values(), ids=BAD)
+def test_what_is_no_configuration_has_its_own_error(message, error):
+    assert keys.verify(signed(BODY), "helper", IDENTITY.verifying) == ONE
+    with pytest.raises(error) as raised:
+        keys.verify(message, "helper", IDENTITY.verifying)
+    assert type(raised.value) is error
 
 
 PRIME = 2**255 - 19

@@ -1,185 +1,262 @@
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from maskedlark.adserver.errors import UploadRefused
+from maskedlark.adserver.uploads import ReportLayouts
+from maskedlark.core import field, sharing
 from maskedlark.core.candidates import Pair, Sample
-from maskedlark.core.declared import Measure, Model, Value
+from maskedlark.core.declared import Bytes, Measure, Model, Value
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
+from maskedlark.core.records import AggregateRecords
 from maskedlark.errors import (
-    DoesNotFit,
-    NotAsDeclared,
+    DecodeError,
+    DuplicateKey,
+    FromTheFuture,
     NotDeclared,
     OutOfRange,
-    WrongHelper,
+    PastLifetime,
+    Refused,
+    Truncated,
+    UnsupportedVersion,
     WrongLength,
     WrongType,
 )
 from maskedlark.randomness import SystemRandomness
-from maskedlark.wire import batch, columns, payload, report
+from maskedlark.wire import batch, columns, report
+from maskedlark.wire.acceptance import Terms, Verdicts
 from maskedlark.wire.batch import Envelope
-from maskedlark.wire.columns import AggregateColumns, Shape, TrainColumns
-from maskedlark.wire.hpke import OpeningKey
-from maskedlark.wire.report import Opener, Recipient
+from maskedlark.wire.decrypt import decrypt_parts
+from maskedlark.wire.hpke import OVERHEAD, OpeningKey
+from maskedlark.wire.report import HEAD_BYTES, Opener, Prefix, ReportLayout
 
 RNG = SystemRandomness()
-KEYS = [OpeningKey.generate(RNG) for _ in range(2)]
-MODEL = Model("tag", 3, (LabelSpace.integers(-300, 300),), Sample(4))
+HOUR = 480_000
+KEYS = [OpeningKey.generate(RNG) for _ in range(5)]
+TERMS = Terms(24 * 3600, HOUR * 3600)
+MODEL = Model("tag", (Bytes(3),), (LabelSpace.integers(-300, 300),), Sample(4))
+MEASURE = Measure(("campaign", "city"), (Value("euros", 0, 9),))
 
 
-def envelope(declared, purpose, keys=KEYS):
-    recipients = tuple(Recipient(f"h{i}", key.sealing) for i, key in enumerate(keys))
-    return Envelope("ads.example", purpose, bytes(32), recipients, payload.size([declared]))
+def layout(*declared, helpers=2, proof=0):
+    names = tuple(f"h{place}" for place in range(helpers))
+    return ReportLayout("ads.example", b"d" * 32, names, declared or (MODEL,), proof)
 
 
-def opener(place, declared=MODEL):
-    return Opener(f"h{place}", place, {KEYS[place].key_id: KEYS[place]}, declared, payload.size([declared]))
+def envelope(under):
+    return Envelope(under, tuple(key.sealing for key in KEYS[: len(under.helpers)]))
 
 
-def make(labels, real=None, model=MODEL):
-    labels = np.array(labels)
-    features = np.arange(3 * len(labels), dtype=np.uint8).reshape(-1, 3)
-    shown, secrets = model.mask([labels], np.ones(len(labels), np.bool_) if real is None else real, RNG)
-    encoded = batch.train_columns(model.tag, features, shown)
-    return batch.seal(envelope(model, Purpose.TRAIN), encoded, secrets, [7] * len(labels), RNG)
+def opener(under, place):
+    return Opener(under, place, {KEYS[place].key_id: KEYS[place]}, TERMS)
+
+
+def to_train(under, labels, place=0, hour=HOUR):
+    model = under.declared[place]
+    rows = np.arange(model.width * len(labels), dtype=np.uint8).reshape(len(labels), -1)
+    shown, secrets = model.mask([labels] * len(model.labels), np.ones(len(labels), np.bool_), RNG)
+    secrets = np.concatenate([secrets, np.zeros((len(labels), under.proof), np.int64)], axis=1)
+    encoded = columns.train_columns(place, model, rows, shown)
+    return batch.seal(envelope(under), place, encoded, secrets, [hour] * len(labels), RNG)
+
+
+def to_measure(under, campaigns, cities, euros):
+    secrets = MEASURE.lift([euros], np.ones(len(euros), np.bool_))
+    shown = columns.aggregate_columns(MEASURE, [campaigns, cities], len(euros))
+    return batch.seal(envelope(under), 0, shown, secrets, [HOUR] * len(euros), RNG)
 
 
 @pytest.mark.parametrize(
-    "model",
+    "declared",
     [
-        MODEL,
-        Model("t" * 64, 1000, (LabelSpace.categorical(10), LabelSpace.binary())),
-        Model("p", 0, (LabelSpace.integers(-70_000 // 2, 30_000),), Pair()),
+        (MODEL,),
+        (Model("t" * 64, (Bytes(1000),), (LabelSpace.binary(), LabelSpace.integers(0, 9))),),
+        (Model("p", (Bytes(1),), (LabelSpace.integers(-35_000, 30_000),), Pair()),),
+        (MODEL, Model("other", (Bytes(200),)), Model("third", (Bytes(1),))),
     ],
 )
-def test_every_record_of_a_model_fits_and_has_the_same_size(model):
-    lowest, highest = model.labels[0].values[0], model.labels[0].values[-1]
-    labels = [[0, highest, lowest]] + [[0, 1, 1]] * (len(model.labels) - 1)
-    shown, secrets = model.mask(labels, np.array([True, True, False]), RNG)
-    encoded = batch.train_columns(model.tag, np.zeros((3, model.features), np.uint8), shown)
-    made = batch.seal(envelope(model, Purpose.TRAIN), encoded, secrets, [1, 2, 3], RNG)
-    assert len({len(each) for each in made}) == 1
-    assert {len(sealed) for each in made for _, sealed in report.decode(each).payloads} == {
-        payload.size([model]) + 48
-    }
+@pytest.mark.parametrize("helpers", [2, 3, 5])
+def test_every_report_of_a_document_has_the_same_size(declared, helpers):
+    under = layout(*declared, helpers=helpers)
+    made = [each for place in range(len(declared)) for each in to_train(under, [0, 1], place)]
+    assert {len(each) for each in made} == {under.size}
+    sizes = [under.part_size(place) - HEAD_BYTES for place in range(helpers)]
+    assert under.size == len(under.prefix) + HEAD_BYTES + sum(sizes)
+    assert sizes == [16 + payload.size + OVERHEAD for payload in under.payloads]
 
 
-def test_every_record_of_a_measure_fits_and_has_the_same_size():
-    measure = Measure(("campaign", "city"), (Value("euros", 0, 9),))
-    keys: list[dict[str, str | int]] = [
-        {"campaign": 0, "city": ""},
-        {"campaign": -(2**63) + 1, "city": "é" * 32},
+@pytest.mark.parametrize("proof", [0, 3])
+@pytest.mark.parametrize("helpers", [2, 3, 5])
+def test_all_helpers_together_hold_the_secret_and_any_fewer_nothing(helpers, proof):
+    under = layout(helpers=helpers, proof=proof)
+    made = to_train(under, [5, -300])
+    opened = [
+        decrypt_parts(opener(under, place), under.parts(made, place).tobytes()) for place in range(helpers)
     ]
-    encoded = [AggregateColumns(each, ("euros",)).encode() for each in keys]
-    secrets = measure.lift([[0, 9]], np.array([True, True]))
-    made = batch.seal(envelope(measure, Purpose.AGGREGATE), encoded, secrets, [0, 0], RNG)
-    assert len({len(each) for each in made}) == 1
-    found = opener(1, measure).open(report.decode(made[1]).part(1))[1]
-    assert found.columns == AggregateColumns(keys[1], ("euros",))
-
-
-def test_a_record_beyond_the_declared_size_is_refused_and_sealed_to_nobody():
-    with pytest.raises(DoesNotFit, match="bytes more"):
-        payload.pad(bytes(100), 96)
+    records = [each.records["tag"] for each in opened if not isinstance(each.records, AggregateRecords)]
+    masks = field.to_signed(sharing.combine([each.shares for each in records]))
+    candidates = records[0].candidates[0]
+    assert all((each.candidates[0] == candidates).all() for each in records)
+    assert masks.sum(axis=1).tolist() == [1, 1]
+    assert (masks * candidates).sum(axis=1).tolist() == [5, -300]
+    without = sharing.combine([each.shares for each in records[1:]])
+    assert (np.minimum(without, field.P - without) > 1 << 20).all()
 
 
 def test_helpers_see_the_same_columns_and_different_secrets():
-    made = report.decode(make([5])[0])
-    (first, mine), (second, yours) = (opener(place).open(made.part(place)) for place in (0, 1))
-    assert first == second
-    assert mine.columns == yours.columns
+    under = layout()
+    [made] = to_train(under, [5])
+    (first, mine), (second, yours) = (
+        opener(under, place).open(under.parts([made], place).tobytes()) for place in (0, 1)
+    )
+    assert first == second == under.head(made)
+    assert (mine.model, mine.columns, mine.candidates) == (yours.model, yours.columns, yours.candidates)
     assert mine.secret != yours.secret
     assert mine.secret.hex() not in repr(mine)
 
 
-def test_reports_of_the_same_record_share_nothing():
-    one, two = (report.decode(data) for data in (make([5])[0], make([5])[0]))
-    assert report.decode_public(one.public).id != report.decode_public(two.public).id
-    assert report.decode_public(one.public).column_hash != report.decode_public(two.public).column_hash
-    assert all(mine[1] != yours[1] for mine, yours in zip(one.payloads, two.payloads, strict=True))
+def test_reports_of_the_same_record_share_nothing_but_their_prefix_and_keys():
+    under = layout()
+    one, two = to_train(under, [5]) + to_train(under, [5])
+    assert one[: len(under.prefix)] == two[: len(under.prefix)] == under.prefix
+    first, second = under.head(one), under.head(two)
+    assert first.id != second.id
+    assert first.column_hash != second.column_hash
+    for place in (0, 1):
+        mine, yours = (under.parts([each], place).tobytes()[HEAD_BYTES + 16 :] for each in (one, two))
+        assert sum(a == b for a, b in zip(mine, yours, strict=True)) < len(mine) // 8
 
 
-def test_a_helper_that_the_report_does_not_know_has_no_part():
-    with pytest.raises(WrongHelper, match="no payload for helper 2"):
-        report.decode(make([1])[0]).part(2)
-    with pytest.raises(WrongHelper):
-        report.decode(make([1])[0]).part(-1)
+def test_a_prefix_comes_back():
+    for purpose in Purpose:
+        prefix = Prefix(purpose, b"d" * 32, "ads.example")
+        assert report.decode_prefix(prefix.encode() + b"more") == (prefix, prefix.encode())
+        assert report.prefix_size(prefix.encode() + b"more") == len(prefix.encode())
+    assert Prefix(Purpose.TRAIN, b"d" * 32, "a").encode() == b"\2\2" + b"d" * 32 + b"\1a"
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"", Truncated),
+        (b"\2", Truncated),
+        (b"\1\1" + bytes(32) + b"\1a", UnsupportedVersion),
+        (b"\2\0" + bytes(32) + b"\1a", OutOfRange),
+        (b"\2\3" + bytes(32) + b"\1a", OutOfRange),
+        (b"\2\1" + bytes(31), Truncated),
+        (b"\2\1" + bytes(32), Truncated),
+        (b"\2\1" + bytes(32) + b"\0", WrongLength),
+        (b"\2\1" + bytes(32) + b"\2a", Truncated),
+        (b"\2\1" + bytes(32) + b"\xff" + b"a" * 255, WrongLength),
+        (b"\2\1" + bytes(32) + b"\1\xff", WrongType),
+    ],
+)
+def test_what_is_no_prefix_has_its_own_error(data, error):
+    report.prefix_size(data)
+    with pytest.raises(error) as raised:
+        report.decode_prefix(data)
+    assert type(raised.value) is error
+
+
+def test_a_report_of_another_size_or_with_one_key_twice_is_refused():
+    under = layout()
+    [made] = to_train(under, [5])
+    for data in (made[:-1], made + b"\0", b""):
+        with pytest.raises(WrongLength, match="all have"):
+            under.head(data)
+    first = len(under.prefix) + HEAD_BYTES
+    second = first + under.part_size(0) - HEAD_BYTES
+    with pytest.raises(DuplicateKey, match="two shares"):
+        under.head(made[:second] + made[first : first + 16] + made[second + 16 :])
 
 
 def test_two_helpers_with_one_key_or_name_are_refused():
-    key, other = KEYS[0].sealing, KEYS[1].sealing
-    for recipients in (
-        (Recipient("a", key), Recipient("b", key)),
-        (Recipient("a", key), Recipient("a", other)),
-    ):
+    under, (key, other) = layout(), (each.sealing for each in KEYS[:2])
+    for changed, keys in ((under, (key, key)), (replace(under, helpers=("a", "a")), (key, other))):
         with pytest.raises(NotDeclared, match="two shares"):
-            Envelope("ads.example", Purpose.TRAIN, bytes(32), recipients, 96)
-
-
-def test_features_that_are_not_bytes_are_refused():
-    with pytest.raises(NotDeclared, match="uint8"):
-        batch.train_columns("tag", np.array([[1, 2, 3]]), [np.array([[0, 1]])])
-    with pytest.raises(NotDeclared, match="differ in length"):
-        batch.train_columns("tag", np.zeros((2, 3), np.uint8), [np.array([[0, 1]])])
-
-
-MEASURE = Measure(("campaign", "city"), (Value("euros", 0, 9), Value("visits", 0, 1)))
-
-
-@pytest.mark.parametrize(
-    "shown",
-    [
-        AggregateColumns({"campaign": 1}, ("euros", "visits")),
-        AggregateColumns({"campaign": 1, "town": 2}, ("euros", "visits")),
-        AggregateColumns({"campaign": 1, "city": 2}, ("visits", "euros")),
-        AggregateColumns({"campaign": 1, "city": 2}, ("euros",)),
-        TrainColumns("tag", b"", ((0, 1),)),
-    ],
-)
-def test_measured_records_of_another_shape_are_refused(shown):
-    shape = Shape(MEASURE)
-    shape.check(AggregateColumns({"city": 2, "campaign": 1}, ("euros", "visits")))
-    with pytest.raises(NotAsDeclared):
-        shape.check(shown)
-
-
-def test_what_cannot_be_sealed_is_refused_by_the_browser():
-    bad: dict[Any, type[Exception]] = {"x" * 65: WrongLength, 2**63: OutOfRange, 1.5: WrongType}
-    for key, error in bad.items():
-        with pytest.raises(error):
-            batch.aggregate_columns(Measure(("city",), ()), [[key]], 1)
-    with pytest.raises(NotDeclared, match="fewer candidates"):
-        payload.size([Model("tag", 1, (LabelSpace.integers(0, 65_535),))])
+            Envelope(changed, keys)
+    with pytest.raises(NotDeclared, match="1 keys for 2 helpers"):
+        Envelope(under, (key,))
 
 
 def test_columns_secrets_and_hours_must_be_as_many():
+    shown = np.zeros((1, columns.width(MODEL)), np.uint8)
     with pytest.raises(NotDeclared, match="differ in number"):
-        batch.seal(envelope(MODEL, Purpose.TRAIN), [b""], np.zeros((2, 4), np.int64), [0], RNG)
+        batch.seal(envelope(layout()), 0, shown, np.zeros((2, 4), np.int64), [0], RNG)
 
 
-def test_the_column_hash_is_salted_and_bound_to_the_purpose():
-    digests = {
-        columns.digest(b"columns", salt, purpose) for salt in (bytes(16), b"s" * 16) for purpose in Purpose
-    }
-    assert len(digests) == 4
+def test_everything_public_is_bound():
+    under, key_id = layout(), KEYS[0].key_id
+    others = [
+        (replace(under, origin="bds.example"), 0, key_id),
+        (replace(under, parameters=b"e" * 32), 0, key_id),
+        (replace(under, helpers=("h0", "h0")), 1, key_id),
+        (replace(under, helpers=("h9", "h1")), 0, key_id),
+        (replace(under, declared=(MEASURE,)), 0, key_id),
+        (under, 0, KEYS[1].key_id),
+        (under, 0, key_id),
+    ]
+    assert len({under.info(place, key) for under, place, key in others}) == len(others)
+    assert under.info(0, key_id).endswith(under.prefix)
 
 
-@pytest.mark.parametrize(
-    "shown",
-    [
-        TrainColumns("gat", bytes(3), ((0, 1, 2, 3),)),
-        TrainColumns("tag", bytes(2), ((0, 1, 2, 3),)),
-        TrainColumns("tag", bytes(3), ((0, 1, 2),)),
-        TrainColumns("tag", bytes(3), ((1, 2, 3, 4),)),
-        TrainColumns("tag", bytes(3), ((0, 1, 2, 301),)),
-        TrainColumns("tag", bytes(3), ((0, 1, 2, 3), (0, 1))),
-        AggregateColumns({}, ()),
-    ],
-)
-def test_training_records_of_another_shape_are_refused(shown):
-    shape = Shape(MODEL)
-    for _ in range(2):  # the second time from memory
-        shape.check(TrainColumns("tag", bytes(3), ((-300, 300, 0, 7),)))
-        with pytest.raises(NotAsDeclared):
-            shape.check(shown)
+@pytest.mark.parametrize("declared", [MODEL, MEASURE])
+@pytest.mark.parametrize("helpers", [2, 3])
+def test_some_party_refuses_every_report_with_a_flipped_bit(declared, helpers):
+    """The ad server looks at prefix, size and key ids; each helper opens its own part of the same report."""
+    under = layout(declared, helpers=helpers)
+    made = to_train(under, [5]) if declared is MODEL else to_measure(under, [1], ["Rome"], [9])
+    [good] = made
+    layouts = ReportLayouts(under.origin, list)
+    layouts._by_prefix = {under.prefix: under}
+    openers = [opener(under, place) for place in range(helpers)]
+
+    def refusals(data: bytes) -> list[str]:
+        try:
+            found = layouts.find(data, -1)
+            found.head(data)
+        except (DecodeError, UploadRefused) as error:
+            return [type(error).__name__]
+        names = []
+        for place, each in enumerate(openers):
+            try:
+                each.open(found.parts([data], place).tobytes())
+            except (DecodeError, Refused) as error:
+                names.append(type(error).__name__)
+        return names
+
+    assert refusals(good) == []
+    for bit in range(8 * len(good)):
+        changed = bytearray(good)
+        changed[bit // 8] ^= 1 << bit % 8
+        errors = refusals(bytes(changed))
+        assert errors, f"bit {bit} can be flipped"
+        if len(under.prefix) <= bit // 8 < len(under.prefix) + HEAD_BYTES:
+            assert len(errors) == helpers, "the head is bound for every helper"
+
+
+def test_terms_are_held_to_the_second_and_to_the_hour():
+    # A report of hour h lives until h + 1 hours and its lifetime have passed, and comes some time before.
+    end = (HOUR - 24) * 3600 + 3600 + TERMS.lifetime_s - TERMS.lifetime_s // 4
+    replace(TERMS, now=end - 1).check(HOUR - 24)
+    with pytest.raises(PastLifetime):
+        replace(TERMS, now=end).check(HOUR - 24)
+    TERMS.check(HOUR + 48)
+    with pytest.raises(FromTheFuture):
+        TERMS.check(HOUR + 49)
+    month = Terms(30 * 86_400, HOUR * 3600)
+    month.check(HOUR - 29 * 24)
+    with pytest.raises(PastLifetime):
+        month.check(HOUR - 29 * 24 - 1)
+
+
+def test_the_verdict_of_a_part_is_its_error_by_name():
+    verdicts = Verdicts(4)
+    verdicts.refuse(2, PastLifetime)
+    kept = verdicts.keep(np.array([0, 1]), np.array([False, True]), FromTheFuture)
+    assert kept.tolist() == [1]
+    assert [verdicts[part] for part in range(4)] == ["FromTheFuture", None, "PastLifetime", None]
+    assert verdicts.accepted.tolist() == [False, True, False, True]
+    assert verdicts.refused == {"PastLifetime": 1, "FromTheFuture": 1}

@@ -17,8 +17,8 @@ SETTINGS = """
 k = 20
 budget = {{epsilon = 100.0, delta = 1e-3}}
 training = {{adserver = {{epsilon = 100.0, delta = 1e-3}}, coalition = {{epsilon = 100.0, delta = 1e-3}}}}
-models.audited = {{features = {features}, gradient_bound = {bound}}}
-mechanisms.train = {{kind = "gaussian", noise_floor = 0.1}}
+models.audited = {{columns = [{{kind = "bytes", count = {features}}}], gradient_bound = {bound}}}
+mechanisms.gradient = {{kind = "gaussian", noise_floor = 0.1}}
 """
 """For training a model: budgets are as large as helpers allow, since the noise is audited."""
 DELTA = 1e-5
@@ -31,22 +31,22 @@ Reports = Iterable[Sequence[bytes]]
 def audited(
     settings: str, purpose: Purpose, make: Callable[[Population], Reports], rng: Randomness
 ) -> Iterator[tuple[LocalCluster, Client]]:
-    """Start services with these settings, and seal the auditor's reports at both helpers."""
+    """Start services with these settings, and freeze the auditor's reports at both helpers."""
     with (
         tempfile.TemporaryDirectory() as folder,
         local_cluster(Path(folder), settings, rng) as scene,
-        sealed(scene, purpose, make) as client,
+        frozen(scene, purpose, make) as client,
     ):
         yield scene, client
 
 
 @contextmanager
-def sealed(scene: LocalCluster, purpose: Purpose, make: Callable[[Population], Reports]) -> Iterator[Client]:
-    """Seal the auditor's own reports at every helper; yields the client that may query them."""
+def frozen(scene: LocalCluster, purpose: Purpose, make: Callable[[Population], Reports]) -> Iterator[Client]:
+    """Freeze the auditor's own reports at every helper; yields the client that may query them."""
     document = scene.document
-    seen = SystemClock().now() - document.attribution_window_s - document.delay.most_s - 3600
-    made = make(Population(document, scene.recipients(), seen, scene.rng))
+    seen = SystemClock().now() - document.attribution_window_s - document.delay.max_s - 3600
+    made = make(Population(document, scene.sealing_keys(), seen, scene.rng))
     scene.upload(batch[start : start + _UPLOAD] for batch in made for start in range(0, len(batch), _UPLOAD))
     with scene.client() as client:
-        scene.seal(client, {purpose: TAG})
+        scene.freeze(client, {purpose: TAG})
         yield client

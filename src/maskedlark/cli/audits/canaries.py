@@ -28,7 +28,7 @@ _SETTINGS = """
 keys = ["canary"]
 k = 1
 budget = {{epsilon = {budget}, delta = {delta}}}
-mechanisms = {{aggregate = {{kind = "{kind}", noise_floor = 0.1}}}}
+mechanisms = {{sums = {{kind = "{kind}", noise_floor = 0.1}}}}
 values = {{euros = [0, 100]}}
 """
 Floats = NDArray[np.float64]

@@ -25,7 +25,8 @@ def run(users: int, helpers: int, rng: Randomness) -> list[Finding]:
     """The advantages over guessing."""
     labels = rng.below(2, users)
     features = np.frombuffer(rng.bytes(_FEATURES * users), np.uint8).reshape(users, _FEATURES)
-    with Workflow.declared(f"models.{_TAG} = {{features = {_FEATURES}}}", helpers, SystemClock(), rng) as way:
+    settings = f'models.{_TAG}.columns = [{{kind = "bytes", count = {_FEATURES}}}]'
+    with Workflow.declared(settings, helpers, SystemClock(), rng) as way:
         way.make_training_dataset(_TAG, _TAG, features, [labels])
         views = way.views[_TAG]
     # Browsers report in a random order, so the truth is taken from the sum of all shares.

@@ -60,7 +60,7 @@ def run_session(
 ) -> FinishedSession:
     """Run a session with the same weights in every step. Run by an ad server that may be dishonest."""
     network, clip = asked.network, asked.clipping
-    document, digests = client.sealed_to_train(None)
+    document, digests = client.frozen_to_train(None)
     request = SessionRequest(
         id=client.new_id(),
         datasets=tuple(digest.hex() for digest in digests),
@@ -100,7 +100,7 @@ def run(count: int, rate: float, steps: int, noise: float, rng: Randomness) -> F
         asked = GradientSteps(TAG, network, clipping(scene.document))
         ran = run_session(client, asked, zeros, Sampling(kind="poisson", rate=rate), steps, noise)
         told, drawn = _told(scene, ran, asked)
-    opened = ran.receipts["helper-1"].course
+    opened = ran.receipts["helper-1"].session_charge
     assert opened is not None, "a session with noise has a course"
     # Label 1 moves a gradient down.
     sums, told = -ran.sums / (2 * BOUND), -told / (2 * BOUND)

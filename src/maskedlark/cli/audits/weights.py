@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from maskedlark.audit import crafted_weights
 from maskedlark.audit.attacks import Advantage, advantage
-from maskedlark.audit.canaries import most_advantage
+from maskedlark.audit.canaries import max_advantage
 from maskedlark.audit.crafted_weights import Crafted
 from maskedlark.cli.audits.auditor import DELTA, SETTINGS, TAG, audited
 from maskedlark.cli.audits.findings import DEVIATIONS, Finding
@@ -44,7 +44,7 @@ def run(records: int, targets: int, epsilon: float, steps: int, rng: Randomness)
     noisy = _read(crafted, ran.sums.sum(axis=0), labels)
     control, attack = f"weights that fire on {targets} records", f"the same, {steps} steps of ε = {epsilon:g}"
     chance = DEVIATIONS * noisy.error
-    allowed = most_advantage(noise, 1.0, steps) + chance
+    allowed = max_advantage(noise, 1.0, steps) + chance
     return [
         Finding(control, "against a sum without noise", bare.value, None, 0.9),
         # May be negative by chance: the control shows that the attack is not blind.

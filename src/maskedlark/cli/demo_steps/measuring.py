@@ -70,13 +70,13 @@ def _chain(receipts: list[Receipt]) -> tuple[Charged, ...]:
 
 def _what(receipt: Receipt) -> str:
     match receipt:
-        case kinds.SealedReceipt():
-            return f"{receipt.records} records sealed, to {receipt.purpose}"
+        case kinds.FrozenReceipt():
+            return f"{receipt.records} records frozen, to {receipt.purpose}"
         case kinds.ReleaseReceipt():
-            return f"{receipt.function} answered with {receipt.released.mechanism.capitalize()} noise"
+            return f"{receipt.function} answered with {receipt.charge.mechanism.capitalize()} noise"
         case kinds.OpenedReceipt():
             return f"{receipt.steps} training steps reserved"
         case kinds.ClosedReceipt():
-            return f"training closed after {receipt.used} steps"
+            return f"training closed after {receipt.used_steps} steps"
         case _:
             return "receipts lost"

@@ -23,7 +23,9 @@ from maskedlark.features import Encoder
 from maskedlark.helper.keyring import Keyring
 from maskedlark.simulate.cluster import LocalCluster
 from maskedlark.storage.engine import open_database
-from maskedlark.wire.report import Opener
+from maskedlark.wire.acceptance import Terms
+from maskedlark.wire.hpke import KEY_ID_BYTES
+from maskedlark.wire.report import HEAD_BYTES, Opener
 from maskedlark.workflow import View, open_reports
 
 Views = tuple[View, ...]
@@ -36,9 +38,9 @@ def opened(scene: LocalCluster, declared: Measure | Model) -> Views:
     with closing(open_database(f"sqlite:///{scene.folder / 'reports.sqlite'}")) as database:
         selection = Selection(declared.purpose, scene.document.digest, 0, now + 1)
         stored = [each.data for each in Reports(database, SystemClock()).read(selection)]
-    size = scene.document.payload_size(declared.purpose)
+    layout, terms = scene.document.layout(declared.purpose), Terms(scene.document.report_lifetime_s, now)
     openers = [
-        Opener(each.name, place, Keyring(each.folder / "keys", each.name).opening_keys(now), declared, size)
+        Opener(layout, place, Keyring(each.folder / "keys", each.name).opening_keys(now), terms)
         for place, each in enumerate(scene.helpers)
     ]
     return open_reports(openers, stored)
@@ -84,12 +86,13 @@ def _held(
     shares = np.stack([view.shares[:, column] for view in views])
     totals = field.to_signed(field.total(shares))
     place = int(np.argmax(candidates & (totals == value)))
-    stored, total = views[0].opener.address(views[0].parts[place]), int(totals[place])
+    total, part = int(totals[place]), views[0].parts[place].tobytes()
+    stored = part[HEAD_BYTES + KEY_ID_BYTES :]
     known = Held((str(total),), f"{total % field.P:016x}")
-    sealed = (f"{stored.sealed[:6].hex()}…", f"{len(stored.sealed)} sealed bytes")
+    sealed = (f"{stored[:6].hex()}…", f"{len(stored)} sealed bytes")
     digits = [f"{int(share):016x}" for share in shares[:, place]]
-    masked = (Held(sealed, stored.sealed[:8].hex()), *(Held((each,), each) for each in digits))
-    return stored.public.id.hex()[:8], (known, *masked, known)
+    masked = (Held(sealed, stored[:8].hex()), *(Held((each,), each) for each in digits))
+    return part[:4].hex(), (known, *masked, known)
 
 
 def attack(console: Screen, trained: Views) -> tuple[Attack, ...]:

@@ -27,7 +27,7 @@ DATASETS = {Purpose.AGGREGATE: "demo", Purpose.TRAIN: "demo-training"}
 def settings(encoder: Encoder) -> str:
     """The TOML of `maskedlark parameters draft`: campaigns to measure, and a model to train."""
     decoys = [f'{{keys = {{campaign = "{name}"}}}}' for name in CAMPAIGNS[:-1]]
-    decoys += [f'{{tag = "{MODEL}", features = "{row.tobytes().hex()}"}}' for row in made_up(encoder)]
+    decoys += [f'{{tag = "{MODEL}", columns = "{row.tobytes().hex()}"}}' for row in made_up(encoder)]
     return f"""
 keys = ["campaign"]
 fake_rate = 0.2
@@ -36,12 +36,13 @@ training.adserver = {{epsilon = 4.0, delta = {2 * DELTA}}}
 training.coalition = {{epsilon = 8.0, delta = {2 * DELTA}}}
 decoys = [{", ".join(decoys)}]
 values = {{bought = [0, 1], euros = [0, 200]}}
-models.{MODEL} = {{features = {len(encoder)}}}
+models.{MODEL}.columns = [{{kind = "bytes", count = {len(encoder)}}}]
+models.{MODEL}.encoder = "{encoder.digest.hex()}"
 """
 
 
 def run(console: Screen, scene: LocalCluster, client: Client, crowd: People, encoder: Encoder) -> Sent:
-    """Upload everyone's reports to the ad server; then seal a dataset per purpose at every helper."""
+    """Upload everyone's reports to the ad server; then freeze a dataset per purpose at every helper."""
     document = scene.document
     names = ", ".join(helper.name for helper in document.helpers)
     console.say(f"""The parameter service publishes what [bold]{scene.origin}[/] declares (version
@@ -52,11 +53,11 @@ def run(console: Screen, scene: LocalCluster, client: Client, crowd: People, enc
     console.say(f"""Browsers waited, faked, split and sealed; the ad server took [bold]{sent} reports[/] over
         HTTP in {time.perf_counter() - start:.0f} s. It cannot read one of them.""")
     start = time.perf_counter()
-    sealed = scene.seal(client, DATASETS)
-    records = " and ".join(f"{each.records} to {purpose}" for purpose, each in sealed.items())
-    console.say(f"""Every helper opened its part of all reports, fakes among them, and sealed the same two
+    frozen = scene.freeze(client, DATASETS)
+    records = " and ".join(f"{each.records} to {purpose}" for purpose, each in frozen.items())
+    console.say(f"""Every helper opened its part of all reports, fakes among them, and froze the same two
         datasets: [bold]{records}[/], in {time.perf_counter() - start:.0f} s.""")
-    return Sent(sent, *(each.records or 0 for each in sealed.values()))
+    return Sent(sent, *(each.records or 0 for each in frozen.values()))
 
 
 def _report(scene: LocalCluster, crowd: People, encoder: Encoder) -> int:
@@ -65,7 +66,7 @@ def _report(scene: LocalCluster, crowd: People, encoder: Encoder) -> int:
     others = crowd.without(buyer)
     seen = SystemClock().now() - 8 * DAY_S - 3600
     with processes(2) as pool:
-        population = Population(scene.document, scene.recipients(), seen, scene.rng, pool, progress=True)
+        population = Population(scene.document, scene.sealing_keys(), seen, scene.rng, pool, progress=True)
         sent += scene.upload(population.measure([others.campaign.tolist()], [others.bought, others.euros]))
         return sent + scene.upload(population.train(MODEL, encoder.encode(others.known), [others.bought]))
 
@@ -75,8 +76,8 @@ def _one_browser(scene: LocalCluster, crowd: People, person: int, encoder: Encod
     clock = FixedClock(SystemClock().now() - 9 * DAY_S)
     document = scene.document
     trusted = tuple(helper.identity for helper in document.helpers)
-    most, most_coalition = (Budget(epsilon=each, delta=document.budget.delta) for each in (10, 100))
-    policy = Policy(trusted_helpers=trusted, most=most, most_coalition=most_coalition)
+    max_budget, max_coalition = (Budget(epsilon=each, delta=document.budget.delta) for each in (10, 100))
+    policy = Policy(trusted_helpers=trusted, max_budget=max_budget, max_coalition=max_coalition)
     path = scene.folder / "browser.sqlite"
     with closing(Store(path)) as store:
         browser = Browser(store, scene.parameters, policy, clock, scene.rng)

@@ -120,7 +120,7 @@ def _points(plan: TrainingPlan, course: QualityByStep) -> tuple[Point, ...]:
 
 
 def _costs(plan: TrainingPlan, steps: int) -> tuple[float, float]:
-    whole = plan.course
+    whole = plan.session_charge
     assert whole is not None, "the demo declares no randomised labels"
     least = announced(whole.mechanism, whole.noise, whole.rate, steps, whole.delta)
     shorter = replace(whole, steps=steps, batches=least)

@@ -51,7 +51,7 @@ RECEIPTS = Receipts(
     8.0,
     2e-5,
     (
-        Charged(1, "3600 records sealed, to aggregate", 0.0, 0.0, 0.0, 0.0),
+        Charged(1, "3600 records frozen, to aggregate", 0.0, 0.0, 0.0, 0.0),
         Charged(2, "sums answered with Laplace noise", 1.33, 1.33, 1.33, 1.33),
         Charged(3, "40 training steps reserved", 2.0, 4.17, 3.33, 5.5),
     ),
