@@ -5,7 +5,7 @@ to learn from. A figure on ours fails beyond 5 standard deviations of a blind gu
 million. The same observer tells converters apart when a browser reports conversions at once.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -15,10 +15,9 @@ from maskedlark.audit import attacks
 from maskedlark.browser import Kind
 from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness
-from maskedlark.wire import report
-from maskedlark.wire.report import Opener
-from tests.unit.browser.cases import DAY, OPENING, START, Set
+from tests.unit.browser.cases import DAY, START, Set, openers
 
 DEVIATIONS = 5
 A_BROWSER = 100
@@ -83,18 +82,19 @@ def watched(sources: int, kind: type[Watched]) -> tuple[NDArray[np.float64], NDA
         fakes = [each for each in scene.seen if each[0] is None]
         for number in range(1, A_BROWSER + 1):
             mine = [(place, each) for place, each in enumerate(scene.seen) if each[0] == number]
-            rows.append(_row(mine, len(fakes)))
+            rows.append(_row(mine, len(fakes), scene.document))
         scene.store.close()
     return np.array(rows, np.float64), np.concatenate(truth)
 
 
-def _row(mine: list[tuple[int, Note]], fakes: int) -> list[float]:
+def _row(mine: list[tuple[int, Note]], fakes: int, document: Document) -> list[float]:
     row: list[float] = [len(mine), fakes]
+    layouts = {purpose: document.layout(purpose) for purpose in Purpose}
     for wanted in Purpose:
         for place, (_, purpose, at, data) in mine:
             if purpose is wanted:
-                public = report.decode_public(report.decode(data).public)
-                row += [place, at - START, at % DAY, len(data), public.hour, *public.id, *public.column_hash]
+                head = layouts[purpose].head(data)
+                row += [place, at - START, at % DAY, len(data), head.hour, *head.id, *head.column_hash]
     return row
 
 
@@ -121,42 +121,64 @@ def test_the_observer_sees_a_browser_that_reports_at_once():
     assert all(found.value > 0.9 for found in attacks.learn(rows, truth).values())
 
 
-@pytest.mark.parametrize("place", [0, 1])
-def test_one_helper_cannot_tell_fakes_from_real_records_like_the_decoys(place):
-    rows: dict[Purpose, list[NDArray[np.float64]]] = {purpose: [] for purpose in Purpose}
-    fake: dict[Purpose, list[bool]] = {purpose: [] for purpose in Purpose}
+class Seen(NamedTuple):
+    """What both helpers see of reports for one purpose, in the same order, and which are fakes."""
+
+    rows: tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]]
+    fake: list[bool]
+
+
+@pytest.fixture(scope="module")
+def like_the_decoys() -> dict[Purpose, Seen]:
+    found = {purpose: Seen(([], []), []) for purpose in Purpose}
     for browser in range(12):
         scene = Watched(rng=FixedRandomness(b"fakes %d" % browser), fake_rate=1.0, **_only_clicks())
         live(scene, FixedRandomness(b"life %d" % browser))
         scene.run_to_the_end()
         for source, purpose, _, data in scene.seen:
-            rows[purpose].append(_helper_row(scene, data, purpose, place))
-            fake[purpose].append(source is None)
+            for place, rows in enumerate(found[purpose].rows):
+                rows.append(_helper_row(scene, data, purpose, place))
+            found[purpose].fake.append(source is None)
         scene.store.close()
-    for purpose in Purpose:
-        assert 0.4 < np.mean(fake[purpose]) < 0.6
-        shuffled = np.argsort(FixedRandomness(b"shuffle").below(1 << 60, len(fake[purpose])))
-        found = attacks.learn(np.array(rows[purpose])[shuffled], np.array(fake[purpose])[shuffled])
+    return found
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_one_helper_cannot_tell_fakes_from_real_records_like_the_decoys(place, like_the_decoys):
+    for purpose, seen in like_the_decoys.items():
+        fake = np.array(seen.fake)
+        assert 0.4 < np.mean(fake) < 0.6
+        shuffled = np.argsort(FixedRandomness(b"shuffle").below(1 << 60, len(fake)))
+        found = attacks.learn(np.array(seen.rows[place])[shuffled], fake[shuffled])
         for name, each in found.items():
             assert abs(each.deviations) < DEVIATIONS, (purpose, name, str(each))
 
 
 def _only_clicks() -> dict[str, Any]:
-    model = {"tag": "clicks", "features": 4, "labels": [{"kind": "binary"}], "gradient_bound": 1.0}
-    decoys = [{"keys": {"campaign": "spring", "place": 7}}, {"tag": "clicks", "features": "00ff80aa"}]
+    model = {
+        "tag": "clicks",
+        "columns": [{"kind": "bytes", "count": 4}],
+        "labels": [{"kind": "binary"}],
+        "gradient_bound": 1.0,
+    }
+    decoys = [{"keys": {"campaign": "spring", "place": 7}}, {"tag": "clicks", "columns": "00ff80aa"}]
     return {"models": [model], "decoys": decoys}
 
 
 def _helper_row(scene: Set, data: bytes, purpose: Purpose, place: int) -> NDArray[np.float64]:
     document = scene.document
     declared = document.measure if purpose is Purpose.AGGREGATE else document.declared_models["clicks"]
-    key = OPENING[place]
-    opener = Opener(f"helper-{place}", place, {key.key_id: key}, declared, document.payload_size(purpose))
-    part = report.decode(data).part(place)
-    plain = opener.address(part).open()
-    public, payload = opener.open(part)
-    ids = sharing.byte_rows(public.id, 16)
-    share = sharing.recover([payload.secret], ids, purpose, place, declared.secrets())
+    opener = openers(document, purpose)[place]
+    part = document.layout(purpose).parts([data], place).tobytes()
+    head, plain = opener.unseal(part)
+    secret = opener.open(part)[1].secret
+    share = sharing.recover(
+        sharing.byte_rows(secret, len(secret)),
+        sharing.byte_rows(head.id, 16),
+        purpose,
+        place,
+        declared.secrets(),
+    )
     return np.concatenate(
         [[len(part)], np.frombuffer(plain, np.uint8), attacks.bits(field.to_bytes(share), 1)[0]]
     )
