@@ -6,6 +6,7 @@ the moment at which it should have been sent. The highest rate is searched for w
 """
 
 import asyncio
+import os
 import random
 import sqlite3
 import statistics
@@ -65,7 +66,7 @@ def measure(progress: Callable[[str], None]) -> dict[str, object]:
         tempfile.TemporaryDirectory() as folder,
         processes(2) as makers,
         ProcessPoolExecutor(1, get_context("spawn")) as browsers,
-        local_cluster(Path(folder), SETTINGS, rng) as made,
+        local_cluster(Path(folder), SETTINGS, rng, workers=os.cpu_count()) as made,
     ):
         load = _Load(made, makers, browsers, progress)
         load.step(FIRST_RATE, 1.0)  # Everything had to warm up.

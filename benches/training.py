@@ -133,7 +133,7 @@ def race(name: str, case: Case, progress: Callable[[str], None], rounds: int = R
     features, labels = _data(name, case)
     with (
         tempfile.TemporaryDirectory() as folder,
-        local_cluster(Path(folder), declared(case.sizes), SystemRandomness()) as made,
+        local_cluster(Path(folder), declared(case.sizes), SystemRandomness(), workers=os.cpu_count()) as made,
         made.client() as client,
     ):
         traffic = _Traffic(client)

@@ -1,5 +1,8 @@
 """Fixtures that every test may name, and settings that hold for all."""
 
+import gc
+from collections.abc import Generator
+
 import pytest
 from hypothesis import settings
 
@@ -12,32 +15,52 @@ settings.register_profile("maskedlark", deadline=None)
 settings.load_profile("maskedlark")
 
 LONGEST = (
-    (
-        "integration/test_tutorial.py",
-        "integration/test_measuring.py",
-        "integration/test_training.py",
-        "property/test_exact_twin.py",
-        "simulation/test_schedules.py",
-    ),
-    (
-        "integration/test_demo_page.py",
-        "integration/test_train_in_memory.py",
-        "statistical/test_training_audit.py",
-        "fuzz/test_endpoints.py",
-        "simulation/test_kills.py",
-    ),
+    *("integration/test_tutorial.py", "integration/test_demo_page.py"),
+    *("property/test_exact_twin.py", "integration/test_train_in_memory.py"),
+    *("fuzz/test_endpoints.py", "simulation/test_kills.py"),
+    *("statistical/test_canaries.py", "statistical/test_answers.py"),
+    *("statistical/test_attacks.py", "statistical/test_observer.py"),
+    *("integration/test_training.py", "unit/web/test_serving.py"),
+    *("simulation/test_planted.py", "integration/test_backup.py"),
+    *("unit/dp/test_session_charge.py", "integration/test_secrets.py"),
+    *("integration/test_measuring.py", "integration/test_budget.py"),
+    *("integration/test_function.py", "integration/test_hostile.py"),
+    *("unit/training/test_training.py", "statistical/test_training_audit.py"),
 )
-"""Modules whose single tests take longest: were they last, one process would wait for the other."""
+"""Modules of which a test, or all together, took five seconds or more, longest first (`--durations=120`)."""
+APART = "simulation/test_schedules.py"
+"""Its tests have nothing in common, and are a third of the long run."""
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported and collected stays to the end: it is never looked through for what is left over.
+
+    What tests leave is looked for less often than is usual: they leave little, and looking took a tenth.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(20_000)
+        gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest come first, in each half: of two processes, each begins with one."""
-    first, second = ([item for item in items if _module(item).endswith(names)] for names in LONGEST)
-    long = {*first, *second}
-    others = [item for item in items if item not in long]
+    """Of what was selected, the longest come first in each half: each of two processes begins with one half.
+
+    Who has ended takes tests from the end of the other's, but never the last two: those should be short.
+    """
+    modules: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        modules.setdefault(item.nodeid.split("::")[0].removeprefix("tests/"), []).append(item)
+    long = [modules.pop(name, []) for name in LONGEST]
+    apart = modules.pop(APART, [])
+    first, second = (
+        [item for module in long[place::2] for item in module] + apart[place::2] for place in (0, 1)
+    )
+    others = [item for module in modules.values() for item in module]
     middle = max(0, len(items) // 2 - len(first))
     items[:] = [*first, *others[:middle], *second, *others[middle:]]
-
-
-def _module(item: pytest.Item) -> str:
-    return item.nodeid.split("::")[0]

@@ -127,9 +127,9 @@ def collected() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.enable()
         _let_go()
         gc.collect()
+        gc.enable()
 
 
 @cache

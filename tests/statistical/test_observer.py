@@ -5,7 +5,7 @@ to learn from. A figure on ours fails beyond 5 standard deviations of a blind gu
 million. The same observer tells converters apart when a browser reports conversions at once.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -121,22 +121,35 @@ def test_the_observer_sees_a_browser_that_reports_at_once():
     assert all(found.value > 0.9 for found in attacks.learn(rows, truth).values())
 
 
-@pytest.mark.parametrize("place", [0, 1])
-def test_one_helper_cannot_tell_fakes_from_real_records_like_the_decoys(place):
-    rows: dict[Purpose, list[NDArray[np.float64]]] = {purpose: [] for purpose in Purpose}
-    fake: dict[Purpose, list[bool]] = {purpose: [] for purpose in Purpose}
+class Seen(NamedTuple):
+    """What both helpers see of reports for one purpose, in the same order, and which are fakes."""
+
+    rows: tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]]
+    fake: list[bool]
+
+
+@pytest.fixture(scope="module")
+def like_the_decoys() -> dict[Purpose, Seen]:
+    found = {purpose: Seen(([], []), []) for purpose in Purpose}
     for browser in range(12):
         scene = Watched(rng=FixedRandomness(b"fakes %d" % browser), fake_rate=1.0, **_only_clicks())
         live(scene, FixedRandomness(b"life %d" % browser))
         scene.run_to_the_end()
         for source, purpose, _, data in scene.seen:
-            rows[purpose].append(_helper_row(scene, data, purpose, place))
-            fake[purpose].append(source is None)
+            for place, rows in enumerate(found[purpose].rows):
+                rows.append(_helper_row(scene, data, purpose, place))
+            found[purpose].fake.append(source is None)
         scene.store.close()
-    for purpose in Purpose:
-        assert 0.4 < np.mean(fake[purpose]) < 0.6
-        shuffled = np.argsort(FixedRandomness(b"shuffle").below(1 << 60, len(fake[purpose])))
-        found = attacks.learn(np.array(rows[purpose])[shuffled], np.array(fake[purpose])[shuffled])
+    return found
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_one_helper_cannot_tell_fakes_from_real_records_like_the_decoys(place, like_the_decoys):
+    for purpose, seen in like_the_decoys.items():
+        fake = np.array(seen.fake)
+        assert 0.4 < np.mean(fake) < 0.6
+        shuffled = np.argsort(FixedRandomness(b"shuffle").below(1 << 60, len(fake)))
+        found = attacks.learn(np.array(seen.rows[place])[shuffled], fake[shuffled])
         for name, each in found.items():
             assert abs(each.deviations) < DEVIATIONS, (purpose, name, str(each))
 

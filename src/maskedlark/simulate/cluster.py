@@ -4,6 +4,7 @@ In production the helpers run on separate machines, and nobody holds all of thes
 """
 
 import json
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -190,13 +191,16 @@ def local_cluster(
     others: Sequence[str] = (),
     log_level: str = "WARNING",
     serving: str = "",
+    workers: int | None = None,
 ) -> Iterator[LocalCluster]:
     """Make keys, start every service and publish; stop the services at the end.
 
     `settings` is the TOML of `maskedlark parameters draft`, without origin and helpers; `others` are further
     origins known to all services, without documents. `serving` is the `[serving]` table of every service.
-    Services log to standard error. A folder that was used before is reused with its contents.
+    Helpers share the processors, unless told how many `workers` each has. Services log to standard error.
+    A folder that was used before is reused with its contents.
     """
+    workers = workers or max(1, (os.cpu_count() or 1) // helpers)
     names = [f"helper-{place}" for place in range(helpers)]
     ports = _ports(folder, ["parameters", "adserver", *names])
 
@@ -223,7 +227,8 @@ def local_cluster(
             folder, ORIGIN, origins, requests, service, service_key, adserver, running, parameters, http, rng
         )
         made.draft(settings, ORIGIN)  # Invalid settings are refused before anything starts.
-        _write_configs(made, database or "sqlite:///reports.sqlite", helper_settings, serving)
+        of_helpers = f"workers = {workers}\n{helper_settings}"
+        _write_configs(made, database or "sqlite:///reports.sqlite", of_helpers, serving)
         stack.enter_context(service)
         stack.enter_context(adserver)
         for each in running:

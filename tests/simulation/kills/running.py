@@ -34,14 +34,16 @@ def playing(
     folder: Path, helpers: int, workers: int, database: str | None = None
 ) -> Iterator[tuple[Play, Invariants]]:
     """A stage, helpers of which know the sums that wait, and many small chunks."""
-    settings = f'functions = ["tests.simulation.kills.held"]\nworkers = {workers}\n'
+    settings = 'functions = ["tests.simulation.kills.held"]\n'
     holding = folder / "holding"
     holding.mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[3]), prepend=os.pathsep)
         patch.setenv(HOLDING, str(holding))
         patch.setattr("maskedlark.adserver.datasets.PARTS", CHUNK)
-        with local_cluster(folder, SETTINGS, SystemRandomness(), helpers, database, settings) as made:
+        with local_cluster(
+            folder, SETTINGS, SystemRandomness(), helpers, database, settings, workers=workers
+        ) as made:
             play = Play(made, SETTINGS, holding)
             try:
                 yield play, _watching(play)

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -50,9 +51,11 @@ def calls(path: Path) -> Iterator[str]:
                 yield f".{attribute}"
 
 
-CALLS = {str(path.relative_to(SOURCE)): set(calls(path)) for path in SOURCE.rglob("*.py")}
+@cache
+def all_calls() -> dict[str, set[str]]:
+    return {str(path.relative_to(SOURCE)): set(calls(path)) for path in SOURCE.rglob("*.py")}
 
 
 @pytest.mark.parametrize("called", ALLOWED)
 def test_only_the_pipeline_calls(called):
-    assert {path for path, names in CALLS.items() if called in names} == ALLOWED[called]
+    assert {path for path, names in all_calls().items() if called in names} == ALLOWED[called]
