@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from vectors import FOLDER, bad, good, local_noise, written
+from vectors import FOLDER, bad, good, local_noise, signed, written
 from vectors.good import Vectors
 
 FILES: dict[str, Callable[[], Vectors]] = {
@@ -15,6 +15,7 @@ FILES: dict[str, Callable[[], Vectors]] = {
     "layouts": good.layouts,
     "reports": good.reports,
     "uploads": good.uploaded,
+    "documents": signed.good,
     "keys": good.keys,
     "bad": bad.vectors,
 }

@@ -107,7 +107,13 @@ def _numbers(elements: Sequence[int] | np.ndarray) -> list[str]:
 def quantisation() -> Vectors:
     """Real labels and the bytes drawn for them: eight for the bucket, then eight for the integer or more."""
     spread = [
-        (low, high, buckets, low + (high - low) * step / 8, Recording(f"quantise {low} {high} {buckets} {step}"))
+        (
+            low,
+            high,
+            buckets,
+            low + (high - low) * step / 8,
+            Recording(f"quantise {low} {high} {buckets} {step}"),
+        )
         for low, high, buckets in ((0, 10, 4), (-3, 9, 8), (0, 1000, 3))
         for step in range(9)
     ]

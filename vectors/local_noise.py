@@ -26,7 +26,14 @@ def noise() -> Vectors:
 
 
 def _noise() -> Iterator[dict[str, Any]]:
-    for epsilon, sensitivity in ((1.0, 255.0), (2.0, 16.0), (0.1, 1.0), (8.0, 2.5), (1e-6, 255.0), (1e6, 1.0)):
+    for epsilon, sensitivity in (
+        (1.0, 255.0),
+        (2.0, 16.0),
+        (0.1, 1.0),
+        (8.0, 2.5),
+        (1e-6, 255.0),
+        (1e6, 1.0),
+    ):
         given = FeatureNoise(epsilon, sensitivity)
         yield _noised("at random", given, "0001407f80c0feff", [])
     for epsilon, sensitivity in ((2.0, 16.0), (0.1, 1.0)):
