@@ -7,6 +7,7 @@ from vectors.good import Vectors
 
 FILES: dict[str, Callable[[], Vectors]] = {
     "shares": good.shares,
+    "labels": good.labels,
     "quantisation": good.quantisation,
     "noise": local_noise.noise,
     "response": local_noise.response,

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from maskedlark.browser.reports import noised
+from maskedlark.browser.reports import bounded, label_of, noised
+from maskedlark.browser.sources import Kind, Source
 from maskedlark.core import field, sharing
 from maskedlark.core.candidates import ALL, CandidatePolicy, Pair, Sample
 from maskedlark.core.declared import Bag, Bytes, Category, Column, Model
@@ -27,7 +28,7 @@ from maskedlark.wire.hpke import OpeningKey, SealingKey
 from maskedlark.wire.keys import KeyConfiguration, PublishedKey
 from maskedlark.wire.report import Opener, ReportLayout
 from tests.twins import hpke
-from vectors.documents import documents, helper_names, identity
+from vectors.documents import documents, helper_names, identity, labelled
 
 Vectors = list[dict[str, Any]]
 HOUR = 498_456
@@ -127,6 +128,32 @@ def _quantised(low: int, high: int, buckets: int, label: float, rng: Recording) 
     quantised = int(space.quantise([label], rng)[0])
     given = {"low": low, "high": high, "buckets": buckets, "space": space.values, "label": label}
     return {**given, "quantised": quantised, "drawn": rng.drawn.hex()}
+
+
+def labels() -> Vectors:
+    """What a source's conversions add up to, as cut values and as labels before quantising."""
+    document = labelled()
+    vectors = []
+    for values, conversions in (
+        ({}, 0),
+        ({}, 1),
+        ({"purchase": 60, "profit": -7, "other": 9}, 1),
+        ({"purchase": 3, "profit": 4}, 2),
+        ({"purchase": -1, "profit": -1000}, 3),
+    ):
+        source = Source(0, "", b"", Kind.CLICK, "", {}, {}, 0, 1, conversions, values)
+        cut, declared = bounded(document, source), document.models[0].labels
+        vectors.append(
+            {
+                "values": [value.model_dump() for value in document.values],
+                "labels": [label.model_dump() for label in declared],
+                "conversions": conversions,
+                "attributed": values,
+                "cut": list(cut.values()),
+                "truth": [label_of(label, cut, conversions) for label in declared],
+            }
+        )
+    return vectors
 
 
 POLICIES: dict[str, CandidatePolicy] = {

@@ -40,6 +40,11 @@ def _signed(document: Document, key: SigningKey, service: SigningKey = SERVICE_K
     return chain.countersign(Signed(body, key.sign(chain.ORIGIN_LABEL, body)), service)
 
 
+def _loose(document: Document, key: SigningKey) -> Signed:
+    body = document.encode() + b"\n"
+    return chain.countersign(Signed(body, key.sign(chain.ORIGIN_LABEL, body)), SERVICE_KEY)
+
+
 def _vector(before: Document | None) -> dict[str, Any]:
     return {
         "before": before and before.encode().decode(),
@@ -83,6 +88,8 @@ def bad() -> Iterator[dict[str, Any]]:
         ("not countersigned", FIRST, no_service, "BadSignature"),
         ("a signature in upper case", FIRST, loud, "InvalidDocument"),
         ("a field that is unknown", FIRST, {**own, "more": None}, "InvalidDocument"),
+        ("not canonical, and signed by another key", FIRST, _loose(second, NEXT), "BadSignature"),
+        ("not canonical", FIRST, _loose(second, DOCUMENT_KEY), "InvalidDocument"),
         ("the same version again", FIRST, _signed(FIRST, DOCUMENT_KEY), "RolledBack"),
         ("a version that is skipped", FIRST, _signed(_second(version=3), DOCUMENT_KEY), "BrokenChain"),
         ("another previous", FIRST, _signed(_second(previous=service.hex()), DOCUMENT_KEY), "BrokenChain"),

@@ -90,7 +90,7 @@ function layoutOf(d, purpose, prefix) {
   return { prefix, records, payloadBytes, reportBytes, secretBytes };
 }
 
-/** A document by its canonical text. The signatures are judged by `checkDocument`. */
+/** A document by its canonical text, without signatures. */
 export function parseDocument(text) {
   try {
     return parsed(text);
@@ -111,12 +111,14 @@ function parsed(text) {
   return { ...fields, text, digest, layouts };
 }
 
-/** Both signatures, by the key that must have signed this version and by the service. */
-export async function checkDocument(document, { documentKey, originSignature, serviceKey, serviceSignature }) {
-  const bytes = utf8(document.text);
+/** A document whose signatures are good: by the service, and by the key that must have signed this version. */
+export async function openDocument(text, { documentKey, originSignature, serviceKey, serviceSignature }) {
+  const bytes = utf8(text);
   await checkSignature(serviceKey, 'maskedlark v2 published document', concat(bytes, originSignature), serviceSignature);
   await checkSignature(documentKey, 'maskedlark v2 parameter document', bytes, originSignature);
+  const document = parseDocument(text);
   need(!same(unhex(document.request_key), documentKey), 'BadSignature', 'request_key is the key that signed the document');
+  return document;
 }
 
 /** The next document of a chain, as the service sends it; `before` is null for the first, which the pinned key signs. */
@@ -131,8 +133,7 @@ export async function followDocument(data, before, { pinned, serviceKey }) {
   const isSignature = (x) => typeof x === 'string' && /^[0-9a-f]{128}$/.test(x);
   say(isSignature(message.origin_signature) && (message.service_signature === null || isSignature(message.service_signature)), 'signatures');
   need(message.service_signature !== null, 'BadSignature', 'a document that the service did not countersign');
-  const found = parseDocument(message.document);
-  await checkDocument(found, {
+  const found = await openDocument(message.document, {
     documentKey: before === null ? pinned : unhex(before.document_key),
     originSignature: unhex(message.origin_signature),
     serviceKey,

@@ -9,7 +9,7 @@ import { decodeCell, encodeCell, encodeColumns } from './columns.mjs';
 import { canonical, followDocument, parseDocument } from './document.mjs';
 import { decodeElements, element, encodeElements } from './field.mjs';
 import { currentKey, keyId, readKeys } from './keys.mjs';
-import { candidates, labelSpace, quantise, replacedCut, respond } from './labels.mjs';
+import { candidates, cutValues, labelSpace, quantise, replacedCut, respond, trueLabel } from './labels.mjs';
 import { addFeatureNoise, laplaceCuts } from './noise.mjs';
 import { recorded, system } from './random.mjs';
 import { infoOf, makeReport, openPart, partOf, suite } from './report.mjs';
@@ -50,6 +50,11 @@ each('shares', (v) => `${v.purpose}, ${v.carried.length} helpers`, (v) => {
   assert.deepEqual(decodeElements(unhex(v.carried[0])), first);
   assert.deepEqual(shares.map(texts), v.shares);
   assert.deepEqual(secret.map((_, j) => element(shares.reduce((sum, share) => sum + share[j], 0n))), secret);
+});
+
+each('labels', (v) => JSON.stringify(v.attributed), (v) => {
+  assert.deepEqual(cutValues(v.values, v.attributed), v.cut);
+  assert.deepEqual(v.labels.map((label) => trueLabel(label, v.values, v.attributed, v.conversions)), v.truth);
 });
 
 each('quantisation', (v) => `${v.label} of ${v.low} to ${v.high}`, (v) => {

@@ -10,13 +10,15 @@ from maskedlark import errors
 from maskedlark.adserver.config import Limits
 from maskedlark.adserver.report_store import Outcome
 from maskedlark.adserver.uploads import UploadHandler
-from maskedlark.browser.reports import noised
+from maskedlark.browser.reports import bounded, label_of, noised
+from maskedlark.browser.sources import Kind, Source
 from maskedlark.core import field, local_dp, sharing
 from maskedlark.core.declared import Bag, Bytes, Category, Model
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.local_dp import FeatureNoise, RandomisedResponse
 from maskedlark.core.purpose import Purpose
 from maskedlark.parameters import chain, document
+from maskedlark.parameters.settings import ConversionValue, Label
 from maskedlark.randomness import Randomness
 from maskedlark.wire import columns, keys, uploads
 from maskedlark.wire.batch import Envelope, seal
@@ -73,6 +75,16 @@ def test_shares(vector):
 
 def totals(shares: list[list[str]]) -> list[int]:
     return [sum(map(int, column)) % field.P for column in zip(*shares, strict=True)]
+
+
+@pytest.mark.parametrize("vector", load("labels"))
+def test_labels(vector):
+    values = [ConversionValue(**each) for each in vector["values"]]
+    given = Source(0, "", b"", Kind.VIEW, "", {}, {}, 0, 1, vector["conversions"], vector["attributed"])
+    cut = bounded(DOCUMENTS["two helpers"].model_copy(update={"values": values}), given)
+    assert list(cut.values()) == vector["cut"]
+    found = [label_of(Label(**each), cut, vector["conversions"]) for each in vector["labels"]]
+    assert found == vector["truth"]
 
 
 @pytest.mark.parametrize("vector", load("quantisation"))
