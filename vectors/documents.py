@@ -66,7 +66,7 @@ def _make(helpers: int, **changes: object) -> Document:
 def labelled() -> Document:
     """Labels of every kind, from values whose bounds do not hold 0."""
     values = [{"name": "purchase", "low": 5, "high": 50}, {"name": "profit", "low": -300, "high": -1}]
-    few = {"kind": "categorical", "value": "purchase", "classes": 4}
+    few: dict[str, Any] = {"kind": "categorical", "value": "purchase", "classes": 4}
     labels = [{"kind": "binary"}, {"kind": "binary", "value": "purchase"}, few, FEW, PROFIT, PRICE]
     return _make(2, values=values, models=[_model("labelled", _bytes(1), labels)])
 
