@@ -53,7 +53,7 @@ def _documents() -> list[Decoder]:
         ),
         Decoder(
             "document",
-            ("parameters.document.decode", "parameters.settings.Canonical.encode"),
+            ("parameters.document.decode", "wire.message.Canonical.encode"),
             (text, SECOND.encode()),
             document.decode,
             (InvalidDocument,),
@@ -118,11 +118,11 @@ def _questions() -> list[Decoder]:
     return [
         Decoder(
             "question",
-            ("release.messages.decode_request", "functions.function.parse"),
+            ("wire.message.Message.decode", "functions.function.parse"),
             (request.encode(),),
             _asked,
             (BadArguments,),
-            lambda _, found: messages.decode_request(found.encode()) == found,
+            lambda _, found: messages.Request.decode(found.encode()) == found,
         ),
         Decoder(
             "explanation",
@@ -169,7 +169,7 @@ def _request() -> Request:
 
 
 def _asked(data: bytes) -> Request:
-    request = messages.decode_request(data)
+    request = messages.Request.decode(data)
     question = Sums().ask(FIRST, request.arguments)
     assert question.schemas
     return request
@@ -245,7 +245,7 @@ def _receipt_decoders() -> list[Decoder]:
         return trail.verify([*receipts[:3], signed(body)], "ads.example", "helper-0", [FIRST])
 
     bodies = tuple(each.receipt.encode() for each in receipts)
-    claimed = ("ledger.receipt.SignedReceipt.claimed", "parameters.settings.Canonical.encode")
+    claimed = ("ledger.receipt.SignedReceipt.claimed", "wire.message.Canonical.encode")
     return [
         Decoder(
             "signed receipt",
@@ -266,7 +266,7 @@ def _receipt_decoders() -> list[Decoder]:
         ),
         Decoder(
             "certificate of a hostile helper",
-            ("ledger.receipt.SignedCertificate.claimed", "parameters.settings.Canonical.encode"),
+            ("ledger.receipt.SignedCertificate.claimed", "wire.message.Canonical.encode"),
             (certificate,),
             certified,
             (BadReceipt,),

@@ -13,8 +13,9 @@ from pydantic import Field, ValidationError
 from maskedlark.helper.errors import DamagedAnchor
 from maskedlark.ledger.rows import ChainHead
 from maskedlark.parameters.document import Origin
-from maskedlark.parameters.settings import Hex32, Settings
+from maskedlark.parameters.settings import Hex32
 from maskedlark.web import files
+from maskedlark.wire.message import Settings
 
 
 class _Written(Settings):

@@ -18,7 +18,8 @@ from maskedlark.errors import BadSignature, NotDeclared
 from maskedlark.ledger.budget import Cost, Entry, SessionRefund
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.parameters.document import Origin
-from maskedlark.parameters.settings import MAX_NUMBER, Canonical, Hex32, Name, PublicKey, Seconds, Settings
+from maskedlark.parameters.settings import MAX_NUMBER, Hex32, Name, PublicKey, Seconds
+from maskedlark.wire.message import Canonical, Message, Settings
 from maskedlark.wire.signatures import SIGNATURE_BYTES, SigningKey, VerifyingKey
 
 RECEIPT_LABEL = "maskedlark v2 receipt"
@@ -222,16 +223,12 @@ def certify(certificate: Certificate, identity: SigningKey) -> SignedCertificate
     return SignedCertificate(certificate=body.decode(), signature=signature)
 
 
-class SignedReceipt(Settings):
+class SignedReceipt(Message):
     """A receipt in its canonical text, its signature, and the certificate of the key that made it."""
 
     receipt: str
     signature: Hex64
     certificate: SignedCertificate
-
-    def encode(self) -> bytes:
-        """JSON for the wire: one line."""
-        return self.model_dump_json().encode()
 
     @property
     def digest(self) -> bytes:

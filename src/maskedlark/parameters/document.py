@@ -17,7 +17,6 @@ from maskedlark.core.suggestions import did_you_mean
 from maskedlark.errors import InvalidDocument, MaskedLarkError, NotDeclared, ReleaseRefused
 from maskedlark.parameters.settings import (
     Budget,
-    Canonical,
     Ceilings,
     ConversionValue,
     Decoy,
@@ -29,9 +28,9 @@ from maskedlark.parameters.settings import (
     PublicKey,
     Seconds,
     TrainedModel,
-    faults,
 )
 from maskedlark.wire.columns import check_keys, check_typed
+from maskedlark.wire.message import Canonical, faults
 from maskedlark.wire.report import MAX_BYTES, MAX_ORIGIN, ReportLayout
 
 Origin = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ORIGIN, pattern=r"^[a-z0-9.:-]+$")]
