@@ -42,14 +42,17 @@ A message never holds a secret: no share, mask, label, value or payload byte.
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 
 class MaskedLarkError(Exception):
     """The root of all errors that this package raises on purpose."""
 
+    _facts: Mapping[str, object] = MappingProxyType({})
+
     def facts(self) -> Mapping[str, object]:
         """What a program should learn besides the message: JSON values, and no secret."""
-        return {}
+        return self._facts
 
 
 class DecodeError(MaskedLarkError):
