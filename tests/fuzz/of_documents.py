@@ -62,7 +62,7 @@ def _documents() -> list[Decoder]:
         ),
         Decoder(
             "signed document",
-            ("parameters.chain.decode", "parameters.chain._refuse_older", "parameters.chain.Signed.names"),
+            ("wire.message.Message.decode", "parameters.chain._refuse_older", "parameters.chain.Signed.names"),
             tuple(each.encode() for each in SIGNED),
             _named,
             (InvalidDocument,),
@@ -78,7 +78,7 @@ def _documents() -> list[Decoder]:
         ),
         Decoder(
             "page of a chain",
-            ("web.pages.decode_page", "web.pages._json"),
+            ("web.pages.decode_page",),
             (pages.page(SIGNED).encode(),),
             pages.decode_page,
             (InvalidDocument,),

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from maskedlark.dp.accountant import Charge
 from maskedlark.dp.sampling import Sampling
@@ -18,15 +18,13 @@ from maskedlark.errors import BadSignature, NotDeclared
 from maskedlark.ledger.budget import Cost, Entry, SessionRefund
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.parameters.document import Origin
-from maskedlark.parameters.settings import MAX_NUMBER, Hex32, Name, PublicKey, Seconds
-from maskedlark.wire.message import Canonical, Message, Settings
-from maskedlark.wire.signatures import SIGNATURE_BYTES, SigningKey, VerifyingKey
+from maskedlark.parameters.settings import MAX_NUMBER, Name, PublicKey, Seconds
+from maskedlark.wire.message import Canonical, Hex16, Hex32, Hex64, Message, Settings
+from maskedlark.wire.signatures import SigningKey, VerifyingKey
 
 RECEIPT_LABEL = "maskedlark v2 receipt"
 CERTIFICATE_LABEL = "maskedlark v2 receipt key"
 
-Hex16 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
-Hex64 = Annotated[str, StringConstraints(pattern=rf"^[0-9a-f]{{{2 * SIGNATURE_BYTES}}}$")]
 Number = Annotated[int, Field(ge=1, le=MAX_NUMBER)]
 S = TypeVar("S", bound="OfHelper")
 

@@ -22,7 +22,6 @@ from maskedlark.parameters.settings import (
     Decoy,
     Delay,
     HelperIdentity,
-    Hex32,
     Mechanism,
     Name,
     PublicKey,
@@ -30,7 +29,7 @@ from maskedlark.parameters.settings import (
     TrainedModel,
 )
 from maskedlark.wire.columns import check_keys, check_typed
-from maskedlark.wire.message import Canonical, faults
+from maskedlark.wire.message import Canonical, Hex32, faults
 from maskedlark.wire.report import MAX_BYTES, MAX_ORIGIN, ReportLayout
 
 Origin = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ORIGIN, pattern=r"^[a-z0-9.:-]+$")]

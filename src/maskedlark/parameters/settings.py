@@ -10,7 +10,7 @@ from maskedlark.core.candidates import ALL, CandidatePolicy, Pair, Sample
 from maskedlark.core.declared import MAX_COLUMNS, MAX_NAME, MAX_NAMES, Column, Model, Value
 from maskedlark.core.labels import MAX_LABELS, LabelSpace
 from maskedlark.wire.columns import MAX_KEY_TEXT
-from maskedlark.wire.message import Settings
+from maskedlark.wire.message import Hex32, Settings
 from maskedlark.wire.signatures import VerifyingKey
 
 MAX_SHOWN = 1024
@@ -21,7 +21,6 @@ KeyText = Annotated[str, StringConstraints(max_length=MAX_KEY_TEXT)]
 MAX_NUMBER = (1 << 53) - 1
 """Canonical JSON has no larger integers."""
 KeyNumber = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
-Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
 def _strong(public: str) -> str:

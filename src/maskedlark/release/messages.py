@@ -25,12 +25,12 @@ from maskedlark.dp.session_charge import MAX_STEPS
 from maskedlark.errors import BadArguments, WrongLength, WrongType
 from maskedlark.functions.function import Group, TableSchema
 from maskedlark.ledger import receipt
-from maskedlark.ledger.receipt import Hex16, SignedReceipt
-from maskedlark.parameters.settings import MAX_NUMBER, Hex32, Name
+from maskedlark.ledger.receipt import SignedReceipt
+from maskedlark.parameters.settings import MAX_NUMBER, Name
 from maskedlark.wire import binary
 from maskedlark.wire.binary import Reader, number, vector
 from maskedlark.wire.columns import NUMBER, NUMBER_BYTES, check_key
-from maskedlark.wire.message import Message
+from maskedlark.wire.message import Hex16, Hex32, Message
 
 ANSWER_TYPE = "application/vnd.maskedlark.answer"
 MAX_DATASETS = 366

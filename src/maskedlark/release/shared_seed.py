@@ -14,12 +14,12 @@ from pydantic import Field, StringConstraints, ValidationError
 from maskedlark.core.batches import SEED_BYTES
 from maskedlark.errors import CannotOpen
 from maskedlark.ledger.errors import BadReceipt
-from maskedlark.ledger.receipt import Hex16, Hex64, OfHelper, SignedCertificate
+from maskedlark.ledger.receipt import OfHelper, SignedCertificate
 from maskedlark.parameters.document import Document, Origin
-from maskedlark.parameters.settings import Hex32, Name, Seconds
+from maskedlark.parameters.settings import Name, Seconds
 from maskedlark.release.errors import BadSeed
 from maskedlark.wire.hpke import OVERHEAD, OpeningKey, SealingKey
-from maskedlark.wire.message import Message, Settings
+from maskedlark.wire.message import Hex16, Hex32, Hex64, Message, Settings
 from maskedlark.wire.signatures import SigningKey, VerifyingKey
 
 LABEL = "maskedlark v2 shared seed"

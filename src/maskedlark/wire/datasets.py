@@ -21,7 +21,7 @@ from maskedlark.core.sharing import ID_BYTES, ByteRows
 from maskedlark.errors import BadPadding, WrongLength
 from maskedlark.wire import binary
 from maskedlark.wire.binary import Reader, vector
-from maskedlark.wire.message import Message
+from maskedlark.wire.message import Hex16, Hex32, Message
 
 MAX_DATASET_NAME = 64
 MAX_CHUNKS = 1 << 16
@@ -33,14 +33,11 @@ CHUNK_TYPE = "application/vnd.maskedlark.parts"
 FREEZE_TYPE = "application/vnd.maskedlark.freeze"
 JSON_TYPE = "application/json"
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
-ATTEMPT_PATTERN = r"^[0-9a-f]{32}$"
 _MAX_REASONS = 128
 """Names of errors in one answer: there are fewer."""
 _LENGTH_BYTES = 2
 _DOMAIN = b"maskedlark v2 dataset"
 
-Hex16 = Annotated[str, StringConstraints(pattern=ATTEMPT_PATTERN)]
-Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Bitmap = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2})*$", max_length=MAX_PARTS // 4)]
 DatasetName = Annotated[str, StringConstraints(max_length=MAX_DATASET_NAME, pattern=NAME_PATTERN)]
 Count = Annotated[int, Field(ge=0, le=1 << 53)]

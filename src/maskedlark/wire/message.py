@@ -2,15 +2,18 @@
 
 import json
 import re
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 import rfc8785
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 from pydantic_core import ErrorDetails
 
 from maskedlark.errors import MaskedLarkError, WrongType
 
 STRICT = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+Hex16 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
+Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Hex64 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{128}$")]
 MAX_FAULTS, MAX_COUNTED, MAX_SAID = 3, 1000, 500
 """How many faults are reported, how many are examined, and how many characters a report has."""
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
