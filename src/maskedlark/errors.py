@@ -43,14 +43,15 @@ A message never holds a secret: no share, mask, label, value or payload byte.
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 
 class MaskedLarkError(Exception):
     """The root of all errors that this package raises on purpose."""
 
-    _facts: Mapping[str, object] = MappingProxyType({})
+    _facts: Mapping[str, Any] = MappingProxyType({})
 
-    def facts(self) -> Mapping[str, object]:
+    def facts(self) -> Mapping[str, Any]:
         """What a program should learn besides the message: JSON values, and no secret."""
         return self._facts
 

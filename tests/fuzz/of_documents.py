@@ -62,7 +62,11 @@ def _documents() -> list[Decoder]:
         ),
         Decoder(
             "signed document",
-            ("wire.message.Message.decode", "parameters.chain._refuse_older", "parameters.chain.Signed.names"),
+            (
+                "wire.message.Message.decode",
+                "parameters.chain._refuse_older",
+                "parameters.chain.Signed.names",
+            ),
             tuple(each.encode() for each in SIGNED),
             _named,
             (InvalidDocument,),

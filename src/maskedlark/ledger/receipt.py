@@ -19,7 +19,7 @@ from maskedlark.ledger.budget import Cost, Entry, SessionRefund
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.parameters.document import Origin
 from maskedlark.parameters.settings import MAX_NUMBER, Name, PublicKey, Seconds
-from maskedlark.wire.message import Canonical, Hex16, Hex32, Hex64, Message, Settings
+from maskedlark.wire.message import Canonical, Encoded, Hex16, Hex32, Hex64, Settings
 from maskedlark.wire.signatures import SigningKey, VerifyingKey
 
 RECEIPT_LABEL = "maskedlark v2 receipt"
@@ -221,7 +221,7 @@ def certify(certificate: Certificate, identity: SigningKey) -> SignedCertificate
     return SignedCertificate(certificate=body.decode(), signature=signature)
 
 
-class SignedReceipt(Message):
+class SignedReceipt(Encoded):
     """A receipt in its canonical text, its signature, and the certificate of the key that made it."""
 
     receipt: str

@@ -30,7 +30,7 @@ from maskedlark.parameters.settings import MAX_NUMBER, Name
 from maskedlark.wire import binary
 from maskedlark.wire.binary import Reader, number, vector
 from maskedlark.wire.columns import NUMBER, NUMBER_BYTES, check_key
-from maskedlark.wire.message import Hex16, Hex32, Message
+from maskedlark.wire.message import Encoded, Hex16, Hex32, Message
 
 ANSWER_TYPE = "application/vnd.maskedlark.answer"
 MAX_DATASETS = 366
@@ -52,6 +52,11 @@ class Question(Message):
     max_commas = 1 << 14
     """More than the datasets, values, groupings and filters of any function need."""
     other_format: ClassVar[str]
+    format: Literal[2] = 2
+    id: Hex16
+    """Random: the same id is the same query or session, charged once."""
+    datasets: Annotated[tuple[Hex32, ...], Field(min_length=1, max_length=MAX_DATASETS)]
+    """By digest, as frozen."""
 
     @classmethod
     def refusal(cls, why: str) -> BadArguments:
@@ -63,11 +68,6 @@ class Request(Question):
     """A function with arguments, over datasets, with noise. Made by the ad server."""
 
     other_format = "this request is of another format: ask it anew with this version"
-    format: Literal[2] = 2
-    id: Hex16
-    """Random: the same id is the same query, charged once."""
-    datasets: Annotated[tuple[Hex32, ...], Field(min_length=1, max_length=MAX_DATASETS)]
-    """By digest, as frozen."""
     function: Name
     arguments: dict[str, Any]
     noise: Annotated[float, Field(ge=MIN_NOISE, le=MAX_NOISE)]
@@ -78,10 +78,6 @@ class SessionRequest(Question):
     """A stepped function over batches of a model's records, for `steps` steps. Made by the ad server."""
 
     other_format = "this session is of another format: begin a new run"
-    format: Literal[2] = 2
-    id: Hex16
-    """Random: the same id is the same session."""
-    datasets: Annotated[tuple[Hex32, ...], Field(min_length=1, max_length=MAX_DATASETS)]
     slots: Annotated[tuple[Slot, ...], Field(min_length=1, max_length=MAX_DATASETS)]
     """In every dataset, the slot of its first step: none of its slots may be another session's."""
     function: Name
@@ -205,7 +201,7 @@ def _entry(key: str | int) -> bytes:
     return bytes([NUMBER]) + key.to_bytes(NUMBER_BYTES, "big", signed=True)
 
 
-class RecordCounts(Message):
+class RecordCounts(Encoded):
     """How many records a frozen dataset has, and which slots are free. Made by a helper."""
 
     records: dict[Name, _Number]
@@ -214,14 +210,14 @@ class RecordCounts(Message):
     """The first slot after all reserved ones."""
 
 
-class ReceiptPage(Message):
+class ReceiptPage(Encoded):
     """Some of a helper's receipts in order, and whether more follow. Made by a helper, for anyone."""
 
     receipts: tuple[SignedReceipt, ...]
     more: bool
 
 
-class _Explained(Message):
+class _Explained(Encoded):
     """Part of an explanation. Its reader ignores unknown fields: nothing is charged by it."""
 
     model_config = ConfigDict(extra="ignore", strict=False)

@@ -19,7 +19,7 @@ from maskedlark.parameters.document import Document, Origin
 from maskedlark.parameters.settings import Name, Seconds
 from maskedlark.release.errors import BadSeed
 from maskedlark.wire.hpke import OVERHEAD, OpeningKey, SealingKey
-from maskedlark.wire.message import Hex16, Hex32, Hex64, Message, Settings
+from maskedlark.wire.message import Encoded, Hex16, Hex32, Hex64, Settings
 from maskedlark.wire.signatures import SigningKey, VerifyingKey
 
 LABEL = "maskedlark v2 shared seed"
@@ -46,7 +46,7 @@ class SeedMessage(OfHelper):
     """By the recipient's name."""
 
 
-class SignedSeed(Message):
+class SignedSeed(Encoded):
     """The message in its canonical text, its signature, and the certificate of the key that made it."""
 
     message: str

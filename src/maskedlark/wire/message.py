@@ -33,15 +33,19 @@ class Canonical(Settings):
         return rfc8785.dumps(json.loads(self.model_dump_json()))
 
 
-class Message(Settings):
-    """A value for the wire: one line of JSON."""
-
-    max_commas: ClassVar[int] = 64
-    """More than any valid message has."""
+class Encoded(Settings):
+    """A value that is sent as one line of JSON."""
 
     def encode(self) -> bytes:
         """JSON for the wire. The same value makes the same bytes, so that a retry sends the same."""
         return self.model_dump_json().encode()
+
+
+class Message(Encoded):
+    """One that is read with a limit, before anything is known of its sender."""
+
+    max_commas: ClassVar[int] = 64
+    """More than any valid message has."""
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
