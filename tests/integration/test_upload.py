@@ -107,7 +107,7 @@ def test_an_ad_server_starts_without_the_parameter_service_and_loses_nothing(url
     words = command(url, tmp_path, f"http://127.0.0.1:{port}")
     with process(words) as (address, _), httpx.Client() as client:
         answer = client.post(
-            f"{address}/reports", content=encode_batch(sent), headers={"content-type": CONTENT_TYPE}
+            f"{address}/v2/reports", content=encode_batch(sent), headers={"content-type": CONTENT_TYPE}
         )
         assert (answer.status_code, answer.json()["type"]) == (503, "/problems/service-away")
         assert client.get(f"{address}/ready").status_code == 200

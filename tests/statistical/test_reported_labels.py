@@ -16,6 +16,7 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import FixedRandomness
 from maskedlark.simulate import Population
 from maskedlark.wire import batch
+from maskedlark.wire.hpke import OpeningKey
 from tests.twins import local_dp as response_twin
 from tests.twins import quantise as quantise_twin
 from tests.unit.parameters.cases import make
@@ -33,6 +34,7 @@ MODEL = {
 DOCUMENT = make(models=[MODEL], decoys=[], fake_rate=0.0)
 SPACE = DOCUMENT.trained("basket").labels[0].space()
 DRAWS = {"browser": 20_000, "population": 60_000}
+KEYS = tuple(OpeningKey.generate(FixedRandomness(bytes([place]))).sealing for place in range(2))
 FALSE_ALARM = 1e-6
 SIX_SIGMA = 6
 """Six standard deviations: one false alarm in 5 x 10^8."""
@@ -46,11 +48,11 @@ def by_browsers(count):
         0, DOCUMENT.origin, digest, Kind.CLICK, "shop.example", {}, {"basket": b"\0"}, 0, 1, 1,
         {"purchase": TRUTH},
     )  # fmt: skip
-    return [reports.make(DOCUMENT, scheduled, source, (), 0, rng) for _ in range(count)]
+    return [reports.make(DOCUMENT, scheduled, source, KEYS, 0, rng) for _ in range(count)]
 
 
 def by_a_population(count):
-    made = Population(DOCUMENT, (), 0, FixedRandomness(b"population"))
+    made = Population(DOCUMENT, KEYS, 0, FixedRandomness(b"population"))
     chunks = made.train("basket", np.zeros((count, 1), np.uint8), [np.full(count, TRUTH)])
     return [each for chunk in chunks for each in chunk]
 
@@ -60,7 +62,7 @@ def counts(request):
     """How often each label of the space was reported: what would be sealed, in the clear."""
     make_reports = by_browsers if request.param == "browser" else by_a_population
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch, "seal", lambda _envelope, _encoded, secrets, *_: list(secrets))
+        patch.setattr(batch, "seal", lambda _envelope, _place, _shown, secrets, *_: list(secrets))
         return np.sum(make_reports(DRAWS[request.param]), axis=0).astype(np.float64)
 
 

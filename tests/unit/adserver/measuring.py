@@ -209,7 +209,11 @@ class Helper:
         line = self.ledger.charge(self.document, self.charging(body))
         tables = [
             AnswerTable(
-                rows, [field.from_signed(np.array(each, np.int64).reshape(len(rows), 1)) for each in columns]
+                rows,
+                [
+                    field.from_signed(np.array(each, np.int64).reshape(len(rows), -1 if rows else 1))
+                    for each in columns
+                ],
             )
             for rows, columns in self.tables
         ]

@@ -105,7 +105,7 @@ def test_a_report_under_a_document_of_this_moment_is_stored(accept, service):
 
 def test_a_purpose_that_the_document_does_not_declare_is_refused(accept, service):
     changes: dict[str, Any] = {"models": [], "training": None, "decoys": [], "fake_rate": 0.0}
-    declared = make(mechanisms={"aggregate": {"kind": "laplace", "noise_floor": 1.0}}, **changes)
+    declared = make(mechanisms={"sums": {"kind": "laplace", "noise_floor": 1.0}}, **changes)
     service.documents.append(declared)
     untrained = [each.data for each in arrivals(1, b"untrained", parameters=declared.digest)]
     assert accept([*untrained, *under(declared, purpose=Purpose.AGGREGATE)]) == ["UndeclaredReport", "stored"]

@@ -130,11 +130,13 @@ def test_local_noise_leaves_categories_as_they_are():
         "gradient_bound": 1.0,
         "feature_noise": {"epsilon": 1.0, "sensitivity": 10},
     }
-    decoys = [{"tag": "mixed", "columns": "64" * 15}, {"keys": {"campaign": "spring", "place": 7}}]
+    encoded = bytes([0, 0, 1, 4, 100, 100, 100, 0, 0, 0, 3, 0, 0, 0, 8])
+    decoys = [{"tag": "mixed", "columns": encoded.hex()}, {"keys": {"campaign": "spring", "place": 7}}]
     document = make(models=[model], decoys=decoys, fake_rate=1.0)
-    rows, _, _ = population(document).train_columns("mixed", np.full((400, 15), 100, np.uint8), [[0] * 400])
+    given = np.tile(np.frombuffer(encoded, np.uint8), (400, 1))
+    rows, _, _ = population(document).train_columns("mixed", given, [[0] * 400])
     assert rows.shape == (800, 15)
-    assert (np.delete(rows, [4, 5, 6], axis=1) == 100).all()
+    assert (np.delete(rows, [4, 5, 6], axis=1) == np.delete(given[:1], [4, 5, 6], axis=1)).all()
     assert all(len(np.unique(rows[:, place])) > 50 for place in (4, 5, 6))
 
 

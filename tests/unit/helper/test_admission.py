@@ -20,7 +20,7 @@ from maskedlark.web.errors import (
 )
 from tests.unit.web.signing import BODY, NOW, OTHER_KEY, OTHER_SIGNATURE, VERIFIER, changed, signed
 
-TYPE = "application/vnd.maskedlark.keys"
+TYPE = "application/json"
 ADMISSION = RequestAdmission(VERIFIER, Limits())
 
 

@@ -59,7 +59,7 @@ STALE_INPUT = dict(signed(created=NOW - 301))[b"signature-input"]
 @pytest.mark.parametrize(
     ("name", "value", "error"),
     [
-        (b"content-type", b"application/json", BadRequestSignature),
+        (b"content-type", b"application/cbor", BadRequestSignature),
         (b"content-digest", OTHER_DIGEST, BadRequestSignature),
         (b"content-digest", b"sha-512=:AAAA:", UnsignedRequest),
         (b"maskedlark-origin", b"other.example", UndeclaredKey),

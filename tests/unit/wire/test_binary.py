@@ -26,6 +26,16 @@ def test_numbers_are_big_endian_and_as_wide_as_said():
             binary.number(value, width)
 
 
+@given(st.lists(st.binary(min_size=1, max_size=9), max_size=6))
+def test_vectors_come_back_to_the_end(items):
+    message = binary.vectors(items, 2)
+    assert message == b"".join(binary.vector(item, 2) for item in items)
+    assert Reader(message, "a message").vectors(2, 6, 9) == items
+    for data in (message + b"\0\0", message + b"\0\x0a" + bytes(10), binary.vectors([b"x"] * 7, 2)):
+        with pytest.raises(WrongLength):
+            Reader(data, "a message").vectors(2, 6, 9)
+
+
 def test_every_message_begins_with_the_version():
     assert Reader.message(b"\2ab", "a message").octets(2) == b"ab"
     for data, error in ((b"", Truncated), (b"\1ab", UnsupportedVersion), (b"\3ab", UnsupportedVersion)):

@@ -15,7 +15,7 @@ from maskedlark.core.records import AggregateRecords
 from maskedlark.wire.decrypt import Opened, decrypt_parts, hours_of, ids_of
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.report import HEAD_BYTES, Opener
-from tests.unit.wire.test_report import (
+from tests.unit.wire.cases import (
     HOUR,
     KEYS,
     MEASURE,

@@ -23,7 +23,7 @@ def decoded(body):
 
 
 def test_a_batch_comes_back_in_order():
-    assert encode_batch([b"one", b"2"]) == b"\x01\x00\x00\x00\x03one\x00\x00\x00\x012"
+    assert encode_batch([b"one", b"2"]) == b"\x02\x00\x00\x00\x03one\x00\x00\x00\x012"
     assert decoded(encode_batch(BATCH)) == BATCH
     assert decoded(encode_batch([b"x"] * MOST)) == [b"x"] * MOST
 
@@ -32,16 +32,16 @@ def test_a_batch_comes_back_in_order():
     ("body", "error"),
     [
         (b"", Truncated),
-        (b"\x01", Truncated),
+        (b"\x02", Truncated),
         (b"\x00\x00\x00\x00\x01a", UnsupportedVersion),
-        (b"\x02\x00\x00\x00\x01a", UnsupportedVersion),
-        (b"\x01\x00\x00\x00", Truncated),
-        (b"\x01\x00\x00\x00\x02a", Truncated),
-        (b"\x01\x00\x00\x00\x01ab", Truncated),
-        (b"\x01\x00\x00\x00\x00", WrongLength),
-        (b"\x01\x00\x00\x00\x01a\x00\x00\x00\x00", WrongLength),
-        (b"\x01\x00\x00\x00\x65" + bytes(101), WrongLength),
-        (b"\x01\xff\xff\xff\xff" + bytes(101), WrongLength),
+        (b"\x01\x00\x00\x00\x01a", UnsupportedVersion),
+        (b"\x02\x00\x00\x00", Truncated),
+        (b"\x02\x00\x00\x00\x02a", Truncated),
+        (b"\x02\x00\x00\x00\x01ab", Truncated),
+        (b"\x02\x00\x00\x00\x00", WrongLength),
+        (b"\x02\x00\x00\x00\x01a\x00\x00\x00\x00", WrongLength),
+        (b"\x02\x00\x00\x00\x65" + bytes(101), WrongLength),
+        (b"\x02\xff\xff\xff\xff" + bytes(101), WrongLength),
         (encode_batch([b"x"] * (MOST + 1)), WrongLength),
     ],
 )
