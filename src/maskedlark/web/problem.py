@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from maskedlark import errors
 from maskedlark.errors import MaskedLarkError
@@ -142,7 +143,7 @@ def error_of(status: int, body: bytes) -> MaskedLarkError:
     problem = _decode(body)
     error = _restored(status, problem)
     # Not through __init__, which would make facts from parts that are not here.
-    vars(error)["_facts"] = _facts(problem)
+    vars(error)["facts"] = partial(dict, _facts(problem))
     return error
 
 
