@@ -1,0 +1,106 @@
+// Parameter documents: canonical JSON, what it declares, the sizes that follow, and its signatures.
+import { sha256 } from '@noble/hashes/sha2.js';
+import { concat, need, same, unhex, utf8, vector } from './bytes.mjs';
+import { CELL, columnsWidth } from './columns.mjs';
+import { labelSpace, shownCount } from './labels.mjs';
+import { checkEd25519Key, checkSignature } from './signatures.mjs';
+
+export const PURPOSES = { aggregate: 1, train: 2 };
+
+/** RFC 8785. JavaScript sorts strings by UTF-16 units and prints numbers as it asks. */
+export function canonical(value) {
+  if (Array.isArray(value)) return `[${value.map(canonical).join()}]`;
+  if (value === null || typeof value !== 'object') return JSON.stringify(value);
+  const names = Object.keys(value).sort();
+  return `{${names.map((name) => `${JSON.stringify(name)}:${canonical(value[name])}`).join()}}`;
+}
+
+const say = (condition, what) => need(condition, 'BadDocument', what);
+const whole = (x, low, high) => Number.isSafeInteger(x) && x >= low && x <= high;
+const positive = (x) => typeof x === 'number' && x > 0;
+const isName = (x) => typeof x === 'string' && /^[A-Za-z0-9_.:/ -]{1,64}$/.test(x);
+
+const FIELDS = ['attribution_window_s', 'budget', 'checks', 'decoys', 'delay', 'document_key', 'fake_rate', 'format', 'helpers', 'k',
+  'keys', 'max_records', 'mechanisms', 'models', 'not_after', 'origin', 'previous', 'report_lifetime_s', 'request_key', 'training',
+  'values', 'version'];
+
+function checkLabel(label) {
+  // How many members the space has at most: to be known before it is listed.
+  const most = { binary: 2, categorical: label.classes, integers: label.high - label.low + 1, reals: label.buckets + 1 }[label.kind];
+  say(whole(most, 2, 65536), 'a label of an unknown kind, or a label space of another size than 2 to 65,536');
+  const space = labelSpace(label);
+  say(space.every(Number.isSafeInteger) && space.includes(0) && space.length <= 65536, 'a label space without 0, or too large');
+  say(isName(label.value) || (label.kind === 'binary' && label.value === null), 'the value of a label');
+}
+
+function checkModel(model) {
+  say(isName(model.tag) && whole(model.columns.length, 1, 64) && whole(model.labels.length, 1, 32), 'a model');
+  say(whole(columnsWidth(model.columns), 1, 65536), 'columns of an unknown kind, or too wide');
+  say(model.columns.filter(({ kind }) => kind === 'bytes').length <= 1, 'two columns of bytes');
+  model.labels.forEach(checkLabel);
+  const spaces = model.labels.map(labelSpace);
+  say(spaces.every((space) => whole(shownCount(model, space), 2, Math.min(1024, space.length))), 'candidates of a model');
+  const { feature_noise: noise, randomised_response: response } = model;
+  say(noise === null || (positive(noise.epsilon) && positive(noise.sensitivity)), 'feature noise');
+  say(response === null || positive(response.epsilon), 'randomised response');
+}
+
+/** Strict about what reports are made of; what only helpers and ad servers use must be there, and is theirs to judge. */
+function checkFields(d) {
+  say(d !== null && typeof d === 'object' && Object.keys(d).sort().join() === FIELDS.join(), 'a document has other fields');
+  say(d.format === 3 && d.checks === 'none', 'a format or checks that are unknown');
+  say(/^[a-z0-9.:-]{1,253}$/.test(d.origin), 'origin');
+  say(whole(d.report_lifetime_s, 3600, Number.MAX_SAFE_INTEGER), 'report_lifetime_s');
+  say(d.document_key !== d.request_key, 'document_key and request_key are the same');
+  say(whole(d.helpers.length, 2, 16) && d.helpers.every(({ name }) => isName(name)), 'helpers');
+  [d.document_key, d.request_key, ...d.helpers.map(({ identity }) => identity)].map(unhex).forEach(checkEd25519Key);
+  say(d.keys.length <= 32 && d.keys.every(isName), 'keys');
+  say(d.values.length <= 32 && d.values.every((v) => isName(v.name) && [v.low, v.high].every(Number.isSafeInteger)), 'values');
+  say(d.models.length <= 64, 'models');
+  d.models.forEach(checkModel);
+}
+
+/** Everything that the sizes of a purpose's reports follow from, or null if the document does not declare the purpose. */
+function layoutOf(d, purpose, prefix) {
+  const records =
+    purpose === 'aggregate'
+      ? d.values.length === 0 ? [] : [{ width: CELL * d.keys.length, elements: 1 + d.values.length }]
+      : d.models.map((model) => {
+          const elements = model.labels.reduce((sum, label) => sum + shownCount(model, labelSpace(label)), 0);
+          const shown = model.candidates === 'all' ? 0 : elements;
+          return { width: 1 + columnsWidth(model.columns) + 2 * shown, elements };
+        });
+  if (records.length === 0) return null;
+  const proof = 0; // for the checks "none"
+  const secretBytes = (place, { elements }) => (place === 0 ? 8 * (elements + proof) : 16);
+  const payloadBytes = d.helpers.map((_, place) => Math.max(...records.map((r) => 16 + r.width + secretBytes(place, r))));
+  const reportBytes = payloadBytes.reduce((sum, size) => sum + 16 + 48 + size, prefix.length + 52);
+  say(payloadBytes.every((size) => size <= 131072) && reportBytes <= 1048576, 'reports that are too long');
+  return { prefix, records, payloadBytes, reportBytes, secretBytes };
+}
+
+/** A document by its canonical text. The signatures are judged by `checkDocument`. */
+export function parseDocument(text) {
+  let fields;
+  try {
+    fields = JSON.parse(text);
+  } catch {
+    fields = undefined;
+  }
+  need(fields !== undefined && text.isWellFormed() && canonical(fields) === text, 'NotCanonical', 'a document that is not canonical JSON');
+  checkFields(fields);
+  const digest = sha256(utf8(text));
+  const layouts = {};
+  for (const [purpose, number] of Object.entries(PURPOSES)) {
+    layouts[purpose] = layoutOf(fields, purpose, concat([2, number], digest, vector(utf8(fields.origin), 1)));
+  }
+  return { ...fields, text, digest, layouts };
+}
+
+/** Both signatures, by the key that must have signed this version and by the service. */
+export async function checkDocument(document, { documentKey, originSignature, serviceKey, serviceSignature }) {
+  need(!same(unhex(document.request_key), documentKey), 'BadDocument', 'request_key is the key that signed the document');
+  const bytes = utf8(document.text);
+  await checkSignature(documentKey, 'maskedlark v2 parameter document', bytes, originSignature);
+  await checkSignature(serviceKey, 'maskedlark v2 published document', concat(bytes, originSignature), serviceSignature);
+}

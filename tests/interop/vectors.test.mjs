@@ -1,0 +1,238 @@
+// Every vector that concerns a browser, an ad server's check of uploads, or a helper's opening of reports.
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { describe, it } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { concat, hex, number, unhex, utf8, vector } from './bytes.mjs';
+import { decodeCell, encodeCell, encodeColumns } from './columns.mjs';
+import { canonical, parseDocument } from './document.mjs';
+import { decodeElements, element, encodeElements } from './field.mjs';
+import { currentKey, keyId, readKeys } from './keys.mjs';
+import { candidates, labelSpace, quantise, respond } from './labels.mjs';
+import { addFeatureNoise } from './noise.mjs';
+import { recorded, system } from './random.mjs';
+import { infoOf, makeReport, openPart, partOf, suite } from './report.mjs';
+import { firstShare, shareOfSeed } from './shares.mjs';
+import { SMALL_ORDER_Y, labelled } from './signatures.mjs';
+import { checkReport, decodeUpload, encodeUpload } from './upload.mjs';
+
+const folder = process.env.VECTORS ?? fileURLToPath(new URL('../../vectors/v2', import.meta.url));
+const HOUR = 498456; // of all recorded reports; `bad` is judged at its beginning
+const NOW = HOUR * 3600;
+
+/** Keys of up to 63 bits are plain numbers in the vectors: read what a float cannot hold as a bigint. */
+function read(name) {
+  const text = readFileSync(`${folder}/${name}.json`, 'utf8').replace(/([ [])(-?\d{16,})(?=[,\]}])/g, '$1"big $2"');
+  return JSON.parse(text, (_, x) => (typeof x === 'string' && x.startsWith('big ') ? BigInt(x.slice(4)) : x));
+}
+
+/** One test for each vector of a file. */
+const each = (name, title, check) =>
+  describe(name, () => read(name).forEach((v, i) => it(`${i}: ${title(v)}`, () => check(v))));
+
+const texts = (elements) => elements.map(String);
+const layouts = read('layouts');
+const documents = new Map(layouts.map((v) => [v.document, parseDocument(v.text)]));
+const byDigest = new Map(layouts.map((v) => [v.digest, documents.get(v.document)]));
+
+/** A key pair of its raw secret key; WebCrypto tells the public key only in a JWK. */
+async function pairOf(secret) {
+  const pkcs8 = concat(unhex('302e020100300506032b656e04220420'), secret);
+  const privateKey = await crypto.subtle.importKey('pkcs8', pkcs8, 'X25519', true, ['deriveBits']);
+  const raw = Buffer.from((await crypto.subtle.exportKey('jwk', privateKey)).x, 'base64url');
+  return { privateKey, publicKey: await suite.kem.importKey('raw', new Uint8Array(raw), true), raw: new Uint8Array(raw) };
+}
+
+each('shares', (v) => `${v.purpose}, ${v.carried.length} helpers`, (v) => {
+  const purpose = { aggregate: 1, train: 2 }[v.purpose];
+  const id = unhex(v.report_id);
+  const secret = v.secret.map(BigInt);
+  const seeds = v.carried.slice(1).map(unhex);
+  const first = firstShare(purpose, id, secret, seeds);
+  const shares = [first, ...seeds.map((seed, i) => shareOfSeed(purpose, i + 1, id, seed, secret.length))];
+  assert.equal(hex(encodeElements(first)), v.carried[0]);
+  assert.deepEqual(decodeElements(unhex(v.carried[0])), first);
+  assert.deepEqual(shares.map(texts), v.shares);
+  assert.deepEqual(secret.map((_, j) => element(shares.reduce((sum, share) => sum + share[j], 0n))), secret);
+});
+
+each('quantisation', (v) => `${v.label} of ${v.low} to ${v.high}`, (v) => {
+  const label = { kind: 'reals', low: v.low, high: v.high, buckets: v.buckets };
+  const drawn = recorded(unhex(v.drawn));
+  assert.deepEqual(labelSpace(label), v.space);
+  assert.equal(quantise(label, v.label, drawn), v.quantised);
+  assert.equal(drawn.left(), 0);
+});
+
+each('masks', (v) => `${v.policy}, ${v.label}`, (v) => {
+  const [policy, , sample] = v.policy.split(' ');
+  const drawn = recorded(unhex(v.drawn));
+  const shown = candidates({ candidates: policy, sample: Number(sample) }, v.space, v.label ?? 0, drawn);
+  assert.deepEqual(shown, v.candidates);
+  assert.deepEqual(shown.map((x) => (x === v.label ? 1 : 0)), v.secret);
+  assert.equal(drawn.left(), 0);
+});
+
+const typed = (columns, values) => encodeColumns(columns, values.map((x) => (typeof x === 'string' ? unhex(x) : x)));
+
+each('columns', (v) => v.kind, (v) => {
+  if (v.kind === 'typed') return assert.equal(hex(typed(v.columns, v.values)), v.encoded);
+  assert.equal(hex(encodeCell(v.key)), v.cell);
+  assert.equal(String(decodeCell(unhex(v.cell))), String(v.key));
+});
+
+each('layouts', (v) => `${v.document}, ${v.purpose}`, (v) => {
+  const document = parseDocument(v.text);
+  const layout = document.layouts[v.purpose];
+  assert.equal(hex(document.digest), v.digest);
+  assert.equal(hex(layout.prefix), v.prefix);
+  assert.equal(layout.reportBytes, v.report_bytes);
+  const helpers = layout.payloadBytes.map((payload_bytes, place) => ({
+    part_bytes: 116 + payload_bytes,
+    payload_bytes,
+    records: layout.records.map((record) => {
+      const columns = 16 + record.width;
+      return { columns: [16, columns], secret: [columns, columns + layout.secretBytes(place, record)] };
+    }),
+  }));
+  assert.deepEqual(helpers, v.helpers);
+});
+
+each('reports', (v) => v.name, async (v) => {
+  const document = documents.get(v.document);
+  const model = document.models.find(({ tag }) => tag === v.tag);
+  const drawn = recorded(unhex(v.drawn));
+  const record = v.purpose === 'aggregate'
+    ? { keys: v.shown, values: v.truth, real: v.real }
+    : { tag: v.tag, columns: typed(model.columns, v.shown), labels: v.truth, real: v.real };
+  const own = await Promise.all(v.helpers.map((helper) => pairOf(unhex(helper.secret_key))));
+  const pairs = await Promise.all(v.helpers.map((helper) => pairOf(unhex(helper.ephemeral))));
+  const keys = own.map(({ raw }) => ({ id: keyId(raw), publicKey: raw }));
+  const made = await makeReport(document, v.purpose, record, { hour: v.hour, keys, random: drawn, pairs });
+  assert.equal(drawn.left(), 0);
+  assert.equal(hex(made.columns), v.columns);
+  assert.deepEqual(made.candidates, v.candidates);
+  assert.deepEqual(texts(made.secret), v.secret);
+  assert.equal(hex(made.head), v.head);
+  assert.equal(hex(made.report), v.report);
+  const shares = [];
+  for (const [place, helper] of v.helpers.entries()) {
+    assert.equal(hex(keys[place].id), helper.key_id);
+    assert.equal(hex(infoOf(document, v.purpose, place, keys[place].id, made.head)), helper.info);
+    assert.equal(hex(partOf(document, v.purpose, place, made.report)), helper.part);
+    const secrets = new Map([[helper.key_id, own[place].privateKey]]);
+    const opened = await openPart(document, v.purpose, place, secrets, unhex(helper.part), v.hour * 3600);
+    assert.equal(hex(opened.payload), helper.payload);
+    assert.deepEqual(texts(opened.share), helper.shares);
+    if (v.purpose === 'aggregate') assert.deepEqual(texts(opened.keys), texts(v.shown));
+    else assert.deepEqual(opened.candidates, v.candidates);
+    shares.push(opened.share);
+  }
+  const sums = made.secret.map((_, j) => element(shares.reduce((sum, share) => sum + share[j], 0n)));
+  assert.deepEqual(texts(sums), v.sums);
+});
+
+each('uploads', (v) => `${v.reports.length} reports`, (v) => {
+  assert.equal(hex(encodeUpload(v.reports.map(unhex))), v.body);
+  assert.deepEqual(decodeUpload(unhex(v.body)).map(hex), v.reports);
+  for (const report of v.reports) checkReport(unhex(report), 'ads.example', byDigest, NOW);
+});
+
+each('keys', (v) => `${v.keys.length} keys`, async (v) => {
+  const config = await readKeys(unhex(v.message), v.helper, unhex(v.identity));
+  const keys = config.keys.map((key) =>
+    ({ id: hex(key.id), public: hex(key.publicKey), not_before: key.notBefore, not_after: key.notAfter }));
+  assert.deepEqual({ ...config, keys }, { helper: v.helper, address: v.address, sequence: v.sequence, keys: v.keys });
+  for (const [now, id] of Object.entries(v.current)) assert.equal(hex(currentKey(config, Number(now)).id), id);
+});
+
+const secretKeys = new Map(read('reports').flatMap((v) => v.helpers.map((helper) => [helper.name, helper])));
+
+each('bad', (v) => `${v.who}: ${v.name}`, async (v) => {
+  const data = unhex(v.data);
+  const reading = {
+    'ad server': async () => decodeUpload(data).map((report) => checkReport(report, 'ads.example', byDigest, NOW)),
+    helper: async () => {
+      const document = documents.get(v.document);
+      const { key_id, secret_key } = secretKeys.get(document.helpers[v.place].name);
+      const secrets = new Map([[key_id, (await pairOf(unhex(secret_key))).privateKey]]);
+      return openPart(document, v.purpose, v.place, secrets, data, NOW);
+    },
+    anyone: () => readKeys(data, v.helper, unhex(v.identity)),
+  };
+  await assert.rejects(reading[v.who], { name: v.error });
+});
+
+describe('what has no vector', () => {
+  it('the y of order 8 is one', () => {
+    const q = 2n ** 255n - 19n;
+    const y = SMALL_ORDER_Y[3];
+    // d = -121665/121666; a point whose double has y = 0 solves d y^4 + 2 y^2 = 1
+    assert.equal((-121665n * y ** 4n + 121666n * (2n * y ** 2n - 1n)) % q, 0n);
+  });
+
+  it('randomised response and feature noise cut where they should', () => {
+    const words = (...list) => recorded(concat(...list.map((x) => number(x, 8).reverse())));
+    const cut = BigInt(Math.floor((4 / (Math.E + 3)) * 2 ** 52)) << 12n; // epsilon 1, k 4; a float is near enough
+    assert.equal(respond([0, 1, 2, 3], 1, 1, words(cut - (1n << 14n), 3)), 3);
+    assert.equal(respond([0, 1, 2, 3], 1, 1, words(cut + (1n << 14n), 3)), 1);
+    const model = { columns: [{ kind: 'category', size: 9 }, { kind: 'bytes', count: 3 }], feature_noise: { epsilon: 1, sensitivity: 2 } };
+    const one = BigInt(Math.floor((1 - 0.5 * Math.exp(-0.25)) * 2 ** 52)) << 12n; // over this, noise is 1 or more
+    // The largest word equals many cuts; with a word of zeros after it, 1 - 2^-64 is drawn: 2 ln(2^63) = 87.3.
+    const drawn = words(one - (1n << 14n), one + (1n << 14n), 2n ** 64n - 1n, 0n);
+    assert.deepEqual([...addFeatureNoise(model, Uint8Array.of(0, 0, 0, 5, 100, 100, 100), drawn)], [0, 0, 0, 5, 100, 101, 187]);
+    assert.equal(drawn.left(), 0);
+  });
+
+  it('make.mjs makes an upload that helpers open', async () => {
+    const raw = async ({ publicKey }) => new Uint8Array(await crypto.subtle.exportKey('raw', publicKey));
+    const signer = async () => {
+      const pair = await crypto.subtle.generateKey('Ed25519', true, ['sign']);
+      const sign = async (label, message) => new Uint8Array(await crypto.subtle.sign('Ed25519', pair.privateKey, labelled(label, message)));
+      return { key: await raw(pair), sign };
+    };
+    const fields = JSON.parse(layouts[0].text);
+    const [origin, service, ...helpers] = await Promise.all([0, 0, 0, 0].map(signer));
+    const own = await Promise.all(helpers.map(() => pairOf(system(32))));
+    helpers.forEach(({ key }, i) => (fields.helpers[i].identity = hex(key)));
+    fields.models[1].randomised_response = { epsilon: 60 }; // never replaces a label
+    fields.models[1].feature_noise = { epsilon: 1e6, sensitivity: 1 }; // never adds noise
+    const text = canonical(fields);
+    const document = parseDocument(text);
+    const originSignature = await origin.sign('maskedlark v2 parameter document', utf8(text));
+    const serviceSignature = await service.sign('maskedlark v2 published document', concat(utf8(text), originSignature));
+    const keys = await Promise.all(helpers.map(async ({ key, sign }, i) => {
+      const body = concat([2], key, number(1, 4), vector(utf8(fields.helpers[i].name), 1), vector(utf8('https://x'), 2), own[i].raw, number(0, 8), number(2e9, 8));
+      return hex(concat([2], vector(body, 2), await sign('maskedlark v2 key configuration', body)));
+    }));
+    const job = {
+      document: text,
+      signatures: { document_key: hex(origin.key), origin_signature: hex(originSignature), service_key: hex(service.key), service_signature: hex(serviceSignature) },
+      keys,
+      now: NOW,
+      aggregate: [{ keys: { campaign: 'spring', place: 7 }, values: { purchase: 60000, profit: -7, other: 1 }, real: true }],
+      train: [
+        { tag: 'basket', columns: '0304', values: { purchase: 40 }, conversions: 1, real: true },
+        { tag: 'basket', columns: '0304', values: {}, conversions: 0, real: false },
+      ],
+    };
+    const make = (input) => spawnSync(process.execPath, [fileURLToPath(new URL('make.mjs', import.meta.url))], { input: JSON.stringify(input) });
+    const { stdout, stderr } = make(job);
+    assert.equal(stderr.toString(), '');
+    const known = new Map([[hex(document.digest), document]]);
+    const seen = [];
+    for (const report of decodeUpload(new Uint8Array(stdout))) {
+      const { purpose } = checkReport(report, document.origin, known, NOW);
+      const opened = await Promise.all(own.map(({ raw: key, privateKey }, place) =>
+        openPart(document, purpose, place, new Map([[hex(keyId(key)), privateKey]]), partOf(document, purpose, place, report), NOW)));
+      const sums = opened[0].share.map((x, j) => Number(BigInt.asIntN(62, element(x + opened[1].share[j]))));
+      const labels = opened[0].candidates?.flat();
+      seen.push(labels ? labels.filter((_, j) => sums[j] === 1) : sums.slice(0, 2));
+    }
+    assert.deepEqual(seen, [[1, 50000], [40, 1], []]);
+    const refused = make({ ...job, signatures: { ...job.signatures, document_key: hex(service.key) } });
+    assert.equal(refused.status, 1);
+    assert.match(refused.stderr.toString(), /^No upload was made: .*BadSignature.*\n$/);
+  });
+});
