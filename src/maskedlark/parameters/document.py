@@ -17,21 +17,19 @@ from maskedlark.core.suggestions import did_you_mean
 from maskedlark.errors import InvalidDocument, MaskedLarkError, NotDeclared, ReleaseRefused
 from maskedlark.parameters.settings import (
     Budget,
-    Canonical,
     Ceilings,
     ConversionValue,
     Decoy,
     Delay,
     HelperIdentity,
-    Hex32,
     Mechanism,
     Name,
     PublicKey,
     Seconds,
     TrainedModel,
-    faults,
 )
 from maskedlark.wire.columns import check_keys, check_typed
+from maskedlark.wire.message import Canonical, Hex32, faults
 from maskedlark.wire.report import MAX_BYTES, MAX_ORIGIN, ReportLayout
 
 Origin = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ORIGIN, pattern=r"^[a-z0-9.:-]+$")]
