@@ -27,6 +27,7 @@ from maskedlark.parameters.settings import (
     PublicKey,
     Seconds,
     TrainedModel,
+    label_count,
 )
 from maskedlark.wire.columns import check_keys, check_typed
 from maskedlark.wire.message import Canonical, Hex32, faults
@@ -41,6 +42,7 @@ MAX_COMMAS = 1 << 15
 OLDER = "a document of format {} is no longer accepted: begin a new chain with a new draft"
 SUMS = "sums"
 """The one function of reports to aggregate that a document must know; all others are taken to train."""
+MAX_LABELS_OF_ALL = 1 << 18
 TAIL = 64
 """Noise beyond this many scales is rarer than e^-64 (Laplace) or 2^-2900 (Gaussian)."""
 
@@ -81,6 +83,19 @@ class Document(Canonical):
     attribution_window_s: Annotated[int, Field(ge=1, le=1 << 30)]
     delay: Delay
     report_lifetime_s: Annotated[int, Field(ge=3600, le=1 << 30)]
+
+    @field_validator("models", mode="before")
+    @classmethod
+    def _few_labels(cls, given: object) -> object:
+        """Before a space is made: a short document must not take gigabytes at everybody who reads it."""
+        models = given if isinstance(given, list | tuple) else ()
+        labels = [each.get("labels") for each in models if isinstance(each, dict)]
+        sizes = [label_count(label) for some in labels if isinstance(some, list | tuple) for label in some]
+        if sum(sizes) > MAX_LABELS_OF_ALL:
+            raise ValueError(
+                f"the models have more than {MAX_LABELS_OF_ALL} labels together: declare reals with buckets"
+            )
+        return given
 
     @field_validator("format", mode="before")
     @classmethod
