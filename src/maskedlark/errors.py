@@ -42,14 +42,18 @@ A message never holds a secret: no share, mask, label, value or payload byte.
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 
 class MaskedLarkError(Exception):
     """The root of all errors that this package raises on purpose."""
 
-    def facts(self) -> Mapping[str, object]:
+    _facts: Mapping[str, Any] = MappingProxyType({})
+
+    def facts(self) -> Mapping[str, Any]:
         """What a program should learn besides the message: JSON values, and no secret."""
-        return {}
+        return self._facts
 
 
 class DecodeError(MaskedLarkError):

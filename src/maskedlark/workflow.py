@@ -67,7 +67,7 @@ from maskedlark.parameters.document import Document
 from maskedlark.parameters.drafting import draft
 from maskedlark.randomness import Randomness
 from maskedlark.release.kept_answers import KeptAnswers
-from maskedlark.release.messages import RecordCounts, decode_request, decode_session
+from maskedlark.release.messages import RecordCounts, Request, SessionRequest
 from maskedlark.release.release import Release
 from maskedlark.storage.engine import open_database
 from maskedlark.web.parameters import ParameterClient
@@ -183,11 +183,11 @@ class LocalHelper(RemoteHelper):
 
     def release(self, body: bytes) -> bytes:
         """Answer a query."""
-        return self.releases.answer(self._document.origin, body, decode_request(body)).encode()
+        return self.releases.answer(self._document.origin, body, Request.decode(body)).encode()
 
     def open_session(self, body: bytes) -> SignedReceipt:
         """Open a session, and charge all of it."""
-        return self.releases.open_session(self._document.origin, body, decode_session(body))
+        return self.releases.open_session(self._document.origin, body, SessionRequest.decode(body))
 
     def step(self, session: str, number: int, body: bytes, size: int, chosen: Ranges = ()) -> FieldArray:  # noqa: ARG002
         """A share of a step, with the helper's noise and mask."""

@@ -44,7 +44,7 @@ def _documents() -> list[Decoder]:
     return [
         Decoder(
             "draft of a document",
-            ("parameters.document.parse",),
+            ("parameters.document.parse", "parameters.document._check_label_counts"),
             (draft, text),
             document.parse,
             (InvalidDocument,),
@@ -53,7 +53,7 @@ def _documents() -> list[Decoder]:
         ),
         Decoder(
             "document",
-            ("parameters.document.decode", "parameters.settings.Canonical.encode"),
+            ("parameters.document.decode", "wire.message.Canonical.encode"),
             (text, SECOND.encode()),
             document.decode,
             (InvalidDocument,),
@@ -62,7 +62,11 @@ def _documents() -> list[Decoder]:
         ),
         Decoder(
             "signed document",
-            ("parameters.chain.decode", "parameters.chain._refuse_older", "parameters.chain.Signed.names"),
+            (
+                "wire.message.Message.decode",
+                "parameters.chain._refuse_older",
+                "parameters.chain.Signed.names",
+            ),
             tuple(each.encode() for each in SIGNED),
             _named,
             (InvalidDocument,),
@@ -78,7 +82,7 @@ def _documents() -> list[Decoder]:
         ),
         Decoder(
             "page of a chain",
-            ("web.pages.decode_page", "web.pages._json"),
+            ("web.pages.decode_page",),
             (pages.page(SIGNED).encode(),),
             pages.decode_page,
             (InvalidDocument,),
@@ -118,11 +122,11 @@ def _questions() -> list[Decoder]:
     return [
         Decoder(
             "question",
-            ("release.messages.decode_request", "functions.function.parse"),
+            ("wire.message.Message.decode", "functions.function.parse"),
             (request.encode(),),
             _asked,
             (BadArguments,),
-            lambda _, found: messages.decode_request(found.encode()) == found,
+            lambda _, found: messages.Request.decode(found.encode()) == found,
         ),
         Decoder(
             "explanation",
@@ -169,7 +173,7 @@ def _request() -> Request:
 
 
 def _asked(data: bytes) -> Request:
-    request = messages.decode_request(data)
+    request = messages.Request.decode(data)
     question = Sums().ask(FIRST, request.arguments)
     assert question.schemas
     return request
@@ -245,7 +249,7 @@ def _receipt_decoders() -> list[Decoder]:
         return trail.verify([*receipts[:3], signed(body)], "ads.example", "helper-0", [FIRST])
 
     bodies = tuple(each.receipt.encode() for each in receipts)
-    claimed = ("ledger.receipt.SignedReceipt.claimed", "parameters.settings.Canonical.encode")
+    claimed = ("ledger.receipt.SignedReceipt.claimed", "wire.message.Canonical.encode")
     return [
         Decoder(
             "signed receipt",
@@ -266,7 +270,7 @@ def _receipt_decoders() -> list[Decoder]:
         ),
         Decoder(
             "certificate of a hostile helper",
-            ("ledger.receipt.SignedCertificate.claimed", "parameters.settings.Canonical.encode"),
+            ("ledger.receipt.SignedCertificate.claimed", "wire.message.Canonical.encode"),
             (certificate,),
             certified,
             (BadReceipt,),

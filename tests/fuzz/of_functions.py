@@ -45,7 +45,7 @@ def _models() -> list[Decoder]:
 
     def asked(data: bytes) -> object:
         """As a helper reads it: out of a question."""
-        request = messages.decode_request(data)
+        request = messages.Request.decode(data)
         return Evaluation().ask(FIRST, request.arguments).schemas
 
     arguments = {
@@ -100,9 +100,9 @@ def _sessions() -> list[Decoder]:
     return [
         Decoder(
             "session",
-            ("release.messages.decode_session",),
+            ("wire.message.Message.decode",),
             (json.dumps(given).encode(),),
-            messages.decode_session,
+            messages.SessionRequest.decode,
             (BadArguments,),
             weight=0.5,
         ),
@@ -155,7 +155,7 @@ def _seeds() -> list[Decoder]:
     covers = (
         "release.shared_seed._decode",
         "release.shared_seed.SignedSeed.claimed",
-        "parameters.settings.Canonical.encode",
+        "wire.message.Canonical.encode",
     )
     return [
         Decoder("shared seed", covers[:1], (signed.encode(),), unseal, _SEED_ERRORS, weight=0.2),

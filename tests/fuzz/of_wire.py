@@ -17,11 +17,11 @@ from maskedlark.wire.datasets import (
     Frozen,
     NewDataset,
     State,
-    _Message,
     pack,
     unpack,
 )
 from maskedlark.wire.decrypt import decrypt_parts
+from maskedlark.wire.message import Message
 from maskedlark.wire.report import Head, Opener
 from maskedlark.wire.signatures import VerifyingKey
 from tests.fuzz.running import Breaks, Decoder
@@ -262,7 +262,7 @@ def _keys() -> list[Decoder]:
 def _datasets() -> list[Decoder]:
     given = {"attempt": "0" * 32, "parameters": "1" * 64, "purpose": "train"}
     state = {"name": "march", "state": "frozen", "chunks": (0, 1, 2), "received": 9, "accepted": 8}
-    messages: list[_Message] = [
+    messages: list[Message] = [
         NewDataset(**given),  # type: ignore[arg-type]
         ChunkAnswer(parts=12, accepted="fff0", refused={"Truncated": 3}),
         State(**given, **state, refused={"WrongHour": 1}, digest="2" * 64, records=8),  # type: ignore[arg-type]
@@ -271,7 +271,7 @@ def _datasets() -> list[Decoder]:
     found = [
         Decoder(
             type(each).__name__,
-            ("wire.datasets._Message.decode",),
+            ("wire.message.Message.decode",),
             (each.encode(),),
             type(each).decode,
             (DecodeError,),

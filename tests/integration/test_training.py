@@ -29,7 +29,7 @@ from maskedlark.ledger.errors import (
 )
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import SystemRandomness
-from maskedlark.release.messages import SessionRequest, decode_session
+from maskedlark.release.messages import SessionRequest
 from maskedlark.simulate.cluster import LocalCluster, local_cluster
 from maskedlark.training import load
 from maskedlark.training.begin import begin
@@ -272,7 +272,7 @@ def test_a_run_carries_on_wherever_it_is_killed(fresh_services, tmp_path, helper
     def reached() -> int:
         path = tmp_path / "run" / "session.json"
         first = services.made.helpers[0]
-        return taken(first, decode_session(path.read_bytes()).id) if path.exists() else 0
+        return taken(first, SessionRequest.decode(path.read_bytes()).id) if path.exists() else 0
 
     trainer, killed = start(0), 0
     victims = [None, 1, None, 0]  # The trainer, or a helper.

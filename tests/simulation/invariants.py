@@ -246,4 +246,4 @@ class Invariants:
 
 
 def _datasets(body: bytes) -> list[str]:
-    return list(messages.decode_request(body).datasets)
+    return list(messages.Request.decode(body).datasets)

@@ -167,7 +167,7 @@ def request_of(heard: Heard) -> str | None:
     """The id of the question that was answered; none for anything else, and for refusals."""
     if heard.status != httpx.codes.OK or heard.message.target != RELEASES:
         return None
-    return messages.decode_request(heard.message.body).id
+    return messages.Request.decode(heard.message.body).id
 
 
 def receipt_of(heard: Heard) -> bytes | None:

@@ -220,7 +220,7 @@ class Client(ClosesOnExit):
         """Finish a query, or show its answer again: the same bytes, charged once."""
         table.check_confidence(confidence)
         stored = self._requests.get(request)
-        asked = messages.decode_request(stored.body)
+        asked = messages.Request.decode(stored.body)
         if asked.function not in self._functions:
             raise UnknownFunction(
                 f"request {request} asked {asked.function}: use `ask` with that function first"

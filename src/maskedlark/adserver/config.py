@@ -12,10 +12,11 @@ from pydantic import Field
 from maskedlark.adserver.trusted_parameters import TrustedParameters
 from maskedlark.clock import Clock
 from maskedlark.parameters.document import Origin
-from maskedlark.parameters.settings import PublicKey, Settings
+from maskedlark.parameters.settings import PublicKey
 from maskedlark.web import config, key_file, skeleton
 from maskedlark.web.config import Address, DatabaseUrl, PartyConfig, Serving
 from maskedlark.web.skeleton import AS_SHOWN, KEY
+from maskedlark.wire.message import Settings
 from maskedlark.wire.report import MAX_BYTES
 
 FILE = "adserver.toml"

@@ -129,7 +129,7 @@ class Queries:
         """The answer to a durable request. Asks only helpers whose answer is not stored, the first alone."""
         # Before any helper is asked: a request that was refused before may be charged now.
         self.requests.mark(stored.id, RequestState.PENDING)
-        request, kept = messages.decode_request(stored.body), self.requests.answers(stored.id)
+        request, kept = messages.Request.decode(stored.body), self.requests.answers(stored.id)
         helpers = self.connections.helpers(spec.document)
         verify = partial(self._verified, stored, request, spec)
         first, *others = [partial(self._share, stored, verify, kept.get(each.name), each) for each in helpers]

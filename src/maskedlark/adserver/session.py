@@ -19,7 +19,7 @@ from maskedlark.core.field import FieldArray
 from maskedlark.ledger.errors import BadReceipt, NoSuchSession
 from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt, Receipt, SignedReceipt
 from maskedlark.parameters.document import Document
-from maskedlark.release.messages import SessionRequest, decode_session
+from maskedlark.release.messages import SessionRequest
 from maskedlark.wire.steps import Ranges
 
 R = TypeVar("R", bound=Receipt)
@@ -45,7 +45,7 @@ class Session:
     @cached_property
     def request(self) -> SessionRequest:
         """The decoded request."""
-        return decode_session(self.body)
+        return SessionRequest.decode(self.body)
 
     def open(self) -> Mapping[str, OpenedReceipt]:
         """Open it, idempotently: every helper's receipt, verified and stored."""

@@ -189,12 +189,6 @@ class Outbox:
         self._store = store
         self._origin = origin
 
-    def put(self, reports: Iterable[bytes]) -> None:
-        """Add reports made elsewhere, for a population that shares one store."""
-        with self._store.transaction():
-            for report in reports:
-                self._store.run("INSERT INTO outbox (origin, report) VALUES (?, ?)", self._origin, report)
-
     def batch(self, most: int) -> list[tuple[int, bytes]]:
         """At most `most` reports that are neither acknowledged nor refused, with keys, in random order."""
         waiting = "SELECT number, report FROM outbox WHERE origin = ? AND refused IS NULL"

@@ -77,7 +77,7 @@ def _show(tables: Sequence[Table], as_json: bool) -> None:
 
 def _list(pending: Sequence[StoredRequest], as_json: bool) -> None:
     """Every pending query, with the datasets of when it was made."""
-    asked = [(kept, messages.decode_request(kept.body)) for kept in pending]
+    asked = [(kept, messages.Request.decode(kept.body)) for kept in pending]
     fields, lines = [], []
     for kept, request in asked:
         rest = request.model_dump(exclude={"format", "id"})

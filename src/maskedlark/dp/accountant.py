@@ -22,7 +22,8 @@ from typing import ClassVar
 
 from maskedlark.dp.mechanisms import MAX_NOISE, MIN_NOISE, Kind, check_noise
 from maskedlark.errors import NotDeclared
-from maskedlark.parameters.settings import MAX_NUMBER, STRICT
+from maskedlark.parameters.settings import MAX_NUMBER
+from maskedlark.wire.message import STRICT
 
 DIGITS = 4
 """The number of significant digits of the multipliers that `noise_for` finds."""

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from maskedlark.dp.mechanisms import Kind
 from maskedlark.dp.session_charge import MAX_STEPS, ClosedSessionCharge, SessionCharge, announced, crowded
-from maskedlark.parameters.settings import Settings
+from maskedlark.wire.message import Settings
 
 
 class Sampling(Settings):

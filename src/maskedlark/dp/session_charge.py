@@ -28,7 +28,7 @@ from maskedlark.dp import accountant
 from maskedlark.dp.accountant import Charge
 from maskedlark.dp.mechanisms import Kind, check_noise
 from maskedlark.errors import NotDeclared
-from maskedlark.parameters.settings import STRICT
+from maskedlark.wire.message import STRICT
 
 MAX_STEPS = 1 << 20
 """Composing more takes longer than a request should."""

@@ -28,7 +28,8 @@ from maskedlark.functions import weights
 from maskedlark.functions.function import Arguments, Column, Function, Part, Query, TableSchema, parse
 from maskedlark.functions.model import DescribedModel, ModelFunction, ModelQuery
 from maskedlark.parameters.document import Document
-from maskedlark.parameters.settings import Name, Settings
+from maskedlark.parameters.settings import Name
+from maskedlark.wire.message import Settings
 
 MAX_CELLS = 1 << 16
 """The most cells of one label's histogram."""

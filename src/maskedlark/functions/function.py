@@ -20,7 +20,7 @@ from maskedlark.core.records import Entry, Records
 from maskedlark.dp.mechanisms import Sensitivity
 from maskedlark.errors import BadArguments
 from maskedlark.parameters.document import Document
-from maskedlark.parameters.settings import Settings, faults
+from maskedlark.wire.message import Settings, faults
 
 Group = tuple[Entry, ...]
 Arguments = Mapping[str, Any]

@@ -28,7 +28,7 @@ from maskedlark.exact.operations import ACTIVATIONS, Activation, Dropout, Elu, L
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions.function import AnyFunction, Arguments, Query, Table, parse
 from maskedlark.parameters.document import Document
-from maskedlark.parameters.settings import Settings
+from maskedlark.wire.message import Settings
 
 GRADIENT = "gradient"
 """The function whose noise sets the norm that gradients are clipped in."""

@@ -20,7 +20,8 @@ from maskedlark.errors import BadArguments
 from maskedlark.functions.function import Arguments, Column, Function, Query, Table, TableSchema, parse
 from maskedlark.functions.grouping import Keys, group
 from maskedlark.parameters.document import Document
-from maskedlark.parameters.settings import KeyNumber, KeyText, Name, Settings
+from maskedlark.parameters.settings import KeyNumber, KeyText, Name
+from maskedlark.wire.message import Settings
 
 MAX_GROUPINGS = 16
 MAX_AMONG = 1 << 12

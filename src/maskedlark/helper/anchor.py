@@ -13,8 +13,8 @@ from pydantic import Field, ValidationError
 from maskedlark.helper.errors import DamagedAnchor
 from maskedlark.ledger.rows import ChainHead
 from maskedlark.parameters.document import Origin
-from maskedlark.parameters.settings import Hex32, Settings
 from maskedlark.web import files
+from maskedlark.wire.message import Hex32, Settings
 
 
 class _Written(Settings):

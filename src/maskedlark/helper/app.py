@@ -21,7 +21,6 @@ from maskedlark.release.messages import ANSWER_TYPE
 from maskedlark.web import answers, health, metrics
 from maskedlark.web.remote import API
 from maskedlark.wire.datasets import (
-    ATTEMPT_PATTERN,
     CHUNK_TYPE,
     FREEZE_TYPE,
     JSON_TYPE,
@@ -32,6 +31,7 @@ from maskedlark.wire.datasets import (
     NewDataset,
 )
 from maskedlark.wire.keys import KEYS_TYPE
+from maskedlark.wire.message import Hex16, Hex32
 from maskedlark.wire.report import MAX_ORIGIN
 from maskedlark.wire.steps import MAX_TEXT, STEP_TYPE, decode_ranges
 
@@ -44,10 +44,10 @@ _log = logging.getLogger(__name__)
 Name = Annotated[str, Path(max_length=MAX_DATASET_NAME, pattern=NAME_PATTERN)]
 Number = Annotated[int, Path(ge=0, lt=MAX_CHUNKS)]
 Origin = Annotated[str, Path(max_length=MAX_ORIGIN, pattern=r"^[a-z0-9.:-]+$")]
-Attempt = Annotated[str, Query(pattern=ATTEMPT_PATTERN)]
+Attempt = Annotated[Hex16, Query()]
 After = Annotated[int, Query(ge=0, le=1 << 53)]
-Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
-Session = Annotated[str, Path(pattern=r"^[0-9a-f]{32}$")]
+Digest = Annotated[Hex32, Path()]
+Session = Annotated[Hex16, Path()]
 StepNumber = Annotated[int, Path(ge=0, lt=MAX_STEPS)]
 Records = Annotated[str, Query(max_length=MAX_TEXT)]
 

@@ -30,11 +30,12 @@ from maskedlark.helper.errors import BadBackup, DamagedDataset
 from maskedlark.helper.folder_lock import only_process
 from maskedlark.helper.tables import DATASETS, FROZEN, DatasetRow
 from maskedlark.ledger import rows
-from maskedlark.parameters.settings import Hex32, Name, Seconds, Settings
+from maskedlark.parameters.settings import Name, Seconds
 from maskedlark.storage import backup as storage
 from maskedlark.storage.engine import Database, file_of, open_database
 from maskedlark.storage.schema import prepare
 from maskedlark.web import files
+from maskedlark.wire.message import Hex32, Settings
 
 DATABASE = "database/helper.sqlite"
 MANIFEST = "manifest.json"

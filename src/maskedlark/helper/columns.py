@@ -21,7 +21,7 @@ from maskedlark.core.declared import Measure, Model
 from maskedlark.core.records import AggregateRecords, Coded, Entry, TrainingRecords, in_order
 from maskedlark.core.sharing import ID_BYTES
 from maskedlark.helper.errors import DamagedDataset
-from maskedlark.parameters.settings import Settings
+from maskedlark.wire.message import Settings
 
 Array = NDArray[Any]
 Order = NDArray[np.intp]

@@ -13,10 +13,11 @@ from maskedlark.helper.ids import MAX_LEAP_S
 from maskedlark.helper.keyring import DAY_S, KEEP_S
 from maskedlark.parameters.document import Origin
 from maskedlark.parameters.policy import Policy
-from maskedlark.parameters.settings import Name, PublicKey, Settings
+from maskedlark.parameters.settings import Name, PublicKey
 from maskedlark.web import config, skeleton
 from maskedlark.web.config import Address, DatabaseUrl, PartyConfig, Serving
 from maskedlark.web.skeleton import AS_SHOWN, KEY
+from maskedlark.wire.message import Settings
 from maskedlark.wire.signatures import VerifyingKey
 
 FRESH_S = 60

@@ -18,13 +18,14 @@ from maskedlark.helper.errors import NoKeys, NoReceiptKey
 from maskedlark.ledger import receipt
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import Certificate, SignedCertificate
-from maskedlark.parameters.settings import Hex32, Name, PublicKey, Seconds, Settings
+from maskedlark.parameters.settings import Name, PublicKey, Seconds
 from maskedlark.randomness import Randomness
 from maskedlark.web import files
 from maskedlark.web.errors import BadKeyFile
 from maskedlark.wire import keys
 from maskedlark.wire.hpke import OpeningKey, SealingKey
 from maskedlark.wire.keys import MAX_KEYS, KeyConfiguration, PublishedKey
+from maskedlark.wire.message import Hex32, Settings
 from maskedlark.wire.signatures import SigningKey, VerifyingKey
 
 NAME = "keys.json"

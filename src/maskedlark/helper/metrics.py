@@ -13,9 +13,10 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from sqlalchemy import func, select
 
 from maskedlark.errors import MaskedLarkError
-from maskedlark.helper.service import Service, question
+from maskedlark.helper.service import Service
 from maskedlark.helper.tables import DATASETS, EXPIRED, FROZEN, OPEN
 from maskedlark.ledger.rows import HEADS
+from maskedlark.release.messages import Request
 from maskedlark.web import metrics, problem
 from maskedlark.web.metrics import SECONDS, Labels, LazyGauge
 from maskedlark.wire.datasets import ChunkAnswer, unpack
@@ -74,7 +75,7 @@ class HelperCounts:
 
     def _function(self, body: bytes) -> str:
         try:
-            name = question(body).function
+            name = Request.decode(body).function
         except MaskedLarkError:
             return UNKNOWN
         return name if name in self._service.releases.functions else UNKNOWN

@@ -8,7 +8,7 @@ import httpx
 
 from maskedlark.clock import Clock
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import BadArguments, NotDeclared
+from maskedlark.errors import NotDeclared
 from maskedlark.functions import Functions
 from maskedlark.helper import explanation
 from maskedlark.helper.anchor import FileAnchor
@@ -22,10 +22,9 @@ from maskedlark.helper.seeds import Seeds
 from maskedlark.ledger.ledger import PAGE, Ledger
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness
-from maskedlark.release import messages
 from maskedlark.release.checks import Dataset
 from maskedlark.release.kept_answers import KeptAnswers
-from maskedlark.release.messages import ReceiptPage, RecordCounts, Request
+from maskedlark.release.messages import ReceiptPage, RecordCounts, Request, SessionRequest
 from maskedlark.release.release import Release
 from maskedlark.storage.engine import file_of, open_database
 from maskedlark.storage.errors import ClockLeapt
@@ -37,8 +36,6 @@ from maskedlark.wire.datasets import NewDataset, State
 from maskedlark.wire.hpke import OpeningKey, SealingKey
 from maskedlark.wire.signatures import VerifyingKey
 
-MAX_COMMAS = 1 << 14
-"""Per query: more than the datasets, values, groupings and filters of any function need."""
 _log = logging.getLogger(__name__)
 
 
@@ -90,16 +87,15 @@ class Service:
 
     def release(self, origin: str, body: bytes) -> bytes:
         """A share of the answer to a query. The same query gets the same bytes."""
-        return self.releases.answer(origin, body, question(body)).encode()
+        return self.releases.answer(origin, body, Request.decode(body)).encode()
 
     def explain(self, origin: str, body: bytes) -> bytes:
         """What a query would cost and how exact it would be. Charges nothing."""
-        return explanation.encode(self.releases.explain(origin, question(body)))
+        return explanation.encode(self.releases.explain(origin, Request.decode(body)))
 
     def open_session(self, origin: str, body: bytes) -> bytes:
         """Open a training session; returns its receipt. Idempotent."""
-        _check_commas(body)
-        return self.releases.open_session(origin, body, messages.decode_session(body)).encode()
+        return self.releases.open_session(origin, body, SessionRequest.decode(body)).encode()
 
     def make_seed(self, origin: str, dataset: bytes) -> bytes:
         """The seed that a dataset's helpers share, sealed to each."""
@@ -178,18 +174,6 @@ def open_service(
         service = Service(config, clock, rng, http, stack)
         service.forget()
         yield service
-
-
-def question(body: bytes) -> Request:
-    """The query in a request. Errors state what is wrong and where, never the values."""
-    _check_commas(body)
-    return messages.decode_request(body)
-
-
-def _check_commas(body: bytes) -> None:
-    # Before parsing: every wrong item of a list would make an error.
-    if body.count(b",") > MAX_COMMAS:
-        raise BadArguments(f"a question has at most {MAX_COMMAS} commas: ask less at once")
 
 
 def _made(url: str) -> str:

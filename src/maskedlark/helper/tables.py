@@ -11,22 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    ForeignKey,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Row,
-    String,
-    Table,
-    Text,
-    UniqueConstraint,
-    select,
-)
+import sqlalchemy as sa
 
 from maskedlark.core.sharing import ID_BYTES, ByteRows
 from maskedlark.web.errors import ChunkConflict, UnknownDataset
@@ -36,84 +21,84 @@ from maskedlark.wire.report import MAX_ORIGIN
 OPEN, FROZEN, EXPIRED, ABORTED = "open", "frozen", "expired", "aborted"
 """States of a dataset. Aborted ones are being removed: nobody sees them."""
 SCHEMA_VERSION = 4
-TABLES = MetaData()
+TABLES = sa.MetaData()
 
-DATASETS = Table(
+DATASETS = sa.Table(
     "datasets",
     TABLES,
     # Never reused, even after an abort: a late writer meets no other dataset's files.
-    Column("number", Integer, primary_key=True, autoincrement=True),
-    Column("origin", String(MAX_ORIGIN), nullable=False),
-    Column("name", String(MAX_DATASET_NAME), nullable=False),
-    Column("attempt", LargeBinary, nullable=False),
-    Column("purpose", String(16), nullable=False),
-    Column("parameters", LargeBinary, nullable=False),
-    Column("state", String(16), nullable=False),
-    Column("expires", BigInteger, nullable=False),
-    Column("digest", LargeBinary, nullable=True),
-    Column("records", BigInteger, nullable=True),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("origin", sa.String(MAX_ORIGIN), nullable=False),
+    sa.Column("name", sa.String(MAX_DATASET_NAME), nullable=False),
+    sa.Column("attempt", sa.LargeBinary, nullable=False),
+    sa.Column("purpose", sa.String(16), nullable=False),
+    sa.Column("parameters", sa.LargeBinary, nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("expires", sa.BigInteger, nullable=False),
+    sa.Column("digest", sa.LargeBinary, nullable=True),
+    sa.Column("records", sa.BigInteger, nullable=True),
     # Made by freezing: the digest of what was agreed, the folder of columns, and its contents.
-    Column("agreed", LargeBinary, nullable=True),
-    Column("folder", String(64), nullable=True),
-    Column("contents", Text, nullable=True),
-    Column("receipt", LargeBinary, nullable=True),
-    Column("document", LargeBinary, nullable=False),
-    UniqueConstraint("origin", "name"),
-    UniqueConstraint("origin", "digest"),
+    sa.Column("agreed", sa.LargeBinary, nullable=True),
+    sa.Column("folder", sa.String(64), nullable=True),
+    sa.Column("contents", sa.Text, nullable=True),
+    sa.Column("receipt", sa.LargeBinary, nullable=True),
+    sa.Column("document", sa.LargeBinary, nullable=False),
+    sa.UniqueConstraint("origin", "name"),
+    sa.UniqueConstraint("origin", "digest"),
     sqlite_autoincrement=True,
 )
-CHUNKS = Table(
+CHUNKS = sa.Table(
     "chunks",
     TABLES,
-    Column("dataset", Integer, ForeignKey("datasets.number"), primary_key=True),
-    Column("number", Integer, primary_key=True),
-    Column("claim", BigInteger, nullable=False),
-    Column("expires", BigInteger, nullable=False),
-    Column("body", LargeBinary, nullable=False),
-    Column("parts", Integer, nullable=False),
-    Column("accepted", LargeBinary, nullable=False),
-    Column("refused", Text, nullable=False),
-    Column("file", String(64), nullable=False),
+    sa.Column("dataset", sa.Integer, sa.ForeignKey("datasets.number"), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("claim", sa.BigInteger, nullable=False),
+    sa.Column("expires", sa.BigInteger, nullable=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    sa.Column("parts", sa.Integer, nullable=False),
+    sa.Column("accepted", sa.LargeBinary, nullable=False),
+    sa.Column("refused", sa.Text, nullable=False),
+    sa.Column("file", sa.String(64), nullable=False),
     # Last, because it is the longest: it is not read with the others.
-    Column("ids", LargeBinary, nullable=True),
+    sa.Column("ids", sa.LargeBinary, nullable=True),
 )
-Index("chunks_by_claim", CHUNKS.c.claim, unique=True)
-Index("chunks_by_expiry", CHUNKS.c.expires)
+sa.Index("chunks_by_claim", CHUNKS.c.claim, unique=True)
+sa.Index("chunks_by_expiry", CHUNKS.c.expires)
 
-ABORTED_ATTEMPTS = Table(
+ABORTED_ATTEMPTS = sa.Table(
     "aborted_attempts",
     TABLES,
-    Column("origin", String(MAX_ORIGIN), primary_key=True),
-    Column("attempt", LargeBinary, primary_key=True),
-    Column("until", BigInteger, nullable=False),
+    sa.Column("origin", sa.String(MAX_ORIGIN), primary_key=True),
+    sa.Column("attempt", sa.LargeBinary, primary_key=True),
+    sa.Column("until", sa.BigInteger, nullable=False),
 )
-FLOOR = Table("ids_floor", TABLES, Column("hour", BigInteger, primary_key=True))
+FLOOR = sa.Table("ids_floor", TABLES, sa.Column("hour", sa.BigInteger, primary_key=True))
 """Reports of the latest of these hours, or earlier, may have been in a lost dataset."""
-LOST = Table(
+LOST = sa.Table(
     "lost_datasets",
     TABLES,
-    Column("origin", String(MAX_ORIGIN), primary_key=True),
-    Column("digest", LargeBinary, primary_key=True),
+    sa.Column("origin", sa.String(MAX_ORIGIN), primary_key=True),
+    sa.Column("digest", sa.LargeBinary, primary_key=True),
 )
-MARK = Table(
+MARK = sa.Table(
     "ids_mark",
     TABLES,
-    Column("id", Integer, primary_key=True),
-    Column("claims", BigInteger, nullable=False),
-    Column("freed", BigInteger, nullable=False),
-    Column("watermark", BigInteger, nullable=False),
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("claims", sa.BigInteger, nullable=False),
+    sa.Column("freed", sa.BigInteger, nullable=False),
+    sa.Column("watermark", sa.BigInteger, nullable=False),
 )
 _ALL_BUT_IDS = [column for column in CHUNKS.c if column.name != "ids"]
 
-DatasetRow = Row[Any]
-ChunkRow = Row[Any]
+DatasetRow = sa.Row[Any]
+ChunkRow = sa.Row[Any]
 
 
 def by_name(
-    connection: Connection, origin: str, name: str, attempt: bytes | None = None, lock: bool = False
+    connection: sa.Connection, origin: str, name: str, attempt: bytes | None = None, lock: bool = False
 ) -> DatasetRow:
     """A dataset by name and attempt. The lock keeps its state until the transaction ends."""
-    query = select(DATASETS).where(DATASETS.c.origin == origin, DATASETS.c.name == name)
+    query = sa.select(DATASETS).where(DATASETS.c.origin == origin, DATASETS.c.name == name)
     row = connection.execute(query.with_for_update() if lock else query).one_or_none()
     if row is None or row.state == ABORTED:
         raise UnknownDataset(f"{origin} has no dataset {name!r} here; open it first")
@@ -122,15 +107,15 @@ def by_name(
     return row
 
 
-def chunk(connection: Connection, dataset: int, number: int) -> ChunkRow | None:
+def chunk(connection: sa.Connection, dataset: int, number: int) -> ChunkRow | None:
     """A received chunk; None if there is none."""
-    query = select(*_ALL_BUT_IDS).where(CHUNKS.c.dataset == dataset, CHUNKS.c.number == number)
+    query = sa.select(*_ALL_BUT_IDS).where(CHUNKS.c.dataset == dataset, CHUNKS.c.number == number)
     return connection.execute(query).one_or_none()
 
 
-def chunks(connection: Connection, dataset: int) -> Sequence[ChunkRow]:
+def chunks(connection: sa.Connection, dataset: int) -> Sequence[ChunkRow]:
     """All chunks of a dataset, in order."""
-    query = select(*_ALL_BUT_IDS).where(CHUNKS.c.dataset == dataset).order_by(CHUNKS.c.number)
+    query = sa.select(*_ALL_BUT_IDS).where(CHUNKS.c.dataset == dataset).order_by(CHUNKS.c.number)
     return connection.execute(query).all()
 
 

@@ -1,7 +1,5 @@
 """Errors of ledgers and receipts. Raised by helpers and auditors."""
 
-from collections.abc import Mapping
-
 from maskedlark.errors import MaskedLarkError, ReleaseRefused
 
 
@@ -31,10 +29,6 @@ class BudgetExhausted(ReleaseRefused):
         super().__init__(f"this would cost ε = {wanted:.4g}; {left:.4g} is left of {of}. {fits}")
         self._facts = {"wanted_epsilon": wanted, "left_epsilon": left, "noise_that_fits": noise}
 
-    def facts(self) -> Mapping[str, float | None]:
-        """For the problem document: numbers that a program can act on."""
-        return self._facts
-
 
 class DeltaExhausted(ReleaseRefused):
     """The session's δ is more than is left for the model in one dataset. This helper charged nothing."""
@@ -45,10 +39,6 @@ class DeltaExhausted(ReleaseRefused):
             "datasets: open it with a smaller delta"
         )
         self._facts = {"wanted_delta": wanted, "left_delta": left}
-
-    def facts(self) -> Mapping[str, float | None]:
-        """For the problem document: numbers that a program can act on."""
-        return self._facts
 
 
 class NoSuchSession(ReleaseRefused):
@@ -77,10 +67,6 @@ class SlotTaken(ReleaseRefused):
     def __init__(self, free: int) -> None:
         super().__init__(f"another session has one of these slots: ask again, from slot {free} on")
         self._facts = {"free_slot": float(free)}
-
-    def facts(self) -> Mapping[str, float | None]:
-        """For the problem document: numbers that a program can act on."""
-        return self._facts
 
 
 class SessionLost(ReleaseRefused):

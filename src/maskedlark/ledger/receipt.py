@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from maskedlark.dp.accountant import Charge
 from maskedlark.dp.sampling import Sampling
@@ -18,14 +18,13 @@ from maskedlark.errors import BadSignature, NotDeclared
 from maskedlark.ledger.budget import Cost, Entry, SessionRefund
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.parameters.document import Origin
-from maskedlark.parameters.settings import MAX_NUMBER, Canonical, Hex32, Name, PublicKey, Seconds, Settings
-from maskedlark.wire.signatures import SIGNATURE_BYTES, SigningKey, VerifyingKey
+from maskedlark.parameters.settings import MAX_NUMBER, Name, PublicKey, Seconds
+from maskedlark.wire.message import Canonical, Encoded, Hex16, Hex32, Hex64, Settings
+from maskedlark.wire.signatures import SigningKey, VerifyingKey
 
 RECEIPT_LABEL = "maskedlark v2 receipt"
 CERTIFICATE_LABEL = "maskedlark v2 receipt key"
 
-Hex16 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
-Hex64 = Annotated[str, StringConstraints(pattern=rf"^[0-9a-f]{{{2 * SIGNATURE_BYTES}}}$")]
 Number = Annotated[int, Field(ge=1, le=MAX_NUMBER)]
 S = TypeVar("S", bound="OfHelper")
 
@@ -222,16 +221,12 @@ def certify(certificate: Certificate, identity: SigningKey) -> SignedCertificate
     return SignedCertificate(certificate=body.decode(), signature=signature)
 
 
-class SignedReceipt(Settings):
+class SignedReceipt(Encoded):
     """A receipt in its canonical text, its signature, and the certificate of the key that made it."""
 
     receipt: str
     signature: Hex64
     certificate: SignedCertificate
-
-    def encode(self) -> bytes:
-        """JSON for the wire: one line."""
-        return self.model_dump_json().encode()
 
     @property
     def digest(self) -> bytes:

@@ -9,22 +9,7 @@ later document has other sources, and begins with its whole budget.
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Row,
-    String,
-    Table,
-    UniqueConstraint,
-    delete,
-    insert,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from maskedlark.ledger import receipt
 from maskedlark.ledger.budget import Entry, SessionRefund
@@ -37,33 +22,33 @@ SCHEMA_VERSION = 4
 NOTHING = bytes(32)
 """The digest in the head of a chain without receipts."""
 
-TABLES = MetaData()
-HEADS = Table(
+TABLES = sa.MetaData()
+HEADS = sa.Table(
     "ledger_heads",
     TABLES,
-    Column("origin", String(MAX_ORIGIN), primary_key=True),
-    Column("number", BigInteger, nullable=False),
+    sa.Column("origin", sa.String(MAX_ORIGIN), primary_key=True),
+    sa.Column("number", sa.BigInteger, nullable=False),
 )
-RECEIPTS = Table(
+RECEIPTS = sa.Table(
     "ledger_lines",
     TABLES,
-    Column("origin", String(MAX_ORIGIN), primary_key=True),
-    Column("number", BigInteger, primary_key=True),
-    Column("request", LargeBinary, nullable=True),
-    Column("request_digest", LargeBinary, nullable=True),  # Of a closed session: of its steps.
-    Column("parameters", LargeBinary, nullable=False),
-    Column("seed", LargeBinary, nullable=True),
-    Column("engine", String(256), nullable=True),
-    Column("expires", BigInteger, nullable=True),
-    Column("receipt", LargeBinary, nullable=False),
-    UniqueConstraint("origin", "request"),
+    sa.Column("origin", sa.String(MAX_ORIGIN), primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True),
+    sa.Column("request", sa.LargeBinary, nullable=True),
+    sa.Column("request_digest", sa.LargeBinary, nullable=True),  # Of a closed session: of its steps.
+    sa.Column("parameters", sa.LargeBinary, nullable=False),
+    sa.Column("seed", sa.LargeBinary, nullable=True),
+    sa.Column("engine", sa.String(256), nullable=True),
+    sa.Column("expires", sa.BigInteger, nullable=True),
+    sa.Column("receipt", sa.LargeBinary, nullable=False),
+    sa.UniqueConstraint("origin", "request"),
 )
-_COPIES = Table("ledger_copies", TABLES, Column("taken", BigInteger, primary_key=True))
-_CLOSED = Table(
+_COPIES = sa.Table("ledger_copies", TABLES, sa.Column("taken", sa.BigInteger, primary_key=True))
+_CLOSED = sa.Table(
     "ledger_closed",
     TABLES,
-    Column("origin", String(MAX_ORIGIN), primary_key=True),
-    Column("version", Integer, primary_key=True),
+    sa.Column("origin", sa.String(MAX_ORIGIN), primary_key=True),
+    sa.Column("version", sa.Integer, primary_key=True),
 )
 
 
@@ -74,7 +59,7 @@ class ChainHead(NamedTuple):
     digest: bytes
 
 
-def check_anchor(connection: Connection, origin: str, mark: ChainHead | None) -> None:
+def check_anchor(connection: sa.Connection, origin: str, mark: ChainHead | None) -> None:
     """Refuse a chain that lacks receipts that left, or whose anchor is missing."""
     if mark is None and receipt_at(connection, origin, 1) is not None:
         raise LedgerBehind(
@@ -92,7 +77,7 @@ def check_anchor(connection: Connection, origin: str, mark: ChainHead | None) ->
         )
 
 
-def digest_at(connection: Connection, origin: str, number: int) -> bytes | None:
+def digest_at(connection: sa.Connection, origin: str, number: int) -> bytes | None:
     """The digest of the receipt of that number; for a lost one, as the next one states it."""
     if signed := receipt_at(connection, origin, number):
         return signed.digest
@@ -101,20 +86,20 @@ def digest_at(connection: Connection, origin: str, number: int) -> bytes | None:
     return None if previous is None else bytes.fromhex(previous)
 
 
-def end(connection: Connection, origin: str) -> ChainHead:
+def end(connection: sa.Connection, origin: str) -> ChainHead:
     """The last receipt of an origin's chain."""
-    number = connection.scalar(select(HEADS.c.number).where(HEADS.c.origin == origin)) or 0
+    number = connection.scalar(sa.select(HEADS.c.number).where(HEADS.c.origin == origin)) or 0
     last = receipt_at(connection, origin, number)
     return ChainHead(number, last.digest if last else NOTHING)
 
 
-def expire(connection: Connection, now: int) -> None:
+def expire(connection: sa.Connection, now: int) -> None:
     """Delete noise seeds that no answer needs: with them, noise could be removed from stored answers."""
-    over = update(RECEIPTS).where(RECEIPTS.c.expires <= now, RECEIPTS.c.seed.is_not(None))
+    over = sa.update(RECEIPTS).where(RECEIPTS.c.expires <= now, RECEIPTS.c.seed.is_not(None))
     connection.execute(over.values(seed=None))
 
 
-def append(connection: Connection, signed: SignedReceipt, **secret: bytes | str | int) -> None:
+def append(connection: sa.Connection, signed: SignedReceipt, **secret: bytes | str | int) -> None:
     """Append a receipt with the helper's secrets about it. Under the chain's lock."""
     made = signed.claimed()
     line = {
@@ -123,11 +108,11 @@ def append(connection: Connection, signed: SignedReceipt, **secret: bytes | str 
         "parameters": bytes.fromhex(made.parameters),
         "receipt": signed.encode(),
     }
-    connection.execute(insert(RECEIPTS).values(**line, **secret))
-    connection.execute(update(HEADS).where(HEADS.c.origin == made.origin).values(number=made.number))
+    connection.execute(sa.insert(RECEIPTS).values(**line, **secret))
+    connection.execute(sa.update(HEADS).where(HEADS.c.origin == made.origin).values(number=made.number))
 
 
-def put_back(connection: Connection, signed: SignedReceipt) -> None:
+def put_back(connection: sa.Connection, signed: SignedReceipt) -> None:
     """Append a receipt that was lost and then supplied: it counts, but its query is no longer answered."""
     made, named = signed.claimed(), {}
     if isinstance(made, ReleaseReceipt | OpenedReceipt):
@@ -137,23 +122,25 @@ def put_back(connection: Connection, signed: SignedReceipt) -> None:
     append(connection, signed, **named)
 
 
-def receipt_at(connection: Connection, origin: str, number: int) -> SignedReceipt | None:
+def receipt_at(connection: sa.Connection, origin: str, number: int) -> SignedReceipt | None:
     """The receipt of that number; None if there is none."""
-    query = select(RECEIPTS.c.receipt).where(RECEIPTS.c.origin == origin, RECEIPTS.c.number == number)
+    query = sa.select(RECEIPTS.c.receipt).where(RECEIPTS.c.origin == origin, RECEIPTS.c.number == number)
     stored = connection.scalar(query)
     return None if stored is None else receipt.decode(stored)
 
 
-def receipts(connection: Connection, origin: str, after: int, until: int, most: int) -> list[SignedReceipt]:
+def receipts(
+    connection: sa.Connection, origin: str, after: int, until: int, most: int
+) -> list[SignedReceipt]:
     """At most `most` receipts of an origin's chain, after one number and up to another."""
     here = (RECEIPTS.c.origin == origin, RECEIPTS.c.number > after, RECEIPTS.c.number <= until)
-    query = select(RECEIPTS.c.receipt).where(*here).order_by(RECEIPTS.c.number).limit(most)
+    query = sa.select(RECEIPTS.c.receipt).where(*here).order_by(RECEIPTS.c.number).limit(most)
     return [receipt.decode(each) for each in connection.scalars(query)]
 
 
-def find(connection: Connection, origin: str, request: bytes, digest: bytes) -> Row[Any] | None:
+def find(connection: sa.Connection, origin: str, request: bytes, digest: bytes) -> sa.Row[Any] | None:
     """The row of a query that was charged before. Refuses another query under its id."""
-    query = select(RECEIPTS).where(RECEIPTS.c.origin == origin, RECEIPTS.c.request == request)
+    query = sa.select(RECEIPTS).where(RECEIPTS.c.origin == origin, RECEIPTS.c.request == request)
     row = connection.execute(query).one_or_none()
     if row is not None and row.request_digest != digest:
         raise RequestIdReused(f"request {request.hex()} asked something else; use another id")
@@ -161,10 +148,10 @@ def find(connection: Connection, origin: str, request: bytes, digest: bytes) -> 
 
 
 def entries(
-    connection: Connection, document: Document, after: int, until: int
+    connection: sa.Connection, document: Document, after: int, until: int
 ) -> Iterator[Entry | SessionRefund]:
     """The releases and sessions under a document between two places of its origin's chain."""
-    query = select(RECEIPTS.c.receipt).where(
+    query = sa.select(RECEIPTS.c.receipt).where(
         RECEIPTS.c.origin == document.origin,
         RECEIPTS.c.parameters == document.digest,
         RECEIPTS.c.request_digest.is_not(None),
@@ -178,22 +165,22 @@ def entries(
             yield entry
 
 
-def is_copy(connection: Connection) -> bool:
+def is_copy(connection: sa.Connection) -> bool:
     """Whether this ledger was restored from a backup and not yet recovered."""
-    return connection.execute(select(_COPIES).limit(1)).first() is not None
+    return connection.execute(sa.select(_COPIES).limit(1)).first() is not None
 
 
-def mark_copy(connection: Connection, taken: int) -> None:
+def mark_copy(connection: sa.Connection, taken: int) -> None:
     """Mark a backup's ledger as a copy. Never call it on the ledger itself."""
-    connection.execute(insert(_COPIES).values(taken=taken))
+    connection.execute(sa.insert(_COPIES).values(taken=taken))
 
 
-def unmark(connection: Connection) -> None:
+def unmark(connection: sa.Connection) -> None:
     """Remove the mark: the ledger was recovered."""
-    connection.execute(delete(_COPIES))
+    connection.execute(sa.delete(_COPIES))
 
 
-def refuse_copy(connection: Connection) -> None:
+def refuse_copy(connection: sa.Connection) -> None:
     """Refuse a ledger that is a copy: it lacks what was answered after it was made."""
     if is_copy(connection):
         raise LedgerBehind(
@@ -202,19 +189,21 @@ def refuse_copy(connection: Connection) -> None:
         )
 
 
-def close(connection: Connection, document: Document) -> None:
+def close(connection: sa.Connection, document: Document) -> None:
     """Refuse all further charges under this document of its origin, or an earlier one."""
     if not is_closed(connection, document):
-        connection.execute(insert(_CLOSED).values(origin=document.origin, version=document.version))
+        connection.execute(sa.insert(_CLOSED).values(origin=document.origin, version=document.version))
 
 
-def is_closed(connection: Connection, document: Document) -> bool:
+def is_closed(connection: sa.Connection, document: Document) -> bool:
     """Whether the account of a document counts as spent."""
-    query = select(_CLOSED).where(_CLOSED.c.origin == document.origin, _CLOSED.c.version >= document.version)
+    query = sa.select(_CLOSED).where(
+        _CLOSED.c.origin == document.origin, _CLOSED.c.version >= document.version
+    )
     return connection.execute(query.limit(1)).first() is not None
 
 
-def refuse_closed(connection: Connection, document: Document) -> None:
+def refuse_closed(connection: sa.Connection, document: Document) -> None:
     """Refuse an account that counts as spent."""
     if is_closed(connection, document):
         raise AccountClosed(

@@ -10,20 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    LargeBinary,
-    String,
-    Table,
-    and_,
-    bindparam,
-    func,
-    insert,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from maskedlark.ledger import rows
 from maskedlark.ledger.errors import NoSuchSession, SlotTaken
@@ -33,26 +20,26 @@ from maskedlark.wire.report import MAX_ORIGIN
 
 LOST = 0
 """Closed without a receipt because its steps were lost: the whole session counts."""
-_SESSIONS = Table(
+_SESSIONS = sa.Table(
     "ledger_sessions",
     TABLES,
-    Column("origin", String(MAX_ORIGIN), primary_key=True),
-    Column("request", LargeBinary, primary_key=True),
-    Column("opened", BigInteger, nullable=False),
-    Column("closed", BigInteger, nullable=True),
-    Column("steps", BigInteger, nullable=False),
-    Column("used", BigInteger, nullable=False),
-    Column("taken", LargeBinary, nullable=False),
-    Column("digest", LargeBinary, nullable=False),
-    Column("body", LargeBinary, nullable=False),
+    sa.Column("origin", sa.String(MAX_ORIGIN), primary_key=True),
+    sa.Column("request", sa.LargeBinary, primary_key=True),
+    sa.Column("opened", sa.BigInteger, nullable=False),
+    sa.Column("closed", sa.BigInteger, nullable=True),
+    sa.Column("steps", sa.BigInteger, nullable=False),
+    sa.Column("used", sa.BigInteger, nullable=False),
+    sa.Column("taken", sa.LargeBinary, nullable=False),
+    sa.Column("digest", sa.LargeBinary, nullable=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),
 )
-_SLOTS = Table(
+_SLOTS = sa.Table(
     "ledger_slots",
     TABLES,
-    Column("origin", String(MAX_ORIGIN), primary_key=True),
-    Column("dataset", LargeBinary, primary_key=True),
-    Column("first", BigInteger, primary_key=True),
-    Column("end", BigInteger, nullable=False),
+    sa.Column("origin", sa.String(MAX_ORIGIN), primary_key=True),
+    sa.Column("dataset", sa.LargeBinary, primary_key=True),
+    sa.Column("first", sa.BigInteger, primary_key=True),
+    sa.Column("end", sa.BigInteger, nullable=False),
 )
 
 
@@ -75,58 +62,58 @@ class StoredSession:
     engine: str
 
 
-def free_slot(connection: Connection, origin: str, dataset: bytes) -> int:
+def free_slot(connection: sa.Connection, origin: str, dataset: bytes) -> int:
     """The first slot of a dataset after all reserved ones."""
-    query = select(func.max(_SLOTS.c.end)).where(_SLOTS.c.origin == origin, _SLOTS.c.dataset == dataset)
+    query = sa.select(sa.func.max(_SLOTS.c.end)).where(_SLOTS.c.origin == origin, _SLOTS.c.dataset == dataset)
     return int(connection.scalar(query) or 0)
 
 
 def reserve(
-    connection: Connection, origin: str, datasets: Sequence[bytes], firsts: Sequence[int], steps: int
+    connection: sa.Connection, origin: str, datasets: Sequence[bytes], firsts: Sequence[int], steps: int
 ) -> None:
     """Reserve `steps` slots from each first slot; raises SlotTaken on overlap. Under the chain's lock."""
     for dataset, first in zip(datasets, firsts, strict=True):
         here = (_SLOTS.c.origin == origin, _SLOTS.c.dataset == dataset)
         end = first + steps
-        overlapping = select(_SLOTS.c.first).where(*here, _SLOTS.c.first < end, _SLOTS.c.end > first)
+        overlapping = sa.select(_SLOTS.c.first).where(*here, _SLOTS.c.first < end, _SLOTS.c.end > first)
         if connection.execute(overlapping.limit(1)).first() is not None:
             raise SlotTaken(free_slot(connection, origin, dataset))
         row = {"origin": origin, "dataset": dataset, "first": first, "end": end}
-        connection.execute(insert(_SLOTS).values(**row))
+        connection.execute(sa.insert(_SLOTS).values(**row))
 
 
-def reserve_again(connection: Connection, opened: OpenedReceipt) -> None:
+def reserve_again(connection: sa.Connection, opened: OpenedReceipt) -> None:
     """Keep the slots of a lost session reserved. Run by a recovery."""
     datasets = [bytes.fromhex(dataset) for dataset in opened.datasets]
     reserve(connection, opened.origin, datasets, opened.slots, opened.steps)
 
 
-def add(connection: Connection, origin: str, request: bytes, opened: int, steps: int, body: bytes) -> None:
+def add(connection: sa.Connection, origin: str, request: bytes, opened: int, steps: int, body: bytes) -> None:
     """Store a new session and the request that opened it. `opened`: its receipt's number."""
     row = {"origin": origin, "request": request, "opened": opened, "steps": steps, "body": body}
-    connection.execute(insert(_SESSIONS).values(**row, used=0, taken=b"", digest=bytes(32)))
+    connection.execute(sa.insert(_SESSIONS).values(**row, used=0, taken=b"", digest=bytes(32)))
 
 
 # Made once: SQLAlchemy takes as long to build a statement as a step's commit takes.
-_HERE = and_(_SESSIONS.c.origin == bindparam("of"), _SESSIONS.c.request == bindparam("named"))
+_HERE = sa.and_(_SESSIONS.c.origin == sa.bindparam("of"), _SESSIONS.c.request == sa.bindparam("named"))
 _FIND = (
-    select(
+    sa.select(
         *(column for column in _SESSIONS.c if column.name not in ("origin", "request", "body")),
         RECEIPTS.c.seed,
         RECEIPTS.c.engine,
     )
-    .join(RECEIPTS, and_(RECEIPTS.c.origin == _SESSIONS.c.origin, RECEIPTS.c.number == _SESSIONS.c.opened))
+    .join(RECEIPTS, sa.and_(RECEIPTS.c.origin == _SESSIONS.c.origin, RECEIPTS.c.number == _SESSIONS.c.opened))
     .where(_HERE)
 )
 _LOCK = _FIND.with_for_update(of=_SESSIONS)
 _TAKE = (
-    update(_SESSIONS)
+    sa.update(_SESSIONS)
     .where(_HERE)
-    .values(used=bindparam("used_now"), taken=bindparam("taken_now"), digest=bindparam("digest_now"))
+    .values(used=sa.bindparam("used_now"), taken=sa.bindparam("taken_now"), digest=sa.bindparam("digest_now"))
 )
 
 
-def find(connection: Connection, origin: str, session: bytes, *, lock: bool = False) -> StoredSession:
+def find(connection: sa.Connection, origin: str, session: bytes, *, lock: bool = False) -> StoredSession:
     """A session. With the lock, nobody closes it or claims a step of it until the transaction ends."""
     row = connection.execute(_LOCK if lock else _FIND, {"of": origin, "named": session}).one_or_none()
     if row is None:
@@ -134,14 +121,14 @@ def find(connection: Connection, origin: str, session: bytes, *, lock: bool = Fa
     return StoredSession(*tuple[Any, ...](row))
 
 
-def body(connection: Connection, origin: str, session: bytes) -> bytes:
+def body(connection: sa.Connection, origin: str, session: bytes) -> bytes:
     """The request that opened a session: after a restart its steps are answered from it."""
-    query = select(_SESSIONS.c.body).where(_HERE)
+    query = sa.select(_SESSIONS.c.body).where(_HERE)
     return bytes(connection.execute(query, {"of": origin, "named": session}).scalar_one())
 
 
 def take_step(
-    connection: Connection, origin: str, session: bytes, stored: StoredSession, body: bytes
+    connection: sa.Connection, origin: str, session: bytes, stored: StoredSession, body: bytes
 ) -> None:
     """Assign the next step to this body for good. Under the session's lock."""
     digest = hashlib.sha256(stored.digest + stored.used.to_bytes(8, "big") + body).digest()
@@ -149,12 +136,14 @@ def take_step(
     connection.execute(_TAKE, {"of": origin, "named": session, **now})
 
 
-def close(connection: Connection, origin: str, session: bytes, number: int) -> None:
+def close(connection: sa.Connection, origin: str, session: bytes, number: int) -> None:
     """Allow no more steps. `number`: the closing receipt's."""
-    connection.execute(update(_SESSIONS).where(_HERE).values(closed=number), {"of": origin, "named": session})
+    connection.execute(
+        sa.update(_SESSIONS).where(_HERE).values(closed=number), {"of": origin, "named": session}
+    )
 
 
-def end_recovery(connection: Connection) -> None:
+def end_recovery(connection: sa.Connection) -> None:
     """A copy becomes the ledger. Its open sessions may have lost steps: they end, and count as a whole."""
     rows.unmark(connection)
-    connection.execute(update(_SESSIONS).where(_SESSIONS.c.closed.is_(None)).values(closed=LOST))
+    connection.execute(sa.update(_SESSIONS).where(_SESSIONS.c.closed.is_(None)).values(closed=LOST))

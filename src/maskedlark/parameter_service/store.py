@@ -5,21 +5,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from sqlalchemy import (
-    DDL,
-    BigInteger,
-    Column,
-    ColumnElement,
-    Connection,
-    LargeBinary,
-    MetaData,
-    Table,
-    Text,
-    event,
-    func,
-    insert,
-    select,
-)
+import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
 from maskedlark.errors import MaskedLarkError
@@ -32,27 +18,27 @@ from maskedlark.web.pages import MAX_PAGE, Page, page
 
 SCHEMA_VERSION = 1
 
-metadata = MetaData()
+metadata = sa.MetaData()
 
-documents = Table(
+documents = sa.Table(
     "documents",
     metadata,
-    Column("origin", Text, primary_key=True),
-    Column("version", BigInteger, primary_key=True),
-    Column("digest", LargeBinary, nullable=False, unique=True),
-    Column("body", LargeBinary, nullable=False),
-    Column("origin_signature", LargeBinary, nullable=False),
-    Column("service_signature", LargeBinary, nullable=False),
-    Column("published_at", BigInteger, nullable=False),
+    sa.Column("origin", sa.Text, primary_key=True),
+    sa.Column("version", sa.BigInteger, primary_key=True),
+    sa.Column("digest", sa.LargeBinary, nullable=False, unique=True),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    sa.Column("origin_signature", sa.LargeBinary, nullable=False),
+    sa.Column("service_signature", sa.LargeBinary, nullable=False),
+    sa.Column("published_at", sa.BigInteger, nullable=False),
 )
 
-configurations = Table(
+configurations = sa.Table(
     "key_configurations",
     metadata,
-    Column("helper", Text, primary_key=True),
-    Column("sequence", BigInteger, primary_key=True),
-    Column("message", LargeBinary, nullable=False),
-    Column("published_at", BigInteger, nullable=False),
+    sa.Column("helper", sa.Text, primary_key=True),
+    sa.Column("sequence", sa.BigInteger, primary_key=True),
+    sa.Column("message", sa.LargeBinary, nullable=False),
+    sa.Column("published_at", sa.BigInteger, nullable=False),
 )
 
 _REFUSAL = "what is published never changes"
@@ -81,7 +67,7 @@ def _forbid_changes() -> None:
 
 
 def _then(statement: str, dialect: str) -> None:
-    event.listen(metadata, "after_create", DDL(statement).execute_if(dialect=dialect))  # type: ignore[no-untyped-call]
+    sa.event.listen(metadata, "after_create", sa.DDL(statement).execute_if(dialect=dialect))  # type: ignore[no-untyped-call]
 
 
 _forbid_changes()
@@ -93,7 +79,7 @@ _SIGNED = (documents.c.body, documents.c.origin_signature, documents.c.service_s
 class View:
     """The store within one transaction: reads agree with each other, and with the write that follows."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
 
     def latest(self, origin: str) -> Signed:
@@ -112,7 +98,7 @@ class View:
 
     def page(self, origin: str, after: int) -> Page:
         """The documents of an origin after a version, as many as one page holds."""
-        chosen = select(*_SIGNED).where(documents.c.origin == origin, documents.c.version > after)
+        chosen = sa.select(*_SIGNED).where(documents.c.origin == origin, documents.c.version > after)
         rows = self._connection.execute(chosen.order_by(documents.c.version).limit(MAX_PAGE + 1))
         following = [Signed(*row) for row in rows]
         if not following:
@@ -121,7 +107,7 @@ class View:
 
     def keys(self, helper: str) -> tuple[bytes, int]:
         """A helper's newest key configuration, as it was signed, and its sequence."""
-        chosen = select(configurations.c.message, configurations.c.sequence)
+        chosen = sa.select(configurations.c.message, configurations.c.sequence)
         newest = chosen.where(configurations.c.helper == helper).order_by(configurations.c.sequence.desc())
         row = self._connection.execute(newest.limit(1)).first()
         if row is None:
@@ -132,15 +118,15 @@ class View:
         """Add a document that was checked in this very transaction."""
         named = {"origin": document.origin, "version": document.version, "digest": document.digest}
         row = named | asdict(signed) | {"published_at": moment}
-        self._connection.execute(insert(documents).values(row))
+        self._connection.execute(sa.insert(documents).values(row))
 
     def add_keys(self, helper: str, sequence: int, message: bytes, moment: int) -> None:
         """Add a key configuration that was checked in this very transaction."""
         row = {"helper": helper, "sequence": sequence, "message": message, "published_at": moment}
-        self._connection.execute(insert(configurations).values(row))
+        self._connection.execute(sa.insert(configurations).values(row))
 
-    def _newest(self, missing: MaskedLarkError, *where: ColumnElement[bool]) -> Signed:
-        chosen = select(*_SIGNED).where(*where).order_by(documents.c.version.desc())
+    def _newest(self, missing: MaskedLarkError, *where: sa.ColumnElement[bool]) -> Signed:
+        chosen = sa.select(*_SIGNED).where(*where).order_by(documents.c.version.desc())
         row = self._connection.execute(chosen.limit(1)).first()
         if row is None:
             raise missing
@@ -176,12 +162,12 @@ class Store:
     def check(self) -> None:
         """Return if the store can be read; raise if not."""
         with self._database.read() as connection:
-            connection.execute(select(documents.c.version).limit(1)).first()
+            connection.execute(sa.select(documents.c.version).limit(1)).first()
 
     def counts(self) -> dict[tuple[str, ...], float]:
         """How many documents and key configurations there are, by kind."""
         kinds = {"document": documents, "keys": configurations}
-        counts = {kind: select(func.count()).select_from(table) for kind, table in kinds.items()}
+        counts = {kind: sa.select(sa.func.count()).select_from(table) for kind, table in kinds.items()}
         with self._database.read() as connection:
             return {(kind,): connection.scalar(count) or 0 for kind, count in counts.items()}
 

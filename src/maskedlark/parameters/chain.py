@@ -14,12 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from maskedlark.errors import BadSignature, BrokenChain, InvalidDocument, RolledBack
 from maskedlark.parameters import document
-from maskedlark.parameters.document import OLDER, Document, Origin
-from maskedlark.wire.signatures import SIGNATURE_BYTES, SigningKey, VerifyingKey
+from maskedlark.parameters.document import MAX_COMMAS, OLDER, Document, Origin
+from maskedlark.wire.message import Hex64, Message
+from maskedlark.wire.signatures import SigningKey, VerifyingKey
 
 ORIGIN_LABEL = "maskedlark v2 parameter document"
 SERVICE_LABEL = "maskedlark v2 published document"
-_FIELDS = {"document", "origin_signature", "service_signature"}
 
 
 class _Names(BaseModel):
@@ -80,6 +80,26 @@ class Signed:
         service_key.verify(SERVICE_LABEL, self.body + self.origin_signature, self.service_signature)
 
 
+class Envelope(Message):
+    """A signed document as JSON: the document as text, signatures in hexadecimal."""
+
+    max_commas = MAX_COMMAS + 2
+    document: str
+    origin_signature: Hex64
+    service_signature: Hex64 | None
+
+    @classmethod
+    def refusal(cls, why: str) -> InvalidDocument:
+        """The error for what is no signed document."""
+        return InvalidDocument(f"no signed document with signatures in lower-case hexadecimal: {why}")
+
+    def signed(self) -> Signed:
+        """Its bytes, not yet verified. Refuses an older format."""
+        _refuse_older(body := self.document.encode())
+        service = None if self.service_signature is None else bytes.fromhex(self.service_signature)
+        return Signed(body, bytes.fromhex(self.origin_signature), service)
+
+
 def sign(drafted: Document, document_key: SigningKey) -> Signed:
     """Run by the ad server, where its document key is: no other machine needs it."""
     _refuse_request_key(drafted, document_key.verifying)
@@ -101,26 +121,7 @@ def countersign(signed: Signed, service_key: SigningKey) -> Signed:
 
 def decode(data: bytes) -> Signed:
     """A signed document off the wire, not yet verified."""
-    try:
-        item = json.loads(data)
-    except (ValueError, RecursionError):
-        raise InvalidDocument("a signed document is JSON") from None
-    if not isinstance(item, dict) or item.keys() != _FIELDS or not isinstance(item["document"], str):
-        raise InvalidDocument(f"a signed document has exactly {', '.join(sorted(_FIELDS))}")
-    service, body = item["service_signature"], _text(item["document"])
-    _refuse_older(body)
-    return Signed(
-        body,
-        _signature(item["origin_signature"]),
-        None if service is None else _signature(service),
-    )
-
-
-def _text(item: str) -> bytes:
-    try:
-        return item.encode()
-    except UnicodeEncodeError:
-        raise InvalidDocument("a document is UTF-8") from None
+    return Envelope.decode(data).signed()
 
 
 def _refuse_older(body: bytes) -> None:
@@ -128,16 +129,6 @@ def _refuse_older(body: bytes) -> None:
     with suppress(ValidationError):
         if (given := _Format.model_validate_json(body).format) in (1, 2):
             raise InvalidDocument(OLDER.format(given))
-
-
-def _signature(item: object) -> bytes:
-    try:
-        signature = bytes.fromhex(item) if isinstance(item, str) else b""
-    except ValueError:
-        signature = b""
-    if len(signature) != SIGNATURE_BYTES or signature.hex() != item:
-        raise InvalidDocument(f"a signature is {SIGNATURE_BYTES} bytes in lower-case hexadecimal")
-    return signature
 
 
 def follow(signed: Signed, before: Document | None, pinned: VerifyingKey) -> Document:

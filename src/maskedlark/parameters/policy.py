@@ -12,7 +12,8 @@ from pydantic import Field
 from maskedlark.errors import MaskedLarkError
 from maskedlark.parameters import randomised
 from maskedlark.parameters.document import Document
-from maskedlark.parameters.settings import Budget, Hex32, Settings
+from maskedlark.parameters.settings import Budget
+from maskedlark.wire.message import Hex32, Settings
 
 
 class OutsidePolicy(MaskedLarkError):

@@ -1,27 +1,16 @@
 """The parts of a parameter document: frozen values that refuse unknown and senseless settings."""
 
-import json
-import re
 from functools import cached_property
 from typing import Annotated, Literal
 
-import rfc8785
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-    model_validator,
-)
-from pydantic_core import ErrorDetails
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from maskedlark.core import local_dp
 from maskedlark.core.candidates import ALL, CandidatePolicy, Pair, Sample
 from maskedlark.core.declared import MAX_COLUMNS, MAX_NAME, MAX_NAMES, Column, Model, Value
 from maskedlark.core.labels import MAX_LABELS, LabelSpace
 from maskedlark.wire.columns import MAX_KEY_TEXT
+from maskedlark.wire.message import Hex32, Settings
 from maskedlark.wire.signatures import VerifyingKey
 
 MAX_SHOWN = 1024
@@ -32,12 +21,6 @@ KeyText = Annotated[str, StringConstraints(max_length=MAX_KEY_TEXT)]
 MAX_NUMBER = (1 << 53) - 1
 """Canonical JSON has no larger integers."""
 KeyNumber = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
-Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-
-
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
-MAX_FAULTS, MAX_COUNTED, MAX_SAID = 3, 1000, 500
-"""How many faults are reported, how many are examined, and how many characters a report has."""
 
 
 def _strong(public: str) -> str:
@@ -48,37 +31,6 @@ def _strong(public: str) -> str:
 
 PublicKey = Annotated[Hex32, AfterValidator(_strong)]
 Seconds = Annotated[int, Field(ge=0, le=1 << 40)]
-
-
-STRICT = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class Settings(BaseModel):
-    """Frozen, strict, and closed: an unknown key is refused."""
-
-    model_config = STRICT
-
-
-class Canonical(Settings):
-    """A value with one encoding: canonical JSON (RFC 8785)."""
-
-    def encode(self) -> bytes:
-        """The bytes that are signed, hashed and published."""
-        return rfc8785.dumps(json.loads(self.model_dump_json()))
-
-
-def faults(error: ValidationError) -> str:
-    """What is wrong, and where: names and rules, never the values. The first few, in short."""
-    if error.error_count() > MAX_COUNTED:  # Examining each would cost more than creating them did.
-        return f"{error.error_count()} things are wrong"
-    found = error.errors(include_url=False, include_context=False, include_input=False)[:MAX_FAULTS]
-    return "; ".join(map(_fault, found))[:MAX_SAID]
-
-
-def _fault(fault: ErrorDetails) -> str:
-    # A draft's author needs to see an unknown name; from others, only plain words are repeated.
-    place = [name for name in fault["loc"] if isinstance(name, int) or _PLAIN.fullmatch(name)]
-    return ": ".join(filter(None, [".".join(map(str, place)), fault["msg"].removeprefix("Value error, ")]))
 
 
 class HelperIdentity(Settings):
@@ -184,6 +136,14 @@ class Label(Settings):
                 return LabelSpace.integers(low, high)
             case "reals":
                 return LabelSpace.reals(low, high, self.buckets or 1)
+
+
+def label_count(given: object) -> int:
+    """At most how many labels the space of a declared label has, before it is made; 0 if that is none."""
+    numbers = {k: v for k, v in given.items() if type(v) is int} if isinstance(given, dict) else {}
+    spread = numbers.get("high", 0) - numbers.get("low", 0)
+    count = 2 * numbers["buckets"] if "buckets" in numbers else max(numbers.get("classes", 0), spread)
+    return max(0, min(count, MAX_LABELS))
 
 
 class FeatureNoise(Settings):

@@ -9,13 +9,12 @@
 An answer is one helper's share: it reveals nothing until all are added up, and then only a private answer.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from maskedlark.core import field
 from maskedlark.core.declared import MAX_NAMES
@@ -26,11 +25,12 @@ from maskedlark.dp.session_charge import MAX_STEPS
 from maskedlark.errors import BadArguments, WrongLength, WrongType
 from maskedlark.functions.function import Group, TableSchema
 from maskedlark.ledger import receipt
-from maskedlark.ledger.receipt import Hex16, SignedReceipt
-from maskedlark.parameters.settings import MAX_NUMBER, Hex32, Name, Settings, faults
+from maskedlark.ledger.receipt import SignedReceipt
+from maskedlark.parameters.settings import MAX_NUMBER, Name
 from maskedlark.wire import binary
 from maskedlark.wire.binary import Reader, number, vector
 from maskedlark.wire.columns import NUMBER, NUMBER_BYTES, check_key
+from maskedlark.wire.message import Encoded, Hex16, Hex32, Message
 
 ANSWER_TYPE = "application/vnd.maskedlark.answer"
 MAX_DATASETS = 366
@@ -46,39 +46,38 @@ _Number = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
 _Cost = Annotated[float, Field(ge=0)]
 
 
-class Request(Settings):
-    """A function with arguments, over datasets, with noise. Made by the ad server."""
+class Question(Message):
+    """What both kinds of questions to a helper have in common."""
 
+    max_commas = 1 << 14
+    """More than the datasets, values, groupings and filters of any function need."""
+    other_format: ClassVar[str]
     format: Literal[2] = 2
     id: Hex16
-    """Random: the same id is the same query, charged once."""
+    """Random: the same id is the same query or session, charged once."""
     datasets: Annotated[tuple[Hex32, ...], Field(min_length=1, max_length=MAX_DATASETS)]
     """By digest, as frozen."""
+
+    @classmethod
+    def refusal(cls, why: str) -> BadArguments:
+        """Of an older format, which the first field states, nothing else is reported."""
+        return BadArguments(cls.other_format if why.startswith("format: ") else why)
+
+
+class Request(Question):
+    """A function with arguments, over datasets, with noise. Made by the ad server."""
+
+    other_format = "this request is of another format: ask it anew with this version"
     function: Name
     arguments: dict[str, Any]
     noise: Annotated[float, Field(ge=MIN_NOISE, le=MAX_NOISE)]
     """Its scale, in units of the sensitivity: at least the document's floor."""
 
-    def encode(self) -> bytes:
-        """JSON for the wire. A retry sends exactly these bytes."""
-        return self.model_dump_json().encode()
 
-
-def decode_request(body: bytes) -> Request:
-    """Run by a helper."""
-    try:
-        return Request.model_validate_json(body)
-    except ValidationError as error:
-        raise _refused(error, "this request is of another format: ask it anew with this version") from None
-
-
-class SessionRequest(Settings):
+class SessionRequest(Question):
     """A stepped function over batches of a model's records, for `steps` steps. Made by the ad server."""
 
-    format: Literal[2] = 2
-    id: Hex16
-    """Random: the same id is the same session."""
-    datasets: Annotated[tuple[Hex32, ...], Field(min_length=1, max_length=MAX_DATASETS)]
+    other_format = "this session is of another format: begin a new run"
     slots: Annotated[tuple[Slot, ...], Field(min_length=1, max_length=MAX_DATASETS)]
     """In every dataset, the slot of its first step: none of its slots may be another session's."""
     function: Name
@@ -96,24 +95,6 @@ class SessionRequest(Settings):
         if len(self.slots) != len(self.datasets):
             raise ValueError("a session names one slot for every dataset")
         return self
-
-    def encode(self) -> bytes:
-        """JSON for the wire. A retry sends exactly these bytes."""
-        return self.model_dump_json().encode()
-
-
-def decode_session(body: bytes) -> SessionRequest:
-    """Run by a helper."""
-    try:
-        return SessionRequest.model_validate_json(body)
-    except ValidationError as error:
-        raise _refused(error, "this session is of another format: begin a new run") from None
-
-
-def _refused(error: ValidationError, other_format: str) -> BadArguments:
-    said = faults(error)
-    # The first field: for an older format, report nothing else.
-    return BadArguments(other_format if said.startswith("format: ") else said)
 
 
 @dataclass(frozen=True, repr=False)
@@ -220,7 +201,7 @@ def _entry(key: str | int) -> bytes:
     return bytes([NUMBER]) + key.to_bytes(NUMBER_BYTES, "big", signed=True)
 
 
-class RecordCounts(Settings):
+class RecordCounts(Encoded):
     """How many records a frozen dataset has, and which slots are free. Made by a helper."""
 
     records: dict[Name, _Number]
@@ -228,26 +209,18 @@ class RecordCounts(Settings):
     free_slot: _Number
     """The first slot after all reserved ones."""
 
-    def encode(self) -> bytes:
-        """JSON for the wire."""
-        return json.dumps(self.model_dump()).encode()
 
-
-class ReceiptPage(Settings):
+class ReceiptPage(Encoded):
     """Some of a helper's receipts in order, and whether more follow. Made by a helper, for anyone."""
 
     receipts: tuple[SignedReceipt, ...]
     more: bool
 
-    def encode(self) -> bytes:
-        """JSON for the wire."""
-        return self.model_dump_json().encode()
 
-
-class _Explained(BaseModel):
+class _Explained(Encoded):
     """Part of an explanation. Its reader ignores unknown fields: nothing is charged by it."""
 
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="ignore", strict=False)
 
 
 class ExplainedSpending(_Explained):
@@ -299,7 +272,3 @@ class Explanation(_Explained):
     noise_that_fits: float | None
     confidence: float
     tables: tuple[ExplainedTable, ...]
-
-    def encode(self) -> bytes:
-        """JSON for the wire."""
-        return json.dumps(self.model_dump(), allow_nan=False).encode()

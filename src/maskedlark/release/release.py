@@ -44,7 +44,7 @@ from maskedlark.release import messages, parts, zero_sum
 from maskedlark.release.checks import Dataset, Scope, Seeds, check_answer, max_bytes
 from maskedlark.release.errors import OtherPurpose, UnknownFunction
 from maskedlark.release.kept_answers import KeptAnswers
-from maskedlark.release.messages import Answer, AnswerTable, Request, SessionRequest, decode_session
+from maskedlark.release.messages import Answer, AnswerTable, Request, SessionRequest
 from maskedlark.release.session import Session, batches_of, body_digest
 from maskedlark.wire.steps import Ranges
 
@@ -310,7 +310,7 @@ class Release:
 
     def _session(self, origin: str, session_id: bytes) -> Session:
         stored = self._sessions.find(origin, session_id)
-        request = decode_session(stored.body)
+        request = SessionRequest.decode(stored.body)
         scope = self._scope(origin, request)
         function = self._function(scope, SteppedFunction)  # type: ignore[type-abstract]
         course = stored.opened.session_charge

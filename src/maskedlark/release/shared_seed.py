@@ -14,11 +14,12 @@ from pydantic import Field, StringConstraints, ValidationError
 from maskedlark.core.batches import SEED_BYTES
 from maskedlark.errors import CannotOpen
 from maskedlark.ledger.errors import BadReceipt
-from maskedlark.ledger.receipt import Hex16, Hex64, OfHelper, SignedCertificate
+from maskedlark.ledger.receipt import OfHelper, SignedCertificate
 from maskedlark.parameters.document import Document, Origin
-from maskedlark.parameters.settings import Hex32, Name, Seconds, Settings
+from maskedlark.parameters.settings import Name, Seconds
 from maskedlark.release.errors import BadSeed
 from maskedlark.wire.hpke import OVERHEAD, OpeningKey, SealingKey
+from maskedlark.wire.message import Encoded, Hex16, Hex32, Hex64, Settings
 from maskedlark.wire.signatures import SigningKey, VerifyingKey
 
 LABEL = "maskedlark v2 shared seed"
@@ -45,16 +46,12 @@ class SeedMessage(OfHelper):
     """By the recipient's name."""
 
 
-class SignedSeed(Settings):
+class SignedSeed(Encoded):
     """The message in its canonical text, its signature, and the certificate of the key that made it."""
 
     message: str
     signature: Hex64
     certificate: SignedCertificate
-
-    def encode(self) -> bytes:
-        """JSON for the wire."""
-        return self.model_dump_json().encode()
 
     def claimed(self) -> SeedMessage:
         """The message, unverified."""

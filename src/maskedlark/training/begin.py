@@ -17,7 +17,7 @@ from maskedlark.features.encoder import Encoder
 from maskedlark.functions import model as described
 from maskedlark.functions import weights
 from maskedlark.functions.gradient import Gradient, GradientSteps
-from maskedlark.release.messages import SessionRequest, decode_session
+from maskedlark.release.messages import SessionRequest
 from maskedlark.training import checkpoint
 from maskedlark.training import network as networks
 from maskedlark.training import plan as plans
@@ -129,13 +129,13 @@ def _of_folder(folder: Path, request: SessionRequest) -> bytes:
     if body is None:
         return request.encode()
     try:
-        kept = decode_session(body)
+        kept = SessionRequest.decode(body)
     except BadArguments:
         raise OtherRun(
             f"{folder} holds a run of an older version, or a damaged one: begin a new run in another folder"
         ) from None
     # Compared as decoded: JSON has lists where Python has tuples.
-    asked = decode_session(request.encode())
+    asked = SessionRequest.decode(request.encode())
     if kept.model_copy(update={"id": asked.id, "slots": asked.slots}) != asked:
         raise OtherRun(
             f"{folder} holds a run with other settings or data: give another folder, or the settings it "

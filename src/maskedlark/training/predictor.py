@@ -19,11 +19,12 @@ from maskedlark.core.declared import MAX_NAMES
 from maskedlark.errors import BadArguments
 from maskedlark.exact.network import FEATURE_EXPONENT
 from maskedlark.features.encoder import Encoder
-from maskedlark.parameters.settings import Settings, TrainedModel
+from maskedlark.parameters.settings import TrainedModel
 from maskedlark.training import network as networks
 from maskedlark.training.checkpoint import UNREADABLE, read_saved
 from maskedlark.training.errors import NotAModel
 from maskedlark.web import files
+from maskedlark.wire.message import Settings
 
 
 class _Said(Settings):

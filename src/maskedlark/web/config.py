@@ -15,10 +15,10 @@ from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationEr
 
 from maskedlark.core.suggestions import did_you_mean
 from maskedlark.errors import MaskedLarkError
-from maskedlark.parameters.settings import Settings
 from maskedlark.storage.engine import beside, parse
 from maskedlark.web.errors import BadConfig
 from maskedlark.wire.keys import MAX_ADDRESS
+from maskedlark.wire.message import Settings
 
 
 def _address(text: str) -> str:

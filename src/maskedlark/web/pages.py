@@ -1,18 +1,29 @@
 """Chains of signed documents over HTTP, page by page. Strict; signatures are not verified here."""
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Annotated
+
+from pydantic import FailFast, TypeAdapter, ValidationError
 
 from maskedlark.errors import InvalidDocument
-from maskedlark.parameters import chain
-from maskedlark.parameters.chain import Signed
+from maskedlark.parameters.chain import Envelope, Signed
+from maskedlark.wire.message import Settings, faults
 
 MAX_PAGE = 64
 """Documents in one page."""
 MAX_PAGE_BYTES = 1 << 20
 """A page ends before the item that would exceed this, but holds at least one."""
+
+
+_Envelopes = Annotated[tuple[Envelope, ...], FailFast()]
+_CHAIN: TypeAdapter[tuple[Envelope, ...]] = TypeAdapter(_Envelopes)
+
+
+class _Page(Settings):
+    documents: _Envelopes
+    more: bool
 
 
 @dataclass(frozen=True)
@@ -41,36 +52,21 @@ def fitting(sizes: Iterable[int]) -> int:
 
 def decode_page(data: bytes) -> Page:
     """A page off the wire."""
-    item = _json(data)
-    if not isinstance(item, dict) or item.keys() != {"documents", "more"}:
-        raise InvalidDocument("a page of a chain has exactly documents and more")
-    if not isinstance(item["more"], bool):
-        raise InvalidDocument("a page says with true or false whether more follow")
-    return Page(_listed(item["documents"]), item["more"])
+    try:
+        item = _Page.model_validate_json(data)
+    except ValidationError as error:
+        raise InvalidDocument(f"no page of a chain: {faults(error)}") from None
+    return Page(tuple(each.signed() for each in item.documents), item.more)
 
 
 def decode_chain(data: bytes) -> tuple[Signed, ...]:
     """A whole chain, as `maskedlark parameters verify --save` writes it: a list of signed documents."""
-    return _listed(_json(data))
+    try:
+        return tuple(each.signed() for each in _CHAIN.validate_json(data))
+    except ValidationError as error:
+        raise InvalidDocument(f"a chain is a list of signed documents: {faults(error)}") from None
 
 
 def encode_chain(documents: Sequence[Signed]) -> bytes:
     """A whole chain as a list, to be stored or passed on."""
     return b"[" + b",\n".join(signed.encode() for signed in documents) + b"]\n"
-
-
-def _listed(item: object) -> tuple[Signed, ...]:
-    if not isinstance(item, list):
-        raise InvalidDocument("a chain is a list of signed documents")
-    try:
-        return tuple(chain.decode(json.dumps(each).encode()) for each in item)
-    except RecursionError:
-        raise InvalidDocument("a document is nested deeper than any") from None
-
-
-def _json(data: bytes) -> object:
-    try:
-        item: object = json.loads(data)
-    except (ValueError, RecursionError):
-        raise InvalidDocument("a chain of documents is JSON") from None
-    return item

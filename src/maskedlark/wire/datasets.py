@@ -10,77 +10,43 @@ to freeze what all helpers accepted of every chunk. Everything but chunks and th
 
 import hashlib
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, FailFast, Field, StringConstraints, ValidationError
+from pydantic import FailFast, Field, StringConstraints
 
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.sharing import ID_BYTES, ByteRows
-from maskedlark.errors import BadPadding, WrongLength, WrongType
+from maskedlark.errors import BadPadding, WrongLength
 from maskedlark.wire import binary
 from maskedlark.wire.binary import Reader, vector
+from maskedlark.wire.message import Hex16, Hex32, Message
+from maskedlark.wire.report import ReportLayout
 
 MAX_DATASET_NAME = 64
 MAX_CHUNKS = 1 << 16
 MAX_PARTS = 1 << 14
 """Parts of one chunk."""
+MAX_EXPANDED = 1 << 24
+"""Bytes of one chunk with all shares written out: bounds what a small chunk can make a helper hold."""
 PARTS = 2048
 """Parts of a chunk by default."""
 CHUNK_TYPE = "application/vnd.maskedlark.parts"
 FREEZE_TYPE = "application/vnd.maskedlark.freeze"
 JSON_TYPE = "application/json"
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
-ATTEMPT_PATTERN = r"^[0-9a-f]{32}$"
 _MAX_REASONS = 128
 """Names of errors in one answer: there are fewer."""
-_MAX_FAULTS = 3
 _LENGTH_BYTES = 2
 _DOMAIN = b"maskedlark v2 dataset"
 
-Hex16 = Annotated[str, StringConstraints(pattern=ATTEMPT_PATTERN)]
-Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Bitmap = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2})*$", max_length=MAX_PARTS // 4)]
-DatasetName = Annotated[
-    str,
-    StringConstraints(min_length=1, max_length=MAX_DATASET_NAME, pattern=NAME_PATTERN),
-]
+DatasetName = Annotated[str, StringConstraints(max_length=MAX_DATASET_NAME, pattern=NAME_PATTERN)]
 Count = Annotated[int, Field(ge=0, le=1 << 53)]
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-    max_commas: ClassVar[int] = 64
-    """More than any valid message has."""
-
-    def encode(self) -> bytes:
-        """JSON for the wire."""
-        return self.model_dump_json().encode()
-
-    @classmethod
-    def decode(cls, data: bytes) -> Self:
-        """Decode. Errors name what is wrong and where, never the content."""
-        # Before parsing: a list of a million wrong items would make a million errors.
-        if data.count(b",") > cls.max_commas:
-            raise WrongType(f"more than {cls.max_commas} commas: that is no {cls.__name__.lower()}")
-        try:
-            return cls.model_validate_json(data)
-        except ValidationError as error:
-            raise WrongType(cls._faults(error)) from None
-
-    @classmethod
-    def _faults(cls, error: ValidationError) -> str:
-        """The first few faults. Unknown names are not repeated."""
-        faults = error.errors(include_url=False, include_context=False, include_input=False)[:_MAX_FAULTS]
-        places = [fault["loc"][0] if fault["loc"] else "" for fault in faults]
-        return "; ".join(
-            f"{place}: {fault['msg']}" if place in cls.model_fields else fault["msg"]
-            for place, fault in zip(places, faults, strict=True)
-        )
-
-
-class NewDataset(_Message):
+class NewDataset(Message):
     """A new dataset: reports of one purpose, made under one document. Sent by the ad server."""
 
     attempt: Hex16
@@ -89,7 +55,7 @@ class NewDataset(_Message):
     purpose: Literal["aggregate", "train"]
 
 
-class ChunkAnswer(_Message):
+class ChunkAnswer(Message):
     """Which parts of a chunk were accepted, and how many were not, by the name of the error."""
 
     max_commas = _MAX_REASONS
@@ -99,7 +65,7 @@ class ChunkAnswer(_Message):
     refused: dict[str, Count]
 
 
-class State(_Message):
+class State(Message):
     """The state of a dataset at a helper."""
 
     max_commas = MAX_CHUNKS + _MAX_REASONS
@@ -145,7 +111,7 @@ class FreezeRequest:
         return cls(tuple(bitmap.hex() for bitmap in bitmaps), digest.hex() or None)
 
 
-class Frozen(_Message):
+class Frozen(Message):
     """A frozen dataset and its receipt."""
 
     digest: Hex32
@@ -158,11 +124,16 @@ def encode_chunk(parts: ByteRows) -> bytes:
     return binary.VERSION_BYTE + parts.tobytes()
 
 
-def decode_chunk(body: bytes, size: int) -> bytes:
-    """The parts of a chunk, 1 to `MAX_PARTS` of this size, one after the other. Run by helpers."""
+def max_parts(layout: ReportLayout) -> int:
+    """How many parts of these reports a chunk may have. Other helpers' shares expand to those of helper 0."""
+    return max(1, min(MAX_PARTS, MAX_EXPANDED // layout.part_size(0)))
+
+
+def decode_chunk(body: bytes, size: int, most: int = MAX_PARTS) -> bytes:
+    """The parts of a chunk, 1 to `most` of this size, one after the other. Run by helpers."""
     reader = Reader.message(body, "a chunk")
-    if reader.left % size or not size <= reader.left <= MAX_PARTS * size:
-        raise WrongLength(f"a chunk of this dataset has 1 to {MAX_PARTS} parts of {size} bytes")
+    if reader.left % size or not size <= reader.left <= most * size:
+        raise WrongLength(f"a chunk of this dataset has 1 to {most} parts of {size} bytes")
     return body[1:]
 
 

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from maskedlark.errors import NotAnAnswer, Truncated
 from maskedlark.wire import binary
 from maskedlark.wire.binary import Reader
+from maskedlark.wire.message import Settings
 
 CONTENT_TYPE = "application/vnd.maskedlark.reports"
 MAX_ERROR = 64
@@ -44,10 +45,8 @@ class Verdict(StrEnum):
     REFUSED = "refused"
 
 
-class Answer(BaseModel):
+class Answer(Settings):
     """The ad server's answer for one report. Depends only on the public part and on sizes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     outcome: Verdict
     error: Annotated[str, Field(pattern=rf"^[A-Za-z]{{1,{MAX_ERROR}}}$")] | None = None
@@ -60,10 +59,8 @@ class Answer(BaseModel):
         return self
 
 
-class Answers(BaseModel):
+class Answers(Settings):
     """The body of the answer to an upload."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     answers: tuple[Answer, ...]
 
@@ -76,7 +73,7 @@ def encode_answers(answers: Sequence[Answer]) -> bytes:
 def decode_answers(body: bytes, count: int) -> tuple[Answer, ...]:
     """The answers to an upload of that many reports. Run by the browser, which accepts nothing else."""
     try:
-        answers = Answers.model_validate_json(body, strict=True).answers
+        answers = Answers.model_validate_json(body).answers
     except ValidationError:
         raise NotAnAnswer("the ad server's answer is none to an upload; is the address right?") from None
     if len(answers) != count:

@@ -187,7 +187,7 @@ class Helper:
         return Frozen(digest=found.hex(), records=len(kept), receipt=signed.encode().decode())
 
     def charging(self, body: bytes) -> QueryCharge:
-        request = messages.decode_request(body)
+        request = messages.Request.decode(body)
         question = self.function.ask(self.document, request.arguments)
         mechanism = self.document.mechanism(request.function)
         return QueryCharge(
@@ -203,7 +203,7 @@ class Helper:
 
     def release(self, body: bytes) -> bytes:
         self.received.append(body)
-        request = messages.decode_request(body)
+        request = messages.Request.decode(body)
         if {self.frozen[name].digest for name in self.expired} & set(request.datasets):
             raise Expired("a dataset holds a report that is past its lifetime: it is gone")
         line = self.ledger.charge(self.document, self.charging(body))
@@ -222,7 +222,7 @@ class Helper:
         return encoded
 
     def explain(self, body: bytes) -> bytes:
-        request, charging = messages.decode_request(body), self.charging(body)
+        request, charging = messages.Request.decode(body), self.charging(body)
         cost, fits = self.ledger.explain(self.document, charging)
         said = messages.Explanation.model_validate(
             {

@@ -14,7 +14,7 @@ from maskedlark.errors import MaskedLarkError
 from maskedlark.ledger.errors import BadReceipt, BudgetExhausted, NoSuchSession
 from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt, ReleaseReceipt
 from maskedlark.randomness import SystemRandomness
-from maskedlark.release.messages import decode_request
+from maskedlark.release.messages import Request
 from maskedlark.workflow import Workflow
 from tests.unit.training.cases import HIGH, document, home, model, run
 
@@ -79,7 +79,7 @@ def test_two_that_reach_helpers_in_opposite_orders_do_not_spoil_each_other(way, 
     for helper in way.helpers:
 
         def release(body, helper=helper, real=helper.release):
-            noise = decode_request(body).noise
+            noise = Request.decode(body).noise
             if (helper, noise) in waits:
                 assert moved[waits[helper, noise]].wait(60)
             try:
@@ -109,7 +109,7 @@ def test_the_first_is_asked_alone_and_its_answer_is_durable_before_the_others_ar
 
         def release(body, helper=helper, real=helper.release):
             order.append(helper.name)
-            kept.append(set(way._requests.answers(decode_request(body).id)))
+            kept.append(set(way._requests.answers(Request.decode(body).id)))
             return real(body)
 
         monkeypatch.setattr(helper, "release", release)

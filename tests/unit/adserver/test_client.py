@@ -18,7 +18,7 @@ from maskedlark.dp.mechanisms import Sensitivity
 from maskedlark.errors import BadArguments, BadSignature
 from maskedlark.functions.function import Column, Function, Query, TableSchema
 from maskedlark.randomness import FixedRandomness
-from maskedlark.release.messages import decode_request
+from maskedlark.release.messages import Request
 from maskedlark.storage.engine import open_database
 from maskedlark.storage.errors import UnusedDatabase
 from maskedlark.web import key_file
@@ -147,7 +147,7 @@ def test_the_room_shows_what_it_is_for():
 
 
 def arguments(world):
-    return decode_request(world.helpers[0].received[-1]).arguments
+    return Request.decode(world.helpers[0].received[-1]).arguments
 
 
 @pytest.mark.parametrize(

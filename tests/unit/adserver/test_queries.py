@@ -18,7 +18,7 @@ from maskedlark.ledger.errors import AnswerLost, BadReceipt, BudgetExhausted
 from maskedlark.ledger.receipt import ReleaseReceipt
 from maskedlark.parameters.document import NoMechanism
 from maskedlark.release.errors import MixedDatasets, TooFewRecords, UnknownFunction
-from maskedlark.release.messages import Answer, AnswerTable, decode_request
+from maskedlark.release.messages import Answer, AnswerTable, Request
 from maskedlark.storage.engine import open_database
 from maskedlark.web.errors import AlreadyFrozen, UnknownDataset
 from tests.unit.adserver.measuring import ROWS, World
@@ -54,7 +54,7 @@ def test_all_helpers_are_asked_the_very_same_bytes(world):
     world.client.query(["purchase"], ["campaign"], {"campaign": ["spring", "autumn"]})
     (one,), (two,) = (helper.received for helper in world.helpers)
     assert one == two
-    request = decode_request(one)
+    request = Request.decode(one)
     digest = world.client.datasets()[0].digest
     assert (request.datasets, request.function, request.noise) == ((digest.hex(),), "sums", 1.0)
     assert request.arguments == {
@@ -266,7 +266,7 @@ def test_all_frozen_datasets_are_asked_unless_some_are_named(world):
     digests = [each.digest.hex() for each in world.client.datasets()]
     world.client.query(["purchase"], "campaign")
     world.client.query(["purchase"], "campaign", datasets=["tuesday", "tuesday"])
-    asked = [decode_request(body).datasets for body in world.helpers[0].received]
+    asked = [Request.decode(body).datasets for body in world.helpers[0].received]
     assert asked == [tuple(sorted(digests)), (digests[1],)]
 
 
@@ -349,7 +349,7 @@ def test_a_dataset_that_has_expired_is_left_out_from_then_on(world, caplog):
     assert world.client.pending() == [], "all refused it"
     assert [each.state for each in world.client.datasets()] == [DatasetState.EXPIRED, DatasetState.FROZEN]
     world.client.query(["purchase"], "campaign")
-    assert len(decode_request(world.helpers[0].received[-1]).datasets) == 1
+    assert len(Request.decode(world.helpers[0].received[-1]).datasets) == 1
     assert "left out, because their reports have expired: monday" in caplog.text
     with pytest.raises(NotFrozen, match="monday is expired, not frozen: a report of it is past its lifetime"):
         world.client.query(["purchase"], datasets=["monday"])
@@ -594,5 +594,5 @@ def test_datasets_of_two_documents_are_not_mixed(tmp_path):
     older, newer = world.client.datasets()
     assert older.selection.parameters == first.digest
     assert newer.digest is not None
-    assert decode_request(asked).datasets == (newer.digest.hex(),)
+    assert Request.decode(asked).datasets == (newer.digest.hex(),)
     world.close()

@@ -9,7 +9,7 @@ from maskedlark.adserver.table import Table
 from maskedlark.cli import app
 from maskedlark.cli.query import parse_where
 from maskedlark.errors import BadArguments
-from maskedlark.release.messages import decode_request
+from maskedlark.release.messages import Request
 from tests.unit.adserver.measuring import World
 from tests.unit.web.service import NOW
 
@@ -47,7 +47,7 @@ def complains(*arguments, code=1):
 
 
 def asked(world):
-    return decode_request(world.helpers[0].received[-1])
+    return Request.decode(world.helpers[0].received[-1])
 
 
 def test_a_table_is_printed_with_its_cost(measured):

@@ -18,7 +18,6 @@ from maskedlark.errors import (
 )
 from maskedlark.helper import errors
 from maskedlark.helper.app import MAX_OPENING, MAX_QUESTION, create_app
-from maskedlark.helper.service import MAX_COMMAS
 from maskedlark.ledger import errors as ledger_errors
 from maskedlark.ledger import trail
 from maskedlark.ledger.errors import BudgetExhausted, LedgerBehind, RequestIdReused
@@ -29,6 +28,7 @@ from maskedlark.randomness import SystemRandomness
 from maskedlark.release import errors as release_errors
 from maskedlark.release import messages
 from maskedlark.release.errors import UnknownFunction
+from maskedlark.release.messages import Request
 from maskedlark.web import problem, request_signature
 from maskedlark.web.errors import (
     BodyTooLarge,
@@ -397,7 +397,7 @@ def test_bodies_have_limits(helper, tmp_path):
 @pytest.mark.parametrize("path", ["/v2/releases", "/v2/explain"])
 def test_a_question_of_many_wrong_things_is_refused_before_it_is_parsed(helper, monkeypatch, path):
     helper.publish()
-    body = b'{"datasets":[' + b"0," * (MAX_COMMAS + 1) + b"0]}"
+    body = b'{"datasets":[' + b"0," * (Request.max_commas + 1) + b"0]}"
     with pytest.raises(BodyTooLarge):
         helper.remote().post(path, b'{"datasets":[' + b"0," * (MAX_QUESTION // 2) + b"0]}", JSON_TYPE)
     monkeypatch.setattr(messages.Request, "model_validate_json", lambda _: pytest.fail("it was parsed"))

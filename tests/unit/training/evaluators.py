@@ -10,7 +10,7 @@ from maskedlark.core.records import TrainingRecords
 from maskedlark.functions.function import Arguments, Function
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness
-from maskedlark.release.messages import Request, decode_request
+from maskedlark.release.messages import Request
 from tests.unit.release.stepping import ORIGIN, Rig
 
 
@@ -45,7 +45,7 @@ class Evaluator:
         answers = {}
         for place in self.rig.places:
             desk = self.rig.start(place)
-            answers[f"helper-{place}"] = desk.answer(ORIGIN, body, decode_request(body))
+            answers[f"helper-{place}"] = desk.answer(ORIGIN, body, Request.decode(body))
         question = function.ask(self.document, request.arguments)
         kind = self.document.mechanism(function.name).kind
         tables = combine(question.schemas, answers)

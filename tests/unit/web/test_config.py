@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from pydantic import Field
 
-from maskedlark.parameters.settings import Settings
 from maskedlark.web import config
 from maskedlark.web.config import Address, DatabaseUrl, PartyConfig
 from maskedlark.web.errors import BadConfig
+from maskedlark.wire.message import Settings
 
 
 class Inner(Settings):

@@ -94,7 +94,7 @@ def test_a_list_is_left_at_its_first_fault(monkeypatch):
         counts.append(error.error_count())
         return "wrong"
 
-    monkeypatch.setattr(State, "_faults", count)
+    monkeypatch.setattr("maskedlark.wire.message.faults", count)
     with pytest.raises(WrongType):
         State.decode(b'{"chunks":[' + b"-1," * 60_000 + b"0]}")
     assert counts == [len(State.model_fields) - 2]  # Every other one is missing, but for two that may be.

@@ -1,0 +1,195 @@
+"""Another language writes reports from the page alone: real helpers accept them, and sums are right.
+
+The JavaScript beside this file was written from docs/PROTOCOL.md without a look at the package. It needs Node
+and npm, which installs two packages; without them these tests say so and are skipped.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from maskedlark.clock import SystemClock
+from maskedlark.core import field, sharing
+from maskedlark.core.purpose import Purpose
+from maskedlark.core.records import TrainingRecords
+from maskedlark.helper.keyring import Keyring
+from maskedlark.randomness import SystemRandomness
+from maskedlark.simulate.cluster import LocalCluster, local_cluster
+from maskedlark.wire import uploads
+from maskedlark.wire.acceptance import Terms
+from maskedlark.wire.columns import ABSENT
+from maskedlark.wire.report import MAX_BYTES, Opener
+from maskedlark.workflow import View, open_reports
+from tests.integration.waiting import next_second
+
+HERE = Path(__file__).parent
+VECTORS = HERE.parents[1] / "vectors" / "v2"
+NEEDS_NODE = (20, 19)
+RECORDS = 40
+SETTINGS = """
+k = 5
+keys = ["campaign", "age"]
+fake_rate = 0.0
+[budget]
+epsilon = 8.0
+delta = 1e-6
+[training]
+adserver = {epsilon = 4.0, delta = 1e-6}
+coalition = {epsilon = 32.0, delta = 1e-6}
+[mechanisms]
+sums = {kind = "laplace", noise_floor = 1.0}
+gradient = {kind = "gaussian", noise_floor = 0.5}
+[values]
+bought = [0, 1]
+profit = [-300, 300]
+[[models]]
+tag = "clicks"
+columns = [{kind = "bytes", count = 3}]
+labels = [{kind = "binary"}, {kind = "reals", value = "bought", low = 0, high = 1, buckets = 2}]
+gradient_bound = 1.0
+[[models]]
+tag = "mixed"
+columns = [
+    {kind = "category", size = 70000},
+    {kind = "bytes", count = 2},
+    {kind = "bag", size = 9, length = 3},
+]
+labels = [{kind = "integers", value = "profit", low = -300, high = 300}]
+candidates = "sample"
+sample = 4
+gradient_bound = 1.0
+"""
+Records = list[dict[str, Any]]
+
+
+def _run(command: list[str], folder: Path, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    environment = os.environ | {"VECTORS": str(VECTORS)}
+    return subprocess.run(
+        command, check=False, cwd=folder, env=environment, input=given, capture_output=True, timeout=300
+    )
+
+
+@pytest.fixture(scope="session")
+def js(tmp_path_factory) -> Path:
+    """The JavaScript with its packages: installed by the lock, apart from the checkout."""
+    if not shutil.which("node") or not shutil.which("npm"):
+        pytest.skip("Node and npm are not installed")
+    version = _run(["node", "--version"], HERE).stdout.decode().strip().removeprefix("v")
+    if tuple(map(int, version.split(".")[:2])) < NEEDS_NODE:
+        pytest.skip(f"Node {version} is older than {NEEDS_NODE}")
+    folder: Path = tmp_path_factory.mktemp("interop")
+    for path in [*HERE.glob("*.mjs"), *HERE.glob("package*.json"), HERE / ".npmrc"]:
+        shutil.copy(path, folder)
+    if _run(["npm", "ci", "--no-audit", "--no-fund", "--silent"], folder).returncode:
+        pytest.skip("npm cannot install the packages: no registry is reached")
+    return folder
+
+
+def test_it_agrees_with_every_vector(js):
+    ran = _run(["node", "--test", "--test-reporter=tap"], js)
+    assert ran.returncode == 0, ran.stdout[-4000:].decode()
+    assert b"# fail 0" in ran.stdout
+    assert b"# skipped 0" in ran.stdout
+
+
+def _job(made: LocalCluster, aggregate: Records, train: Records) -> bytes:
+    """What the JavaScript is asked to report."""
+    (signed,) = made.parameters.signed_chain(made.origin)
+    assert signed.service_signature is not None
+    keys = [Keyring(each.folder / "keys", each.name).configuration.hex() for each in made.helpers]
+    signatures = {
+        "document_key": made.document_keys[made.origin].verifying.public.hex(),
+        "origin_signature": signed.origin_signature.hex(),
+        "service_key": made.service_key.verifying.public.hex(),
+        "service_signature": signed.service_signature.hex(),
+    }
+    given: dict[str, Any] = {"document": signed.body.decode(), "signatures": signatures, "keys": keys}
+    given |= {"now": SystemClock().now(), "aggregate": aggregate, "train": train}
+    return json.dumps(given).encode()
+
+
+def _made_by(js: Path, asked: bytes) -> list[bytes]:
+    ran = _run(["node", "make.mjs"], js, asked)
+    assert ran.returncode == 0, ran.stderr.decode()
+    return uploads.decode_batch(ran.stdout, 4096, MAX_BYTES)
+
+
+def _indices(*numbers: int) -> bytes:
+    return np.array(numbers, ">u4").tobytes()
+
+
+@pytest.mark.parametrize("helpers", [2, pytest.param(3, marks=pytest.mark.long)])
+def test_helpers_accept_its_reports_and_sums_are_right(js, tmp_path, helpers):
+    measured: Records = [
+        {
+            "keys": {"campaign": ["spring", "autumn"][i % 2], "age": 18 + i % 3},
+            "values": {"bought": i % 4 // 3, "profit": 10 * i - 200},
+            "real": i % 10 > 0,
+        }
+        for i in range(RECORDS)
+    ]
+    clicks: Records = [
+        {"tag": "clicks", "columns": bytes([i, 0, 255]).hex(), "real": i % 8 > 0}
+        | {"values": {"bought": i % 2}, "conversions": i % 2}
+        for i in range(RECORDS)
+    ]
+    columns = [_indices(69_999) + bytes([i, i]) + _indices(1, 8, ABSENT) for i in range(RECORDS)]
+    mixed: Records = [
+        {"tag": "mixed", "columns": columns[i].hex(), "real": True}
+        | {"values": {"profit": i - 20}, "conversions": 1}
+        for i in range(RECORDS)
+    ]
+    with local_cluster(tmp_path, SETTINGS, SystemRandomness(), helpers) as made:
+        reports = _made_by(js, _job(made, measured, [*clicks, *mixed]))
+        assert made.upload([reports]) == 3 * RECORDS
+        _check_sums(made, measured)
+        _check_labels(made, reports[RECORDS:], clicks)
+
+
+def _check_sums(made: LocalCluster, measured: Records) -> None:
+    end, values = next_second(), ["count", "bought", "profit"]
+    with made.client() as client:
+        for purpose, records in ((Purpose.AGGREGATE, RECORDS), (Purpose.TRAIN, 2 * RECORDS)):
+            client.select(purpose.value, 0, end, purpose)
+            assert client.send(purpose.value).records == records
+            assert not any(client.refusals(purpose.value).values())
+        # Six numbers: a false alarm is rarer than one run in a million.
+        answered = client.query(values, by="campaign", datasets=["aggregate"], confidence=1 - 1e-7)
+    assert len(answered.rows) == 2
+    for row in answered.rows:
+        real = [each for each in measured if each["real"] and each["keys"]["campaign"] == row.group[0]]
+        sums = [sum(each["values"][name] for each in real) for name in values[1:]]
+        for estimate, exact in zip(row.numbers, [len(real), *sums], strict=True):
+            assert estimate.low <= exact <= estimate.high
+
+
+def _check_labels(made: LocalCluster, reports: list[bytes], clicks: Records) -> None:
+    """All helpers' shares together, which in production nobody has, are the one-hot labels."""
+    now, layout = SystemClock().now(), made.document.layout(Purpose.TRAIN)
+    terms = Terms(made.document.report_lifetime_s, now)
+    openers = [
+        Opener(layout, place, Keyring(each.folder / "keys", each.name).opening_keys(now), terms)
+        for place, each in enumerate(made.helpers)
+    ]
+    views = open_reports(openers, reports)
+    trained, mixed = ([_trained(view, tag) for view in views] for tag in ("clicks", "mixed"))
+    secret = field.to_signed(sharing.combine([each.shares for each in trained]))
+    real = np.array([each["real"] for each in clicks])
+    label = np.array([each["conversions"] for each in clicks])
+    assert (secret[:, :2] == np.eye(2, dtype=int)[label] * real[:, None]).all()
+    assert (secret[:, 2:].sum(axis=1) == real).all()
+    masks = field.to_signed(sharing.combine([each.shares for each in mixed]))
+    assert ((masks * mixed[0].candidates[0]).sum(axis=1) == np.arange(RECORDS) - 20).all()
+    assert [each[0].tolist() for each in mixed[0].indices] == [[69_999], [1, 8, ABSENT]]
+
+
+def _trained(view: View, tag: str) -> TrainingRecords:
+    records = view.records[tag]
+    assert isinstance(records, TrainingRecords)
+    return records
