@@ -308,6 +308,7 @@ def _documents() -> Iterator[dict[str, Any]]:
     settings = json.loads(text)
     [clicks] = settings["models"]
     elsewhere = {**clicks["labels"][0], "value": "visits"}
+    large = {**elsewhere, "kind": "categorical", "value": "purchase", "classes": 1 << 16}
 
     def given(**changes: Any) -> bytes:  # noqa: ANN401
         return rfc8785.dumps({**settings, **changes})
@@ -341,6 +342,7 @@ def _documents() -> Iterator[dict[str, Any]]:
             "a label space without 0",
             model(labels=[{**elsewhere, "kind": "integers", "value": "profit", "low": 1, "high": 3}]),
         ),
+        ("more labels than a document may have", model(labels=[large] * 5, candidates="pair")),
         ("an epsilon of 0", model(randomised_response={"epsilon": 0})),
     ):
         yield _bad("anyone", name, data, "InvalidDocument", message="document")

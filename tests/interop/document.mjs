@@ -68,6 +68,8 @@ function checkFields(d) {
   const values = d.values.map(({ name }) => name);
   const lists = [d.keys, values, ...['name', 'identity'].map((field) => d.helpers.map((h) => h[field])), d.models.map(({ tag }) => tag)];
   say(lists.every(distinct), 'a name that occurs twice');
+  const counts = d.models.flatMap(({ labels }) => labels).map(({ buckets, classes, low, high }) => (buckets ? 2 * buckets : classes ?? high - low));
+  say(counts.reduce((sum, count) => sum + Math.min(count, 65536), 0) <= 262144, 'too many labels');
   d.models.forEach((model) => checkModel(model, values));
 }
 
@@ -100,6 +102,7 @@ export function parseDocument(text) {
 }
 
 function parsed(text) {
+  say(text.split(',').length <= 32769, 'too many commas');
   const fields = JSON.parse(text);
   say(text.isWellFormed() && canonical(fields) === text, 'a document that is not canonical JSON');
   checkFields(fields);
