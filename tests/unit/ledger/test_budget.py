@@ -52,6 +52,7 @@ def best_delta(document, stream, other, looks):
     The noise is what the account lets through. Backwards: what the rest is worth, for every loss so far.
     """
     noise = Account(document).noise_that_fits(Entry(stream, (b"seen",), Charge("gaussian", 1.0, looks)))
+    assert noise is not None
     value = np.maximum(0.0, -np.expm1(EPSILON - LOSSES))
     for seen in reversed(range(looks)):
         value = later(value, noise**-2)
