@@ -339,7 +339,7 @@ MUTANTS = (
         "a refusal: a helper says when what it refuses was charged before",
         SOURCE + "release/release.py",
         "if self._ledger.is_charged(",
-        "if not self._ledger.is_charged(",
+        "if False and self._ledger.is_charged(",
         "tests/unit/release/test_release.py",
     ),
     Mutant(
