@@ -50,6 +50,8 @@ class MaskedLarkError(Exception):
     """The root of all errors that this package raises on purpose."""
 
     _facts: Mapping[str, Any] = MappingProxyType({})
+    is_retried = False
+    """Whether the same request was sent before and went unanswered: what this error refuses may be done."""
 
     def facts(self) -> Mapping[str, Any]:
         """What a program should learn besides the message: JSON values, and no secret."""

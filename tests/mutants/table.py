@@ -331,9 +331,23 @@ MUTANTS = (
     Mutant(
         "the order: the first helper is the last to refund a session",
         SOURCE + "adserver/session.py",
-        "closed = at_once(others, self._pool)",
-        "closed = at_once([first, *others], self._pool)[1:]",
+        "for each in others], self._pool)\n        receipts",
+        "for each in self.helpers], self._pool)[1:]\n        receipts",
         "tests/unit/adserver/test_asking_order.py",
+    ),
+    Mutant(
+        "a refusal: is one only if no other sending of the request may be charged",
+        SOURCE + "adserver/requests.py",
+        "none_else = _open_still(name).where(_REQUESTS.c.unsettled == 0)",
+        "none_else = _open_still(name)",
+        "tests/unit/adserver/test_queries.py",
+    ),
+    Mutant(
+        "a refusal: a helper says when what it refuses was charged before",
+        SOURCE + "release/release.py",
+        "if self._ledger.is_charged(",
+        "if False and self._ledger.is_charged(",
+        "tests/unit/release/test_release.py",
     ),
     Mutant(
         "the retention: a dataset that is being sent keeps its reports",

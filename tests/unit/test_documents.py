@@ -103,6 +103,8 @@ def test_every_mutant_is_of_a_claim_or_of_none_for_a_reason():
         # These keep an origin from wasting its own budget: sources cost no more without them.
         "the order: the first helper alone decides what the rest of a budget is for",
         "the order: the first helper is the last to refund a session",
+        "a refusal: is one only if no other sending of the request may be charged",
+        "a refusal: a helper says when what it refuses was charged before",
     }
     assert promised - shown == of_no_claim
 

@@ -127,18 +127,19 @@ class Queries:
 
     def finish(self, stored: StoredRequest, spec: QuerySpec) -> Answered:
         """The answer to a durable request. Asks only helpers whose answer is not stored, the first alone."""
-        # Before any helper is asked: a request that was refused before may be charged now.
-        self.requests.mark(stored.id, RequestState.PENDING)
+        spec.question  # noqa: B018 - before any helper is asked: later, its error would pass for a refusal
         request, kept = messages.Request.decode(stored.body), self.requests.answers(stored.id)
         helpers = self.connections.helpers(spec.document)
         verify = partial(self._verified, stored, request, spec)
         first, *others = [partial(self._share, stored, verify, kept.get(each.name), each) for each in helpers]
         names = [helper.name for helper in helpers]
+        # Before any helper is asked: a request that was refused before may be charged now.
+        self.requests.begin(stored.id)
         verified = [self._first(stored, first)]
         try:
             verified += at_once(others)
         except _REFUSALS as error:
-            raise _pending(error, stored, names[0]) from None
+            raise _pending(error, stored, _charged_by(names[0], error)) from None
         except MaskedLarkError as error:
             raise _pending(error, stored) from None
         try:
@@ -190,13 +191,17 @@ class Queries:
         return [each for each in releases if (each.parameters, each.tag) == wanted]
 
     def _first(self, stored: StoredRequest, ask: Callable[[], _Verified]) -> _Verified:
-        """The first helper's share. If it refuses, nothing is charged anywhere."""
+        """The first helper's share. If it refuses all that was ever sent, nothing is charged anywhere."""
         try:
             return ask()
-        except MaskedLarkError as error:
-            if isinstance(error, _REFUSALS) and not isinstance(error, _CHARGED_BEFORE):
-                self.requests.mark(stored.id, RequestState.REFUSED)
+        except _CHARGED_BEFORE as error:
+            raise _pending(error, stored) from None
+        except _REFUSALS as error:
+            # It has charged nothing now. But what was sent before and went unanswered, it may have.
+            if not error.is_retried and self.requests.refuse(stored.id):
                 raise
+            raise _pending(error, stored, "It may have been charged at an earlier attempt. ") from None
+        except MaskedLarkError as error:
             raise _pending(error, stored) from None
 
     def _share(
@@ -207,7 +212,10 @@ class Queries:
             return verify(helper, kept)
         data = helper.release(stored.body)
         answer, receipt = verify(helper, data)
-        self.receipts.enter(helper, answer.receipt)
+        try:
+            self.receipts.enter(helper, answer.receipt)
+        except _REFUSALS as error:  # Not of the request, which it has charged.
+            raise BadReceipt(f"{helper.name} does not show its receipts: {error}") from None
         self.requests.answer(stored.id, helper.name, data)
         return answer, receipt
 
@@ -247,14 +255,19 @@ def _mention_alike(digest: bytes, pending: Sequence[StoredRequest]) -> None:
         )
 
 
-def _pending(error: MaskedLarkError, stored: StoredRequest, charged: str | None = None) -> MaskedLarkError:
-    """The error, with how to resume or abandon the request. `charged`: a helper that has charged it."""
-    why = f"{charged} has charged it already. " if charged else ""
-    if charged and isinstance(error, BudgetExhausted):
+def _charged_by(first: str, error: MaskedLarkError) -> str:
+    """What to say when another helper refuses what the first has charged."""
+    why = f"{first} has charged it already. "
+    if isinstance(error, BudgetExhausted):
         why += (
-            f"This helper counts charges that {charged} does not (`maskedlark receipts verify` of both shows "
+            f"This helper counts charges that {first} does not (`maskedlark receipts verify` of both shows "
             "which): only closing a session that is open makes room. "
         )
+    return why
+
+
+def _pending(error: MaskedLarkError, stored: StoredRequest, why: str = "") -> MaskedLarkError:
+    """The error, with how to resume or abandon the request. `why`: what may be charged already."""
     error.args = (
         f"{error}. {why}Request {stored.id} is pending: `maskedlark query --resume {stored.id}` finishes it "
         "when all helpers answer, and charges nothing twice; `--forget` lets go of it, and what was charged "

@@ -70,6 +70,7 @@ class Retries:
                 away = error
             except MaskedLarkError as error:
                 error.args = (f"{helper}: {error}",)  # Name the helper, and keep the error's type and facts.
+                error.is_retried = attempt > 0
                 raise
         raise HelperAway(
             f"{helper} stays away after {self.attempts} attempts ({away}); what was done stays: "

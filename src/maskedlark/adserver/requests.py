@@ -10,7 +10,7 @@ from maskedlark.adserver.errors import UnknownRequest
 from maskedlark.storage.engine import Database
 from maskedlark.storage.schema import prepare
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 _TABLES = sa.MetaData()
 _REQUESTS = sa.Table(
     "requests",
@@ -21,6 +21,7 @@ _REQUESTS = sa.Table(
     sa.Column("parameters", sa.LargeBinary, nullable=False),
     sa.Column("body", sa.LargeBinary, nullable=False),
     sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("unsettled", sa.Integer, nullable=False),
 )
 _ANSWERS = sa.Table(
     "request_answers",
@@ -38,7 +39,7 @@ class RequestState(StrEnum):
     """Some helper may have charged it, and not all answers are stored."""
     ANSWERED = "answered"
     REFUSED = "refused"
-    """The first helper refused it, and no other is asked: nothing was charged."""
+    """The first helper refused it whenever it was sent, and no other was asked: nothing was charged."""
     FORGOTTEN = "forgotten"
     """Abandoned before all answers were here: what was charged stays charged."""
 
@@ -59,6 +60,8 @@ class StoredRequest(NamedTuple):
     body: bytes
     """The exact bytes that every helper gets, however often."""
     state: str
+    unsettled: int = 0
+    """How often it was sent and may have been charged: all sendings but those that the first refused."""
 
 
 class Requests:
@@ -88,11 +91,25 @@ class Requests:
         """Requests that may be charged and are not answered, the oldest first."""
         return [StoredRequest(*row) for row in self._database.rows(_PENDING)]
 
+    def begin(self, name: str) -> None:
+        """Durably count a sending, before any helper is asked: from now on somebody may charge it."""
+        pending = {"state": RequestState.PENDING.value, "unsettled": _REQUESTS.c.unsettled + 1}
+        self._database.change(_open_still(name).values(pending))
+
+    def refuse(self, name: str) -> bool:
+        """Settle a sending that the first helper refused. Says whether that refuses the request.
+
+        It does if no other sending is unsettled. One that was answered stays so: it was charged.
+        """
+        with self._database.write() as connection:
+            connection.execute(_open_still(name).values(unsettled=_REQUESTS.c.unsettled - 1))
+            # In the same transaction: another process may begin a sending meanwhile.
+            none_else = _open_still(name).where(_REQUESTS.c.unsettled == 0)
+            return connection.execute(none_else.values(state=RequestState.REFUSED.value)).rowcount == 1
+
     def mark(self, name: str, state: RequestState) -> None:
         """Set a request's state. An answered one stays answered."""
-        open_still = _REQUESTS.c.state != RequestState.ANSWERED.value
-        change = sa.update(_REQUESTS).where(_REQUESTS.c.id == name, open_still)
-        self._database.change(change.values(state=state.value))
+        self._database.change(_open_still(name).values(state=state.value))
 
     def answer(self, name: str, helper: str, data: bytes) -> None:
         """Store a helper's answer, whose receipt was verified."""
@@ -107,3 +124,10 @@ class Requests:
         """The stored answers, by helper."""
         query = sa.select(_ANSWERS.c.helper, _ANSWERS.c.answer).where(_ANSWERS.c.request == name)
         return {row.helper: row.answer for row in self._database.rows(query)}
+
+
+def _open_still(name: str) -> sa.Update:
+    """A change of a request that is not answered."""
+    return sa.update(_REQUESTS).where(
+        _REQUESTS.c.id == name, _REQUESTS.c.state != RequestState.ANSWERED.value
+    )

@@ -16,7 +16,8 @@ from maskedlark.adserver.receipt_store import ReceiptStore
 from maskedlark.adserver.remote_helper import RemoteHelper, at_once
 from maskedlark.core import sharing
 from maskedlark.core.field import FieldArray
-from maskedlark.ledger.errors import BadReceipt, NoSuchSession
+from maskedlark.errors import MaskedLarkError
+from maskedlark.ledger.errors import BadReceipt, NoSuchSession, SlotTaken
 from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt, Receipt, SignedReceipt
 from maskedlark.parameters.document import Document
 from maskedlark.release.messages import SessionRequest
@@ -51,7 +52,15 @@ class Session:
         """Open it, idempotently: every helper's receipt, verified and stored."""
         first, *others = [partial(self._open, helper) for helper in self.helpers]
         # The first alone: if it refuses, because of budget or slots, nothing is charged anywhere.
-        opened = [first(), *at_once(others, self._pool)]
+        opened = [first()]
+        try:
+            opened += at_once(others, self._pool)
+        except SlotTaken:
+            # It can never be opened there. Nothing of it may stay charged: whoever asks opens another.
+            self._undo()
+            raise
+        except MaskedLarkError as error:
+            raise self._charged(error) from None
         if len({each.session_charge for each in opened}) > 1:
             raise HelpersDiffer("helpers opened the session at another cost than each other")
         return self._by_name(opened)
@@ -67,14 +76,15 @@ class Session:
 
     def close(self) -> Mapping[str, ClosedReceipt]:
         """Refund what was not used. Idempotent: the same receipts."""
-        first, *others = [partial(self._close, helper) for helper in self.helpers]
+        first, *others = self.helpers
         # The first last: until then it counts what the others refunded, and admits nothing that they refuse.
-        try:
-            closed = at_once(others, self._pool)
-        except NoSuchSession:  # It was never opened there, but the first has charged it.
-            first()
-            raise
-        return self._by_name([first(), *closed])
+        closed = at_once([partial(self._close_if_open, each) for each in others], self._pool)
+        receipts = [self._close(first)]
+        for each in closed:
+            if isinstance(each, NoSuchSession):
+                raise each
+            receipts.append(each)
+        return self._by_name(receipts)
 
     def stop(self) -> None:
         """Stop the threads. The session stays as it is."""
@@ -94,6 +104,28 @@ class Session:
         if not isinstance(closed, ClosedReceipt) or closed.request != self.request.id:
             raise BadReceipt(f"{helper.name} gave a receipt of another session than was closed")
         return closed
+
+    def _close_if_open(self, helper: RemoteHelper) -> ClosedReceipt | NoSuchSession:
+        """A receipt, or the error of a helper where it was never opened: that one counts nothing of it."""
+        try:
+            return self._close(helper)
+        except NoSuchSession as error:
+            return error
+
+    def _undo(self) -> None:
+        """Close a session that some helper has not opened."""
+        try:
+            self.close()
+        except NoSuchSession:
+            return
+        except MaskedLarkError as error:
+            raise self._charged(error) from None
+
+    def _charged(self, error: MaskedLarkError) -> MaskedLarkError:
+        """An error of another helper, with what the first has charged."""
+        first, session = self.helpers[0].name, self.request.id
+        error.args = (f"{error}. {first} has charged session {session} already: its `close()` refunds it",)
+        return error
 
     def _entered(self, helper: RemoteHelper, signed: SignedReceipt) -> Receipt:
         """A receipt, verified and stored."""

@@ -12,7 +12,7 @@ class CannotRepeat(ReleaseRefused):
 
 
 class AnswerLost(ReleaseRefused):
-    """The request was answered and charged. Its noise was lost since, so it is never answered again."""
+    """The request was charged, and what its answer needs is not here any more. It stays charged."""
 
 
 class AccountClosed(ReleaseRefused):

@@ -139,6 +139,11 @@ class Ledger:
         self.advance_anchor(document.origin, charged.receipt)
         return charged
 
+    def is_charged(self, origin: str, request: bytes, digest: bytes) -> bool:
+        """Whether a request was charged before. Refuses another one under its id."""
+        with self.database.read() as connection:
+            return rows.find(connection, origin, request, digest) is not None
+
     def _charge(self, chain: ChainTransaction, query: QueryCharge, cost: Cost) -> Charged:
         """Receipt, seed and slots, all in this transaction."""
         made, terms, seed = query.receipt(chain.place(), cost), query.session, self._rng.bytes(SEED_BYTES)

@@ -25,7 +25,7 @@ from maskedlark.core.records import Records
 from maskedlark.dp import mechanisms, sampling
 from maskedlark.dp.accountant import Charge
 from maskedlark.dp.session_charge import SessionCharge
-from maskedlark.errors import BadArguments
+from maskedlark.errors import BadArguments, Expired, FieldOverflow, ReleaseRefused
 from maskedlark.functions.function import (
     AnyFunction,
     Column,
@@ -36,6 +36,7 @@ from maskedlark.functions.function import (
 )
 from maskedlark.ledger.budget import Cost
 from maskedlark.ledger.charge import QueryCharge, SessionTerms, engine
+from maskedlark.ledger.errors import AnswerLost
 from maskedlark.ledger.ledger import Ledger
 from maskedlark.ledger.receipt import SignedReceipt
 from maskedlark.ledger.sessions import Sessions
@@ -130,7 +131,15 @@ class Release:
 
     def answer(self, origin: str, body: bytes, request: Request) -> Answer:
         """A share of a query's answer. `body` is the request as it came: its digest is charged."""
-        checked = self.check(origin, request)
+        try:
+            checked = self.check(origin, request)
+        except (ReleaseRefused, FieldOverflow, Expired) as error:
+            # Nothing is charged now. If it was before, say so: else it would be asked, and charged, anew.
+            if self._ledger.is_charged(origin, bytes.fromhex(request.id), hashlib.sha256(body).digest()):
+                raise AnswerLost(
+                    f"request {request.id} was charged, but cannot be answered now: {error}"
+                ) from None
+            raise
         scope, query = checked.scope, checked.query
         charge, seeds, receipts = checked.charge(body), scope.seeds, []
 

@@ -105,7 +105,7 @@ class Training:
         """Open the session; if another session has taken its slots, use later ones."""
         try:
             return self.sums.open()
-        except SlotTaken:  # Nothing was charged.
+        except SlotTaken:  # Nothing is charged: what only some helpers had opened is closed.
             self.sums.stop()
         body, self.sums = self.renewed()
         if self.run is not None:

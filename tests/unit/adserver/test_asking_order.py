@@ -11,7 +11,7 @@ import pytest
 from maskedlark.adserver.errors import HelperAway
 from maskedlark.clock import FixedClock
 from maskedlark.errors import MaskedLarkError
-from maskedlark.ledger.errors import BadReceipt, BudgetExhausted, NoSuchSession
+from maskedlark.ledger.errors import BadReceipt, BudgetExhausted, NoSuchSession, SlotTaken
 from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt, ReleaseReceipt
 from maskedlark.randomness import SystemRandomness
 from maskedlark.release.messages import Request
@@ -209,3 +209,69 @@ def test_no_session_is_opened_elsewhere_before_the_receipt_of_the_first_holds(tr
     with pytest.raises(BadReceipt, match="helper-0 gave a receipt of another session than was asked for"):
         two.sums.open()
     assert sessions(trained) == [1, 1]
+
+
+@pytest.fixture
+def three() -> Iterator[Workflow]:
+    with home(document(helpers=3)) as way:
+        yield way
+
+
+def refusing(error: MaskedLarkError):
+    def refuse(_):
+        raise error
+
+    return refuse
+
+
+def test_the_first_refunds_nothing_while_any_other_may_count_the_session(three, monkeypatch):
+    """One has never opened it, and another is away: that one still counts it whole."""
+    training = run(three, model(), **COSTLY)
+    with monkeypatch.context() as patch:
+        patch.setattr(three.helpers[1], "open_session", refusing(HelperAway("helper-1 stays away")))
+        with pytest.raises(HelperAway):
+            training.sums.open()
+    assert sessions(three) == [1, 0, 1]
+    with monkeypatch.context() as patch:
+        patch.setattr(three.helpers[2], "close_session", refusing(HelperAway("helper-2 stays away")))
+        with pytest.raises(HelperAway):
+            training.close()
+    assert sessions(three, ClosedReceipt) == [0, 0, 0]
+    with pytest.raises(NoSuchSession):
+        training.close()
+    assert sessions(three, ClosedReceipt) == [1, 0, 1]
+
+
+def test_slots_that_are_taken_at_another_helper_leave_nothing_charged(three, monkeypatch):
+    training, real = run(three, model(), **COSTLY), three.helpers[1].open_session
+    taken = training.sums.body
+
+    def open_session(body):
+        if body == taken:
+            raise SlotTaken(40)
+        return real(body)
+
+    monkeypatch.setattr(three.helpers[1], "open_session", open_session)
+    training._opened()
+    assert training.sums.body != taken
+    assert sessions(three) == [2, 1, 2]
+    assert sessions(three, ClosedReceipt) == [1, 0, 1], "the one whose slots were taken, and no other"
+
+
+def test_slots_that_are_taken_open_no_other_session_while_this_one_is_charged(three, monkeypatch):
+    training = run(three, model(), **COSTLY)
+    monkeypatch.setattr(three.helpers[1], "open_session", refusing(SlotTaken(40)))
+    monkeypatch.setattr(three.helpers[2], "close_session", refusing(HelperAway("helper-2 stays away")))
+    with pytest.raises(HelperAway, match=r"helper-2 stays away\. helper-0 has charged session .*close\(\)"):
+        training._opened()
+    assert sessions(three) == [1, 0, 1]
+
+
+def test_a_refusal_of_another_helper_says_what_the_first_has_charged(three, monkeypatch):
+    training = run(three, model(), **COSTLY)
+    monkeypatch.setattr(three.helpers[2], "open_session", refusing(BudgetExhausted(1.0, 2.0, None)))
+    with pytest.raises(BudgetExhausted, match=r"helper-0 has charged session .*close\(\)"):
+        training._opened()
+    with pytest.raises(NoSuchSession):
+        training.close()
+    assert sessions(three, ClosedReceipt) == [1, 1, 0]

@@ -14,7 +14,7 @@ from maskedlark.dp.accountant import Charge
 from maskedlark.errors import BadArguments, Expired, NoiseTooSmall
 from maskedlark.functions.sums import Sums
 from maskedlark.ledger import receipt, trail
-from maskedlark.ledger.errors import AnswerLost, BadReceipt, BudgetExhausted
+from maskedlark.ledger.errors import AccountClosed, AnswerLost, BadReceipt, BudgetExhausted
 from maskedlark.ledger.receipt import ReleaseReceipt
 from maskedlark.parameters.document import NoMechanism
 from maskedlark.release.errors import MixedDatasets, TooFewRecords, UnknownFunction
@@ -174,6 +174,131 @@ def test_what_the_first_helper_charged_and_cannot_repeat_is_not_called_refused(w
     monkeypatch.setattr(world.helpers[0], "release", lost)
     with pytest.raises(AnswerLost, match=r"is pending: .*`--forget` lets go of it"):
         world.client.query(["purchase"], "campaign")
+    assert len(world.client.pending()) == 1
+
+
+def charged_and_lost(world):
+    """A question that helper 0 charged, whose answers were lost on the way."""
+    world.helpers[0].fail = ["after"] * 3
+    with pytest.raises(HelperAway):
+        world.client.query(["purchase"], "campaign")
+    (pending,) = world.client.pending()
+    return pending.id
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        Expired("past its lifetime"),
+        AccountClosed("this helper lost receipts"),
+        UnknownFunction("no function here"),
+        BadArguments("a request of another format"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_refusal_after_an_attempt_that_may_be_charged_leaves_the_question_pending(
+    world, monkeypatch, refusal
+):
+    request = charged_and_lost(world)
+
+    def no(body):
+        raise refusal
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.helpers[0], "release", no)
+        for _ in range(2):
+            with pytest.raises(
+                type(refusal), match=r"may have been charged at an earlier attempt.*`--forget` lets go"
+            ):
+                world.client.resume(request)
+            assert [each.id for each in world.client.pending()] == [request]
+    assert world.client.query(["purchase"], "campaign").request == request
+    assert [len(spent(world, place)) for place in range(2)] == [1, 1]
+
+
+def test_a_refusal_of_a_second_try_leaves_the_question_pending_too(world, monkeypatch):
+    """The first try was charged, and its answer lost: the second is of the same call."""
+    real = world.helpers[0].release
+
+    def expires(body):
+        world.helpers[0].expired = {"monday"} if spent(world) else set()
+        return real(body)
+
+    monkeypatch.setattr(world.helpers[0], "release", expires)
+    world.helpers[0].fail = ["after"]
+    with pytest.raises(Expired, match="may have been charged"):
+        world.client.query(["purchase"], "campaign")
+    assert len(world.client.pending()) == len(spent(world)) == 1
+
+
+def test_a_question_that_two_processes_ask_is_refused_only_once_neither_may_be_charged(world, monkeypatch):
+    """One is refused while the other is charged: what the first marks must not hide that."""
+    other, helper = world.start(), world.helpers[0]
+    real, asked = helper.release, list[bytes]()
+
+    def release(body):
+        asked.append(body)
+        if len(asked) > 1:
+            return real(body)
+        helper.fail = ["after"] * 3
+        with pytest.raises(HelperAway):
+            other.query(["purchase"], "campaign")
+        raise TooFewRecords("fewer than k records")
+
+    monkeypatch.setattr(helper, "release", release)
+    with pytest.raises(TooFewRecords, match="may have been charged"):
+        world.client.query(["purchase"], "campaign")
+    other.close()
+    (pending,) = world.client.pending()
+    assert world.client.query(["purchase"], "campaign").request == pending.id
+    assert [len(spent(world, place)) for place in range(2)] == [1, 1]
+
+
+def test_a_question_that_two_processes_are_refused_is_refused(world, monkeypatch):
+    other, asked = world.start(), list[bytes]()
+
+    def no(body):
+        asked.append(body)
+        if len(asked) == 1:
+            with pytest.raises(TooFewRecords, match="may have been charged"):
+                other.query(["purchase"], "campaign")
+        raise TooFewRecords("fewer than k records")
+
+    monkeypatch.setattr(world.helpers[0], "release", no)
+    with pytest.raises(TooFewRecords, match=r"fewer than k records$"):
+        world.client.query(["purchase"], "campaign")
+    other.close()
+    assert world.client.pending() == []
+    assert asked == asked[:1] * 2
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_what_cannot_be_asked_here_any_more_is_not_called_refused(world, monkeypatch, first):
+    """The function was changed: its error is our own, and no helper's."""
+    request = charged_and_lost(world) if first else left_pending(world).id
+    received = [len(helper.received) for helper in world.helpers]
+
+    class Changed(Sums):
+        def ask(self, document, arguments):
+            raise BadArguments("takes something else now")
+
+    with monkeypatch.context() as patch:
+        patch.setitem(world.client._functions, "sums", Changed())
+        with pytest.raises(BadArguments, match="takes something else now"):
+            world.client.resume(request)
+    assert [each.id for each in world.client.pending()] == [request]
+    assert [len(helper.received) for helper in world.helpers] == received, "nobody was asked"
+
+
+def test_a_helper_that_charges_and_then_refuses_its_receipts_has_refused_nothing(world, monkeypatch):
+    world.client.forget(charged_and_lost(world))
+
+    def no(*_):
+        raise TooFewRecords("fewer than k records")
+
+    monkeypatch.setattr(world.helpers[0], "receipts", no)
+    with pytest.raises(BadReceipt, match=r"helper-0 .*fewer than k records.* is pending"):
+        world.client.query(["purchase"], "campaign", noise=2.0)
     assert len(world.client.pending()) == 1
 
 
@@ -364,7 +489,7 @@ def test_an_expiry_at_one_helper_alone_is_noticed_by_resuming_too(world):
     with pytest.raises(Expired, match="monday"):
         world.client.resume(pending.id)
     assert world.client.datasets()[0].state is DatasetState.EXPIRED
-    assert world.client.pending() == [pending], "the other helper has charged it"
+    assert [each.id for each in world.client.pending()] == [pending.id], "the other helper has charged it"
 
 
 def test_more_datasets_than_a_question_takes_is_one_clear_error(world, monkeypatch):

@@ -13,10 +13,11 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import AggregateRecords, Coded, Records
 from maskedlark.dp import mechanisms
 from maskedlark.dp.mechanisms import Sensitivity
-from maskedlark.errors import BadArguments, FieldOverflow, NoiseTooSmall
+from maskedlark.errors import BadArguments, Expired, FieldOverflow, NoiseTooSmall
 from maskedlark.functions.sums import Sums
 from maskedlark.ledger import rows
-from maskedlark.ledger.errors import BudgetExhausted, CannotRepeat, RequestIdReused
+from maskedlark.ledger.errors import AnswerLost, BudgetExhausted, CannotRepeat, RequestIdReused
+from maskedlark.ledger.receipt import ReleaseReceipt
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness
 from maskedlark.release import checks, messages, release
@@ -31,6 +32,7 @@ from maskedlark.release.errors import (
 from maskedlark.release.kept_answers import KeptAnswers
 from maskedlark.release.messages import Request
 from maskedlark.release.release import Release
+from maskedlark.storage.errors import StorageUnavailable
 from tests.twins import zero_sum as twin
 from tests.unit.ledger import ledgers
 from tests.unit.parameters import cases
@@ -419,3 +421,38 @@ def test_answers_cross_the_wire_unchanged(bench):
     assert decoded.tables[1].rows == [()]
     assert decoded.receipt == answer.receipt
     assert [column.shape for column in decoded.tables[0].columns] == [(2, 1), (2, 1)]
+
+
+def gone(*_):
+    raise Expired("past its lifetime")
+
+
+@pytest.mark.parametrize("why", ["expired", "no function"])
+def test_what_was_charged_and_cannot_be_answered_any_more_says_that_it_was_charged(bench, monkeypatch, why):
+    desk, asked = bench.desks[0], request()
+    bench.ask(asked)
+    if why == "expired":
+        monkeypatch.setattr(desk, "_find", gone)
+    else:
+        desk.functions = {}
+    refusal = Expired if why == "expired" else UnknownFunction
+    with pytest.raises(AnswerLost, match="was charged, but cannot be answered now: "):
+        bench.ask(asked)
+    with pytest.raises(refusal):
+        bench.ask(request(2))
+    with pytest.raises(RequestIdReused):
+        bench.ask(request(noise=3.0))
+    receipts = [each.claimed() for each in bench.ledgers[0].receipts("ads.example")]
+    assert sum(isinstance(each, ReleaseReceipt) for each in receipts) == 1
+
+
+def test_what_was_charged_and_cannot_be_answered_for_a_moment_keeps_its_error(bench, monkeypatch):
+    def away(*_):
+        raise StorageUnavailable("the database cannot answer; try again later")
+
+    bench.ask(request())
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.desks[0], "_find", away)
+        with pytest.raises(StorageUnavailable):
+            bench.ask(request())
+    bench.ask(request())
