@@ -103,6 +103,9 @@ def test_every_mutant_is_of_a_claim_or_of_none_for_a_reason():
         # These keep an origin from wasting its own budget: sources cost no more without them.
         "the order: the first helper alone decides what the rest of a budget is for",
         "the order: the first helper is the last to refund a session",
+        # Of these availability depends, which is not claimed.
+        "an upload: never waits for the parameter service",
+        "an upload: a report is not refused for want of a document",
     }
     assert promised - shown == of_no_claim
 
