@@ -68,8 +68,8 @@ class World:
             helper.rotate()
             helper.start()
         for adserver in self.adservers:
-            adserver.start()
             adserver.publish()
+            adserver.start()
 
     def tick(self) -> None:
         """A step begins."""

@@ -242,13 +242,14 @@ def local_cluster(
         of_helpers = f"workers = {workers}\n{helper_settings}"
         _write_configs(made, database or "sqlite:///reports.sqlite", of_helpers, serving)
         stack.enter_context(service)
-        stack.enter_context(adserver)
         for each in running:
             each.publish(service.address, rng)
         for each in running:
             # Registered before it answers, so that it is stopped if publishing fails.
             stack.push(each.process.launch())
         _published(made, settings)
+        # Now: it asks for documents when it starts, and has the first.
+        stack.enter_context(adserver)
         for each in running:
             each.process.wait()
         yield made
